@@ -31,11 +31,11 @@ from rich.table import Table
 from torch import nn
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm
 from motley.algorithms.fedavg import Average
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.local import SGD
 from motley.algorithms.losses import CrossEntropy
+from motley.algorithms.parts import Algorithm
 from motley.algorithms.positions import per_position
 from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from motley.algorithms import AGGREGATORS, CATALOGUE, LOSSES, SERVERS
-from motley.algorithms.base import Algorithm, Correction
 from motley.algorithms.local import SGD
+from motley.algorithms.parts import Algorithm, LocalRule
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
 from motley.engines.base import Engine, Job, Setting
@@ -59,7 +59,7 @@ def _setting(method: object) -> Setting:
     )
     plain = Algorithm(
         LOSSES.build("cross_entropy"),
-        Correction(),
+        LocalRule(),
         AGGREGATORS.build("mean"),
         SERVERS.build("average"),
     )
@@ -70,14 +70,14 @@ def _setting(method: object) -> Setting:
 
 def _round(engine: Engine, tuned: bool) -> Callable[[], Iterable[object]]:
     setting = engine.setting  # type: ignore[attr-defined]
-    correction = setting.algorithm.correction
+    rule = setting.algorithm.local
     jobs = [Job(k, k, STEPS, 0.01) for k in range(CLIENTS)]
     model = initial(setting.task.model, setting.streams.key("init"))
-    server = setting.algorithm.server.init(correction.sent(model), CLIENTS)
-    states = dict.fromkeys(range(CLIENTS), correction.initial_state(model))
+    server = setting.algorithm.server.init(rule.sent(model), CLIENTS)
+    states = dict.fromkeys(range(CLIENTS), rule.initial_state(model))
     if tuned:
         return lambda: engine.adapt(jobs, [model] * CLIENTS)
-    return lambda: engine.train(jobs, correction.download(server), states)
+    return lambda: engine.train(jobs, rule.download(server), states)
 
 
 def main() -> None:

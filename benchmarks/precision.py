@@ -22,7 +22,7 @@ import torch
 from engines import COLOUR, GREY, Workload, federated, setting, speeds
 from rich.console import Console
 
-from motley.algorithms.base import Correction
+from motley.algorithms.parts import LocalRule
 from motley.core.work import LocalWork
 from motley.engines import ENGINES, resolve_auto
 from motley.tasks.precision import bfloat16_instructions
@@ -77,7 +77,7 @@ WORKLOADS = (
 def measure(one: Compared, repetitions: int) -> dict[str, object]:
     """Measure one workload: a row of the table."""
     plain = setting(one.load)
-    plain = replace(plain, threads=1, algorithm=plain.algorithm.replace(correction=Correction()))
+    plain = replace(plain, threads=1, algorithm=plain.algorithm.replace(local=LocalRule()))
     name = resolve_auto(plain)
     engines = []
     runs = {}

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from motley.algorithms import AGGREGATORS, CATALOGUE, LOSSES, SERVERS
-from motley.algorithms.base import Algorithm, Correction
 from motley.algorithms.local import SGD
+from motley.algorithms.parts import Algorithm, LocalRule
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
 from motley.engines.base import Job, Setting
@@ -46,7 +46,7 @@ def main() -> None:
     task = Task("slices", federation, factory("cnn", (3, 32, 32), 10))
     plain = Algorithm(
         LOSSES.build("cross_entropy"),
-        Correction(),
+        LocalRule(),
         AGGREGATORS.build("mean"),
         SERVERS.build("average"),
     )

@@ -21,7 +21,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from motley import Layout, Paper
-from motley.algorithms.base import Algorithm, Method
+from motley.algorithms.parts import Algorithm, Method
 from motley.algorithms.personal import PersonalLayers
 
 __all__ = ["OwnBiases", "PersonalBiases"]
@@ -32,7 +32,7 @@ class PersonalBiases(PersonalLayers):
     """Local training in which each client keeps the biases of its linear layers."""
 
     @override
-    def personal(self, layout: Layout) -> list[str]:
+    def own_entries(self, layout: Layout) -> list[str]:
         return [entry.name for entry in layout if entry.linear and entry.name.endswith("bias")]
 
 
@@ -57,4 +57,4 @@ class OwnBiases(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=PersonalBiases())
+        return plain.replace(local=PersonalBiases())

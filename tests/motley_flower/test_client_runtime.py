@@ -143,7 +143,7 @@ def site(tmp_path_factory):
 
 def order(site, **fields):
     ready = prepare(experiment())
-    model = ready.config.setting.algorithm.correction.download(
+    model = ready.config.setting.algorithm.local.download(
         ready.config.setting.algorithm.server.init(ready.model, 6)
     )
     return Order("train", "run", site.agreed, 2, 1, 0, steps=2, lr=0.1, model=pack(model), **fields)

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from motley.algorithms.aggregators.gather import Gather
-from motley.algorithms.base import Part, ServerContext, ServerState, Upload, aggregate
 from motley.algorithms.losses import HalfSquaredError
+from motley.algorithms.parts import Part, ServerContext, ServerState, Upload, aggregate
 from motley.core.keys import Key
 from motley.core.layout import Entry, Layout
 from motley.tasks.base import ModelState

@@ -10,8 +10,7 @@ import torch
 
 from motley.algorithms import CATALOGUE
 from motley.algorithms.apfl import APFL
-from motley.algorithms.base import Correction, Loss, Method, Part, Server
-from motley.algorithms.ditto import Ditto
+from motley.algorithms.ditto import Ditto, OwnModel
 from motley.algorithms.fedala import FedALA
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fedavgm import FedAvgM
@@ -37,11 +36,13 @@ from motley.algorithms.local import SGD, Adam, Clip
 from motley.algorithms.local_only import LocalOnly
 from motley.algorithms.moon import Moon
 from motley.algorithms.moon_fednova import MoonFedNova
+from motley.algorithms.parts import LocalRule, Loss, Method, Part, PersonalRule, Server
 from motley.algorithms.per_fedavg import PerFedAvg
 from motley.algorithms.pfedme import PFedMe
 from motley.algorithms.qfedavg import QFedAvg
 from motley.algorithms.rhfl import RHFL
 from motley.algorithms.scaffold import ControlVariates, Scaffold
+from motley.tasks.base import ModelState
 from motley.testing.algorithms import CHECKS, Play, check_algorithm
 
 MOMENTUM = SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
@@ -111,10 +112,10 @@ def test_method_keeps_the_contract(method, weights, solver):
 
 
 @dataclass(frozen=True)
-class Wrapped(Correction):
-    """Another correction, delegated to."""
+class Wrapped(LocalRule):
+    """Another local rule, delegated to."""
 
-    inner: Correction = field(default_factory=Correction)
+    inner: LocalRule = field(default_factory=LocalRule)
 
     def __getattribute__(self, name):
         own = name in ("inner", "bound") or name.startswith("__")
@@ -126,20 +127,20 @@ class Wrapped(Correction):
 
 @dataclass(frozen=True)
 class Wrapping(FedAvg):
-    """A method whose correction is wrapped."""
+    """A method whose local rule is wrapped."""
 
     method: Method = field(default_factory=FedAvg)
 
     def change(self, plain):
         algorithm = self.method.change(plain)
-        return algorithm.replace(correction=Wrapped(algorithm.correction))
+        return algorithm.replace(local=Wrapped(algorithm.local))
 
 
 @pytest.mark.parametrize(
     "method", [FedBN(), RHFL(mode="kd", batch_size=16)], ids=lambda value: type(value).__name__
 )
-def test_a_wrapper_behaves_like_the_correction_that_it_wraps(method):
-    """What a correction can do is asked of the object, never of its class."""
+def test_a_wrapper_behaves_like_the_rule_that_it_wraps(method):
+    """What a rule can do is asked of the object, never of its class."""
     check_algorithm(Wrapping(method=method))
     plain, wrapped = (
         Play(m, "uniform", SGD(lr=0.1), "an MLP with BatchNorm").run()
@@ -192,26 +193,53 @@ class Extrapolates(ControlVariates):
 
 
 @dataclass(frozen=True)
-class Undeclared(ControlVariates):
-    """Keeps a variate with the client, and says that it keeps nothing."""
+class Unheard(ControlVariates):
+    """Says how clients are examined, and not that they use models of their own."""
 
-    keeps_state: ClassVar[bool] = False
+    def examined(self, download, client_state):
+        return ModelState(download["x"] - client_state["c"], *list(download.values())[1:3])
+
+
+@dataclass(frozen=True)
+class Unasked(ControlVariates):
+    """Says how new clients adapt models of their own, which nobody has."""
+
+    def adaptation(self, context):
+        return ()
+
+
+@dataclass(frozen=True)
+class Undeclared(OwnModel):
+    """Starts from the client's own model, and does not say so."""
+
+    def start(self, download, client_state):
+        return super().start(client_state or download, None)
+
+
+@dataclass(frozen=True)
+class Alike(PersonalRule):
+    """Says that clients use models of their own, which all have the shared one."""
 
 
 @dataclass(frozen=True)
 class Broken(Scaffold):
-    """SCAFFOLD with another correction."""
+    """SCAFFOLD with another local rule."""
 
     kind: str = "Aliased"
     kinds: ClassVar = {
         "Aliased": Aliased,
         "Talkative": Talkative,
         "Extrapolates": Extrapolates,
+        "Unheard": Unheard,
+        "Unasked": Unasked,
         "Undeclared": Undeclared,
+        "Alike": Alike,
     }
 
     def change(self, plain):
-        return super().change(plain).replace(correction=self.kinds[self.kind]())
+        rule = self.kinds[self.kind]()
+        made = super().change(plain) if isinstance(rule, ControlVariates) else plain
+        return made.replace(local=rule)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +248,10 @@ class Broken(Scaffold):
         ("Aliased", "states of the other"),
         ("Talkative", "uploads are what was declared"),
         ("Extrapolates", "running variance below 0"),
-        ("Undeclared", "declares keeps_state = False"),
+        ("Unheard", "declares is personal = False"),
+        ("Unasked", "nobody calls adaptation of Unasked; extend PersonalRule"),
+        ("Undeclared", "declares starts_own = False"),
+        ("Alike", "declares is personal = True"),
     ],
 )
 def test_broken_methods_are_caught(kind, message):
@@ -235,9 +266,6 @@ def test_each_point_has_a_name_and_is_told():
 @pytest.mark.parametrize(
     ("base", "method", "flag"),
     [
-        (Correction, "start", "personal_start"),
-        (Correction, "sent", "sends_whole_model"),
-        (Correction, "initial_state", "keeps_state"),
         (Loss, "prepare", "prepares"),
         (Server, "extra_exchange", "asks_clients"),
         (Server, "update_with_clients", "asks_clients"),

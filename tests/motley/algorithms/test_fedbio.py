@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from motley.algorithms.aggregators.gather import Gather
-from motley.algorithms.base import Part, ServerState, Upload, aggregate
 from motley.algorithms.fedbio import FedBiO
 from motley.algorithms.losses import HalfSquaredError
+from motley.algorithms.parts import Part, ServerState, Upload, aggregate
 from motley.core.errors import ConfigError
 from motley.tasks.base import ModelState
 from tests.motley.algorithms.server_contexts import context, folded, model, ones

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import nn
 
-from motley.algorithms.base import Algorithm, Correction
 from motley.algorithms.fedbn import FedBN, PersonalBatchNorm
 from motley.algorithms.local import SGD
+from motley.algorithms.parts import Algorithm, LocalRule
 from motley.core import codec
 from motley.core.errors import ConfigError
 from motley.core.ragged import Ragged
@@ -38,11 +38,9 @@ def _played(rounds: int = 2) -> Play:
 
 
 def _starts(play: Play) -> list[torch.Tensor]:
-    correction = play.algorithm.correction
-    download = correction.download(play.server)
-    return [
-        correction.start(download, play.client_states.get(k, play.first)) for k in range(len(SIZES))
-    ]
+    rule = play.algorithm.local
+    download = rule.download(play.server)
+    return [rule.start(download, play.client_states.get(k, play.first)) for k in range(len(SIZES))]
 
 
 def test_batch_norm_is_own_and_the_rest_is_common() -> None:
@@ -110,19 +108,19 @@ def test_shortcuts_are_found_by_type_and_other_normalisations_stay() -> None:
     assert all(entry.batch_norm for entry in (*layout.buffers, *layout.counters))
     state = FlatModule(module, torch.float64).state()
     own = PersonalBatchNorm(layout).initial_state(state)
-    correction = PersonalBatchNorm(layout)
+    rule = PersonalBatchNorm(layout)
     assert {name: value.numel() for name, value in own.items()} == {
         "x": 4,
         "buffers": 4,
         "counters": 1,
     }
-    back = correction.start(vars(correction.sent(state)), own)
+    back = rule.start(vars(rule.sent(state)), own)
     assert torch.equal(back.x, state.x)
     assert torch.equal(back.buffers, state.buffers)
 
 
 def test_without_batch_norm_it_is_plain_training() -> None:
-    assert type(Play(FedBN(), "examples", SGD(lr=0.1)).algorithm.correction) is Correction
+    assert type(Play(FedBN(), "examples", SGD(lr=0.1)).algorithm.local) is LocalRule
 
 
 def normed() -> nn.Module:
@@ -162,13 +160,13 @@ def test_clients_are_examined_with_their_own_and_nobody_else(common: bool) -> No
     found = rows.tables["evaluations"][-1]
     data = simulation.federation
     assert found["scope"] == ["mean", "client", "client", "client"]
-    correction = simulation.algorithm.correction
-    download = correction.download(simulation.state.server)
+    rule = simulation.algorithm.local
+    download = rule.download(simulation.state.server)
     for k in range(3):
-        own = correction.start(
+        own = rule.start(
             download,
             dict(simulation.state.clients.client_states).get(
-                k, correction.initial_state(_initial(simulation))
+                k, rule.initial_state(_initial(simulation))
             ),
         )
         measured = simulation.engine.evaluate(own, data.global_test if common else data.test[k])
@@ -223,9 +221,9 @@ def test_a_run_goes_on_where_it_was() -> None:
 def test_signals_of_uploads_are_of_the_whole_model() -> None:
     """The last linear layer lies behind BatchNorm: its slice is one of the full vector."""
     simulation = simulate()
-    correction = simulation.algorithm.correction
+    rule = simulation.algorithm.local
     parts = {"delta": next(iter(simulation.engine.train(*_one_job(simulation)))).parts["delta"]}
-    update = correction.update(parts)
+    update = rule.update(parts)
     assert update.numel() == 69
     assert not update[OWN].any()
     assert torch.equal(update[45:], parts["delta"].value[35:])
@@ -233,11 +231,11 @@ def test_signals_of_uploads_are_of_the_whole_model() -> None:
 
 
 def _one_job(simulation):
-    download = simulation.algorithm.correction.download(simulation.state.server)
+    download = simulation.algorithm.local.download(simulation.state.server)
     return (
         [Job(0, 0, 3, 0.1)],
         download,
-        {0: simulation.algorithm.correction.initial_state(_initial(simulation))},
+        {0: simulation.algorithm.local.initial_state(_initial(simulation))},
     )
 
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Loss, ServerContext, ServerState, Upload, aggregate
 from motley.algorithms.fedavgm import FedAvgM
 from motley.algorithms.fedproto import FedProto, PrototypeLoss, PrototypeMean
 from motley.algorithms.local import SGD
 from motley.algorithms.local_only import LocalOnly
 from motley.algorithms.losses import CrossEntropy
+from motley.algorithms.parts import Loss, ServerContext, ServerState, Upload, aggregate
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.engines.base import AdaptInputs, Job
@@ -85,7 +85,7 @@ def test_the_server_weighs_by_class_counts_or_alike(
     """Class 0 with mean (1, 2) of three samples at one client and (5, 6) of one at another:
     ((3 + 5) / 4, (6 + 6) / 4) or ((1 + 5) / 2, (2 + 6) / 2). Class 1 stays: nobody has it. The
     round's own weights do not matter."""
-    exchange = toy(prototype_weights=prototype_weights).algorithm.correction
+    exchange = toy(prototype_weights=prototype_weights).algorithm.local
     model = ModelState(
         torch.zeros(0).double(), torch.zeros(0).double(), torch.zeros(0, dtype=torch.int64)
     )
@@ -158,7 +158,7 @@ def test_fine_tuning_has_no_prototypes() -> None:
     play.server = ServerState(
         play.server.model, {"prototypes": torch.tensor([[3.0], [0.0]]).double()}
     )
-    model = play.algorithm.correction.examined(play.download, play.first)
+    model = play.algorithm.local.examined(play.download, play.first)
     (after,) = play.engine.adapt([Job(0, 0, 1, 0.1)], [AdaptInputs(model)])
     assert after.x.tolist() == near(1.4, 2.2)
 
@@ -167,7 +167,7 @@ def test_what_it_does_not_go_with() -> None:
     with pytest.raises(ConfigError, match="got lam = -1"):
         FedProto(lam=-1.0)
     play = toy()
-    exchange = play.algorithm.correction
+    exchange = play.algorithm.local
     other = play.algorithm.replace(server=FedAvgM().change(play.algorithm).server)
     said = "clients upload prototypes, and Momentum steps a model; leave server out"
     assert exchange.refuses(other, SGD(), "examples") == said

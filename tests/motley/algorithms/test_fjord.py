@@ -119,9 +119,9 @@ def test_local_work_agrees_with_a_plain_reference(distil, width, momentum):
         "an MLP with BatchNorm",
     )
     layout = play.setting.task.layout
-    correction = play.algorithm.correction
+    rule = play.algorithm.local
     job = Job(2, 7, 9, 0.1, width=width)
-    (done,) = Sequential(play.setting).train([job], correction.download(play.server), {})
+    (done,) = Sequential(play.setting).train([job], rule.download(play.server), {})
     widths = HALVES[HALVES.index(width) :]
     w, states = reference(play, job, widths, distil, momentum)
     assert len(states) == len(widths)  # the steps are enough to draw all of them
@@ -157,7 +157,7 @@ def test_statistics_that_nobody_held_stay_and_the_others_are_averaged():
     rows = sum(weights[t.client] * t.parts["buffers"].value.view(3, -1)[1] for t in done) / 35.0
     torch.testing.assert_close(after[1][positions], rows[positions], rtol=1e-12, atol=0)
     assert torch.equal(after[1][before[1] == after[1]], before[1][before[1] == after[1]])
-    start = play.algorithm.correction.start(play.algorithm.correction.download(play.server), None)
+    start = play.algorithm.local.start(play.algorithm.local.download(play.server), None)
     # the whole model is examined with the statistics of the width 1
     assert torch.equal(start.buffers, after[0])
 
@@ -180,7 +180,7 @@ def test_a_width_that_is_not_listed_is_refused():
     ):
         list(
             Sequential(play.setting).train(
-                [Job(2, 0, 1, 0.1, width=0.3)], play.algorithm.correction.download(play.server), {}
+                [Job(2, 0, 1, 0.1, width=0.3)], play.algorithm.local.download(play.server), {}
             )
         )
     for widths in ((0.5, 1.0), (0.5, 0.25), (1.0, 0.0), ()):

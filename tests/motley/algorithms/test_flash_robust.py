@@ -93,7 +93,7 @@ def test_as_an_algorithm_it_is_the_loss_and_nothing_else():
     ).algorithm
     plain = build({**keys, "loss": {"name": "flash_robust", "alpha": 1.0, "beta": 8.0}}).algorithm
     assert (method.loss, method.server, method.weights) == (plain.loss, plain.server, plain.weights)
-    assert type(method.correction) is type(plain.correction)
+    assert type(method.local) is type(plain.local)
     with pytest.raises(
         ConfigError, match="algorithm: got 'flash_robust', but the targets of this task are numbers"
     ):

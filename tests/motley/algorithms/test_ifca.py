@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import ServerState, Upload
 from motley.algorithms.fedavg import Average, FedAvg
 from motley.algorithms.ifca import EMPTY_ROUNDS, IFCA
 from motley.algorithms.local import SGD
+from motley.algorithms.parts import Choice, ServerState, Upload
 from motley.core.errors import ConfigError
 from motley.testing.algorithms import MODELS, Play
 from tests.motley.algorithms.toys import A, B, Toy
@@ -63,7 +63,7 @@ def test_heads_of_clusters_over_a_shared_base_by_hand() -> None:
     assert made.x == pytest.approx([1.2, 2.2], rel=1e-12)
     assert made.server.extra["others.x"].tolist() == [[1.0]]
     assert made.download["others.x"].shape == (1, 1)
-    assert made.algorithm.correction.start(
+    assert made.algorithm.local.start(
         made.download, {"choice": torch.tensor([1])}
     ).x.tolist() == pytest.approx([1.2, 1.0])
 
@@ -154,10 +154,10 @@ def test_a_forged_cluster_is_one_of_the_clusters() -> None:
         **done[0].parts,
         "cluster": done[0].parts["cluster"]._replace(value=torch.tensor([99])),
     }
-    correction = made.algorithm.correction
+    rule = made.algorithm.local
     aggregator = made.algorithm.aggregator
     assert torch.equal(
-        correction.received(made.download, forged).x, made.server.extra["others.x"][0]
+        rule.start(made.download, Choice(2).of(forged)).x, made.server.extra["others.x"][0]
     )
     total = aggregator.finish(aggregator.add(aggregator.init(), Upload(forged, 1.0)), "weight")
     assert total["sizes"].tolist() == [0, 1]
@@ -172,13 +172,13 @@ def test_what_the_server_reads_from_an_upload() -> None:
     made = toy(IFCA(), [[10.0]], targets=(9.0,))
     (done,) = made.round()
     sent = {**made.download, "others.x": torch.tensor([[10.0]]).double()}
-    model = made.algorithm.correction.received(sent, done.parts)
-    assert (model.x + made.algorithm.correction.update(done.parts)).tolist() == pytest.approx([9.9])
+    model = made.algorithm.local.start(sent, made.algorithm.local.choice.of(done.parts))
+    assert (model.x + made.algorithm.local.update(done.parts)).tolist() == pytest.approx([9.9])
 
 
 def test_other_servers_aggregators_and_weights_are_refused() -> None:
     algorithm = Toy(IFCA(k=3)).algorithm
-    refuses = algorithm.correction.refuses
+    refuses = algorithm.local.refuses
     assert refuses(algorithm, SGD(lr=0.1), "examples") is None
     for other in (algorithm.replace(server=Average()), algorithm.replace(aggregator=Mean())):
         said = refuses(other, SGD(lr=0.1), "examples")
@@ -193,7 +193,7 @@ def test_other_servers_aggregators_and_weights_are_refused() -> None:
         '"gradients"'
     )
     gradients = Toy(IFCA(average="gradients")).algorithm
-    assert gradients.correction.refuses(gradients, SGD(lr=0.1), "horvitz_thompson") is None
+    assert gradients.local.refuses(gradients, SGD(lr=0.1), "horvitz_thompson") is None
 
 
 def test_options_are_checked() -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from motley.algorithms.base import Loss
 from motley.algorithms.losses import BinaryCrossEntropy, CrossEntropy, Huber
+from motley.algorithms.parts import Loss
 from motley.algorithms.positions import PositionMean, per_position
 from motley.algorithms.symmetric import SymmetricLoss
 from motley.core.errors import ConfigError

@@ -11,19 +11,19 @@ import torch
 
 from motley.algorithms import CATALOGUE, LOSSES, SCHEDULES
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import (
+from motley.algorithms.fedavg import Average, FedAvg
+from motley.algorithms.fedprox import FedProx, Proximal
+from motley.algorithms.losses import CrossEntropy, HalfSquaredError
+from motley.algorithms.parts import (
     Algorithm,
-    Correction,
     JobContext,
+    LocalRule,
     Part,
     ServerContext,
     ServerState,
     Upload,
     aggregate,
 )
-from motley.algorithms.fedavg import Average, FedAvg
-from motley.algorithms.fedprox import FedProx, Proximal
-from motley.algorithms.losses import CrossEntropy, HalfSquaredError
 from motley.algorithms.schedules import (
     ConstantSchedule,
     CosineSchedule,
@@ -189,16 +189,16 @@ def test_cross_entropy_of_a_known_row() -> None:
 
 
 def test_fedprox_changes_the_correction_only() -> None:
-    plain = Algorithm(CrossEntropy(), Correction(), Mean(), Average())
+    plain = Algorithm(CrossEntropy(), LocalRule(), Mean(), Average())
     method = FedProx(mu=0.5).change(plain)
-    assert method.correction == Proximal(0.5)
+    assert method.local == Proximal(0.5)
     assert (method.loss, method.aggregator, method.server) == (
         plain.loss,
         plain.aggregator,
         plain.server,
     )
     ctx = JobContext(NONE, {}, None, 1, 0.1, 1, 1.0, Layout(()))
-    assert method.correction.gradient_correction(ctx).proximal == 0.5
+    assert method.local.correction(ctx).proximal == 0.5
     assert FedAvg(server_lr=0.5).change(plain).server == Average(0.5)
 
 
@@ -206,7 +206,7 @@ def test_upload_is_after_minus_before() -> None:
     x = torch.tensor([1.0, 1.0])
     after = ModelState(torch.tensor([1.5, 0.0]), torch.tensor([9.0]), torch.tensor([2]))
     ctx = JobContext(x, {}, None, 1, 0.1, 1, 1.0, Layout(()))
-    parts, client_state = Correction().finish(after, ctx)
+    parts, client_state = LocalRule().finish(after, ctx)
     assert parts["delta"].value.tolist() == [0.5, -1.0]
     assert [parts[k].fold for k in ("delta", "buffers", "counters")] == ["mean", "convex", "max"]
     assert client_state is None

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from motley.algorithms.apfl import APFL
-from motley.algorithms.base import Method
 from motley.algorithms.ditto import Ditto
 from motley.algorithms.fedala import AdaptiveMixture, FedALA
 from motley.algorithms.fedavg import FedAvg
@@ -22,6 +21,7 @@ from motley.algorithms.fine_tuned import FineTuned
 from motley.algorithms.lg_fedavg import LGFedAvg
 from motley.algorithms.local import SGD, Clip
 from motley.algorithms.local_only import LocalOnly
+from motley.algorithms.parts import Method
 from motley.algorithms.per_fedavg import PerFedAvg
 from motley.algorithms.pfedme import PFedMe
 from motley.core.errors import ConfigError
@@ -310,11 +310,11 @@ def test_apfl_at_its_ends(model: str, solver: str) -> None:
     )
     server = zero.server.model
     for client, kept in local.client_states.items():
-        mixed = zero.algorithm.correction.examined(
-            zero.algorithm.correction.download(zero.server), zero.client_states[client]
+        mixed = zero.algorithm.local.examined(
+            zero.algorithm.local.download(zero.server), zero.client_states[client]
         )
-        own = one.algorithm.correction.examined(
-            one.algorithm.correction.download(one.server), one.client_states[client]
+        own = one.algorithm.local.examined(
+            one.algorithm.local.download(one.server), one.client_states[client]
         )
         for name in ("x", "buffers"):
             assert torch.equal(getattr(mixed, name), getattr(server, name))
@@ -329,7 +329,7 @@ class OwnStart(Method):
     first: float
 
     def change(self, plain):
-        return plain.replace(correction=AdaptiveMixture(eta=0.0, tensors=99, first=self.first))
+        return plain.replace(local=AdaptiveMixture(eta=0.0, tensors=99, first=self.first))
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -339,10 +339,10 @@ def test_fedala_with_fixed_weights(solver: str) -> None:
         played(method, PLAIN, solver) for method in (OwnStart(1.0), OwnStart(0.0), LocalOnly())
     )
     assert_same_server(one, played(FedAvg(), PLAIN, solver))
-    download = one.algorithm.correction.download(one.server)
+    download = one.algorithm.local.download(one.server)
     for client, kept in local.client_states.items():
         assert torch.equal(
-            one.algorithm.correction.examined(download, one.client_states[client]).x,
+            one.algorithm.local.examined(download, one.client_states[client]).x,
             one.server.model.x,
         )
         assert torch.equal(zero.client_states[client]["x"], kept["x"])
@@ -402,7 +402,7 @@ def test_own_norms_of_a_model_without_any_change_nothing(method) -> None:
     one = played(method(own_norms=True), PLAIN, "momentum")
     two = played(method(), PLAIN, "momentum")
     assert_same_server(one, two)
-    assert one.algorithm.correction.shared is two.algorithm.correction.shared
+    assert one.algorithm.local.shared is two.algorithm.local.shared
 
 
 @pytest.mark.parametrize(
@@ -478,11 +478,11 @@ def test_options_are_checked() -> None:
 
 
 def test_a_pull_that_overshoots_is_a_caution() -> None:
-    said = Toy(Ditto(lam=20.0)).algorithm.correction.cautions(SGD(lr=0.1))
+    said = Toy(Ditto(lam=20.0)).algorithm.local.cautions(SGD(lr=0.1))
     assert said == "lr = 0.1 times lam = 20 is above 1: the pull overshoots its anchor"
     for method, rate in (
         (PFedMe(), "lr_p = 0.09 times lam = 15"),
         (PFedMe(lam=11.0), "lr = 0.1 times lam = 11"),
     ):
-        assert str(Toy(method).algorithm.correction.cautions(SGD(lr=0.1))).startswith(rate)
-    assert Toy(PFedMe(lam=10.0)).algorithm.correction.cautions(SGD(lr=0.1)) is None
+        assert str(Toy(method).algorithm.local.cautions(SGD(lr=0.1))).startswith(rate)
+    assert Toy(PFedMe(lam=10.0)).algorithm.local.cautions(SGD(lr=0.1)) is None

@@ -14,12 +14,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from motley.algorithms.base import Method
 from motley.algorithms.ditto import Ditto
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fedper import FedPer
 from motley.algorithms.fedrep import FedRep
 from motley.algorithms.local import SGD
+from motley.algorithms.parts import Method
 from motley.core.keys import Key
 from motley.core.work import LocalWork
 from motley.engines.base import Job
@@ -124,9 +124,9 @@ def test_rounds_are_those_of_the_method_written_out(method: Method) -> None:
     for number, cohort in enumerate(COHORTS):
         play.round(number, cohort)
         plain_round(plain, method, play.jobs(number, tuple(sorted(cohort))))
-        download = play.algorithm.correction.download(play.server)
+        download = play.algorithm.local.download(play.server)
         for client in range(len(SIZES)):
-            examined = play.algorithm.correction.examined(
+            examined = play.algorithm.local.examined(
                 download, play.client_states.get(client, play.first)
             )
             close(examined, expected(plain, method, client))

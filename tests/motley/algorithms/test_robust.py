@@ -7,7 +7,7 @@ import torch
 
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.aggregators.robust import Krum, Median, MultiKrum, NormBound, TrimmedMean
-from motley.algorithms.base import Part, Upload, aggregate
+from motley.algorithms.parts import Part, Upload, aggregate
 
 DELTAS = [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (10.0, 10.0)]
 

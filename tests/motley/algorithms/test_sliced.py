@@ -10,20 +10,20 @@ from torch import nn
 
 from motley.algorithms import AGGREGATORS, LOSSES, SERVERS
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import (
-    Algorithm,
-    Correction,
-    JobContext,
-    Part,
-    Upload,
-    aggregate,
-    step_model,
-)
 from motley.algorithms.fedavg import Average, FedAvg
 from motley.algorithms.fedrolex import FedRolex, Rolling
 from motley.algorithms.heterofl import HeteroFL
 from motley.algorithms.local import SGD
 from motley.algorithms.losses import CrossEntropy, HalfSquaredError
+from motley.algorithms.parts import (
+    Algorithm,
+    JobContext,
+    LocalRule,
+    Part,
+    Upload,
+    aggregate,
+    step_model,
+)
 from motley.algorithms.sliced import MaskedClasses, SlicedTraining
 from motley.engines.base import Job
 from motley.engines.batches import BatchPlan
@@ -153,9 +153,9 @@ def test_fedrolex_holds_the_next_units_in_the_next_round():
     play = Play(FedRolex(mask=False), "uniform", SGD(lr=0.1))
     layout = play.setting.task.layout
     engine = Sequential(play.setting)
-    download = play.algorithm.correction.download(play.server)
+    download = play.algorithm.local.download(play.server)
     for version in (0, 1):
-        job = Job(2, 0, 3, 0.1, width=0.25, offset=Rolling().offset(version))
+        job = Job(2, 0, 3, 0.1, width=0.25, offset=Rolling().slicing.offset(version))
         (done,) = engine.train([job], download, {})
         delta = done.parts["delta"]
         # 2 of 5 hidden units
@@ -170,7 +170,7 @@ def test_the_structure_is_read_before_clients_train(monkeypatch):
     # torch.fx exchanges what every module does when it is called, also in other threads, which
     # would then fail
     play = Play(HeteroFL(), "uniform", SGD(lr=0.1))
-    download = play.algorithm.correction.download(play.server)
+    download = play.algorithm.local.download(play.server)
     engine = Sequential(play.setting)
     monkeypatch.setattr(
         slices, "_traced", lambda module: pytest.fail("a graph is read while clients train")
@@ -192,7 +192,7 @@ def test_static_batch_norm_agrees_with_a_plain_reference(width, version):
     layout = play.setting.task.layout
     x = play.server.model.x
     job = Job(2, 0, 3, 0.1, width=width, offset=version)
-    (done,) = Sequential(setting).train([job], play.algorithm.correction.download(play.server), {})
+    (done,) = Sequential(setting).train([job], play.algorithm.local.download(play.server), {})
     assert done.parts.keys() == {"delta"}
     positions = layout.kept_positions(width, version)
     data = setting.task.federation
@@ -227,9 +227,9 @@ def test_engines_that_batch_clients_refuse_slices_by_name():
 
 
 def test_the_mask_is_for_classes_alone():
-    plain = Algorithm(HalfSquaredError(), Correction(), Mean(), Average())
+    plain = Algorithm(HalfSquaredError(), LocalRule(), Mean(), Average())
     made = HeteroFL().change(plain)
-    assert (made.loss, made.correction.mask, made.weights) == (plain.loss, False, "uniform")
+    assert (made.loss, made.local.mask, made.weights) == (plain.loss, False, "uniform")
     assert "write mask = false" in MaskedClasses(CrossEntropy()).refuses_targets("positions", 3)
 
 
@@ -252,12 +252,12 @@ def test_the_mask_is_for_classes_alone():
 def test_parts_that_need_whole_updates_are_refused(parts, weights, message):
     made = (
         HeteroFL()
-        .change(Algorithm(LOSSES.build("cross_entropy"), Correction(), Mean(), Average()))
+        .change(Algorithm(LOSSES.build("cross_entropy"), LocalRule(), Mean(), Average()))
         .replace(**parts)
     )
-    assert message in made.correction.refuses(made, SGD(lr=0.1), weights)
+    assert message in made.local.refuses(made, SGD(lr=0.1), weights)
     assert (
-        made.replace(aggregator=Mean(), server=Average()).correction.refuses(
+        made.replace(aggregator=Mean(), server=Average()).local.refuses(
             made.replace(aggregator=Mean(), server=Average()), SGD(lr=0.1), "examples"
         )
         is None

@@ -12,7 +12,7 @@ from motley.algorithms.aggregators.cluster_means import ClusterMeans
 from motley.algorithms.aggregators.gather import Gather
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.aggregators.robust import Median
-from motley.algorithms.base import BLOCK, BlockRun, Part, Upload, aggregate
+from motley.algorithms.parts import BLOCK, BlockRun, Part, Upload, aggregate
 from motley.engines.placement import aligned_runs
 
 TINY = 2.0**-53

@@ -15,19 +15,19 @@ import torch
 from torch import nn
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import (
+from motley.algorithms.fedavg import Average
+from motley.algorithms.local import SGD, Solver
+from motley.algorithms.losses import HalfSquaredError
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
-    Correction,
+    LocalRule,
     Loss,
     Method,
     ServerContext,
     Upload,
     aggregate,
 )
-from motley.algorithms.fedavg import Average
-from motley.algorithms.local import SGD, Solver
-from motley.algorithms.losses import HalfSquaredError
 from motley.core.keys import Streams
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
@@ -75,7 +75,7 @@ class Toy:
             model,
             loss="half_squared_error",
         )
-        plain = Algorithm(loss or HalfSquaredError(), Correction(), Mean(), Average())
+        plain = Algorithm(loss or HalfSquaredError(), LocalRule(), Mean(), Average())
         work = LocalWork(batch_size=1, epochs=1)
         self.setting = Setting(task, method.change(plain), solver, work, Streams(3), torch.float64)
         self.algorithm = self.setting.algorithm
@@ -83,8 +83,8 @@ class Toy:
         model_state = ModelState(
             torch.tensor(start).double(), torch.zeros(0).double(), torch.zeros(0, dtype=torch.int64)
         )
-        self.server = self.algorithm.server.init(self.algorithm.correction.sent(model_state), count)
-        self.first = self.algorithm.correction.initial_state(model_state)
+        self.server = self.algorithm.server.init(self.algorithm.local.sent(model_state), count)
+        self.first = self.algorithm.local.initial_state(model_state)
         self.kept: dict[int, ClientState] = {}
         self.number = 0
 
@@ -108,7 +108,7 @@ class Toy:
     @property
     def download(self):
         """What clients receive now."""
-        return self.algorithm.correction.download(self.server)
+        return self.algorithm.local.download(self.server)
 
     @property
     def x(self) -> list[float]:
@@ -117,13 +117,13 @@ class Toy:
 
     def examined(self, client: int = 0) -> list[float]:
         """The weights of the model that a client uses, before fine-tuning."""
-        return self.algorithm.correction.examined(
+        return self.algorithm.local.examined(
             self.download, self.kept.get(client, self.first)
         ).x.tolist()
 
     def adapted(self, steps: int) -> list[float]:
         """The weights of the model of client 0 after so many steps, if it were new."""
-        model = self.algorithm.correction.start(self.download, self.first)
+        model = self.algorithm.local.start(self.download, self.first)
         (after,) = self.engine.adapt(
             [Job(0, self.number, steps, self.setting.solver.lr)], [AdaptInputs(model)], "new"
         )
@@ -131,7 +131,7 @@ class Toy:
 
     def tuned(self, client: int = 0) -> list[float]:
         """The weights of the model that a client uses."""
-        model = self.algorithm.correction.examined(self.download, self.kept.get(client, self.first))
+        model = self.algorithm.local.examined(self.download, self.kept.get(client, self.first))
         tuning = self.algorithm.tuning
         steps = self.setting.tuning_steps(np.array([client]))
         lr = tuning.lr or self.setting.solver.lr
@@ -144,7 +144,7 @@ class Toy:
         """The weights of the model that a client uses, after the local work that its method asks
         for before an examination."""
         begun = AdaptInputs(
-            self.algorithm.correction.start(self.download, self.kept[client]), self.kept[client]
+            self.algorithm.local.start(self.download, self.kept[client]), self.kept[client]
         )
         (after,) = self.engine.adapt(
             [Job(client, self.number, 0, self.setting.solver.lr)], [begun], "examine"

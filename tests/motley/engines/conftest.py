@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, Correction, Loss
 from motley.algorithms.fedavg import Average
 from motley.algorithms.local import SGD
 from motley.algorithms.losses import CrossEntropy
+from motley.algorithms.parts import Algorithm, LocalRule, Loss
 from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
@@ -60,7 +60,7 @@ def setting() -> Callable[..., Setting]:
         model: Callable[[], nn.Module],
         shape: tuple[int, ...] = (6,),
         solver: SGD = SGD(lr=0.1),  # noqa: B008
-        correction: Correction | None = None,
+        local: LocalRule | None = None,
         loss: Loss | None = None,
         work: LocalWork = LocalWork(batch_size=5, epochs=2),  # noqa: B008
         sizes: tuple[int, ...] = SIZES,
@@ -69,7 +69,7 @@ def setting() -> Callable[..., Setting]:
         transform: Transform | None = None,
         probes_model: bool = False,
     ) -> Setting:
-        algorithm = Algorithm(loss or CrossEntropy(), correction or Correction(), Mean(), Average())
+        algorithm = Algorithm(loss or CrossEntropy(), local or LocalRule(), Mean(), Average())
         task = Task("test", federation(shape, sizes), model, transform=transform)
         return Setting(
             task,

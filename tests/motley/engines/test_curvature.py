@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from motley.algorithms.base import Correction
 from motley.algorithms.fednova import NormalisedUpdate
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.local import SGD
+from motley.algorithms.parts import LocalRule
 from motley.algorithms.scaffold import ControlVariates
 from motley.core.work import LocalWork
 from motley.engines.base import JobInputs, Setting, TrainResult
@@ -74,12 +74,12 @@ def measured(setting: Any, jobs: Any, download: Any) -> Callable[..., Measured]:
         s: Setting = setting(model, work=ALL, **keys)
         engine = Sequential(s)
         received = JobInputs(
-            _with_c(download(s), s), {client: s.algorithm.correction.initial_state(_first(s))}
+            _with_c(download(s), s), {client: s.algorithm.local.initial_state(_first(s))}
         )
         job = dataclasses.replace(jobs(s, (client,))[0], steps=2, layers=layers)
         (trained,) = engine.train([job], received.download, received.client_states, frozenset())
         start = received.download["x"]
-        final = start + s.algorithm.correction.update(trained.parts)
+        final = start + s.algorithm.local.update(trained.parts)
 
         def probe(n: int) -> dict[str, Tensor]:
             return dict(
@@ -119,7 +119,7 @@ def _exact(client: Client, setting: Setting, number: int, final: Tensor) -> Tens
 
 
 CORRECTIONS = {
-    "plain": Correction(),
+    "plain": LocalRule(),
     "prox": Proximal(0.7),
     "nova": NormalisedUpdate(0.0),
     "scaffold": ControlVariates(),
@@ -132,15 +132,13 @@ def test_the_mean_over_probes_is_the_exact_diagonal_at_the_final_model(
 ) -> None:
     """300 probes: their mean lies within five standard errors of each entry; FedProx adds its mu.
     Not that of the received model."""
-    client, probe, trained, final = measured(
-        net, correction=CORRECTIONS[correction], solver=SGD(lr=1.0)
-    )
+    client, probe, trained, final = measured(net, local=CORRECTIONS[correction], solver=SGD(lr=1.0))
     setting = client.setting
     found = torch.stack([torch.cat([probe(n)[layer] for layer in ("0", "2")]) for n in range(300)])
     exact = _exact(client, setting, 2, final) + (0.7 if correction == "prox" else 0.0)
     error = found.std(0) / 300**0.5 + 1e-12
     assert ((found.mean(0) - exact).abs() <= 5 * error).all()
-    start = final - setting.algorithm.correction.update(trained.parts)
+    start = final - setting.algorithm.local.update(trained.parts)
     before = _exact(client, setting, 2, start)
     assert ((found.mean(0) - before).abs() > 5 * error).any()
 
@@ -167,8 +165,8 @@ def test_a_probe_of_the_whole_model_gives_the_layers_asked_for(measured: Any) ->
 
 def test_a_proximal_term_adds_mu_to_every_entry_of_every_probe(measured: Any) -> None:
     """At a vanishing rate both clients stay where they were, so their probes differ by mu alone."""
-    _, plain, *_ = measured(net, correction=Correction(), solver=SGD(lr=1e-30))
-    _, pulled, *_ = measured(net, correction=Proximal(0.7), solver=SGD(lr=1e-30))
+    _, plain, *_ = measured(net, local=LocalRule(), solver=SGD(lr=1e-30))
+    _, pulled, *_ = measured(net, local=Proximal(0.7), solver=SGD(lr=1e-30))
     for n in range(3):
         for layer in ("0", "2"):
             torch.testing.assert_close(

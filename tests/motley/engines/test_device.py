@@ -209,14 +209,14 @@ def test_public_samples_chosen_on_the_host_are_found(monkeypatch: pytest.MonkeyP
 
 
 def test_an_anchor_on_the_host_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Proximal.gradient_correction
+    plain = Proximal.correction
 
     def correction(self: Proximal, context: Any) -> Any:
         return dataclasses.replace(
             plain(self, context), offset=torch.zeros(context.x.shape, dtype=context.x.dtype)
         )
 
-    monkeypatch.setattr(Proximal, "gradient_correction", correction)
+    monkeypatch.setattr(Proximal, "correction", correction)
     for engine in ON_DEVICE:
         with pytest.raises(Exception, match=r"of device \[.*host \["):
             clean({"algorithm": "fedprox"}, engine)

@@ -98,7 +98,7 @@ def test_who_accepts_what(setting, engine):
 def test_agrees_with_the_reference(setting, jobs, download, engine, model, solver):
     factory, shape = MODELS[model]
     sgd, mu = SOLVERS[solver]
-    s = setting(factory, shape, solver=sgd, correction=Proximal(mu), threads=2)
+    s = setting(factory, shape, solver=sgd, local=Proximal(mu), threads=2)
     sent = download(s)
     want = frozenset({"loss_rms", "update_norm"})
     work = jobs(s)
@@ -130,9 +130,9 @@ PHASED = [
 @pytest.mark.parametrize("correction", PHASED, ids=lambda value: type(value).__name__)
 def test_phases_agree_with_the_reference(setting, jobs, download, engine, correction):
     """Uploads and what clients keep, with BatchNorm; the kept models are not those received."""
-    s = setting(normed, (1, 6, 6), solver=SOLVERS["momentum"][0], correction=correction, threads=2)
+    s = setting(normed, (1, 6, 6), solver=SOLVERS["momentum"][0], local=correction, threads=2)
     sent = download(s)
-    bound = s.algorithm.correction
+    bound = s.algorithm.local
     work = jobs(s)
     whole = ModelState(**sent)
     sent = bound.download(s.algorithm.server.init(bound.sent(whole), 8))
@@ -170,9 +170,9 @@ def test_phases_of_many_clients_at_once_agree_with_the_reference(
 ):
     """Clients that begin at models of their own and take unequal steps, fewer than a phase of whole
     epochs takes."""
-    s = setting(mlp, solver=SOLVERS[solver][0], correction=BATCHED_PHASES[correction], threads=2)
+    s = setting(mlp, solver=SOLVERS[solver][0], local=BATCHED_PHASES[correction], threads=2)
     whole = ModelState(**download(s))
-    bound = s.algorithm.correction
+    bound = s.algorithm.local
     work = jobs(s, cut=3)
     sent = bound.download(s.algorithm.server.init(bound.sent(whole), 8))
     states = {
@@ -201,7 +201,7 @@ def test_phases_of_many_clients_at_once_agree_with_the_reference(
 @pytest.mark.parametrize("loss", [CrossEntropy(), FlashRobust()], ids=["cross_entropy", "prepares"])
 @pytest.mark.parametrize("engine", [Batched, Vmap, Threads])
 def test_fine_tuning_agrees_with_the_reference(setting, jobs, download, engine, loss):
-    s = setting(mlp, solver=SOLVERS["momentum"][0], correction=Proximal(0.5), loss=loss, threads=2)
+    s = setting(mlp, solver=SOLVERS["momentum"][0], local=Proximal(0.5), loss=loss, threads=2)
     whole = ModelState(**download(s))
     work = jobs(s)
     begun = [AdaptInputs(replace(whole, x=whole.x * (job.client + 1))) for job in work]
@@ -227,4 +227,4 @@ def test_fine_tuning_agrees_with_the_reference(setting, jobs, download, engine, 
     ids=lambda value: type(value).__name__,
 )
 def test_phases_that_cannot_be_batched_are_refused_by_name(setting, engine, correction, reason):
-    assert reason in engine.refuses(setting(mlp, correction=correction))
+    assert reason in engine.refuses(setting(mlp, local=correction))

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from motley.algorithms.base import Correction, GradientCorrection, Loss
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.local import SGD
 from motley.algorithms.losses import CrossEntropy
+from motley.algorithms.parts import GradientCorrection, LocalRule, Loss
 from motley.core.errors import ContractError, EngineError
 from motley.core.keys import Key
 from motley.core.work import LocalWork
@@ -35,20 +35,20 @@ def mlp():
     return nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 4))
 
 
-class Varied(Correction):
+class Varied(LocalRule):
     """A pull and a shift that differ from client to client."""
 
-    def gradient_correction(self, ctx):
+    def correction(self, ctx):
         return GradientCorrection(
             ctx.num_examples / 50,
             torch.linspace(-1, 1, len(ctx.x), dtype=ctx.x.dtype) * ctx.num_examples / 100,
         )
 
 
-class Shifted(Correction):
+class Shifted(LocalRule):
     """A shift for everybody."""
 
-    def gradient_correction(self, ctx):
+    def correction(self, ctx):
         return GradientCorrection(0.2, torch.linspace(-1, 1, len(ctx.x), dtype=ctx.x.dtype))
 
 
@@ -64,7 +64,7 @@ def deltas(engine, jobs, sent):
 def test_rates_pulls_and_shifts_may_differ_between_clients(
     setting, jobs, download, engine, solver, correction
 ):
-    s = setting(mlp, correction=correction, solver=solver, threads=2)
+    s = setting(mlp, local=correction, solver=solver, threads=2)
     sent = download(s)
     varied = [Job(j.client, j.dispatch, j.steps, 0.02 * (1 + j.client)) for j in jobs(s)]
     for work in (jobs(s), varied):
@@ -76,7 +76,7 @@ def test_rates_pulls_and_shifts_may_differ_between_clients(
 @pytest.mark.parametrize("engine", ALL)
 def test_fedprox_at_zero_is_fedavg_bit_for_bit(setting, jobs, download, engine):
     plain = setting(mlp, dtype=torch.float32)
-    prox = setting(mlp, correction=Proximal(0.0), dtype=torch.float32)
+    prox = setting(mlp, local=Proximal(0.0), dtype=torch.float32)
     assert torch.equal(
         deltas(engine(plain), jobs(plain), download(plain)),
         deltas(engine(prox), jobs(prox), download(prox)),

@@ -37,7 +37,7 @@ def test_training_is_the_loop_written_out(setting, jobs, download, engine):
     job's plan; SGD by hand."""
     s = setting(
         normed,
-        correction=PreviousModel(),
+        local=PreviousModel(),
         loss=ContrastiveLoss(CrossEntropy(), 2.0, 0.5),
         threads=2,
     )
@@ -98,7 +98,7 @@ def test_training_is_the_loop_written_out(setting, jobs, download, engine):
 
 
 def test_only_engines_with_one_client_a_module_take_it(setting):
-    s = setting(normed, loss=ContrastiveLoss(CrossEntropy()), correction=PreviousModel())
+    s = setting(normed, loss=ContrastiveLoss(CrossEntropy()), local=PreviousModel())
     assert (
         "compares features of several models, which sequential and threads compute"
         in Batched.refuses(

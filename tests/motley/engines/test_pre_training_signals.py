@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from motley.algorithms.base import Correction, JobContext, Part
+from motley.algorithms.parts import JobContext, LocalRule, Part
 from motley.engines.batched import Batched, Vmap
 from motley.engines.local import Debug, Sequential, Threads
 
@@ -15,7 +15,7 @@ from .conftest import TwoProcesses
 
 
 @dataclasses.dataclass(frozen=True)
-class Curious(Correction):
+class Curious(LocalRule):
     """Uploads the signals that were measured for it."""
 
     wants: frozenset = frozenset({"loss", "gradient"})
@@ -62,7 +62,7 @@ def normed():
 def test_it_is_the_received_model_in_eval_mode_over_all_samples(
     setting, jobs, download, engine, model
 ):
-    s = setting(model, correction=Curious(), threads=2)
+    s = setting(model, local=Curious(), threads=2)
     sent = download(s)
     data = s.task.federation
     done = list(engine(s).train(jobs(s), sent, {}))
@@ -88,7 +88,7 @@ def test_it_is_the_received_model_in_eval_mode_over_all_samples(
 
 
 def test_only_requested_signals_are_measured(setting, jobs, download):
-    s = setting(mlp, correction=Curious(frozenset({"loss"})))
+    s = setting(mlp, local=Curious(frozenset({"loss"})))
     trained = next(
         iter(
             Sequential(s).train(jobs(s), download(s), {}, frozenset({"arrival_loss", "grad_norm"}))
@@ -97,11 +97,7 @@ def test_only_requested_signals_are_measured(setting, jobs, download):
     assert not trained.parts["gradient"].value.numel()
     assert trained.signals["arrival_loss"] == trained.parts["loss"].value.item()
     nothing = next(
-        iter(
-            Sequential(setting(mlp, correction=Curious(frozenset()))).train(
-                jobs(s), download(s), {}
-            )
-        )
+        iter(Sequential(setting(mlp, local=Curious(frozenset()))).train(jobs(s), download(s), {}))
     )
     assert nothing.parts["loss"].value.isnan()
     assert not nothing.finite

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from motley.algorithms.base import Correction, GradientCorrection
 from motley.algorithms.ditto import OwnModel
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.moon import ContrastiveLoss, PreviousModel
+from motley.algorithms.parts import GradientCorrection, LocalRule
 from motley.core.errors import ContractError
 from motley.core.keys import Key
 from motley.engines import stacked
@@ -83,9 +83,7 @@ def test_engines_agree_to_a_few_roundings(setting, jobs, download, engine, model
     """Engines that train client by client have the reference's bits. Others round the same products
     in another order; over up to ten steps with the large rate of 0.1, updates stay within 16
     roundings (6 %) of the reference's."""
-    s = half(
-        setting, *MODELS[model], solver=SOLVERS[solver][0], correction=Proximal(0.3), threads=2
-    )
+    s = half(setting, *MODELS[model], solver=SOLVERS[solver][0], local=Proximal(0.3), threads=2)
     sent = download(s)
     work = jobs(s)
     for a, b in zip(
@@ -106,11 +104,11 @@ def test_a_stack_adds_offset_and_proximal_term_to_its_float32_weights(setting, j
     """Offsets of 0.1 everywhere and a proximal term move the weights as they do client by
     client."""
 
-    class Both(Correction):
-        def gradient_correction(self, context):
+    class Both(LocalRule):
+        def correction(self, context):
             return GradientCorrection(0.5, torch.full_like(context.x, 0.1))
 
-    s = half(setting, mlp, correction=Both(), threads=1)
+    s = half(setting, mlp, local=Both(), threads=1)
     sent = download(s)
     work = jobs(s, cut=cut)
     for a, b in zip(
@@ -203,9 +201,9 @@ def test_weights_gradients_and_solver_state_stay_float32(
         return real(self, blocks, *rest)
 
     monkeypatch.setattr(type(solved), "step", step)
-    s = half(setting, mlp, solver=solved, correction=OwnModel(0.5), threads=1)
+    s = half(setting, mlp, solver=solved, local=OwnModel(0.5), threads=1)
     whole = ModelState(**download(s))
-    bound = s.algorithm.correction
+    bound = s.algorithm.local
     sent = bound.download(s.algorithm.server.init(bound.sent(whole), 8))
     found = trained(engine, s, jobs(s), sent, {k: bound.initial_state(whole) for k in range(8)})
     kept = [
@@ -247,7 +245,7 @@ def test_the_caller_s_autocast_changes_nothing(setting, jobs, download, engine, 
 
 def test_features_are_compared_in_float32(setting, jobs, download):
     s = half(
-        setting, normed, (1, 6, 6), loss=ContrastiveLoss(CrossEntropy()), correction=PreviousModel()
+        setting, normed, (1, 6, 6), loss=ContrastiveLoss(CrossEntropy()), local=PreviousModel()
     )
     sent = download(s)
     seen = []

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from motley.algorithms.base import Correction
+from motley.algorithms.parts import PersonalRule
 from motley.core.errors import ContractError
 from motley.core.keys import Key
 from motley.engines.local import Sequential
@@ -62,14 +62,14 @@ def test_batches_are_drawn_without_replacement(setting):
 
 
 def test_clients_with_memories_are_measured_on_their_own_model(setting, download):
-    class Own(Correction):
-        personal_start = True
+    class Own(PersonalRule):
+        starts_own = True
 
         def start(self, download, client_state):
             x = download["x"] if client_state is None else client_state["x"]
             return ModelState(x, download["buffers"], download["counters"])
 
-    s = setting(mlp, correction=Own())
+    s = setting(mlp, local=Own())
     sent = download(s)
     mine = {4: {"x": sent["x"] * 2}}
     found = Sequential(s).measure(np.array([1, 4, 6]), sent, mine, {"loss": None}, KEY)["loss"]

@@ -87,7 +87,7 @@ def _workers():
 def test_killed_in_mid_round_a_worker_is_replaced_and_the_bits_stay(setting, jobs, download):
     """One is stopped, so that it cannot have answered, and killed while the round waits for its
     chunk."""
-    s = setting(mlp, correction=Proximal(0.3), dtype=torch.float32, threads=2)
+    s = setting(mlp, local=Proximal(0.3), dtype=torch.float32, threads=2)
     sent = download(s)
     engine = TwoProcesses(s)
     try:

@@ -112,7 +112,7 @@ def engine_on_cluster(cluster):
 def test_agrees_with_the_reference(setting, jobs, download, engine_on_cluster, model):
     factory, shape = MODELS[model]
     sgd, mu = SOLVERS["momentum"]
-    s = setting(factory, shape, solver=sgd, correction=Proximal(mu), threads=2)
+    s = setting(factory, shape, solver=sgd, local=Proximal(mu), threads=2)
     sent = download(s)
     engine = engine_on_cluster(s)
     assert engine.worker_shape == "2 x 1"
@@ -173,7 +173,7 @@ def test_an_actor_killed_in_mid_round_is_replaced_and_the_bits_stay(
 ):
     """It is stopped, so that it cannot have answered, and killed while the round waits for its
     chunk."""
-    s = setting(mlp, correction=Proximal(0.3), dtype=torch.float32, threads=2)
+    s = setting(mlp, local=Proximal(0.3), dtype=torch.float32, threads=2)
     sent = download(s)
     engine = engine_on_cluster(s)
     whole = list(engine.train(jobs(s), sent, {}))

@@ -59,7 +59,7 @@ CASES = [
 
 @pytest.mark.parametrize(("solver", "mu"), CASES)
 def test_the_reference_is_the_textbook_loop(setting, jobs, download, solver, mu):
-    s = setting(mlp, solver=solver, correction=Proximal(mu))
+    s = setting(mlp, solver=solver, local=Proximal(mu))
     sent = download(s)
     for job, out in zip(jobs(s), Sequential(s).train(jobs(s), sent, {}), strict=True):
         wanted, losses = by_hand(
@@ -100,7 +100,7 @@ def parabola() -> Task:
 def test_the_worked_example_of_the_chapter(setting, mu, steps, wanted):
     """w = 4, lr = 0.2. Step 1: gradient 3, no pull yet, 4 - 0.6 = 3.4. Step 2: gradient 2.4, pull
     0.5 * (3.4 - 4) = -0.3, 3.4 - 0.2 * 2.1 = 2.98; without the pull 3.4 - 0.48 = 2.92."""
-    plain = setting(mlp, correction=Proximal(mu), loss=HalfSquaredError()).algorithm
+    plain = setting(mlp, local=Proximal(mu), loss=HalfSquaredError()).algorithm
     s = Setting(parabola(), plain, SGD(lr=0.2), LocalWork(1, steps=steps), dtype=torch.float64)
     empty = torch.zeros(0, dtype=torch.float64)
     sent = {
@@ -114,7 +114,7 @@ def test_the_worked_example_of_the_chapter(setting, mu, steps, wanted):
 
 def test_fedprox_at_zero_is_fedavg_bit_for_bit(setting, jobs, download):
     plain = setting(mlp, dtype=torch.float32)
-    prox = setting(mlp, correction=Proximal(0.0), dtype=torch.float32)
+    prox = setting(mlp, local=Proximal(0.0), dtype=torch.float32)
     sent = download(plain)
     pairs = zip(
         Sequential(plain).train(jobs(plain), sent, {}),

@@ -11,9 +11,9 @@ from torch import nn
 
 from motley.algorithms import CATALOGUE as ALGORITHMS
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, Correction
 from motley.algorithms.fedavg import Average
 from motley.algorithms.losses import CrossEntropy
+from motley.algorithms.parts import Algorithm, LocalRule
 from motley.core.keys import Key
 from motley.engines.serialization import from_memory, to_memory, unsendable, unwrap, wrap
 from motley.experiments.config import Experiment
@@ -123,10 +123,10 @@ def test_no_block_is_no_object(bad):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.names())
 def test_every_algorithm_can_be_sent(algorithm):
-    plain = Algorithm(CrossEntropy(), Correction(), Mean(), Average())
+    plain = Algorithm(CrossEntropy(), LocalRule(), Mean(), Average())
     made = ALGORITHMS.build(algorithm).change(plain)
     layout = layout_of(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)))
-    bound = made.correction.bound(layout)
+    bound = made.local.bound(layout)
     assert unsendable({"the loss": made.loss, "the correction": bound}) is None
     back = unwrap(wrap((made.loss, bound), bytearray))
     assert [(type(part), vars(part)) for part in back] == [

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from motley.algorithms.base import Correction
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.flash_robust import FlashRobust
 from motley.algorithms.local import SGD, Clip
+from motley.algorithms.parts import PersonalRule
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.core.records import SIGNALS
@@ -93,7 +93,7 @@ def test_probes_agree(setting, download, engine, signal, batches, loss):
 def test_reports_agree(setting, jobs, download, engine, solver, loss):
     sgd, mu = SOLVERS[solver]
     s = with_held_out(
-        setting(MODELS["mlp"][0], solver=sgd, correction=Proximal(mu), loss=loss, threads=2)
+        setting(MODELS["mlp"][0], solver=sgd, local=Proximal(mu), loss=loss, threads=2)
     )
     sent = download(s)
     reference = list(Sequential(s).train(jobs(s), sent, {}, REPORTED))
@@ -192,7 +192,7 @@ def test_the_largest_gradient_is_that_of_the_data_before_correction_and_clipping
         s = setting(
             MODELS["mlp"][0],
             solver=solver,
-            correction=Proximal(5.0),
+            local=Proximal(5.0),
             work=LocalWork(batch_size=50, steps=1),
         )
         sent = download(s)
@@ -290,14 +290,14 @@ def test_the_robust_loss_is_the_experiments_own_where_that_is_robust(setting, do
 
 
 def test_arrival_is_before_training_and_on_the_clients_own_model(setting, jobs, download):
-    class Own(Correction):
-        personal_start = True
+    class Own(PersonalRule):
+        starts_own = True
 
         def start(self, download, client_state):
             x = download["x"] if client_state is None else client_state["x"]
             return ModelState(x, download["buffers"], download["counters"])
 
-    s = setting(MODELS["mlp"][0], correction=Own())
+    s = setting(MODELS["mlp"][0], local=Own())
     sent = download(s)
     mine = {4: {"x": sent["x"] * 2}}
     wanted = Sequential(s).measure(np.arange(8), sent, mine, {"loss": None}, KEY)["loss"]

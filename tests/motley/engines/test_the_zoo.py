@@ -52,7 +52,7 @@ def test_the_zoo_agrees(setting, jobs, download, model: str, engine: str) -> Non
         lambda: options.build(SHAPES[model], 4),
         SHAPES[model],
         solver=SGD(lr=0.01),
-        correction=Proximal(0.5),
+        local=Proximal(0.5),
         work=work,
         sizes=(5, 2, 3),
         threads=2,

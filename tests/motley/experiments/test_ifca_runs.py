@@ -53,7 +53,7 @@ def run_to_end(loop: RoundLoop) -> RoundLoop:
 def choices(loop: RoundLoop) -> np.ndarray:
     """The model that each client would take now."""
     ids = np.arange(len(loop.federation))
-    states = loop.engine.choose(ids, loop.algorithm.correction.download(loop.state.server), {})
+    states = loop.engine.choose(ids, loop.algorithm.local.download(loop.state.server), {})
     return np.array([int(state["choice"]) for state in states.values()])
 
 

@@ -135,14 +135,14 @@ def test_fedala_examines_those_that_took_part_with_weights_learned_anew() -> Non
     first, second = (loop.state for loop in runs)
     torch.testing.assert_close(second.server.model.x, first.server.model.x, rtol=0, atol=0)
     loop = runs[0]
-    correction = runs[0].algorithm.correction
-    download = correction.download(first.server)
+    rule = runs[0].algorithm.local
+    download = rule.download(first.server)
     states = first.clients.client_states
     clients = range(len(loop.federation))
     assert 0 < len(states) < len(clients)
     for k, model in zip(clients, loop.personal_models(first.server)(clients), strict=True):
         assert torch.equal(model.x, first.server.model.x) == (k not in states)
-        stored = correction.examined(download, states.get(k))
+        stored = rule.examined(download, states.get(k))
         assert torch.equal(model.x, stored.x) == (k not in states)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from motley.algorithms.base import Algorithm, Method
 from motley.algorithms.fedbio import FedBiO
 from motley.algorithms.fedbn import FedBN
 from motley.algorithms.feddf import FedDF
@@ -21,6 +20,7 @@ from motley.algorithms.fedrolex import FedRolex
 from motley.algorithms.heterofl import HeteroFL
 from motley.algorithms.lg_fedavg import LGFedAvg
 from motley.algorithms.local import SGD
+from motley.algorithms.parts import Algorithm, Method
 from motley.algorithms.rhfl import RHFL
 from motley.algorithms.scaffold import Scaffold
 from motley.cli import _lines
@@ -80,7 +80,7 @@ def reasons(clients: Method, server: Method, model: str) -> list[str]:
     made = Play(Crossed(clients, server), "uniform", SGD(lr=0.1), model).algorithm
     found = [
         part.refuses(made, SGD(lr=0.1), "uniform")
-        for part in (made.correction, made.aggregator, made.server)
+        for part in (made.local, made.aggregator, made.server)
     ]
     return [reason for reason in found if reason is not None]
 
@@ -109,7 +109,7 @@ CONTROLLED = [
 def test_servers_whose_clients_keep_vectors_of_the_whole_model(
     clients: Method, server: Method, message: str
 ) -> None:
-    name = type(Play(clients, "uniform", SGD(lr=0.1), NORMED).algorithm.correction).__name__
+    name = type(Play(clients, "uniform", SGD(lr=0.1), NORMED).algorithm.local).__name__
     assert message.format(name) in reasons(clients, server, NORMED)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Part, Upload
+from motley.algorithms.parts import Part, Upload
 from motley.core.keys import Key
 from motley.privacy.discrete import discrete_gaussian, discrete_laplace
 from motley.privacy.noise import (

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Part, Upload
+from motley.algorithms.parts import Part, Upload
 from motley.core.keys import Key
 from motley.privacy.noise import SystemRandomness, noise
 from motley.privacy.sums import clipped, next_clip, noised_sum, noisy_count, update_multiplier

@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motley.algorithms.base import Correction
+from motley.algorithms.parts import PersonalRule
 from motley.core import codec
 from motley.core.errors import ConfigError, ContractError, StoreError
 from motley.experiments.build import build
@@ -327,21 +327,21 @@ def test_nobody_reads_the_disk_to_measure_what_does_not_depend_on_it(
     assert len(read) <= 4
 
     @dataclasses.dataclass(frozen=True)
-    class Own(Correction):
-        personal_start = True
+    class Own(PersonalRule):
+        starts_own = True
 
         def start(self, download: Any, client_state: Any) -> Any:
             return super().start(download, client_state)
 
     read.clear()
-    algorithm = dataclasses.replace(simulation.algorithm, correction=Own())
+    algorithm = dataclasses.replace(simulation.algorithm, local=Own())
     setting = dataclasses.replace(simulation.setting, algorithm=algorithm)
     simulation = going_on(simulation, config={"setting": setting})
     simulation.backend.probe(
         simulation.state,
         np.arange(12),
         {"loss": None},
-        algorithm.correction.download(simulation.state.server),
+        algorithm.local.download(simulation.state.server),
     )
     assert len(read) >= 4
 

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import motley
-from motley.algorithms.base import ServerState
+from motley.algorithms.parts import ServerState
 from motley.core import codec
 from motley.core.errors import ConfigError
 from motley.experiments.build import build

@@ -12,8 +12,15 @@ import pytest
 import torch
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Parts
 from motley.algorithms.local import SGD
+from motley.algorithms.parts import (
+    Algorithm,
+    ClientState,
+    JobContext,
+    LocalRule,
+    Parts,
+    PersonalRule,
+)
 from motley.core import codec
 from motley.core.errors import ConfigError, StoreError
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
@@ -132,10 +139,8 @@ class TwoAtOnce(Synchrony):
 
 
 @dataclasses.dataclass(frozen=True)
-class Counting(Correction):
+class Counting(LocalRule):
     """A toy of a method with client states: every client counts its rounds."""
-
-    keeps_state = True
 
     def initial_state(self, state: ModelState) -> ClientState:
         return {"rounds": torch.zeros(1, dtype=state.x.dtype)}
@@ -256,7 +261,7 @@ def test_rows_are_written_in_the_round_that_made_them_so_that_a_resumed_run_can_
 def test_asynchronous_runs_and_client_memories_survive_a_save_between_two_steps() -> None:
     def fresh() -> RoundLoop:
         simulation = build(_experiment(cohort=2, stop={"rounds": 9}))
-        algorithm = dataclasses.replace(simulation.config.setting.algorithm, correction=Counting())
+        algorithm = dataclasses.replace(simulation.config.setting.algorithm, local=Counting())
         setting = dataclasses.replace(simulation.config.setting, algorithm=algorithm)
         return _with(simulation, synchrony=TwoAtOnce(), setting=setting)
 
@@ -350,12 +355,11 @@ def test_per_client_figures_and_their_mean() -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class OwnBias(Correction):
+class OwnBias(PersonalRule):
     """A toy of FedBN: every client keeps the last weights of its own model (of both classes' biases
     here)."""
 
-    personal_start = True
-    keeps_state = True
+    starts_own = True
 
     def initial_state(self, state: ModelState) -> ClientState:
         return {"bias": state.x[-2:].clone()}
@@ -378,7 +382,7 @@ def test_a_client_is_examined_on_the_model_it_starts_from(test: str) -> None:
     }
     rows = Rows()
     simulation = build(_experiment(population=4, local={"batch_size": 32}, **keys), writer=rows)
-    algorithm = dataclasses.replace(simulation.config.setting.algorithm, correction=OwnBias())
+    algorithm = dataclasses.replace(simulation.config.setting.algorithm, local=OwnBias())
     setting = dataclasses.replace(simulation.config.setting, algorithm=algorithm)
     simulation = _with(simulation, setting=setting)
     simulation.step()
@@ -387,12 +391,10 @@ def test_a_client_is_examined_on_the_model_it_starts_from(test: str) -> None:
     found = [
         loss for loss, scope in zip(last["loss"], last["scope"], strict=True) if scope == "client"
     ]
-    download = algorithm.correction.download(simulation.state.server)
+    download = algorithm.local.download(simulation.state.server)
     assert len(found) == 4
     for k in range(4):
-        own = algorithm.correction.start(
-            download, simulation.state.clients.client_states.of([k])[k]
-        )
+        own = algorithm.local.start(download, simulation.state.clients.client_states.of([k])[k])
         where = data.test[k] if test == "client" else data.global_test
         loss = simulation.engine.evaluate(own, where)["loss"]
         labels = data.y[torch.from_numpy(where)].numpy()

@@ -135,11 +135,11 @@ def test_of_several_models_each_takes_the_one_with_the_lowest_training_loss() ->
     data = loop.federation.held_out
     losses = []
     flat = FlatModule.of(loop.setting.task.model, loop.setting.dtype)
-    download = loop.algorithm.correction.download(loop.state.server)
+    download = loop.algorithm.local.download(loop.state.server)
     for k in each["client"].tolist():
         found = []
         for j in range(2):
-            flat.load(loop.algorithm.correction.start(download, {"choice": torch.tensor([j])}))
+            flat.load(loop.algorithm.local.start(download, {"choice": torch.tensor([j])}))
             flat.module.eval()
             parts = [torch.from_numpy(part[k]) for part in (data.train, data.test)]
             found.append(

@@ -8,10 +8,10 @@ from torch import nn
 
 from motley.algorithms import CATALOGUE
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, Correction
 from motley.algorithms.fedavg import Average
 from motley.algorithms.local import SGD
 from motley.algorithms.losses import HalfSquaredError
+from motley.algorithms.parts import Algorithm, LocalRule
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
 from motley.engines.base import Job, Setting
@@ -29,7 +29,7 @@ def trained(method, start, target, lr, steps, engine, memory=None, server=None):
     data = Federation(torch.ones(1, 1, dtype=torch.float64), y, one, y, none, none, None, None)
     task = Task("parabola", data, lambda: nn.Linear(1, 1, bias=False), "half_squared_error", "loss")
     algorithm = CATALOGUE.build(method).change(
-        Algorithm(HalfSquaredError(), Correction(), Mean(), Average())
+        Algorithm(HalfSquaredError(), LocalRule(), Mean(), Average())
     )
     setting = Setting(task, algorithm, SGD(lr=lr), LocalWork(1, steps=steps), dtype=torch.float64)
     empty = torch.zeros(0, dtype=torch.float64)
@@ -39,7 +39,7 @@ def trained(method, start, target, lr, steps, engine, memory=None, server=None):
     state.extra.update({} if server is None else server)
     kept = {} if memory is None else {0: memory}
     (done,) = engine(setting).train(
-        [Job(0, 0, steps, lr)], setting.algorithm.correction.download(state), kept
+        [Job(0, 0, steps, lr)], setting.algorithm.local.download(state), kept
     )
     return start + done.parts["delta"].value.item()
 

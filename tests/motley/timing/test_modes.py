@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Part, Upload, aggregate
+from motley.algorithms.parts import Part, Upload, aggregate
 from motley.core.errors import ConfigError
 from motley.experiments.build import build
 from motley.experiments.config import Experiment

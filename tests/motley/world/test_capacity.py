@@ -162,7 +162,7 @@ def started(**changes):
 def test_the_slice_is_billed_exactly_and_takes_its_share_of_the_operations():
     loop, tables = started()
     planner = loop.backend.planner
-    widths = planner.widths(np.arange(8), 1)
+    widths = planner.holding.widths(np.arange(8), 1)
     assert set(widths) == {1.0, 0.5}
     while not loop.done:
         loop.step()
@@ -194,7 +194,7 @@ def test_clients_are_examined_at_their_own_width_and_with_the_whole_model():
         }
         for scope in ("client", "shared_client")
     )
-    for client, width in enumerate(loop.backend.planner.widths(np.arange(8), 1)):
+    for client, width in enumerate(loop.backend.planner.holding.widths(np.arange(8), 1)):
         # the two examinations stack other models together, and on some processors a product's last
         # bits depend on the stack
         assert (alone[client] == pytest.approx(shared[client], rel=1e-6)) == (width == 1.0)
@@ -220,7 +220,7 @@ def test_each_listed_width_is_examined_for_everybody():
         ]
         assert found[f"width_{width:g}_mean"]["accuracy"] == pytest.approx(np.mean(each), rel=1e-12)
     alone = {row["client"]: row["loss"] for row in rows if row["scope"] == "client"}
-    for client, width in enumerate(loop.backend.planner.widths(np.arange(8), 1)):
+    for client, width in enumerate(loop.backend.planner.holding.widths(np.arange(8), 1)):
         losses = loop.engine.evaluate(models.at(width), federation.test[client])["loss"]
         assert alone[client] == pytest.approx(losses.mean(), rel=1e-12)
 
@@ -250,7 +250,7 @@ def test_statistics_travel_for_each_listed_width_and_none_where_they_are_static(
     loop, tables = started(
         task=task, algorithm="heterofl" if static else HALVES, stop={"rounds": 1}
     )
-    widths = loop.backend.planner.widths(np.arange(8), 1)
+    widths = loop.backend.planner.holding.widths(np.arange(8), 1)
     normed = task == NORMED
     sets = {1.0: (90, 4), 0.5: (30, 2)}
     loop.step()
@@ -267,7 +267,7 @@ def test_a_step_of_drawn_widths_takes_their_mean_share():
     loop, _ = started(algorithm=HALVES)
     planner = loop.backend.planner
     everybody = np.arange(8)
-    widths = planner.widths(everybody, 1)
+    widths = planner.holding.widths(everybody, 1)
     half = (64 * 10 + 10 * 5 + 5 * 10) / (64 * 20 + 20 * 10 + 10 * 10)
     work = planner.full_work_s(everybody, 1) / planner.full_steps
     assert work.tolist() == [
@@ -283,8 +283,8 @@ def test_a_step_of_drawn_widths_takes_their_mean_share():
 
 def test_a_client_has_the_widest_listed_width_that_it_holds():
     loop, _ = started(algorithm={"name": "fjord", "widths": [1.0, 0.6, 0.2]})
-    held = started()[0].backend.planner.widths(np.arange(8), 1)
-    assert loop.backend.planner.widths(np.arange(8), 1).tolist() == [
+    held = started()[0].backend.planner.holding.widths(np.arange(8), 1)
+    assert loop.backend.planner.holding.widths(np.arange(8), 1).tolist() == [
         1.0 if width == 1.0 else 0.2 for width in held
     ]
 
@@ -313,7 +313,7 @@ def test_clients_measure_the_slice_that_they_received(algorithm, task):
     key = Key(7)
     slices = loop.backend._slices(state, ids)
     models = loop.examining.models(state, state.server)
-    download = loop.algorithm.correction.download(state.server)
+    download = loop.algorithm.local.download(state.server)
     found = loop.engine.measure(ids, download, {}, SIGNALS, key, None, slices)
     assert set(slices.widths) == {1.0, 0.5}
     for i, (client, width) in enumerate(zip(ids, slices.widths, strict=True)):
@@ -340,7 +340,7 @@ def test_clients_measure_the_slice_that_they_received(algorithm, task):
 )
 def test_selectors_measure_slices_at_the_cost_of_their_width(selector):
     loop, tables = started(selector=selector, stop={"rounds": 1})
-    widths = loop.backend.planner.widths(np.arange(8), 1)
+    widths = loop.backend.planner.holding.widths(np.arange(8), 1)
     loop.step()
     (row,) = tables["rounds"]
     if row["probed"]:

@@ -175,7 +175,7 @@ def build_losses():
             dtype="float64",
         )
     )
-    download = simulation.algorithm.correction.download(simulation.state.server)
+    download = simulation.algorithm.local.download(simulation.state.server)
     # of all data, whatever the key
     return simulation.engine.measure(np.arange(12), download, {}, {"loss": None}, Key(0))["loss"]
 

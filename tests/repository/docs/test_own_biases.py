@@ -65,16 +65,14 @@ def test_biases_stay_at_home_and_are_not_billed(own_biases: Any, tmp_path: Path)
 
 
 def test_the_contract_names_what_a_careless_method_breaks(own_biases: Any) -> None:
-    from motley.algorithms.base import Correction
+    from motley.algorithms.parts import LocalRule
 
     class Forgets(own_biases.PersonalBiases):  # type: ignore[misc]
-        personal_start = True
-
         def start(self, download: Any, client_state: Any) -> Any:
             return super().start(download, None)
 
     class Shortens(own_biases.PersonalBiases):  # type: ignore[misc]
-        update = Correction.update
+        update = LocalRule.update
 
     for careless, message in (
         (Forgets, "start does not put together again"),
@@ -83,7 +81,7 @@ def test_the_contract_names_what_a_careless_method_breaks(own_biases: Any) -> No
 
         class Method(own_biases.OwnBiases):  # type: ignore[misc]
             def change(self, plain: Any) -> Any:
-                return plain.replace(correction=careless())  # noqa: B023
+                return plain.replace(local=careless())  # noqa: B023
 
         from motley.algorithms.local import SGD
         from motley.testing.algorithms import CHECKS

@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "engines": {
         "core",
         "=algorithms",
-        "algorithms.base",
+        "algorithms.parts",
         "algorithms.local",
         "algorithms.head_loss",
         "algorithms.own_loss",
@@ -45,11 +45,11 @@ ALLOWED: dict[str, set[str]] = {
         "timing",
         "transport",
     },
-    "privacy": {"core", "selectors.base", "algorithms.base", "algorithms.weights"},
+    "privacy": {"core", "selectors.base", "algorithms.parts", "algorithms.weights"},
     "tuning": {"core", "experiments", "results", "tasks.base"},
     "rounds": {
         "core",
-        "algorithms.base",
+        "algorithms.parts",
         "algorithms.schedules",
         "algorithms.weights",
         "selectors.base",

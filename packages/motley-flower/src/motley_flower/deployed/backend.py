@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from motley.algorithms.base import ClientState, Tensors
+from motley.algorithms.parts import ClientState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.claims import with_values
 from motley.core.errors import CodecError, ConfigError

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from motley import __version__
-from motley.algorithms.base import Part
+from motley.algorithms.parts import Part
 from motley.core.errors import CodecError, ConfigError
 from motley.engines.base import MEASURED, REPORTED, Job, TrainResult
 from motley.experiments.build import prepare
@@ -79,8 +79,8 @@ class ClientRuntime:
         self.agreed = agreement(experiment)
         algorithm = self.setting.algorithm
         population = len(self.setting.task.federation)
-        self.like = algorithm.correction.download(
-            algorithm.server.init(algorithm.correction.sent(model), population)
+        self.like = algorithm.local.download(
+            algorithm.server.init(algorithm.local.sent(model), population)
         )
         self.first = initial_client_state(self.config, model)
         self.secrets = secrets

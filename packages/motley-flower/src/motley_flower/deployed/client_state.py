@@ -30,7 +30,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from motley.algorithms.base import ClientState
+from motley.algorithms.parts import ClientState
 from motley.core.files import disk_error, private_folder, replacing, sync_folder
 
 __all__ = ["ClientStateFile"]

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from motley.algorithms.base import Part, Parts
+from motley.algorithms.parts import Part, Parts
 from motley.core.arrays import Floats
 from motley.core.errors import CodecError
 from motley.core.records import SignalRequirements

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from motley.algorithms.base import Part, Parts
+from motley.algorithms.parts import Part, Parts
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError, RoundAbandonedError
 from motley.core.records import Outcome
@@ -65,7 +65,7 @@ def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -
             f"{name} needs numbers of single updates, and secure aggregation shows none; take "
             "another selector"
         )
-    if algorithm.aggregator.upload_visibility != "sum" or algorithm.correction.uploads != {"delta"}:
+    if algorithm.aggregator.upload_visibility != "sum" or algorithm.local.uploads != {"delta"}:
         said = "the algorithm needs single updates, or clients send more than an update"
         return f"{said}; take one whose server averages, such as fedavg, fedprox or feddyn"
     if config.privacy is not None and config.privacy.client_noise is None:

@@ -67,7 +67,7 @@ from motley_flower.deployed.transport import Transport, WaitingTransport
 from motley_flower.real_run import REAL, stopping_in_a_sentence
 
 if TYPE_CHECKING:
-    from motley.algorithms.base import Parts
+    from motley.algorithms.parts import Parts
     from motley.privacy.distributed import ClientNoise
     from motley_flower.deployed.secure_rounds import DeployedSums
     from motley_flower.secure.terms import SecureOptions
@@ -325,7 +325,7 @@ def _refuses_work(experiment: Experiment, ready: Ready) -> str | None:
             "a head is averaged over the clients that hold it only in a simulation, which "
             "knows their classes; leave task.heads out"
         )
-    if algorithm.correction.slices:
+    if algorithm.local.slicing is not None:
         return (
             "clients train slices of the model only in a simulation, which knows what they can "
             "hold; use another algorithm"
@@ -336,7 +336,7 @@ def _refuses_work(experiment: Experiment, ready: Ready) -> str | None:
             "and set local.batch_size"
         )
     data = config.setting.task.federation
-    personal = not algorithm.correction.shared
+    personal = not algorithm.local.shared
     if data.statistics is not None:
         return (
             "clients exchange statistics of their rows only in a simulation; prepare the "

@@ -1,4 +1,4 @@
-"""What is learned: loss, correction, aggregator, server."""
+"""What is learned: loss, local rule, aggregator, server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CATALOGUE = Catalogue(
         "rhfl": "motley.algorithms.rhfl:RHFL",
         "scaffold": "motley.algorithms.scaffold:Scaffold",
     },
-    base="motley.algorithms.base:Method",
+    base="motley.algorithms.parts:Method",
 )
 LOSSES = Catalogue(
     "loss",
@@ -57,7 +57,7 @@ LOSSES = Catalogue(
         "huber": "motley.algorithms.losses:Huber",
         "symmetric": "motley.algorithms.symmetric:SymmetricLoss",
     },
-    base="motley.algorithms.base:Loss",
+    base="motley.algorithms.parts:Loss",
 )
 AGGREGATORS = Catalogue(
     "aggregator",
@@ -69,7 +69,7 @@ AGGREGATORS = Catalogue(
         "norm_bound": "motley.algorithms.aggregators.robust:NormBound",
         "trimmed_mean": "motley.algorithms.aggregators.robust:TrimmedMean",
     },
-    base="motley.algorithms.base:Aggregator",
+    base="motley.algorithms.parts:Aggregator",
 )
 SERVERS = Catalogue(
     "server",
@@ -80,7 +80,7 @@ SERVERS = Catalogue(
         "momentum": "motley.algorithms.fedavgm:Momentum",
         "yogi": "motley.algorithms.fedopt:ServerYogi",
     },
-    base="motley.algorithms.base:Server",
+    base="motley.algorithms.parts:Server",
 )
 OPTIMIZERS = Catalogue(
     "optimizer",

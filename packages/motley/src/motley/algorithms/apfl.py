@@ -42,14 +42,14 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.parts import (
     RECEIVED,
     Algorithm,
     ClientState,
-    Correction,
     JobContext,
     Method,
     Part,
+    PersonalRule,
     Phase,
     Tensors,
 )
@@ -82,13 +82,10 @@ class _Along:
 
 
 @dataclass(frozen=True)
-class Mixture(Correction):
+class Mixture(PersonalRule):
     """Plain local training of the received model, and beside it of the client's own model as a part
     ``alpha`` of their mixture."""
 
-    several_phases: ClassVar[bool] = True
-    personal_model: ClassVar[bool] = True
-    keeps_state: ClassVar[bool] = True
     step_cost: ClassVar[float] = 2.0
     alpha: float = 0.5
     adaptive: bool = False
@@ -154,4 +151,4 @@ class APFL(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=Mixture(self.alpha, self.adaptive))
+        return plain.replace(local=Mixture(self.alpha, self.adaptive))

@@ -37,18 +37,18 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
-    Correction,
     GradientCorrection,
     JobContext,
     Method,
     Part,
+    PersonalRule,
     Phase,
     Tensors,
 )
-from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
@@ -59,13 +59,10 @@ _OWN = "own"
 
 
 @dataclass(frozen=True)
-class OwnModel(Correction):
+class OwnModel(PersonalRule):
     """Plain local training of the received model, and of the client's own one with a pull of
     ``lam`` towards the received one."""
 
-    several_phases: ClassVar[bool] = True
-    personal_model: ClassVar[bool] = True
-    keeps_state: ClassVar[bool] = True
     step_cost: ClassVar[float] = 2.0
     lam: float = 1.0
 
@@ -117,4 +114,4 @@ class Ditto(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=OwnModel(self.lam), weights="uniform")
+        return plain.replace(local=OwnModel(self.lam), weights="uniform")

@@ -10,7 +10,7 @@ from typing import ClassVar
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import JobContext, Loss, Tensors
+from motley.algorithms.parts import JobContext, Loss, Tensors
 
 __all__ = ["FeatureLoss"]
 

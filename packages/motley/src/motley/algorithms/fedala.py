@@ -34,7 +34,7 @@ Deviations and readings
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -42,13 +42,13 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
-    Correction,
     JobContext,
     Method,
     Part,
+    PersonalRule,
     Phase,
     Tensors,
 )
@@ -83,15 +83,11 @@ class _Learning:
 
 
 @dataclass(frozen=True)
-class AdaptiveMixture(Correction):
+class AdaptiveMixture(PersonalRule):
     """Plain local training that begins at a learned mixture of the client's last model and the
     received one; ``layout`` is set by :meth:`bound`, ``first`` is the weight that a client begins
     with."""
 
-    several_phases: ClassVar[bool] = True
-    personal_model: ClassVar[bool] = True
-    keeps_state: ClassVar[bool] = True
-    trains_before_examination: ClassVar[bool] = True
     eta: float = 1.0
     share: float = 0.8
     tensors: int = 2
@@ -105,7 +101,7 @@ class AdaptiveMixture(Correction):
         return self.share if self.eta else 0.0
 
     @override
-    def bound(self, layout: Layout) -> Correction:
+    def bound(self, layout: Layout) -> AdaptiveMixture:
         return dataclasses.replace(self, layout=layout)
 
     def initial_state(self, state: ModelState) -> ClientState:
@@ -125,9 +121,10 @@ class AdaptiveMixture(Correction):
     def phases(self, context: JobContext) -> tuple[Phase, ...]:
         return self._learned(context, "weights", Phase())
 
+    @property
     @override
-    def before_examination(self, context: JobContext) -> tuple[Phase, ...]:
-        return self._learned(context, "examined weights", Phase(epochs=0))
+    def before_examination(self) -> Callable[[JobContext], tuple[Phase, ...]]:
+        return lambda context: self._learned(context, "examined weights", Phase(epochs=0))
 
     def _learned(self, context: JobContext, name: str, then: Phase) -> tuple[Phase, ...]:
         """Return the phases that learn the weights, and one more, ``then``, that begins at the
@@ -196,5 +193,5 @@ class FedALA(Method):
     @override
     def change(self, plain: Algorithm) -> Algorithm:
         return plain.replace(
-            correction=AdaptiveMixture(self.eta, self.share, self.tensors, self.first_passes)
+            local=AdaptiveMixture(self.eta, self.share, self.tensors, self.first_passes)
         )

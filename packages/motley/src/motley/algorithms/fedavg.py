@@ -25,9 +25,10 @@ from typing import ClassVar
 from typing_extensions import override
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import (
+from motley.algorithms.losses import CrossEntropy
+from motley.algorithms.parts import (
     Algorithm,
-    Correction,
+    LocalRule,
     Method,
     Server,
     ServerContext,
@@ -35,7 +36,6 @@ from motley.algorithms.base import (
     Tensors,
     step_model,
 )
-from motley.algorithms.losses import CrossEntropy
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 
@@ -75,4 +75,4 @@ class FedAvg(Method):
 
 def plain_fedavg() -> Algorithm:
     """Return FedAvg for classification, the algorithm that other methods change."""
-    return Algorithm(CrossEntropy(), Correction(), Mean(), Average())
+    return Algorithm(CrossEntropy(), LocalRule(), Mean(), Average())

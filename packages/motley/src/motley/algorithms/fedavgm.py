@@ -25,7 +25,7 @@ from typing import ClassVar
 import torch
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.parts import (
     Algorithm,
     Method,
     Server,

@@ -37,17 +37,17 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.fedper import PersonalHead
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
-    Correction,
     JobContext,
+    LocalRule,
     Method,
     Part,
     Phase,
     Tuning,
 )
-from motley.algorithms.fedper import PersonalHead
 from motley.algorithms.personal import batch_norm_of, check_layers
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
@@ -63,11 +63,10 @@ class FrozenHead(PersonalHead):
     nobody sends."""
 
     shared: ClassVar[bool] = True
-    several_phases: ClassVar[bool] = True
 
     @override
     def phases(self, context: JobContext) -> tuple[Phase, ...]:
-        head = self.personal(self.layout)
+        head = self.own_entries(self.layout)
         if not head:
             return super().phases(context)
         return (
@@ -91,7 +90,7 @@ class OwnNormsAndFrozenHead(FrozenHead):
     shared: ClassVar[bool] = False
 
     @override
-    def bound(self, layout: Layout) -> Correction:
+    def bound(self, layout: Layout) -> LocalRule:
         return (
             super().bound(layout)
             if batch_norm_of(layout)
@@ -125,11 +124,9 @@ class FedBABU(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        correction = (
+        local = (
             OwnNormsAndFrozenHead(layers=self.layers, own_norms=True)
             if self.own_norms
             else FrozenHead(layers=self.layers)
         )
-        return plain.replace(
-            correction=correction, tuning=Tuning(epochs=self.tune_epochs), weights="uniform"
-        )
+        return plain.replace(local=local, tuning=Tuning(epochs=self.tune_epochs), weights="uniform")

@@ -48,7 +48,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.aggregators.gather import Gather, needs_gather
-from motley.algorithms.base import (
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     Method,
     Server,
@@ -57,7 +58,6 @@ from motley.algorithms.base import (
     Tensors,
     step_model,
 )
-from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState

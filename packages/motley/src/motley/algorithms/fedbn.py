@@ -38,7 +38,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, Method
+from motley.algorithms.parts import Algorithm, Method
 from motley.algorithms.personal import PersonalLayers, batch_norm_of
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
@@ -51,7 +51,7 @@ class PersonalBatchNorm(PersonalLayers):
     """Plain local training in which every client keeps its own BatchNorm."""
 
     @override
-    def personal(self, layout: Layout) -> list[str]:
+    def own_entries(self, layout: Layout) -> list[str]:
         return batch_norm_of(layout)
 
 
@@ -63,4 +63,4 @@ class FedBN(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=PersonalBatchNorm())
+        return plain.replace(local=PersonalBatchNorm())

@@ -54,7 +54,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.aggregators.gather import Gather, client_models, needs_gather
-from motley.algorithms.base import (
+from motley.algorithms.flat_adam import FlatAdam, clipped
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     Method,
     NetworkFunction,
@@ -64,8 +66,6 @@ from motley.algorithms.base import (
     Tensors,
     step_model,
 )
-from motley.algorithms.flat_adam import FlatAdam, clipped
-from motley.algorithms.local import Solver
 from motley.core.arrays import Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key

@@ -35,12 +35,13 @@ from typing import ClassVar
 import torch
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
-    Correction,
     GradientCorrection,
     JobContext,
+    LocalRule,
     Method,
     Part,
     Server,
@@ -49,7 +50,6 @@ from motley.algorithms.base import (
     Tensors,
     step_model,
 )
-from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
@@ -58,10 +58,9 @@ __all__ = ["DynamicAverage", "DynamicRegularizer", "FedDyn"]
 
 
 @dataclass(frozen=True)
-class DynamicRegularizer(Correction):
+class DynamicRegularizer(LocalRule):
     """FedDyn's local gradient ``g - g_k + alpha (w - x)``; the client keeps ``g_k``."""
 
-    keeps_state: ClassVar[bool] = True
     alpha: float = 0.01
 
     @override
@@ -69,7 +68,7 @@ class DynamicRegularizer(Correction):
         return {"g": torch.zeros_like(state.x)}
 
     @override
-    def gradient_correction(self, context: JobContext) -> GradientCorrection:
+    def correction(self, context: JobContext) -> GradientCorrection:
         return GradientCorrection(proximal=self.alpha, offset=-self._own(context))
 
     def finish(
@@ -114,9 +113,9 @@ class DynamicAverage(Server):
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        if isinstance(algorithm.correction, DynamicRegularizer):
+        if isinstance(algorithm.local, DynamicRegularizer):
             return None
-        name = type(algorithm.correction).__name__
+        name = type(algorithm.local).__name__
         return (
             "FedDyn's h must be the mean of vectors that cover the same parameters at the "
             f"clients, and under {name} they keep none"
@@ -143,7 +142,7 @@ class FedDyn(Method):
     @override
     def change(self, plain: Algorithm) -> Algorithm:
         return plain.replace(
-            correction=DynamicRegularizer(self.alpha),
+            local=DynamicRegularizer(self.alpha),
             server=DynamicAverage(self.alpha),
             weights="uniform",
         )

@@ -41,12 +41,13 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
-    Correction,
     GradientCorrection,
     JobContext,
+    LocalRule,
     Method,
     Part,
     Parts,
@@ -56,7 +57,6 @@ from motley.algorithms.base import (
     Tensors,
     step_model,
 )
-from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
@@ -65,14 +65,14 @@ __all__ = ["FedNova", "NormalisedAverage", "NormalisedUpdate"]
 
 
 @dataclass(frozen=True)
-class NormalisedUpdate(Correction):
+class NormalisedUpdate(LocalRule):
     """The update divided by ``||a||_1``, uploaded with the scalar ``||a||_1``."""
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "solver_norm"})
     mu: float = 0.0
 
     @override
-    def gradient_correction(self, context: JobContext) -> GradientCorrection:
+    def correction(self, context: JobContext) -> GradientCorrection:
         return GradientCorrection(proximal=self.mu)
 
     def finish(
@@ -127,9 +127,9 @@ class NormalisedAverage(Server):
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        if isinstance(algorithm.correction, NormalisedUpdate):
+        if isinstance(algorithm.local, NormalisedUpdate):
             return None
-        name = type(algorithm.correction).__name__
+        name = type(algorithm.local).__name__
         return (
             f"FedNova's server scales normalised updates of the whole model, and under {name} "
             "clients do not normalise theirs"
@@ -168,6 +168,6 @@ class FedNova(Method):
     @override
     def change(self, plain: Algorithm) -> Algorithm:
         return plain.replace(
-            correction=NormalisedUpdate(self.mu),
+            local=NormalisedUpdate(self.mu),
             server=NormalisedAverage(self.server_lr, self.server_momentum),
         )

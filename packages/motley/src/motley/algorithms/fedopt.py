@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.parts import (
     Algorithm,
     Method,
     Server,

@@ -29,7 +29,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, Method
+from motley.algorithms.parts import Algorithm, Method
 from motley.algorithms.personal import PersonalLayers, check_layers, head_of
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
@@ -45,7 +45,7 @@ class PersonalHead(PersonalLayers):
     layers: int = 1
 
     @override
-    def personal(self, layout: Layout) -> list[str]:
+    def own_entries(self, layout: Layout) -> list[str]:
         return head_of(layout, self.layers)
 
 
@@ -63,4 +63,4 @@ class FedPer(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=PersonalHead(layers=self.layers, own_norms=self.own_norms))
+        return plain.replace(local=PersonalHead(layers=self.layers, own_norms=self.own_norms))

@@ -44,19 +44,20 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.feature_loss import FeatureLoss
+from motley.algorithms.local import Solver
+from motley.algorithms.local_only import WholeModel
+from motley.algorithms.parts import (
     Algorithm,
-    Correction,
     JobContext,
+    LocalRule,
     Method,
+    Prototypes,
     Server,
     ServerContext,
     ServerState,
     Tensors,
 )
-from motley.algorithms.feature_loss import FeatureLoss
-from motley.algorithms.local import Solver
-from motley.algorithms.local_only import WholeModel
 from motley.algorithms.upload import Part, Parts
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
@@ -111,12 +112,16 @@ class PrototypeExchange(WholeModel):
     ``equal``: mean features, and which classes these are."""
 
     uploads: ClassVar[frozenset[str]] = frozenset({"sums", "counts"})
-    prototypes: ClassVar[bool] = True
     extra_epochs: ClassVar[float] = 1 / 3
     equal: bool = False
 
+    @property
     @override
-    def bound(self, layout: Layout) -> Correction:
+    def prototypes(self) -> Prototypes:
+        return Prototypes(counted=not self.equal)
+
+    @override
+    def bound(self, layout: Layout) -> LocalRule:
         if not any(entry.linear for entry in layout):
             raise ConfigError(
                 "prototypes are inputs of the last linear layer, and this model has none",
@@ -193,5 +198,5 @@ class FedProto(Method):
     def change(self, plain: Algorithm) -> Algorithm:
         exchange = PrototypeExchange(equal=self.prototype_weights == "uniform")
         return plain.replace(
-            loss=PrototypeLoss(plain.loss, self.lam), correction=exchange, server=PrototypeMean()
+            loss=PrototypeLoss(plain.loss, self.lam), local=exchange, server=PrototypeMean()
         )

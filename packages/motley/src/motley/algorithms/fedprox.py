@@ -43,20 +43,20 @@ from typing import ClassVar, Literal
 import torch
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.fedavg import Average
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
-    Correction,
     GradientCorrection,
     JobContext,
+    LocalRule,
     Method,
     Part,
     ServerContext,
     ServerState,
     Tensors,
 )
-from motley.algorithms.fedavg import Average
-from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
@@ -67,18 +67,18 @@ PAPER = cite("li2020fedprox")
 
 
 @dataclass(frozen=True)
-class Proximal(Correction):
+class Proximal(LocalRule):
     """FedProx's local gradient ``g + mu (w - x)`` with a fixed mu."""
 
     mu: float = 0.1
 
-    def gradient_correction(self, context: JobContext) -> GradientCorrection:
+    def correction(self, context: JobContext) -> GradientCorrection:
         """Return the proximal term, the same for every client and step."""
         return GradientCorrection(proximal=self.mu)
 
 
 @dataclass(frozen=True)
-class AdaptiveProximal(Correction):
+class AdaptiveProximal(LocalRule):
     """FedProx's local gradient with the mu that the server sends; the client uploads the received
     model's loss."""
 
@@ -94,7 +94,7 @@ class AdaptiveProximal(Correction):
         return {**super().download(server), "mu": server.extra["mu"]}
 
     @override
-    def gradient_correction(self, context: JobContext) -> GradientCorrection:
+    def correction(self, context: JobContext) -> GradientCorrection:
         return GradientCorrection(proximal=float(context.download["mu"]))
 
     @override
@@ -184,5 +184,5 @@ class FedProx(Method):
     def change(self, plain: Algorithm) -> Algorithm:
         if self.adaptive:
             server = AdaptiveAverage(mu=self.mu, step=self.step, patience=self.patience)
-            return plain.replace(correction=AdaptiveProximal(), server=server)
-        return plain.replace(correction=Proximal(self.mu))
+            return plain.replace(local=AdaptiveProximal(), server=server)
+        return plain.replace(local=Proximal(self.mu))

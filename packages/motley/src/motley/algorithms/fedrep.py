@@ -39,8 +39,8 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, JobContext, Method, Phase
 from motley.algorithms.fedper import PersonalHead
+from motley.algorithms.parts import Algorithm, JobContext, Method, Phase
 from motley.algorithms.personal import check_layers
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
@@ -53,7 +53,6 @@ class HeadThenBase(PersonalHead):
     """Local training of the head for ``head_epochs``, then of the base; every client keeps its
     head."""
 
-    several_phases: ClassVar[bool] = True
     head_epochs: int = 10
 
     @property
@@ -63,7 +62,7 @@ class HeadThenBase(PersonalHead):
 
     @override
     def phases(self, context: JobContext) -> tuple[Phase, ...]:
-        head = frozenset(self.personal(self.layout))
+        head = frozenset(self.own_entries(self.layout))
         if not head:
             return super().phases(context)
         base = Phase(
@@ -95,7 +94,7 @@ class FedRep(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        correction = HeadThenBase(
+        local = HeadThenBase(
             layers=self.layers, own_norms=self.own_norms, head_epochs=self.head_epochs
         )
-        return plain.replace(correction=correction)
+        return plain.replace(local=local)

@@ -19,18 +19,19 @@ trained before, as the authors' code does for BatchNorm and the last layer. Batc
 under HeteroFL.
 
 >>> from motley.algorithms.fedrolex import Rolling
->>> [Rolling().offset(version) for version in range(3)]
+>>> [Rolling().slicing.offset(version) for version in range(3)]
 [0, 1, 2]
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, Method
+from motley.algorithms.parts import Algorithm, Method, Slicing
 from motley.algorithms.sliced import SlicedTraining, masked
 from motley.core.paper import Paper, cite
 
@@ -41,11 +42,10 @@ __all__ = ["FedRolex", "Rolling"]
 class Rolling(SlicedTraining):
     """Local training of a slice whose first unit is the number of the model's version."""
 
-    rolls: ClassVar[bool] = True
-
+    @property
     @override
-    def offset(self, version: int) -> int:
-        return version
+    def slicing(self) -> Slicing:
+        return dataclasses.replace(super().slicing, rolls=True)
 
 
 @dataclass(frozen=True)
@@ -64,4 +64,4 @@ class FedRolex(Method):
     @override
     def change(self, plain: Algorithm) -> Algorithm:
         loss, mask = masked(plain, self.mask)
-        return plain.replace(loss=loss, correction=Rolling(mask=mask), weights="uniform")
+        return plain.replace(loss=loss, local=Rolling(mask=mask), weights="uniform")

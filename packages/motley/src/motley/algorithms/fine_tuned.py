@@ -35,7 +35,7 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from motley.algorithms import CATALOGUE
-from motley.algorithms.base import Algorithm, Method, Tuning
+from motley.algorithms.parts import Algorithm, Method, Tuning
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 

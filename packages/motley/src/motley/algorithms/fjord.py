@@ -40,7 +40,7 @@ from typing import ClassVar
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
     JobContext,
@@ -48,6 +48,7 @@ from motley.algorithms.base import (
     Method,
     Part,
     Parts,
+    Slicing,
     Targets,
     Tensors,
 )
@@ -68,12 +69,13 @@ class OrderedDropout(SlicedTraining):
     the whole model's.
     """
 
-    divides: ClassVar[bool] = False
-    static_norm: ClassVar[bool] = False
-    sends_whole_model: ClassVar[bool] = True  # sent only adds to it
-    personal_start: ClassVar[bool] = False  # start does not depend on the client
     widths: tuple[float, ...] = (1.0,)
     distils: bool = False
+
+    @property
+    @override
+    def slicing(self) -> Slicing:
+        return Slicing(widths=self.widths, distils=self.distils)
 
     @override
     def sent(self, model: ModelState) -> ModelState:
@@ -162,6 +164,6 @@ class FjORD(Method):
         loss = Taught(plain.loss) if self.distil else plain.loss
         return plain.replace(
             loss=loss,
-            correction=OrderedDropout(widths=self.widths, distils=self.distil),
+            local=OrderedDropout(widths=self.widths, distils=self.distil),
             weights="examples",
         )

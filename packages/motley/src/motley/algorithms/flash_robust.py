@@ -35,7 +35,7 @@ from typing import ClassVar
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, JobContext, Loss, Method, Targets, Tensors
+from motley.algorithms.parts import Algorithm, JobContext, Loss, Method, Targets, Tensors
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Loss, Targets, Tensors
+from motley.algorithms.parts import Loss, Targets, Tensors
 
 __all__ = ["HeadLoss", "other_heads_masked", "per_head"]
 

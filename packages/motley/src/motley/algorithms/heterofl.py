@@ -35,7 +35,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, Method
+from motley.algorithms.parts import Algorithm, Method
 from motley.algorithms.sliced import SlicedTraining, masked
 from motley.core.paper import Paper, cite
 
@@ -58,4 +58,4 @@ class HeteroFL(Method):
     @override
     def change(self, plain: Algorithm) -> Algorithm:
         loss, mask = masked(plain, self.mask)
-        return plain.replace(loss=loss, correction=SlicedTraining(mask=mask), weights="uniform")
+        return plain.replace(loss=loss, local=SlicedTraining(mask=mask), weights="uniform")

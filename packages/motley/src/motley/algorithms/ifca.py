@@ -50,21 +50,23 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.aggregators.cluster_means import ClusterMeans
-from motley.algorithms.base import (
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
+    Choice,
     ClientState,
-    Correction,
     JobContext,
+    LocalRule,
     Method,
     Part,
     Parts,
+    PersonalRule,
     Server,
     ServerContext,
     ServerState,
     Tensors,
     step_model,
 )
-from motley.algorithms.local import Solver
 from motley.algorithms.personal import head_of, masks
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
@@ -105,21 +107,23 @@ class _Clustered:
 
 
 @dataclass(frozen=True)
-class BestOfModels(_Clustered, Correction):
+class BestOfModels(_Clustered, PersonalRule):
     """Plain local training of the received model, of ``k``, that fits the client's samples best."""
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "cluster"})
     shared: ClassVar[bool] = False
 
-    @property
-    @override
-    def personal_start(self) -> bool:
-        return self.k > 1
+    starts_own: ClassVar[bool] = True
 
     @property
     @override
-    def choices(self) -> int:
-        return self.k
+    def personal(self) -> PersonalRule | None:
+        return self if self.k > 1 else None
+
+    @property
+    @override
+    def choice(self) -> Choice | None:
+        return Choice(self.k) if self.k > 1 else None
 
     @property
     @override
@@ -127,7 +131,7 @@ class BestOfModels(_Clustered, Correction):
         return self.k / 3 if self.k > 1 else 0.0
 
     @override
-    def bound(self, layout: Layout) -> Correction:
+    def bound(self, layout: Layout) -> LocalRule:
         if self.shared_base and not head_of(layout, 1):
             raise ConfigError(
                 "the model has no linear layer, so there is no head for each cluster; leave it out",
@@ -148,10 +152,6 @@ class BestOfModels(_Clustered, Correction):
         return self.model_of(
             download, super().start(download, None), 0 if choice is None else int(choice)
         )
-
-    @override
-    def received(self, download: Tensors, parts: Parts) -> ModelState:
-        return self.start(download, {"choice": parts["cluster"].value.clamp(0, self.k - 1)})
 
     @override
     def finish(self, after: ModelState, context: JobContext) -> tuple[Parts, ClientState | None]:
@@ -267,7 +267,7 @@ class IFCA(Method):
     @override
     def change(self, plain: Algorithm) -> Algorithm:
         return plain.replace(
-            correction=BestOfModels(self.k, self.shared_base),
+            local=BestOfModels(self.k, self.shared_base),
             aggregator=ClusterMeans(self.k, self.average),
             server=ClusterAverage(self.k, self.shared_base),
             weights="uniform",

@@ -1,4 +1,4 @@
-"""What a correction or loss may know about the job that it serves, and the tensors that a client
+"""What a local rule or loss may know about the job that it serves, and the tensors that a client
 receives and keeps."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ClientState = Mapping[str, Tensor]
 class PreTrainingSignals(NamedTuple):
     """Signals of the received model, measured before the first local step on all of the client's
     training samples, in eval mode, with the loss that is trained with. Only those that
-    :attr:`motley.algorithms.base.Correction.pre_training` names are measured.
+    :attr:`motley.algorithms.parts.LocalRule.pre_training` names are measured.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class PreTrainingSignals(NamedTuple):
 
 @dataclass(frozen=True)
 class JobContext:
-    """What a correction or loss may know about the job that it serves; it holds no id and no time.
+    """What a local rule or loss may know about the job that it serves; it holds no id and no time.
 
     Parameters
     ----------

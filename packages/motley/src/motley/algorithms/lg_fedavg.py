@@ -34,7 +34,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, Method
+from motley.algorithms.parts import Algorithm, Method
 from motley.algorithms.personal import PersonalLayers, head_of
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
@@ -51,7 +51,7 @@ class PersonalBase(PersonalLayers):
     keep: int = 1
 
     @override
-    def personal(self, layout: Layout) -> list[str]:
+    def own_entries(self, layout: Layout) -> list[str]:
         head = head_of(layout, self.keep)
         return [
             entry.name
@@ -76,5 +76,5 @@ class LGFedAvg(Method):
     @override
     def change(self, plain: Algorithm) -> Algorithm:
         return plain.replace(
-            correction=PersonalBase(keep=self.keep, own_norms=self.own_norms), weights="uniform"
+            local=PersonalBase(keep=self.keep, own_norms=self.own_norms), weights="uniform"
         )

@@ -24,7 +24,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, Correction, Method
+from motley.algorithms.parts import Algorithm, LocalRule, Method
 from motley.algorithms.personal import PersonalLayers
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
@@ -37,11 +37,11 @@ class WholeModel(PersonalLayers):
     """Plain local training in which every client keeps its whole model."""
 
     @override
-    def personal(self, layout: Layout) -> list[str]:
+    def own_entries(self, layout: Layout) -> list[str]:
         return [entry.name for entry in (*layout, *layout.buffers, *layout.counters)]
 
     @override
-    def bound(self, layout: Layout) -> Correction:
+    def bound(self, layout: Layout) -> LocalRule:
         return dataclasses.replace(self, layout=layout)
 
 
@@ -54,4 +54,4 @@ class LocalOnly(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=WholeModel())
+        return plain.replace(local=WholeModel())

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 from typing_extensions import override
 
-from motley.algorithms.base import Loss, Targets, Tensors
+from motley.algorithms.parts import Loss, Targets, Tensors
 from motley.core.errors import ConfigError
 
 __all__ = ["BinaryCrossEntropy", "CrossEntropy", "HalfSquaredError", "Huber"]

@@ -43,17 +43,17 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, softplus
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.feature_loss import FeatureLoss
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
-    Correction,
     JobContext,
+    LocalRule,
     Method,
     Part,
     Tensors,
 )
-from motley.algorithms.feature_loss import FeatureLoss
-from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
@@ -107,10 +107,8 @@ class ContrastiveLoss(FeatureLoss):
 
 
 @dataclass(frozen=True)
-class PreviousModel(Correction):
+class PreviousModel(LocalRule):
     """Plain local training after which the client keeps its model."""
-
-    keeps_state: ClassVar[bool] = True
 
     def initial_state(self, state: ModelState) -> ClientState:
         """Return the initial model, with ``rounds = 0``: there is no previous model yet."""
@@ -153,5 +151,5 @@ class Moon(Method):
         if not self.mu:
             return plain
         return plain.replace(
-            loss=ContrastiveLoss(plain.loss, self.mu, self.temperature), correction=PreviousModel()
+            loss=ContrastiveLoss(plain.loss, self.mu, self.temperature), local=PreviousModel()
         )

@@ -27,10 +27,10 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm
 from motley.algorithms.fednova import NormalisedAverage, NormalisedUpdate
 from motley.algorithms.local import Solver
 from motley.algorithms.moon import Moon, PreviousModel
+from motley.algorithms.parts import Algorithm
 
 __all__ = ["MoonFedNova", "NormalisedPreviousModel"]
 
@@ -54,5 +54,5 @@ class MoonFedNova(Moon):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        correction = NormalisedPreviousModel() if self.mu else NormalisedUpdate()
-        return super().change(plain).replace(correction=correction, server=NormalisedAverage())
+        local = NormalisedPreviousModel() if self.mu else NormalisedUpdate()
+        return super().change(plain).replace(local=local, server=NormalisedAverage())

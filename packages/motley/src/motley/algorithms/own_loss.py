@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms import LOSSES
-from motley.algorithms.base import Loss, Targets, Tensors
+from motley.algorithms.parts import Loss, Targets, Tensors
 from motley.tasks.base import Task
 from motley.tasks.own_loss import LossFunction
 

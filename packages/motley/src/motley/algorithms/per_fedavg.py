@@ -33,11 +33,11 @@ from typing import ClassVar
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.parts import (
     RECEIVED,
     Algorithm,
-    Correction,
     JobContext,
+    LocalRule,
     Method,
     Phase,
     Tuning,
@@ -50,11 +50,10 @@ __all__ = ["AfterOneStep", "PerFedAvg"]
 
 
 @dataclass(frozen=True)
-class AfterOneStep(Correction):
+class AfterOneStep(LocalRule):
     """Local training by the gradient at the weights that one step of learning rate ``alpha`` leads
     to."""
 
-    several_phases: ClassVar[bool] = True
     step_cost: ClassVar[float] = 2.0
     alpha: float = 0.01
 
@@ -88,5 +87,5 @@ class PerFedAvg(Method):
     @override
     def change(self, plain: Algorithm) -> Algorithm:
         return plain.replace(
-            correction=AfterOneStep(self.alpha), tuning=Tuning(steps=self.tune_steps, lr=self.alpha)
+            local=AfterOneStep(self.alpha), tuning=Tuning(steps=self.tune_steps, lr=self.alpha)
         )

@@ -1,20 +1,20 @@
-"""Layers that stay with the clients: a correction under which the server holds, averages and sends
+"""Layers that stay with the clients: a local rule under which the server holds, averages and sends
 the rest of the model alone.
 
     server    holds x without the personal entries
     client k  starts from the received entries and its own; trains all of them;
               sends the change of the shared ones; keeps its own
 
-A method says which entries are personal in :meth:`PersonalLayers.personal`; FedBN keeps BatchNorm
-(:mod:`motley.algorithms.fedbn`), FedPer the head (:mod:`motley.algorithms.fedper`), and with
-``own_norms`` BatchNorm beside it. Clients are probed, trained and evaluated with their own entries;
-there is no common model. A client that never took part has the initial model's; a new one adapts
-its own entries and leaves the received ones.
+A method says which entries are personal in :meth:`PersonalLayers.own_entries`; FedBN keeps
+BatchNorm (:mod:`motley.algorithms.fedbn`), FedPer the head (:mod:`motley.algorithms.fedper`), and
+with ``own_norms`` BatchNorm beside it. Clients are probed, trained and evaluated with their own
+entries; there is no common model. A client that never took part has the initial model's; a new one
+adapts its own entries and leaves the received ones.
 
 >>> class Heads(PersonalLayers):
-...     def personal(self, layout):
+...     def own_entries(self, layout):
 ...         return [entry.name for entry in layout if entry.layer == "head"]
->>> Heads.shared, Heads.sends_whole_model
+>>> Heads.shared, Heads.whole
 (False, False)
 """
 
@@ -31,17 +31,18 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
-    Correction,
     JobContext,
+    LocalRule,
     Part,
     Parts,
+    PersonalRule,
     Phase,
     Tensors,
 )
-from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.tasks.base import ModelState
@@ -98,30 +99,29 @@ def check_layers(name: str, layers: int) -> None:
 
 
 @dataclass(frozen=True)
-class PersonalLayers(Correction):
+class PersonalLayers(PersonalRule):
     """Plain local training in which every client keeps some entries of the model; ``layout`` is set
     by :meth:`bound`.
 
     ``own_norms``: clients keep BatchNorm, too, wherever it lies in the model (FedBN)."""
 
     shared: ClassVar[bool] = False
-    personal_start: ClassVar[bool] = True
-    sends_whole_model: ClassVar[bool] = False
-    keeps_state: ClassVar[bool] = True
+    starts_own: ClassVar[bool] = True
+    whole: ClassVar[bool] = False
     layout: Layout = Layout(())  # noqa: RUF009 - a frozen value
     own_norms: bool = False
 
     @abstractmethod
-    def personal(self, layout: Layout) -> Collection[str]:
+    def own_entries(self, layout: Layout) -> Collection[str]:
         """Return the names of the parameters, buffers and counters that stay with the clients."""
 
     def kept(self, layout: Layout) -> set[str]:
         """Return the names of all entries that stay with the clients, their own BatchNorm
         included."""
-        return {*self.personal(layout), *(batch_norm_of(layout) if self.own_norms else ())}
+        return {*self.own_entries(layout), *(batch_norm_of(layout) if self.own_norms else ())}
 
     @override
-    def bound(self, layout: Layout) -> Correction:
+    def bound(self, layout: Layout) -> LocalRule:
         bound = dataclasses.replace(self, layout=layout)
         names = bound.kept(layout)
         if len(names) and all(entry.name in names for entry in layout):
@@ -130,7 +130,7 @@ class PersonalLayers(Correction):
                 "so nothing would be shared"
             )
             raise ConfigError(f"{said}; use a model with more layers", "algorithm")
-        return bound if len(names) else Correction()
+        return bound if len(names) else LocalRule()
 
     @cached_property
     def _own(self) -> dict[str, Tensor]:

@@ -43,19 +43,19 @@ from typing import ClassVar, Literal
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.fedavg import Average
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     RECEIVED,
     Algorithm,
     ClientState,
-    Correction,
     JobContext,
     Method,
     Part,
+    PersonalRule,
     Phase,
     Tensors,
 )
-from motley.algorithms.fedavg import Average
-from motley.algorithms.local import Solver
 from motley.algorithms.phases import GradientAt
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
@@ -65,12 +65,9 @@ __all__ = ["MoreauEnvelope", "PFedMe"]
 
 
 @dataclass(frozen=True)
-class MoreauEnvelope(Correction):
+class MoreauEnvelope(PersonalRule):
     """Steps of the received model towards ``theta``, the client's own model near it."""
 
-    several_phases: ClassVar[bool] = True
-    personal_model: ClassVar[bool] = True
-    keeps_state: ClassVar[bool] = True
     lam: float = 15.0
     lr_p: float = 0.09
     inner_steps: int = 5
@@ -152,5 +149,5 @@ class PFedMe(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        correction = MoreauEnvelope(self.lam, self.lr_p, self.inner_steps, self.theta)
-        return plain.replace(correction=correction, server=Average(self.beta))
+        local = MoreauEnvelope(self.lam, self.lr_p, self.inner_steps, self.theta)
+        return plain.replace(local=local, server=Average(self.beta))

@@ -2,7 +2,7 @@
 along which direction.
 
 Most methods have one phase: the received model takes the job's steps. A method with several says so
-in :meth:`motley.algorithms.base.Correction.phases`, and they run one after the other, or beside
+in :meth:`motley.algorithms.parts.LocalRule.phases`, and they run one after the other, or beside
 each other. Every phase begins with fresh optimiser state, and a proximal term pulls all of them
 towards the same model, the one that the client starts from.
 """

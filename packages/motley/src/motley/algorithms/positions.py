@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import JobContext, Loss, Tensors
+from motley.algorithms.parts import JobContext, Loss, Tensors
 from motley.tasks.base import IGNORED, Targets
 
 __all__ = ["PositionMean", "per_position"]

@@ -44,11 +44,12 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
-    Correction,
     JobContext,
+    LocalRule,
     Method,
     Part,
     Parts,
@@ -58,7 +59,6 @@ from motley.algorithms.base import (
     Tensors,
     step_model,
 )
-from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
@@ -70,7 +70,7 @@ LEAST_LOSS = 1e-10
 
 
 @dataclass(frozen=True)
-class FairUpdate(Correction):
+class FairUpdate(LocalRule):
     """The update times ``L F^q``, uploaded with that factor and ``h``."""
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "scale", "h"})
@@ -156,4 +156,4 @@ class QFedAvg(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=FairUpdate(self.q), server=FairAverage(), weights="uniform")
+        return plain.replace(local=FairUpdate(self.q), server=FairAverage(), weights="uniform")

@@ -68,23 +68,23 @@ from typing_extensions import override
 
 from motley.algorithms import LOSSES
 from motley.algorithms.aggregators.gather import Gather, client_models, needs_gather
-from motley.algorithms.base import (
+from motley.algorithms.flat_adam import FlatAdam
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
-    Correction,
     ExtraExchange,
     JobContext,
     Method,
     NetworkFunction,
     Part,
+    PersonalRule,
     Server,
     ServerContext,
     ServerState,
     Tensors,
     step_model,
 )
-from motley.algorithms.flat_adam import FlatAdam
-from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
@@ -191,13 +191,12 @@ def _soft(network: NetworkFunction, models: Sequence[ModelState], inputs: Tensor
 
 
 @dataclass(frozen=True)
-class PersonalModel(Correction):
+class PersonalModel(PersonalRule):
     """Every client trains and keeps its own model; nothing of it is sent down or up."""
 
     uploads: ClassVar[frozenset[str]] = frozenset()
     shared: ClassVar[bool] = False
-    personal_start: ClassVar[bool] = True
-    keeps_state: ClassVar[bool] = True
+    starts_own: ClassVar[bool] = True
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
@@ -382,7 +381,7 @@ class RHFL(Method):
         own = PersonalModel() if self.mode == "kd" else None
         loss = LOSSES.build("symmetric")
         return plain.replace(
-            loss=loss, correction=own, aggregator=Gather(), server=self._server(), weights="uniform"
+            loss=loss, local=own, aggregator=Gather(), server=self._server(), weights="uniform"
         )
 
     def _server(self) -> ConfidenceServer:

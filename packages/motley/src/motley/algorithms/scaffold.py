@@ -50,12 +50,14 @@ from typing import ClassVar, Literal
 import torch
 from typing_extensions import override
 
-from motley.algorithms.base import (
+from motley.algorithms.fedavg import Average
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
-    Correction,
     GradientCorrection,
     JobContext,
+    LocalRule,
     Method,
     Part,
     ServerContext,
@@ -63,8 +65,6 @@ from motley.algorithms.base import (
     Tensors,
     step_model,
 )
-from motley.algorithms.fedavg import Average
-from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
@@ -73,12 +73,11 @@ __all__ = ["ControlVariates", "ControlVariatesAverage", "Scaffold"]
 
 
 @dataclass(frozen=True)
-class ControlVariates(Correction):
+class ControlVariates(LocalRule):
     """SCAFFOLD's local gradient ``g - c_k + c``; the client keeps c_k, renewed by ``option`` I or
     II."""
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "dc"})
-    keeps_state: ClassVar[bool] = True
     option: Literal["I", "II"] = "II"
 
     def __post_init__(self) -> None:
@@ -101,7 +100,7 @@ class ControlVariates(Correction):
     def download(self, server: ServerState) -> Tensors:
         return {**super().download(server), "c": server.extra["c"]}
 
-    def gradient_correction(self, context: JobContext) -> GradientCorrection:
+    def correction(self, context: JobContext) -> GradientCorrection:
         """Return the offset ``c - c_k``, the same at every step."""
         return GradientCorrection(offset=context.download["c"] - self._own(context))
 
@@ -168,9 +167,9 @@ class ControlVariatesAverage(Average):
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        if isinstance(algorithm.correction, ControlVariates):
+        if isinstance(algorithm.local, ControlVariates):
             return None
-        name = type(algorithm.correction).__name__
+        name = type(algorithm.local).__name__
         return (
             "SCAFFOLD's control variates must cover the same parameters at server and clients, "
             f"and under {name} clients keep none"
@@ -200,7 +199,7 @@ class Scaffold(Method):
     @override
     def change(self, plain: Algorithm) -> Algorithm:
         return plain.replace(
-            correction=ControlVariates(self.option),
+            local=ControlVariates(self.option),
             server=ControlVariatesAverage(self.server_lr),
             weights="uniform",
         )

@@ -19,26 +19,27 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import (
+from motley.algorithms.fedavg import Average
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     ClientState,
-    Correction,
     JobContext,
+    LocalRule,
     Loss,
     Part,
     Parts,
+    Slicing,
     Targets,
     Tensors,
 )
-from motley.algorithms.fedavg import Average
-from motley.algorithms.local import Solver
 from motley.tasks.base import ModelState
 
 __all__ = ["MaskedClasses", "SlicedTraining", "masked"]
 
 
 @dataclass(frozen=True)
-class SlicedTraining(Correction):
+class SlicedTraining(LocalRule):
     """Plain local training of a slice, in which hidden activations are divided by its width, and
     BatchNorm uses the statistics of the batch alone: clients keep, send and receive no running
     ones.
@@ -49,10 +50,12 @@ class SlicedTraining(Correction):
     aggregation.
     """
 
-    slices: ClassVar[bool] = True
-    divides: ClassVar[bool] = True
-    static_norm: ClassVar[bool] = True
     mask: bool = False
+
+    @property
+    @override
+    def slicing(self) -> Slicing:
+        return Slicing(divides=True, static_norm=True)
 
     @override
     def finish(self, after: ModelState, context: JobContext) -> tuple[Parts, ClientState | None]:

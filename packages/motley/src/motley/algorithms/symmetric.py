@@ -31,7 +31,7 @@ from typing import ClassVar
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Loss, Targets, Tensors
+from motley.algorithms.parts import Loss, Targets, Tensors
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 

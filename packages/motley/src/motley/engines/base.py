@@ -21,7 +21,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from motley.algorithms.base import (
+from motley.algorithms.head_loss import per_head
+from motley.algorithms.local import Solver
+from motley.algorithms.parts import (
     Algorithm,
     BlockRun,
     ClientState,
@@ -30,8 +32,6 @@ from motley.algorithms.base import (
     Tensors,
     Tuning,
 )
-from motley.algorithms.head_loss import per_head
-from motley.algorithms.local import Solver
 from motley.algorithms.positions import per_position
 from motley.core.errors import ContractError
 from motley.core.keys import Key, Streams
@@ -172,8 +172,8 @@ class Job:
 Purpose = Literal["tune", "new", "examine"]
 """Why a client trains before it is examined: ``tune``, it fine-tunes the model that it uses
 (:attr:`Algorithm.tuning`); ``new``, it never took part, and adapts the model that it receives
-(:meth:`Correction.adaptation`); ``examine``, its method asks for it
-(:meth:`Correction.before_examination`)."""
+(:meth:`PersonalRule.adaptation`); ``examine``, its method asks for it
+(:attr:`PersonalRule.before_examination`)."""
 
 
 class AdaptInputs(NamedTuple):
@@ -273,7 +273,7 @@ class RunSum(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything an engine is built from; one per run. Binds the algorithm's correction to the
+    """Everything an engine is built from; one per run. Binds the algorithm's local rule to the
     task's layout, and its loss to the task's targets.
 
     Parameters
@@ -319,10 +319,10 @@ class Setting:
             raise ContractError(
                 f"precision bfloat16 needs weights of torch.float32, got {self.dtype}"
             )
-        if self.algorithm.correction.slices and not self.sliced:
+        if self.algorithm.local.slicing is not None and not self.sliced:
             layout = cuttable(self.task.layout, construct(self.task.model, 0))
             object.__setattr__(self, "task", dataclasses.replace(self.task, layout=layout))
-        correction = self.algorithm.correction.bound(self.task.layout)
+        local = self.algorithm.local.bound(self.task.layout)
         server = self.algorithm.server.bound(
             self.task.layout, partial(_drawn, self.task.model, self.streams.key("init"), self.dtype)
         )
@@ -332,7 +332,7 @@ class Setting:
         object.__setattr__(
             self,
             "algorithm",
-            self.algorithm.replace(correction=correction, server=server, loss=loss),
+            self.algorithm.replace(local=local, server=server, loss=loss),
         )
 
     def alone(self) -> Setting:
@@ -340,6 +340,13 @@ class Setting:
         return dataclasses.replace(
             self, workers=None, worker_cores=None, address=None, gpu_share=None, wait_s=None
         )
+
+    def zeros(self) -> ModelState:
+        """Return a model of zeros, to ask the parts of the algorithm for names and shapes."""
+        layout = self.task.layout
+        vectors = (layout.entries, layout.buffers, layout.counters)
+        sizes = [sum(entry.size for entry in entries) for entries in vectors]
+        return ModelState(*(torch.zeros(size, dtype=self.dtype) for size in sizes))
 
     def work_share(self, width: float) -> float:
         """Return the operations of a local step on a slice of this width, as a share of those on
@@ -465,8 +472,8 @@ class Engine(ABC):
         data_view: DataView | None = None,
     ) -> Mapping[int, ClientState | None]:
         """Return the clients' states with the number of the received model that each takes,
-        ``choice``; unchanged where one model is received (:attr:`Correction.choices
-        <motley.algorithms.base.Correction.choices>`)."""
+        ``choice``; unchanged where one model is received (:attr:`LocalRule.choice
+        <motley.algorithms.parts.LocalRule.choice>`)."""
 
     @abstractmethod
     def evaluate(

@@ -17,7 +17,7 @@ from typing import ClassVar, TypeVar
 from torch import nn
 from typing_extensions import override
 
-from motley.algorithms.base import RECEIVED, Tensors
+from motley.algorithms.parts import RECEIVED, Tensors
 from motley.core.errors import EngineError, MotleyError
 from motley.engines.base import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.chunk import Executor

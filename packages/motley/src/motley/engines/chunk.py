@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from motley.algorithms.base import Phase, Tensors
 from motley.algorithms.local import Scale
+from motley.algorithms.parts import Phase, Tensors
 from motley.core.layout import Layout
 from motley.engines.base import DataView, Job, Setting
 from motley.engines.batches import BatchPlan, BatchSchedule

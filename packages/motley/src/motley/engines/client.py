@@ -14,11 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from motley.algorithms.base import (
+from motley.algorithms.parts import (
     RECEIVED,
-    Correction,
-    GradientCorrection,
     JobContext,
+    LocalRule,
     Part,
     Phase,
     PreTrainingSignals,
@@ -142,16 +141,11 @@ class Client:
 
     def _train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
         setting = self.setting
-        correction = self.setting.algorithm.correction
-        start, ctx, gradient_correction = context(setting, job, inputs)
-        if correction.slices:
+        rule = self.setting.algorithm.local
+        start, ctx, phases = context(setting, job, inputs)
+        if rule.slicing is not None:
             ctx = dataclasses.replace(ctx, classes=self._classes(job))
         self.model.load(start)
-        phases = (
-            correction.phases(ctx)
-            if correction.several_phases
-            else (Phase(correction=gradient_correction),)
-        )
         values: dict[str, Tensor] = {}
         stats = self._steps(job, ctx, phases, values, "max_grad_norm" in want)
         own = {
@@ -159,7 +153,7 @@ class Client:
             for phase in phases
             if phase.model != RECEIVED
         }
-        if correction.prototypes:
+        if rule.prototypes is not None:
             values |= self._features(job)
         return finish(
             setting,
@@ -173,12 +167,12 @@ class Client:
     def adapt(self, job: Job, begun: AdaptInputs, purpose: Purpose = "tune") -> ModelState:
         """Return a client's model after its local work for an examination, on batches that no
         training uses."""
-        correction = self.setting.algorithm.correction
+        rule = self.setting.algorithm.local
         values = dict[str, Tensor]()
         begun = begun.on(self.setting.device)
         self.model.load(begun.model)
         ctx = tuning_context(self.setting, job, begun)
-        phases = phases_for(purpose, correction, ctx)
+        phases = phases_for(purpose, rule, ctx)
         self._steps(job, ctx, phases, values, False)
         own = {
             phase.model: self._own[phase.model].model.state()
@@ -187,10 +181,10 @@ class Client:
         }
         if not own or purpose == "examine":
             return self.model.state()
-        kept = correction.finish(
-            self.model.state(), dataclasses.replace(ctx, models=own, values=values)
-        )[1]
-        return correction.examined(ctx.download, kept)
+        kept = rule.finish(self.model.state(), dataclasses.replace(ctx, models=own, values=values))[
+            1
+        ]
+        return rule.examined(ctx.download, kept)
 
     def prepare(self, job: Job, ctx: JobContext, start: ModelState) -> Tensors:
         """Return the per-sample tensors that the loss prepares on the model from which a job
@@ -405,14 +399,14 @@ class Client:
 
         One Hutchinson probe on one training batch, drawn by the job's own key
         (docs/methods/compression.md#curvature), in training mode with the batch's BatchNorm
-        statistics, without dropout and augmentation. The correction's own curvature (FedProx: mu)
+        statistics, without dropout and augmentation. The local rule's own curvature (FedProx: mu)
         is included. Empty where an operation has no second derivative. The loaded model is
         overwritten.
         """
         setting = self.setting
         model = self.model
-        start, _, gradient_correction = context(setting, job, inputs)
-        update = setting.algorithm.correction.update(trained.parts).to(start.x)
+        start, _, phases = context(setting, job, inputs)
+        update = setting.algorithm.local.update(trained.parts).to(start.x)
         model.load(ModelState(start.x + update, start.buffers, start.counters))
         batch, targets = self._one_batch(job)
         self.train_mode()
@@ -430,9 +424,7 @@ class Client:
             setting.key("compress", job).fold("curvature"), [entry.shape for entry in entries]
         )
         try:
-            found = hutchinson(
-                self.mean_loss(batch, targets), chosen, probe, float(gradient_correction.proximal)
-            )
+            found = hutchinson(self.mean_loss(batch, targets), chosen, probe, float(_pull(phases)))
         except RuntimeError as error:
             if "derivative" not in str(error):
                 raise
@@ -473,15 +465,15 @@ class Client:
 
 def context(
     setting: Setting, job: Job, inputs: JobInputs
-) -> tuple[ModelState, JobContext, GradientCorrection]:
-    """Return the model a client starts from, the context of its job, and the correction of its
-    gradients.
+) -> tuple[ModelState, JobContext, tuple[Phase, ...]]:
+    """Return the model a client starts from, the context of its job, and the phases of its local
+    work.
 
-    ``JobContext.x`` is the starting model: the received one after the correction's ``start``.
+    ``JobContext.x`` is the starting model: the received one after the rule's ``start``.
     """
     download = inputs.download
     client_state = inputs.client_states.get(job.client)
-    start = setting.algorithm.correction.start(download, client_state)
+    start = setting.algorithm.local.start(download, client_state)
     examples = int(setting.task.federation.seen[job.client])
     norm = setting.solver.solver_norm(job.steps, 0.0, job.lr)
     signals = inputs.pre_training.get(job.client, PreTrainingSignals())
@@ -496,13 +488,18 @@ def context(
         setting.task.layout,
         signals,
     )
-    gradient_correction = setting.algorithm.correction.gradient_correction(ctx)
-    if gradient_correction.proximal:
-        ctx = dataclasses.replace(
-            ctx,
-            solver_norm=setting.solver.solver_norm(job.steps, gradient_correction.proximal, job.lr),
-        )
-    return start, ctx, gradient_correction
+    phases = setting.algorithm.local.phases(ctx)
+    pull = _pull(phases)
+    if pull:
+        norm = setting.solver.solver_norm(job.steps, pull, job.lr)
+        ctx = dataclasses.replace(ctx, solver_norm=norm)
+    return start, ctx, phases
+
+
+def _pull(phases: Sequence[Phase]) -> float:
+    """Return the strength of the proximal term in the first phase that moves the received model; 0
+    if none moves it."""
+    return next((phase.correction.proximal for phase in phases if phase.model == RECEIVED), 0.0)
 
 
 def tuning_context(setting: Setting, job: Job, begun: AdaptInputs) -> JobContext:
@@ -521,11 +518,15 @@ def tuning_context(setting: Setting, job: Job, begun: AdaptInputs) -> JobContext
     )
 
 
-def phases_for(purpose: Purpose, correction: Correction, ctx: JobContext) -> tuple[Phase, ...]:
+def phases_for(purpose: Purpose, rule: LocalRule, ctx: JobContext) -> tuple[Phase, ...]:
     """Return the phases of a client's local work before an examination."""
-    if purpose == "examine":
-        return correction.before_examination(ctx)
-    return correction.adaptation(ctx) if purpose == "new" else (TUNING,)
+    personal = rule.personal
+    if personal is None or purpose == "tune":
+        return (TUNING,)
+    if purpose == "new":
+        return personal.adaptation(ctx)
+    before = personal.before_examination
+    return () if before is None else before(ctx)
 
 
 def phase_key(setting: Setting, purpose: str, job: Job, phase: Phase) -> Key:
@@ -555,7 +556,7 @@ def finish(
 ) -> TrainResult:
     """Return a job's upload, client state and signals from the model after training and the
     training statistics."""
-    sent, kept = setting.algorithm.correction.finish(after, ctx)
+    sent, kept = setting.algorithm.local.finish(after, ctx)
     parts = {name: _on_cpu(part) for name, part in sent.items()}
     client_state = None if kept is None else {name: value.cpu() for name, value in kept.items()}
     signals: dict[str, float | NDArray[np.float64]] = {"loss": stats.loss}

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from motley.algorithms.base import BLOCK, ClientState, Tensors
+from motley.algorithms.parts import BLOCK, ClientState, Tensors
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ConfigError, ContractError
 from motley.core.keys import Key
@@ -182,11 +182,11 @@ class Distributed(Engine, Generic[Shared]):
             "the function that makes the model": task.model,
             "the transform": task.transform,
             "the loss": algorithm.loss,
-            "the algorithm": algorithm.correction,
+            "the algorithm": algorithm.local,
             "the local optimizer": setting.solver,
         }
         reason = unsendable(parts)
-        if algorithm.correction.slices:
+        if algorithm.local.slicing is not None:
             reason = refuses_method(setting)
         elif reason is None:
             inner: type[Engine] = ENGINES.get(worker_engine(setting))
@@ -243,7 +243,8 @@ class Distributed(Engine, Generic[Shared]):
     ) -> Iterator[RunSum]:
         """See :meth:`Engine.train_sums`. A worker trains consecutive blocks of positions."""
         costs = self._costs(jobs, want)
-        keeps = self.setting.algorithm.correction.keeps_state  # then states travel with each result
+        # states travel with each result
+        keeps = any(state is not None for state in client_states.values())
         least = -(-len(jobs) * self.setting.task.layout.size // CHUNK_WEIGHTS) if keeps else 1
         parts = parts_of(costs, self.workers, self._batches, least)
         order = sorted(parts, key=lambda part: -part.cost)
@@ -268,8 +269,8 @@ class Distributed(Engine, Generic[Shared]):
     def _costs(self, jobs: Sequence[Job], want: frozenset[str]) -> list[float]:
         """Return what each job is expected to take: the seconds that its client took before or,
         where a client's numbers may depend on who is trained beside it, the job's steps."""
-        correction = self.setting.algorithm.correction
-        together = correction.pre_training or correction.choices > 1 or want & PRE_TRAINING.keys()
+        rule = self.setting.algorithm.local
+        together = rule.pre_training or rule.choice is not None or want & PRE_TRAINING.keys()
         if self._one_by_one and not together:
             return self._seconds.expected(jobs)
         return [float(job.steps) for job in jobs]

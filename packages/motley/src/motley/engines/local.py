@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import ClientState, JobContext, Phase, PreTrainingSignals, Tensors
+from motley.algorithms.parts import ClientState, JobContext, Phase, PreTrainingSignals, Tensors
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError, EngineError
 from motley.core.keys import Key
@@ -60,15 +60,13 @@ def refuses_method(setting: Setting) -> str | None:
     its phases cannot be computed for many clients at once, or its loss compares features of several
     models; None if it can."""
     loss = setting.algorithm.loss
-    correction = setting.algorithm.correction
-    if correction.slices:
+    rule = setting.algorithm.local
+    if rule.slicing is not None:
         return (
-            f"clients under {type(correction).__name__} train slices of the model, which "
+            f"clients under {type(rule).__name__} train slices of the model, which "
             "sequential and threads compute"
         )
-    reason = (
-        refuses_phases(correction, _trial_phases(setting)) if correction.several_phases else None
-    )
+    reason = refuses_phases(rule, _trial_phases(setting))
     if reason is not None:
         return reason
     if loss.whole_model:
@@ -81,21 +79,14 @@ def refuses_method(setting: Setting) -> str | None:
 
 def _trial_phases(setting: Setting) -> tuple[Phase, ...]:
     """Return the phases of a client without samples that received a model of zeros."""
-    layout = setting.task.layout
-    correction = setting.algorithm.correction
+    rule = setting.algorithm.local
     server = setting.algorithm.server
-    vectors = (
-        sum(entry.size for entry in entries)
-        for entries in (layout.entries, layout.buffers, layout.counters)
-    )
-    model = ModelState(*(torch.zeros(size, dtype=setting.dtype) for size in vectors))
-    download = correction.download(
-        server.init(correction.sent(model), len(setting.task.federation))
-    )
-    kept = correction.initial_state(model)
-    start = correction.start(download, kept)
-    return correction.phases(
-        JobContext(start.x, download, kept, 0, setting.solver.lr, 0, 0.0, layout)
+    model = setting.zeros()
+    download = rule.download(server.init(rule.sent(model), len(setting.task.federation)))
+    kept = rule.initial_state(model)
+    start = rule.start(download, kept)
+    return rule.phases(
+        JobContext(start.x, download, kept, 0, setting.solver.lr, 0, 0.0, setting.task.layout)
     )
 
 
@@ -114,17 +105,17 @@ def _refuses_features(setting: Setting) -> str | None:
 
 
 def _client(setting: Setting, samples: Samples, step_hook: StepHook | None = None) -> Client:
-    correction = setting.algorithm.correction
-    kind = (
-        OrderedSliceClient if correction.widths else SlicedClient if correction.slices else Client
-    )
+    slicing = setting.algorithm.local.slicing
+    kind: type[Client] = Client
+    if slicing is not None:
+        kind = OrderedSliceClient if slicing.widths else SlicedClient
     return kind(setting, samples, step_hook)
 
 
 def window_of(setting: Setting, workers: int) -> int:
     """Return the number of jobs that are trained together, such that their results fit in
     memory."""
-    with_gradient = "gradient" in setting.algorithm.correction.pre_training
+    with_gradient = "gradient" in setting.algorithm.local.pre_training
     # a float64 row, and a copy, beside the result
     each = setting.task.layout.size * (4 if with_gradient else 1)
     return max(2 * workers, WINDOW_WEIGHTS // each)
@@ -184,12 +175,12 @@ class LocalEngine(Engine):
         want: frozenset[str] = frozenset(),
     ) -> Iterator[TrainResult]:
         """See :meth:`Engine.train`. Jobs are trained in windows whose results fit in memory;
-        signals of the received model that the selector or the correction wants are measured first,
+        signals of the received model that the selector or the local rule wants are measured first,
         for a whole window at once."""
         download, client_states = self._on_device(
             download, client_states, [job.client for job in jobs]
         )
-        needed = self.setting.algorithm.correction.pre_training
+        needed = self.setting.algorithm.local.pre_training
         probed = dict.fromkeys(
             {measured for reported, measured in PRE_TRAINING.items() if reported in want} | needed
         )
@@ -228,8 +219,8 @@ class LocalEngine(Engine):
                 )
 
     def _pre_training(self, measured: Mapping[str, Floats], i: int) -> PreTrainingSignals:
-        """Return the signals that the correction needs of the i-th client's received model."""
-        needed = self.setting.algorithm.correction.pre_training
+        """Return the signals that the local rule needs of the i-th client's received model."""
+        needed = self.setting.algorithm.local.pre_training
         setting = self.setting
         gradient = None
         if "gradient" in needed:
@@ -271,7 +262,7 @@ class LocalEngine(Engine):
         client_states: Mapping[int, ClientState | None],
         data_view: DataView | None = None,
     ) -> Mapping[int, ClientState | None]:
-        if self.setting.algorithm.correction.choices < 2 or not len(clients):
+        if self.setting.algorithm.local.choice is None or not len(clients):
             return client_states
         download, client_states = self._on_device(
             download, client_states, clients.tolist() if client_states else ()

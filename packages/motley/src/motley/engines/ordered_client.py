@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Correction, Part, Parts, Phase, Tensors
 from motley.algorithms.local import Block
+from motley.algorithms.parts import LocalRule, Part, Parts, Phase, Slicing, Tensors
 from motley.core.errors import ContractError
 from motley.engines.base import Job, JobInputs, Setting, TrainResult
 from motley.engines.client import Client, StepHook
@@ -36,6 +36,11 @@ class OrderedSliceClient(SlicedClient):
     setting, samples, step_hook: see :class:`SlicedClient`.
     """
 
+    @property
+    def widths(self) -> tuple[float, ...]:
+        """The listed widths, falling from 1."""
+        return _slicing(self.setting).widths
+
     @override
     def train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
         own = self.at(job.width)
@@ -50,8 +55,8 @@ class OrderedSliceClient(SlicedClient):
 
     @override
     def at(self, width: float) -> OrderedClient:
-        if width not in self.setting.algorithm.correction.widths:
-            listed = list(self.setting.algorithm.correction.widths)
+        if width not in self.widths:
+            listed = list(self.widths)
             raise ContractError(f"got a client of width {width:g}; the listed widths are {listed}")
         if width not in self._narrow:
             self._narrow[width] = OrderedClient(self.setting, self.samples, width, self.step_hook)
@@ -69,7 +74,7 @@ class OrderedSliceClient(SlicedClient):
 
     def _statistics(self, download: Tensors) -> dict[float, ModelState]:
         """Return the received BatchNorm statistics of each listed width, without weights."""
-        widths = self.setting.algorithm.correction.widths
+        widths = self.widths
         rows = [download[name].view(len(widths), -1) for name in ("buffers", "counters")]
         return {
             width: ModelState(download["x"][:0], buffers[self.positions_of(width, 0)[1]], counters)
@@ -81,7 +86,7 @@ class OrderedSliceClient(SlicedClient):
         """Return an upload of the whole model's length, with the statistics of every listed width
         up to the client's own."""
         found = super()._widened(parts, job, download)
-        widths = self.setting.algorithm.correction.widths
+        widths = self.widths
         buffers, counters = (
             download[name].cpu().clone().view(len(widths), -1) for name in ("buffers", "counters")
         )
@@ -109,16 +114,17 @@ class OrderedClient(Client):
     def __init__(
         self, whole: Setting, samples: Samples, width: float, step_hook: StepHook | None = None
     ) -> None:
-        method = whole.algorithm.replace(correction=Correction())
+        method = whole.algorithm.replace(local=LocalRule())
         super().__init__(
             dataclasses.replace(whole, task=task_of_width(whole, width), algorithm=method),
             samples,
             step_hook,
         )
         self.width = width
-        self.distils = whole.algorithm.correction.distils
+        slicing = _slicing(whole)
+        self.distils = slicing.distils
         self._narrower: dict[float, TrainedModule] = {}
-        for narrower in (p for p in whole.algorithm.correction.widths if p < width):
+        for narrower in (p for p in slicing.widths if p < width):
             setting = dataclasses.replace(self.setting, task=task_of_width(whole, narrower))
             self._narrower[narrower] = module = TrainedModule(setting, self._direct)
             module.channels_last = self.received.channels_last
@@ -203,6 +209,14 @@ class OrderedClient(Client):
         if self.step_hook is not None:
             self.step_hook(self._current, loss.detach(), trained.model.g)
         return loss.detach()
+
+
+def _slicing(setting: Setting) -> Slicing:
+    """Return how the clients of a run are sliced, which an ordered client is only made for."""
+    slicing = setting.algorithm.local.slicing
+    if slicing is None:
+        raise ContractError("ordered dropout needs a local rule that slices the model")
+    return slicing
 
 
 def self_distillation(outputs: Tensor, teacher: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from motley.algorithms.base import BLOCK, BlockRun
+from motley.algorithms.parts import BLOCK, BlockRun
 from motley.engines.base import Job
 
 __all__ = ["ClientSeconds", "PlannedCall", "aligned_runs", "makespan", "parts_of", "uneven"]

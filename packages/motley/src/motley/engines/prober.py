@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from motley.algorithms import LOSSES
-from motley.algorithms.base import ClientState, Loss, Tensors
 from motley.algorithms.head_loss import other_heads_masked
 from motley.algorithms.own_loss import loss_of
+from motley.algorithms.parts import ClientState, Loss, Tensors
 from motley.algorithms.positions import PositionMean, per_position
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError
@@ -97,23 +97,23 @@ class Prober:
     ) -> Iterator[tuple[Ints, ModelState]]:
         """Yield groups of clients (indices into ``clients``) that start from the same model, and
         this model."""
-        correction = self.setting.algorithm.correction
+        rule = self.setting.algorithm.local
         alone = np.zeros(len(clients), bool)
-        if correction.personal_start:
+        if rule.personal is not None and rule.personal.starts_own:
             alone[:] = [client_states.get(int(client)) is not None for client in clients]
         for group in [np.flatnonzero(~alone), *np.flatnonzero(alone)[:, None]]:
             if len(group):
-                yield group, correction.start(download, client_states.get(int(clients[group[0]])))
+                yield group, rule.start(download, client_states.get(int(clients[group[0]])))
 
     def choose(self, clients: Ints, download: Tensors, data_view: DataView | None = None) -> Tensor:
         """Return the number of the received model whose mean loss on all of a client's training
         samples is lowest, the first of equals, int64 ``[len(clients)]``."""
-        correction = self.setting.algorithm.correction
+        rule = self.setting.algorithm.local
         everybody = np.arange(len(clients))
         losses = []
         with torch_threads(self.inner):
-            for j in range(correction.choices):
-                start = correction.start(download, {"choice": torch.tensor([j])})
+            for j in range(rule.choice.models if rule.choice is not None else 1):
+                start = rule.start(download, {"choice": torch.tensor([j])})
                 losses.append(
                     self._mean_loss("loss", clients, [(everybody, start)], None, Key(0), data_view)
                 )

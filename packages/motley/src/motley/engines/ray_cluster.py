@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import ClientState, Tensors
+from motley.algorithms.parts import ClientState, Tensors
 from motley.core.errors import ConfigError, EngineError, install_hint
 from motley.engines import ray_token
 from motley.engines.base import WORKER_OPTIONS, EngineEvent, Job, Setting, TrainResult

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from motley.algorithms.base import Tensors
+from motley.algorithms.parts import Tensors
 from motley.core.arrays import Floats, Ints
 from motley.core.keys import Key
 from motley.core.sketch import Sketch

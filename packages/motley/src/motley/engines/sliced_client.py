@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Correction, Part, Parts, Tensors
+from motley.algorithms.parts import LocalRule, Part, Parts, Tensors
 from motley.engines.base import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.client import Client, StepHook
 from motley.engines.samples import Samples
@@ -24,7 +24,8 @@ __all__ = ["SlicedClient", "task_of_width"]
 def task_of_width(setting: Setting, width: float) -> Task:
     """Return the task of a run with its model cut to this width."""
     task = setting.task
-    divided = setting.algorithm.correction.divides
+    slicing = setting.algorithm.local.slicing
+    divided = slicing is not None and slicing.divides
     model = partial(narrowed, task.model, task.layout, width, divided)
     return dataclasses.replace(task, model=model, layout=None)  # type: ignore[arg-type]  # made of the narrower module
 
@@ -68,7 +69,7 @@ class SlicedClient(Client):
             positions.to(model.x.device) for positions in self.positions_of(job.width, job.offset)
         )
         if job.width not in self._plain:
-            algorithm = self.setting.algorithm.replace(correction=Correction())
+            algorithm = self.setting.algorithm.replace(local=LocalRule())
             setting = dataclasses.replace(
                 self.setting, task=task_of_width(self.setting, job.width), algorithm=algorithm
             )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from motley.algorithms.base import RECEIVED, Correction, JobContext, Phase, Tensors
+from motley.algorithms.parts import RECEIVED, JobContext, LocalRule, Phase, Tensors
 from motley.core.errors import ContractError
 from motley.engines.base import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.chunk import Chunk, Executor, LossSums, PhaseJob
@@ -35,24 +35,17 @@ class LocalRun(NamedTuple):
     @classmethod
     def training(cls, setting: Setting, job: Job, inputs: JobInputs) -> LocalRun:
         """Return the run of a job of training."""
-        correction = setting.algorithm.correction
-        start, ctx, plain = context(setting, job, inputs)
-        return cls(
-            job,
-            start,
-            ctx,
-            correction.phases(ctx) if correction.several_phases else (Phase(correction=plain),),
-        )
+        return cls(job, *context(setting, job, inputs))
 
     @classmethod
     def tuning(cls, setting: Setting, job: Job, model: ModelState, purpose: Purpose) -> LocalRun:
         """Return the run of a job before an examination, of a client whose state is of no use for
         it."""
         ctx = tuning_context(setting, job, AdaptInputs(model))
-        return cls(job, model, ctx, phases_for(purpose, setting.algorithm.correction, ctx))
+        return cls(job, model, ctx, phases_for(purpose, setting.algorithm.local, ctx))
 
 
-def refuses_phases(correction: Correction, phases: Sequence[Phase]) -> str | None:
+def refuses_phases(rule: LocalRule, phases: Sequence[Phase]) -> str | None:
     """Return why phases cannot be computed for many clients at once, or None if they can."""
     if any(phase.direction is not None for phase in phases):
         what = "takes steps in directions of its own"
@@ -63,9 +56,7 @@ def refuses_phases(correction: Correction, phases: Sequence[Phase]) -> str | Non
         what = "has phases that depend on one another"
     else:
         return None
-    return (
-        f"local work under {type(correction).__name__} {what}, which sequential and threads compute"
-    )
+    return f"local work under {type(rule).__name__} {what}, which sequential and threads compute"
 
 
 def bounded(group: list[int], steps: Sequence[int], batch_size: int) -> Iterator[list[int]]:
@@ -119,7 +110,7 @@ def run_phases(
     models = [{RECEIVED: run.start} for run in runs]
     sums = [LossSums() for _ in runs]
     for stage in zip(*(run.phases for run in runs), strict=True):
-        reason = refuses_phases(setting.algorithm.correction, stage)
+        reason = refuses_phases(setting.algorithm.local, stage)
         if reason is not None or len({(phase.model, phase.where) for phase in stage}) > 1:
             raise ContractError(
                 reason

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from motley.algorithms.base import Phase, Tensors
 from motley.algorithms.local import Block
+from motley.algorithms.parts import Phase, Tensors
 from motley.core.errors import ContractError
 from motley.engines.base import Setting
 from motley.engines.features import FeatureHook, FrozenModels

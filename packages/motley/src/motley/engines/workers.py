@@ -16,7 +16,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from motley.algorithms.base import BlockRun
+from motley.algorithms.parts import BlockRun
 from motley.core.errors import ConfigError, EngineError, MotleyError
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Engine, Job, Reduction, RunSum, Setting, TrainResult

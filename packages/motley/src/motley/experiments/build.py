@@ -12,9 +12,9 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, ClientState, Correction
 from motley.algorithms.fedavg import Average
 from motley.algorithms.own_loss import loss_of
+from motley.algorithms.parts import Algorithm, ClientState, LocalRule
 from motley.core.components import imports
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
@@ -152,7 +152,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     check_algorithm(setting, weights, cohort, corrupted)
     check_failures(experiment, setting)
     check_synchrony(synchrony, setting, weights, cohort)
-    check_selector(experiment, selector, weights, task, algorithm.correction.uploads)
+    check_selector(experiment, selector, weights, task, algorithm.local.uploads)
     check_capacity(experiment, setting, selector)
     plan = RunConfig(
         setting=setting,
@@ -228,7 +228,7 @@ def _algorithm(experiment: Experiment, task: Task) -> Algorithm:
     is replaced inside it."""
     loss = loss_of(task) if experiment.loss is None else experiment.part("loss")
     method: Algorithm = experiment.part("algorithm").change(
-        Algorithm(loss, Correction(), Mean(), Average())
+        Algorithm(loss, LocalRule(), Mean(), Average())
     )
     algorithm = method.replace(
         aggregator=experiment.part("aggregator"), server=experiment.part("server")
@@ -243,7 +243,7 @@ def _algorithm(experiment: Experiment, task: Task) -> Algorithm:
 def _evaluation_schedule(experiment: Experiment, algorithm: Algorithm) -> EvaluationSchedule:
     """Return when the model is evaluated; diagnostics are refused where clients have models of
     their own."""
-    if experiment.evaluate.diagnostics and not algorithm.correction.shared:
+    if experiment.evaluate.diagnostics and not algorithm.local.shared:
         reason = "diagnostics compare the gradients of all clients at one model"
         name = experiment.algorithm["name"]
         raise ConfigError(

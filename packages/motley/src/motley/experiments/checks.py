@@ -10,11 +10,11 @@ from typing import Any
 
 from motley.algorithms import LOSSES
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, Loss
 from motley.algorithms.fedavg import Average
 from motley.algorithms.head_loss import HeadLoss
 from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.own_loss import loss_of
+from motley.algorithms.parts import Algorithm, Loss
 from motley.algorithms.positions import per_position
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS, SignalRequirements
@@ -71,7 +71,7 @@ def _check_own_tests(experiment: Experiment, task: Task, algorithm: Algorithm) -
         return
     clients = "the clients have no test samples of their own"
     mend = "set split.test = 'client'"
-    if not algorithm.correction.shared and task.metrics:
+    if not algorithm.local.shared and task.metrics:
         raise ConfigError(
             f"under {name!r} there is no common model, and {clients}; {mend}", "metrics"
         )
@@ -177,11 +177,11 @@ def check_dishonest(dishonest: Dishonest, clients: int) -> None:
 
 def check_failures(experiment: Experiment, setting: Setting) -> None:
     """Refuse failures that change updates where clients upload none."""
-    correction = setting.algorithm.correction
-    if experiment.part("failures").corrupts_updates and "delta" not in correction.uploads:
+    rule = setting.algorithm.local
+    if experiment.part("failures").corrupts_updates and "delta" not in rule.uploads:
         said = (
             f"{experiment.failures['name']!r} changes updates, and under "
-            f"{type(correction).__name__} clients upload none"
+            f"{type(rule).__name__} clients upload none"
         )
         raise ConfigError(f"{said}; leave it out", "failures")
 
@@ -197,7 +197,7 @@ def check_heads(experiment: Experiment, setting: Setting, weights: str) -> None:
     if not heads:
         return
     rows = [entry.shape[0] for entry in task.layout if entry.linear][-1:]
-    correction = algorithm.correction
+    rule = algorithm.local
     key = "task.heads"
     reason = None
     loss = algorithm.loss.base if isinstance(algorithm.loss, HeadLoss) else algorithm.loss
@@ -227,18 +227,18 @@ def check_heads(experiment: Experiment, setting: Setting, weights: str) -> None:
             "without label smoothing"
         )
     elif (
-        not (correction.sends_whole_model and correction.uploads == {"delta"})
-        or correction.slices
-        or correction.prototypes
+        not (rule.sends_whole and rule.uploads == {"delta"})
+        or rule.slicing is not None
+        or rule.prototypes is not None
     ):
         reason = (
             f"under {name!r} clients do not send one update of the whole model; use e.g. "
             "fedavg or fedprox, or leave heads out"
         )
     elif type(algorithm.aggregator) is not Mean or type(algorithm.server) is not Average:
-        rule = algorithm.server if type(algorithm.aggregator) is Mean else algorithm.aggregator
+        part = algorithm.server if type(algorithm.aggregator) is Mean else algorithm.aggregator
         reason = (
-            f"{type(rule).__name__} works on whole updates, and clients of different heads "
+            f"{type(part).__name__} works on whole updates, and clients of different heads "
             "update different rows; leave it out"
         )
     elif weights in ("horvitz_thompson", "selector"):
@@ -270,7 +270,7 @@ def check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: bool
     """
     algorithm = setting.algorithm
     parts = {
-        "algorithm": algorithm.correction,
+        "algorithm": algorithm.local,
         "loss": algorithm.loss,
         "aggregator": algorithm.aggregator,
     }
@@ -311,14 +311,13 @@ def check_synchrony(synchrony: Synchrony, setting: Setting, weights: str, cohort
         reason = f"{needed}; this server takes 1, use synchronous, deadline or a larger buffer"
     elif clients < least:
         reason = f"got a buffer of {least} updates for {clients} clients; expected at most as many"
-    correction = setting.algorithm.correction
-    if correction.rolls and synchrony.overlaps:
+    rule = setting.algorithm.local
+    if rule.slicing is not None and rule.slicing.rolls and synchrony.overlaps:
         rolls = (
-            f"the slices of {type(correction).__name__} belong to a round, and this server "
-            "mixes rounds"
+            f"the slices of {type(rule).__name__} belong to a round, and this server mixes rounds"
         )
         reason = f"{rolls}; use synchronous or deadline"
-    reason = reason or synchrony.refuses(correction.uploads, weights)
+    reason = reason or synchrony.refuses(rule.uploads, weights)
     if reason:
         raise ConfigError(reason, "synchrony")
 
@@ -327,22 +326,22 @@ def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[
     """Refuse clients of less capacity where they cannot train slices of the model, or where all of
     it would have to be measured."""
     name = experiment.algorithm["name"]
-    correction = setting.algorithm.correction
+    slicing = setting.algorithm.local.slicing
     _check_static_norm(experiment, setting, selector)
     if experiment.capacity is None or experiment.part("capacity").batch_sizes:
         return
-    if not correction.slices:
+    if slicing is None:
         said = f"under {name!r} clients train the whole model"
         hint = "or say which batches they hold, batch_sizes = [32, 16, 8]"
         raise ConfigError(
             f'{said}; let them train slices, e.g. algorithm = "heterofl", {hint}', "capacity"
         )
     narrowest = min(experiment.part("capacity").levels)
-    if correction.widths and narrowest < min(correction.widths):
-        listed = [*correction.widths, narrowest]
+    if slicing.widths and narrowest < min(slicing.widths):
+        listed = [*slicing.widths, narrowest]
         said = (
             f"got clients that hold {narrowest:g} of the width, and the narrowest that "
-            f"{name!r} lists is {min(correction.widths):g}"
+            f"{name!r} lists is {min(slicing.widths):g}"
         )
         raise ConfigError(
             f"{said}; list it, e.g. algorithm = {{ name = {json.dumps(name)}, widths = {listed} }}",
@@ -364,7 +363,8 @@ def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[
 def _check_static_norm(experiment: Experiment, setting: Setting, selector: Selector[Any]) -> None:
     """Refuse what measures the received model where it has no BatchNorm statistics before an
     examination."""
-    if not setting.algorithm.correction.static_norm or not setting.task.layout.buffers:
+    slicing = setting.algorithm.local.slicing
+    if slicing is None or not slicing.static_norm or not setting.task.layout.buffers:
         return
     needs = selector.rule.needs()
     name = experiment.algorithm["name"]

@@ -78,7 +78,7 @@ def save_client_models(loop: RoundLoop, folder: Path, limit_bytes: int = LIMIT_B
 def _with_own_models(loop: RoundLoop, personal: Personal) -> list[int]:
     """Return the clients whose models are stored: all of them where they are fine-tuned or chosen,
     else those that took part."""
-    if loop.algorithm.tuning is not None or loop.algorithm.correction.choices > 1:
+    if loop.algorithm.tuning is not None or loop.algorithm.local.choice is not None:
         return list(range(len(loop.federation)))
     (other,), first = personal([_OTHERS]), loop.newcomer_model()
     same = all(

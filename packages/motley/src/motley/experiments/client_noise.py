@@ -62,7 +62,7 @@ def _refused_parts(config: RunConfig, rule: SelectionRule[Any]) -> tuple[Refused
     return (
         (
             "algorithm",
-            config.setting.algorithm.correction.uploads != {"delta"},
+            config.setting.algorithm.local.uploads != {"delta"},
             "one vector is masked; use an algorithm whose clients send the update alone, e.g. "
             "fedavg",
         ),

@@ -157,7 +157,7 @@ class Experiment(ShownExperiment, BaseModel):
     local: Local = Field(default_factory=Local)
     """The local work of a client in a round."""
     algorithm: Record = Field(default_factory=lambda: {"name": "fedavg"})
-    """The learning algorithm: loss, correction, aggregator and server of one paper."""
+    """The learning algorithm: loss, local rule, aggregator and server of one paper."""
     loss: Record | None = None
     """Instead of the algorithm's."""
     aggregator: Record | None = None

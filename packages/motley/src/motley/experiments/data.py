@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from motley.algorithms.base import ServerContext
 from motley.algorithms.own_loss import loss_of
+from motley.algorithms.parts import ServerContext
 from motley.algorithms.positions import per_position
 from motley.core.components import imports
 from motley.core.errors import ConfigError

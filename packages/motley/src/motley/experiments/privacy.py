@@ -162,7 +162,7 @@ def _correlation(options: Privacy, z: float, config: RunConfig) -> float:
     """Return the factor on the noise of each sum where it is correlated; 1 where it is not."""
     bands = options.min_separation
     setting = config.setting
-    size = setting.task.layout.size * len(setting.algorithm.correction.uploads)
+    size = setting.task.layout.size * len(setting.algorithm.local.uploads)
     factor = inflation(z, size, bands)
     if factor > 1.1:
         said = (
@@ -378,7 +378,7 @@ def _adaptive(options: Privacy, z: float, divisor: float) -> tuple[float, float]
 
 def _part_clips(options: Privacy, config: RunConfig) -> dict[str, float]:
     """Return the clips of single parts; refuse parts that are not uploaded."""
-    uploads = config.setting.algorithm.correction.uploads
+    uploads = config.setting.algorithm.local.uploads
     for name in options.part_clips:
         if name not in uploads:
             known = ", ".join(sorted(uploads))

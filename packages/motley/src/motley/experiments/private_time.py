@@ -107,7 +107,7 @@ def _sized(
     """Return the key whose value makes durations follow numbers of samples, why, and the line that
     does without; None: free."""
     needs = rule.needs()
-    correction = config.setting.algorithm.correction
+    local = config.setting.algorithm.local
     steps = "local = { steps = 10 }"
     own = config.extra_exchange().own
     if config.setting.work.steps is None:
@@ -119,8 +119,8 @@ def _sized(
     if config.world.device.follows_examples:
         said = f"{experiment.device['name']!r} takes time that follows the number of samples"
         return "device", said, 'device = "uniform"'
-    passes = sorted(probing.pre_training_signals(needs.reported, correction.pre_training))
-    if passes or correction.extra_epochs or own:
+    passes = sorted(probing.pre_training_signals(needs.reported, local.pre_training))
+    if passes or local.extra_epochs or own:
         said = (
             "before or after its steps a client passes over all its samples, which takes time "
             "that follows their number"

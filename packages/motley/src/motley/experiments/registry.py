@@ -18,7 +18,7 @@ from motley.core.errors import ConfigError, suggest
 from motley.core.paper import Paper
 
 if TYPE_CHECKING:  # they import torch
-    from motley.algorithms.base import Tuning
+    from motley.algorithms.parts import Tuning
     from motley.privacy.disclosure import Disclosure
 
 __all__ = [

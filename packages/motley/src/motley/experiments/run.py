@@ -314,7 +314,7 @@ def run_record(
         }
         record["config"] = {**record["config"], "split": {**asked, **(data.shares or {})}}
     first = initial(setting.task.model, setting.streams.key("init"), setting.dtype)
-    kept = (setting.algorithm.correction.initial_state(first) or {}).values()
+    kept = (setting.algorithm.local.initial_state(first) or {}).values()
     state_bytes = sum(part.numel() * part.element_size() for part in kept)
     leaves = {
         "selector": asdict(selector_disclosure(experiment.part("selector"))),

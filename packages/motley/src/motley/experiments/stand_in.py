@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from typing_extensions import override
 
-from motley.algorithms.base import Part, Upload
+from motley.algorithms.parts import Part, Upload
 from motley.core.arrays import Floats, Ids
 from motley.core.keys import Streams
 from motley.core.records import SIGNALS, Outcome, Reports

@@ -66,25 +66,21 @@ def upload_config_of(
 
 def _check_algorithm(upload_config: UploadConfig, setting: Setting) -> None:
     """Refuse compression where the algorithm does not upload one update of the whole model."""
-    correction = setting.algorithm.correction
-    if not upload_config.plain and correction.slices:
+    rule = setting.algorithm.local
+    if not upload_config.plain and rule.slicing is not None:
         said = (
             "uploads cover part of the model, and a compressor works on updates of the whole model"
         )
-        raise ConfigError(
-            f"{type(correction).__name__}: {said}; leave the compressor out", "compressor"
-        )
-    if correction.choices > 1 and upload_config.feedback.state_name is not None:
+        raise ConfigError(f"{type(rule).__name__}: {said}; leave the compressor out", "compressor")
+    if rule.choice is not None and upload_config.feedback.state_name is not None:
         said = (
             "a client's error memory belongs to one model, and here a client may take another "
             "one in every round"
         )
-        raise ConfigError(
-            f'{type(correction).__name__}: {said}; write feedback = "none"', "feedback"
-        )
-    whole = "delta" in correction.uploads and correction.sends_whole_model
+        raise ConfigError(f'{type(rule).__name__}: {said}; write feedback = "none"', "feedback")
+    whole = "delta" in rule.uploads and rule.sends_whole
     if not upload_config.plain and not whole:
-        name = type(correction).__name__
+        name = type(rule).__name__
         raise ConfigError(
             f"{name} does not upload an update of the whole model, and that is what is compressed",
             "compressor",
@@ -104,11 +100,12 @@ def _check_changes(
         return
     name = experiment.feedback["name"]
     algorithm = setting.algorithm
-    keeps = algorithm.correction.keeps_state  # FedDyn's server counts who took part
+    # FedDyn's server counts who took part
+    keeps = algorithm.local.initial_state(setting.zeros()) is not None
     if (
         keeps
         or algorithm.aggregator.upload_visibility != "sum"
-        or algorithm.correction.uploads != {"delta"}
+        or algorithm.local.uploads != {"delta"}
     ):
         raise ConfigError(
             f"{name!r} has the server average all clients' vectors; it goes with plain averaging "
@@ -162,7 +159,7 @@ def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | 
     algorithm = setting.algorithm
     name = experiment.algorithm["name"]
     key = "recalibrate"
-    if algorithm.correction.choices > 1:
+    if algorithm.local.choice is not None:
         raise ConfigError(
             f"{name!r} has several models, and statistics are estimated of one; leave the key out",
             key,
@@ -175,16 +172,17 @@ def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | 
             "local.batch_size = 2 or more",
             key,
         )
-    if not algorithm.correction.sends_whole_model or algorithm.server.asks_clients:
+    if not algorithm.local.sends_whole or algorithm.server.asks_clients:
         raise ConfigError(
             f"{name!r} works with models that clients hold themselves; leave the key out", key
         )
-    if algorithm.correction.static_norm:
+    slicing = algorithm.local.slicing
+    if slicing is not None and slicing.static_norm:
         if not experiment.recalibrate.cumulative:
             said = f"under {name!r} there are no statistics to go on with; write cumulative = true"
             raise ConfigError(said, key)
         return experiment.recalibrate
-    if algorithm.correction.widths:
+    if slicing is not None and slicing.widths:
         raise ConfigError(
             f"under {name!r} each listed width has statistics of its own, which clients send; "
             "leave the key out",

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Parts
+from motley.algorithms.parts import Parts
 from motley.core.arrays import Floats, Ids
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
@@ -116,7 +116,7 @@ def drift_after(ready: Ready, rounds: int, tell: Callable[[int], None]) -> list[
     """
     every = EvaluationSchedule(every=rounds + 1, per_client=False)
     config = dataclasses.replace(ready.config, stop=Stop(rounds=rounds), evaluate=every)
-    watched = UpdateCosines(config.setting.algorithm.correction.update)
+    watched = UpdateCosines(config.setting.algorithm.local.update)
     loop = simulation(config, ready.engine, ready.selector, ready.model, more=[watched])
     for step in range(1, rounds + 1):
         loop.step()
@@ -210,11 +210,11 @@ def _at_model(loop: RoundLoop, suffix: str) -> list[Finding]:
     chosen = _drawn(clients, loop.federation.seen, numbers, loop.setting.streams.key("probe"))
     if (
         len(chosen) < 2
-        or not loop.algorithm.correction.shared
+        or not loop.algorithm.local.shared
         or loop.backend.widths(loop.state) is not None
     ):
         return []
-    download = loop.algorithm.correction.download(loop.state.server)
+    download = loop.algorithm.local.download(loop.state.server)
     few = max(1, HELD // numbers)
 
     def pieces() -> Iterator[Floats]:

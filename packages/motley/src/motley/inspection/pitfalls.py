@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from motley.algorithms.base import JobContext
 from motley.algorithms.fednova import NormalisedUpdate
+from motley.algorithms.parts import JobContext
 from motley.experiments.build import Ready
 from motley.experiments.config import Experiment
 from motley.heterogeneity.record import Inspection
@@ -96,10 +96,11 @@ def pitfalls(one: Examined) -> list[str]:
 def averaged_batch_norm(one: Examined) -> str | None:
     """BatchNorm statistics are averaged although the clients' features differ."""
     config = one.ready.config
-    correction = config.setting.algorithm.correction
+    rule = config.setting.algorithm.local
     task = config.setting.task
     normalised = any(isinstance(module, _BatchNorm) for module in task.model().modules())
-    apart = not correction.sends_whole_model or not correction.shared or correction.static_norm
+    static = rule.slicing is not None and rule.slicing.static_norm
+    apart = not rule.sends_whole or not rule.shared or static
     if not normalised or not one.features_differ or apart or config.recalibrate is not None:
         return None
     return (
@@ -115,7 +116,7 @@ def fair_to_wrong_labels(one: Examined) -> str | None:
     losses high."""
     config = one.ready.config
     algorithm = config.setting.algorithm
-    parts = (algorithm.correction, algorithm.loss, algorithm.aggregator, algorithm.server)
+    parts = (algorithm.local, algorithm.loss, algorithm.aggregator, algorithm.server)
     corrupted = config.world.failures.corrupts_updates or one.wrong_labels > WRONG
     if not corrupted or not any(part.warns() for part in parts):
         return None
@@ -206,15 +207,11 @@ def absence_moves_labels(one: Examined) -> str | None:
 def old_client_state(one: Examined) -> str | None:
     """Corrections that clients keep between rounds are old when they are used again."""
     config = one.ready.config
-    correction = config.setting.algorithm.correction
+    rule = config.setting.algorithm.local
     pool = config.setting.task.federation.pool
     gap = pool / config.cohort
-    if (
-        not correction.keeps_state
-        or correction.personal_model
-        or config.setting.algorithm.personal
-        or gap <= SELDOM
-    ):
+    keeps = rule.initial_state(one.ready.model) is not None
+    if not keeps or config.setting.algorithm.personal or gap <= SELDOM:
         return None
     share = np.ceil(pool / SELDOM)
     return (
@@ -240,12 +237,12 @@ def pulled_is_not_personal(one: Examined) -> str | None:
     """One model for clients whose labels mean different things."""
     setting = one.ready.config.setting
     algorithm = setting.algorithm
-    if not one.concepts_differ or algorithm.personal or not algorithm.correction.shared:
+    if not one.concepts_differ or algorithm.personal or not algorithm.local.shared:
         return None
     context = JobContext(one.ready.model.x, {}, None, 1, 1.0, 1, 1.0, setting.task.layout)
     proximal = (
-        not algorithm.correction.keeps_state
-        and float(algorithm.correction.gradient_correction(context).proximal) > 0
+        algorithm.local.initial_state(one.ready.model) is None
+        and float(algorithm.local.correction(context).proximal) > 0
     )
     pull = "; the algorithm's pull towards it makes it nobody's own" if proximal else ""
     return (
@@ -259,7 +256,7 @@ def nothing_to_normalise(one: Examined) -> str | None:
     """FedNova where all clients take the same number of steps."""
     config = one.ready.config
     if (
-        not isinstance(config.setting.algorithm.correction, NormalisedUpdate)
+        not isinstance(config.setting.algorithm.local, NormalisedUpdate)
         or config.stragglers is not None
     ):
         return None

@@ -108,7 +108,7 @@ def _planned(loop: RoundLoop, ids: Ids) -> Timelines:
     """Return the timelines of a cohort that is sent out now."""
     state = loop.state
     cohort = Cohort(ids)
-    download = loop.algorithm.correction.download(state.server)
+    download = loop.algorithm.local.download(state.server)
     workload = loop.backend.workload(state, cohort) if loop.pipeline.budgeted else {}
     allocation = loop.pipeline.allocate(state, cohort, workload)
     columns: dict[str, Any] = {

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from motley.algorithms.base import Algorithm
+from motley.algorithms.parts import Algorithm
 from motley.core.records import SIGNALS, SignalRequirements, When
 from motley.privacy.options import HISTOGRAM
 from motley.selectors.base import SelectionRule
@@ -150,25 +150,25 @@ def sized_seconds(needs: SignalRequirements) -> bool:
 def algorithm_refuses(algorithm: Algorithm) -> str | None:
     """Return why clipping each upload does not bound what one client changes under an algorithm;
     None if it does."""
-    correction = algorithm.correction
+    rule = algorithm.local
     server = algorithm.server
     if not algorithm.aggregator.plain_sum:
         name = type(algorithm.aggregator).__name__
         return f"how far one client moves what {name} makes of the uploads is not known"
-    if correction.prototypes:
+    if rule.prototypes is not None:
         return "clients send the mean features of their classes, which tell what classes they have"
-    if correction.slices:
+    if rule.slicing is not None:
         return "each coordinate is divided by how many clients hold it"
-    if correction.choices > 1:
+    if rule.choice is not None:
         return "an upload names the model that its client chose"
     if server.asks_clients:
         return "its server asks clients for more than their uploads"
-    return correction.refuses_privacy() or server.refuses_privacy()
+    return rule.refuses_privacy() or server.refuses_privacy()
 
 
 def algorithm_disclosure(algorithm: Algorithm) -> Disclosure:
     """Return what leaves a client under an algorithm's parts, whatever the selector needs."""
-    uploads: dict[str, Follows] = dict.fromkeys(sorted(algorithm.correction.uploads), "data")
+    uploads: dict[str, Follows] = dict.fromkeys(sorted(algorithm.local.uploads), "data")
     answers: dict[str, Follows] = (
         {"answers to the server": "data"} if algorithm.server.asks_clients else {}
     )

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from motley.algorithms.base import Parts, Upload
+from motley.algorithms.parts import Parts, Upload
 from motley.core.arrays import Ids
 from motley.privacy.correlated import correlated
 from motley.privacy.noise import Source, grid, noise_steps

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from motley.algorithms.base import Aggregator, Parts, Upload
+from motley.algorithms.parts import Aggregator, Parts, Upload
 from motley.core.arrays import Floats
 from motley.engines.base import TrainResult
 

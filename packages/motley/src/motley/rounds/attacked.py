@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Parts, Upload
+from motley.algorithms.parts import Parts, Upload
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ContractError
 from motley.core.keys import Streams

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.algorithms.base import ClientState, ServerState, Tensors
+from motley.algorithms.parts import ClientState, ServerState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.records import Cohort, Reports
 from motley.engines.base import DataView, RunSum

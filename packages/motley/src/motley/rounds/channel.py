@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from torch import Tensor
 
-from motley.algorithms.base import (
+from motley.algorithms.parts import (
     UPDATES,
-    Correction,
     ExtraExchange,
     JobContext,
+    LocalRule,
     Parts,
     ServerState,
     Tensors,
@@ -169,19 +169,15 @@ def _model_bits(download: Tensors, ids: Ids, holding: Ids) -> Ids:
     return np.where(np.isin(ids, holding), 0, message_bits(download))
 
 
-def empty_upload(
-    correction: Correction, server: ServerState, first: ModelState, layout: Layout
-) -> Parts:
+def empty_upload(rule: LocalRule, server: ServerState, first: ModelState, layout: Layout) -> Parts:
     """Return the upload of a client whose model did not move; every upload of the method has these
     parts and shapes.
 
     ``first``: the initial model."""
-    download = correction.download(server)
-    memory = correction.initial_state(first)
-    start = correction.start(download, memory)
-    return correction.finish(start, JobContext(start.x, download, memory, 1, 1.0, 1, 1.0, layout))[
-        0
-    ]
+    download = rule.download(server)
+    memory = rule.initial_state(first)
+    start = rule.start(download, memory)
+    return rule.finish(start, JobContext(start.x, download, memory, 1, 1.0, 1, 1.0, layout))[0]
 
 
 def _spec(value: Tensor) -> PacketSpec:

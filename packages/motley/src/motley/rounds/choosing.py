@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from motley.algorithms.base import Tensors
+from motley.algorithms.parts import Tensors
 from motley.algorithms.weights import raw_weights
 from motley.core.arrays import Ids
 from motley.core.records import Outcome, Reports
@@ -94,8 +94,8 @@ class Choosing:
             for stage in self.stages:
                 available = stage.available(state, available)
         if state.version not in state.downloads:
-            correction = self.config.setting.algorithm.correction
-            state.downloads[state.version] = correction.download(state.server)
+            rule = self.config.setting.algorithm.local
+            state.downloads[state.version] = rule.download(state.server)
         download = state.downloads[state.version]
         with self.watch("select"):
             drawn = backend.drawn(state, available, count)  # looks at no signal

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from motley.algorithms.base import ClientState
+from motley.algorithms.parts import ClientState
 from motley.core.errors import ConfigError, ContractError, StoreError
 from motley.core.files import create, disk_error, no_file, sync_folder
 from motley.core.memory import release_freed_memory

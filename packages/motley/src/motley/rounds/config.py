@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from motley.algorithms.base import ExtraExchange, ServerContext
+from motley.algorithms.parts import ExtraExchange, ServerContext
 from motley.algorithms.schedules import ConstantSchedule, Schedule
 from motley.algorithms.weights import Weighting
 from motley.core.bounds import Count, NotNegative, Positive

@@ -57,7 +57,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from motley.algorithms.base import JobContext, Tensors
+from motley.algorithms.parts import JobContext, Tensors
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import EngineError
 from motley.core.keys import Key
@@ -289,7 +289,7 @@ class Diagnostics:
         ctx = JobContext(
             sent["x"], sent, None, steps, rate, 1, float(steps), self.setting.task.layout
         )
-        correction = self.setting.algorithm.correction.gradient_correction(ctx)
+        correction = self.setting.algorithm.local.correction(ctx)
         if correction.offset is not None:
             return {"local_rate": steps * rate}
         factor = 2.0 * (steps * rate) ** 2 / (1.0 + steps * rate * float(correction.proximal))

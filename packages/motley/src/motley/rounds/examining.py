@@ -22,8 +22,8 @@ no best round, because it would be chosen by clients' clear data.
 **New clients**: those that no round asked, examined at the end of a run with the model that they
 would receive then. For each number of ``evaluate.adapt_epochs`` E every new client
 (``split.holdout_clients``) begins at the received model, adapts it to its own training samples for
-E epochs as the method says (:meth:`~motley.algorithms.base.Correction.adaptation`), and is examined
-on its own test samples. Rows have the scopes ``new_mean_E`` (the unweighted mean) and
+E epochs as the method says (:meth:`~motley.algorithms.parts.PersonalRule.adaptation`), and is
+examined on its own test samples. Rows have the scopes ``new_mean_E`` (the unweighted mean) and
 ``new_client_E`` (one row each), and of metrics beside loss and accuracy ``new_pooled_E``, too.
 
 Nothing of it goes into the run: the server learns nothing of these clients, no virtual time passes,
@@ -44,7 +44,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from motley.algorithms.base import ClientState, ServerState
+from motley.algorithms.parts import ClientState, ServerState, Slicing
 from motley.core.arrays import Floats, Ids
 from motley.engines.base import AdaptInputs, Engine, Job
 from motley.rounds.backend import ClientBackend
@@ -101,7 +101,7 @@ class Examining:
         """Evaluate the server's model, or the clients' own models where these lie in this process,
         write the rows, and return notes of the round."""
         setting = self.config.setting
-        shared = setting.algorithm.correction.shared
+        shared = setting.algorithm.local.shared
         if not shared and not self.backend.holds_client_states:
             return {}
         schedule = self.config.evaluate
@@ -208,8 +208,9 @@ class Examining:
     def models(self, state: RunState, server: ServerState) -> SliceModels:
         """Return the models of all widths that a server's state makes."""
         setting = self.config.setting
+        slicing = setting.algorithm.local.slicing
         made = None
-        if setting.algorithm.correction.static_norm and setting.task.layout.buffers:
+        if slicing is not None and slicing.static_norm and setting.task.layout.buffers:
             views = partial(self.backend.data_view, state)
             made = partial(
                 collected, self.config, self.engine, version=state.version, data_views=views
@@ -227,7 +228,8 @@ class Examining:
         version = state.version
         lr = self.config.lr(version)
         client_states = state.clients.client_states
-        download = algorithm.correction.download(server)
+        rule = algorithm.local
+        download = rule.download(server)
 
         def kept(clients: Sequence[int]) -> Iterator[ModelState]:
             ids = np.array(clients, np.int64)
@@ -237,7 +239,7 @@ class Examining:
                     **(split_state(client_states.of([k]).get(k))[0] or {}),
                     **(chosen.get(k) or {}),
                 }
-                yield algorithm.correction.examined(download, held or None)
+                yield rule.examined(download, held or None)
 
         def jobs(clients: Sequence[int], steps: NDArray[np.int64], rate: float) -> list[Job]:
             view = self.backend.data_view(state, np.array(clients, np.int64))
@@ -249,16 +251,15 @@ class Examining:
         def prepared(clients: Sequence[int]) -> Iterator[ModelState]:
             took_part = [k for k in clients if k in client_states]
             states = (split_state(client_states[k])[0] for k in took_part)
-            begun = (
-                AdaptInputs(algorithm.correction.start(download, state), state) for state in states
-            )
+            begun = (AdaptInputs(rule.start(download, state), state) for state in states)
             models = self.engine.adapt(
                 jobs(took_part, np.zeros(len(took_part), np.int64), lr), begun, "examine"
             )
             among = frozenset(took_part)
             return (next(models) if k in among else next(kept([k])) for k in clients)
 
-        used = prepared if algorithm.correction.trains_before_examination else kept
+        anew = rule.personal is not None and rule.personal.before_examination is not None
+        used = prepared if anew else kept
 
         def tuned(clients: Sequence[int]) -> Iterator[ModelState]:
             rate = lr if tuning is None or tuning.lr is None else tuning.lr
@@ -450,11 +451,11 @@ class NewClients:
     ) -> Mapping[int, ModelState]:
         """Return the model from which each new client begins: of several, the one that fits its
         training samples best."""
-        correction = self.setting.algorithm.correction
+        rule = self.setting.algorithm.local
         view = self.drift.at(self.ids, state.draw_index, state.clients.now_s)
         chosen = engine.choose(self.ids, models.download, {}, view)
         return {
-            k: correction.start(models.download, {**(models.memory or {}), **(chosen[k] or {})})
+            k: rule.start(models.download, {**(models.memory or {}), **(chosen[k] or {})})
             if k in chosen
             else models.at(float(width))
             for k, width in zip(self.ids.tolist(), self.widths, strict=True)
@@ -468,7 +469,7 @@ class NewClients:
             rate if algorithm.tuning is None or algorithm.tuning.lr is None else algorithm.tuning.lr
         )
         view = self.drift.at(self.ids, state.draw_index, state.clients.now_s)
-        offset = algorithm.correction.offset(state.version)
+        offset = (algorithm.local.slicing or Slicing()).offset(state.version)
         batches = self.setting.work.batches(self.federation.seen[self.ids], self.ids).tolist()
         return {
             k: Job(
@@ -486,13 +487,13 @@ class NewClients:
     def download_bits(self, server: ServerState) -> int:
         """Return the bits of one download of the final model for each new client, with the
         statistics of a table's columns."""
-        download = self.setting.algorithm.correction.download(server)
+        download = self.setting.algorithm.local.download(server)
         statistics = self.federation.statistics
         bits = self.channel.download_bits(download, self.ids, np.zeros(0, np.int64)) + (
             statistics.down_bits if statistics else 0
         )
         if (self.widths < 1).any():
-            bits = bits - SliceSizes(self.setting, self.channel).saved_bits(self.widths)
+            bits = bits - SliceSizes(self.setting).saved_bits(self.widths)
         return int(bits.sum())
 
 

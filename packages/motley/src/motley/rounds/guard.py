@@ -32,7 +32,7 @@ import torch
 from annotated_types import Gt
 from torch import Tensor
 
-from motley.algorithms.base import ServerState
+from motley.algorithms.parts import ServerState
 from motley.core.bounds import Count
 
 __all__ = ["Guard", "norm", "total_norm"]

@@ -13,10 +13,12 @@ import dataclasses
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.core.arrays import Ids
 from motley.engines.base import Setting, TrainResult
 from motley.rounds.channel import Channel
+from motley.rounds.holding import Bits, Holding, View
 from motley.rounds.prototypes import own_classes
 from motley.transport.ledger import VALUE_BITS
 from motley.transport.packet import PacketSpec
@@ -24,19 +26,19 @@ from motley.transport.packet import PacketSpec
 __all__ = ["HeldHeads"]
 
 
-class HeldHeads:
-    """The heads that each client holds.
+class HeldHeads(Holding):
+    """The heads of the classes that each client has; a probe is billed with all of them.
 
     Parameters
     ----------
-    setting: of the run, its task has several heads. channel: sizes of whole messages.
+    setting: of the run, its task has several heads.
     """
 
-    def __init__(self, setting: Setting, channel: Channel) -> None:
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
         data = setting.task.federation
         heads = np.array(setting.task.heads)
         self.layout = setting.task.layout
-        self.channel = channel
         own = own_classes(data, np.arange(len(data)))
         self.classes = np.stack([own[:, heads == heads[c]].any(1) for c in range(len(heads))], 1)
         self._last = [entry for entry in self.layout if entry.linear][-1].layer
@@ -53,23 +55,24 @@ class HeldHeads:
                 out[entry.slice] = classes.repeat_interleave(entry.size // len(classes))
         return out
 
-    def covered(self, result: TrainResult) -> TrainResult:
-        """Return a training result whose update counts where the client holds the model."""
+    @override
+    def cover(self, result: TrainResult) -> TrainResult:
         delta = result.parts["delta"]._replace(fold="covered", held=self.held(result.client))
         return dataclasses.replace(result, parts={**result.parts, "delta": delta})
 
-    def saved_bits(self, ids: Ids) -> Ids:
-        """Return how many bits smaller a client's model is than the whole one, ``[n]``."""
-        bits: Ids = VALUE_BITS * self._row * (~self.classes[ids]).sum(1)
-        return bits
+    def _left_out(self, ids: Ids) -> Ids:
+        """Return how many parameters fewer than the whole model each client holds, ``[n]``."""
+        numbers: Ids = self._row * (~self.classes[ids]).sum(1)
+        return numbers
 
-    def upload_bits(self, ids: Ids) -> tuple[Ids, Ids]:
-        """Return the bits of each upload, and these as papers count them, ``[n]`` each."""
-        sizes = (self.layout.size - self._row * (~self.classes[ids]).sum(1)).tolist()
+    @override
+    def bits_down(self, ids: Ids, round: int, whole: Ids) -> Ids:
+        return np.where(whole > 0, whole - VALUE_BITS * self._left_out(ids), 0)
+
+    @override
+    def bits_up(self, channel: Channel, ids: Ids, round: int, view: View, whole: Bits) -> Bits:
+        sizes = (self.layout.size - self._left_out(ids)).tolist()
         specs = [PacketSpec(size, size, coding="float32") for size in sizes]
-        bits = [
-            (self.channel.upload_of(spec), self.channel.paper_of(spec.values_bits()))
-            for spec in specs
-        ]
+        bits = [(channel.upload_of(spec), channel.paper_of(spec.values_bits())) for spec in specs]
         up, paper = np.array(bits, np.int64).reshape(-1, 2).T
         return up, paper

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from motley.algorithms.base import ClientState, ServerContext, ServerState, Tensors, Upload
+from motley.algorithms.parts import ClientState, ServerContext, ServerState, Tensors, Upload
 from motley.algorithms.weights import divide_by
 from motley.core.records import Outcome
 from motley.core.server_signals import Value
@@ -70,7 +70,7 @@ class Learning:
                 return step
             context = self._context(state, len(accepted))
             rehearsed = algorithm.server.update(state.server, step.total, context)
-            return rehearse(step, algorithm.correction.download(rehearsed))
+            return rehearse(step, algorithm.local.download(rehearsed))
         if self.noised_by_clients and not step.total:  # too few are left to open a sum
             return step.told(accepted, Outcome.REJECTED)
         while step.total:

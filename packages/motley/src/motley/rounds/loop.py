@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from motley.algorithms.base import Parts, ServerState, Tensors
+from motley.algorithms.parts import Parts, ServerState, Tensors
 from motley.core.arrays import Bools
 from motley.core.keys import Streams
 from motley.core.last_updates import LastUpdates
@@ -110,11 +110,9 @@ class RoundLoop:
         self.evaluates = evaluates
         self.threads = 1 if self.setting.task.layout.size < LARGE else engine.threads
         self.watch = Stopwatch()
-        server = self.algorithm.server.init(
-            self.algorithm.correction.sent(model), len(self.federation)
-        )
+        server = self.algorithm.server.init(self.algorithm.local.sent(model), len(self.federation))
         stay = ("buffers", "counters") if config.recalibrate is not None else ()
-        parts = empty_upload(self.algorithm.correction, server, model, self.setting.task.layout)
+        parts = empty_upload(self.algorithm.local, server, model, self.setting.task.layout)
         self.channel = Channel(parts, config.extra_exchange(), stay)
         self.pipeline = UploadPipeline(
             config.upload_config, self.setting, self.channel, selector.horizon

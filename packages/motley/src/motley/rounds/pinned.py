@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Parts, Upload
+from motley.algorithms.parts import Parts, Upload
 from motley.core.arrays import Ids
 from motley.core.keys import Streams
 from motley.core.records import SIGNALS, Outcome, Reports

@@ -8,6 +8,7 @@ of a frozen model costs a third of a step).
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,10 @@ from motley.core.records import Cohort
 from motley.engines.base import Setting
 from motley.rounds import probing
 from motley.rounds.config import RunConfig
-from motley.rounds.slices import SliceWidths
+from motley.rounds.heads import HeldHeads
+from motley.rounds.holding import ChosenModel, Holding
+from motley.rounds.prototypes import HeldPrototypes
+from motley.rounds.slices import HeldSlices
 from motley.timing.timeline import FORWARD, Timelines, plan, transfer_s
 from motley.world.base import World
 
@@ -51,6 +55,15 @@ def with_batch_sizes(setting: Setting, world: World) -> Setting:
     return dataclasses.replace(setting, work=dataclasses.replace(work, client_batch_sizes=held))
 
 
+def _whole_step_s(
+    setting: Setting, world: World, examples: Ids, steps: Ids, ids: Ids, round: int
+) -> Floats:
+    """Return the seconds of a step on the whole model, of clients in a round, ``[n]``; ``examples``
+    and ``steps``: of all clients, ``[K]``."""
+    key = setting.streams.key("device")
+    return world.device.step_s(key, ids, max(round, 1), examples[ids], steps[ids])
+
+
 class WorkPlanner:
     """Plans how long clients of one run work.
 
@@ -67,27 +80,36 @@ class WorkPlanner:
         self.federation = self.setting.task.federation
         self.examples = self.federation.seen
         work = self.setting.work
-        self._whole_steps = work.total(self.examples)
-        self.full_steps = self._whole_steps
+        self.full_steps = work.total(self.examples)
+        # a function of its own, so that what clients hold does not refer back to the planner
+        self._whole_step_s = partial(
+            _whole_step_s, self.setting, self.world, self.examples, self.full_steps
+        )
         if work.client_batch_sizes is not None:
             self.full_steps = work.total(self.examples, np.arange(len(self.examples)))
         self.before_training = probing.pre_training_signals(
-            reported, self.setting.algorithm.correction.pre_training
+            reported, self.setting.algorithm.local.pre_training
         )
         algorithm = self.setting.algorithm
-        self.slices = SliceWidths(self.setting, self.world)
-        self._step_factor = algorithm.correction.step_cost + FORWARD * algorithm.loss.passes
-        self._draws = bool(algorithm.correction.widths)
+        self.holding = self._holding()
+        self._step_factor = algorithm.local.step_cost + FORWARD * algorithm.loss.passes
+
+    def _holding(self) -> Holding:
+        """Return what clients hold of the model; no experiment combines two kinds."""
+        local = self.setting.algorithm.local
+        if local.slicing is not None:
+            return HeldSlices(self.setting, self.world, self._whole_step_s)
+        if self.setting.task.heads:
+            return HeldHeads(self.setting)
+        if local.prototypes is not None:
+            return HeldPrototypes(self.setting)
+        return Holding(self.setting) if local.choice is None else ChosenModel(self.setting)
 
     def step_s(self, ids: Ids, round: int) -> Floats:
         """Return the seconds of a pass forward and backward over a batch of the run's size,
         ``[n]``; a slice of the model takes its share of the operations."""
-        whole = self._whole_step_s(ids, round)
-        return (
-            whole * self.slices.work_share(self.slices.of(ids, round, whole))
-            if self.slices.cut
-            else whole
-        )
+        share = self.holding.work_share(ids, round)
+        return self._whole_step_s(ids, round) * share
 
     def local_step_s(self, ids: Ids, round: int) -> Floats:
         """Return the seconds of a pass forward and backward over a batch of the size that each
@@ -104,21 +126,7 @@ class WorkPlanner:
 
     def step_factor(self, ids: Ids, round: int) -> float | Floats:
         """Return the passes that a local step takes, one number or ``[n]``."""
-        return (
-            self._step_factor * self.slices.step_factor(self.widths(ids, round))
-            if self._draws
-            else self._step_factor
-        )
-
-    def widths(self, ids: Ids, round: int) -> Floats:
-        """Return the share of the model's width that each client holds in a round, ``[n]``."""
-        return self.slices.of(ids, round, self._whole_step_s(ids, round))
-
-    def _whole_step_s(self, ids: Ids, round: int) -> Floats:
-        key = self.setting.streams.key("device")
-        return self.world.device.step_s(
-            key, ids, max(round, 1), self.examples[ids], self._whole_steps[ids]
-        )
+        return self._step_factor * self.holding.step_factor(ids, round)
 
     def full_work_s(self, ids: Ids, round: int) -> Floats:
         """Return the seconds of all local steps, ``[n]``."""
@@ -208,7 +216,7 @@ class WorkPlanner:
         passes = (
             probing.passes(self.before_training, self.federation, self.setting.work, ids) + asked
         )
-        beside = self.setting.algorithm.correction.extra_epochs * batches
+        beside = self.setting.algorithm.local.extra_epochs * batches
         extra: Floats = (passes * FORWARD + beside + extra_steps) / self._batch_share(ids)
         return extra
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Parts, Upload
+from motley.algorithms.parts import Parts, Upload
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import RoundAbandonedError
 from motley.core.keys import Key, Streams

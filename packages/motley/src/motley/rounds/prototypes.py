@@ -10,15 +10,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from motley.core.arrays import Bools, Ids
 from motley.engines.base import DataView
 from motley.rounds.channel import Channel
+from motley.rounds.holding import Bits, Holding, View
 from motley.tasks.base import Federation, ModelState
 from motley.transport.packet import PacketSpec
 from motley.transport.wire import length
 
-__all__ = ["Evaluator", "NearestPrototype", "PrototypeSizes", "joined", "own_classes"]
+__all__ = ["Evaluator", "HeldPrototypes", "NearestPrototype", "joined", "own_classes"]
 
 
 def own_classes(federation: Federation, ids: Ids, view: DataView | None = None) -> Bools:
@@ -38,37 +40,29 @@ def own_classes(federation: Federation, ids: Ids, view: DataView | None = None) 
     return found
 
 
-class PrototypeSizes:
-    """The uploads of clients that send a prototype for each of their own classes.
+class HeldPrototypes(Holding):
+    """A prototype for each of a client's own classes; counts that are not sent as numbers say which
+    classes there are, a bit each."""
 
-    Parameters
-    ----------
-    federation: of the run. channel: knows the parts of a whole upload: ``sums`` ``[C, d]`` and
-    ``counts`` ``[C]``; counts of whole numbers only say which classes there are, a bit each.
-    """
+    @override
+    def bits_up(self, channel: Channel, ids: Ids, round: int, view: View, whole: Bits) -> Bits:
+        exchanged = self.setting.algorithm.local.prototypes
+        counted = exchanged is None or exchanged.counted
+        classes, width = channel.parts["sums"].value.shape
+        counts = own_classes(self.setting.task.federation, ids, view).sum(1)
+        bits = [8 * length(_specs(own, classes, width, counted)) for own in counts.tolist()]
+        return np.array(bits, np.int64), 32 * counts * (width + counted)
 
-    def __init__(self, federation: Federation, channel: Channel) -> None:
-        self.federation = federation
-        parts = channel.parts
-        self._classes, self._width = parts["sums"].value.shape
-        self._counted = parts["counts"].value.is_floating_point()
 
-    def upload_bits(self, ids: Ids, view: DataView | None) -> tuple[Ids, Ids]:
-        """Return the bits of each upload, and these as papers count them, ``[n]`` each. ``view``:
-        the clients' data views."""
-        counts = own_classes(self.federation, ids, view).sum(1)
-        bits = [8 * length(self._specs(count)) for count in counts.tolist()]
-        return np.array(bits, np.int64), 32 * counts * (self._width + self._counted)
-
-    def _specs(self, own: int) -> dict[str, PacketSpec]:
-        """Return how the upload of a client with so many classes is written; the places of the
-        counts are those of the sums."""
-        places = (
-            PacketSpec(self._classes, own, "indices")
-            if self._counted
-            else PacketSpec(self._classes, self._classes, coding="codes32")
-        )
-        return {"sums": PacketSpec(own * self._width, own * self._width), "counts": places}
+def _specs(own: int, classes: int, width: int, counted: bool) -> dict[str, PacketSpec]:
+    """Return how the upload of a client with so many classes of its own is written; the places of
+    the counts are those of the sums."""
+    places = (
+        PacketSpec(classes, own, "indices")
+        if counted
+        else PacketSpec(classes, classes, coding="codes32")
+    )
+    return {"sums": PacketSpec(own * width, own * width), "counts": places}
 
 
 class Evaluator(Protocol):

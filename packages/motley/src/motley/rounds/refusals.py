@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from motley.algorithms.base import Parts, ServerState
+from motley.algorithms.parts import Parts, ServerState
 from motley.core.arrays import Ids
 from motley.core.outliers import outlying
 from motley.core.records import Outcome

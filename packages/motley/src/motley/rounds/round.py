@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from motley.algorithms.base import ClientState, Tensors
+from motley.algorithms.parts import ClientState, Tensors
 from motley.core.arrays import Ids, Ints
 from motley.core.records import Cohort, Outcome, Reports
 from motley.engines.base import TrainResult

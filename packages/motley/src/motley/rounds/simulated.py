@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from motley.algorithms.base import ClientState, ServerState, Tensors
+from motley.algorithms.parts import ClientState, ServerState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.keys import Key
 from motley.core.last_updates import LastUpdates
@@ -28,16 +28,14 @@ from motley.rounds.client_state import ClientStates
 from motley.rounds.config import RunConfig
 from motley.rounds.data_drift import DriftView
 from motley.rounds.diagnostics import CompressionError
-from motley.rounds.heads import HeldHeads
+from motley.rounds.holding import Bits
 from motley.rounds.in_flight import InFlight
 from motley.rounds.lies import Heard, claimed_examples, told
 from motley.rounds.loop import MakePrivate, RoundLoop
 from motley.rounds.planning import LinkLoads, WorkPlanner
 from motley.rounds.private import PrivateRounds
-from motley.rounds.prototypes import PrototypeSizes
 from motley.rounds.recalibration import batch_counts, recalibrated
 from motley.rounds.rows import federation_rows
-from motley.rounds.slices import SliceSizes
 from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
@@ -129,14 +127,7 @@ class SimulatedBackend(ClientBackend):
         self.channel = pipeline.channel
         self.federation = self.setting.task.federation
         self.planner = WorkPlanner(config, reported)
-        self.slice_sizes = (
-            SliceSizes(self.setting, self.channel)
-            if self.setting.algorithm.correction.slices
-            else None
-        )
-        exchanged = self.setting.algorithm.correction.prototypes
-        self.prototype_sizes = PrototypeSizes(self.federation, self.channel) if exchanged else None
-        self.heads = HeldHeads(self.setting, self.channel) if self.setting.task.heads else None
+        self.holding = self.planner.holding
         self.drift = DriftView(self.world.drift, self._key("shift").fold("drift"), self.federation)
         self._want = (reported & REPORTED) | {"loss", "update_norm"}
         self._client_states = client_states
@@ -164,7 +155,7 @@ class SimulatedBackend(ClientBackend):
             self.channel.exchange_statistics(state.ledger, ids, *self.federation.statistics)
         if wanted - known.keys() - {"last_layer"}:
             known = known | self._estimates(
-                state, ids, self.setting.algorithm.correction.download(state.server)
+                state, ids, self.setting.algorithm.local.download(state.server)
             )
         return known
 
@@ -248,17 +239,15 @@ class SimulatedBackend(ClientBackend):
             up, down = self._link_mbps(state, ids)
             system = wanted.keys() - learning.keys()
             known = self._estimates(state, ids, download) if system else {}
-            saved = self._saved(state, ids, "gradient" in signals)
+            spared = self.holding.spared(ids, state.draw_index, "gradient" in signals)
             count = probing.count_scalars(signals)
             bits_down, bits_up = self.channel.probe(
-                state.ledger, ids, download, state.version + 1, count, saved
+                state.ledger, ids, download, state.version + 1, count, spared
             )
             signals |= {name: known[name] for name in system}
             batches = probing.passes(learning, self.federation, self.setting.work, ids)
-            if learning and self.setting.algorithm.correction.choices > 1:
-                batches += self.setting.algorithm.correction.choices * self.setting.work.batches(
-                    self.federation.seen[ids]
-                )
+            if learning:
+                batches += self.holding.probe_batches(ids)
             took = probe_s(
                 bits_down, down, batches, self.planner.step_s(ids, state.draw_index), bits_up, up
             )
@@ -279,18 +268,10 @@ class SimulatedBackend(ClientBackend):
         ids = order.cohort.ids
         clients = _clients(state)
         up, down = self._link_mbps(state, ids)
-        bits_down = self.channel.download_bits(order.download, ids, self._holding(state))
-        bits_up = order.allocation.bits
-        paper_bits = order.allocation.paper_bits
-        if self.slice_sizes is not None:
-            widths = self.planner.widths(ids, state.draw_index)
-            bits_down = np.where(bits_down > 0, bits_down - self.slice_sizes.saved_bits(widths), 0)
-            bits_up, paper_bits = self.slice_sizes.upload_bits(widths)
-        if self.heads is not None:
-            bits_down = np.maximum(bits_down - self.heads.saved_bits(ids), 0)
-            bits_up, paper_bits = self.heads.upload_bits(ids)
-        if self.prototype_sizes is not None:
-            bits_up, paper_bits = self.prototype_sizes.upload_bits(ids, self.data_view(state, ids))
+        whole = self.channel.download_bits(order.download, ids, self._with_newest(state))
+        bits_down = self.holding.bits_down(ids, state.draw_index, whole)
+        allocated = order.allocation.bits, order.allocation.paper_bits
+        bits_up, paper_bits = self._bits_up(state, ids, allocated)
         loads = LinkLoads(bits_down, down, bits_up, up)
         lines = self.planner.timelines(
             cohort,
@@ -316,25 +297,20 @@ class SimulatedBackend(ClientBackend):
         clients.in_flight = clients.in_flight.plus(lines, {**order.columns, **own})
         self.channel.send(state.ledger, ids, bits_down, state.version + 1)
 
+    def _bits_up(self, state: RunState, ids: Ids, whole: Bits) -> Bits:
+        """See :meth:`Holding.bits_up`, of clients that are sent out now."""
+        view = self.data_view(state, ids)
+        return self.holding.bits_up(self.channel, ids, state.draw_index, view, whole)
+
     def _slices(self, state: RunState, ids: Ids) -> Slices | None:
         """Return the slices of the newest model that these clients hold now; None: the whole
         model."""
-        if not self.planner.slices.cut:
+        if not self.holding.cut:
             return None
-        return Slices(
-            self.planner.widths(ids, state.draw_index),
-            self.setting.algorithm.correction.offset(state.version),
-        )
+        widths = self.holding.widths(ids, state.draw_index)
+        return Slices(widths, self.holding.offset(state.version))
 
-    def _saved(self, state: RunState, ids: Ids, gradient: bool) -> tuple[Ids, Ids] | None:
-        """Return the bits of the model and the numbers of a gradient that these clients' slices
-        take less, ``[n]`` each."""
-        if self.slice_sizes is None:
-            return None
-        widths = self.planner.widths(ids, state.draw_index)
-        return self.slice_sizes.saved_bits(widths), gradient * self.slice_sizes.saved_values(widths)
-
-    def _holding(self, state: RunState) -> Ids:
+    def _with_newest(self, state: RunState) -> Ids:
         """Return the clients that hold the newest model already, because a probe sent it to them in
         this round."""
         probed = self.config.probed(state.selector)
@@ -448,7 +424,7 @@ class SimulatedBackend(ClientBackend):
         columns = group.columns
         theta = columns["theta"].tolist()
         views = self.drift.at_dispatch(group)
-        offset = self.setting.algorithm.correction.offset(int(lines.version[0]))
+        offset = self.holding.offset(int(lines.version[0]))
         planned = zip(
             lines.client,
             lines.dispatch,
@@ -476,8 +452,8 @@ class SimulatedBackend(ClientBackend):
         """Return the width of each client's slice in the round in which it was sent out."""
         found = np.ones(len(group))
         rounds = group.columns["draw_index"]
-        for number in np.unique(rounds).tolist() if self.planner.slices.cut else ():
-            found[rounds == number] = self.planner.widths(
+        for number in np.unique(rounds).tolist() if self.holding.cut else ():
+            found[rounds == number] = self.holding.widths(
                 group.timelines.client[rounds == number], number
             )
         return found.tolist()
@@ -486,23 +462,21 @@ class SimulatedBackend(ClientBackend):
         """Return the share of the model's width that each client holds now, ``[K]``; None where all
         hold the whole model."""
         return (
-            self.planner.widths(np.arange(len(self.federation)), state.draw_index)
-            if self.planner.slices.cut
+            self.holding.widths(np.arange(len(self.federation)), state.draw_index)
+            if self.holding.cut
             else None
         )
 
     @property
     def listed_widths(self) -> tuple[float, ...]:
         """The widths that a client may have or train, falling."""
-        return self.planner.slices.listed
+        return self.holding.listed
 
     def _results(self, state: RunState, jobs: list[Job], version: int) -> Iterator[TrainResult]:
         states = self.pipeline.algorithm_states(state, [job.client for job in jobs])
         trained = self.engine.train(jobs, state.downloads[version], states, self._want)
         results = map(self.channel.checked, trained)
-        return self.watch.iterate(
-            "train", results if self.heads is None else map(self.heads.covered, results)
-        )
+        return self.watch.iterate("train", map(self.holding.cover, results))
 
     def incidents(self, state: RunState) -> dict[str, Any]:
         """Return what happened to the engine's machines and workers, about no client (-1)."""
@@ -537,7 +511,8 @@ class SimulatedBackend(ClientBackend):
         asked = self.config.recalibrate
         lines = landed.dispatches.timelines[accepted]
         step = state.version + 1
-        if asked is None or self.setting.algorithm.correction.static_norm:
+        slicing = self.setting.algorithm.local.slicing
+        if asked is None or (slicing is not None and slicing.static_norm):
             return state.server
         counts = batch_counts(self.config, asked, lines.client[np.argsort(lines.dispatch)])
         key = self._key("server").fold("recalibrate", step)
@@ -550,7 +525,7 @@ class SimulatedBackend(ClientBackend):
         ids = np.array(list(counts), np.int64)
         batches = np.array(list(counts.values()), np.float64)
         up, down = self._link_mbps(state, ids)
-        download = self.setting.algorithm.correction.download(server)
+        download = self.setting.algorithm.local.download(server)
         bits_down, bits_up = self.channel.recalibrate(state.ledger, ids, download, step)
         took = probe_s(
             bits_down, down, batches, self.planner.step_s(ids, state.draw_index), bits_up, up
@@ -603,16 +578,9 @@ class SimulatedBackend(ClientBackend):
     def _estimates(self, state: RunState, ids: Ids, download: Tensors) -> dict[str, Floats]:
         """Return the planner's signals of these clients."""
         up, down = self._link_mbps(state, ids)
-        bits_down, bits_up = (np.full(len(ids), bits) for bits in self.channel.whole(download))
-        if self.slice_sizes is not None:
-            widths = self.planner.widths(ids, state.draw_index)
-            bits_down = bits_down - self.slice_sizes.saved_bits(widths)
-            bits_up = self.slice_sizes.upload_bits(widths)[0]
-        if self.heads is not None:
-            bits_down = bits_down - self.heads.saved_bits(ids)
-            bits_up = self.heads.upload_bits(ids)[0]
-        if self.prototype_sizes is not None:
-            bits_up = self.prototype_sizes.upload_bits(ids, self.data_view(state, ids))[0]
+        whole, upload = (np.full(len(ids), bits) for bits in self.channel.whole(download))
+        bits_down = self.holding.bits_down(ids, state.draw_index, whole)
+        bits_up, _ = self._bits_up(state, ids, (upload, upload))
         return probing.estimates(
             bits_down, down, self.planner.full_work_s(ids, state.draw_index), bits_up, up
         )
@@ -620,7 +588,8 @@ class SimulatedBackend(ClientBackend):
     def _start_states(self, state: RunState, ids: Ids) -> dict[int, ClientState | None]:
         """Return what these clients keep, where what is measured of a model depends on it."""
         algorithm = self.setting.algorithm
-        own = algorithm.correction.personal_start or algorithm.loss.whole_model
+        personal = algorithm.local.personal
+        own = (personal is not None and personal.starts_own) or algorithm.loss.whole_model
         return self.pipeline.algorithm_states(state, ids) if own else {}
 
     def _key(self, purpose: str) -> Key:

@@ -9,98 +9,114 @@ from functools import cache
 
 import numpy as np
 import torch
+from typing_extensions import override
 
-from motley.algorithms.base import ClientState, ServerState
+from motley.algorithms.parts import ClientState, ServerState, Slicing
 from motley.core.arrays import Floats, Ids
 from motley.engines.base import Setting
 from motley.rounds.channel import Channel
 from motley.rounds.evaluation import Personal
+from motley.rounds.holding import Bits, Holding, View
 from motley.tasks.base import ModelState
 from motley.transport.ledger import VALUE_BITS
 from motley.transport.packet import PacketSpec
 from motley.world.base import World
 
-__all__ = ["SliceModels", "SliceSizes", "SliceWidths"]
+__all__ = ["HeldSlices", "SliceModels", "SliceSizes"]
 
 COUNTER_BITS = 64
 """Bits of an integer buffer on the wire."""
 
 
-class SliceWidths:
-    """The widths of clients' slices, and the operations of a local step on them.
+class HeldSlices(Holding):
+    """Slices, as wide as each client can hold; positions are free on the wire, for server and
+    client both know width and round.
 
     Parameters
     ----------
-    setting, world: of the run.
-
-    Attributes
-    ----------
-    cut: whether any client may hold less than the whole model. listed: the widths that a client may
-    have or train, falling.
+    setting, world: of the run. step_s: the seconds of a step on the whole model, of clients in a
+    round.
     """
 
-    def __init__(self, setting: Setting, world: World) -> None:
-        capacity = (
-            None if world.capacity is not None and world.capacity.batch_sizes else world.capacity
+    def __init__(
+        self, setting: Setting, world: World, step_s: Callable[[Ids, int], Floats]
+    ) -> None:
+        super().__init__(setting)
+        self.slicing = setting.algorithm.local.slicing or Slicing()
+        limited = world.capacity is not None and not world.capacity.batch_sizes
+        self.capacity = world.capacity if limited else None
+        self.cut = limited
+        self.listed = self.slicing.widths or (
+            () if self.capacity is None else tuple(self.capacity.levels)
         )
-        self.setting = setting
-        self.capacity = capacity
-        self.cut = capacity is not None
-        self._ordered = setting.algorithm.correction.widths
-        self.listed = self._ordered or (() if capacity is None else tuple(capacity.levels))
+        self.sizes = SliceSizes(setting)
+        self._step_s = step_s
         self._key = setting.streams.key("device").fold("capacity")
         self._share = cache(setting.work_share)
 
-    def of(self, ids: Ids, round: int, step_s: Floats) -> Floats:
-        """Return the width of each client's slice in a round ``[n]``; ``step_s``: seconds of a step
-        on the whole model.
-
-        A method that lists widths gives a client the widest of them that it can hold."""
+    @override
+    def widths(self, ids: Ids, round: int) -> Floats:
+        """See :meth:`Holding.widths`. A method that lists widths gives a client the widest of them
+        that it can hold."""
         if self.capacity is None:
             return np.ones(len(ids))
-        held = self.capacity.widths(self._key, ids, max(round, 1), step_s)
-        if not self._ordered:
+        held = self.capacity.widths(self._key, ids, max(round, 1), self._step_s(ids, round))
+        if not self.slicing.widths:
             return held
-        rising = np.array(self._ordered[::-1])
+        rising = np.array(self.slicing.widths[::-1])
         return np.asarray(
             rising[np.maximum(np.searchsorted(rising, held + 1e-9, side="right") - 1, 0)],
             np.float64,
         )
 
-    def work_share(self, widths: Floats) -> Floats:
-        """Return the operations of a pass through slices of these widths, as shares of those
-        through the whole model, ``[n]``."""
-        return np.array([self._share(width) for width in widths.tolist()])
+    @override
+    def offset(self, version: int) -> int:
+        return self.slicing.offset(version)
 
-    def step_factor(self, widths: Floats) -> Floats:
-        """Return how many passes through a client's whole slice a local step takes, ``[n]``: 1, but
-        where each batch draws a width."""
-        return np.array([self._passes(width) for width in widths.tolist()])
+    @override
+    def work_share(self, ids: Ids, round: int) -> float | Floats:
+        if not self.cut:
+            return 1.0
+        return np.array([self._share(width) for width in self.widths(ids, round).tolist()])
+
+    @override
+    def step_factor(self, ids: Ids, round: int) -> float | Floats:
+        """See :meth:`Holding.step_factor`: 1, but where each batch draws a width."""
+        if not self.slicing.widths:
+            return 1.0
+        return np.array([self._passes(width) for width in self.widths(ids, round).tolist()])
 
     def _passes(self, width: float) -> float:
-        drawn = [self._share(p) / self._share(width) for p in self._ordered if p <= width]
-        if not drawn:
-            return 1.0
-        return (sum(drawn) + self.setting.algorithm.correction.distils * (len(drawn) - 1)) / len(
-            drawn
-        )
+        drawn = [self._share(p) / self._share(width) for p in self.slicing.widths if p <= width]
+        return (sum(drawn) + self.slicing.distils * (len(drawn) - 1)) / len(drawn)
+
+    @override
+    def bits_down(self, ids: Ids, round: int, whole: Ids) -> Ids:
+        return np.where(whole > 0, whole - self.sizes.saved_bits(self.widths(ids, round)), 0)
+
+    @override
+    def bits_up(self, channel: Channel, ids: Ids, round: int, view: View, whole: Bits) -> Bits:
+        return self.sizes.upload_bits(channel, self.widths(ids, round))
+
+    @override
+    def spared(self, ids: Ids, round: int, gradient: bool) -> tuple[Ids, Ids]:
+        widths = self.widths(ids, round)
+        return self.sizes.saved_bits(widths), gradient * self.sizes.saved_values(widths)
 
 
 class SliceSizes:
-    """The messages of clients that train slices; positions are free, for server and client both
-    know width and round.
+    """The lengths of slices of each width.
 
     Parameters
     ----------
-    setting: of the run. channel: sizes of whole messages.
+    setting: of the run.
     """
 
-    def __init__(self, setting: Setting, channel: Channel) -> None:
+    def __init__(self, setting: Setting) -> None:
         self.layout = setting.task.layout
-        self.channel = channel
-        self.correction = setting.algorithm.correction
+        self.slicing = setting.algorithm.local.slicing or Slicing()
         self._parts: dict[float, tuple[int, int, int]] = {}
-        sets = max(1, len(self.correction.widths))
+        sets = max(1, len(self.slicing.widths))
         whole = self.layout
         self._whole = _bits(
             whole.size,
@@ -117,13 +133,13 @@ class SliceSizes:
         return self._parts[width]
 
     def _count(self, width: float) -> tuple[int, int, int]:
-        ordered = self.correction.widths
+        ordered = self.slicing.widths
         counters = sum(entry.size for entry in self.layout.counters)
         sets = (
             [p for p in ordered if p <= width]
             if ordered
             else []
-            if self.correction.static_norm
+            if self.slicing.static_norm
             else [width]
         )
         buffers = sum(len(self.layout.kept_buffers(p)) for p in sets)
@@ -141,7 +157,7 @@ class SliceSizes:
             [self.layout.size - self.parts(width)[0] for width in widths.tolist()], np.int64
         )
 
-    def upload_bits(self, widths: Floats) -> tuple[Ids, Ids]:
+    def upload_bits(self, channel: Channel, widths: Floats) -> tuple[Ids, Ids]:
         """Return the bits of each upload, and these as papers count them, ``[n]`` each."""
         bits = []
         papers = []
@@ -153,8 +169,8 @@ class SliceSizes:
                 "counters": PacketSpec(counters, counters, coding="int64"),
             }
             specs = {name: spec for name, spec in others.items() if spec.size}
-            bits.append(self.channel.upload_of(delta, specs))
-            papers.append(self.channel.paper_of(delta.values_bits()))
+            bits.append(channel.upload_of(delta, specs))
+            papers.append(channel.paper_of(delta.values_bits()))
         return np.array(bits, np.int64), np.array(papers, np.int64)
 
 
@@ -185,7 +201,7 @@ class SliceModels:
         self.version = version
         self.memory = memory
         self.collected = collected
-        self.download = setting.algorithm.correction.download(server)
+        self.download = setting.algorithm.local.download(server)
         self._models: dict[float, ModelState] = {}
 
     def at(self, width: float) -> ModelState:
@@ -195,22 +211,22 @@ class SliceModels:
         return self._models[width]
 
     def _made(self, width: float) -> ModelState:
-        correction = self.setting.algorithm.correction
+        slicing = self.setting.algorithm.local.slicing or Slicing()
         layout = self.setting.task.layout
-        whole = correction.start(self.download, self.memory)
+        whole = self.setting.algorithm.local.start(self.download, self.memory)
         if width < 1.0:
-            kept = torch.from_numpy(
-                layout.kept_positions(width, correction.offset(self.version))
-            ).to(whole.x.device)
+            kept = torch.from_numpy(layout.kept_positions(width, slicing.offset(self.version))).to(
+                whole.x.device
+            )
             whole = dataclasses.replace(
                 whole, x=torch.zeros_like(whole.x).index_copy_(0, kept, whole.x[kept])
             )
-        if correction.widths:
+        if slicing.widths:
             rows = (
-                self.download[name].view(len(correction.widths), -1)
+                self.download[name].view(len(slicing.widths), -1)
                 for name in ("buffers", "counters")
             )
-            buffers, counters = (row[correction.widths.index(width)] for row in rows)
+            buffers, counters = (row[slicing.widths.index(width)] for row in rows)
             whole = dataclasses.replace(whole, buffers=buffers, counters=counters)
         return whole if self.collected is None else self.collected(whole)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from motley.algorithms.base import Tensors, Upload
+from motley.algorithms.parts import Tensors, Upload
 from motley.core.arrays import Floats, Ids
 from motley.core.records import Reports
 from motley.core.server_signals import Value

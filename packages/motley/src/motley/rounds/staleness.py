@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from motley.algorithms.base import Part, Tensors, Upload
+from motley.algorithms.parts import Part, Tensors, Upload
 from motley.rounds.aggregation import scaled
 from motley.rounds.round import Round
 from motley.rounds.stage import Arrived, Stage

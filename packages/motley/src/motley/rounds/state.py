@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from motley.algorithms.base import ServerState, Tensors
+from motley.algorithms.parts import ServerState, Tensors
 from motley.core.arrays import Ids
 from motley.core.last_updates import LastUpdates
 from motley.core.saved_state import FIXED, restore_fields, save, save_fields

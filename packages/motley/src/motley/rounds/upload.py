@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from motley.algorithms.base import ClientState, Parts, Tensors
+from motley.algorithms.parts import ClientState, Parts, Tensors
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import CodecError
 from motley.core.records import Cohort, Reports
@@ -78,7 +78,7 @@ def initial_client_state(config: RunConfig, model: ModelState) -> ClientState | 
     compression; None: nothing."""
     setting = config.setting
     sent = config.upload_config.initial_state(setting.task.layout, setting.dtype)
-    return {**(setting.algorithm.correction.initial_state(model) or {}), **sent} or None
+    return {**(setting.algorithm.local.initial_state(model) or {}), **sent} or None
 
 
 class UploadPipeline:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Parts, Tensors
+from motley.algorithms.parts import Parts, Tensors
 from motley.core.arrays import Floats, Ids
 from motley.core.records import SignalRequirements
 from motley.core.server_signals import (
@@ -59,11 +59,13 @@ class UploadSignals(Stage):
         parts: decoded. download: what the client was sent. rates: sum of its local steps' learning
         rates.
         """
-        sent = self.setting.algorithm.correction.update(parts)
+        rule = self.setting.algorithm.local
+        sent = rule.update(parts)
         if self.keeps:
             state.last_updates.stage(client, sent.detach().cpu().numpy())
         update = sent.cpu().double()
-        x = self.setting.algorithm.correction.received(download, parts).x
+        choice = rule.choice
+        x = rule.start(download, None if choice is None else choice.of(parts)).x
         at = self.layout.last_layer
         streams = self.setting.streams
         return update_signals(

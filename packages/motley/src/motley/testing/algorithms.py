@@ -25,24 +25,23 @@ import torch
 from torch import Tensor, nn
 
 from motley.algorithms import AGGREGATORS, LOSSES, SERVERS
-from motley.algorithms.base import (
-    RECEIVED,
+from motley.algorithms.local import SGD, Solver
+from motley.algorithms.own_loss import loss_of
+from motley.algorithms.parts import (
     UPDATES,
     Algorithm,
     ClientState,
-    Correction,
     ExtraExchange,
     JobContext,
+    LocalRule,
     Method,
-    Phase,
+    PersonalRule,
     Server,
     ServerContext,
     ServerState,
     Upload,
     aggregate,
 )
-from motley.algorithms.local import SGD, Solver
-from motley.algorithms.own_loss import loss_of
 from motley.algorithms.weights import Weighting, divide_by
 from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
@@ -107,7 +106,7 @@ class Play:
         task = Task("contract", _federation(), MODELS[self.model])
         plain = Algorithm(
             LOSSES.build("cross_entropy"),
-            Correction(),
+            LocalRule(),
             AGGREGATORS.build("mean"),
             SERVERS.build("average"),
         )
@@ -118,8 +117,8 @@ class Play:
         )
         self.algorithm = self.setting.algorithm  # bound to the model
         model = initial(task.model, Key(1), torch.float64)
-        self.server = self.algorithm.server.init(self.algorithm.correction.sent(model), len(SIZES))
-        self.first = self.algorithm.correction.initial_state(model)
+        self.server = self.algorithm.server.init(self.algorithm.local.sent(model), len(SIZES))
+        self.first = self.algorithm.local.initial_state(model)
 
     def refuses(self) -> str | None:
         """Return why the engine does not accept this method; None if it does."""
@@ -131,13 +130,14 @@ class Play:
         has one step less; where clients train slices, of several widths."""
         steps = self.setting.work.total(np.array([SIZES[c] for c in cohort]))
         steps[-1] = max(1, steps[-1] - 1)
-        cut = self.algorithm.correction.slices
-        widths = [(1.0, 0.5, 0.25)[c % 3] if cut else 1.0 for c in cohort]
-        slices = [
-            {"width": width, "offset": self.algorithm.correction.offset(number)} for width in widths
+        slicing = self.algorithm.local.slicing
+        offset = 0 if slicing is None else slicing.offset(number)
+        widths = [1.0 if slicing is None else (1.0, 0.5, 0.25)[c % 3] for c in cohort]
+        planned = zip(cohort, steps.tolist(), widths, strict=True)
+        return [
+            Job(c, 10 * number + i, s, 0.1, width=width, offset=offset)
+            for i, (c, s, width) in enumerate(planned)
         ]
-        planned = zip(cohort, steps.tolist(), slices, strict=True)
-        return [Job(c, 10 * number + i, s, 0.1, **part) for i, (c, s, part) in enumerate(planned)]  # type: ignore[arg-type]
 
     def kept(self, cohort: tuple[int, ...]) -> dict[int, ClientState | None]:
         """Return the cohort's client states."""
@@ -149,7 +149,7 @@ class Play:
         """Return the results of one round's local training, in order of client id."""
         kind: type[Engine] = ENGINES.get(self.engine)
         engine = kind(self.setting)
-        download = self.algorithm.correction.download(self.server)
+        download = self.algorithm.local.download(self.server)
         ordered = tuple(sorted(cohort))
         done = list(
             engine.train(self.jobs(number, ordered), download, self.kept(ordered), frozenset())
@@ -233,9 +233,9 @@ def _declared(method: Method, weights: Weighting, solver: Solver) -> None:
     _require(params is not None and params.frozen, "a method is a frozen dataclass of options")
     _require(bool(method.paper.key), "a method names its paper")
     algorithm = Play(method, weights, solver).algorithm
-    for part in (algorithm.loss, algorithm.correction, algorithm.aggregator, algorithm.server):
+    for part in (algorithm.loss, algorithm.local, algorithm.aggregator, algorithm.server):
         _require(
-            dataclasses.is_dataclass(part) or type(part) is Correction,
+            dataclasses.is_dataclass(part) or type(part) is LocalRule,
             f"{type(part).__name__} is no frozen dataclass",
         )
         reason = part.refuses(algorithm, solver, weights)
@@ -246,31 +246,23 @@ def _overrides(part: object, base: type, method: str) -> bool:
     return getattr(type(part), method) is not getattr(base, method)
 
 
-def _differs(phase: Phase) -> bool:
-    """Return whether a phase is more than the job's steps of the received model."""
-    own = phase.model != RECEIVED or phase.start is not None or phase.direction is not None
-    return own or phase.where is not None or phase.epochs is not None or bool(phase.name)
-
-
 def _capabilities(method: Method, weights: Weighting, solver: Solver) -> None:
     for kind in MODELS:
         play = Play(method, weights, solver, kind)
-        correction = play.algorithm.correction
+        rule = play.algorithm.local
         server = play.algorithm.server
         loss = play.algorithm.loss
         model = initial(play.setting.task.model, Key(1), torch.float64)
         other = ModelState(model.x + 1, model.buffers + 1, model.counters + 1)
-        download = correction.download(play.server)
-        starts = [
-            correction.start(download, correction.initial_state(state)) for state in (model, other)
-        ]
+        download = rule.download(play.server)
+        starts = [rule.start(download, rule.initial_state(state)) for state in (model, other)]
         inputs = play.setting.task.federation.x[:3]
         targets = play.setting.task.federation.y[:3]
         network = FlatNetwork(play.setting.task.model, torch.float64)
         empty = JobContext(
             model.x,
             download,
-            correction.initial_state(model),
+            rule.initial_state(model),
             1,
             0.1,
             3,
@@ -278,33 +270,41 @@ def _capabilities(method: Method, weights: Weighting, solver: Solver) -> None:
             play.setting.task.layout,
         )
         exchange = server.extra_exchange(len(inputs), 4)
-        first = correction.initial_state(model)
-        changed = None if first is None else {name: value + 1 for name, value in first.items()}
-        used = [correction.examined(download, state) for state in (first, changed)]
-        chosen = [
-            {**(first or {}), "choice": torch.tensor([j])}
-            for j in range(correction.choices)
-            if correction.choices > 1
+        personal = rule.personal
+        stray = [
+            name
+            for name in ("adaptation", "before_examination")
+            if hasattr(type(rule), name) and not isinstance(rule, PersonalRule)
         ]
-        starts += [correction.start(download, state) for state in chosen]
-        used += [correction.examined(download, state) for state in chosen]
-        found = {
-            "personal_model": any(not torch.equal(used[0].x, one.x) for one in used),
-            "several_phases": any(map(_differs, correction.phases(empty)))
-            or len(correction.phases(empty)) > 1,
-            "personal_start": any(not torch.equal(starts[0].x, one.x) for one in starts),
-            "trains_before_examination": bool(correction.before_examination(empty)),
-            "sends_whole_model": correction.sent(model).x.numel() == model.x.numel(),
-            "keeps_state": correction.initial_state(model) is not None,
-            "prepares": bool(loss.prepare(empty, partial(network.outputs, model), inputs, targets)),
-            "asks_clients": exchange != ExtraExchange()
-            or _overrides(server, Server, "update_with_clients"),
+        _require(
+            not stray,
+            f"nobody calls {', '.join(stray)} of {type(rule).__name__}; extend PersonalRule",
+        )
+        first = rule.initial_state(model)
+        changed = None if first is None else {name: value + 1 for name, value in first.items()}
+        used = [rule.examined(download, state) for state in (first, changed)]
+        models = 1 if rule.choice is None else rule.choice.models
+        chosen = [
+            {**(first or {}), "choice": torch.tensor([j])} for j in range(models) if models > 1
+        ]
+        starts += [rule.start(download, state) for state in chosen]
+        used += [rule.examined(download, state) for state in chosen]
+        own_start = any(not torch.equal(starts[0].x, one.x) for one in starts)
+        own_model = any(not torch.equal(used[0].x, one.x) for one in used)
+        whole = rule.sent(model).x.numel() == model.x.numel()
+        prepared = loss.prepare(empty, partial(network.outputs, model), inputs, targets)
+        asks = exchange != ExtraExchange() or _overrides(server, Server, "update_with_clients")
+        declared = {
+            "is personal": (rule, personal is not None, own_model),
+            "starts_own": (rule, personal is not None and personal.starts_own, own_start),
+            "whole": (rule, rule.sends_whole, whole),
+            "prepares": (loss, loss.prepares, bool(prepared)),
+            "asks_clients": (server, server.asks_clients, asks),
         }
-        for name, value in found.items():
-            part = next(part for part in (correction, loss, server) if hasattr(part, name))
+        for name, (part, said, value) in declared.items():
             _require(
-                getattr(part, name) == value,
-                f"{type(part).__name__} declares {name} = {not value}, which is not so; {kind}",
+                said == value,
+                f"{type(part).__name__} declares {name} = {said}, which is not so; {kind}",
             )
 
 
@@ -314,7 +314,7 @@ def _uploads(method: Method, weights: Weighting, solver: Solver) -> None:
         sizes = set()
         for trained in play.round(0, COHORTS[0]):
             named = {name for name, part in trained.parts.items() if part.fold in UPDATES}
-            declared = play.algorithm.correction.uploads
+            declared = play.algorithm.local.uploads
             _require(named == declared, f"uploads {sorted(named)}, but declares {sorted(declared)}")
             sizes.add(
                 tuple(sorted((name, part.value.numel()) for name, part in trained.parts.items()))
@@ -328,28 +328,28 @@ def _uploads(method: Method, weights: Weighting, solver: Solver) -> None:
 def _layers_at_home(method: Method, weights: Weighting, solver: Solver) -> None:
     for kind in MODELS:
         play = Play(method, weights, solver, kind)
-        correction = play.algorithm.correction
+        rule = play.algorithm.local
         model = initial(play.setting.task.model, Key(1), torch.float64)
-        if correction.sends_whole_model:
+        if rule.sends_whole:
             continue
-        first = correction.initial_state(model)
+        first = rule.initial_state(model)
         _require(
             first is not None, "some of the model is not sent, and initial_state keeps none of it"
         )
-        back = correction.start(correction.download(play.server), first)
+        back = rule.start(rule.download(play.server), first)
         _same(
             vars(back),
             vars(model),
             f"start does not put together again what sent and initial_state took apart, {kind}",
         )
-        lengths = {name: part.numel() for name, part in vars(correction.sent(model)).items()}
+        lengths = {name: part.numel() for name, part in vars(rule.sent(model)).items()}
         for trained in play.round(0, COHORTS[0]):
             got = trained.parts["delta"].value.numel() if "delta" in trained.parts else lengths["x"]
             _require(
                 got == lengths["x"],
                 f"delta has {got} entries, and sent keeps {lengths['x']}, {kind}",
             )
-            whole = correction.update(trained.parts)
+            whole = rule.update(trained.parts)
             size = model.x.numel()
             _require(
                 whole.numel() == size,
@@ -402,7 +402,7 @@ def _values(method: Method, weights: Weighting, solver: Solver) -> None:
     play = Play(method, weights, solver, "an MLP with BatchNorm")
     play.round(0, COHORTS[0])
     server = copy.deepcopy(play.server)
-    sent = play.algorithm.correction.download(play.server)
+    sent = play.algorithm.local.download(play.server)
     kept = copy.deepcopy(dict(sent))
     before = play.server
     play.round(1, COHORTS[1])
@@ -446,7 +446,7 @@ def _finite(method: Method, weights: Weighting, solver: Solver) -> None:
     play = Play(method, weights, solver).run()
     for name, value in _state(play).items():
         _require(bool(torch.isfinite(value.double()).all()), f"{name} is not finite")
-    sent = play.algorithm.correction.sent(initial(play.setting.task.model, Key(1), torch.float64))
+    sent = play.algorithm.local.sent(initial(play.setting.task.model, Key(1), torch.float64))
     _require(play.server.model.x.numel() == sent.x.numel(), "the server's model changed its length")
 
 
@@ -482,7 +482,7 @@ def check_algorithm(
     """
     plain = Algorithm(
         LOSSES.build("cross_entropy"),
-        Correction(),
+        LocalRule(),
         AGGREGATORS.build("mean"),
         SERVERS.build("average"),
     )

@@ -11,7 +11,7 @@ State: none. Cost: a sum for each cluster beside that of all. Secure aggregation
 within clusters.
 
 >>> import torch
->>> from motley.algorithms.base import Part, Upload, aggregate
+>>> from motley.algorithms.parts import Part, Upload, aggregate
 >>> given = ((1.0, 0), (3.0, 1), (5.0, 1))
 >>> def upload(d: float, j: int) -> Upload:
 ...     cluster = Part(torch.tensor([j]), "sum")
@@ -31,7 +31,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.aggregators.mean import Mean, Sums
-from motley.algorithms.base import Upload
+from motley.algorithms.parts import Upload
 from motley.algorithms.weights import Divide
 
 __all__ = ["ClusterMeans"]

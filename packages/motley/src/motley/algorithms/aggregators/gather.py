@@ -12,7 +12,7 @@ State: none. Cost: all M uploads in memory at once. Single uploads are not avail
 aggregation.
 
 >>> import torch
->>> from motley.algorithms.base import Part, Upload, aggregate
+>>> from motley.algorithms.parts import Part, Upload, aggregate
 >>> uploads = [
 ...     Upload({"delta": Part(torch.tensor([d]), "mean")}, 1.0, client=k)
 ...     for k, d in ((3, 0.0), (7, 2.0))
@@ -32,7 +32,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, ServerState, Tensors, Upload
+from motley.algorithms.parts import Algorithm, ServerState, Tensors, Upload
 from motley.algorithms.weights import Divide
 from motley.tasks.base import ModelState
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.aggregators.sum_tree import SumTree
-from motley.algorithms.base import Aggregator, BlockRun, Fold, Upload
+from motley.algorithms.parts import Aggregator, BlockRun, Fold, Upload
 from motley.algorithms.weights import Divide
 
 __all__ = ["Mean", "Sums"]

@@ -29,7 +29,7 @@ Deviations and readings
 * INTERPRETATION-R for the constants (b = 0.1).
 
 >>> import torch
->>> from motley.algorithms.base import Part, Upload, aggregate
+>>> from motley.algorithms.parts import Part, Upload, aggregate
 >>> uploads = [Upload({"delta": Part(torch.tensor([d]), "mean")}, 1.0) for d in (0.0, 1.0, 50.0)]
 >>> aggregate(Median(), uploads, "weight")["delta"].tolist()
 [1.0]
@@ -47,8 +47,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Aggregator, Algorithm, Part, Upload, aggregate
 from motley.algorithms.local import Solver
+from motley.algorithms.parts import Aggregator, Algorithm, Part, Upload, aggregate
 from motley.algorithms.weights import Divide
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
@@ -75,10 +75,10 @@ class _Robust(Aggregator):
                 f"{name} weighs all clients alike, since a size can be forged; got weights = "
                 f'"{weights}", use "uniform"'
             )
-        more = sorted(algorithm.correction.uploads - {"delta"})
+        more = sorted(algorithm.local.uploads - {"delta"})
         if more:
             return (
-                f"{name} compares plain updates, but {type(algorithm.correction).__name__} "
+                f"{name} compares plain updates, but {type(algorithm.local).__name__} "
                 f"also uploads {', '.join(more)}; use mean"
             )
         return None

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, Self, TypeVar
 
-from motley.algorithms.base import BLOCK, BlockRun
+from motley.algorithms.parts import BLOCK, BlockRun
 
 __all__ = ["SumTree"]
 

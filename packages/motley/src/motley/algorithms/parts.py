@@ -1,5 +1,5 @@
-"""The four independent parts of a method: the local loss, the correction of the local gradient, the
-aggregator of uploads and the server's step. The file of a paper defines the parts that the paper
+"""The four independent parts of a method: the local loss, the rule of local work, the aggregator of
+uploads and the server's step. The file of a paper defines the parts that the paper
 changes.
 
 Signs (docs/methods/index.md#signs): clients return ``delta = after - before``; servers add.
@@ -35,22 +35,26 @@ __all__ = [
     "Aggregator",
     "Algorithm",
     "BlockRun",
+    "Choice",
     "ClientState",
-    "Correction",
     "ExtraExchange",
     "Fold",
     "GradientCorrection",
     "JobContext",
+    "LocalRule",
     "Loss",
     "Method",
     "NetworkFunction",
     "Part",
     "Parts",
+    "PersonalRule",
     "Phase",
     "PreTrainingSignals",
+    "Prototypes",
     "Server",
     "ServerContext",
     "ServerState",
+    "Slicing",
     "Targets",
     "Tensors",
     "Tuning",
@@ -160,87 +164,82 @@ class Loss(_MethodPart):
         raise NotImplementedError(f"{type(self).__name__} compares no features")
 
 
-class Correction(_MethodPart):
-    """The correction of the local gradient, the content of downloads and uploads, and the state
-    that a client keeps. The default is plain local training.
+@dataclass(frozen=True)
+class Slicing:
+    """Clients of less capacity train a slice of the model, as wide as they can hold.
+
+    Parameters
+    ----------
+    divides: whether hidden activations are divided by the width in training. rolls: whether the
+    slice moves on with the model's version. static_norm: whether BatchNorm has no running
+    statistics in training, so that the model gets some before an examination.
+    widths: the listed widths, falling from 1, of which a client draws one for every batch; empty:
+    it trains its own width alone. distils: whether a client's widest slice then teaches the others.
+
+    Example
+    -------
+    >>> Slicing().offset(7), Slicing(rolls=True).offset(7)
+    (0, 7)
+    """
+
+    divides: bool = False
+    rolls: bool = False
+    static_norm: bool = False
+    widths: tuple[float, ...] = ()
+    distils: bool = False
+
+    def offset(self, version: int) -> int:
+        """Return the number of the first unit in the slices of clients that receive this version of
+        the model."""
+        return version if self.rolls else 0
+
+
+@dataclass(frozen=True)
+class Prototypes:
+    """Clients exchange the mean features of classes: the download has ``prototypes`` ``[C, d]``,
+    zeros for a class without one; :meth:`LocalRule.finish` gets the client's features; the upload
+    has ``sums`` ``[C, d]`` and ``counts`` ``[C]``, of which a client sends the rows of its classes.
+
+    Parameters
+    ----------
+    counted: whether counts are sent as numbers; False: they say which classes there are, a bit
+    each.
+    """
+
+    counted: bool = True
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Clients receive several models, of which each takes one before it is probed, trained or
+    examined: that of the lowest mean loss on all its training samples, the first of equals.
+    :meth:`LocalRule.start` finds its number as ``client_state["choice"]``, int64 ``[1]``.
+
+    Parameters
+    ----------
+    models: how many, at least 2. part: the part of an upload that says which one was taken.
+    """
+
+    models: int
+    part: str = "cluster"
+
+    def of(self, parts: Parts) -> ClientState:
+        """Return the choice that an upload states, in the form in which ``start`` finds it."""
+        return {"choice": parts[self.part].value.clamp(0, self.models - 1)}
+
+
+class LocalRule(_MethodPart):
+    """What a client does with a model: the model that it starts from, its local work, what it sends
+    and what it keeps. The default is plain local training.
 
     ``uploads`` names the ``mean`` and ``sum`` parts of an upload: an aggregator that compares
-    single uploads needs ``delta`` alone.
-    ``shared``: whether there is one model for all clients; False: each client keeps its own.
-    ``slices``: whether a client trains a slice of the model, as wide as it can hold; ``divides``:
-    with hidden activations divided by the width in training; ``rolls``: whether the slice depends
-    on the model's version, so that :meth:`offset` does; ``static_norm``: whether BatchNorm has no
-    running statistics in training, so that the model gets some before an examination; ``widths``:
-    the listed widths, falling from 1, of which a client draws one for every batch, where it does;
-    ``distils``: whether a client's widest slice then teaches the others.
-    ``prototypes``: whether the mean features of classes are exchanged: :meth:`finish` gets the
-    client's features, uploads have a row for each of its classes, and the download has those of all
-    classes, ``prototypes`` ``[C, d]``, zeros for a class without one.
+    single uploads needs ``delta`` alone. ``shared``: whether there is one model for all clients;
+    False: each client uses its own. What a rule does beside is an object that it has or has not:
+    :attr:`personal`, :attr:`slicing`, :attr:`prototypes`, :attr:`choice`.
     """
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta"})
     shared: ClassVar[bool] = True
-    slices: ClassVar[bool] = False
-    divides: ClassVar[bool] = False
-    rolls: ClassVar[bool] = False
-    prototypes: ClassVar[bool] = False
-    static_norm: ClassVar[bool] = False
-    widths: tuple[float, ...] = ()
-    distils: bool = False
-
-    def __init_subclass__(cls) -> None:
-        flags = {
-            "start": "personal_start",
-            "sent": "sends_whole_model",
-            "initial_state": "keeps_state",
-            "phases": "several_phases",
-            "examined": "personal_model",
-            "offset": "rolls",
-            "before_examination": "trains_before_examination",
-        }
-        require_declared(cls, Correction, flags)
-
-    @property
-    def personal_start(self) -> bool:
-        """Whether clients start from models of their own, so that :meth:`start` depends on what a
-        client keeps."""
-        return False
-
-    @property
-    def sends_whole_model(self) -> bool:
-        """Whether :meth:`sent` keeps all of a model; False if some of it stays with the clients."""
-        return True
-
-    @property
-    def keeps_state(self) -> bool:
-        """Whether clients keep a state between rounds, so that :meth:`initial_state` is not
-        None."""
-        return False
-
-    @property
-    def several_phases(self) -> bool:
-        """Whether local work is more than steps of the received model, so that :meth:`phases` says
-        what it is."""
-        return False
-
-    @property
-    def personal_model(self) -> bool:
-        """Whether clients are examined with models of their own, so that :meth:`examined` depends
-        on what a client keeps."""
-        return self.personal_start
-
-    @property
-    def trains_before_examination(self) -> bool:
-        """Whether a client that took part trains before it is examined, in the phases of
-        :meth:`before_examination`."""
-        return False
-
-    @property
-    def choices(self) -> int:
-        """The number of received models of which a client takes one before it is probed, trained or
-        examined: that of the lowest mean loss on all its training samples, the first of equals.
-        :meth:`start` finds its number as ``client_state["choice"]``, int64 ``[1]``."""
-        return 1
 
     @property
     def step_cost(self) -> float:
@@ -259,15 +258,34 @@ class Correction(_MethodPart):
         client a pass over its data."""
         return frozenset()
 
-    def bound(self, layout: Layout) -> Correction:
-        """Return this correction bound to a model's layout; called once, when a run's setting is
-        made."""
-        return self
+    @property
+    def personal(self) -> PersonalRule | None:
+        """How clients use models of their own; None: they use the shared model."""
+        return self if isinstance(self, PersonalRule) else None
 
-    def offset(self, version: int) -> int:
-        """Return the number of the first unit in the slices of clients that receive this version of
-        the model."""
-        return 0
+    @property
+    def slicing(self) -> Slicing | None:
+        """How clients of less capacity train slices; None: everybody trains the whole model."""
+        return None
+
+    @property
+    def prototypes(self) -> Prototypes | None:
+        """How mean features of classes are exchanged; None: they are not."""
+        return None
+
+    @property
+    def choice(self) -> Choice | None:
+        """Among how many models a client chooses; None: it receives one."""
+        return None
+
+    @property
+    def sends_whole(self) -> bool:
+        """Whether the server holds, steps and sends a whole model."""
+        return self.personal is None or self.personal.whole
+
+    def bound(self, layout: Layout) -> LocalRule:
+        """Return this rule bound to a model's layout; called once, when a run's setting is made."""
+        return self
 
     def sent(self, model: ModelState) -> ModelState:
         """Return what of a model the server keeps, steps and sends; the rest stays with the
@@ -287,7 +305,8 @@ class Correction(_MethodPart):
 
     def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
         """Return the model that a client starts from (FedBN inserts the client's normalisation
-        layers), in training and probes."""
+        layers), in training and probes. It depends on the client's state only under
+        :attr:`PersonalRule.starts_own` and :attr:`choice`."""
         return ModelState(download["x"], download["buffers"], download["counters"])
 
     def examined(self, download: Tensors, client_state: ClientState | None) -> ModelState:
@@ -295,28 +314,14 @@ class Correction(_MethodPart):
         that it starts from."""
         return self.start(download, client_state)
 
-    def received(self, download: Tensors, parts: Parts) -> ModelState:
-        """Return the model that an upload is relative to, as the server knows it."""
-        return self.start(download, None)
-
-    def gradient_correction(self, context: JobContext) -> GradientCorrection:
-        """Return the correction of every local step of this job, where local work has one phase."""
+    def correction(self, context: JobContext) -> GradientCorrection:
+        """Return the correction of the gradient in every local step of this job."""
         return GradientCorrection()
 
     def phases(self, context: JobContext) -> tuple[Phase, ...]:
         """Return the phases of local work, in order: by default one, in which the received model
-        takes the job's steps."""
-        return (Phase(correction=self.gradient_correction(context)),)
-
-    def adaptation(self, context: JobContext) -> tuple[Phase, ...]:
-        """Return the phases in which a client that never took part adapts the model it starts from;
-        by default, all of it."""
-        return (Phase("tune"),)
-
-    def before_examination(self, context: JobContext) -> tuple[Phase, ...]:
-        """Return the phases after which the received model is the one that a client which took part
-        is examined with, in place of :meth:`examined`. Nothing goes on from them."""
-        return ()
+        takes the job's steps, corrected by :meth:`correction`."""
+        return (Phase(correction=self.correction(context)),)
 
     def finish(self, after: ModelState, context: JobContext) -> tuple[Parts, ClientState | None]:
         """Return the upload and the client's next state, from the model after local work."""
@@ -331,6 +336,30 @@ class Correction(_MethodPart):
         """Return ``[D]``, the change of the client's model by local work, as the server reads it
         from an upload."""
         return parts["delta"].value
+
+
+class PersonalRule(LocalRule):
+    """A local rule under which clients use models of their own, with which they are examined.
+
+    :meth:`examined` says which. ``starts_own``: whether clients also start from them, in training
+    and probes, so that :meth:`start` depends on what a client keeps. ``whole``: whether the server
+    holds, steps and sends a whole model; False: :meth:`sent` leaves some of it with the clients.
+    """
+
+    starts_own: ClassVar[bool] = False
+    whole: ClassVar[bool] = True
+
+    def adaptation(self, context: JobContext) -> tuple[Phase, ...]:
+        """Return the phases in which a client that never took part adapts the model it starts from;
+        by default, all of it."""
+        return (Phase("tune"),)
+
+    @property
+    def before_examination(self) -> Callable[[JobContext], tuple[Phase, ...]] | None:
+        """The function that returns the phases after which the received model is the one that a
+        client which took part is examined with, in place of :meth:`examined`; None: there are none.
+        Nothing goes on from them."""
+        return None
 
 
 class Aggregator(_MethodPart):
@@ -535,7 +564,7 @@ class Algorithm:
     none)."""
 
     loss: Loss
-    correction: Correction
+    local: LocalRule
     aggregator: Aggregator
     server: Server
     weights: str | None = None
@@ -545,12 +574,12 @@ class Algorithm:
     @property
     def personal(self) -> bool:
         """Whether clients use models of their own, with which they are examined."""
-        return self.correction.personal_model or self.tuning is not None
+        return self.local.personal is not None or self.tuning is not None
 
     def replace(
         self,
         loss: Loss | None = None,
-        correction: Correction | None = None,
+        local: LocalRule | None = None,
         aggregator: Aggregator | None = None,
         server: Server | None = None,
         weights: str | None = None,
@@ -559,7 +588,7 @@ class Algorithm:
         """Return the same method with some parts exchanged."""
         given = {
             "loss": loss,
-            "correction": correction,
+            "local": local,
             "aggregator": aggregator,
             "server": server,
             "weights": weights,

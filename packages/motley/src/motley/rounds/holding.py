@@ -1,0 +1,95 @@
+"""What clients hold of the model, where that is not all of it: it decides the length of their
+messages, the operations of their work, and where their updates count.
+
+A run has one :class:`Holding`; planner, dispatch, estimates and probes ask it. Slices
+(:mod:`motley.rounds.slices`), heads (:mod:`motley.rounds.heads`) and prototypes
+(:mod:`motley.rounds.prototypes`) have one each, and so do several models, of which a client takes
+one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from motley.core.arrays import Floats, Ids
+from motley.engines.base import DataView, Setting, TrainResult
+from motley.rounds.channel import Channel
+
+__all__ = ["Bits", "ChosenModel", "Holding", "View"]
+
+Bits = tuple[Ids, Ids]
+"""Bits on the wire, and these as papers count them, ``[n]`` each."""
+View = DataView | None
+"""The clients' data views; None: they see all their samples."""
+
+
+class Holding:
+    """Clients that hold the whole model.
+
+    Parameters
+    ----------
+    setting: of the run.
+
+    Attributes
+    ----------
+    cut: whether any client may hold less than the model's width. listed: the widths that a client
+    may have or train, falling.
+    """
+
+    cut: bool = False
+    listed: tuple[float, ...] = ()
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+
+    def widths(self, ids: Ids, round: int) -> Floats:
+        """Return the share of the model's width that each client holds in a round, ``[n]``."""
+        return np.ones(len(ids))
+
+    def offset(self, version: int) -> int:
+        """Return the number of the first unit that clients hold of this version of the model."""
+        return 0
+
+    def work_share(self, ids: Ids, round: int) -> float | Floats:
+        """Return the operations of a pass through what each client holds, as shares of those
+        through the whole model, one number or ``[n]``."""
+        return 1.0
+
+    def step_factor(self, ids: Ids, round: int) -> float | Floats:
+        """Return how many passes through all that a client holds a local step takes, one number or
+        ``[n]``."""
+        return 1.0
+
+    def probe_batches(self, ids: Ids) -> int | Ids:
+        """Return the batches that each client passes forward before it is probed, ``[n]``."""
+        return 0
+
+    def bits_down(self, ids: Ids, round: int, whole: Ids) -> Ids:
+        """Return the bits of the model on its way to each client ``[n]``, of which the whole model
+        has ``whole``; 0 stays 0."""
+        return whole
+
+    def bits_up(self, channel: Channel, ids: Ids, round: int, view: View, whole: Bits) -> Bits:
+        """Return the bits of each upload. ``channel``: sizes of whole messages. ``whole``: the bits
+        of clients that hold the whole model."""
+        return whole
+
+    def spared(self, ids: Ids, round: int, gradient: bool) -> tuple[Ids, Ids] | None:
+        """Return how much less than the whole model travels in a probe, ``[n]`` each: bits down,
+        and numbers of a gradient up, if it is sent; None: nothing."""
+        return None
+
+    def cover(self, result: TrainResult) -> TrainResult:
+        """Return a training result whose update counts where the client holds the model."""
+        return result
+
+
+class ChosenModel(Holding):
+    """Clients that receive several models, and choose one by the loss of each on all their training
+    samples."""
+
+    def probe_batches(self, ids: Ids) -> int | Ids:
+        """See :meth:`Holding.probe_batches`."""
+        choice = self.setting.algorithm.local.choice
+        batches = self.setting.work.batches(self.setting.task.federation.seen[ids])
+        return batches if choice is None else choice.models * batches
