@@ -373,7 +373,7 @@ def _figures(right: np.ndarray, examples: np.ndarray) -> dict[str, float]:
 def ours(data: Data, protocol: Protocol, method: Compared, seed: int, work: Path) -> Found:
     """Run the method here and return the same."""
     import motley
-    from motley.rounds import loop
+    from motley.rounds import examining
     from motley.tasks import from_clients, own_task
 
     folder = work / "dataset" / (data.theirs + protocol.suffix)
@@ -405,7 +405,7 @@ def ours(data: Data, protocol: Protocol, method: Compared, seed: int, work: Path
     )
     spent = 0.0
     models = np.zeros(0)
-    evaluate = loop.evaluate
+    evaluate = examining.evaluate
 
     def timed(
         engine: Any,
@@ -425,7 +425,10 @@ def ours(data: Data, protocol: Protocol, method: Compared, seed: int, work: Path
         return found
 
     start = time.process_time()
-    with mock.patch.object(loop, "evaluate", timed), tempfile.TemporaryDirectory() as temporary:
+    with (
+        mock.patch.object(examining, "evaluate", timed),
+        tempfile.TemporaryDirectory() as temporary,
+    ):
         table = motley.run(experiment, task=task, out=Path(temporary) / "run").tables["evaluations"]
     total = time.process_time() - start
     rows, shared = (_rows(table, scope) for scope in ("client", "shared_client"))

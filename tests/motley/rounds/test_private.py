@@ -20,6 +20,7 @@ from motley.experiments.config import Experiment
 from motley.experiments.registry import catalogue
 from motley.privacy.noise import noisy_shares
 from motley.privacy.options import Privacy
+from motley.rounds.learning import Learning
 from motley.rounds.private import PrivateRounds
 from motley.world.base import Failures
 
@@ -121,14 +122,14 @@ def test_nobody_moves_the_sum_by_more_than_c(keys, monkeypatch):
     """The sum with and without each upload, as the aggregator gets them."""
     loop = loop_of(**{"privacy": GAUSS, **keys})
     seen = []
-    arrived = loop.learning._arrived
+    arrived = Learning._arrived
 
     def noted(*args):
         found = arrived(*args)
         seen.append(found.upload)
         return found
 
-    monkeypatch.setattr(loop.learning, "_arrived", noted)
+    monkeypatch.setattr(Learning, "_arrived", noted)
     while not loop.done:
         loop.step()
     shares = loop.config.privacy.shares
