@@ -122,14 +122,6 @@ def test_a_deployment_beside_a_simulation_is_a_method_of_its_own():
     ) == 0
 
 
-@pytest.mark.parametrize("kind", ["wall s", "virtual h"])
-def test_a_deployment_s_table_has_one_time(kind):
-    assert kind not in [column.header for column in terminal_tables([two_rounds()])[0].columns]
-    assert kind in [
-        column.header for column in terminal_tables([run(**two_rounds().tables)])[0].columns
-    ]
-
-
 def test_nothing_went_wrong_is_said():
     quiet = two_rounds(incidents=table("incidents", round=[]))
     assert (

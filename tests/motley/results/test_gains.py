@@ -121,6 +121,12 @@ def test_the_picture_counts_the_helped_and_the_harmed():
     assert gain_pictures(group_runs([fake.run()])) == []
 
 
+def test_the_report_shows_pictures_before_the_table():
+    runs = [learned("ditto", [0.7, 0.5], shared=[0.6] * 2), learned("local_only", [0.5] * 2)]
+    titled = {getattr(one, "title", ""): one for one in sections.served(group_runs(runs)).blocks}
+    assert [one.kind for one in titled["Who gained"].blocks] == ["picture", "picture", "table"]
+
+
 def test_many_methods_have_small_panels():
     runs = [learned("fedper", [0.1 * k, 0.5, 0.9], selector={"name": f"s{k}"}) for k in range(9)]
     (picture,) = gain_pictures(group_runs([*runs, learned("local_only", [0.5] * 3)]))
@@ -132,25 +138,6 @@ def terminal(table):
     with console.capture() as got:
         console.print(table)
     return got.get()
-
-
-def test_terminal_report_and_print_say_the_same():
-    runs = [learned("ditto", [0.7, 0.5, 0.4, 0.8], shared=[0.6] * 4, seed=s) for s in (0, 1)]
-    runs += [learned("local_only", [0.5] * 4, seed=s) for s in (0, 1)]
-    groups = group_runs(runs)
-    text = terminal(terminal_table(tables.gains(groups)))
-    assert "62.5 ± 0.0" in text
-    assert "-10.0 ± 0.0" in text
-    table = tables.gains(groups)
-    assert [cell.value for cell in table.rows[0].cells[1:4]] == pytest.approx([62.5, 10.0, -10.0])
-    printed = next(one for one in print_tables.print_tables(groups) if one.name == "gains")
-    assert [cell.mean for cell in printed.rows[0][1][1:4]] == pytest.approx([62.5, 10.0, -10.0])
-    part = next(
-        block
-        for block in sections.served(groups).blocks
-        if getattr(block, "title", "") == "Who gained"
-    )
-    assert [block.kind for block in part.blocks] == ["picture", "picture", "table"]
 
 
 def test_new_clients_by_epochs():

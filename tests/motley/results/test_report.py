@@ -209,12 +209,6 @@ def test_the_best_round_by_validation_stands_beside_the_final_one(tmp_path):
     assert "<td>60.00</td><td>70.00</td><td>70.00</td><td>–</td><td>10.00</td>" in page
     assert "<td>50.00</td><td>–</td><td>50.00</td>" in page
     assert "the round that is best on the clients" in page
-    assert "by validation" in terminal(terminal_tables(runs)[0])
-    assert "70.0" in terminal(terminal_tables(runs)[0])
-    summary = (report(runs, tmp_path / "paper", format="latex") / "summary.tex").read_text(
-        encoding="utf-8"
-    )
-    assert r"Final (\%) & By validation (\%) & Peak (\%)" in summary
     assert (
         "by validation"
         not in report([runs[1]], tmp_path / "r.html").read_text(encoding="utf-8").lower()
@@ -333,35 +327,11 @@ def test_bad_input_is_one_sentence(tmp_path):
         report([fake.run()], tmp_path / "file" / "r.html")
 
 
-def test_the_terminal_shows_every_method(folder):
-    text = terminal(terminal_tables(load_all(folder))[0])
-    assert "power_of_choice" in text
-    assert "took part std" in text
-    assert terminal_tables([]) == []
-
-
 def terminal(table):
     console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(table)
     console.file.close()
     return console.export_text()
-
-
-def test_the_terminal_shows_who_was_served_and_what_the_target_took(folder):
-    """Evaluations of ``fake`` are every five rounds; no run starts above 20 % and none ends at 100
-    %."""
-    runs = load_all(folder)
-    text = terminal(terminal_tables(runs)[1])
-    assert "the clients' own accuracy in %" in text
-    assert "worst tenth" in text
-    text = terminal(terminal_tables(runs, 0.2)[2])
-    assert "until 20%" in text
-    assert "2 of 2" in text
-    text = terminal(terminal_tables(runs, 1.0)[2])
-    assert "0 of 2" in text
-    assert "> 20" in text
-    assert len(terminal_tables(runs)) == 2
-    assert len(terminal_tables([with_curve("a", 0, [0.5])])) == 1
 
 
 def test_both_accounts_of_the_target_fit_a_hundred_columns(folder):

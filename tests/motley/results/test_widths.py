@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 import motley
 from motley.results import tables
-from motley.results.terminal import terminal_table
 from motley.results.widths import width_rows
 
 KEYS = {
@@ -39,14 +37,6 @@ def test_a_row_for_the_whole_model_each_listed_width_and_the_clients_own(test, t
     assert [row.width for row in rows] == ["1", "0.5", "each client's own"]
     np.testing.assert_allclose([row.value.mean for row in rows], wanted, rtol=1e-12)
     assert [row.value.n for row in rows] == [2, 2, 2]
-    console = Console(width=100)
-    with console.capture() as shown:
-        console.print(terminal_table(tables.widths({"fjord": [run]})))
-    assert "accuracy in % at each width" in shown.get()
-    assert "each client's own" in shown.get()
-    assert [
-        cell.text for row in tables.widths({"fjord": [run]}).rows for cell in row.cells[:1]
-    ] == [row.width for row in rows]
 
 
 def test_without_capacity_every_client_has_the_whole_model(tmp_path):

@@ -16,7 +16,7 @@ from motley.results.measures import Censored, Interval
 from motley.results.method_rows import target_of
 from motley.results.tables import MethodTable
 
-__all__ = ["PrintTable", "as_csv", "print_tables"]
+__all__ = ["PrintTable", "as_csv", "print_table", "print_tables"]
 
 Groups = Mapping[str, Sequence[Run]]
 Value = Interval | Censored | str
@@ -55,10 +55,11 @@ def print_tables(groups: Groups, target: float | None = None) -> list[PrintTable
         None if target is None else tables.to_target(groups, target),
         tables.pairs(groups),
     )
-    return [_printed(table) for table in found if table is not None]
+    return [print_table(table) for table in found if table is not None]
 
 
-def _printed(table: MethodTable) -> PrintTable:
+def print_table(table: MethodTable) -> PrintTable:
+    """Return a table of methods for print."""
     return PrintTable(
         table.name,
         table.caption,

@@ -58,13 +58,14 @@ class MethodTable(Table):
     Parameters
     ----------
     compared: what is compared. shown: label and row of each line, from which columns take their
-    values. terminal, printed: the columns there; none where the table is not shown there.
+    values. page, terminal, printed: the columns there; none where the table is not shown there.
     name: of the files in print. title, remark: above and below it on the terminal. caption: in
     print.
     """
 
     compared: Compared
     shown: Sequence[tuple[str, Any]]
+    page: Sequence[Column] = ()
     terminal: Sequence[Column] = ()
     printed: Sequence[Column] = ()
     name: str = ""
@@ -133,6 +134,7 @@ def _table(
         note,
         compared=compared,
         shown=lines,
+        page=page,
         terminal=terminal,
         printed=printed,
         **words,
