@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from motley.core.keys import PURPOSES
 from motley.core.records import SIGNALS, SignalRequirements
 from motley.core.server_signals import UPDATE_SIGNALS
-from motley.experiments import config, document, registry, tables
+from motley.experiments import config, document, file_tables, registry
 from motley.results.privacy import OCCASIONS, signals_in_words
 from motley.results.schema import TABLES
 from motley.selectors.catalogue import CATALOGUE as SELECTORS
@@ -191,7 +191,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "must be given"
     value = field.get_default(call_default_factory=True, validated_data={})
-    if isinstance(value, tables.EngineChoice):
+    if isinstance(value, file_tables.EngineChoice):
         return f"`{code(value.name)}`"
     if _is_table(type(value)) or value in (None, {}):
         return "-"

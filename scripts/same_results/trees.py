@@ -84,10 +84,11 @@ def measured(tree: Path, recipe: str, out: Path) -> tuple[list[Any], str]:
         raise RuntimeError(
             f"{len(found.failures)} runs failed, the first: {found.failures[0].error}"
         )
-    if (tree / "packages").is_dir() or (tree / "motley" / "recipes" / "tables.py").is_file():
-        rows = csv.reader(
-            module(tree, "motley_papers.tables").number_files(found)["measured.csv"].splitlines()
-        )
+    papers = tree / "packages" / "motley-papers" / "src" / "motley_papers"
+    name = "number_files" if (papers / "number_files.py").is_file() else "tables"
+    if papers.is_dir() or (tree / "motley" / "recipes" / "tables.py").is_file():
+        files = module(tree, f"motley_papers.{name}").number_files(found)
+        rows = csv.reader(files["measured.csv"].splitlines())
         text = io.StringIO()
         # without what older code does not write
         csv.writer(text, lineterminator="\n").writerows(row[:6] for row in rows)

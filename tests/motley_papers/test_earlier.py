@@ -13,10 +13,10 @@ from motley.core.errors import DataError
 from motley.results.measures import curve
 from motley.results.print_files import pictures_of
 from motley_papers.keeping import keep
+from motley_papers.number_files import measured_rows, verdicts_csv
 from motley_papers.output import write
-from motley_papers.page import exhibit_section, exhibit_tables, page
+from motley_papers.recipe_page import exhibit_section, exhibit_tables, page
 from motley_papers.reproduce import reproduce
-from motley_papers.tables import measured_rows, verdicts_csv
 from tests.motley_papers.toy import RECIPE, folder
 
 

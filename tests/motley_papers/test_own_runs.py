@@ -6,8 +6,8 @@ import pytest
 from motley.core.errors import ConfigError
 from motley_papers.keeping import keep
 from motley_papers.own_runs import own_sentences
-from motley_papers.page import exhibit_tables, page
 from motley_papers.recipe import read
+from motley_papers.recipe_page import exhibit_tables, page
 from motley_papers.reproduce import reproduce
 from tests.motley_papers.toy import RECIPE, folder
 

@@ -8,7 +8,7 @@ from motley.core.errors import ConfigError
 from motley.results.load import load_all
 from motley_papers import page as pages
 from motley_papers.output import write, write_for_print
-from motley_papers.page import exhibit_tables, page
+from motley_papers.recipe_page import exhibit_tables, page
 from motley_papers.reproduce import reproduce
 from motley_papers.verdict_tables import verdict_table
 from tests.motley_papers.toy import EXPECTED, RECIPE, folder

@@ -4,8 +4,8 @@ import pytest
 
 from motley.core.errors import ConfigError
 from motley_papers.earlier import MeasuredRow
-from motley_papers.page import page
 from motley_papers.recipe import names, read
+from motley_papers.recipe_page import page
 from motley_papers.reproduce import reproduce
 from motley_papers.telling import ScaleNumbers, fill, kept_numbers
 from tests.motley_papers.toy import folder

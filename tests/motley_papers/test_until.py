@@ -8,12 +8,12 @@ import pytest
 from motley.cli import call
 from motley.core.errors import ConfigError, DataError
 from motley_papers.keeping import keep
-from motley_papers.page import page
+from motley_papers.number_files import verdicts_csv
 from motley_papers.recipe import read
+from motley_papers.recipe_page import page
 from motley_papers.reproduce import reproduce
 from motley_papers.sequential import SpendingPlan, level_at
 from motley_papers.sequential_plan import SequentialPlan, read_plan
-from motley_papers.tables import verdicts_csv
 from motley_papers.telling import rows_of_text
 from motley_papers.until import open_comparisons, seconds_of, until_decided
 from motley_papers.verdict_tables import verdict_table

@@ -1,7 +1,7 @@
 """When checkpoints are due."""
 
+from motley.experiments.file_tables import Checkpointing
 from motley.experiments.run import LONG_S, PAUSE, CheckpointTimer
-from motley.experiments.tables import Checkpointing
 
 
 def test_by_rounds_or_by_seconds():

@@ -10,9 +10,9 @@ from motley.core.errors import ConfigError
 from motley.results import page as pages
 from motley.results.page import replace_files
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
-from motley_papers.page import page
+from motley_papers.number_files import measured_rows, number_files
+from motley_papers.recipe_page import page
 from motley_papers.reproduce import Reproduction, reproduce
-from motley_papers.tables import measured_rows, number_files
 
 __all__ = ["keep"]
 

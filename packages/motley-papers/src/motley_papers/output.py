@@ -19,11 +19,11 @@ from motley.results.page import write as write_page
 from motley.results.print_files import check_formats, pictures_of
 from motley.results.terminal import block_table
 from motley_papers.earlier import CURVES
+from motley_papers.number_files import number_files
 from motley_papers.own_runs import FEW, own_sentences
-from motley_papers.page import dropped, exhibit_section, exhibit_tables, page
 from motley_papers.recipe import names, read
+from motley_papers.recipe_page import dropped, exhibit_section, exhibit_tables, page
 from motley_papers.reproduce import Reproduction
-from motley_papers.tables import number_files
 from motley_papers.verdict_tables import verdict_table
 
 __all__ = ["overview", "rows", "show", "write", "write_for_print"]

@@ -39,9 +39,7 @@ from motley.core.records import SIGNALS
 from motley.core.untrusted import printable
 from motley.experiments import document, registry
 from motley.experiments.error_messages import config_error, device_hint, renamed
-from motley.experiments.lineage import digest_of, lineage_id
-from motley.experiments.shown import ShownExperiment
-from motley.experiments.tables import (
+from motley.experiments.file_tables import (
     Checkpointing,
     Count,
     DefenceKey,
@@ -61,6 +59,8 @@ from motley.experiments.tables import (
     at_path,
     named,
 )
+from motley.experiments.lineage import digest_of, lineage_id
+from motley.experiments.shown import ShownExperiment
 from motley.rounds.config import EvaluationSchedule, Recalibrate, Stop
 from motley.rounds.guard import Guard
 from motley.tasks.base import Task

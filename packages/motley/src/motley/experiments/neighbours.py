@@ -31,7 +31,7 @@ from motley.tasks.datasets import DATASETS
 from motley.tasks.held_out import held_out_ids
 from motley.tasks.image import Image
 from motley.tasks.raw_table import arrow_table, read_arrow
-from motley.tasks.tables import BUILTIN
+from motley.tasks.table_readers import BUILTIN
 from motley.tasks.tabular import Tabular
 
 __all__ = ["CHANGES", "Change", "Neighbours", "neighbours"]
@@ -313,7 +313,7 @@ class _Worlds:
 
 def _arrow(source: Tabular) -> tuple[Any, str]:
     """Return a table's rows without its clients, and the name of its label."""
-    from motley.tasks.tables import _builtin, read_columns
+    from motley.tasks.table_readers import _builtin, read_columns
 
     if source.data in BUILTIN:
         x, y, names = _builtin(source.data, source._classes)

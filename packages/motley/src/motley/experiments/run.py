@@ -27,6 +27,7 @@ from motley.experiments.build import build
 from motley.experiments.client_models import save_client_models
 from motley.experiments.config import Experiment, load
 from motley.experiments.data_variants import check_variants, data_variants
+from motley.experiments.file_tables import Checkpointing
 from motley.experiments.progress import OneRun, display, last_line, watched
 from motley.experiments.shown import run_in_words
 from motley.experiments.store import (
@@ -38,7 +39,6 @@ from motley.experiments.store import (
     refuse_other_horizon,
     stop_in_words,
 )
-from motley.experiments.tables import Checkpointing
 from motley.experiments.trackers.base import RunGroup
 from motley.experiments.trackers.running import Trackers, tracked
 from motley.experiments.trained import TrainedRun, describe_samples, save_preparation

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from motley.core.card import html_rows
 from motley.inspection.federation import InspectedFederation
-from motley.inspection.page import inspection_page
+from motley.inspection.inspection_page import inspection_page
 from motley.results.blocks import Page
 from motley.results.page import write
 

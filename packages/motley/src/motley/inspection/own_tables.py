@@ -14,7 +14,7 @@ from motley.tasks.base import Federation
 from motley.tasks.client_parts import is_table
 from motley.tasks.own_federation import client_files, from_arrays, from_files
 from motley.tasks.raw_table import TableOptions, raw_table, read_arrow
-from motley.tasks.tables import read_columns, take_columns
+from motley.tasks.table_readers import read_columns, take_columns
 
 __all__ = ["LEFT_OUT", "federation_of", "holds_tables"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from motley.core.untrusted import printable
 from motley.inspection.inspected import Inspected
-from motley.inspection.page import client_sections, finding_names
+from motley.inspection.inspection_page import client_sections, finding_names
 from motley.inspection.words import interval_text, title, value_text
 from motley.results import blocks
 from motley.results.blocks import DASH

@@ -41,7 +41,7 @@ from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.origin import Origin
 from motley.tasks.public_classes import with_classes
 from motley.tasks.raw_table import TableOptions, check_columns, raw_table
-from motley.tasks.tables import make_dataset, read_columns, take_columns
+from motley.tasks.table_readers import make_dataset, read_columns, take_columns
 
 __all__ = ["client_files", "from_arrays", "from_clients", "from_files"]
 

@@ -19,7 +19,7 @@ from motley.tasks.base import Dataset, TaskSource
 from motley.tasks.models import Model, factory
 from motley.tasks.public_classes import Classes, with_classes
 from motley.tasks.raw_table import GAPS, Scale, TableOptions
-from motley.tasks.tables import BUILTIN, read_table
+from motley.tasks.table_readers import BUILTIN, read_table
 
 __all__ = ["Tabular", "TabularRegression"]
 
