@@ -18,7 +18,7 @@ from motley.experiments.shown import run_rows
 from motley.results import columns as col
 from motley.results import latex, tables
 from motley.results.blocks import Page
-from motley.results.columns import Compared, Told
+from motley.results.columns import Compared, SortedText
 from motley.results.labels import group_runs
 from motley.results.markdown import markdown
 from motley.results.measures import Interval, Spread
@@ -245,7 +245,7 @@ def test_every_renderer_shows_every_column(name, renderer, place):
     for (_, row), cells in zip(table.shown, rows, strict=True):
         value = column.of(row)
         text = cells[place]
-        if isinstance(value, str | Told | col.Link):
+        if isinstance(value, str | SortedText | col.Link):
             assert text == (value if isinstance(value, str) else value.text)
             continue
         if isinstance(value, Until):

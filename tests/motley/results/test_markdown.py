@@ -93,7 +93,6 @@ def test_the_report_is_all_there(folder):
     assert "http" not in re.sub(r"```.*?```", "", text, flags=re.DOTALL)
 
 
-@pytest.mark.usefixtures("drawn")
 def test_the_same_bytes_twice(folder):
     first = report(folder, folder / "a.md")
     texts = {path.name: path.read_bytes() for path in (folder / "a_pictures").iterdir()}

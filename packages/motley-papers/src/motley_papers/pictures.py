@@ -200,20 +200,17 @@ def _draw_cell(
         method,
         [found.mean - std, found.mean + std],
         [y, y],
+        style={"color": hue, "linewidth": size / 2, "alpha": 0.35},
         said=words,
-        color=hue,
-        linewidth=size / 2,
-        alpha=0.35,
     )
     draw_line(
         axes,
         method,
         found.mean,
         y,
-        ">" if bound else dot(method),
+        form=">" if bound else dot(method),
+        style={"color": hue, "markersize": size},
         said=words,
-        color=hue,
-        markersize=size,
     )
     if isfinite(printed):
         drawn = axes.plot(
@@ -250,7 +247,11 @@ def _line(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
             stds = np.nan_to_num([s.std for s in found])
             label = " / ".join(rest) or "measured"
             draw_line(
-                axes, i, at, means, marker=dot(i), linestyle=dash(i), markersize=4, label=label
+                axes,
+                i,
+                at,
+                means,
+                style={"marker": dot(i), "linestyle": dash(i), "markersize": 4, "label": label},
             )
             mark(
                 axes.fill_between(
@@ -260,14 +261,16 @@ def _line(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
             )
             least = [x for x, tick in enumerate(ticks) if (tick, *rest) in bounds]
             heights = [measured[ticks[x], *rest].mean for x in least]
-            draw_line(axes, i, least, heights, "^", markersize=6)
+            draw_line(axes, i, least, heights, form="^", style={"markersize": 6})
             there = [
                 x
                 for x, tick in enumerate(ticks)
                 if isfinite(published.get((tick, *rest), float("nan")))
             ]
             heights = [published[ticks[x], *rest] for x in there]
-            draw_line(axes, i, there, heights, "D", markersize=6, fillstyle="none")
+            draw_line(
+                axes, i, there, heights, form="D", style={"markersize": 6, "fillstyle": "none"}
+            )
         axes.set_xticks(range(len(ticks)), ticks)
         said = [
             *(["diamonds: published"] if published else []),

@@ -50,7 +50,11 @@ def profile_bars(federations: Sequence[InspectedFederation]) -> Picture:
                 mark(bar, i, f"{title(name)} {value_text(found)}")
                 if not isnan(found.low):
                     draw_line(
-                        axes, i, [found.low, found.high], [at, at], color="#222222", linewidth=1.2
+                        axes,
+                        i,
+                        [found.low, found.high],
+                        [at, at],
+                        style={"color": "#222222", "linewidth": 1.2},
                     )
         axes.set_yticks(range(len(names)), [title(name) for name in names])
         axes.invert_yaxis()
@@ -112,7 +116,12 @@ def drift_curves(federations: Sequence[InspectedFederation]) -> Picture | None:
                 if name in one.drift:
                     rounds, values = one.drift[name]
                     draw_line(
-                        axes, i, rounds, values, said=shorter(one.label, 40), linestyle=dash(i)
+                        axes,
+                        i,
+                        rounds,
+                        values,
+                        style={"linestyle": dash(i)},
+                        said=shorter(one.label, 40),
                     )
             axes.set_title(name)
             axes.set_xlabel("round")

@@ -23,12 +23,12 @@ from motley.results.measures import Censored, Interval, Spread
 from motley.results.method_rows import Difference, MethodRow, MetricRow, Until, method_rows
 from motley.results.number_text import MB, plus_minus, short_number, whole
 
-__all__ = ["Column", "Compared", "Link", "Told", "Value"]
+__all__ = ["Column", "Compared", "Link", "SortedText", "Value"]
 
 Groups = Mapping[str, Sequence[Run]]
 
 
-class Told(NamedTuple):
+class SortedText(NamedTuple):
     """Words, and the number by which they are sorted."""
 
     text: str
@@ -42,7 +42,7 @@ class Link(NamedTuple):
     address: str
 
 
-Value = Spread | Until | Interval | Told | Link | float | str
+Value = Spread | Until | Interval | SortedText | Link | float | str
 """What a column holds: a number over seeds, a cost to a target, a paired difference, words with a
 number, a mean or count alone, words."""
 Form = Literal["spread", "mean", "count", "fixed", "signed", "bounds"]
@@ -94,6 +94,7 @@ class Compared:
 
 
 def always(compared: Compared) -> bool:
+    """Return True: the column is shown whatever is compared."""
     return True
 
 
@@ -174,12 +175,12 @@ class Column:
             return measures.interval(value)
         if isinstance(value, Until):
             return measures.interval(value.spread) if value.mean.reached else value.mean
-        if isinstance(value, Told | Link):
+        if isinstance(value, SortedText | Link):
             return value.text
         return f"{value:g}" if isinstance(value, int | float) else value
 
     def _text(self, value: Value, row: Any, digits: int | None = None) -> str:
-        if isinstance(value, str | Told | Link):
+        if isinstance(value, str | SortedText | Link):
             return value if isinstance(value, str) else value.text
         if isinstance(value, Until):
             return ("" if value.mean.reached else "> ") + self._plain(value.mean.value)
@@ -200,9 +201,9 @@ class Column:
         return short_number(number)
 
 
-def _number(value: Spread | Until | Interval | Told | float, form: Form) -> float:
+def _number(value: Spread | Until | Interval | SortedText | float, form: Form) -> float:
     """Return the number that a cell is sorted by."""
-    if isinstance(value, Told):
+    if isinstance(value, SortedText):
         return value.number
     if isinstance(value, Until):
         return value.mean.value
@@ -289,17 +290,17 @@ WALL_TIME = Column(
 )
 GOT_THERE = Column(
     "seeds that got there",
-    lambda row: Told(f"{row.there} of {len(row.runs)}", row.there),
+    lambda row: SortedText(f"{row.there} of {len(row.runs)}", row.there),
     unit="seeds",
     terminal="got there",
     printed="Reached",
 )
 
-SEED = Column("seed", lambda row: Told(str(row.runs[0].seed), row.runs[0].seed))
+SEED = Column("seed", lambda row: SortedText(str(row.runs[0].seed), row.runs[0].seed))
 NAMED_FINAL, NAMED_PEAK = (
     replace(column, title=f"{column.title} {{named}}") for column in (FINAL, PEAK)
 )
-DONE = Column("rounds", lambda row: Told(_progress(row.runs[0]), row.spent[0].rounds))
+DONE = Column("rounds", lambda row: SortedText(_progress(row.runs[0]), row.spent[0].rounds))
 
 
 def _progress(run: Run) -> str:

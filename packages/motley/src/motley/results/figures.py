@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -195,30 +196,36 @@ def mark(artist: Any, method: int, said: str = "") -> Any:
     return artist
 
 
-def draw_line(axes: Axes, method: int, x: Any, y: Any, *form: str, **style: Any) -> Any:
+def draw_line(
+    axes: Axes,
+    method: int,
+    x: Any,
+    y: Any,
+    form: str = "",
+    style: Mapping[str, Any] = MappingProxyType({}),
+    said: str = "",
+) -> Any:
     """Draw a line in its method's colour, tagged as :func:`mark` does; return it.
 
     Parameters
     ----------
-    form: as of matplotlib's ``plot``. style: of the line, and ``said``, what it shows in words.
+    form, style: as the format and the keywords of matplotlib's ``plot``. said: what the line shows,
+    in words.
     """
-    said = style.pop("said", "")
-    (artist,) = axes.plot(x, y, *form, **{"color": colour(method), **style})
+    (artist,) = axes.plot(x, y, *([form] if form else []), **{"color": colour(method), **style})
     return mark(artist, method, said)
 
 
-def panel_grid(figure: Figure, count: int, columns: int, **shared: bool) -> list[Axes]:
-    """Return ``count`` panels in rows of ``columns``; places that are left over are empty.
-
-    Parameters
-    ----------
-    shared: ``sharex``, ``sharey``.
-    """
+def panel_grid(
+    figure: Figure, count: int, columns: int, sharex: bool = False, sharey: bool = False
+) -> list[Axes]:
+    """Return ``count`` panels in rows of ``columns``; places that are left over are empty."""
     rows = -(-count // columns)
-    grid = figure.subplots(rows, columns, squeeze=False, **shared).ravel().tolist()  # type: ignore[call-overload]
-    for axes in grid[count:]:
+    grid = figure.subplots(rows, columns, sharex=sharex, sharey=sharey, squeeze=False)
+    panels: list[Axes] = grid.ravel().tolist()
+    for axes in panels[count:]:
         axes.set_axis_off()
-    return list(grid[:count])
+    return panels[:count]
 
 
 @contextmanager

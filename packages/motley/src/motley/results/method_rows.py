@@ -84,6 +84,10 @@ class MethodRow:
         return [measures.ends_of(run) for run in self.runs]
 
     @cached_property
+    def _by_validation(self) -> list[float]:
+        return [measures.by_validation(run) for run in self.runs]
+
+    @cached_property
     def spent(self) -> tuple[measures.Costs, ...]:
         """The costs of each run."""
         return tuple(measures.costs(run) for run in self.runs)
@@ -104,7 +108,7 @@ class MethodRow:
         """Return the ``final``, ``peak``, ``stable``, ``drop`` or ``by_validation`` of the headline
         metric, in percent where it is a share; no *stable* where a seed has none."""
         if kind == "by_validation":
-            values = [measures.by_validation(run) for run in self.runs]
+            values = self._by_validation
         else:
             values = [getattr(end, kind) for end in self._ends]
         scaled = [self.percent * value for value in values]
@@ -130,7 +134,7 @@ class MethodRow:
         tenth."""
         return served_new(self.runs, epochs)
 
-    @property
+    @cached_property
     def liars(self) -> Spread:
         """The share of those sent out that lied, in percent."""
         return measures.spread([100.0 * _liar_share(run) for run in self.runs])

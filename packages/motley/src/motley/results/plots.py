@@ -192,7 +192,13 @@ def _panels(
                     drawstyle=step,
                 )
             own = bands[i]
-            draw_line(axes, i, own.x * scale, own.mean * percent, linewidth=1.6, drawstyle=step)
+            draw_line(
+                axes,
+                i,
+                own.x * scale,
+                own.mean * percent,
+                style={"linewidth": 1.6, "drawstyle": step},
+            )
             axes.set_title(
                 shorter(method, 20), fontsize=8, fontweight="bold", color=colour(i), pad=3
             )
@@ -238,12 +244,12 @@ def _dots(
                 i,
                 [one.mean - std, one.mean + std],
                 [y, y],
+                style={"linewidth": 3, "alpha": 0.35, "color": shade},
                 said=said,
-                linewidth=3,
-                alpha=0.35,
-                color=shade,
             )
-            draw_line(axes, i, one.mean, y, "o", said=said, markersize=6, color=shade)
+            draw_line(
+                axes, i, one.mean, y, form="o", style={"markersize": 6, "color": shade}, said=said
+            )
             last = axes.plot(final.mean, y, "|", markersize=9, markeredgewidth=1.6, color=shade)
             mark(last[0], i, f"final {plus_minus(final)}")
             best = axes.plot(peak.mean, y, ">", markersize=4, fillstyle="none", color=shade)
@@ -335,10 +341,21 @@ def _target_bar(axes: Axes, i: int, costs: Sequence[measures.Censored]) -> None:
     )
     mark(bar.patches[0], i, said)
     if not mean.reached:
-        draw_line(axes, i, np.nan_to_num(mean.value), i, ">", markersize=6, clip_on=False)
+        draw_line(
+            axes,
+            i,
+            np.nan_to_num(mean.value),
+            i,
+            form=">",
+            style={"markersize": 6, "clip_on": False},
+        )
     elif std:
         draw_line(
-            axes, i, [mean.value - std, mean.value + std], [i, i], color="#333333", linewidth=1.1
+            axes,
+            i,
+            [mean.value - std, mean.value + std],
+            [i, i],
+            style={"color": "#333333", "linewidth": 1.1},
         )
 
 
@@ -409,7 +426,7 @@ def concentration(groups: Groups) -> Picture | None:
         figure = new_figure(NARROW, _height(3.3, groups))
         axes = figure.add_subplot()
         for i, one in enumerate(bands):
-            draw_line(axes, i, one.x, one.mean, linestyle=dash(i))
+            draw_line(axes, i, one.x, one.mean, style={"linestyle": dash(i)})
         axes.set(
             xlabel="round",
             ylabel="std / mean of the probabilities",
@@ -456,7 +473,7 @@ def client_curves(groups: Groups) -> Picture | None:
         for i, v in enumerate(sorted_values):
             edges = group_edges(len(v))
             share = 100 * (edges[:-1] + edges[1:]) / 2 / max(len(v), 1)
-            draw_line(axes, i, share, client_groups(v) * percent, linestyle=dash(i))
+            draw_line(axes, i, share, client_groups(v) * percent, style={"linestyle": dash(i)})
         label = f"clients, worst served first (%){grouping(max(map(len, sorted_values)))}"
         axes.set(
             xlabel=label, ylabel=f"own {name}", title="How evenly the clients are served at the end"
@@ -491,13 +508,17 @@ def _grouped_bars(
             std = float(np.nan_to_num(s.std))
             said = f"{kind} {plus_minus(s)}"
             if points:
-                draw_line(axes, i, x, s.mean, "o", said=said, markersize=7)
+                draw_line(axes, i, x, s.mean, form="o", style={"markersize": 7}, said=said)
             else:
                 mark(axes.bar(x, s.mean, width * 0.92, color=colour(i)).patches[0], i, said)
             if std:
                 whisker = colour(i) if points else "#333333"
                 draw_line(
-                    axes, i, [x, x], [s.mean - std, s.mean + std], color=whisker, linewidth=1.1
+                    axes,
+                    i,
+                    [x, x],
+                    [s.mean - std, s.mean + std],
+                    style={"color": whisker, "linewidth": 1.1},
                 )
             if len(ends) <= BESIDE:
                 above = 5 if points and not std else 2  # points; half a dot is 3.5

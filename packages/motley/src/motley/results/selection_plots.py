@@ -97,9 +97,7 @@ def shares(groups: Groups) -> Picture | None:
                     i,
                     line,
                     100 * one.ceiling * line,
-                    color="#333333",
-                    linewidth=1,
-                    linestyle=(0, (4, 3)),
+                    style={"color": "#333333", "linewidth": 1, "linestyle": (0, (4, 3))},
                 )
                 label += f"\ndashed: ceiling, {100 * one.ceiling:.3g} % for each Mb/s"
             axes.set_title(
@@ -145,10 +143,7 @@ def shares_by_score(groups: Groups) -> Picture | None:
                 i,
                 [0, most],
                 [0, most],
-                color="#888888",
-                linewidth=1,
-                linestyle=(0, (4, 3)),
-                zorder=0,
+                style={"color": "#888888", "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 0},
             )
             axes.set(xlim=(0, most), ylim=(0, most))
         figure.supxlabel("score of the client / mean score of its cohort", fontsize=9)
@@ -204,7 +199,11 @@ def _notes_figure(groups: Groups, notes: Notes, head: str, label: str) -> Pictur
                 if len(band.x):
                     style = DASHES[n // len(COLOURS) % len(DASHES)]
                     draw_line(
-                        axes, i, band.x, band.mean, color=colour(n), linestyle=style, linewidth=1.4
+                        axes,
+                        i,
+                        band.x,
+                        band.mean,
+                        style={"color": colour(n), "linestyle": style, "linewidth": 1.4},
                     )
                     tips[n] = (float(band.x[-1]), float(band.mean[-1]))
             axes.margins(x=0)
