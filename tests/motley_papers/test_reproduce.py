@@ -6,7 +6,7 @@ import pytest
 from motley.cli import call
 from motley.core.errors import ConfigError
 from motley.results.load import load_all
-from motley_papers import page as pages
+from motley_papers import recipe_page as pages
 from motley_papers.output import write, write_for_print
 from motley_papers.recipe_page import exhibit_tables, page
 from motley_papers.reproduce import reproduce
