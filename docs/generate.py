@@ -25,6 +25,7 @@ import from_peers
 import from_pfllib
 import from_readme
 import from_recipes
+import house
 import indexes
 import pictures
 from cells import ROOT
@@ -97,6 +98,7 @@ MAKERS |= {
 PICTURES = {
     ROOT / "docs" / "assets" / "personal_gains.svg": pictures.personal_gains,
     ROOT / "docs" / "assets" / "peers.svg": from_peers.picture_of_peers,
+    ROOT / "docs" / "assets" / "house.svg": house.house,
     **from_league.pictures(),
 }
 """File of a picture -> the function that draws it."""
