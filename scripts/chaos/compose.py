@@ -74,7 +74,7 @@ BATCH = 40
 """Compositions that one process runs, one after the other."""
 OTHERS = 0.95
 """Share of the turns of components that take seconds which others have instead."""
-HUNG_S = 120
+HUNG_S = 600
 """Wall seconds after which a composition has hung."""
 SHRINKS = 40
 """Runs that making an experiment smaller may take."""
