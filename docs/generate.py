@@ -45,7 +45,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     for maker in (
         *(from_code.keys, from_code.purposes, from_code.presets, from_code.components),
         *(from_code.selector_leaves, from_code.algorithm_leaves, from_code.deployed_rules),
-        *(indexes.component_index, indexes.decision_index),
+        indexes.component_index,
         *(
             from_readme.contents,
             from_readme.trust_in_short,

@@ -1,14 +1,12 @@
-"""Make the indexes at the top of long pages."""
+"""Make the index at the top of the page of components."""
 
 from __future__ import annotations
 
-import re
-
-from cells import ROOT, table
+from cells import table
 
 from motley.experiments import registry
 
-__all__ = ["component_index", "decision_index"]
+__all__ = ["component_index"]
 
 KINDS = {
     "which clients take part": ("selector",),
@@ -41,22 +39,3 @@ def component_index() -> str:
             )
         )
     return table(("", "kinds of component, and how many there are"), rows)
-
-
-def decision_index() -> str:
-    """Link every decision below its section."""
-    text = (ROOT / "docs" / "decisions.md").read_text(encoding="utf-8")
-    lines = []
-    for level, words in re.findall(r"^(##|###) (.+)$", text, flags=re.MULTILINE):
-        title, _, anchor = words.partition(" {#")
-        link = f"[{title}](#{anchor.rstrip('}') or _slug(title)})"
-        if level == "##":
-            lines.append(f"- **{link}**:")
-        else:
-            lines[-1] += ("" if lines[-1].endswith("**:") else " ·") + f" {link}"
-    return "\n".join(line.removesuffix(":") for line in lines)
-
-
-def _slug(words: str) -> str:
-    """Return the id that Markdown makes of a heading's words."""
-    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", words).strip().lower())
