@@ -28,6 +28,7 @@ __all__ = [
     "speed",
     "traffic",
     "tuned",
+    "tuned_best",
     "uploads",
 ]
 
@@ -565,6 +566,27 @@ def tuned(name: str) -> str:
     return (
         f"{table(heads, rows)}\n\n{budget}; tested with seeds {tests}: mean ± standard deviation."
     )
+
+
+def tuned_best() -> str:
+    """Put the best of every tuned comparison beside its reference, a row each."""
+    rows = []
+    for name, found in measured("tuned").items():
+        best = max(found["rows"], key=lambda row: row["stable"][0])
+        (base,) = (row for row in found["rows"] if row["label"] == found["base"])
+        title = name.replace("_", " ")
+        rows.append(
+            (
+                f"[{title}](measured.md#{name.replace('_', '-')})",
+                f"`{best['label']}`",
+                _spread(best["stable"]),
+                f"`{base['label']}`",
+                _spread(base["stable"]),
+                _difference(best.get("difference")),
+            )
+        )
+    heads = ("what differs", "best", "stable, %", "reference", "stable, %", "difference (95 %)")
+    return table(heads, rows)
 
 
 def _fewer(seeds: int, most: int) -> str:

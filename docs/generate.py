@@ -26,7 +26,6 @@ import from_pfllib
 import from_readme
 import from_recipes
 import house
-import indexes
 import pictures
 from cells import ROOT
 
@@ -45,13 +44,13 @@ MAKERS: dict[str, Callable[[], str]] = {
     for maker in (
         *(from_code.keys, from_code.purposes, from_code.presets, from_code.components),
         *(from_code.selector_leaves, from_code.algorithm_leaves, from_code.deployed_rules),
-        indexes.component_index,
         *(
             from_readme.contents,
             from_readme.trust_in_short,
             from_readme.trust_line,
             from_readme.beside_frameworks,
         ),
+        from_code.selection_rules,
         *(from_code.signals, from_code.contract, from_code.columns, api_pages.api),
         *(
             from_measurements.speed,
@@ -82,7 +81,7 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_recipes.counted,
             from_recipes.recipe_words,
         ),
-        from_measurements.inspect_outlying,
+        *(from_measurements.inspect_outlying, from_measurements.tuned_best),
     )
 }
 MAKERS |= {
