@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections import Counter
@@ -17,6 +18,7 @@ __all__ = [
     "floor",
     "heterogeneity",
     "inspect_outlying",
+    "inspect_truth",
     "liars",
     "loopback",
     "measured",
@@ -662,6 +664,14 @@ def _difference(found: dict[str, Any] | None) -> str:
         if found["verdict"] == "no clear difference"
         else f"**{mean}** ({low} to {high})"
     )
+
+
+def inspect_truth() -> str:
+    """Put the estimates of an inspection beside the truth of worlds in which it is known, from
+    ``docs/inspect-truth.csv``."""
+    with (ROOT / "docs" / "inspect-truth.csv").open(encoding="utf-8", newline="") as file:
+        head, *rows = csv.reader(file)
+    return table(head, rows)
 
 
 def inspect_outlying() -> str:

@@ -47,7 +47,6 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(
             from_readme.contents,
             from_readme.trust_in_short,
-            from_readme.trust_line,
             from_readme.beside_frameworks,
         ),
         from_code.selection_rules,
@@ -81,7 +80,8 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_recipes.counted,
             from_recipes.recipe_words,
         ),
-        *(from_measurements.inspect_outlying, from_measurements.tuned_best),
+        *(from_measurements.inspect_outlying, from_measurements.inspect_truth),
+        from_measurements.tuned_best,
     )
 }
 MAKERS |= {
