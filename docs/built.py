@@ -1,7 +1,7 @@
 """Put the tables of the pages that are looked up in when the site is built, each with its CSV.
 
 A page holds ``<!-- built: NAME -->`` where the function of that name in ``generate.py`` puts its
-tables. MkDocs calls the two functions ``on_...``; without it the CSV files are written by::
+tables, and may hold ``<!-- filter -->`` where the box that filters them stands. MkDocs calls the two functions ``on_...``; without it the CSV files are written by::
 
     python docs/built.py FOLDER
 """
@@ -22,6 +22,7 @@ import generate  # noqa: E402
 
 BUILT = re.compile(r"^<!-- built: (?P<name>\w+) -->$", re.MULTILINE)
 TABLE = re.compile(r"(?:^\|.*\|\n?)+", re.MULTILINE)
+FILTER = "<!-- filter -->"
 BOX = '<input class="filter" type="search" placeholder="Show the rows that hold these words">\n\n'
 
 
@@ -30,7 +31,8 @@ def with_tables(text: str) -> str:
     first = BUILT.search(text)
     if first is None:
         return text
-    boxed = text[: first.start()] + BOX + text[first.start() :]
+    place = text.find(FILTER) if FILTER in text else first.start()
+    boxed = (text[:place] + BOX + text[place:]).replace(FILTER, "")
     return BUILT.sub(lambda found: _linked(found["name"]), boxed)
 
 

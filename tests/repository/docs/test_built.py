@@ -44,6 +44,9 @@ def test_a_page_gets_its_tables_below_one_filter_box(built: ModuleType) -> None:
     assert page.count("| name | options |") == 3
     for name in ("one", "two_1", "two_2"):
         assert f'<a href="tables/{name}.csv">' in page
+    placed = built.with_tables("<!-- filter -->\n\n## A\n\n<!-- built: one -->\n")
+    assert placed.count("<input") == 1
+    assert placed.index("<input") < placed.index("## A")
     assert built.with_tables("# A\n\nNo table.\n") == "# A\n\nNo table.\n"
 
 
