@@ -3,13 +3,14 @@ signals, columns."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import types
 import typing
 from typing import Any
 
 import annotated_types
-from cells import code, prose, table
+from cells import ROOT, code, prose, table
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -32,6 +33,7 @@ __all__ = [
     "keys",
     "presets",
     "purposes",
+    "selection_rules",
     "signals",
 ]
 
@@ -217,18 +219,14 @@ def presets() -> str:
 
 def components() -> str:
     """List every component with its options, and the names that are known but not built."""
-    return "\n\n".join(_kind(kind) for kind in ORDER)
-
-
-def _kind(kind: str) -> str:
-    rows = registry.listing(kind)
-    lines = [
-        f"## `{kind}`",
-        table(("name", "what it is", "options"), [_component(r) for r in rows if r["built"]]),
-    ]
-    planned = [f"`{row['name']}`" for row in rows if not row["built"]]
+    rows = [(kind, row) for kind in ORDER for row in registry.listing(kind)]
+    built = [(f"`{kind}`", *_component(row)) for kind, row in rows if row["built"]]
+    planned = [f"`{row['name']}` ({kind})" for kind, row in rows if not row["built"]]
     return "\n\n".join(
-        [*lines, *([f"Known, not built yet: {', '.join(planned)}."] if planned else [])]
+        [
+            table(("kind", "name", "what it is", "options"), built),
+            *([f"Known, not built yet: {', '.join(planned)}."] if planned else []),
+        ]
     )
 
 
@@ -251,6 +249,16 @@ def _component(row: dict[str, Any]) -> tuple[str, str, str]:
         if o["accepts"] != "Clip or none"  # an experiment says it with the key local.clip
     ]
     return f"`{row['name']}`", prose(row["about"]) + sees, "<br>".join(options) or "-"
+
+
+def selection_rules() -> str:
+    """List every selection rule with what it needs and costs, when it pays and when it hurts."""
+    with (ROOT / "docs" / "selection-rules.csv").open(encoding="utf-8", newline="") as file:
+        head, *rows = csv.reader(file)
+    told = [row[0].strip("`") for row in rows]
+    built = [row["name"] for row in registry.listing("selector") if row["built"]]
+    assert told == built, "docs/selection-rules.csv has other rules than the registry"
+    return table(head, rows)
 
 
 def selector_leaves() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections import Counter
@@ -17,6 +18,7 @@ __all__ = [
     "floor",
     "heterogeneity",
     "inspect_outlying",
+    "inspect_truth",
     "liars",
     "loopback",
     "measured",
@@ -28,6 +30,7 @@ __all__ = [
     "speed",
     "traffic",
     "tuned",
+    "tuned_best",
     "uploads",
 ]
 
@@ -567,6 +570,27 @@ def tuned(name: str) -> str:
     )
 
 
+def tuned_best() -> str:
+    """Put the best of every tuned comparison beside its reference, a row each."""
+    rows = []
+    for name, found in measured("tuned").items():
+        best = max(found["rows"], key=lambda row: row["stable"][0])
+        (base,) = (row for row in found["rows"] if row["label"] == found["base"])
+        title = name.replace("_", " ")
+        rows.append(
+            (
+                f"[{title}](measured.md#{name.replace('_', '-')})",
+                f"`{best['label']}`",
+                _spread(best["stable"]),
+                f"`{base['label']}`",
+                _spread(base["stable"]),
+                _difference(best.get("difference")),
+            )
+        )
+    heads = ("what differs", "best", "stable, %", "reference", "stable, %", "difference (95 %)")
+    return table(heads, rows)
+
+
 def _fewer(seeds: int, most: int) -> str:
     return "" if seeds == most else f" ({seeds} seed{'s' if seeds > 1 else ''})"
 
@@ -640,6 +664,14 @@ def _difference(found: dict[str, Any] | None) -> str:
         if found["verdict"] == "no clear difference"
         else f"**{mean}** ({low} to {high})"
     )
+
+
+def inspect_truth() -> str:
+    """Put the estimates of an inspection beside the truth of worlds in which it is known, from
+    ``docs/inspect-truth.csv``."""
+    with (ROOT / "docs" / "inspect-truth.csv").open(encoding="utf-8", newline="") as file:
+        head, *rows = csv.reader(file)
+    return table(head, rows)
 
 
 def inspect_outlying() -> str:

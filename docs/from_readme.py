@@ -1,5 +1,5 @@
-"""Make the parts of the README: what there is in groups, the numbers behind the trust, and the
-table beside other frameworks."""
+"""Make the parts of the README: what there is and the numbers behind the trust; and the table
+beside other frameworks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from motley.experiments import registry
 from motley_papers.claim import KINDS, Protocol
 from motley_papers.verdict_tables import words_of
 
-__all__ = ["beside_frameworks", "contents", "trust_in_short", "trust_line"]
+__all__ = ["beside_frameworks", "contents", "trust_in_short"]
 
 WORLD = (
     "partition",
@@ -30,49 +30,19 @@ WORLD = (
     "dishonest",
 )
 """Kinds of component that make clients differ."""
-GROUPS = {
-    "choose clients": (
-        {"rules": ("selector",)},
-        ("oort", "power_of_choice", "tifl", "fedcs", "divfl", "fedcbs"),
-        "[which for what](docs/choosing-clients.md)",
-    ),
-    "learn, one model or one each": (
-        {"methods": ("algorithm",), "losses": ("loss",), "optimizers": ("optimizer",)},
-        ("fedavg", "fedprox", "scaffold", "moon", "ditto", "fedrep", "ifca", "heterofl"),
-        "[which for what](docs/which-algorithm.md)",
-    ),
-    "aggregate, also robustly": (
-        {"aggregators": ("aggregator",), "server steps": ("server",)},
-        ("mean", "median", "trimmed_mean", "krum", "adam"),
-        "[corrupted clients](docs/which-algorithm.md#corrupted-clients)",
-    ),
-    "send less": (
-        {"compressors": ("compressor",), "allocators": ("allocator",)},
-        ("topk", "qsgd", "fedpaq", "signs"),
-        "[what an upload costs](docs/upload-cost.md)",
-    ),
-    "let clients differ": (
-        {"models of data, labels, speed, links, absence and lies": WORLD},
-        ("dirichlet", "shards", "pair_flip", "log_normal", "markov", "crash", "coalition"),
-        "[the experiment file](docs/experiment-file.md)",
-    ),
-    "wait, or not": (
-        {"rules when to step": ("synchrony",)},
-        ("synchronous", "deadline", "buffered", "asynchronous"),
-        "[one round](docs/concepts.md#one-round)",
-    ),
-    "data and models": (
-        {"tasks": ("task",), "models": ("model",)},
-        ("image", "text", "tabular", "own", "cnn", "resnet18", "leaf_lstm", "transformer"),
-        "[public data](docs/data.md), [your own](docs/your-own-data-and-model.md)",
-    ),
-    "compute": (
-        {"engines": ("engine",)},
-        ("batched", "threads", "processes", "ray"),
-        "[engines](docs/engines.md), [scaling](docs/scaling.md)",
-    ),
+COUNTED = {
+    "selection rules": ("selector",),
+    "methods of learning": ("algorithm",),
+    "losses": ("loss",),
+    "aggregators": ("aggregator",),
+    "compressors": ("compressor",),
+    "models of data, labels, speed, links, absence and lies": WORLD,
+    "rules when the server steps": ("synchrony",),
+    "tasks": ("task",),
+    "models": ("model",),
+    "engines": ("engine",),
 }
-"""What a user wants -> words for the components and their kinds, some names, where to read on."""
+"""Words for components -> their kinds."""
 
 
 def _built(kinds: Iterable[str]) -> list[str]:
@@ -86,25 +56,9 @@ def _built(kinds: Iterable[str]) -> list[str]:
 
 
 def contents() -> str:
-    """Say what there is in groups: how many of each kind, some names, where to read on."""
-    rows = []
-    for aim, (kinds, some, link) in GROUPS.items():
-        missing = set(some) - {name for each in kinds.values() for name in _built(each)}
-        if missing:
-            raise ValueError(f"{aim}: there is no {', '.join(sorted(missing))}")
-        counts = ", ".join(f"{len(_built(each))} {words}" for words, each in kinds.items())
-        rows.append((aim, counts, ", ".join(f"`{name}`" for name in some), link))
-    return table(("to", "there are", "some of them", "read"), rows)
-
-
-def trust_line() -> str:
-    """Say in one sentence why to trust what comes out."""
-    chaos = measured("chaos")
-    return (
-        f"**Why trust it:** more than 9,000 tests; {chaos['kills']:,} kills of random experiments, "
-        "resumed without one bit of difference; claims of papers tested, by scale and whose they "
-        "are: [verdicts](docs/verdicts.md). [The numbers](#why-trust-it)."
-    )
+    """Count what there is, in a sentence."""
+    counts = [f"{len(_built(kinds))} {words}" for words, kinds in COUNTED.items()]
+    return f"Motley has {', '.join(counts[:-1])} and {counts[-1]}."
 
 
 def trust_in_short() -> str:

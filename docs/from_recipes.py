@@ -143,7 +143,7 @@ def _counts(found: recipe.Recipe, scale: str) -> str:
                 if words
                 else []
             )
-    where = f"[verdicts](verdicts.md#{found.name}-{scale})"
+    where = "[verdicts](verdicts.md)"
     return (
         f"`{found.name}` at `{scale}`, after the correction: {'; '.join(said)}. All {where}."
         if tested
@@ -157,25 +157,22 @@ def verdicts() -> str:
 
     Those that two scales of a recipe test alike stand at ``paper``.
     """
-    parts: list[str] = []
+    rows: list[tuple[str, ...]] = []
     for name in recipe.names():
         told: set[tuple[str, ...]] = set()
         for scale in ("paper", "small"):
-            claims = tested_claims(recipe.read(name), scale)
-            whole = [(one.theirs, _claim_row(one)) for one in claims]
-            rows = [(theirs, row) for theirs, row in whole if row not in told]
-            told |= {row for _, row in rows}
-            tables = []
-            for theirs, whose in ((True, "The paper's own claims"), (False, "Claims of ours")):
-                own = [row for whose_row, row in rows if whose_row == theirs]
-                if own:
-                    tables.append(f"**{whose}**\n\n{table(_HEADS, own)}")
-            if tables:
-                parts.append("\n\n".join([f"## `{name}`, {scale}", *tables]))
-    return "\n\n".join(parts)
+            for one in tested_claims(recipe.read(name), scale):
+                row = _claim_row(one)
+                whose = "the paper's own" if one.theirs else "ours"
+                rows += [] if row in told else [(f"`{name}`", scale, whose, *row)]
+                told.add(row)
+    return table(_HEADS, rows)
 
 
 _HEADS = (
+    "recipe",
+    "scale",
+    "whose",
     "claim",
     "where",
     "tested on",

@@ -25,7 +25,7 @@ import from_peers
 import from_pfllib
 import from_readme
 import from_recipes
-import indexes
+import house
 import pictures
 from cells import ROOT
 
@@ -44,13 +44,12 @@ MAKERS: dict[str, Callable[[], str]] = {
     for maker in (
         *(from_code.keys, from_code.purposes, from_code.presets, from_code.components),
         *(from_code.selector_leaves, from_code.algorithm_leaves, from_code.deployed_rules),
-        *(indexes.component_index, indexes.decision_index),
         *(
             from_readme.contents,
             from_readme.trust_in_short,
-            from_readme.trust_line,
             from_readme.beside_frameworks,
         ),
+        from_code.selection_rules,
         *(from_code.signals, from_code.contract, from_code.columns, api_pages.api),
         *(
             from_measurements.speed,
@@ -81,7 +80,8 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_recipes.counted,
             from_recipes.recipe_words,
         ),
-        from_measurements.inspect_outlying,
+        *(from_measurements.inspect_outlying, from_measurements.inspect_truth),
+        from_measurements.tuned_best,
     )
 }
 MAKERS |= {
@@ -97,6 +97,7 @@ MAKERS |= {
 PICTURES = {
     ROOT / "docs" / "assets" / "personal_gains.svg": pictures.personal_gains,
     ROOT / "docs" / "assets" / "peers.svg": from_peers.picture_of_peers,
+    ROOT / "docs" / "assets" / "house.svg": house.house,
     **from_league.pictures(),
 }
 """File of a picture -> the function that draws it."""

@@ -6,9 +6,13 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 from hypothesis import settings
+
+from motley.experiments import store
+from motley.experiments.store import source_commit
 
 settings.register_profile("motley", deadline=None, derandomize=True)
 settings.load_profile("motley")
@@ -37,6 +41,19 @@ def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Folders of tests need not survive a power cut; tests of power cuts look at the calls
     (tests/motley/resume/power_cut.py)."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
+@cache
+def _commit_of(folder: str) -> str | None:
+    """The commit of a folder; the original function, for a test replaces it where it is called."""
+    return source_commit()
+
+
+@pytest.fixture(autouse=True)
+def one_look_at_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run asks git twice, which takes as long as a tenth of a small run: ask once a
+    folder."""
+    monkeypatch.setattr(store, "source_commit", lambda: _commit_of(os.getcwd()))
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ BATCH = 40
 """Compositions that one process runs, one after the other."""
 OTHERS = 0.95
 """Share of the turns of components that take seconds which others have instead."""
-HUNG_S = 120
+HUNG_S = 600
 """Wall seconds after which a composition has hung."""
 SHRINKS = 40
 """Runs that making an experiment smaller may take."""
@@ -227,7 +227,7 @@ class Search:
                 found = _differences(folder, "again")
                 if not found:
                     stage = "while it was killed"
-                    (_killed if self.forks else _left)(
+                    (_killed if self.forks and not _has_threads() else _left)(
                         composition, folder / "killed", 1 + int(when * steps)
                     )
                     stage = "when it was resumed"
@@ -288,6 +288,12 @@ def _killed(composition: Composition, out: Path, step: int) -> None:
         raise
     if not os.WIFSIGNALED(status):
         raise RuntimeError("the run in a forked process came to another end")
+
+
+def _has_threads() -> bool:
+    """Return whether this process has threads, as torch keeps some after a run of a large model on
+    several: a fork of it would wait for ever for threads that it has not."""
+    return len(os.listdir("/proc/self/task")) != 1
 
 
 class LeftError(BaseException):
@@ -398,6 +404,8 @@ def _batch(
         if row.came == "stopped" or (row.fault and row.fault not in known):
             print(row.text(), flush=True)  # a sentence that comes after the first round comes late
             known |= {row.fault}
+        if _has_threads():
+            return  # the others go on in a process that can be forked
 
 
 def _arguments() -> argparse.Namespace:

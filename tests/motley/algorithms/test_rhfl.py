@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 
+from motley.algorithms.base import ExtraExchange
 from motley.algorithms.rhfl import (
     RHFL,
     Alignment,
@@ -253,6 +254,10 @@ def test_what_own_models_cost():
     passes of 19 batches and one over the client's own data. As a column of aggregators: one
     number."""
     kd = ConfidenceServer(own=True).extra_exchange(5000, 10)
+    # nothing is exchanged for an alignment that is left out, and no public sample is needed
+    assert ConfidenceServer(own=True, align=False).extra_exchange(0, 10) == ExtraExchange(
+        up=1, own=1.0
+    )
     agg = ConfidenceServer().extra_exchange(5000, 10)
     assert (kd.up, kd.down, kd.own, kd.batches) == (48_641, 48_640, 1.0, 76.0)
     assert (agg.up, agg.down, agg.own, agg.batches) == (1, 0, 1.0, 0.0)

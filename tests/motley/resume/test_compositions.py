@@ -5,13 +5,9 @@ from __future__ import annotations
 
 import sys
 import warnings
-from functools import cache
 from pathlib import Path
 
 import pytest
-
-from motley.experiments import store
-from motley.experiments.trackers import running
 
 DRAWN = 200
 RUN_EVERY = 20
@@ -29,11 +25,6 @@ def test_compositions_run_or_are_refused_in_a_sentence(
     from chaos.compose import Search  # type: ignore[import-not-found]
     from chaos.compositions import RefusedError  # type: ignore[import-not-found]
 
-    # looked for in each run, they would take half of the time
-    versions = cache(store.installed_versions)
-    for module in (store, running):
-        monkeypatch.setattr(module, "installed_versions", versions)
-    monkeypatch.setattr(store, "source_commit", cache(store.source_commit))
     search = Search(7, tmp_path, shares=(0.03,), forks=False)
     faults = {}
     refused = 0

@@ -4,6 +4,7 @@ documented public names."""
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,18 @@ import pytest
 from tests.places import SOURCES
 
 FILES = sorted(path for source in SOURCES for path in source.rglob("*.py"))
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def _nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a file: parsed and walked once for all tests."""
+    return tuple(ast.walk(_tree(path)))
+
 
 # package -> packages of ours it may import; "=a" allows the package itself, that is its catalogues,
 # but not its modules
@@ -116,7 +129,7 @@ def _imports(path: Path) -> list[str]:
     """Every module imported anywhere in a file; ``from a import b`` counts as ``a.b`` where that is
     a module of ours."""
     out = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path):
         if isinstance(node, ast.Import):
             out += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -159,17 +172,14 @@ def test_core_and_timing_stand_on_numpy_alone(path: Path) -> None:
 def _imports_at_run_time(path: Path, modules: set[str]) -> set[str]:
     """Modules of ours that a file imports anywhere, inside functions too, but not under
     ``if TYPE_CHECKING``."""
-    tree = ast.parse(path.read_text())
     typing_only = [
-        n
-        for n in ast.walk(tree)
-        if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)
+        n for n in _nodes(path) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)
     ]
     skipped = {
         id(n) for block in typing_only for statement in block.body for n in ast.walk(statement)
     }
     names = set()
-    for node in ast.walk(tree):
+    for node in _nodes(path):
         if isinstance(node, ast.Import) and id(node) not in skipped:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and id(node) not in skipped:
@@ -197,7 +207,7 @@ def test_nothing_imports_in_a_circle() -> None:
 def test_no_class_name_occurs_in_two_modules() -> None:
     places: dict[str, list[str]] = {}
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in _nodes(path):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(_name(path))
     twice = {
@@ -212,8 +222,7 @@ def test_capabilities_are_declared_and_not_found_by_comparing_methods() -> None:
     property says it."""
     found = set()
     for path in FILES:
-        tree = ast.parse(path.read_text())
-        for node in ast.walk(tree):
+        for node in _nodes(path):
             if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.Is | ast.IsNot):
                 continue
             left = node.left
@@ -230,8 +239,7 @@ def test_capabilities_are_declared_and_not_found_by_comparing_methods() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=_name)
 def test_forbidden_things_stay_out(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
+    for node in _nodes(path):
         contract = _layer(path) == "testing"  # contract suites assert
         assert contract or not isinstance(node, ast.Assert), (
             f"{path}:{node.lineno}: assert in the library"
@@ -261,9 +269,7 @@ def test_one_module_unpickles_freely_and_only_worker_engines_import_it() -> None
     for path in FILES:
         name = _name(path)
         imported = _imports(path)
-        calls = [
-            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
-        ]
+        calls = [node for node in _nodes(path) if isinstance(node, ast.Call)]
         words = [
             keyword for call in calls for keyword in call.keywords if keyword.arg == "allow_pickle"
         ]
@@ -294,11 +300,13 @@ def test_one_module_unpickles_freely_and_only_worker_engines_import_it() -> None
 
 @pytest.mark.parametrize("path", FILES, ids=_name)
 def test_every_public_name_is_typed_and_documented(path: Path) -> None:
-    tree = ast.parse(path.read_text())
+    tree = _tree(path)
     assert ast.get_docstring(tree), f"{path}: no module docstring"
-    for node in ast.walk(tree):
+    owners = [tree, *(node for node in _nodes(path) if isinstance(node, ast.ClassDef))]
+    owned = {id(node) for owner in owners for node in owner.body}
+    for node in _nodes(path):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
-            nested = isinstance(node, ast.FunctionDef) and not _is_toplevel_or_method(tree, node)
+            nested = isinstance(node, ast.FunctionDef) and id(node) not in owned
             # the base says what it does
             nested |= any(ast.unparse(mark) == "override" for mark in node.decorator_list)
             assert nested or ast.get_docstring(node), (
@@ -314,8 +322,3 @@ def test_every_public_name_is_typed_and_documented(path: Path) -> None:
                 assert node.returns is not None or nested, (
                     f"{path}:{node.lineno}: {node.name} has no return type"
                 )
-
-
-def _is_toplevel_or_method(tree: ast.Module, node: ast.FunctionDef) -> bool:
-    owners = [tree, *[n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]]
-    return any(node in owner.body for owner in owners)

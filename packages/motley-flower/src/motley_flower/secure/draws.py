@@ -17,7 +17,7 @@ each round is asked once, in rising order. If one is withheld, the agreement has
 different lists were both signed by q = floor(2n/3) + 1 clients of a register of n, at least 2q - n
 > n/3 clients would have signed both, and an honest client signs one. What is left to a server that
 knows all draws is to break off and begin anew, to leave out rounds, and to say that clients dropped
-out: ``docs/deploy/secure-aggregation.md#what-a-malicious-server-can-still-do``.
+out: ``docs/deploy/verified-draws.md#what-a-malicious-server-can-still-do``.
 
 The draw is that of a selector over the whole roster, whoever is connected. Whoever can verify a
 draw knows the cohort.

@@ -248,9 +248,9 @@ class ConfidenceServer(Server):
         return frozenset({"public", "classes"}) if self.align else frozenset({"classes"})
 
     def extra_exchange(self, public: int, outputs: int) -> ExtraExchange:
-        """Return the exchange: L_k up; in kd also the outputs on all public samples both ways, and
-        a forward and a training pass over these samples."""
-        if not self.own:
+        """Return the exchange: L_k up; where kd aligns, also the outputs on all public samples both
+        ways, and a forward and a training pass over these samples."""
+        if not (self.own and self.align):
             return ExtraExchange(up=1, own=1.0)
         count, size = self.alignment.batches(public)
         values = count * size * outputs

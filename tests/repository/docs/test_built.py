@@ -1,0 +1,76 @@
+"""The tables of pages that are looked up in are made when the site is built, and beside it as
+CSV."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+MADE = """Words.
+
+| name | options |
+| --- | --- |
+| `a` | `x`: 1<br>`y`: **2** |
+| [b](b.md#c) | either \\| or |
+
+More words.
+"""
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """docs/built.py, with one part of its own."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import built
+
+    monkeypatch.setitem(built.generate.MAKERS, "one", lambda: MADE)
+    monkeypatch.setitem(built.generate.MAKERS, "two", lambda: f"{MADE}\n{MADE}")
+    built.made_of.cache_clear()
+    yield built
+    built.made_of.cache_clear()
+    sys.modules.pop("built")
+
+
+def test_a_page_gets_its_tables_below_one_filter_box(built: ModuleType) -> None:
+    page = built.with_tables("# A\n\nFirst.\n\n<!-- built: one -->\n\n<!-- built: two -->\n")
+    assert page.count('<input class="filter"') == 1
+    assert page.index("First.") < page.index("<input") < page.index("| name | options |")
+    assert page.count("| name | options |") == 3
+    for name in ("one", "two_1", "two_2"):
+        assert f'<a href="tables/{name}.csv">' in page
+    placed = built.with_tables("<!-- filter -->\n\n## A\n\n<!-- built: one -->\n")
+    assert placed.count("<input") == 1
+    assert placed.index("<input") < placed.index("## A")
+    assert built.with_tables("# A\n\nNo table.\n") == "# A\n\nNo table.\n"
+
+
+def test_the_csv_has_the_cells_as_plain_text(
+    built: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- built: two -->\n", encoding="utf-8")
+    monkeypatch.setattr(built.generate, "PAGES", [page])
+    built.write(tmp_path / "tables")
+    assert sorted(file.name for file in (tmp_path / "tables").iterdir()) == [
+        "two_1.csv",
+        "two_2.csv",
+    ]
+    with (tmp_path / "tables" / "two_1.csv").open(newline="", encoding="utf-8") as file:
+        assert list(csv.reader(file)) == [
+            ["name", "options"],
+            ["a", "x: 1; y: 2"],
+            ["b", "either | or"],
+        ]
+
+
+def test_pages_with_tables_lie_where_their_links_to_csv_lead(built: ModuleType) -> None:
+    """The links are relative to ``docs``."""
+    pages = [page for page in built.generate.PAGES if built.BUILT.search(page.read_text())]
+    assert pages
+    assert {page.parent for page in pages} == {ROOT / "docs"}

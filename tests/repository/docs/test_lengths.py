@@ -1,0 +1,60 @@
+"""Pages that a person reads stay short; what is looked up lies in tables."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+GENERATED = re.compile(r"<!-- made: \w+ -->\n.*?<!-- end -->", re.DOTALL)
+FENCE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
+TABLE = re.compile(r"^\s*\|.*\|\s*$", re.MULTILINE)
+ROWS = re.compile(r"(?:^\|.*\|\n)+", re.MULTILINE)
+LONGEST = {
+    "docs/which-algorithm.md": 1500,
+    "docs/choosing-clients.md": 1500,
+    "docs/engines.md": 1500,
+    "docs/inspect.md": 1500,
+    "docs/league.md": 1500,
+    "docs/recipes.md": 1500,
+    "docs/results.md": 1500,
+    "docs/scaling.md": 1500,
+    "docs/deploy/secure-aggregation.md": 1500,
+}
+"""Page -> the most words of prose."""
+SHORT_TABLES = (
+    *("which-algorithm.md", "choosing-clients.md", "engines.md", "inspect.md", "league.md"),
+    *("recipes.md", "results.md", "scaling.md"),
+    *("verdicts.md", "components.md", "measured.md", "selection-rules.md"),
+)
+
+
+def test_a_decision_has_at_most_80_words() -> None:
+    page = (ROOT / "docs" / "decisions.md").read_text(encoding="utf-8")
+    parts = [part.partition("\n") for part in re.split(r"^##+ ", page, flags=re.MULTILINE)[1:]]
+    long = {head: len(body.split()) for head, _, body in parts if len(body.split()) > 80}
+    assert parts
+    assert not long
+
+
+def test_the_readme_has_at_most_900_words() -> None:
+    """With tables, code and generated parts."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
+
+
+@pytest.mark.parametrize(("page", "most"), LONGEST.items(), ids=list(LONGEST))
+def test_the_prose_of_a_page_stays_short(page: str, most: int) -> None:
+    """Words without tables, code and generated parts."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for apart in (GENERATED, FENCE, TABLE):
+        text = apart.sub("", text)
+    assert len(text.split()) <= most
+
+
+@pytest.mark.parametrize("page", SHORT_TABLES)
+def test_a_page_of_prose_has_no_table_longer_than_a_screen(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    rows = [len(found[0].splitlines()) for found in ROWS.finditer(text)]
+    assert max(rows, default=0) <= 25
