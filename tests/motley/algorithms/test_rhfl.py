@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from motley.algorithms.base import ExtraExchange
+from motley.algorithms.parts import ExtraExchange
 from motley.algorithms.rhfl import (
     RHFL,
     Alignment,
