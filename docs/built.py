@@ -1,7 +1,8 @@
 """Put the tables of the pages that are looked up in when the site is built, each with its CSV.
 
 A page holds ``<!-- built: NAME -->`` where the function of that name in ``generate.py`` puts its
-tables, and may hold ``<!-- filter -->`` where the box that filters them stands. MkDocs calls the two functions ``on_...``; without it the CSV files are written by::
+tables, and may hold ``<!-- filter -->`` where the box that filters them stands. MkDocs calls the
+two functions ``on_...``; without it the CSV files are written by::
 
     python docs/built.py FOLDER
 """
