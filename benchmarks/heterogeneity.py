@@ -1,4 +1,4 @@
-"""The tables of docs/which-algorithm.md and of what privacy costs (docs/privacy.md), from the runs
+"""The tables of methods and of what privacy costs (docs/measured.md), from the runs
 of the examples.
 
     # this file and the others named below, private.toml with --seeds 0,1,2

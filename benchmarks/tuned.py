@@ -1,4 +1,4 @@
-"""The tables of docs/which-algorithm.md with tuned rates: each method gets the same budget, and is
+"""The tables of docs/measured.md with tuned rates: each method gets the same budget, and is
 tested with seeds of its own.
 
     python benchmarks/tuned.py [--only label_noise,...] [--out runs/tuned] [--jobs N]

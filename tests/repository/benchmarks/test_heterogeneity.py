@@ -1,4 +1,4 @@
-"""The tables of docs/which-algorithm.md from runs: each says by which end of the curves its methods
+"""The tables of docs/measured.md from runs: each says by which end of the curves its methods
 are compared."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What the code and the pages cite lies in this repository: a page of ``docs/methods`` with the
-section that is named."""
+"""What the code and the pages cite lies in this repository: a page of ``docs`` with the section
+that is named."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-CITATION = re.compile(r"\bdocs/methods/(?P<page>[\w-]+\.md)(?:#(?P<anchor>[\w-]+))?")
+CITATION = re.compile(r"\bdocs/(?P<page>[\w/-]+\.md)(?:#(?P<anchor>[\w-]+))?")
 LINK = re.compile(r"\]\((?P<page>[^)#\s]*\.md)?#(?P<anchor>[^)\s]+)\)")
 DEAD = re.compile(
     r"\b(?:optimisation-and-compression|selectors-baselines|models-and-protocols)\b|"
@@ -24,7 +24,7 @@ FENCE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
 
 def _sources() -> Iterator[Path]:
     """Every text file that may cite a section."""
-    for folder in ("motley", "docs", "examples", "benchmarks", "tests"):
+    for folder in ("packages", "docs", "examples", "benchmarks", "tests"):
         for path in sorted((ROOT / folder).rglob("*")):
             built = "measured" in path.parts or any(part.startswith(".venv") for part in path.parts)
             if (
@@ -50,7 +50,7 @@ def _anchors(page: Path) -> set[str]:
 
 
 def test_every_cited_section_exists() -> None:
-    anchors = {page.name: _anchors(page) for page in PAGES if page.parent.name == "methods"}
+    anchors = {page.relative_to(ROOT / "docs").as_posix(): _anchors(page) for page in PAGES}
     cited = [
         (path.relative_to(ROOT), found["page"], found["anchor"])
         for path in _sources()

@@ -70,7 +70,7 @@ def test_every_command_is_there():
 
 
 def test_seconds_of_secure_sums():
-    page = (ROOT / "docs" / "deploy" / "secure-aggregation.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "methods" / "secure-aggregation.md").read_text(encoding="utf-8")
     rounds = measured("secure_sum")["rounds"]
     plain, tenth, third = (f"{one['wall_s']} s" for one in rounds)
     assert (
