@@ -15,6 +15,8 @@ from cells import ROOT, prose, table
 __all__ = [
     "choosing",
     "cluster_prediction",
+    "cluster_situations",
+    "cluster_traffic",
     "floor",
     "heterogeneity",
     "inspect_outlying",
@@ -176,7 +178,7 @@ def cluster_prediction() -> str:
     steps = row["client_steps"] // row["clients"]
     weights = row["weights"]
     rows = []
-    for nodes in (1, 2, 8, 64):
+    for nodes in (1, 64):
         workers = nodes * _NODE_CORES
         training = -(-_COHORT // workers) * steps / each
         sums = workers * _SUMS * 8 * weights
@@ -201,6 +203,75 @@ def cluster_prediction() -> str:
         "evaluation, unequal clients, cores that slow one another."
     )
     return f"{said}\n\n{table(head, rows)}"
+
+
+def cluster_traffic() -> str:
+    """List what travels in a round, as predicted and as counted, from
+    ``benchmarks/measured/ray_traffic.json``."""
+    found = measured("ray_traffic")
+    rows = [
+        (
+            said,
+            formula,
+            *(f"{found[method][kind][way] / 1e6:.3g}" for kind in ("predicted", "counted")),
+        )
+        for said, formula, method, way in (
+            (
+                "model to the workers",
+                "4 D, once on a machine and once to each node",
+                "fedavg",
+                "down",
+            ),
+            ("sums back, in float64", "8 D S", "fedavg", "up"),
+            ("or updates back, where every update travels", "4 D m", "every update", "up"),
+            ("SCAFFOLD to the workers", "8 D, and memories, 4 D m", "scaffold", "down"),
+            ("SCAFFOLD back", "16 D S, and memories; or 12 D m", "scaffold", "up"),
+        )
+    ]
+    return table(("a round", "bytes", "predicted, MB", "counted, MB"), rows)
+
+
+_SITUATIONS = {
+    "two_runs_at_once": "two runs are started together",
+    "node_killed": "all processes of a node are killed",
+    "node_cut_off": "a node is cut off the network without a word",
+    "one_worker": "`workers = 1` on two nodes of one core",
+    "actor_stopped": "a worker is stopped (SIGSTOP)",
+    "node_stopped": "all processes of a node are stopped",
+    "raylet_stopped": "Ray's own process of a node is stopped",
+    "node_joins": "a node joins",
+}
+
+
+def cluster_situations() -> str:
+    """List what runs on a cluster do in ordinary situations, before and now, from
+    ``benchmarks/measured/ray_situations.json``."""
+    found = measured("ray_situations")
+    rows = [
+        (said, *(_situation(found[name][label]) for label in ("before", "after")))
+        for name, said in _SITUATIONS.items()
+    ]
+    return table(("situation", "before", "now"), rows)
+
+
+def _situation(found: dict[str, Any]) -> str:
+    """Return what came of a situation in words."""
+    if found.get("hangs"):
+        return "nothing for 120 s"
+    if "is_used" in found:
+        seconds = found["seconds_until_used"]
+        return f"is used after {seconds:g} s" if found["is_used"] else "is never used"
+    if "seconds" in found:
+        return f"ends after {found['seconds']:g} s"
+    if "seconds_until_two_more_rounds" in found:
+        said = f"two more rounds after {found['seconds_until_two_more_rounds']:g} s"
+    else:
+        first, second = (
+            "{} and {} s".format(*found[key])
+            for key in ("seconds_until_first_round", "seconds_until_each_ended")
+        )
+        said = f"first rounds after {first}, ends after {second}"
+    return f"{said}, same bits" if found["same_bits"] else f"{said}, OTHER BITS"
 
 
 _PREDICTED = "two-conv CNN, batch 32"

@@ -54,6 +54,8 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(
             from_measurements.speed,
             from_measurements.cluster_prediction,
+            from_measurements.cluster_situations,
+            from_measurements.cluster_traffic,
             from_measurements.overhead,
             from_measurements.choosing,
         ),

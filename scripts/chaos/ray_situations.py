@@ -10,15 +10,12 @@ The cluster has a head of one core and a node of one core. A situation in which 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -80,19 +77,16 @@ class Situations:
             ends = [one.wait(self.limit_s) for one in both]
             found: Found = {"hangs": None in ends, "ended_well": [one.ended_well for one in both]}
             if None not in ends:
-                found["seconds_until_each_ended"] = [
-                    round(end - one.begun_s, 1) for one, end in zip(both, ends, strict=True) if end
-                ]
+                # one is waited for after the other, so the ends are those of the last rounds
+                rounds = [one.rounds() for one in both]
+                for name, at in (("first_round", 0), ("each_ended", -1)):
+                    found[f"seconds_until_{name}"] = [
+                        round(some[at][1] - one.begun_s, 1)
+                        for one, some in zip(both, rounds, strict=True)
+                    ]
                 found["same_bits"] = all(found["ended_well"]) and same_bits(
                     both[0].out, both[1].out
                 )
-                found["seconds_until_first_round"] = [
-                    round(one.rounds()[0][1] - one.begun_s, 1) for one in both
-                ]
-                first, last = sorted(
-                    zip(map(float, filter(None, ends)), both, strict=True), key=itemgetter(0)
-                )
-                found["seconds_a_round_of_the_later"] = _pace(last[1], first[0])
             for one in both:
                 one.kill()
             return found
@@ -174,18 +168,6 @@ class Situations:
                 return True
             time.sleep(0.2)
         return False
-
-
-def _pace(run: RayRun, at: float) -> dict[str, float | None]:
-    """Return the median seconds of a round before and after a moment; None where there are none."""
-    ends = [end for _, end in run.rounds()]
-    rounds = list(itertools.pairwise(ends))
-    beside = [end - begin for begin, end in rounds if end < at]
-    alone = [end - begin for begin, end in rounds if begin > at]
-    return {
-        name: round(statistics.median(some), 2) if some else None
-        for name, some in (("beside the other", beside), ("alone", alone))
-    }
 
 
 def _incidents(out: Path) -> list[str]:
