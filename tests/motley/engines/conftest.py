@@ -13,7 +13,7 @@ from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.fedavg import Average
 from motley.algorithms.local import SGD
 from motley.algorithms.losses import CrossEntropy
-from motley.algorithms.parts import Algorithm, LocalRule, Loss
+from motley.algorithms.parts import Algorithm, LocalRule, Loss, Server
 from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
@@ -68,8 +68,11 @@ def setting() -> Callable[..., Setting]:
         threads: int | None = None,
         transform: Transform | None = None,
         probes_model: bool = False,
+        server: Server | None = None,
     ) -> Setting:
-        algorithm = Algorithm(loss or CrossEntropy(), local or LocalRule(), Mean(), Average())
+        algorithm = Algorithm(
+            loss or CrossEntropy(), local or LocalRule(), Mean(), server or Average()
+        )
         task = Task("test", federation(shape, sizes), model, transform=transform)
         return Setting(
             task,

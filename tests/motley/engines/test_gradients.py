@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from motley.algorithms.parts import Phase
-from motley.algorithms.scaffold import ControlVariates
+from motley.algorithms.scaffold import ControlVariates, ControlVariatesAverage
 from motley.core.keys import Key
 from motley.engines import ENGINES, gradients
 from motley.engines.gradients import BlockGradients, ModuleGradients, ThreadGradients
@@ -140,7 +140,7 @@ def test_each_engine_has_its_own_way(setting):
 
 @pytest.mark.parametrize("name", ["batched", "threads", "vmap"])
 def test_option_one_of_scaffold_agrees_in_every_engine(setting, jobs, download, name):
-    s = setting(mlp, local=ControlVariates("I"), threads=2)
+    s = setting(mlp, local=ControlVariates("I"), server=ControlVariatesAverage(), threads=2)
     sent = {**download(s), "c": torch.zeros(s.task.layout.size, dtype=torch.float64)}
     engine = ENGINES.get(name)(s)
     found, wanted = (list(one.train(jobs(s), sent, {})) for one in (engine, Sequential(s)))

@@ -20,11 +20,11 @@ try:
 except ModuleNotFoundError as missing:
     raise missing_extra(missing) from None
 
-__all__ = ["Ask", "Register", "SecureExchange"]
+__all__ = ["Register", "SecureExchange", "SendRequests"]
 
 _LOG = logging.getLogger("motley.flower")
 
-Ask = Callable[[Mapping[int, bytes]], Mapping[int, object]]
+SendRequests = Callable[[Mapping[int, bytes]], Mapping[int, object]]
 """Sends one message to each of these clients, waits, and returns the answers by client."""
 Register = Mapping[int, bytes] | str | os.PathLike[str]
 
@@ -49,7 +49,7 @@ class SecureExchange:
         self.draws: DrawServer | None = None
         self._round: SecureRound | None = None
 
-    def agree(self, selector: Selector[Any], cohort: int, ask: Ask) -> DrawServer:
+    def agree(self, selector: Selector[Any], cohort: int, ask: SendRequests) -> DrawServer:
         """Freeze the rule and its numbers, as the selector knows them now, and let the clients
         agree on draws of ``cohort`` clients a round.
 
@@ -79,7 +79,7 @@ class SecureExchange:
         now_ms = time.time_ns() // 10**6
         return SecureTerms(run, round, now_ms, self.options, size, tuple(members))
 
-    def begin(self, terms: SecureTerms, ask: Ask, link: bytes) -> dict[int, bytes]:
+    def begin(self, terms: SecureTerms, ask: SendRequests, link: bytes) -> dict[int, bytes]:
         """Exchange keys and shares; return the message that each client must have to mask its
         update. ``link``: proves that the cohort was drawn; empty without draws.
 

@@ -78,15 +78,27 @@ def refuses_method(setting: Setting) -> str | None:
 
 
 def _trial_phases(setting: Setting) -> tuple[Phase, ...]:
-    """Return the phases of a client without samples that received a model of zeros."""
+    """Return the phases of a client without samples that received a model of zeros, whose loss and
+    gradient are zero, too."""
     rule = setting.algorithm.local
     server = setting.algorithm.server
     model = setting.zeros()
     download = rule.download(server.init(rule.sent(model), len(setting.task.federation)))
     kept = rule.initial_state(model)
-    start = rule.start(download, kept)
+    x = rule.start(download, kept).x
+    measured = PreTrainingSignals(0.0, torch.zeros_like(x))
     return rule.phases(
-        JobContext(start.x, download, kept, 0, setting.solver.lr, 0, 0.0, setting.task.layout)
+        JobContext(
+            x,
+            download,
+            kept,
+            0,
+            setting.solver.lr,
+            0,
+            0.0,
+            setting.task.layout,
+            pre_training=measured if rule.pre_training else PreTrainingSignals(),
+        )
     )
 
 
