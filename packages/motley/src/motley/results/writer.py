@@ -11,6 +11,7 @@ agree with them, and from no others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -321,7 +322,10 @@ def to_batch(table: str, schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Re
     if len(set(sizes.values())) > 1:
         raise ContractError(f"the columns given for table {table!r} have unequal lengths: {sizes}")
     rows = next(iter(sizes.values()), 1)
-    arrays = [_array(table, field, columns.get(field.name), rows) for field in schema]
+    arrays = [
+        _array(table, field, columns.get(field.name), rows, field.name not in sizes)
+        for field in schema
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -333,26 +337,34 @@ def _is_scalar(value: Any) -> bool:
     )
 
 
-def _array(table: str, field: pa.Field, value: Any, rows: int) -> pa.Array:
+def _array(table: str, field: pa.Field, value: Any, rows: int, repeated: bool) -> pa.Array:
+    """Return the values of a column; ``repeated``: whether one value stands for all rows."""
     if value is None:
         return pa.nulls(rows, field.type)
+    is_list, is_whole = _kind(field.type)
     try:
-        if pa.types.is_list(field.type):
+        if is_list:
             return _lists(value, field.type)
         if isinstance(value, str):
             return pa.array([value] * rows, field.type)
-        if np.ndim(value) == 0:
+        if repeated:
             value = np.full(rows, value)
         elif isinstance(value, np.ndarray):
             # Arrow may keep a view, and the caller may write into its array before the flush
             value = value.copy()
-        if pa.types.is_integer(field.type):
+        if is_whole:
             _check_whole(np.asarray(value))
         return pa.array(value, field.type, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError, TypeError) as error:
         raise ContractError(
             f"column {table}.{field.name} holds {field.type}, and these values are not: {error}"
         ) from error
+
+
+@cache
+def _kind(kind: pa.DataType) -> tuple[bool, bool]:
+    """Return whether a column has lists, and whether it has whole numbers."""
+    return pa.types.is_list(kind), pa.types.is_integer(kind)
 
 
 def _check_whole(values: np.ndarray) -> None:

@@ -39,8 +39,10 @@ class UploadCheck:
     def __call__(self, result: TrainResult) -> TrainResult:
         """Return what leaves the client of a training result; one with other parts or shapes than
         the method's is not finite."""
-        parts = {name: part for name, part in result.parts.items() if name not in self.without}
         finite = result.finite and shapes_of(result.parts) == self.shapes
+        if not self.without and finite == result.finite:
+            return result  # nothing to change in most uploads, and a copy costs each of them
+        parts = {name: part for name, part in result.parts.items() if name not in self.without}
         return dataclasses.replace(result, parts=parts, finite=finite)
 
 

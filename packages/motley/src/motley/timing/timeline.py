@@ -108,6 +108,8 @@ class Timelines:
     @classmethod
     def concat(cls, first: Timelines, second: Timelines) -> Timelines:
         """Return the rows of ``first`` followed by those of ``second``."""
+        if not len(first):
+            return second
         return cls(
             *(
                 np.concatenate([getattr(first, f.name), getattr(second, f.name)])
