@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +39,7 @@ from motley.experiments.run import (
     run_record,
     save_best_model,
     save_model,
+    written_step,
 )
 from motley.experiments.store import RunFolder, default_folder, ensure_space
 from motley.experiments.trackers.running import Trackers, tracked
@@ -512,12 +512,7 @@ def _go(
     shown.begin(loop.setting.task.metric, lambda: loop.watch.current)
     trackers.begin(loop.state.version if marks else 0)
     while not loop.done:
-        began = time.perf_counter()
-        done = loop.step()
-        spent = {f"{name}_s": value for name, value in loop.watch.lap().items()}
-        writer.add("timings", {"round": done.round, "wall_s": time.perf_counter() - began, **spent})
-        writer.flush()
-        trackers.log(done, loop)
+        done = written_step(loop, writer, trackers)
         checkpoints.save(loop.state.version, loop.state.save(), writer.sync())
         shown.round(done)
         if told is not None:

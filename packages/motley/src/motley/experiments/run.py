@@ -66,6 +66,7 @@ __all__ = [
     "run_record",
     "save_model",
     "with_own",
+    "written_step",
 ]
 
 OnRound = Callable[[RoundSummary], None]
@@ -483,12 +484,7 @@ def _run_to_end(
     trackers.begin(state.version)
     timer = CheckpointTimer(experiment.checkpoint)
     while not loop.done:
-        began = time.perf_counter()
-        done = loop.step()
-        spent = {f"{name}_s": value for name, value in loop.watch.lap().items()}
-        writer.add("timings", {"round": done.round, "wall_s": time.perf_counter() - began, **spent})
-        writer.flush()
-        trackers.log(done, loop)
+        done = written_step(loop, writer, trackers)
         if state.best is not None and state.best.round == state.version:
             save_best_model(loop, path)
         if timer.due(state.version, time.monotonic()) and not loop.done:
@@ -510,6 +506,17 @@ def _run_to_end(
     save_client_models(loop, path)
     trackers.finish(written)
     return written
+
+
+def written_step(loop: RoundLoop, writer: Writer, trackers: Trackers) -> RoundSummary:
+    """Make a server step, write its rows and its wall seconds, and tell the trackers of it."""
+    began = time.perf_counter()
+    done = loop.step()
+    spent = {f"{name}_s": value for name, value in loop.watch.lap().items()}
+    writer.add("timings", {"round": done.round, "wall_s": time.perf_counter() - began, **spent})
+    writer.flush()
+    trackers.log(done, loop)
+    return done
 
 
 @dataclass
