@@ -119,6 +119,8 @@ def test_a_model_from_python_is_known_to_the_run_and_given_again_after_loading(
         found.module("best")
     with pytest.raises(DataError, match=r"got samples of shape \[2, 4\]; expected \['n', 3\]"):
         done.predict(np.ones((2, 4)))
+    with pytest.warns(UserWarning, match=r"got bytes \(uint8\), and this run learned from float.*"):
+        done.predict(np.full((2, 3), 255, np.uint8))
 
 
 def test_fedbn_clients_have_normalisation_of_their_own(tmp_path: Path) -> None:

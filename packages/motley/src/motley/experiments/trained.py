@@ -14,6 +14,7 @@ clients.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -311,6 +312,12 @@ class TrainedRun(results.Run):
             if list(raw.shape[1:]) != about["shape"]:
                 raise DataError(
                     f"got samples of shape {list(raw.shape)}; expected {['n', *about['shape']]}"
+                )
+            if raw.dtype == torch.uint8 and about["dtype"].startswith("float"):
+                warnings.warn(
+                    "got bytes (uint8), and this run learned from floating-point samples that were "
+                    "scaled before they came here; scale these alike, e.g. predict(x / 255)",
+                    stacklevel=4,
                 )
             raw = raw.to(getattr(torch, about["dtype"]))
         if self._own is not None and self._own.transform is not None:
