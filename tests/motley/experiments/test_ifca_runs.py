@@ -196,12 +196,17 @@ def test_engines_agree(engine: str) -> None:
         )
 
 
-def test_one_cluster_is_fedavg_bit_for_bit() -> None:
-    one, two = (
-        run_to_end(build({**KEYS, "algorithm": name, "weights": "uniform"})).state.server.model
-        for name in ({"name": "ifca", "k": 1}, "fedavg")
-    )
-    assert torch.equal(one.x, two.x)
+@pytest.mark.parametrize("test", ["client", "global"])
+def test_one_cluster_is_fedavg_bit_for_bit_and_examined_as_it_is(test: str) -> None:
+    found = []
+    for name in ({"name": "ifca", "k": 1}, "fedavg"):
+        rows = Rows()
+        keys = {**KEYS, "algorithm": name, "weights": "uniform", "split": {"test": test}}
+        loop = run_to_end(build(keys, writer=rows))
+        found.append((loop.state.server.model.x, scopes(rows), loop.state.newest))
+    (one, scopes_one, newest_one), (two, scopes_two, newest_two) = found
+    assert torch.equal(one, two)
+    assert (scopes_one, newest_one) == (scopes_two, newest_two)
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ class Examining:
                 setting.task.federation,
                 schedule.per_client,
                 personal,
-                shared,
+                shared or personal is None,  # IFCA with one model
                 names,
                 metrics,
                 prototypes,
