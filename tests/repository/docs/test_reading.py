@@ -51,7 +51,8 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 def test_prose_has_neither_code_nor_tables_nor_what_is_made(reading: ModuleType) -> None:
     assert reading.prose(PAGE) == (
-        "First sentence, with code and a link. Second one.\nAn item in bold.\nUnder code.\nAnother; 2 * 3 * 4."
+        "First sentence, with code and a link. Second one.\n"
+        "An item in bold.\nUnder code.\nAnother; 2 * 3 * 4."
     )
 
 

@@ -14,7 +14,7 @@ from motley_papers.measuring import measure_of
 __all__ = ["tell", "what_came_of_it"]
 
 _SIDES = re.compile(r"(?P<ours>.+?) against (?P<other>.+?)(?: \((?P<where>.*)\))?")
-_BOUND = re.compile(r"(?P<side>above|below) (?P<bound>\S+)(?: \((?P<where>.*)\))?")
+_BOUND = re.compile(r"(?:above|below) (?P<bound>\S+)(?: \((?P<where>.*)\))?")
 _DOUBT = {
     "contradicted": 0,
     "not seen here": 0,
@@ -55,7 +55,7 @@ def what_came_of_it(claim: Claim, rows: Sequence[Mapping[str, str]], missed: boo
     up = claim.higher is not None or claim.above is not None
     known = [row for row in rows if isfinite(float(row["difference"]))]
     weakest = min(known, key=lambda row: (_DOUBT[row["sign"]], _towards(row, up)))
-    parts = [f"{_lead(claim, weakest, up)}: {_numbers(claim, weakest)}"]
+    parts = [f"{_lead(claim, weakest, up)}: {_numbers(weakest)}"]
     if len(rows) > 1:
         held = sum(row["sign"] == "confirmed" for row in rows)
         parts.append(f"this is the weakest of {len(rows)} comparisons, {held} of which hold")
@@ -86,7 +86,7 @@ def _towards(row: Mapping[str, str], up: bool) -> float:
     return float(row["difference"]) * (1 if up else -1)
 
 
-def _numbers(claim: Claim, row: Mapping[str, str]) -> str:
+def _numbers(row: Mapping[str, str]) -> str:
     """Return both sides, or one and the number it is held against, with the difference."""
     measure = measure_of(row["measure"]) if row["measure"] else None
     unit = measure.unit if measure is not None else ""
@@ -95,15 +95,16 @@ def _numbers(claim: Claim, row: Mapping[str, str]) -> str:
     apart = _with(_signed(mean), "points" if unit == "%" else unit)
     apart = f"{apart} {_ends(row)} over {row['pairs']} pairs"
     ours = _with(_plain(float(row["ours"])), unit)
-    found = _BOUND.fullmatch(row["comparison"])
-    if found is not None:
-        told = f"{ours}, {apart} from {found['bound']}"
-    else:
-        found = _SIDES.fullmatch(row["comparison"])
-        assert found is not None, row["comparison"]
+    where = ""
+    if bound := _BOUND.fullmatch(row["comparison"]):
+        told, where = f"{ours}, {apart} from {bound['bound']}", bound["where"]
+    elif sides := _SIDES.fullmatch(row["comparison"]):
         other = _with(_plain(float(row["other"])), unit)
-        told = f"{ours} ({found['ours']}) against {other} ({found['other']}), difference {apart}"
-    about = ", ".join(filter(None, (title, found["where"])))
+        told = f"{ours} ({sides['ours']}) against {other} ({sides['other']}), difference {apart}"
+        where = sides["where"]
+    else:
+        told = f"{row['comparison']}: {ours}, difference {apart}"
+    about = ", ".join(filter(None, (title, where)))
     return f"{told} ({about})" if about else told
 
 
