@@ -113,6 +113,16 @@ def test_of_several_comparisons_the_one_that_decides():
     )
 
 
+def test_comparisons_that_were_not_made_are_counted():
+    missing = {**ROW, **dict.fromkeys(("difference", "low", "high"), "nan"), "sign": "not tested"}
+    said = tell(FASTER, [missing, ROW])
+    assert "difference +13.00 s" in said
+    assert "the weakest of 2 comparisons, 0 of which hold, and 1 of which was not made;" in said
+    assert "3 comparisons, 0 of which hold, and 2 of which were not made;" in tell(
+        FASTER, [missing, ROW, missing]
+    )
+
+
 def test_a_margin_moves_what_still_counts_as_so():
     within = {**ROW, "difference": "0.5", "low": "-2", "high": "3"}
     assert "It was not so" in tell(FASTER, [within])

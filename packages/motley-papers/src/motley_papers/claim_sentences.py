@@ -58,7 +58,13 @@ def what_came_of_it(claim: Claim, rows: Sequence[Mapping[str, str]], missed: boo
     parts = [f"{_lead(claim, weakest, up)}: {_numbers(weakest)}"]
     if len(rows) > 1:
         held = sum(row["sign"] == "confirmed" for row in rows)
-        parts.append(f"this is the weakest of {len(rows)} comparisons, {held} of which hold")
+        left = len(rows) - len(known)
+        untested = (
+            f", and {left} of which {'was' if left == 1 else 'were'} not made" if left else ""
+        )
+        parts.append(
+            f"this is the weakest of {len(rows)} comparisons, {held} of which hold{untested}"
+        )
     if missed:
         parts.append("some runs missed the target, and their numbers are lower bounds")
     if weakest["published"]:
