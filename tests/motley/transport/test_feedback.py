@@ -1,6 +1,6 @@
 """Error feedback: nothing appears, and nothing is lost but what the decay says.
 
-Worked numbers: docs/methods/compression.md#error-feedback, docs/methods/compression.md#ef21.
+Worked numbers: docs/methods/compression.md#error-feedback.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@ for every batch.
 
 Horvath, Laskaridis, Almeida, Leontiadis, Venieris, Lane: *FjORD: Fair and Accurate Federated
 Learning under heterogeneous targets with Ordered Dropout*, NeurIPS 2021 (arXiv:2102.13451).
-Reference: docs/methods/algorithms.md#fjord.
 
     client k  of width r, for every batch: p drawn uniformly from the listed widths up to r, one
               for all layers;
@@ -26,6 +25,12 @@ Deviations and readings
 * Where the client's own width is drawn, distillation adds nothing: the gradient of its term is 0
   there.
 * The training loss that is reported is the one by the true labels.
+* A step takes the mean of the listed widths' shares up to the client's; with ``distil`` one pass at
+  its own width beside every narrower one.
+
+Worked
+------
+z_r = (0, 0), z_p = (log 3, 0): the gradient of the distillation by z_p is (1/4, -1/4).
 
 >>> from motley.algorithms.fjord import FjORD
 >>> FjORD(widths=(1.0, 0.5))

@@ -2,8 +2,7 @@
 the root of the data size.
 
 Goetz, Malik, Bui, Moon, Liu, Kumar: *Active Federated Learning*, arXiv:1909.12641, 2019. (Not
-*agnostic* federated learning, which is also abbreviated AFL.) Reference:
-docs/methods/selectors.md#activefl.
+*agnostic* federated learning, which is also abbreviated AFL.)
 
     v_k = sqrt(n_k) L_k   ("mean": v_k = L_k)
            valuation, L_k the mean loss of a received model on all training data
@@ -45,6 +44,13 @@ Deviations and readings
 * Equal valuations at the edge of E are dropped at random. A loss that is not a number keeps the
   valuation before it; valuations of clients that are not chosen grow stale. A client that never
   enrolled has the mean size. ``Cohort.weights`` is not filled.
+
+Worked
+------
+n = (100, 400, 25, 100), mean losses (1, .6, 2.2, .1): v = (10, 12, 11, 1). With alpha1 = .5 clients
+3 and 0 are dropped; over (1, 2) P is (.502500, .497500) at alpha2 = .01 and (.731059, .268941) at
+alpha2 = 1. With ``valuation = "mean"`` and alpha2 = 1 the first and the third client stay, and P =
+(.231475, .768525).
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports

@@ -1,7 +1,7 @@
 """Power-of-Choice draws d candidates at random and chooses the m with the highest loss.
 
 Cho, Wang, Joshi: *Towards Understanding Biased Client Selection in Federated Learning*, AISTATS
-2022 (arXiv:2010.01243, 2020). Reference: docs/methods/selectors.md#power-of-choice.
+2022 (arXiv:2010.01243, 2020).
 
     1. candidates C_t: d distinct available clients, successive draws with probability
        p_k = n_k / sum n over the available
@@ -36,6 +36,18 @@ Deviations and readings
   measured too. It peeks: the cohort, hence the model, depends on the test samples that judge it.
   Take it to repeat that comparison and for nothing else.
 * INTERPRETATION-D: in rpow_d a non-finite report keeps the loss reported before.
+* Other methods' comparisons take d = 2m (FedCVR-Bolt), and d = 10 with m = 5 (FedCor).
+* Not copied from public code: losses of a hold-out after the previous round in place of the current
+  model; d = K, which makes the first draw vacuous; positions of the candidate list used as client
+  ids; a generator seeded anew in every round, so that the candidates repeat. HeteRo-Select v1
+  describes the method as sampling in proportion to loss: that is another method.
+
+Worked
+------
+Four clients of equal size, d = 2, m = 1: the probabilities by rank of loss are (1/2, 1/3, 1/6, 0).
+p = (.4, .3, .2, .1), losses (.5, 2, 1, 3): (0, .532143, .233333, .234524) with d = 2, m = 1; (0,
+.870238, .680952, .448810) with d = 3, m = 2. With d = m it is random by p, with d = K the
+deterministic top m.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports

@@ -1,8 +1,9 @@
 """The models of the papers, adapted to the data's shape and number of classes.
 
-Parameter counts are those of docs/methods/models-and-data.md#models; layers have biases, and no
-dropout unless asked for. Stacks of linear layers are plain
-``nn.Sequential(Flatten, Linear, ReLU, ...)`` so that the batched engine recognises them.
+Layers have biases, and no dropout unless asked for. READING: kernels, strides and biases of AlexNet
+and ResNet-9 are those that give the parameter counts which HeteRo-Select v2 states or logs. Stacks
+of linear layers are plain ``nn.Sequential(Flatten, Linear, ReLU, ...)`` so that the batched engine
+recognises them.
 """
 
 from __future__ import annotations

@@ -27,6 +27,15 @@ Deviations and readings
   sends ``least``.
 * READING where clients differ in steps, H is the cohort's mean.
 
+Worked
+------
+The authors' log of CIFAR-10, seed 42, round 2 (D = 2,781,514, theta_t = .28): S = (.74501, .43066,
+.94511, .84953, .91953, .75827, .73676, .81101, .97043, .77706), B = (2.302, 4.594, 4.269, 1.643,
+2.989, 3.608, 3.764, 1.897, 1.58, 4.772) Mb/s give theta = (.26261, .15181, .33315, .29946, .32413,
+.26729, .25971, .28588, .34207, .27391) and 31.153 MB. Over all 100 rounds every logged theta,
+megabyte and second is reproduced to rounding; the realised mean of theta / theta_t is .989.
+Ceilings of AlexNet: (.235, .706, 1.176) at 1, 3, 5 Mb/s.
+
 >>> context = AllocationContext(
 ...     np.arange(4), budget=0.2, average=0.2, warm=False, size=7850, examples=np.ones(4),
 ...     steps=np.full(4, 50.0), compute_s=np.full(4, 15.0), uplink_mbps=np.full(4, 3.0),
