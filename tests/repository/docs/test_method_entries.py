@@ -41,7 +41,8 @@ def test_every_component_has_one_entry_or_a_page_of_its_own(entries: ModuleType)
             module = names.get(name).__module__
             said = sys.modules[module].__doc__ or ""
             apart = any(f"docs/methods/{page}" in said for page in own_pages)
-            if module not in named and not apart:
+            ours = module.startswith("motley.")  # another test may have named a class of its own
+            if ours and module not in named and not apart:
                 homeless.append((kind, name))
     assert not homeless
 
