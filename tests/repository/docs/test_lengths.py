@@ -21,13 +21,17 @@ LONGEST = {
     "docs/recipes.md": 1500,
     "docs/results.md": 1500,
     "docs/scaling.md": 1500,
-    "docs/deploy/secure-aggregation.md": 1500,
+    "docs/selector-alone.md": 700,
 }
 """Page -> the most words of prose."""
+DEPLOY = sorted(
+    page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs" / "deploy").glob("*.md")
+)
+LONGEST |= {f"docs/{page}": 700 for page in DEPLOY}
 SHORT_TABLES = (
     *("which-algorithm.md", "choosing-clients.md", "engines.md", "inspect.md", "league.md"),
     *("recipes.md", "results.md", "scaling.md"),
-    *("verdicts.md", "components.md", "measured.md", "selection-rules.md"),
+    *("verdicts.md", "components.md", "measured.md", "selection-rules.md", *DEPLOY),
 )
 
 
