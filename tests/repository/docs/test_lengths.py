@@ -15,7 +15,8 @@ ROWS = re.compile(r"(?:^\|.*\|\n)+", re.MULTILINE)
 LONGEST = {
     "docs/which-algorithm.md": 1500,
     "docs/choosing-clients.md": 1500,
-    "docs/engines.md": 1500,
+    "docs/engines.md": 700,
+    "docs/gpu.md": 700,
     "docs/inspect.md": 1500,
     "docs/league.md": 1500,
     "docs/recipes.md": 1500,
