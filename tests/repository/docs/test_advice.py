@@ -1,5 +1,6 @@
-"""The figures in the sentences of docs/which-algorithm.md, docs/choosing-clients.md and
-docs/engines.md are those of the measured files and of the code."""
+"""The figures in the sentences of docs/which-algorithm.md, docs/choosing-clients.md,
+docs/privacy.md, docs/upload-cost.md and docs/engines.md are those of the measured files and of
+the code."""
 
 from __future__ import annotations
 
@@ -217,6 +218,46 @@ def test_a_choice_among_a_million() -> None:
         row["steady_s"] for row in _measured("selection")["rows"] if row["clients"] == 1_000_000
     ]
     assert f"takes less than {max(took) + 0.005:.2f} s" in CHOOSING
+
+
+def test_what_privacy_costs() -> None:
+    page = _page("privacy.md")
+    for epsilon in (8, 4, 2):
+        rows = _rows("heterogeneity", "private_mnist", f"epsilon {epsilon}")
+        more, low, high = rows["uniform, min_separation 5"]["difference"]["interval"]
+        assert f"+{more:.1f} [{low:.1f}, {high:.1f}] at {epsilon}" in page.replace(
+            " points [", " ["
+        ).replace("at epsilon", "at")
+    heard = [_lead(rows, "uniform", one) for one in ("oort", "power_of_choice", "hetero_select")]
+    assert f"up to {max(heard):.1f} points at epsilon 2" in page
+    ends = [
+        _rows("heterogeneity", "private_femnist", panel)["uniform"]["stable"][0]
+        for panel in ("without privacy", "epsilon 8")
+    ]
+    assert f"`uniform` reaches {ends[0]:.1f} % without privacy and {ends[1]:.1f} % at" in page
+    noise = {
+        (row["epsilon"], row["noise_by"]): f"{row['accuracy']:.1f} ± {row['deviation']:.1f}"
+        for row in _measured("client_noise_cost")["rows"]
+    }
+    colluders = "clients, 33 colluders"
+    assert f"{noise[8.0, 'server']} becomes {noise[8.0, colluders]} at epsilon 8" in page
+    assert f"{noise[2.0, 'server']} becomes {noise[2.0, colluders]} at 2" in page
+
+
+def test_what_attacks_on_privacy_found() -> None:
+    page = _page("privacy.md")
+    found = _measured("test_privacy")
+    assert not found["failed"]
+    assert (
+        f"{found['compared']} were compared in {found['worlds']:,} worlds, {found['refused']:,} "
+        "refused, and none differed" in page
+    )
+    attack = _measured("privacy_attack")
+    assert f"{attack['trials']:,} trials of each world" in page
+    assert f"the ceiling of {attack['ceiling']:.1f}" in page
+    bounded = [row for row in attack["rows"] if row["bound"] is not None]
+    assert all(row["eps_hat"] <= row["bound"] for row in bounded)
+    assert f"leave the choice out ({attack['naive']['updates_alone']:.1f})" in page
 
 
 def test_the_bounds_of_engines() -> None:
