@@ -15,9 +15,16 @@ ROWS = re.compile(r"(?:^\|.*\|\n)+", re.MULTILINE)
 LONGEST = {
     "docs/which-algorithm.md": 1500,
     "docs/choosing-clients.md": 1500,
-    "docs/engines.md": 1500,
+    "docs/engines.md": 700,
+    "docs/gpu.md": 700,
+    "docs/privacy.md": 1500,
+    "docs/go-on.md": 700,
+    "docs/repeatability.md": 1000,
+    "docs/trust.md": 1500,
+    "docs/concepts.md": 1500,
+    "docs/upload-cost.md": 1500,
     "docs/scaling.md": 1500,
-    "docs/deploy/secure-aggregation.md": 1500,
+    "docs/selector-alone.md": 700,
 }
 """Page -> the most words of prose."""
 ONE_AIM = (
@@ -32,10 +39,16 @@ ONE_AIM = (
 )
 """Pages from which one starts, and pages that say how to reach one aim."""
 LONGEST |= {f"docs/{page}": 700 for page in ONE_AIM}
+DEPLOY = sorted(
+    page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs" / "deploy").glob("*.md")
+)
+LONGEST |= {f"docs/{page}": 700 for page in DEPLOY}
 SHORT_TABLES = (
     *("which-algorithm.md", "choosing-clients.md", "engines.md", "scaling.md"),
     *("verdicts.md", "components.md", "measured.md", "selection-rules.md"),
     *ONE_AIM,
+    # one row for each rule, in the words of the code
+    *(page for page in DEPLOY if page != "deploy/which-rule.md"),
 )
 
 
