@@ -110,7 +110,7 @@ class SelectionRule(ABC, Generic[S]):
     def top_m(self) -> str | None:
         """Return the probed signal whose m largest values among the candidates are the cohort, each
         value used in no other choice; None if the rule chooses otherwise. Gumbel noise is defined
-        for such rules alone (docs/privacy.md#gumbel)."""
+        for such rules alone (docs/privacy-details.md#signals)."""
         return None
 
     def private_with(self) -> str:
