@@ -15,19 +15,32 @@ ROWS = re.compile(r"(?:^\|.*\|\n)+", re.MULTILINE)
 LONGEST = {
     "docs/which-algorithm.md": 1500,
     "docs/choosing-clients.md": 1500,
-    "docs/engines.md": 1500,
+    "docs/engines.md": 700,
+    "docs/gpu.md": 700,
+    "docs/privacy.md": 1500,
+    "docs/go-on.md": 700,
+    "docs/repeatability.md": 1000,
+    "docs/trust.md": 1500,
+    "docs/concepts.md": 1500,
+    "docs/upload-cost.md": 1500,
     "docs/inspect.md": 1500,
     "docs/league.md": 1500,
     "docs/recipes.md": 1500,
     "docs/results.md": 1500,
     "docs/scaling.md": 1500,
-    "docs/deploy/secure-aggregation.md": 1500,
+    "docs/selector-alone.md": 700,
 }
 """Page -> the most words of prose."""
+DEPLOY = sorted(
+    page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs" / "deploy").glob("*.md")
+)
+LONGEST |= {f"docs/{page}": 700 for page in DEPLOY}
 SHORT_TABLES = (
     *("which-algorithm.md", "choosing-clients.md", "engines.md", "inspect.md", "league.md"),
     *("recipes.md", "results.md", "scaling.md"),
     *("verdicts.md", "components.md", "measured.md", "selection-rules.md"),
+    # one row for each rule, in the words of the code
+    *(page for page in DEPLOY if page != "deploy/which-rule.md"),
 )
 
 
