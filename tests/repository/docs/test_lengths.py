@@ -36,8 +36,8 @@ DEPLOY = sorted(
 )
 LONGEST |= {f"docs/{page}": 700 for page in DEPLOY}
 SHORT_TABLES = (
-    *("which-algorithm.md", "choosing-clients.md", "engines.md", "inspect.md", "league.md"),
-    *("recipes.md", "results.md", "scaling.md"),
+    *("concepts.md", "which-algorithm.md", "choosing-clients.md", "engines.md", "inspect.md"),
+    *("league.md", "recipes.md", "results.md", "scaling.md", "trust.md", "upload-cost.md"),
     *("verdicts.md", "components.md", "measured.md", "selection-rules.md"),
     # one row for each rule, in the words of the code
     *(page for page in DEPLOY if page != "deploy/which-rule.md"),
