@@ -1,6 +1,5 @@
 """The figures in the sentences of docs/which-algorithm.md, docs/choosing-clients.md,
-docs/privacy.md, docs/upload-cost.md and docs/engines.md are those of the measured files and of
-the code."""
+docs/privacy.md and docs/engines.md are those of the measured files and of the code."""
 
 from __future__ import annotations
 
@@ -270,26 +269,3 @@ def test_the_bounds_of_engines() -> None:
         (line,) = [line for line in gpu.splitlines() if line.startswith(f"| `{stage.name}` |")]
         limit = "the rest" if stage.name == "recipes" else f"{stage.minutes:g}"
         assert line.endswith(f"| {limit} |"), line
-
-
-def test_what_uploads_cost() -> None:
-    page = _page("upload-cost.md")
-    (alexnet,) = [one for one in _measured("uploads")["models"] if one["model"] == "alexnet"]
-    rows = {row["theta"]: row for row in alexnet["rows"]}
-    assert "at 0.5 % of AlexNet's values, places cost more than two thirds" in page
-    assert rows[0.005]["places"][0] > 2 / 3 * rows[0.005]["paper"]
-    assert "quantised to 8 bits, a share of 10 % of AlexNet is more places than values" in page
-    assert rows[0.1]["places"][0] > rows[0.1]["kept"]
-    saved = max(1 - row["golomb"] / row["topk"] for row in rows.values())
-    assert f"would save at most {100 * saved:.0f} % of AlexNet's messages" in page
-    mb = {row["method"]: row["mb"] for row in _measured("traffic")["fedcg-mnist"]["rows"]}
-    up, total = ({one: f"{mb[one][what]:.1f}" for one in mb} for what in ("up", "total"))
-    assert (
-        f"it sends up {up['hetero_select']} MB where FedAvg sends {up['fedavg']} MB, and "
-        f"{total['hetero_select']} MB travel in all, where FedAvg's are {total['fedavg']} MB"
-        in page
-    )
-    assert (
-        f"send up {up['flexcom']} and {up['optrate']} MB, and {total['flexcom']} and "
-        f"{total['optrate']} MB travel in all" in page
-    )
