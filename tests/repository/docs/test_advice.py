@@ -1,6 +1,5 @@
 """The figures in the sentences of docs/which-algorithm.md, docs/choosing-clients.md,
-docs/privacy.md, docs/upload-cost.md and docs/engines.md are those of the measured files and of
-the code."""
+docs/privacy.md and docs/engines.md are those of the measured files and of the code."""
 
 from __future__ import annotations
 

@@ -44,7 +44,8 @@ DEPLOY = sorted(
 )
 LONGEST |= {f"docs/{page}": 700 for page in DEPLOY}
 SHORT_TABLES = (
-    *("which-algorithm.md", "choosing-clients.md", "engines.md", "scaling.md"),
+    *("concepts.md", "which-algorithm.md", "choosing-clients.md", "engines.md", "scaling.md"),
+    *("trust.md", "upload-cost.md"),
     *("verdicts.md", "components.md", "measured.md", "selection-rules.md"),
     *ONE_AIM,
     # one row for each rule, in the words of the code
