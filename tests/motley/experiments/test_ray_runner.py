@@ -91,7 +91,10 @@ class FakeActor:
         assert self.ray.script.pop(0) == SILENT
         return 46.0
 
-    def kill(self, itself: bool) -> None:
+    def give_up(self) -> None:
+        pass
+
+    def kill(self) -> None:
         self.killed = True
 
 
@@ -266,18 +269,18 @@ def test_nodes_that_join_in_mid_sweep_are_compared_and_a_stopped_process_is_give
 
         stopped: list[psutil.Process] = []
         late = threading.Timer(120.0, lambda: [one.resume() for one in stopped])
-        disturber = threading.Thread(target=disturb)
+        disturber = threading.Thread(target=disturb, daemon=True)
         disturber.start()
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             spread = compare(keys, seeds=seeds, out=tmp_path / "spread", on_ray=cluster.address)
+        assert not others
         assert late.is_alive()
         late.cancel()
         _, node = cluster.nodes
         cluster.nodes.remove(node)
         disturber.join()
         node.kill()
-    assert not others
     said = [str(one.message) for one in told]
     assert sum("is not used: other code in motley/world/__init__.py" in one for one in said) == 1
     assert sum("(given up after 8 s without an answer)" in one for one in said) == 1

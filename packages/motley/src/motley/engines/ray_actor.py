@@ -50,6 +50,8 @@ LOOK_S = 1.0
 _PLACED_S = 120.0
 """Seconds after which an actor that waits for room is asked for anew: one that was stopped while it
 started would never come."""
+_KILLED_S = 10.0
+"""Seconds that Ray's process of a node has to kill an actor; it waits for 5 of them itself."""
 _HEALTH = "health"
 
 
@@ -87,7 +89,9 @@ class ListeningActor:
         return stat.rpartition(")")[2].split()[0] in ("T", "t")
 
     def end(self) -> None:
-        """End the actor's process at once."""
+        """End the actor's process, unless Ray's process of the node kills it before, which Ray does
+        not report as a failure."""
+        time.sleep(_KILLED_S)
         os._exit(1)
 
 
@@ -144,13 +148,15 @@ class RemoteActor:
             self._question = health.remote()
         return now_s - self._heard_s
 
-    def kill(self, itself: bool = False) -> None:
-        """Have Ray's process of the node kill the actor's process. ``itself``: ask the actor, too,
-        as Ray's process may be stopped."""
+    def give_up(self) -> None:
+        """Have the actor's process end, if Ray's process of the node, which may be stopped, does
+        not kill it."""
+        self.methods.end.options(concurrency_group=_HEALTH).remote()
+
+    def kill(self) -> None:
+        """Have Ray's process of the node kill the actor's process."""
         ray = ray_package()
         if ray.is_initialized():
-            if itself:
-                self.methods.end.options(concurrency_group=_HEALTH).remote()
             ray.kill(self.methods)
 
 

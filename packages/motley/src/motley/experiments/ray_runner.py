@@ -217,11 +217,12 @@ class _Place:
             if self._actor.to_be_asked_anew():
                 raise WorkerDied("as it was not placed", counts=False)
         elif self._actor.silent_s() > GIVEN_UP_S:
+            self._actor.give_up()
             raise WorkerDied(f"given up after {GIVEN_UP_S:g} s without an answer")
 
     def end(self) -> None:
         """Kill the actor."""
-        self._actor.kill(itself=self.placed)
+        self._actor.kill()
 
 
 class _Sweep:
