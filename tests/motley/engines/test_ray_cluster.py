@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -26,7 +27,7 @@ import motley
 from motley.algorithms.fedprox import Proximal
 from motley.core.errors import ConfigError, EngineError
 from motley.core.keys import Key
-from motley.engines import ray_cluster
+from motley.engines import ray_actor, ray_cluster
 from motley.engines.base import MEASURED, REPORTED
 from motley.engines.local import Sequential
 from motley.engines.ray_cluster import RayCluster
@@ -410,6 +411,44 @@ def test_a_cluster_that_does_not_come_up_is_a_sentence(address, kind, said, star
     assert said in str(told.value)
     assert "more" not in str(told.value)
     assert tried == [address or "local"] * starts
+
+
+class Answers:
+    """A Ray of one actor, in place of Ray; ``answers``: to questions after its health that have
+    come."""
+
+    def __init__(self):
+        self.answers = []
+
+        question = SimpleNamespace(remote=lambda: "question")
+        self.node_stands = SimpleNamespace(options=lambda concurrency_group: question)
+
+    def remote(self, **options):
+        return lambda kind: SimpleNamespace(remote=lambda: self)
+
+    def wait(self, refs, timeout):
+        return (refs, []) if self.answers else ([], refs)
+
+    def get(self, ref):
+        return self.answers.pop(0)
+
+
+def test_an_actor_is_silent_from_the_first_question_without_an_answer(monkeypatch):
+    """Not while nobody asks: a driver may do something else for a minute. One whose node stands
+    answers that its answers cannot leave, which counts as silence."""
+    fake = Answers()
+    now = [100.0]
+    monkeypatch.setattr(ray_actor, "ray_package", lambda: fake)
+    monkeypatch.setattr(ray_actor.time, "monotonic", lambda: now[0])
+    actor = ray_actor.RemoteActor(
+        ray_actor.ListeningActor, SimpleNamespace(labels=dict), cores=1, gpus=0
+    )
+    found = []
+    for seconds, answers in ((60, []), (3, []), (60, [False]), (50, [True]), (0, [False])):
+        now[0] += seconds
+        fake.answers += answers
+        found.append(actor.silent_s())
+    assert found == [0.0, 3.0, 0.0, 50.0, 0.0]
 
 
 @pytest.mark.parametrize("address", ["", ":", "10.0.0.1", "10.0.0.1:port", "a b:6379"])

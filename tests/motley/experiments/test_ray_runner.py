@@ -135,6 +135,7 @@ def test_a_run_whose_worker_is_lost_is_begun_again(
         "ComparedNodes": lambda parts: compared,
         "usable_nodes": lambda compared: {"id": node},
         "RemoteActor": lambda kind, compared, cores, gpus: FakeActor(fake),
+        "LOOK_S": 0.0,
         "_PAUSE_S": 0.0,
     }.items():
         monkeypatch.setattr(ray_runner, name, value)

@@ -126,12 +126,12 @@ class RemoteActor:
         return late or self._labels != self._compared.labels()
 
     def listen(self) -> None:
-        """Begin to count the seconds without an answer anew, for a new call."""
+        """Begin to ask anew, for a new call."""
         self._question: Any = None
-        self._heard_s = time.monotonic()
+        self._heard_s: float | None = None
 
     def silent_s(self) -> float:
-        """Return the seconds since the actor last answered, or since :meth:`listen`; ask it again.
+        """Return the seconds since the actor last answered, or was first asked; ask it again.
 
         Raises
         ------
@@ -139,6 +139,8 @@ class RemoteActor:
         """
         ray = ray_package()
         now_s = time.monotonic()
+        if self._heard_s is None:
+            self._heard_s = now_s
         if self._question is not None and ray.wait([self._question], timeout=0)[0]:
             if not ray.get(self._question):
                 self._heard_s = now_s

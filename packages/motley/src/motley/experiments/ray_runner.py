@@ -111,7 +111,7 @@ def _runs(
     return runs
 
 
-@dataclass
+@dataclass(eq=False)
 class _SpreadRun:
     """One run on the cluster.
 
@@ -253,7 +253,7 @@ class _Sweep:
             if busy:
                 ray_package().wait(busy, timeout=LOOK_S)
             else:
-                time.sleep(min(LOOK_S, _PAUSE_S))
+                time.sleep(LOOK_S)
             for place in list(self._places):
                 if place.run is not None:
                     yield from self._look(place, place.run)
