@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -50,11 +51,15 @@ def connect(address: str | None, threads: int | None) -> bool:
 
     Raises
     ------
-    ConfigError: Ray is not installed, or there is no cluster. EngineError: none can be started
-    here.
+    ConfigError: Ray is not installed, the address is none, or there is no cluster. EngineError:
+    none can be started here.
     """
     if not _installed():
         raise ConfigError(_MISSING, "engine")
+    if address is not None and not _ADDRESS.fullmatch(address):
+        raise ConfigError(
+            f"got {address!r}; expected host:port, as 10.0.0.1:6379, or auto", "engine.address"
+        )
     ray = ray_package()
     if ray.is_initialized():
         return False
@@ -98,6 +103,7 @@ def _check_listening(address: str | None) -> None:
         socket.create_connection((host, int(port)), _LISTENING_S).close()
 
 
+_ADDRESS = re.compile(r"auto|local|.*/.*|[^\s:]+:\d+|\[[0-9a-fA-F:]+\]:\d+")
 _LISTENING_S = 5.0
 _STARTS = 3
 _LATE = "timed out"
