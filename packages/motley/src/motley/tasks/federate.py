@@ -64,6 +64,9 @@ class Split:
     """``client``: both halves of the data are merged, and each client tests on ``test_fraction`` of
     its samples; ``global``: one common test set, the data's test half (or a stratified share of
     ``test_fraction`` if it has none)."""
+    halves: Literal["both", "training"] = "both"
+    """``training``: of a data set with a test half, only the training half is divided among clients
+    that test on a share of their own (``test = "client"``); the test half is not used."""
     test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.2
     """Share of each client's samples that are test samples (``test = "client"``)."""
     validation: Share = 0.0
@@ -81,6 +84,16 @@ class Split:
             raise ConfigError(
                 f"test: got {self.test!r}{suggest(str(self.test), ('client', 'global'))}; expected "
                 "client or global"
+            )
+        if self.halves not in ("both", "training"):
+            raise ConfigError(
+                f"halves: got {self.halves!r}{suggest(str(self.halves), ('both', 'training'))}; "
+                "expected both or training"
+            )
+        if self.halves == "training" and self.test == "global":
+            raise ConfigError(
+                "halves: got 'training' with test = 'global', which never divides the test half; "
+                "leave halves out"
             )
         shares = {
             "validation": self.validation,
@@ -138,6 +151,9 @@ def partition_input(dataset: Dataset, split: Split, key: Key) -> PartitionInput:
         global_test = rows[dataset.test]
         rows = rows[~dataset.test]
         note = "the data set's own test half, common to all"
+    elif split.halves == "training" and dataset.test.any():
+        rows = rows[~dataset.test]
+        note = "of the training half alone, each client keeps a test part"
     elif split.test == "global":
         taken = stratified(
             rows,
