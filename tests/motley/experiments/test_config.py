@@ -7,6 +7,7 @@ import contextlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings

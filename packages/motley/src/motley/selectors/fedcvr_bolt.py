@@ -23,17 +23,17 @@ mean; ``e_k`` its innovation; ``C^d`` [K, K] covariance of the innovations; ``al
 With weights 1/t, C is the plain mean of all rounds' ``e e^T``.
 
 State, per client: ``num_examples``; ``theta``, ``mean`` (thbar), ``weighted`` (C n, so C alpha
-times the sum of sizes) and ``variance`` (diag C), all [D'] and both without what is left of C(1); ``label``, its coalition in the next
-round. The matrices C^d are never made: steps 3 and 7 need C alpha and diag C, which follow their
-own recursions in O(K D'), and step 6 one entry C_kj per client and coordinate, which is
-``1/t sum_s e_s[k] e_s[j]`` from the stored ``innovations`` (float32, rounds x K x D'; of a warm-up
-round only the m rows that changed). Above ``memory_mb`` older ones are folded into half as many
-combinations; ``Cohort.notes["folded"]`` is the share of C's trace that the entries C_kj have lost
-by it (v never loses anything). ``rho = "cosine"`` needs and stores none. A checkpoint holds the
-stored innovations too, and encoding it takes four times their size for a moment. At K = 10,000 and
-D' = 300 a round is 12 MB: 200 rounds kept whole (``memory_mb = 4000``) take 2.4 GB in all, the
-default folds after some 110 rounds and stays at 1.7 GB (share folded after 200 of a made-up run:
-0.5 %).
+times the sum of sizes) and ``variance`` (diag C), all [D'] and both without what is left of C(1);
+``label``, its coalition in the next round. The matrices C^d are never made: steps 3 and 7 need C
+alpha and diag C, which follow their own recursions in O(K D'), and step 6 one entry C_kj per client
+and coordinate, which is ``1/t sum_s e_s[k] e_s[j]`` from the stored ``innovations`` (float32,
+rounds x K x D'; of a warm-up round only the m rows that changed). Above ``memory_mb`` older ones
+are folded into half as many combinations; ``Cohort.notes["folded"]`` is the share of C's trace that
+the entries C_kj have lost by it (v never loses anything). ``rho = "cosine"`` needs and stores none.
+A checkpoint holds the stored innovations too, and encoding it takes four times their size for a
+moment. At K = 10,000 and D' = 300 a round is 12 MB: 200 rounds kept whole (``memory_mb = 4000``)
+take 2.4 GB in all, the default folds after some 110 rounds and stays at 1.7 GB (share folded after
+200 of a made-up run: 0.5 %).
 
 Needs: ``last_layer`` once (the initial model's, known to the server) and with every update;
 ``num_examples`` once. Probe cost: none. ``Cohort.weights``: step 8. ``Cohort.notes``:
@@ -41,6 +41,36 @@ Needs: ``last_layer`` once (the initial model's, known to the server) and with e
 (share of the available), ``folded``; after the warm-up with ``compare = r`` also the share of
 Var(global model) that knowing all models of the cohort removes (Proposition 1 for several clients),
 ``explained.cohort``, and the mean of r random cohorts of the same size, ``explained.random``.
+
+The paper is version 1; version 2 of arXiv:2506.02897 has another title, *Socially Inspired
+Coalition Formation and Client Selection in Federated Learning*, and is not what is built here.
+
+Text and released code
+----------------------
+The authors' four scripts (``alelicciardi99/fedcvr_bolt`` on GitHub, 2025) do other things than the
+paper says. Defaults are the text; the preset ``fedcvr_bolt_published`` has the options of the code,
+where an option is named. What is about data and baselines is in the recipe ``fedcvr_bolt``.
+
+| point | text | released code | option |
+| --- | --- | --- | --- |
+| C(1) | not given; READING zeros | ones | ``covariance = "ones"`` |
+| rounds C learns from | all | those after the warm-up | comes with ``step`` |
+| weight of a round | 1/t | 1/(t + 2), t = 0 after the warm-up | ``step = "shifted"`` |
+| the same, CIFAR-10, Synthetic | 1/t | 0.01 | ``step = "constant"`` |
+| rho | Pearson's of C (Eqs. 9, 16) | cosine of the models before training | ``rho = "cosine"`` |
+| chosen client's innovation | READING against its mean before | 0 | ``literal_means`` |
+| clusters | READING Ng, Jordan, Weiss on W | scikit-learn's | ``clustering = "scikit_learn"`` |
+| fewer clusters than P | not given | an error | filled up, see below |
+| coordinates, MNIST | the whole last layer | 300 of its last 2,000 | ``whole = 0``, ``among`` |
+| coordinates, CIFAR-10 | 300 of the last layer | 300 of its last 1,280 | ``among = 1280`` |
+| clusters, linear regression | as above | k-means on the models | not built |
+| a_k, linear regression, Synthetic | n_k / n | 1 / m | ``weights = "uniform"`` |
+
+Two things follow from the code as it stands. A chosen client's innovation vanishes, and that of a
+client that is not chosen compares its *old* model with rho times its coalition's chosen one, round
+after round until it is chosen itself: v measures disagreement with the chosen client, not with a
+forecast. And while C is near ones, v is the same for all, so that the first draws are uniform
+within coalitions (``Cohort.notes["max_probability"]`` says what becomes of it).
 
 Deviations and readings
 -----------------------
@@ -137,9 +167,8 @@ class FedCvrBoltState:
     """One row per client, columns as named in the module's docstring, and
 
     ``initial`` theta(1) [D'], empty while unknown; ``rounds`` that C has learned from;
-    ``innovations``: ids and rows of each of these;
-    ``lost``: trace of the sum of ``e e^T`` given up by folding; ``coalitions``: how many the labels tell apart, 0
-    before the first.
+    ``innovations``: ids and rows of each of these; ``lost``: trace of the sum of ``e e^T`` given up
+    by folding; ``coalitions``: how many the labels tell apart, 0 before the first.
     """
 
     clients: ClientTable = field(default_factory=lambda: ClientTable(_DEFAULTS))
@@ -176,9 +205,9 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
     kept.
     key: seed of the coordinates' draw and of the clustering, independent of the selector's seed.
     covariance: C(1), zeros or ones.
-    step: weight g_t of a round in C, step 7: ``"mean"`` 1/t, t = 1 in the first round; both others
-    learn C from the first round after the warm-up on, ``"shifted"`` by 1/(t + 2), t = 0 in that
-    round, so that C is the mean of C(1) and all ``e e^T``, ``"constant"`` by 0.01.
+    step: weight of a round in C, step 7: ``"mean"`` 1/t, t = 1 in the first round; the other two
+    leave C as it is in the warm-up, then ``"shifted"`` takes 1/(t + 2), t = 0 in the first round,
+    so that C is the mean of C(1) and all ``e e^T``, and ``"constant"`` 0.01.
     clustering: how the similarity becomes coalitions: Ng, Jordan and Weiss on W, or scikit-learn's
     ``SpectralClustering`` on the Gaussian itself (up to ``exact_up_to`` clients).
     among: the coordinates are drawn from so many last numbers of the layer; 0: from all.
