@@ -526,7 +526,7 @@ def test_fedbuff_has_published_defaults_and_what_gives_earlier_results_keeps_its
     ("table", "record", "changed"),
     [
         ("split", {}, {"halves": "training"}),
-        ("selector", {"name": "power_of_choice"}, {"draw": "uniform"}),
+        ("selector", {"name": "power_of_choice"}, {"sampling": "uniform"}),
         ("selector", {"name": "active_fl", "refresh": "all"}, {"drawn": 2}),
         ("selector", {"name": "active_fl"}, {"floor": 1e-8}),
         ("selector", {"name": "fedcvr_bolt"}, {"covariance": "ones"}),

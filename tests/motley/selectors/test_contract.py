@@ -49,7 +49,7 @@ RULES = [
     PowerOfChoice("rpow_d"),
     PowerOfChoice("adapow_d"),
     PowerOfChoice(measured="test_loss"),
-    PowerOfChoice(draw="uniform"),
+    PowerOfChoice(sampling="uniform"),
     DivFL(),
     DivFL("ideal", coefficients="clusters"),
     DivFL(start="random"),

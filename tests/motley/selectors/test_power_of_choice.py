@@ -236,8 +236,8 @@ def test_candidates_drawn_uniformly_whatever_their_data():
     of 4, within 4.5 standard errors."""
     ids = np.arange(4)
     n = 300
-    for draw, share in (("by_size", 1.0), ("uniform", 0.5)):
-        selector = enrolled(PowerOfChoice(d=2, draw=draw), [1e12, 1.0, 1.0, 1.0], ids)
+    for sampling, share in (("by_size", 1.0), ("uniform", 0.5)):
+        selector = enrolled(PowerOfChoice(d=2, sampling=sampling), [1e12, 1.0, 1.0, 1.0], ids)
         found = np.mean([0 in selector.probe(t, ids, 1) for t in range(1, n + 1)])
         assert abs(found - share) <= 4.5 * (share * (1 - share) / n) ** 0.5
 

@@ -24,7 +24,7 @@ _LATER: Mapping[str, Mapping[str, Any]] = {
         "clustering": "ng_jordan_weiss",
         "among": 0,
     },
-    "selector.power_of_choice": {"draw": "by_size"},
+    "selector.power_of_choice": {"sampling": "by_size"},
     "split": {"halves": "both"},
     "synchrony": {"refill": "idle"},
 }

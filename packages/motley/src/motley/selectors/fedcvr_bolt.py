@@ -346,7 +346,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         first = self._first(state)
         if not first:
             return learned
-        return learned + first * sizes(state.clients, state.clients.ids).sum()
+        return np.asarray(learned + first * sizes(state.clients, state.clients.ids).sum())
 
     def variance(self, state: FedCvrBoltState, ids: Ids) -> Floats:
         """Return the diagonal of C^d of these clients, ``[len(ids), D']``."""
@@ -379,8 +379,8 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         whole = float((n @ self.weighted(state, clients.ids)).sum())
         if not whole > 0:
             return 0.0
-        together = cohort_products(state.innovations, np.sort(ids), len(state.initial))
-        together = self._with_first(state, together)
+        products = cohort_products(state.innovations, np.sort(ids), len(state.initial))
+        together = self._with_first(state, products)
         # correlations: clients of any scale count alike
         spread = np.sqrt(np.einsum("dkk->dk", together))
         per = _divide(self.weighted(state, np.sort(ids)).T, spread)
@@ -533,10 +533,8 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         if self.rho == "cosine":
             unit = unit_rows(columns["theta"])
             return np.asarray(np.einsum("kd,kd->k", unit[led], unit[of])[:, None])
-        together = paired_products(
-            state.innovations, state.clients.ids, leader, len(state.initial)
-        )[led]
-        together = self._with_first(state, together)
+        products = paired_products(state.innovations, state.clients.ids, leader, len(state.initial))
+        together = self._with_first(state, products[led])
         spread = self.variance(state, state.clients.ids) + self._ridge(state)
         if self.rho == "regression":
             return _divide(together, spread[of])

@@ -35,7 +35,7 @@ Deviations and readings
   client: ``measured = "test_loss"``, on the client's own test part, where the paper's accuracy is
   measured too. It peeks: the cohort, hence the model, depends on the test samples that judge it.
   Take it to repeat that comparison and for nothing else. FedCVR-Bolt's released code draws the
-  candidates uniformly: ``draw = "uniform"``.
+  candidates uniformly: ``sampling = "uniform"``.
 * INTERPRETATION-D: in rpow_d a non-finite report keeps the loss reported before.
 
 >>> from motley.selectors import Selector
@@ -78,14 +78,14 @@ class PowerOfChoice(SelectionRule[ClientTable]):
     ties: ``"random"``, or ``"lowest_id"`` for tests.
     measured: the loss that candidates measure: on training data, or on their own test part, which
     looks at test data.
-    draw: how candidates are drawn: with probability p_k, as published, or uniformly.
+    sampling: how candidates are drawn: with probability p_k, as published, or uniformly.
     """
 
     variant: Literal["pow_d", "cpow_d", "rpow_d", "adapow_d"] = "pow_d"
     d: int | None = None
     ties: Ties = "random"
     measured: Literal["loss", "test_loss"] = "loss"
-    draw: Literal["by_size", "uniform"] = "by_size"
+    sampling: Literal["by_size", "uniform"] = "by_size"
 
     paper: ClassVar[Paper] = cite("cho2022towards")
 
@@ -170,7 +170,7 @@ class PowerOfChoice(SelectionRule[ClientTable]):
         )
 
     def _draw(self, state: ClientTable, context: SelectionContext, pool: Ids, count: int) -> Ids:
-        weights = shares(state, pool) if self.draw == "by_size" else np.ones(len(pool))
+        weights = shares(state, pool) if self.sampling == "by_size" else np.ones(len(pool))
         return pool[successive_draws(weights, count, context.rng)]
 
     @override
