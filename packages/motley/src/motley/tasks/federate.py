@@ -64,9 +64,6 @@ class Split:
     """``client``: both halves of the data are merged, and each client tests on ``test_fraction`` of
     its samples; ``global``: one common test set, the data's test half (or a stratified share of
     ``test_fraction`` if it has none)."""
-    halves: Literal["both", "training"] = "both"
-    """``training``: of a data set with a test half, only the training half is divided among clients
-    that test on a share of their own (``test = "client"``); the test half is not used."""
     test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.2
     """Share of each client's samples that are test samples (``test = "client"``)."""
     validation: Share = 0.0
@@ -78,6 +75,9 @@ class Split:
     holdout_clients: Share = 0.0
     """Share of the clients that no round asks; they are examined at the end, as new clients
     (``evaluate.adapt_epochs``)."""
+    halves: Literal["both", "training"] = "both"
+    """``training``: of a data set with a test half, only the training half is divided among clients
+    that test on a share of their own (``test = "client"``); the test half is not used."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.test, str) or self.test not in ("client", "global"):
