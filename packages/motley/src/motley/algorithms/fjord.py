@@ -34,6 +34,7 @@ FjORD(widths=(1.0, 0.5), distil=False)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -115,6 +116,21 @@ class Taught(Loss):
 
     kind: ClassVar[Targets | None] = "classes"
     base: Loss
+
+    @property
+    @override
+    def prepares(self) -> bool:
+        return self.base.prepares
+
+    @override
+    def prepare(
+        self,
+        context: JobContext,
+        forward: Callable[[Tensor], Tensor],
+        inputs: Tensor,
+        targets: Tensor,
+    ) -> Tensors:
+        return self.base.prepare(context, forward, inputs, targets)
 
     @override
     def refuses_targets(self, targets: Targets, classes: int | None) -> str | None:

@@ -144,12 +144,16 @@ class MaskedClasses(Loss):
         targets: Tensor,
     ) -> Tensors:
         """Return which classes occur among the client's samples, bool ``[n, C]``, the same row for
-        each of them."""
+        each of them, beside what ``base`` prepares of outputs that are masked."""
         present = torch.zeros(
             forward(inputs[:1]).shape[-1], dtype=torch.bool, device=targets.device
         )
         present[targets] = True
-        return {"present": present.expand(len(targets), -1)}
+        found = {"present": present.expand(len(targets), -1)}
+        if not self.base.prepares:
+            return found
+        beside = self.base.prepare(context, lambda x: forward(x) * present, inputs, targets)
+        return {**beside, **found}
 
     @override
     def within(self) -> Loss:
