@@ -34,7 +34,8 @@ Deviations and readings
 * INTERPRETATION FedCVR-Bolt's appendix ranks its baseline by the *test* loss of the model on each
   client: ``measured = "test_loss"``, on the client's own test part, where the paper's accuracy is
   measured too. It peeks: the cohort, hence the model, depends on the test samples that judge it.
-  Take it to repeat that comparison and for nothing else.
+  Take it to repeat that comparison and for nothing else. FedCVR-Bolt's released code draws the
+  candidates uniformly: ``sampling = "uniform"``.
 * INTERPRETATION-D: in rpow_d a non-finite report keeps the loss reported before.
 * Other methods' comparisons take d = 2m (FedCVR-Bolt), and d = 10 with m = 5 (FedCor).
 * Not copied from public code: losses of a hold-out after the previous round in place of the current
@@ -89,12 +90,14 @@ class PowerOfChoice(SelectionRule[ClientTable]):
     ties: ``"random"``, or ``"lowest_id"`` for tests.
     measured: the loss that candidates measure: on training data, or on their own test part, which
     looks at test data.
+    sampling: how candidates are drawn: with probability p_k, as published, or uniformly.
     """
 
     variant: Literal["pow_d", "cpow_d", "rpow_d", "adapow_d"] = "pow_d"
     d: int | None = None
     ties: Ties = "random"
     measured: Literal["loss", "test_loss"] = "loss"
+    sampling: Literal["by_size", "uniform"] = "by_size"
 
     paper: ClassVar[Paper] = cite("cho2022towards")
 
@@ -179,7 +182,8 @@ class PowerOfChoice(SelectionRule[ClientTable]):
         )
 
     def _draw(self, state: ClientTable, context: SelectionContext, pool: Ids, count: int) -> Ids:
-        return pool[successive_draws(shares(state, pool), count, context.rng)]
+        weights = shares(state, pool) if self.sampling == "by_size" else np.ones(len(pool))
+        return pool[successive_draws(weights, count, context.rng)]
 
     @override
     def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
