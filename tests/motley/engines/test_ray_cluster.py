@@ -385,6 +385,7 @@ def test_no_cluster_answers(tmp_path):
     ("address", "kind", "said", "starts"),
     [
         (None, EngineError, "Ray does not start on this machine: it timed out", 3),
+        ("local", EngineError, "Ray does not start on this machine: it timed out", 3),
         (
             "auto",
             ConfigError,

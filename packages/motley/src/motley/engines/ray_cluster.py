@@ -45,8 +45,8 @@ def connect(address: str | None, threads: int | None) -> bool:
 
     Parameters
     ----------
-    address: of a running cluster; None: a cluster of this machine's cores is started, unless there
-    is a connection already.
+    address: of a running cluster; None or ``local``: a cluster of this machine's cores is started,
+    unless there is a connection already.
     threads: cores of the cluster that is started; None: all that the process may use.
 
     Raises
@@ -63,6 +63,7 @@ def connect(address: str | None, threads: int | None) -> bool:
     ray = ray_package()
     if ray.is_initialized():
         return False
+    address = None if address == "local" else address
     here: dict[str, Any] = (
         {"num_cpus": cores(threads), "include_dashboard": False} if address is None else {}
     )

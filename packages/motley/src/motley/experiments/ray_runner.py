@@ -55,7 +55,7 @@ def connected(address: str, experiments: Sequence[Experiment]) -> Iterator[None]
             "processes",
             "engine.name",
         )
-    disconnects = connect(None if address == "local" else address, None)
+    disconnects = connect(address, None)
     try:
         yield
     finally:
