@@ -199,7 +199,7 @@ class Play:
 
 
 @dataclass(frozen=True)
-class Stage:
+class Snapshot:
     """What there is between two rounds: the server's state and what it sends, the clients' states
     and the one of new clients."""
 
@@ -215,8 +215,8 @@ class Watched:
     made when the stage was reached, and the results of each round's training."""
 
     play: Play
-    stages: list[Stage] = field(default_factory=list)
-    copies: list[Stage] = field(default_factory=list)
+    stages: list[Snapshot] = field(default_factory=list)
+    copies: list[Snapshot] = field(default_factory=list)
     trained: list[list[TrainResult]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -228,7 +228,7 @@ class Watched:
     def _look(self) -> None:
         play = self.play
         sent = play.algorithm.local.download(play.server)
-        stage = Stage(play.server, sent, dict(play.client_states), play.first)
+        stage = Snapshot(play.server, sent, dict(play.client_states), play.first)
         self.stages.append(stage)
         self.copies.append(copy.deepcopy(stage))
 
