@@ -34,7 +34,7 @@ PRIVATE = {
 
 
 def _kill_and_resume(tmp_path: Path, kills: int, rounds: int, **more: Any) -> None:
-    """Each life gets through some rounds, and dies a random while (up to a quarter of a second)
+    """Each life gets through some rounds, and dies a random while (up to a tenth of a second)
     after its first new row."""
     experiment = make(rounds, **KEYS, **more)
     whole = run(experiment, out=tmp_path / "whole")
@@ -51,7 +51,7 @@ def _kill_and_resume(tmp_path: Path, kills: int, rounds: int, **more: Any) -> No
             give_up = time.monotonic() + 120
             while child.poll() is None and _size(out) == started and time.monotonic() < give_up:
                 time.sleep(0.002)
-            time.sleep(moments.uniform(0.0, 0.25) * moments.random())
+            time.sleep(moments.uniform(0.0, 0.1) * moments.random())
             child.kill()
             _, complaint = child.communicate()
         assert child.returncode == -9, (
@@ -70,7 +70,7 @@ def _size(out: Path) -> int:
 
 
 def test_two_kills(tmp_path: Path) -> None:
-    _kill_and_resume(tmp_path, kills=2, rounds=240)
+    _kill_and_resume(tmp_path, kills=2, rounds=120)
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_two_kills_of_a_private_run(tmp_path: Path) -> None:
     were."""
     pytest.importorskip("dp_accounting")
     task = {"name": "image", "data": "digits", "model": "digits_mlp", "scale": "unit"}
-    _kill_and_resume(tmp_path, kills=2, rounds=150, weights="uniform", privacy=PRIVATE, task=task)
+    _kill_and_resume(tmp_path, kills=2, rounds=80, weights="uniform", privacy=PRIVATE, task=task)
 
 
 @pytest.mark.slow
