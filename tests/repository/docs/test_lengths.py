@@ -66,14 +66,6 @@ def test_the_readme_has_at_most_900_words() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
 
 
-NOTES = sorted((ROOT / "packages/motley-papers/src/motley_papers").glob("*/notes.md"))
-
-
-@pytest.mark.parametrize("notes", NOTES, ids=lambda notes: notes.parent.name)
-def test_the_notes_of_a_recipe_have_at_most_600_words(notes: Path) -> None:
-    assert len(notes.read_text(encoding="utf-8").split()) <= 600
-
-
 @pytest.mark.parametrize(("page", "most"), LONGEST.items(), ids=list(LONGEST))
 def test_the_prose_of_a_page_stays_short(page: str, most: int) -> None:
     """Words without tables, code and generated parts."""
