@@ -39,18 +39,16 @@ FjORD(widths=(1.0, 0.5), distil=False)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
 from typing_extensions import override
 
+from motley.algorithms.loss_around import LossAround
 from motley.algorithms.parts import (
     Algorithm,
     ClientState,
     JobContext,
-    Loss,
     Method,
     Part,
     Parts,
@@ -111,7 +109,7 @@ class OrderedDropout(SlicedTraining):
 
 
 @dataclass(frozen=True)
-class Taught(Loss):
+class Taught(LossAround):
     """A loss of classes for clients whose widest slice teaches the narrower ones.
 
     Parameters
@@ -120,22 +118,6 @@ class Taught(Loss):
     """
 
     kind: ClassVar[Targets | None] = "classes"
-    base: Loss
-
-    @property
-    @override
-    def prepares(self) -> bool:
-        return self.base.prepares
-
-    @override
-    def prepare(
-        self,
-        context: JobContext,
-        forward: Callable[[Tensor], Tensor],
-        inputs: Tensor,
-        targets: Tensor,
-    ) -> Tensors:
-        return self.base.prepare(context, forward, inputs, targets)
 
     @override
     def refuses_targets(self, targets: Targets, classes: int | None) -> str | None:
@@ -145,14 +127,6 @@ class Taught(Loss):
                 "are not; write distil = false"
             )
         return self.base.refuses_targets(targets, classes)
-
-    @override
-    def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        return self.base.loss(outputs, targets, extra)
-
-    @override
-    def within(self) -> Loss:
-        return self.base.within()
 
 
 @dataclass(frozen=True)

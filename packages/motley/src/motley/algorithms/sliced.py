@@ -21,6 +21,7 @@ from typing_extensions import override
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.fedavg import Average
 from motley.algorithms.local import Solver
+from motley.algorithms.loss_around import LossAround
 from motley.algorithms.parts import (
     Algorithm,
     ClientState,
@@ -99,7 +100,7 @@ class SlicedTraining(LocalRule):
 
 
 @dataclass(frozen=True)
-class MaskedClasses(Loss):
+class MaskedClasses(LossAround):
     """A loss of classes in which the outputs of classes that a client lacks are set to 0 before the
     softmax.
 
@@ -118,7 +119,6 @@ class MaskedClasses(Loss):
 
     kind: ClassVar[Targets | None] = "classes"
     prepares: ClassVar[bool] = True
-    base: Loss
 
     @override
     def refuses_targets(self, targets: Targets, classes: int | None) -> str | None:
@@ -154,10 +154,6 @@ class MaskedClasses(Loss):
             return found
         beside = self.base.prepare(context, lambda x: forward(x) * present, inputs, targets)
         return {**beside, **found}
-
-    @override
-    def within(self) -> Loss:
-        return self.base.within()
 
 
 def masked(plain: Algorithm, mask: bool) -> tuple[Loss, bool]:
