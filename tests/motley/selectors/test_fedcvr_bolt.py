@@ -727,7 +727,7 @@ def test_models_are_compared_by_direction_by_default():
 
 
 def context(t, ids, m, seed=0):
-    return SelectionContext(t, 0, np.asarray(ids), m, Key(seed).fold("select", t).numpy())
+    return SelectionContext(t, 0, np.asarray(ids), m, Key(seed).fold("select", t).numpy(), t)
 
 
 def test_one_client_per_coalition_and_beta_0_is_uniform_within():

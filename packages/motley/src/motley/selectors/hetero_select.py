@@ -255,7 +255,7 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
 
     @override
     def select(self, state: HeteroSelectState, context: SelectionContext) -> Cohort:
-        tau = self.tau0 * (1.0 - 0.5 * min(context.round / (context.horizon or context.round), 1.0))
+        tau = self.tau0 * (1.0 - 0.5 * min(context.step / (context.horizon or context.step), 1.0))
         components = self.components(state, context.round, context.available)
         scores = self.scores(components)
         available = context.available

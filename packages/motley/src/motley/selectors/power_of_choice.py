@@ -145,7 +145,7 @@ class PowerOfChoice(SelectionRule[ClientTable]):
     def width(self, context: SelectionContext) -> int:
         """Return d of this round, within ``[m, K_A]``."""
         if self.variant == "adapow_d":
-            early = context.horizon is not None and 2 * context.round <= context.horizon
+            early = context.horizon is not None and 2 * context.step <= context.horizon
             return len(context.available) if early else context.m
         wanted = 2 * context.m if self.d is None else self.d
         return min(max(wanted, context.m), len(context.available))
