@@ -53,6 +53,15 @@ def test_an_entry_link_leads_to_the_module_that_it_names(
     assert entries.missing(page) == ["[motley.selectors.oort](../oort.py)"]
 
 
+def test_an_entry_may_be_of_another_package(entries: ModuleType) -> None:
+    made = entries.with_entries(
+        "[motley_flower.secure.encoding]"
+        "(../../packages/motley-flower/src/motley_flower/secure/encoding.py)\n"
+    )
+    assert made.startswith("Fixed-point numbers whose sum modulo 2^32")
+    assert made.endswith("its tests: `tests/motley_flower/secure/test_encoding.py`.\n")
+
+
 def test_an_entry_has_source_formula_options_tags_and_numbers(entries: ModuleType) -> None:
     page = entries.with_entries(
         "## Oort {#oort}\n\n"
