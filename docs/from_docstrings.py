@@ -21,7 +21,7 @@ from motley.experiments import registry
 
 __all__ = ["ENTRY", "entry", "markdown"]
 
-ENTRY = re.compile(r"^\[(?P<module>motley[\w.]*)\]\((?P<file>[\w/.]+\.py)\)$", re.MULTILINE)
+ENTRY = re.compile(r"^\[(?P<module>motley[\w.]*)\]\((?P<file>[\w/.-]+\.py)\)$", re.MULTILINE)
 _REFERENCE = re.compile(r":(?:class|func|data|meth|mod|attr):`~?(?:[\w.]*\.)?(\w+)`")
 _PAGE = re.compile(r"(?:``)?\bdocs/((?:[\w-]+/)?([\w-]+)\.md(#[\w-]+)?)(?:``)?")
 _PREPRINT = re.compile(r"\barXiv[: ](\d{4}\.\d{4,5}(?:v\d)?)")
@@ -50,8 +50,9 @@ def entry(module: str) -> str:
     """Return the entry of a module: what its docstring says, its components, its tests."""
     said = inspect.getdoc(importlib.import_module(module)) or ""
     parts = [markdown(_without_examples(said), []), *map(_component, _components().get(module, []))]
-    folder, _, name = module.partition(".")[2].rpartition(".")
-    tests = ROOT / "tests" / "motley" / folder.partition(".")[0] / f"test_{name}.py"
+    package, _, inside = module.partition(".")
+    folder, _, name = inside.rpartition(".")
+    tests = ROOT / "tests" / package / folder.partition(".")[0] / f"test_{name}.py"
     beside = f"; its tests: `{tests.relative_to(ROOT)}`" if tests.is_file() else ""
     return "\n\n".join([*parts, f"Code: `{module.replace('.', '/')}.py`{beside}."])
 

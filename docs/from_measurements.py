@@ -14,6 +14,7 @@ from cells import ROOT, prose, table
 
 __all__ = [
     "choosing",
+    "client_noise_cost",
     "cluster_prediction",
     "cluster_situations",
     "cluster_traffic",
@@ -638,6 +639,24 @@ def private_cost() -> str:
 
 def _cost_cell(row: dict[str, Any] | None) -> str:
     return "-" if row is None else f"{_spread(row['stable'])} ({row['worst_decile'][0]:.0f})"
+
+
+def client_noise_cost() -> str:
+    """Put accuracies under noise by the server and by clients side by side, from
+    ``benchmarks/measured/client_noise_cost.json``."""
+    found = measured("client_noise_cost")["rows"]
+    cells = {(row["noise_by"], row["epsilon"]): row for row in found}
+    budgets = sorted({row["epsilon"] for row in found}, reverse=True)
+    rows = []
+    for name in dict.fromkeys(row["noise_by"] for row in found):
+        texts = [name]
+        for epsilon in budgets:
+            row = cells[name, epsilon]
+            texts.append(f"{row['accuracy']:.1f} ± {row['deviation']:.1f}")
+            texts.append(f"{row['of_a_full_sum']:.2f}")
+        rows.append(tuple(texts))
+    heads = [head for one in budgets for head in (f"epsilon {one:g}, %", "z of a full sum")]
+    return table(("noise by", *heads), rows)
 
 
 def tuned(name: str) -> str:

@@ -49,7 +49,7 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_readme.trust_in_short,
             from_readme.beside_frameworks,
         ),
-        from_code.selection_rules,
+        *(from_code.selection_rules, from_code.faults),
         *(from_code.signals, from_code.contract, from_code.columns, api_pages.api),
         *(
             from_measurements.speed,
@@ -84,7 +84,7 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_recipes.recipe_words,
         ),
         *(from_measurements.inspect_outlying, from_measurements.inspect_truth),
-        from_measurements.tuned_best,
+        *(from_measurements.tuned_best, from_measurements.client_noise_cost),
     )
 }
 MAKERS |= {

@@ -1,5 +1,5 @@
-"""FedCVR-Bolt: the worked numbers of docs/methods/fedcvr-bolt.md#worked, the factor form against a
-dense reference, and "What must hold" of docs/methods/fedcvr-bolt.md#round."""
+"""FedCVR-Bolt: the worked numbers of ``motley.selectors.fedcvr_bolt``, the factor form against a
+dense reference, and "What must hold" of ``motley.selectors.fedcvr_bolt``."""
 
 import dataclasses
 import math

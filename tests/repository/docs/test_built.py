@@ -4,6 +4,7 @@ CSV."""
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,3 +79,13 @@ def test_links_to_csv_lead_up_from_a_page_in_a_folder(built: ModuleType) -> None
     text = "<!-- built: one -->\n"
     assert '<a href="tables/one.csv">' in built.on_page_markdown(text, page=page("a.md"))
     assert '<a href="../tables/one.csv">' in built.on_page_markdown(text, page=page("b/a.md"))
+
+
+def test_links_of_the_table_of_faults_lead_somewhere(built: ModuleType) -> None:
+    """It lies in a CSV file, where the tests of pages do not look."""
+    made = built.with_tables((ROOT / "docs/deploy/faults.md").read_text(encoding="utf-8"), "../")
+    links = re.findall(r"\]\(([\w./-]+\.md)(?:#([\w-]+))?\)", made)
+    assert len(links) > 5
+    for page, anchor in links:
+        text = (ROOT / "docs/deploy" / page).read_text(encoding="utf-8")
+        assert not anchor or f"{{#{anchor}}}" in text, (page, anchor)

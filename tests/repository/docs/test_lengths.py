@@ -48,8 +48,7 @@ SHORT_TABLES = (
     *("trust.md", "upload-cost.md"),
     *("verdicts.md", "components.md", "measured.md", "selection-rules.md"),
     *ONE_AIM,
-    # one row for each rule, in the words of the code
-    *(page for page in DEPLOY if page != "deploy/which-rule.md"),
+    *DEPLOY,
 )
 
 

@@ -1,11 +1,37 @@
 """Local training of slices: clients of less capacity train, send and receive a narrower part of the
 model.
 
-A slice of the width r has ``ceil(r n)`` of the n units of every hidden layer, all inputs and all
-outputs (:meth:`motley.core.layout.Layout.slices`). Every coordinate of the model moves by the mean
-over the clients that hold it; one that nobody holds stays as it is. Which units a slice has is said
-by a method (:mod:`motley.algorithms.heterofl`, :mod:`motley.algorithms.fedrolex`), how wide it is
-by the world's ``capacity``.
+A slice of the width r keeps s = ceil(r n) of the n units (features or channels) of every hidden
+layer, 1e-6 subtracted before rounding up (:meth:`motley.core.layout.Layout.slices`). A weight keeps
+the rows of its own layer's units and the columns of those of the layer before it, kernels and all
+positions behind ``flatten`` whole; inputs and outputs are never cut, and layers whose outputs are
+added keep the same units. Which units a slice has is said by a method
+(:mod:`motley.algorithms.heterofl`, :mod:`motley.algorithms.fedrolex`,
+:mod:`motley.algorithms.fjord`), how wide it is by the world's ``capacity``. A network with
+attention, recurrence, embeddings, LayerNorm or GroupNorm is refused (:mod:`motley.tasks.slices`).
+
+    delta_c = (sum over clients k that hold c of a_k delta_kc) / (sum over the same clients of a_k)
+    x_c <- x_c + lr delta_c
+
+A coordinate c that nobody holds stays bit for bit. Both ways 4 bytes for each value of the slice
+travel; positions are free, for both sides know width and round. A step takes the slice's share of
+the operations.
+
+Static BatchNorm (HeteroFL, FedRolex): in training BatchNorm normalises with the statistics of the
+batch alone, and running ones are neither kept nor sent (a batch of one sample has no variance and
+takes those of the module). Before an examination, and for the model that is saved, statistics are
+collected: every client with at least two samples passes the batches of one epoch through the model
+in training mode, and all batches weigh alike (torch: momentum None). It belongs to the examination:
+no traffic, no virtual time. ``recalibrate = { cumulative = true, clients = 10, batches = 100 }``
+takes fewer. INTERPRETATION-D the authors' code passes the whole training set at the server, through
+the whole model; here each width has statistics of its own. A selector that measures the received
+model is refused for a model with BatchNorm, which has no statistics then.
+
+Worked
+------
+W = ((1, 2), (3, 4)) between hidden layers; client A (r = 1) adds 1 everywhere, client B (r = 1/2)
+holds W_00 alone and adds 3: ((3, 3), (4, 5)); weighted by n = 3 and 1, W_00 = 1 + (3 + 3) / 4 =
+2.5; B alone ((4, 2), (3, 4)).
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 variance it explains.
 
 Licciardi, Raineri, Proskurnikov, Rondoni, Zino: *Sociodynamics-inspired Adaptive Coalition and
-Client Selection in Federated Learning*, arXiv:2506.02897v1, 2025. Reference:
-docs/methods/fedcvr-bolt.md.
+Client Selection in Federated Learning*, arXiv:2506.02897v1, 2025.
 
     1. W_kj = exp(-g |theta~_k - theta~_j|^2), theta~ = theta / |theta|, rows normalised,
        similarity (W + W^T) / 2
@@ -40,7 +39,12 @@ Needs: ``last_layer`` once (the initial model's, known to the server) and with e
 ``max_probability``, ``cv_probability`` (of being chosen, over the available), ``largest_coalition``
 (share of the available), ``folded``; after the warm-up with ``compare = r`` also the share of
 Var(global model) that knowing all models of the cohort removes (Proposition 1 for several clients),
-``explained.cohort``, and the mean of r random cohorts of the same size, ``explained.random``.
+``explained.cohort``, and the mean of r random cohorts of the same size, ``explained.random``: the
+clients A together remove ``sum_d a_A^T (C^d_AA)^-1 a_A``, a = C^d alpha, which is not the sum of
+their v_k, since what two clients know can be the same. ``rho = "cosine"`` has no such notes.
+
+What must hold: v_k = Var(glob) - E Var(glob | theta_k) (Proposition 1 with A = {k}); planted groups
+are found; exactly one client per coalition; beta = 0 is uniform inside a coalition.
 
 The paper is version 1; version 2 of arXiv:2506.02897 has another title, *Socially Inspired
 Coalition Formation and Client Selection in Federated Learning*, and is not what is built here.
@@ -104,6 +108,35 @@ Deviations and readings
   never observed starts at theta(1); without an enrolled initial model, theta(1) is the mean of the
   first models reported.
 * Coordinates are limited to 1e15 in size, for runs that diverge.
+
+Worked
+------
+beta = 1.
+
+(a) One coordinate, C = [[4, 2, .5], [2, 2, .2], [.5, .2, 1]], alpha = (.5, .3, .2): C alpha = (2.7,
+1.64, .51), v = (1.8225, 1.3448, .2601), Var(glob) = 1.944. Coalitions {0, 1}, {2}: probabilities
+(.617205, .382795) and 1; at beta = .5 (.559430, .440570).
+
+(b) Same C, t = 4, theta = (1, .8, -.5), thbar = (.9, .7, -.4); 0 is chosen and becomes 1.2, 2
+becomes -.7: rho_10 = .707107, thbar = (.9, .848528, -.4), e = (.3, -.048528, -.3), C = [[3.0225,
+1.496360, .3525], [1.496360, 1.500589, .153640], [.3525, .153640, .7725]], C alpha = (2.030658,
+1.229085, .376842), v = (1.364292, 1.006704, .183831). ``literal_means``: e = (0, -.048528, 0), C =
+[[3, 1.5, .375], [1.5, 1.500589, .15], [.375, .15, .75]]. ``rho = "regression"``: thbar_1 = .6. n =
+(50, 30, 20): the aggregate is .657143.
+
+(c) A second coordinate C = [[1, -.3, .1], [-.3, 2, .4], [.1, .4, .5]]: v of it (.1849, .140450,
+.1458), sum with (a) (2.0074, 1.485250, .4059); one coalition of all: (.557153, .330528, .112319);
+coalition {1, 2}: (.746371, .253629). Similarity of (1, 0), (.8, .6), (0, 1) at g = 1: Gaussian
+.670320, .135335, .449329 off the diagonal; normalised and symmetrised .343737, .080177, .247766
+(diagonal .553816, .471776, .631049); cosine .8, 0, .6.
+
+(d) Several clients, C of (a): A = {0, 2} removes (1 * 2.7^2 - 2 * .5 * 2.7 * .51 + 4 * .51^2) /
+3.75 = 1.85424 of 1.944 (determinant of [[4, .5], [.5, 1]] 3.75), {0, 1} 1.9066, {1, 2} 1.466959,
+all three everything. v_0 + v_1 = 3.1673 is more than there is.
+
+(e) The client of 10, 10, 10 above, beside one that explains nothing, of equal size and with a model
+1 away in place of 10, is drawn with p = 1 / (1 + e^(-C / 4)): .562 under ``"kept"``, .521 under
+``"last"``; with 10, 1 - 1.4e-11 against .99976.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports

@@ -3,7 +3,7 @@ carries in the time of a round.
 
 Masud, Jahin, Hasan: *HeteRo-Select: Informativeness as the Participation Driver in Heterogeneous
 Federated Learning*, arXiv:2508.06692v2, equation 8. Reference:
-docs/methods/compression.md#by-score, docs/methods/hetero-select.md#worked.
+docs/methods/compression.md#by-score, docs/methods/hetero-select.md#score.
 
     theta_k  = clip(min(S_k / mean S  theta_t, cap_k), least, 1)          mean over the cohort
     cap_k    = B_k T_b / (32 D)
