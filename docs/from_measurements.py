@@ -18,6 +18,7 @@ __all__ = [
     "cluster_situations",
     "cluster_traffic",
     "floor",
+    "gpu",
     "heterogeneity",
     "inspect_outlying",
     "inspect_truth",
@@ -166,6 +167,37 @@ def floor() -> str:
     return (
         f"torch {found['torch']}; memory is copied with up to {copied:.0f} GB/s, read and "
         f"written.\n\n{table(head, rows)}"
+    )
+
+
+def gpu() -> str:
+    """Say what was found on a GPU, with the steps a second beside a plain loop's, from
+    ``benchmarks/measured/gpu.json``."""
+    found = measured("gpu")
+    rows = []
+    for name, row in found["workloads"].items():
+        speeds = row["median_steps_per_s"]
+        engines = [
+            _rate(speeds[engine]) if engine in speeds else "-"
+            for engine in ("sequential", "batched", "vmap")
+        ]
+        rows.append((name, *engines, _rate(speeds["loop"]), f"{row['median_ratio']:.2f}"))
+    head = ("workload", "`sequential`", "`batched`", "`vmap`", "plain loop", "best / loop")
+    machine = found["machine"]
+    agreement = found["agreement"]
+    kept = "; ".join(
+        f"`{engine}` {'gave' if same else 'did not give'} the same bits twice in float32"
+        for engine, same in agreement["twice"].items()
+    )
+    seconds = found["pfl_cifar10"]["vmap"]["seconds_a_round"]
+    return (
+        f"One {machine['gpu']}, torch {machine['torch']}, CUDA {machine['cuda']}, commit "
+        f"{found['commit']}. All {found['tests']['passed']} tests marked `gpu` passed. "
+        f"{agreement['agree']} of {agreement['compared']} pairs of an experiment and an engine "
+        "end with the model of the CPU in float64, to a relative "
+        f"{agreement['largest_difference']:.1e} at most; {kept}. A round of pfl-research's "
+        f"CIFAR-10 benchmark took {seconds:.2f} s with `vmap`. Client steps a second, medians:"
+        f"\n\n{table(head, rows)}"
     )
 
 
