@@ -50,9 +50,10 @@ class NodeWatch:
     not answered one question for :data:`ray_actor.GIVEN_UP_S` seconds.
 
     Ray itself gives a node up after about a minute, and for good. An answer took 4 ms at most, on
-    two cores that seven processes wanted, so 45 s without one are not slowness. Counted are looks of one second each: time in which this process does not run either,
-    as on a machine that sleeps, is none of them. A process that never answered is not watched, nor
-    is one that is gone, which Ray notices.
+    two cores that seven processes wanted, so 45 s without one are not slowness. Counted are looks
+    of one second each: time in which this process does not run either, as on a machine that
+    sleeps, is none of them. A process that never answered is not watched, nor is one that is gone,
+    which Ray notices.
 
     Parameters
     ----------
