@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from motley.algorithms.parts import ClientState, Tensors
 from motley.core.errors import ConfigError, EngineError, install_hint
-from motley.engines import ray_token
+from motley.engines import ray_token, ray_watch
 from motley.engines.base import WORKER_OPTIONS, EngineEvent, Job, Setting, TrainResult
 from motley.engines.cores import cores
 from motley.engines.distributed import Distributed
@@ -88,12 +88,15 @@ def connect(address: str | None, threads: int | None) -> bool:
                 "engine.address",
             ) from None
         break
+    if "/" not in (address or ""):  # Ray's client has its node on another machine
+        ray_watch.begin()
     return True
 
 
 def disconnect() -> None:
     """End the connection that :func:`connect` made, and a cluster that it started."""
     ray_package().shutdown()
+    ray_watch.end()  # not before, as the shutdown waits for a process that stands still, too
     ray_token.restore()
 
 
