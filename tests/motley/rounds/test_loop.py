@@ -462,8 +462,8 @@ def test_targets_are_reached_from_the_side_of_their_metric() -> None:
 
 
 def test_the_untrained_model_reaches_no_target() -> None:
-    """A loss under the target from the start: the run ends at the first evaluation after round 0, of
-    round 3, also when it was interrupted before."""
+    """A loss under the target from the start: the run ends at the first evaluation after round 0,
+    that of round 3, also when it was interrupted before."""
     experiment = _experiment(stop={"rounds": 9, "target": {"loss": 1e9}}, evaluate={"every": 3})
     loop = build(experiment)
     loop.step()
