@@ -187,7 +187,7 @@ def gpu() -> str:
     machine = found["machine"]
     agreement = found["agreement"]
     kept = "; ".join(
-        f"`{engine}` {'gave' if same else 'did not give'} the same bits twice in float32"
+        f"`{engine}` {'gave' if same else 'did not give'} the same bits twice"
         for engine, same in agreement["twice"].items()
     )
     seconds = found["pfl_cifar10"]["vmap"]["seconds_a_round"]
@@ -196,8 +196,10 @@ def gpu() -> str:
         f"{found['commit']}. All {found['tests']['passed']} tests marked `gpu` passed. "
         f"{agreement['agree']} of {agreement['compared']} pairs of an experiment and an engine "
         "end with the model of the CPU in float64, to a relative "
-        f"{agreement['largest_difference']:.1e} at most; {kept}. A round of pfl-research's "
-        f"CIFAR-10 benchmark took {seconds:.2f} s with `vmap`. Client steps a second, medians:"
+        f"{agreement['largest_difference']:.1e} at most; not compared: "
+        f"{'; '.join(agreement['not_compared'])}. In float32, {kept}. A round "
+        f"of pfl-research's CIFAR-10 benchmark took {seconds:.2f} s with `vmap`, on random images. "
+        "Client steps a second, medians:"
         f"\n\n{table(head, rows)}"
     )
 
