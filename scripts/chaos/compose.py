@@ -383,11 +383,27 @@ def summary(rows: list[Row], entries: int) -> dict[str, Any]:
     }
 
 
-def _read(log: Path, seed: int) -> list[Row]:
-    if not log.is_file():
-        return []
-    rows = [Row(**json.loads(line)) for line in log.read_text(encoding="utf-8").splitlines()]
-    return [row for row in rows if row.seed == seed]
+class Log:
+    """The rows of a file, which several processes may lengthen; each line is read once."""
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self.path = path
+        self._seed = seed
+        self._read_to = 0
+        self._rows: list[Row] = []
+
+    def rows(self) -> list[Row]:
+        """Return the rows of this seed, those that were written since the last call included."""
+        if not self.path.is_file():
+            return []
+        with self.path.open("rb") as file:
+            file.seek(self._read_to)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]  # another process may be writing the last line
+        self._read_to += len(whole)
+        rows = [Row(**json.loads(line)) for line in whole.splitlines()]
+        self._rows += [row for row in rows if row.seed == self._seed]
+        return self._rows
 
 
 def _batch(
@@ -442,11 +458,11 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _go(given: argparse.Namespace, search: Search, log: Path) -> None:
+def _go(given: argparse.Namespace, search: Search, log: Log) -> None:
     """Run batches, each in a process of its own, until all compositions are in the log."""
     ends, (part, parts) = time.monotonic() + 60.0 * given.minutes, map(int, given.part.split("/"))
     while time.monotonic() < ends:
-        rows = _read(log, given.seed)
+        rows = log.rows()
         done = {row.number for row in rows}
         wanted = given.only or range(part, given.count, parts)
         todo = list(itertools.islice((number for number in wanted if number not in done), BATCH))
@@ -454,9 +470,11 @@ def _go(given: argparse.Namespace, search: Search, log: Path) -> None:
             return
         known = frozenset(row.fault for row in rows if row.fault)
         ended = attempt(
-            partial(_batch, search, todo, log, known, ends), search.place, limit_s=BATCH * HUNG_S
+            partial(_batch, search, todo, log.path, known, ends),
+            search.place,
+            limit_s=BATCH * HUNG_S,
         )
-        done = {row.number for row in _read(log, given.seed)}
+        done = {row.number for row in log.rows()}
         left = [number for number in todo if number not in done]
         if not ended.done and left:  # the process died in the first that is left
             row = Row(
@@ -467,7 +485,7 @@ def _go(given: argparse.Namespace, search: Search, log: Path) -> None:
                 fault=f"it died: {ended.said}",
             )
             print(row.text(), flush=True)
-            with log.open("a", encoding="utf-8") as file:
+            with log.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(dataclasses.asdict(row)) + "\n")
 
 
@@ -484,9 +502,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="compose-", dir=memory) as place:
         os.chdir(place)
         search = Search(given.seed, Path(place))
-        log = given.log if given.log is not None and not given.only else Path(place) / "log.jsonl"
+        kept = given.log is not None and not given.only
+        log = Log(given.log if kept else Path(place) / "log.jsonl", given.seed)
         _go(given, search, log)
-        rows = _read(log, given.seed)
+        rows = log.rows()
     text = json.dumps(
         {"commit": commit(), "seed": given.seed, **summary(rows, len(set(search.entries)))},
         indent=1,
