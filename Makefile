@@ -41,7 +41,7 @@ test-flower-faults:  ## faults in real deployments: killed, paused, late, full d
 test-deployment:  ## the doors of a deployment: SuperLink, SuperNodes, proxy, outsider (5 minutes; needs nginx; builds .venv-flower)
 	@scripts/test-deployment
 
-test-ray:  ## the engine on a Ray cluster of two nodes (about 5 minutes; builds .venv-ray)
+test-ray:  ## the engine on a Ray cluster of two nodes (about 10 minutes; builds .venv-ray)
 	@scripts/test-ray
 
 test-trackers:  ## the trackers against MLflow and W&B themselves (about 1 minute; builds .venv-trackers)
