@@ -41,21 +41,18 @@ proportion to their number).
 
 Deviations and readings
 -----------------------
-* n_xpt, cut-off, pool and pacer are the public code's; constants the paper's where it states them.
 * INTERPRETATION-D: the normalisation pool holds explored clients only; ``norm_pool = "code"`` adds
   the unexplored with e_k.
-* ``form = "raw"`` is the paper's ``min(U, clip) + bonus``, next to which the bonus vanishes; the
-  code normalises.
+* ``form = "raw"`` is ``min(U, clip) + bonus``, next to which the bonus vanishes.
 * ``pacer = "paper"``: ``last > cur`` raises T by ``step`` *seconds*, nothing lowers it. READING: it
   starts at percentile ``thr``.
-* ``explore = "speed"``: the paper samples the unexplored by speed. READING: in proportion to 1 /
-  tau_k.
+* ``explore = "speed"``. READING: in proportion to 1 / tau_k.
 * INTERPRETATION-D: a cohort that is still too small is filled by the highest scores not chosen,
-  blacklisted clients last. n_xpt is FedScale's; ``split = "oort"`` takes that of Oort's own code,
-  ``floor(m (1 - eps))``, with eps = 0 while no known client is unexplored, and fills uniformly.
-* INTERPRETATION-D: late, dropped and rejected clients only count as selected. ``late = "mean"`` is
-  the code's: a client that was cut off gets the mean utility of the round's participants, weighted
-  by samples, and counts as explored.
+  blacklisted clients last. ``split = "oort"``: n_xpt = ``floor(m (1 - eps))``, with eps = 0 while
+  no known client is unexplored, and a cohort that is too small is filled uniformly.
+* INTERPRETATION-D: late, dropped and rejected clients only count as selected. With
+  ``late = "mean"`` a client that was cut off gets the mean utility of the round's participants,
+  weighted by samples, and counts as explored.
 * A client that never enrolled has the mean size, one without a duration is not discounted; a
   participant without a usable loss keeps its utility, or stays unexplored. Scores are never
   negative: base_k is at least 0.
