@@ -1,5 +1,6 @@
 """Turn docstrings into Markdown, and make the entries of the pages under ``docs/methods``: a
-module's docstring, then every component of that module with its options.
+module's docstring, what the public code of its papers does otherwise, then every component of that
+module with its options.
 
 On such a page a line that is a link to a module's file, and nothing else, stands for the entry::
 
@@ -15,8 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cells import ROOT, code
+from cells import ROOT, code, table
 
+from motley.core.paper import public_code
 from motley.experiments import registry
 
 __all__ = ["ENTRY", "entry", "markdown"]
@@ -49,12 +51,38 @@ def _item(found: re.Match[str]) -> str:
 def entry(module: str) -> str:
     """Return the entry of a module: what its docstring says, its components, its tests."""
     said = inspect.getdoc(importlib.import_module(module)) or ""
-    parts = [markdown(_without_examples(said), []), *map(_component, _components().get(module, []))]
+    components = _components().get(module, [])
+    papers = dict.fromkeys(row["paper"] for _, _, row in components if row["paper"])
+    parts = [
+        markdown(_without_examples(said), []),
+        *filter(None, map(_public_code, papers)),
+        *map(_component, components),
+    ]
     package, _, inside = module.partition(".")
     folder, _, name = inside.rpartition(".")
     tests = ROOT / "tests" / package / folder.partition(".")[0] / f"test_{name}.py"
     beside = f"; its tests: `{tests.relative_to(ROOT)}`" if tests.is_file() else ""
     return "\n\n".join([*parts, f"Code: `{module.replace('.', '/')}.py`{beside}."])
+
+
+def _public_code(paper: str) -> str:
+    """Return where the public code of a paper lies and what differs; empty where nothing is
+    known."""
+    found = public_code(paper)
+    if found is None:
+        return ""
+    note = f" {found.note}" if found.note else ""
+    if not found.repository:
+        return f"**Public code.** {'None found' if found.sought else 'Not looked for'}.{note}"
+    link = f"[{found.repository}](https://github.com/{found.repository}) at `{found.commit}`"
+    if found.page:
+        return markdown(f"**Public code.** {link}; what differs: {found.page}.{note}", [])
+    if not found.compared:
+        return f"**Public code.** {link}; not compared.{note}"
+    if not found.differences:
+        return f"**Public code.** {link}; no difference that changes results was found.{note}"
+    rows = table(["point", "text", "public code", "Motley"], found.differences)
+    return f"**Public code.** {link}.{note}\n\n{rows}"
 
 
 @cache

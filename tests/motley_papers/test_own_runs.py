@@ -7,7 +7,7 @@ from motley.core.errors import ConfigError
 from motley_papers.keeping import keep
 from motley_papers.own_runs import own_sentences
 from motley_papers.recipe import read
-from motley_papers.recipe_page import exhibit_tables, page
+from motley_papers.recipe_page import exhibit_section, exhibit_tables, page
 from motley_papers.reproduce import reproduce
 from tests.motley_papers.toy import RECIPE, folder
 
@@ -73,6 +73,27 @@ def test_numbers_of_other_data_stand_apart(tmp_path):
     assert next(iter(own_sentences(found))).endswith(
         "with one seed; what is printed is of other data."
     )
+
+
+@pytest.mark.usefixtures("drawn")
+@pytest.mark.parametrize(
+    ("protocol", "shared", "words"),
+    [("whole", True, "published ("), ("reduced: 1 round of 3", False, "published, of the whole")],
+)
+def test_printed_numbers_share_an_axis_with_the_whole_protocol_alone(
+    kept, tmp_path, protocol, shared, words
+):
+    """The cells are of the same data, and keep what is printed beside them."""
+    text = FAST.replace("minutes = 0.1", f'protocol = "{protocol}"')
+    recipe = folder(tmp_path / "toy", text)
+    (recipe / "measured").symlink_to(kept / "measured")
+    found = reproduce(recipe, ["table 1"], out=tmp_path / "out", run=False)
+    (table,) = exhibit_tables(found, found.exhibits[0])
+    assert table.rows[0].cells[0].published.startswith("71.50")
+    assert f"In brackets: {words}" in table.note
+    shown = str(exhibit_section(found, found.exhibits[0]))
+    assert "dot: mean, with one standard deviation" in shown
+    assert ("diamond: published" in shown) is shared
 
 
 def test_a_cell_has_one_standard_deviation_on_both_sides(tmp_path):

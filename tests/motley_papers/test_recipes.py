@@ -135,6 +135,8 @@ def test_the_papers_title_is_whole():
     )
     assert read("hetero_select").title == title
     assert f"{{{title}}}" in (Path(motley.__file__).parent / "core" / "papers.bib").read_text()
+    kept = sorted(read("league").folder.parent.glob("*/measured/*/report.html"))
+    assert [p for p in kept if "Driver in Federated" in p.read_text(encoding="utf-8")] == []
 
 
 @pytest.mark.parametrize("name", ["flash", "hetero_select_v1"])

@@ -533,6 +533,11 @@ def test_fedbuff_has_published_defaults_and_what_gives_earlier_results_keeps_its
         ("selector", {"name": "fedcvr_bolt"}, {"step": "shifted"}),
         ("selector", {"name": "fedcvr_bolt"}, {"clustering": "scikit_learn"}),
         ("selector", {"name": "fedcvr_bolt"}, {"among": 2000}),
+        ("selector", {"name": "delta"}, {"form": "leaf"}),
+        ("selector", {"name": "fedstas"}, {"spread": "variance"}),
+        ("selector", {"name": "fedstas"}, {"standardise": True}),
+        ("selector", {"name": "oort"}, {"split": "oort"}),
+        ("selector", {"name": "pyramidfl"}, {"split": "oort"}),
     ],
 )
 def test_later_options_keep_earlier_run_ids(

@@ -117,6 +117,27 @@ def test_nothing_stands_out_sideways(which, request, tmp_path, width):
     assert asked(page, probes, tmp_path, width) == {"more": 0, "out": [], "asked": []}
 
 
+def test_a_table_of_ten_columns_is_whole_on_a_desk(tmp_path):
+    """Nine methods by 21 rows with deviations, as FLASH's Table 1, in a window of 1280 pixels; on
+    one of 800 it scrolls."""
+    heads = ["setting / aggregation", "random", "random_robust", "oort", "pyramidfl"]
+    heads += ["restless_bandit", "neural_bandit", "fedcor", "feel", "flash"]
+    rows = [
+        TableRow(f"noniid30_noise15 / scaffold{i}", [TableCell("84.31 ± 0.05", 84.31)] * 9)
+        for i in range(25)
+    ]
+    shown = [Section(str(i), [Text("a")]) for i in range(3)]
+    file = write(
+        Page("Wide", [], [Section("T", [Table(heads, rows)]), *shown]), tmp_path / "r.html"
+    )
+    probes = """
+      const box = it.querySelector(".wide");
+      said.more = box.scrollWidth - box.clientWidth;
+    """
+    assert asked(file, probes, tmp_path, 1280) == {"more": 0}
+    assert asked(file, probes, tmp_path, 800)["more"] > 0
+
+
 def test_switches_hide_and_the_pointer_brings_out(page, tmp_path):
     probes = """
       const visible = n => page.getComputedStyle(n).display !== "none";

@@ -52,6 +52,41 @@ def test_probabilities_by_hand(b, u, vector):
     )
 
 
+@pytest.mark.parametrize(
+    ("form", "u"),
+    [
+        ("leaf", [0.25 * 2**0.5 + 0.5, 0.25 * 5**0.5 + 0.5, 0.5 * 5**0.5 + 0.5**0.5]),
+        ("cifar10", [0.25 * 2**0.5 + 0.25, 0.25 * 5**0.5 + 0.25, 0.5 * 5**0.5 + 0.5]),
+    ],
+)
+def test_released_forms_by_hand(form, u):
+    """Sizes (100, 100, 200) are shares (.25, .25, .5); b = .5, halved away. Each of c_k draws
+    weighs n_k / (3 q_k n_S): the losses, here not numbers, are not asked for."""
+    selector = told(DELTA(form=form), [np.nan, np.nan, np.nan])
+    assert "loss" not in selector.rule.needs().probed
+    q = np.array(u) / sum(u)
+    np.testing.assert_allclose(selector.rule.probabilities(selector.state, IDS), q)
+    for t in range(1, 9):
+        cohort = selector.select(t, IDS, 2)
+        at = np.searchsorted(IDS, cohort.ids)
+        n = cohort.multiplicity * SIZES[at]
+        np.testing.assert_allclose(cohort.weights, n / (3 * q[at] * n.sum()))
+        assert cohort.multiplicity.sum() == 2
+
+
+def test_only_the_cifar10_form_draws_a_client_twice():
+    """Two draws of three clients with probabilities q name the same one with sum q^2."""
+    twice = {}
+    for form in ("leaf", "cifar10"):
+        selector = told(DELTA(form=form))
+        cohorts = [selector.select(1, IDS, 2, dispatch) for dispatch in range(2000)]
+        twice[form] = np.mean([len(cohort.ids) == 1 for cohort in cohorts])
+    q = selector.rule.probabilities(selector.state, IDS)
+    expected = (q**2).sum()
+    assert twice["leaf"] == 0
+    assert abs(twice["cifar10"] - expected) < 4.5 * np.sqrt(expected * (1 - expected) / 2000)
+
+
 def test_distance_is_from_the_mean_and_not_the_length():
     """All gradients equal and long: no diversity, whatever their norm; with b = 1 the draw is
     uniform."""

@@ -67,6 +67,39 @@ def test_spread_by_hand():
     np.testing.assert_allclose(spreads(points, np.array([0, 1, 0, 0, 2, 2])), (2, 0, np.sqrt(2)))
 
 
+def test_released_spread_by_hand():
+    """The variance, summed over the coordinates: 8 / 3, 0 and 2 / 2."""
+    points = np.array([[0, 0], [9, 9], [2, 0], [4, 0], [0, 0], [0, 2.0]])
+    got = spreads(points, np.array([0, 1, 0, 0, 2, 2]), "variance")
+    np.testing.assert_allclose(got, (8 / 3, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("options", "p"),
+    [
+        ({}, np.array([0, 10, 1, 101**0.5]) / (11 + 101**0.5)),  # norms 0, 10, 1, sqrt 101
+        # (0, 0) becomes (-1, -1), and so on: every norm is sqrt 2
+        ({"standardise": True}, np.full(4, 0.25)),
+    ],
+)
+def test_standardised_gradients_by_hand(options, p):
+    selector = Selector(FedSTaS(strata=1, **options))
+    report(selector, 1, [2, 3, 5, 8], [[0, 0], [0, 10], [1, 0], [1, 10]])
+    cohort = selector.select(1, [2, 3, 5, 8], 1)
+    assert cohort.notes["max_probability"] == pytest.approx(p.max())
+
+
+@pytest.mark.parametrize(("spread", "counts"), [("deviation", [2, 3]), ("variance", [1, 4])])
+def test_the_form_of_the_spread_decides_the_shares(spread, counts):
+    """Five clients one apart and five two apart: twice the deviation, (5/3, 10/3) of m = 5; four
+    times the variance, (1, 4)."""
+    ids = np.arange(10)
+    selector = Selector(FedSTaS(strata=2, spread=spread))
+    report(selector, 1, ids, [[x] for x in (1, 2, 3, 4, 5, 101, 103, 105, 107, 109)])
+    chosen = selector.select(1, ids, 5).ids
+    assert [np.count_nonzero(chosen < 5), np.count_nonzero(chosen >= 5)] == counts
+
+
 SKETCHES = [[1, 0], [3, 0], [5, 0], [0, 50], [0, 51], [0, 52], [0, 53]]
 IDS = np.array([2, 3, 5, 8, 13, 21, 34])
 

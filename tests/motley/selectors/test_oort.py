@@ -243,6 +243,36 @@ def test_pivot_is_bounded_and_cohorts_are_full():
         assert len(set(ids.tolist())) == 5
 
 
+@pytest.mark.parametrize(("split", "exploited"), [("fedscale", 2), ("oort", 1)])
+def test_share_of_the_cohort_that_is_exploited(split, exploited):
+    """Second selection: eps = .9 * .98 = .882, m = 10: 10 - floor(8.82) = 2, floor(1.18) = 1."""
+    selector = enrolled(Oort(split=split), np.arange(40), np.full(40, 10))
+    report(selector, 1, np.arange(20), np.arange(20) + 1.0)
+    cohort = selector.select(2, np.arange(40), 10)
+    assert (cohort.notes["exploited"], cohort.notes["explored"]) == (exploited, 10 - exploited)
+
+
+def test_own_code_stops_exploring_when_nobody_is_unexplored():
+    """All 20 explored: eps = 0, so all 10 are drawn from the pool; FedScale's keeps eps."""
+    for split, epsilon, exploited in (("fedscale", 0.882, 2), ("oort", 0.0, 10)):
+        selector = enrolled(Oort(split=split), np.arange(20), np.full(20, 10))
+        report(selector, 1, np.arange(20), np.arange(20) + 1.0)
+        notes = selector.select(2, np.arange(20), 10).notes
+        assert (notes["epsilon"], notes["exploited"]) == (pytest.approx(epsilon), exploited)
+
+
+def test_own_code_fills_uniformly():
+    """Client 9 is unexplored, but away. eps = .5, m = 2: one of the two best of five, and one more.
+    FedScale's takes the other one of the two, Oort's own code each of the other four alike."""
+    options = {"exploration": 0.5, "exploration_decay": 1.0, "exploration_min": 0.5}
+    for split, share in (("fedscale", 0.0), ("oort", 0.25)):
+        selector = enrolled(Oort(split=split, **options), [1, 2, 3, 4, 5, 9], [10] * 6)
+        report(selector, 1, [1, 2, 3, 4, 5], [1.0, 2.0, 3.0, 9.0, 10.0])
+        cohorts = [selector.select(2, [1, 2, 3, 4, 5], 2, dispatch) for dispatch in range(1000)]
+        got = np.mean([1 in cohort.ids for cohort in cohorts])
+        assert abs(got - share) <= 4.5 * math.sqrt(share * (1 - share) / 1000)
+
+
 def test_fill_takes_the_highest_scores_then_the_blacklisted():
     """m = 5 of 6, nobody unexplored, eps = 1: all five are filled in order of score; (iv)
     floor(.3 * 6) = 1 is blacklisted, the most frequent of two, and comes last."""

@@ -94,3 +94,18 @@ def test_a_docstring_becomes_markdown(entries: ModuleType) -> None:
         "[privacy#accounts](../privacy.md#accounts).\n\n**Parameters**\n\n\n- `rate`: a share. "
         "\n- `size`: a number.\n\n```pycon\n>>> 1 + 1\n2\n```\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("oort", "(https://github.com/SymbioticLab/Oort) at `05a3aa1`.\n\n| point"),
+        ("hetero_select", "at `f098a43`; what differs: [hetero-select#code]"),
+        ("flash", "None found.\n\n**`flash`** (selector)."),
+        ("fedcs", "None found. Re-implementations only"),
+        ("ucb1", "Not looked for.\n\n"),
+    ],
+)
+def test_an_entry_names_the_public_code(entries: ModuleType, module: str, said: str) -> None:
+    page = entries.entry(f"motley.selectors.{module}")
+    assert said in page.partition("**Public code.** ")[2]

@@ -229,10 +229,12 @@ def _cell_tables(found: Reproduction, exhibit: Exhibit, methods: Sequence[str]) 
         return []
     seeds = _seeds([sorted(one) for by in values.values() for one in by.values()])
     note = f"{seeds}{_earlier_words(found, exhibit)}"
-    apart = found.recipe.protocol(exhibit, found.scale).kind == "other data"
+    kind = found.recipe.protocol(exhibit, found.scale).kind
+    apart = kind == "other data"
     beside = {} if apart else published
     if any(beside.values()):
-        note += f" In brackets: published ({_spread_words(found.recipe)})."
+        whole = "" if kind == "whole" else ", of the whole protocol"
+        note += f" In brackets: published{whole} ({_spread_words(found.recipe)})."
     made = {
         (m.name, cell): _cell(m, values[m.name].get(cell, {}), beside.get(m.name, {}).get(cell))
         for m in shown
@@ -378,9 +380,10 @@ def _pictures(found: Reproduction, exhibit: Exhibit) -> tuple[Sequence[str], lis
         m: {cell for cell, by in of.items() if not all(v.reached for v in by.values())}
         for m, of in values.items()
     }
-    apart = found.recipe.protocol(exhibit, found.scale).kind == "other data"
+    # with less than the whole protocol, what is printed is not the same thing
+    same = found.recipe.protocol(exhibit, found.scale).kind == "whole"
     printed = {
-        m: {} if apart else {c: p for c, (p, _) in found.recipe.printed(exhibit, m).items()}
+        m: {c: p for c, (p, _) in found.recipe.printed(exhibit, m).items()} if same else {}
         for m in wanted
     }
     titles = {m: measure_of(m).title for m in wanted}

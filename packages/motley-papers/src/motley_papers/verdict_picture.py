@@ -1,33 +1,41 @@
-"""The picture a recipe's report opens with: where each comparison of each claim lies, on one
-scale."""
+"""The picture a recipe's report opens with: the size of every comparison of every claim, with its
+interval and the paper's own number."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
-from math import copysign, inf, isfinite
+from math import isfinite, nan
 from typing import TYPE_CHECKING
 
-from motley.results.blocks import Picture
-from motley.results.figures import NARROW, mark, new_figure, shorter, styled, to_svg
+from motley.results.blocks import DASH, Picture
+from motley.results.figures import NARROW, mark, new_figure, styled, to_svg
+from motley.results.number_text import short_number
+from motley_papers.measuring import measure_of
+from motley_papers.verdict_tables import difference_words
 from motley_papers.verdicts import Contrast, Judged, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["verdict_picture"]
+__all__ = ["printed_here", "reach", "towards", "verdict_picture"]
 
-FARTHEST = 5.0
-"""Half widths of an interval from which on a comparison is drawn as an arrow at the edge."""
 TONES: dict[Verdict, str] = {"confirmed": "#00694D", "contradicted": "#A84300"}
+WIDTH = 84
+"""Letters of a line of a claim."""
+LINE = 0.145
+"""Inches of a line."""
+BAR = 0.65
+"""Lines that a comparison takes, and the gap between two claims."""
 
 
 def verdict_picture(judged: Sequence[Judged]) -> Picture | None:
-    """Draw a row for each claim that was tested and a dot for each of its comparisons; None where
-    none was tested.
+    """Draw for each claim that was tested its sentence, its difference in words, and a dot with a
+    bar for each of its comparisons; None where none was tested.
 
-    A dot's place is the mean difference towards the claimed side, in half widths of its interval:
-    right of the band the interval lies wholly on the claimed side, left of it wholly on the other,
-    and within the band the seeds cannot tell.
+    A dot is the mean difference, right of the middle on the claimed side; its bar is the interval,
+    and a diamond the difference that the paper prints, where the runs are the paper's own protocol.
+    Every claim has a scale of its own, in the unit of its measure.
     """
     rows = [
         (one, there)
@@ -36,44 +44,115 @@ def verdict_picture(judged: Sequence[Judged]) -> Picture | None:
     ]
     if not rows:
         return None
+    sentences = [textwrap.wrap(one.claim.text, WIDTH) for one, _ in rows]
+    sizes = [textwrap.wrap(_size_words(one), WIDTH) for one, _ in rows]
+    tall = [
+        len(sentence) + len(size) + BAR * (len(there) + 1)
+        for sentence, size, (_, there) in zip(sentences, sizes, rows, strict=True)
+    ]
     with styled():
-        figure = new_figure(NARROW, 0.9 + 0.33 * len(rows))
+        figure = new_figure(NARROW, 0.95 + LINE * sum(tall))
         axes = figure.add_subplot()
-        axes.axvspan(-1, 1, color="#ECECEC", linewidth=0)
         axes.axvline(0, color="#888888", linewidth=0.8)
-        for y, (one, contrasts) in enumerate(rows):
-            axes.axhline(y + 0.5, color="#ECECEC", linewidth=0.8)
-            axes.text(
-                -FARTHEST - 0.3, y - 0.2, shorter(one.claim.text, 70), fontsize=7.5, va="center"
-            )
-            for contrast in contrasts:
-                _dot(axes, y, one, contrast)
-        axes.set(xlim=(-FARTHEST - 0.3, FARTHEST + 0.3), ylim=(len(rows) - 0.5, -0.7), yticks=[])
+        top = 0.0
+        for y, ((one, contrasts), sentence, size, height) in enumerate(
+            zip(rows, sentences, sizes, tall, strict=True)
+        ):
+            for i, line in enumerate([*sentence, *size]):
+                axes.text(
+                    -1.1,
+                    top + i + 0.4,
+                    line,
+                    fontsize=7.5,
+                    va="center",
+                    color="#555555" if i >= len(sentence) else "#222222",
+                    bbox={"facecolor": "#FFFFFF", "edgecolor": "none", "pad": 0.5},
+                )
+            scale = reach(one, contrasts)
+            for i, contrast in enumerate(contrasts):
+                at = top + len(sentence) + len(size) + BAR * (i + 0.5)
+                _draw_contrast(axes, (y, at, scale), one, contrast)
+            top += height
+            axes.axhline(top - BAR / 2, color="#ECECEC", linewidth=0.8)
+        axes.set(xlim=(-1.1, 1.1), ylim=(top, -0.3), yticks=[])
         axes.spines["left"].set_visible(False)
         axes.grid(visible=False)
-        axes.set_xticks([-3, 0, 3], ["← contradicted", "cannot tell", "as claimed →"])
+        axes.set_xticks([-0.7, 0, 0.7], ["← against the claim", "its limit", "as claimed →"])
         axes.tick_params(axis="x", length=0)
+        printed = any(isfinite(printed_here(one, c)) for one, there in rows for c in there)
+        figure.suptitle(
+            "dot: mean difference, with its 95% interval"
+            + ("; diamond: published" if printed else "")
+            + "\nEvery claim has a scale of its own.",
+            x=0.01,
+            ha="left",
+            fontsize=8,
+        )
         return to_svg(
             figure, "verdicts", f"Where the comparisons of {len(rows)} claims lie: {_counted(rows)}"
         )
 
 
-def _dot(axes: Axes, y: int, one: Judged, contrast: Contrast) -> None:
-    place = distance(one, contrast)
-    shape = "o" if abs(place) <= FARTHEST else "<" if place < 0 else ">"
-    at = max(-FARTHEST, min(FARTHEST, place))
-    colour = TONES.get(contrast.verdict, "#777777")
-    drawn = axes.plot(at, y + 0.26, shape, color=colour, markersize=5, alpha=0.8, markeredgewidth=0)
-    mark(drawn[0], y, f"{contrast.label}: {contrast.verdict}")
+def _size_words(one: Judged) -> str:
+    """The verdict, the measure, and the difference of a claim, of the weakest comparison of
+    several."""
+    title = f"{measure_of(one.measure).title}, " if one.measure else ""
+    several = f", the weakest of {len(one.contrasts)}" if len(one.contrasts) > 1 else ""
+    words = difference_words(one)
+    return one.verdict if words == DASH else f"{one.verdict}: {title}{words}{several}"
 
 
-def distance(one: Judged, contrast: Contrast) -> float:
-    """Return how far the mean difference lies on the claimed side, in widths of its interval
-    towards zero (above 1: all of it)."""
+def _draw_contrast(
+    axes: Axes, place: tuple[int, float, float], one: Judged, contrast: Contrast
+) -> None:
+    """Draw one comparison; ``place``: the claim's number, the height, and what one stands for."""
+    y, at, scale = place
     found = contrast.interval
-    towards = (found.mean if one.up else -found.mean) + one.claim.margin
-    half = found.mean - found.low if (towards > 0) == one.up else found.high - found.mean
-    return towards / half if half else copysign(inf, towards) if towards else 0.0
+    colour = TONES.get(contrast.verdict, "#777777")
+    ends = [towards(one, end) / scale for end in (found.low, found.high)]
+    axes.plot(ends, [at, at], color=colour, linewidth=2, alpha=0.4)
+    drawn = axes.plot(
+        towards(one, found.mean) / scale, at, "o", color=colour, markersize=4, markeredgewidth=0
+    )
+    mark(drawn[0], y, f"{contrast.label}: {contrast.verdict}")
+    printed = printed_here(one, contrast)
+    if isfinite(printed):
+        drawn = axes.plot(
+            towards(one, printed) / scale,
+            at,
+            "D",
+            color="#333333",
+            markersize=4,
+            fillstyle="none",
+        )
+        mark(drawn[0], y, f"{contrast.label}: published {short_number(printed)}")
+
+
+def towards(one: Judged, difference: float) -> float:
+    """Return how far a difference lies on the claimed side, in the unit of the measure: above 0 it
+    is as claimed, with what the claim allows in the other direction."""
+    return (difference if one.up else -difference) + one.claim.margin
+
+
+def printed_here(one: Judged, contrast: Contrast) -> float:
+    """Return the difference that the paper prints; NaN where the runs are not the paper's whole
+    protocol, so that it is not the same thing."""
+    return contrast.printed if one.protocol.kind == "whole" else nan
+
+
+def reach(one: Judged, contrasts: Sequence[Contrast]) -> float:
+    """Return the largest distance from 0 that is drawn for a claim; 1 where all is 0."""
+    drawn = [
+        towards(one, value)
+        for contrast in contrasts
+        for value in (
+            contrast.interval.mean,
+            contrast.interval.low,
+            contrast.interval.high,
+            printed_here(one, contrast),
+        )
+    ]
+    return max((abs(value) for value in drawn if isfinite(value)), default=0.0) or 1.0
 
 
 def _counted(rows: Sequence[tuple[Judged, Sequence[Contrast]]]) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "TONES",
     "claim_blocks",
     "counted_words",
+    "difference_words",
     "headline",
     "verdict_table",
     "words_of",
@@ -95,7 +96,7 @@ def verdict_table(judged: Sequence[Judged]) -> Table:
 
 
 def _claim_cells(one: Judged) -> list[TableCell]:
-    said = _difference(one)
+    said = difference_words(one)
     said = f"{measure_of(one.measure).title}: {said}" if said != DASH and one.measure else said
     said += f" (weakest of {len(one.contrasts)})" if len(one.contrasts) > 1 and said != DASH else ""
     said += " (looks)" if any(contrast.looks for contrast in one.contrasts) else ""
@@ -213,8 +214,9 @@ def _mean(one: Spread, exact: bool) -> str:
     return short_number(one.mean) if exact else f"> {short_number(one.mean)}"
 
 
-def _difference(one: Judged) -> str:
-    """The difference of a claim: of its one comparison, or of the weakest of several."""
+def difference_words(one: Judged) -> str:
+    """Return the difference of a claim with its interval in words: of its one comparison, or of the
+    weakest of several."""
     if len(one.contrasts) == 1:
         return _interval(one, one.contrasts[0])
     got = one.interval

@@ -471,6 +471,8 @@ def _lines(row: Mapping[str, Any]) -> list[str]:
         from motley.results.privacy import leaving
 
         lines += [f"    {what:<20} {said}" for what, said in leaving(row["leaves"])]
+    if row.get("code"):
+        lines.append(f"    {'public code':<20} {row['code']}")
     for option in row.get("options", []):
         default = (
             "must be given" if option["required"] else f"default {json.dumps(option['default'])}"

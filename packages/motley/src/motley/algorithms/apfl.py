@@ -18,11 +18,10 @@ Cost: two passes a step; traffic as FedAvg. The shared model is examined, too.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D parameters are mixed and the gradient is taken at the mixture; the authors' code
-  mixes the outputs of two models.
+* INTERPRETATION-D parameters are mixed and the gradient is taken at the mixture.
 * INTERPRETATION-D BatchNorm: v_k's statistics are those of the forward passes at m; an examination
   mixes statistics by alpha, too.
-* READING alpha moves by the values before the step; the authors' code takes v_k - w after it.
+* READING alpha moves by the values before the step.
 * The shared model is FedAvg's, bit for bit. alpha fixed at 0 examines exactly FedAvg's model, at 1
   exactly that of local training.
 

@@ -21,7 +21,6 @@ Deviations and readings
   same batches (the authors alternate).
 * ``lam = 0`` leaves v_k to local training, bit for bit. The shared model is FedAvg's for every
   ``lam``, bit for bit.
-* The authors' choice of lam on validation samples, at every step, is left out.
 * Published: lam 0.1, 1 or 2. lr lam above 1 overshoots, and a run warns of it.
 
 Worked

@@ -20,10 +20,8 @@ training; traffic as FedAvg. The shared model is examined, too.
 Deviations and readings
 -----------------------
 * INTERPRETATION-D the weights are learned in ``first_passes`` (11) passes when a client first has
-  something to mix, later in one. The authors pass at least 11 times in the first use, until the
-  losses of the last ten spread by less than 0.1. The clock counts one.
-* INTERPRETATION-D a pass takes the first batches of a permutation of all samples; the authors'
-  samples are one block in storage.
+  something to mix, later in one. The clock counts one.
+* INTERPRETATION-D a pass takes the first batches of a permutation of all samples.
 * INTERPRETATION-D BatchNorm statistics are those received. While x is t_k nothing is learned.
 
 Worked

@@ -20,7 +20,7 @@ Deviations and readings
 * A client that never took part has the initial model's BatchNorm (INTERPRETATION-D; a mean of all
   clients' would require to upload them). The model written at the end of a run is that of such a
   client.
-* Any weights: the default ``examples``; the authors' code averages uniformly.
+* Any weights: the default ``examples``.
 * A model without BatchNorm is trained by plain averaging, bit for bit.
 * ``fedper``, ``fedrep``, ``lg_fedavg`` and ``fedbabu`` keep BatchNorm with the clients, too, with
   the option ``own_norms``.

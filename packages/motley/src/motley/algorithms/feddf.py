@@ -25,9 +25,8 @@ Deviations and readings
 -----------------------
 * INTERPRETATION-D one upload is not distilled, its model is taken. A teacher with logits that are
   not finite is left out; where none is left, the average stays.
-* The student trains in train mode, as in the authors' code, so its BatchNorm statistics adapt to
-  the public data; ``freeze_statistics`` distils in eval mode (INTERPRETATION-D: dropout is off with
-  it).
+* The student trains in train mode, so its BatchNorm statistics adapt to the public data;
+  ``freeze_statistics`` distils in eval mode (INTERPRETATION-D: dropout is off with it).
 * INTERPRETATION-D batches run through a permutation of the public samples, the last short batch
   left out. The last step is measured too, so that fewer than ``every`` steps are. ``keep_average``
   lets the average win where no student is better.

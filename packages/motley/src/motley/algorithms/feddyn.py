@@ -15,8 +15,7 @@ Deviations and readings
 -----------------------
 * The experiment's local steps approximate the argmin; the method diverges if they are crude or
   alpha is small.
-* Uniform weights as published; others are refused. The authors' code scales alpha per client by 1 /
-  (K p_k), not done here.
+* Uniform weights as published; others are refused.
 * x is not a mean of models (it is shifted by h / alpha): evaluate it late in a run, or evaluate the
   mean of the cohort's models.
 * The CIFAR example has alpha .01, SGD .1, 5 epochs, batches of 50, decay 1e-3.

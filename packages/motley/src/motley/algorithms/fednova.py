@@ -20,13 +20,11 @@ Deviations and readings
 -----------------------
 * The weights must sum to 1 (``examples``, ``uniform``, ``score``): two weighted means are
   multiplied. Others are refused.
-* With the proximal term, tau_eff is the mean of the true ``||a_k||_1``; the authors' code takes the
-  mean number of steps there.
+* With the proximal term, tau_eff is the mean of the true ``||a_k||_1``.
 * Weight decay and clipping are ignored in ``a``. Buffers are averaged with p_k alone: multipliers
   ``p tau_eff / tau`` sum to more than 1 and would make a running variance negative.
 * INTERPRETATION-D under Adam ``||a||_1`` is the number of steps.
-* The authors' counter for momentum with a proximal term gives 7.417 in the case of 5.14 above. A
-  common port divides by the sum of the scales, which cancels tau_eff.
+* A common port divides by the sum of the scales, which cancels tau_eff.
 
 Solvers
 -------

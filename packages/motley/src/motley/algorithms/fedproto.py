@@ -18,12 +18,10 @@ them. Cost: a forward pass over the samples beside the steps.
 
 Deviations and readings
 -----------------------
-* READING the squared error is a mean over the d features, as in the authors' code, so lam acts as
-  lam / d on their sum.
+* READING the squared error is a mean over the d features, so lam acts as lam / d on their sum.
 * INTERPRETATION-D features are those of the model after local work, in eval mode and without
   augmentation.
-* Prototypes are weighed by class counts, as in the paper; ``prototype_weights = "uniform"``, as in
-  the authors' code, sends no counts.
+* Prototypes are weighed by class counts; ``prototype_weights = "uniform"`` sends no counts.
 * INTERPRETATION-D a class that nobody in a round has keeps its prototype; one that nobody had yet
   has zeros, which pull nothing.
 * With ``lam = 0`` the models are those of local training, bit for bit.
@@ -32,8 +30,6 @@ Deviations and readings
 * A client is examined with its own model (scopes ``client``, ``mean``) and by the nearest prototype
   (``prototype_client``, ``prototype_mean``; their ``loss`` is the mean squared distance to the
   right prototype). The experiment's ``weights`` play no part.
-* The authors' code collects features while the model moves and drops a class that nobody in a round
-  has.
 
 Worked
 ------

@@ -24,8 +24,7 @@ INTERPRETATION-R: ``patience`` as recalled from the paper. READING: the loss is 
 participants, by the round's weights, so with few of them it jumps; after a step down the count
 begins anew; an equal loss neither grows nor shrinks mu.
 
-Deviations: the paper samples clients with probability p_k and averages uniformly; its code samples
-uniformly and weights by n_k. Here the selector and ``weights`` decide. ``mu = 0`` is FedAvg, bit
+Deviations: the selector and ``weights`` decide who takes part and counts. ``mu = 0`` is FedAvg, bit
 for bit. The stopping rule by gamma-inexactness is not built: an epoch is ended whatever its
 gradient.
 

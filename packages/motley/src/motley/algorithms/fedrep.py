@@ -16,12 +16,8 @@ pass, a third of a step.
 
 Deviations and readings
 -----------------------
-* Each phase begins with fresh optimiser state and writes nothing outside of its own parameters; the
-  authors' one optimiser goes on through both, and its momentum moved the part that stands still
-  (torch before 2.0).
+* Each phase begins with fresh optimiser state and writes nothing outside of its own parameters.
 * BatchNorm statistics of the base move in both phases, as its layers do see the batches.
-* The authors' last round, in which all clients train their heads once more, is left out: see
-  ``fine_tuned`` for the like.
 * With ``own_norms`` clients keep BatchNorm, too, as under FedBN; that of the base trains with the
   base.
 * ``head_epochs = 0`` trains the base alone; without a head (``layers = 0``) it is plain averaging,

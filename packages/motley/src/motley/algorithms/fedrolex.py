@@ -13,10 +13,8 @@ Symbols: as in :mod:`motley.algorithms.heterofl`; inputs and classes never roll.
 round share t, the number of server steps made before it. Needs: ``capacity``, and a server that
 waits for a round. State: none. Traffic: the slice, both ways.
 
-Deviations: the direction is the paper's (the authors' code walks downwards; the same units are
-covered), the rounding is upwards as in the code. Coordinates are not weighed by how often they were
-trained before, as the authors' code does for BatchNorm and the last layer. BatchNorm is static as
-under HeteroFL.
+Deviations: the direction is the paper's, the rounding is upwards as in the authors' code. BatchNorm
+is static as under HeteroFL.
 
 >>> from motley.algorithms.fedrolex import Rolling
 >>> [Rolling().slicing.offset(version) for version in range(3)]

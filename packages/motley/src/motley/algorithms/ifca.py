@@ -26,8 +26,7 @@ Deviations and readings
   after an unlucky draw (INTERPRETATION-D).
 * ``gradients`` with several local steps averages their sum, as if it were one gradient
   (INTERPRETATION-D).
-* Any weights, by default ``uniform``, as the authors' code, which chooses by test samples when it
-  examines.
+* Any weights, by default ``uniform``.
 * With k = 1 it is FedAvg, bit for bit.
 * A model whose loss is not a number is never taken. An initial file (``init``) is refused, since
   the models must be independent draws. An unlucky draw, after which everybody takes one model, is

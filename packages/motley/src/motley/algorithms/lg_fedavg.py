@@ -15,8 +15,7 @@ is no common model.
 
 Deviations and readings
 -----------------------
-* Training begins at the run's initial model; the authors begin at a model that FedAvg trained.
-* The model that serves a client is the last one, not the one with the best test accuracy.
+* Training begins at the run's initial model; the model that serves a client is the last one.
 * With ``own_norms`` clients keep the head's BatchNorm, too, as under FedBN; that of the base they
   keep in any case.
 * Where all layers are shared it is plain averaging, bit for bit.

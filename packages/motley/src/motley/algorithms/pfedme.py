@@ -19,12 +19,8 @@ examined with theta, the shared model beside it.
 
 Deviations and readings
 -----------------------
-* From step to step theta goes on from where it was (``theta = "carried"``), as in the authors'
-  code; ``"restarted"`` begins at w.
-* The authors' code adds 0.001 theta to the gradient, which is left out, and stores w in place of
-  theta, which is not followed.
-* The authors let all clients train and the selected ones upload; here those that are selected
-  train.
+* From step to step theta goes on from where it was (``theta = "carried"``); ``"restarted"`` begins
+  at w.
 * With one inner step, beta 1 and theta restarted, it is FedAvg with the learning rate
   ``lr lam lr_p``.
 * The published lr is .005. The published lr_p = .09 with lam = 15 overshoots, and a run warns of

@@ -20,8 +20,7 @@ Deviations and readings
 * The upload is ``delta = L F_k^q (w_k - x)``, that is -Delta_k, since clients send after minus
   before; ``scale = L F_k^q`` is uploaded too, so that the server can compute the change of the
   client's model. Both scalars are float64: F^q may be very small.
-* F + 1e-10 stands for F, as in the authors' code, which keeps F^(q-1) finite for q < 1; with F near
-  0 take q >= 1.
+* F + 1e-10 stands for F, which keeps F^(q-1) finite for q < 1; with F near 0 take q >= 1.
 * F_k is the loss that is trained with (a noise-robust one too), without any regulariser, in eval
   mode. Every client uses its own loss: one loss for all clients would only change the length of the
   step.

@@ -20,12 +20,11 @@ by batch; ``x <- x + sum_S W_k (y_k - x)``, buffers likewise.
 ``mode = "kd"``, the paper's: there is no common model. Each client trains its own; once a round the
 cohort's outputs on all public samples go up, and the one soft label ``sum_{i != k} W_i R_i`` comes
 back, which has the same gradient; the client then makes its pass. ``exchange = "batch"`` exchanges
-outputs anew for every batch, as the authors do: the same traffic, more latency, not the same
-numbers.
+outputs anew for every batch: the same traffic, more latency, not the same numbers.
 
 Symbols: beta ``beta``; ``L^prev`` is of the client's last participation. Adam 1e-3 on batches of
 256 (``lr``, ``batch_size``), the last short batch left out; ``adam = "fresh"`` begins it anew for
-every batch, as the authors' code does (each step is about lr times a sign), ``"kept"`` lets it run
+every batch (each step is about lr times a sign), ``"kept"`` lets it run
 through the pass.
 
 State: at the server ``loss`` [K], L at each client's last participation, and ``told`` [K], whether
@@ -37,8 +36,8 @@ needs every single upload.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D L_k is taken in eval mode and leaves the buffers alone (the authors' code: train
-  mode); so is HFL, whose public samples come from elsewhere: identical models then lose exactly 0.
+* INTERPRETATION-D L_k is taken in eval mode and leaves the buffers alone; so is HFL, whose public
+  samples come from elsewhere: identical models then lose exactly 0.
 * INTERPRETATION-D sum F <= 0: F counts as equal. First-timers get the mean F of the others; with no
   L^prev in the cohort W is uniform, 1/M in agg (so that it sums to 1) and 1/(M-1) in kd (the
   authors'). One upload: no HFL, W = 1. A client whose L is not finite neither teaches, learns nor
@@ -46,8 +45,7 @@ Deviations and readings
 * In kd a round is local work, CCR, HFL, which is the published order begun elsewhere; the published
   pre-training (40 epochs) is left to the local work of the first rounds. The answer's seconds are
   counted with the download.
-* Local epochs are the experiment's; the authors' code takes max(floor(n / n_k), 1), local Adam
-  1e-3, batches of 256.
+* Local work is the experiment's.
 
 Worked
 ------

@@ -36,8 +36,6 @@ Deviations and readings
   buffer changes, nothing is dropped out. Training steps use the batch's statistics, so under
   BatchNorm c_k is not quite the mean of the local gradients.
 * Variates of clients that take part rarely grow stale; this is the method's known weakness.
-* Not copied from public code: variates that start from a random network, or as the model; variates
-  for running statistics and counters; a correction after a momentum step.
 
 Worked
 ------

@@ -1,13 +1,14 @@
-"""Citations of the papers behind methods."""
+"""Citations of the papers behind methods, and the public code of their authors."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["Paper", "cite"]
+__all__ = ["Paper", "PublicCode", "cite", "public_code"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,49 @@ class Paper:
         if self.url:
             lines.append(f"  url       = {{{self.url}}},")
         return "\n".join([*lines, "}"])
+
+
+@dataclass(frozen=True, slots=True)
+class PublicCode:
+    """The authors' public code of a paper.
+
+    Parameters
+    ----------
+    repository: ``owner/name`` on GitHub; empty where none was found.
+    sought: whether one was looked for.
+    commit: the commit that was read.
+    compared: whether it was compared with Motley.
+    differences: what can change results: point, the paper's text, the code, Motley.
+    page: the page of ``docs`` with the differences, where it is not this list.
+    note: one sentence more.
+    """
+
+    repository: str = ""
+    sought: bool = True
+    commit: str = ""
+    compared: bool = True
+    differences: tuple[tuple[str, str, str, str], ...] = ()
+    page: str = ""
+    note: str = ""
+
+
+def public_code(key: str) -> PublicCode | None:
+    """Return the entry of ``public_code.toml`` for a paper of ``papers.bib``; None where there is
+    none.
+
+    >>> public_code("tang2022fedcor").repository
+    'Yoruko-Tang/FedCor'
+    """
+    return _public_codes().get(key)
+
+
+@cache
+def _public_codes() -> dict[str, PublicCode]:
+    text = Path(__file__).with_name("public_code.toml").read_text(encoding="utf-8")
+    return {
+        key: PublicCode(**{**entry, "differences": tuple(map(tuple, entry.get("differences", ())))})
+        for key, entry in tomllib.loads(text).items()
+    }
 
 
 def cite(key: str) -> Paper:

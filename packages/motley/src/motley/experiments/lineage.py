@@ -18,13 +18,17 @@ _LATER_OF_TASKS = ("alphabet", "classes", "fixed")
 
 _LATER: Mapping[str, Mapping[str, Any]] = {
     "selector.active_fl": {"drawn": None, "floor": 0.0},
+    "selector.delta": {"form": "loss"},
     "selector.fedcvr_bolt": {
         "covariance": "zero",
         "step": "mean",
         "clustering": "ng_jordan_weiss",
         "among": 0,
     },
+    "selector.fedstas": {"spread": "deviation", "standardise": False},
+    "selector.oort": {"split": "fedscale"},
     "selector.power_of_choice": {"sampling": "by_size"},
+    "selector.pyramidfl": {"split": "fedscale"},
     "split": {"halves": "both"},
     "synchrony": {"refill": "idle"},
 }

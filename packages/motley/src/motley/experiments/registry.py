@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from motley.core.components import Catalogue, Option
 from motley.core.errors import ConfigError, suggest
-from motley.core.paper import Paper
+from motley.core.paper import Paper, public_code
 
 if TYPE_CHECKING:  # they import torch
     from motley.algorithms.parts import Tuning
@@ -256,8 +256,8 @@ def papers(components: Iterable[object]) -> list[Paper]:
 
 def listing(kind: str) -> list[dict[str, Any]]:
     """Return one row per name: ``name``, ``about`` (one line), ``built``, ``upload_visibility``,
-    ``reveals``, ``leaves``, ``paper``, ``options``; planned names last. ``leaves``: what leaves a
-    client under a selector or an algorithm with its default options."""
+    ``reveals``, ``leaves``, ``paper``, ``code``, ``options``; planned names last. ``leaves``: what
+    leaves a client under a selector or an algorithm with its default options."""
     names = catalogue(kind)
     rows = [_entry(names, name) for name in names.names()]
     planned = sorted(set(names.planned) - set(names.names()))
@@ -332,8 +332,15 @@ def _row(
         "reveals": reveals,
         "leaves": None,
         "paper": paper.key if paper else None,
+        "code": _code(paper),
         "options": [_option(option) for option in options],
     }
+
+
+def _code(paper: Paper | None) -> str | None:
+    """Return where the authors' public code of a paper lies; None where nothing is known."""
+    found = public_code(paper.key) if paper else None
+    return f"{found.repository} at {found.commit}" if found and found.repository else None
 
 
 def _option(option: Option) -> dict[str, Any]:

@@ -26,9 +26,7 @@ everybody available downloads the model and evaluates it; ``"unseen_low"``: none
 Deviations and readings
 -----------------------
 * INTERPRETATION-R the paper's 1 / sqrt(n_k) multiplies the client's *summed* loss, hence sqrt(n_k)
-  times the mean. A public code multiplies the mean by 1 / sqrt(n_k), which reverses the order, and
-  adds 0.01 to every probability, which voids alpha1; another keeps the alpha1 best instead of
-  dropping the alpha1 worst; others value the loss met in, or after, training.
+  times the mean.
 * INTERPRETATION-D n_drop is capped so that n_soft clients stay (12 clients, m = 6, alpha1 = 0.75
   would leave 3).
 * INTERPRETATION-D with ``eval_all``, a client that appears after round 1, or whose loss was not
@@ -40,9 +38,8 @@ Deviations and readings
   1 is 100 times the published one, and one client can have all the probability (.99998):
   ``valuation = "mean"`` leaves the factor out. And where nobody is drawn uniformly, clients that
   were not chosen keep the losses of the first model for ever: ``refresh = "all"`` measures
-  everybody in each round. Its released code draws 2m candidates uniformly in each round, measures
-  these alone and adds 1e-8 to their probabilities: ``drawn``, ``floor``, with alpha1 = 0. Who is
-  not drawn has no valuation.
+  everybody in each round; ``drawn`` so many, drawn uniformly, and ``floor`` is added to their
+  probabilities. Who is not drawn has no valuation.
 * Equal valuations at the edge of E are dropped at random. A loss that is not a number keeps the
   valuation before it; valuations of clients that are not chosen grow stale. A client that never
   enrolled has the mean size. ``Cohort.weights`` is not filled.

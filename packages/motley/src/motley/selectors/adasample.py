@@ -30,9 +30,7 @@ count.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-R the bound behind f; f, c0 and the coefficients are those of the released code,
-  which solves by a generic solver. Its draw *without* replacement with these coefficients is biased
-  and not offered.
+* INTERPRETATION-R the bound behind f; f, c0 and the coefficients are those of the released code.
 * INTERPRETATION-D without pilots (default): c0 = 0 unless given, G from one gradient at the first
   model.
 * READING the paper's pilots start twice from the first model; here the weighted pilot continues
@@ -47,8 +45,6 @@ Deviations and readings
 * INTERPRETATION-D an unknown G or tau is the mean of the others. A client that appears after q was
   solved has the mean q per share of data. q is renormalised over the available clients. A norm or
   duration that is not a number is left out.
-* The released notebook divides c0 by m before use, the derivation does not (unresolved):
-  ``c0_divisor``.
 * INTERPRETATION-D as in ``uniform``'s weighted_wr there are ``min(m, K_A)`` draws also where that
   is everybody.
 

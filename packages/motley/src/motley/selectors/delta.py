@@ -1,20 +1,23 @@
-"""DELTA, as released, draws clients by their loss and by the distance of their gradient from the
+"""DELTA draws clients by their loss, or their size, and by the distance of their gradient from the
 mean gradient.
 
-Wang, Guo, Lin, Tang: *DELTA: Diverse Client Sampling for Fasting Federated Learning*, NeurIPS 2023
-(code: L3030/DELTA_FL).
+Wang, Guo, Lin, Tang: *DELTA: Diverse Client Sampling for Fasting Federated Learning*, NeurIPS 2023.
 
-    u_k = b l_k / sum l * ||g_k - mean g|| + (1 - b) sqrt(l_k / sum l)
-    cohort: m successive draws without replacement, probabilities proportional to u_k
-    a_k = p_k / pi_k                                                   Cohort.weights
+    form       s_k            u_k                                  draws      Cohort.weights
+    "loss"     l_k / sum l    b s_k d_k + (1 - b) sqrt(s_k)        without    p_k / pi_k
+    "leaf"     n_k / sum n    b s_k d_k + (1 - b) sqrt(s_k)        without    n_k / (K q_k n_S)
+    "cifar10"  n_k / sum n    b s_k d_k + (1 - b) s_k              with       c_k n_k / (K q_k n_S)
 
-Symbols: ``l_k`` loss and ``g_k`` gradient of the received model on the client's data, sums and the
-mean over the available; ``b`` in [0, 1]; ``p_k`` share of the data, ``pi_k`` the inclusion
-probability, *not* m u_k (exact up to 12 available clients, above that Rosen's limit). Diversity is
-distance from the mean here; in ``divfl`` it is coverage.
+Symbols: ``d_k = ||g_k - mean g||``; ``l_k`` loss and ``g_k`` gradient of the received model on the
+client's data, sums and the mean over the available; ``b`` in [0, 1]; ``q_k = u_k / sum u``;
+"without" means m successive draws without replacement, "with" m independent draws, of which
+``c_k`` are client k's; ``n_S`` samples of all draws, ``K`` available clients; ``p_k`` share of the
+data, ``pi_k`` the inclusion probability, *not* m u_k (exact up to 12 available clients, above that
+Rosen's limit). Diversity is distance from the mean here; in ``divfl`` it is coverage.
 
 State, per client: ``num_examples``, ``loss`` and ``distance`` as last measured, NaN before.
-Needs: ``num_examples`` once; probed ``loss`` and ``gradient_sketch`` (or ``gradient``). Probe cost:
+Needs: ``num_examples`` once; probed ``loss`` (form "loss") and ``gradient_sketch`` (or
+``gradient``). Probe cost:
 every available client downloads the model, takes its loss and gradient over all its data (or
 ``probe_batches``) and sends the gradient's numbers up, each round: 256 of a sketch, whose distances
 are approximate, or as many as the model has.
@@ -25,12 +28,13 @@ Deviations and readings
 * The paper samples by ``sqrt(a1 zeta_k^2 + a2 sigma_k^2)``, where zeta_k = ||grad F_k - grad F||
   and sigma_k^2 is the local variance of stochastic gradients (INTERPRETATION-R). It is not offered:
   no signal measures sigma_k^2.
-* INTERPRETATION-D unbiased coefficients by inclusion probability, because DELTA is defined by
-  unbiased sampling; the code's weights are not known. They count with ``weights = "selector"``; the
-  plain code's draw is any other weighting.
-* INTERPRETATION-D b = 0.5 (not known). A loss or distance never measured is the mean of the others;
-  one that is not a number keeps the one before it. A negative loss counts as 0; all losses 0: equal
-  shares of the loss.
+* INTERPRETATION-D the default form: losses in the place that the released code gives to sizes, and
+  unbiased coefficients by inclusion probability, because DELTA is defined by unbiased sampling. The
+  coefficients of the two released forms do not sum to 1, and those of "leaf" are biased. Any of
+  them counts with ``weights = "selector"``.
+* b = 0.5 is the released code's default. A loss or distance never measured is the mean of the
+  others; one that is not a number keeps the one before it. A negative loss counts as 0; all losses
+  0: equal shares of the loss.
 * Fewer than m positive u_k: all of them, the rest uniformly (and pi_k accordingly).
 
 >>> import numpy as np
@@ -64,6 +68,7 @@ from motley.selectors.common.sampling import (
     inclusion_probabilities,
     probability_notes,
     successive_draws,
+    with_replacement,
 )
 
 __all__ = ["DELTA"]
@@ -78,7 +83,8 @@ class DELTA(SelectionRule[ClientTable]):
 
     Parameters
     ----------
-    b: weight of the diversity against the loss alone, in [0, 1].
+    b: weight of the diversity against the loss (or size) alone, in [0, 1].
+    form: the rule with losses, or that of the released scripts for LEAF or for CIFAR-10, see above.
     vector: the vectors whose distance counts: random projections of the gradients, or the gradients
     themselves.
     probe_batches: batches of the measurement; None means all local training data.
@@ -87,6 +93,7 @@ class DELTA(SelectionRule[ClientTable]):
     b: float = 0.5
     vector: Literal["gradient_sketch", "gradient"] = "gradient_sketch"
     probe_batches: int | None = None
+    form: Literal["loss", "leaf", "cifar10"] = "loss"
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = cite("wang2023delta")
@@ -105,9 +112,8 @@ class DELTA(SelectionRule[ClientTable]):
 
     @override
     def needs(self) -> SignalRequirements:
-        return SignalRequirements(
-            frozenset({SIZE}), {"loss": self.probe_batches, self.vector: self.probe_batches}
-        )
+        probed = ("loss", self.vector) if self.form == "loss" else (self.vector,)
+        return SignalRequirements(frozenset({SIZE}), dict.fromkeys(probed, self.probe_batches))
 
     @override
     def provides(self) -> frozenset[str]:
@@ -123,15 +129,21 @@ class DELTA(SelectionRule[ClientTable]):
 
     def probabilities(self, state: ClientTable, available: Ids) -> Floats:
         """Return ``u_k``, normalised, ``[K_A]``."""
-        loss = np.maximum(filled(state.get("loss", available)), 0.0)
-        share = loss / loss.sum() if loss.any() else np.full(len(loss), 1.0 / len(loss))
+        if self.form == "loss":
+            loss = np.maximum(filled(state.get("loss", available)), 0.0)
+            share = loss / loss.sum() if loss.any() else np.full(len(loss), 1.0 / len(loss))
+        else:
+            share = shares(state, available)
         distance = filled(state.get("distance", available))
-        u = self.b * share * distance + (1.0 - self.b) * np.sqrt(share)
+        alone = share if self.form == "cifar10" else np.sqrt(share)
+        u = self.b * share * distance + (1.0 - self.b) * alone
         return u / u.sum() if u.any() else np.full(len(u), 1.0 / len(u))
 
     @override
     def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
         u = self.probabilities(state, context.available)
+        if self.form != "loss":
+            return self._released(state, context, u)
         at = successive_draws(u, context.m, context.rng)
         chance = inclusion_probabilities(u, context.m)
         fill = context.m - np.count_nonzero(u)
@@ -142,14 +154,30 @@ class DELTA(SelectionRule[ClientTable]):
         notes = {**probability_notes(u), "max_weight": float(weights.max())}
         return Cohort(context.available[at], weights, notes=notes, probabilities=u)
 
+    def _released(self, state: ClientTable, context: SelectionContext, u: Floats) -> Cohort:
+        """Return the cohort that the released scripts draw, with their coefficients."""
+        if self.form == "cifar10":
+            at, counts = with_replacement(u, context.m, context.rng)
+        else:
+            at = successive_draws(u, context.m, context.rng)
+            counts = np.ones(len(at), np.int64)
+        p = counts * shares(state, context.available)[at]
+        # a client that fills the cohort, of probability 0, counts as one of a uniform draw
+        chance = np.where(u[at] > 0, u[at], 1.0 / len(u))
+        weights = p / (len(u) * chance * p.sum())
+        notes = {**probability_notes(u), "max_weight": float(weights.max())}
+        return Cohort(context.available[at], weights, counts, notes=notes, probabilities=u)
+
     @override
     def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
         clients = put_sizes(state, reports)
         probed = reports.of(Outcome.PROBED)
         if len(probed):
             gradients = probed.signal(self.vector).reshape(len(probed), -1)
-            loss = np.minimum(probed.signal("loss"), LARGEST)
-            clients = clients.put(probed.ids, {"loss": loss, "distance": _from_mean(gradients)})
+            measured = {"distance": _from_mean(gradients)}
+            if self.form == "loss":
+                measured["loss"] = np.minimum(probed.signal("loss"), LARGEST)
+            clients = clients.put(probed.ids, measured)
         return clients
 
 

@@ -24,14 +24,12 @@ share of the clients with a vector; ``largest_cluster``, the largest gamma / K.
 
 Deviations and readings
 -----------------------
-* The released code is meant to refresh all vectors each round, but does so only with one client a
-  round: ``stale`` is what its published runs with m > 1 did, hence the default; ``ideal`` is the
-  upper bound.
-* The code weighs the cohort by n_k, its gamma-weighted mean is written but switched off:
-  ``coefficients = "none"`` leaves the aggregator alone, ``"clusters"`` gives ``Cohort.weights`` =
+* ``stale`` is what the published runs with m > 1 did, hence the default; ``ideal`` is the upper
+  bound.
+* ``coefficients = "none"`` leaves the aggregator alone, ``"clusters"`` gives ``Cohort.weights`` =
   gamma_j / K (counts with ``weights = "selector"``).
-* INTERPRETATION-D a reported vector is the pseudo-gradient -update / (steps x rate), the code's is
-  the last gradient returned; vectors are sketches, 256 numbers from a fixed random projection,
+* INTERPRETATION-D a reported vector is the pseudo-gradient -update / (steps x rate); vectors are
+  sketches, 256 numbers from a fixed random projection,
   which keep distances to some percent; ``"gradient"`` is exact.
 * INTERPRETATION-D a client without a vector (not available in round 1, or a vector that was not
   finite) is probed when it is next available. A client still without one counts as the mean of the

@@ -41,10 +41,8 @@ line 25, 5, 10, 0.8, 0.9; 10 / 100.
 
 Deviations and readings
 -----------------------
-* A rehearsal is a round of its own here (:class:`~motley.core.records.Cohort`), in the code part of
-  the round before: it counts in ``stop.rounds``. Losses are of the training data, the code's of a
-  held-out fifth: ``measured = "val_loss"``. The experiment's aggregator weights the cohort, the
-  code does not.
+* A rehearsal is a round of its own (:class:`~motley.core.records.Cohort`): it counts in
+  ``stop.rounds``. The experiment's aggregator weights the cohort.
 * READING Adam starts afresh at each training. X begins as N(0, 1) / sqrt(d), drawn from
   ``embedding_seed`` and the client's id: an unseen client has its row before it is known. Only the
   rows of clients with a change are trained.
@@ -54,8 +52,7 @@ Deviations and readings
 * INTERPRETATION-D every dispatched client is annealed, also a late or dropped one: it would be
   chosen for ever otherwise.
 * The largest score is taken even if it is negative; of equal scores the lowest id wins, as in the
-  code. mu and the scale of Sigma do not affect the choice. Other kernels, an untracked mean and the
-  leave-one-out likelihood are not offered.
+  code. mu and the scale of Sigma do not affect the choice.
 
 Worked
 ------

@@ -49,27 +49,8 @@ are found; exactly one client per coalition; beta = 0 is uniform inside a coalit
 The paper is version 1; version 2 of arXiv:2506.02897 has another title, *Socially Inspired
 Coalition Formation and Client Selection in Federated Learning*, and is not what is built here.
 
-Text and released code
-----------------------
-The authors' four scripts (``alelicciardi99/fedcvr_bolt`` on GitHub, 2025) do other things than the
-paper says. Defaults are the text; the preset ``fedcvr_bolt_published`` has the options of the code,
-where an option is named. What is about data and baselines is in the recipe ``fedcvr_bolt``.
-
-| point | text | released code | option |
-| --- | --- | --- | --- |
-| C(1) | not given; READING zeros | ones | ``covariance = "ones"`` |
-| rounds C learns from | all | those after the warm-up | comes with ``step`` |
-| weight of a round | 1/t | 1/(t + 2), t = 0 after the warm-up | ``step = "shifted"`` |
-| the same, CIFAR-10, Synthetic | 1/t | 0.01 | ``step = "constant"`` |
-| rho | Pearson's of C (Eqs. 9, 16) | cosine of the models before training | ``rho = "cosine"`` |
-| chosen client's innovation | READING against its mean before | 0 | ``literal_means`` |
-| clusters | READING Ng, Jordan, Weiss on W | scikit-learn's | ``clustering = "scikit_learn"`` |
-| fewer clusters than P | not given | an error | filled up, see below |
-| coordinates, MNIST | the whole last layer | 300 of its last 2,000 | ``whole = 0``, ``among`` |
-| coordinates, CIFAR-10 | 300 of the last layer | 300 of its last 1,280 | ``among = 1280`` |
-| clusters, linear regression | as above | k-means on the models | not built |
-| a_k, linear regression, Synthetic | n_k / n | 1 / m | ``weights = "uniform"`` |
-
+Released code
+-------------
 Two things follow from the code as it stands. A chosen client's innovation vanishes, and that of a
 client that is not chosen compares its *old* model with rho times its coalition's chosen one, round
 after round until it is chosen itself: v measures disagreement with the chosen client, not with a

@@ -27,8 +27,7 @@ Deviations and readings
 * READING the compressed gradient is the library's random projection, which keeps distances and
   norms; the paper groups coordinates. ``probe = "last_report"`` takes the pseudo-gradient of the
   last round a client took part in.
-* INTERPRETATION-R S_h is the standard deviation (the source at hand has the letter only); H = 10 is
-  a public implementation's.
+* INTERPRETATION-R S_h is the standard deviation (the source at hand has the letter only).
 * INTERPRETATION-D no more strata than clients wanted, at least 1 client from each; what a stratum
   would get beyond its size or below 1 is shared out among the others in proportion. Where nothing
   varies the shares follow N_h. k-means has a fixed key, so the same gradients give the same strata
@@ -92,12 +91,17 @@ class FedSTaS(SelectionRule[ClientTable]):
     probe: which clients' gradients are measured, see above.
     probe_batches: batches of that measurement; None: all training data.
     every: rounds between two measurements of everybody.
+    spread: S_h as above, or the released code's: the variance ``sum |g_k - mean|^2 / N_h``.
+    standardise: shift and scale every coordinate of the gradients to mean 0 and deviation 1 over
+    the clients first, as the released code does.
     """
 
     strata: int = 10
     probe: Literal["all", "last_report"] = "all"
     probe_batches: int | None = None
     every: int = 1
+    spread: Literal["deviation", "variance"] = "deviation"
+    standardise: bool = False
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = cite("slessor2024fedstas")
@@ -140,6 +144,9 @@ class FedSTaS(SelectionRule[ClientTable]):
     def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
         measured = np.isin(context.available, state.ids, assume_unique=True)
         sketches = state.get("sketch", context.available[measured])
+        if self.standardise and measured.any():
+            # 1e-8: the released code's; a coordinate in which nobody differs becomes 0
+            sketches = (sketches - sketches.mean(axis=0)) / (sketches.std(axis=0) + 1e-8)
         norm = np.ones(len(measured))
         label = np.zeros(len(measured), np.int64)
         spread = np.zeros(0)
@@ -149,7 +156,7 @@ class FedSTaS(SelectionRule[ClientTable]):
                 k_means(sketches, groups, Key(0).fold("strata")), return_inverse=True
             )[1]
             norm[measured], label[measured] = np.linalg.norm(sketches, axis=1), found
-            spread = spreads(sketches, found)
+            spread = spreads(sketches, found, self.spread)
         if not measured.all():
             label[~measured] = len(spread)
             spread = filled(np.append(spread, np.nan))
@@ -179,14 +186,20 @@ class FedSTaS(SelectionRule[ClientTable]):
         return put_vectors(state, "sketch", measured, "gradient_sketch", LARGEST)
 
 
-def spreads(points: Floats, label: Ints) -> Floats:
+def spreads(
+    points: Floats, label: Ints, form: Literal["deviation", "variance"] = "deviation"
+) -> Floats:
     """Return S_h of each stratum ``0 .. max label``, none empty: the root of
-    ``sum |g_k - mean|^2 / (N_h - 1)``, ``[H]``."""
+    ``sum |g_k - mean|^2 / (N_h - 1)``, or ``sum |g_k - mean|^2 / N_h``, ``[H]``."""
     out = np.zeros(int(label.max()) + 1)
     for h in range(len(out)):
         members = points[label == h]
         square = ((members - members.mean(axis=0)) ** 2).sum()
-        out[h] = np.sqrt(square / max(len(members) - 1, 1))
+        out[h] = (
+            square / len(members)
+            if form == "variance"
+            else np.sqrt(square / max(len(members) - 1, 1))
+        )
     return out
 
 

@@ -25,9 +25,8 @@ Deviations and readings
 -----------------------
 * INTERPRETATION-D features, reward and grouping of Cao et al. are not confirmed; these are FLASH's,
   and nothing is grouped.
-* NeuralUCB's released code is taken: a diagonal U, ``lambda nu`` inside the root, no 1/h, which the
-  paper has. The code adds to U when it selects one arm; here all reporters are added when their (x,
-  y) comes in, before the training.
+* NeuralUCB's released code is followed in U and sigma. All reporters are added to U when their
+  (x, y) comes in, before the training.
 * INTERPRETATION-D features are standardised by the mean and deviation of all so far, an absent one
   is then 0; rewards are divided by the deviation of all so far. They are cut off at 3 and at 10,
   because steps of a fixed rate diverge on outliers; if training diverges nevertheless the network

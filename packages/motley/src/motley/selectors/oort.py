@@ -41,20 +41,18 @@ proportion to their number).
 
 Deviations and readings
 -----------------------
-* n_xpt, cut-off, pool and pacer are the public code's; constants the paper's where it states them.
 * INTERPRETATION-D: the normalisation pool holds explored clients only; ``norm_pool = "code"`` adds
   the unexplored with e_k.
-* ``form = "raw"`` is the paper's ``min(U, clip) + bonus``, next to which the bonus vanishes; the
-  code normalises.
+* ``form = "raw"`` is ``min(U, clip) + bonus``, next to which the bonus vanishes.
 * ``pacer = "paper"``: ``last > cur`` raises T by ``step`` *seconds*, nothing lowers it. READING: it
   starts at percentile ``thr``.
-* ``explore = "speed"``: the paper samples the unexplored by speed. READING: in proportion to 1 /
-  tau_k.
+* ``explore = "speed"``. READING: in proportion to 1 / tau_k.
 * INTERPRETATION-D: a cohort that is still too small is filled by the highest scores not chosen,
-  blacklisted clients last.
-* INTERPRETATION-D: late, dropped and rejected clients only count as selected. ``late = "mean"`` is
-  the code's: a client that was cut off gets the mean utility of the round's participants, weighted
-  by samples, and counts as explored.
+  blacklisted clients last. ``split = "oort"``: n_xpt = ``floor(m (1 - eps))``, with eps = 0 while
+  no known client is unexplored, and a cohort that is too small is filled uniformly.
+* INTERPRETATION-D: late, dropped and rejected clients only count as selected. With
+  ``late = "mean"`` a client that was cut off gets the mean utility of the round's participants,
+  weighted by samples, and counts as explored.
 * A client that never enrolled has the mean size, one without a duration is not discounted; a
   participant without a usable loss keeps its utility, or stays unexplored. Scores are never
   negative: base_k is at least 0.
@@ -171,7 +169,7 @@ class Oort(SelectionRule[OortState]):
     sample_window: unexplored clients that enter the draw, per client to be drawn.
     batch_size: of the local work, where it is counted in steps; None: every client trains on all
     its samples.
-    norm_pool, form, explore, late: variants, see above.
+    norm_pool, form, explore, late, split: variants, see above.
     widen: lower-scored clients join the pool until it has more than so many times n_xpt (FedScale:
     10); 0: they do not.
     ties: ``"random"``, or ``"lowest_id"`` for tests.
@@ -197,6 +195,7 @@ class Oort(SelectionRule[OortState]):
     explore: Literal["samples", "speed"] = "samples"
     late: Literal["ignored", "mean"] = "ignored"
     widen: int = 0
+    split: Literal["fedscale", "oort"] = "fedscale"
     ties: Ties = "random"
 
     paper: ClassVar[Paper] = cite("lai2021oort")
@@ -364,6 +363,8 @@ class Oort(SelectionRule[OortState]):
                 probabilities=equal,
             )
         epsilon = self.epsilon(state)
+        if self.split == "oort" and (state.clients.get("last", state.clients.ids) > 0).all():
+            epsilon = 0.0
         preferred_s = self.preferred_s(state)
         explored = state.clients.get("last", ids) > 0
         blacklisted = self._blacklisted(state, ids)
@@ -371,7 +372,8 @@ class Oort(SelectionRule[OortState]):
         scores = self._scores(state, context.round, ids, explored, speed, blacklisted)
         known = np.flatnonzero(explored & ~blacklisted)
         fresh = np.flatnonzero(~explored)
-        n_xpt = min(m - _floor(m * epsilon), len(known))
+        exploit = _floor(m * (1 - epsilon)) if self.split == "oort" else m - _floor(m * epsilon)
+        n_xpt = min(exploit, len(known))
         n_e = min(len(fresh), m - n_xpt)
         chance = np.zeros(len(ids))
         chosen = [
@@ -389,8 +391,9 @@ class Oort(SelectionRule[OortState]):
         if short:
             free = explored.copy()
             free[chosen[0]] = False
+            worth = np.zeros(len(ids)) if self.split == "oort" else scores
             for group in (np.flatnonzero(free & ~blacklisted), np.flatnonzero(free & blacklisted)):
-                chosen.append(group[top_m(scores[group], short, context.rng, self.ties)])
+                chosen.append(group[top_m(worth[group], short, context.rng, self.ties)])
                 short -= len(chosen[-1])
         notes = {"epsilon": epsilon, "exploited": float(n_xpt), "explored": float(n_e)}
         if n_xpt + n_e:

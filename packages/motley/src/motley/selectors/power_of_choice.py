@@ -34,14 +34,10 @@ Deviations and readings
 * INTERPRETATION FedCVR-Bolt's appendix ranks its baseline by the *test* loss of the model on each
   client: ``measured = "test_loss"``, on the client's own test part, where the paper's accuracy is
   measured too. It peeks: the cohort, hence the model, depends on the test samples that judge it.
-  Take it to repeat that comparison and for nothing else. FedCVR-Bolt's released code draws the
-  candidates uniformly: ``sampling = "uniform"``.
+  Take it to repeat that comparison and for nothing else.
 * INTERPRETATION-D: in rpow_d a non-finite report keeps the loss reported before.
 * Other methods' comparisons take d = 2m (FedCVR-Bolt), and d = 10 with m = 5 (FedCor).
-* Not copied from public code: losses of a hold-out after the previous round in place of the current
-  model; d = K, which makes the first draw vacuous; positions of the candidate list used as client
-  ids; a generator seeded anew in every round, so that the candidates repeat. HeteRo-Select v1
-  describes the method as sampling in proportion to loss: that is another method.
+* HeteRo-Select v1 describes the method as sampling in proportion to loss: that is another method.
 
 Worked
 ------

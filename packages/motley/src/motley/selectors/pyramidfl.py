@@ -25,8 +25,7 @@ with the allocator ``from_selector``. ``Cohort.notes``: Oort's, ``round_s`` (T_R
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D: ``||Delta_k||`` is the norm of the update; the public code takes it of update
-  minus model, mostly the model.
+* INTERPRETATION-D: ``||Delta_k||`` is the norm of the update.
 * E_k comes with the enrolment (``Reports.local_steps``). INTERPRETATION-D: a cohort with a client
   whose E_k is not known gets no ``local_steps``: all do their full work, and their reports hold
   E_k. A guess would make that client the slowest of the round.
@@ -36,12 +35,8 @@ Deviations and readings
   The download, free in the paper, counts in tau_k.
 * ``batch_size = None`` (whole epochs): batches per epoch are not known, and rho_k <= 11 is the only
   cap.
-* A client whose compute time is not known sets no T_R and takes E_k steps. Both adaptations are off
-  in the code's defaults and on in its experiments: ``beta = 0`` and ``drop_low = drop_high = 0``
-  switch them off.
-* In the authors' code (liecn/PyramidFL) dropping keeps or zeroes each whole parameter tensor by a
-  coin of probability dr_k, unscaled: the compressor ``tensor_drop``. Any compressor can use the
-  share.
+* A client whose compute time is not known sets no T_R and takes E_k steps. ``beta = 0`` and
+  ``drop_low = drop_high = 0`` switch both adaptations off. Any compressor can use the share.
 
 Worked
 ------

@@ -55,6 +55,7 @@ import numpy as np
 
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError, ContractError
+from motley.core.paper import Paper, cite
 from motley.transport.allocators.base import LEAST, AllocationContext, Allocator, State, check_least
 from motley.transport.ledger import VALUE_BITS
 
@@ -85,6 +86,7 @@ class ByScore(Allocator):
     time_budget_s: float | None = None
 
     requires: ClassVar[frozenset[str]] = frozenset({"scores"})
+    paper: ClassVar[Paper] = cite("masud2025heteroselect")
 
     def __post_init__(self) -> None:
         check_least(self.least)

@@ -48,6 +48,7 @@ import numpy as np
 from typing_extensions import override
 
 from motley.core.arrays import Floats
+from motley.core.paper import Paper, cite
 from motley.core.records import Reports
 from motley.core.upload_ratios import Slack, upload_ratios
 from motley.transport.allocators.base import (
@@ -80,6 +81,7 @@ class FedCGProgram(Allocator):
     slack: Slack = "fidelity"
 
     requires: ClassVar[frozenset[str]] = frozenset({"uplink_mbps"})
+    paper: ClassVar[Paper] = cite("jiang2023heterogeneity")
 
     def __post_init__(self) -> None:
         check_least(self.least)

@@ -1,7 +1,7 @@
 """FlexCom: clients for which sending costs more energy send less.
 
-Li, Shi, Yu, Liu, Hong, Bai, Wang, Chen: *To Talk or to Work: Flexible Communication Compression for
-Energy Efficient Federated Learning over Heterogeneous Mobile Edge Devices*, IEEE INFOCOM 2021
+Li, Shi, Hou, Li, Pan, Han: *To Talk or to Work: Flexible Communication Compression for Energy
+Efficient Federated Learning over Heterogeneous Mobile Edge Devices*, IEEE INFOCOM 2021
 (arXiv:2012.11804).
 
     min  sum_k e_k theta_k     s.t.   sum_k p_k A_k theta_k^-a <= eps,    least <= theta_k <= 1
@@ -45,6 +45,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
+from motley.core.paper import Paper, cite
 from motley.core.records import Reports
 from motley.core.upload_ratios import finish_time, ratios_for
 from motley.transport.allocators.base import (
@@ -82,6 +83,7 @@ class FlexCom(Allocator):
     least: float = LEAST
 
     requires: ClassVar[frozenset[str]] = frozenset({"uplink_mbps"})
+    paper: ClassVar[Paper] = cite("li2021flexcom")
 
     def __post_init__(self) -> None:
         check_least(self.least)

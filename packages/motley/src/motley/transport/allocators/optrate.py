@@ -35,12 +35,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
 
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
+from motley.core.paper import Paper, cite
 from motley.core.records import Reports
 from motley.transport.allocators.base import LEAST, AllocationContext, Allocator, State, check_least
 from motley.transport.budgets import Budget, ConstantBudget
@@ -61,6 +63,8 @@ class OptRate(Allocator):
     a: float = 1.0
     gain: float = 0.5
     least: float = LEAST
+
+    paper: ClassVar[Paper] = cite("cui2022optrate")
 
     def __post_init__(self) -> None:
         check_least(self.least)
