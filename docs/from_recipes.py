@@ -192,12 +192,15 @@ def _claim_row(found: recipe.Recipe, at: ScaleNumbers, one: Tested) -> tuple[str
 
 
 def recipe_words() -> str:
-    """List the measures and pictures of recipes."""
-    shown = ", ".join(f"`{name}` ({measure.title})" for name, measure in measuring.MEASURES.items())
+    """List the measures of recipes in a table, and the pictures below it."""
+    rows = [(f"`{name}`", measure.title) for name, measure in measuring.MEASURES.items()]
+    rows += [
+        ("`note.NAME.early`, `.late`, `.mean`, `.least`", "what a rule noted under NAME"),
+        ("`domain.NAME`", "clients of one appearance"),
+    ]
     drawn = ", ".join(f"`{name}`" for name in pictures.PICTURES)
     by_measure = ", ".join(f"`{name}:`" for name in pictures.BY_MEASURE)
     return (
-        f"Measures: {shown}, `note.NAME.early`, `.late`, `.mean` and `.least` (what a rule noted "
-        "under NAME), `domain.NAME` (clients of one appearance).\n\n"
+        f"{table(('measure', 'is'), rows)}\n\n"
         f"Pictures: {drawn}; an axis after `curves:`, a measure after {by_measure}."
     )

@@ -43,6 +43,11 @@ DEPLOY = sorted(
     page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs" / "deploy").glob("*.md")
 )
 LONGEST |= {f"docs/{page}": 700 for page in DEPLOY}
+METHODS = sorted(
+    page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs" / "methods").glob("*.md")
+)
+LONGEST |= {f"docs/{page}": 900 for page in METHODS}
+LOOKED_UP = (*METHODS, "deploy/faults.md", "deploy/parties.md")
 SHORT_TABLES = (
     *("concepts.md", "which-algorithm.md", "choosing-clients.md", "engines.md", "scaling.md"),
     *("trust.md", "upload-cost.md"),
@@ -74,10 +79,12 @@ def test_the_prose_of_a_page_stays_short(page: str, most: int) -> None:
     assert len(text.split()) <= most
 
 
-@pytest.mark.parametrize("page", ONE_AIM)
-def test_a_page_of_one_aim_says_what_its_reader_can_do_and_where_to_go_on(page: str) -> None:
+@pytest.mark.parametrize("page", [*ONE_AIM, *DEPLOY, *METHODS])
+def test_a_page_says_what_its_reader_can_do_and_where_to_go_on(page: str) -> None:
     parts = (ROOT / "docs" / page).read_text(encoding="utf-8").strip().split("\n\n")
-    assert re.match(r"After this page you (can|know) ", parts[1])
+    opens = "After this page you (can|know) "
+    looks_up = "|Here you look up[ ,]" if page in LOOKED_UP else ""
+    assert re.match(opens + looks_up, parts[1])
     assert re.fullmatch(r"Next: \[[^]]+\]\([^)]+\)(, \[[^]]+\]\([^)]+\)){0,2}\.", parts[-1])
 
 
