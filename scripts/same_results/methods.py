@@ -58,6 +58,7 @@ _ALGORITHMS: dict[str, tuple[Keys, Keys]] = {
         {"task": NORMED, "split": {"test": "global", "server": 0.2}},
     ),
     "feddyn": ({"name": "feddyn", "alpha": 0.1}, {"weights": "uniform", "failures": LOSSY}),
+    "fedexp": ({"name": "fedexp", "eps": 0.01}, {"failures": LOSSY}),
     "fednova": ({"name": "fednova"}, {"local": {"epochs": 2, "batch_size": 16, "optimizer": SGD}}),
     "fednova with everything": (
         {"name": "fednova", "mu": 0.1, "server_lr": 0.8, "server_momentum": 0.5},

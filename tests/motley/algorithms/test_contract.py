@@ -19,6 +19,7 @@ from motley.algorithms.fedbio import FedBiO
 from motley.algorithms.fedbn import FedBN
 from motley.algorithms.feddf import FedDF
 from motley.algorithms.feddyn import FedDyn
+from motley.algorithms.fedexp import FedExP
 from motley.algorithms.fednova import FedNova
 from motley.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from motley.algorithms.fedper import FedPer
@@ -55,6 +56,7 @@ ROWS = [
     (FedAdagrad(), None, None),
     (FedAdam(), None, None),
     (FedYogi(), None, None),
+    (FedExP(), None, None),
     (FedBN(), None, None),
     (FedBN(), "uniform", MOMENTUM),
     (FedNova(), None, None),

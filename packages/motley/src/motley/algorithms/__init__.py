@@ -23,6 +23,7 @@ CATALOGUE = Catalogue(
         "fedbn": "motley.algorithms.fedbn:FedBN",
         "feddf": "motley.algorithms.feddf:FedDF",
         "feddyn": "motley.algorithms.feddyn:FedDyn",
+        "fedexp": "motley.algorithms.fedexp:FedExP",
         "fednova": "motley.algorithms.fednova:FedNova",
         "fedper": "motley.algorithms.fedper:FedPer",
         "fedproto": "motley.algorithms.fedproto:FedProto",
