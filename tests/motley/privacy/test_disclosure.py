@@ -35,6 +35,7 @@ TABLE = {  # rule: enrolled, probed, reported, choice, visibility; "t" stands fo
     "active_fl": (N, {"loss"}, {"arrival_loss"}, "yes", "sum"),
     # max_grad_norm with `refresh`; with pilots see below
     "adasample": (N, {"grad_norm", "t"}, set(), "yes", "each"),
+    "clustered_sampling": (N, set(), G, "yes", "each"),
     "delta": (N, {"loss", *G}, set(), "yes", "each"),
     "divfl": (set(), G, G, "yes", "each"),
     "fedcbs": ({"label_histogram"}, set(), set(), "on labels", "sum"),

@@ -11,6 +11,7 @@ from motley.core.records import Cohort, Outcome
 from motley.selectors import CATALOGUE
 from motley.selectors.active_fl import ActiveFL
 from motley.selectors.adasample import AdaSample
+from motley.selectors.clustered_sampling import ClusteredSampling
 from motley.selectors.delta import DELTA
 from motley.selectors.divfl import DivFL
 from motley.selectors.fedcbs import FedCBS
@@ -50,6 +51,8 @@ RULES = [
     PowerOfChoice("adapow_d"),
     PowerOfChoice(measured="test_loss"),
     PowerOfChoice(sampling="uniform"),
+    ClusteredSampling(),
+    ClusteredSampling("sizes"),
     DivFL(),
     DivFL("ideal", coefficients="clusters"),
     DivFL(start="random"),

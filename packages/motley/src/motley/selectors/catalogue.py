@@ -11,6 +11,7 @@ CATALOGUE = Catalogue(
     {
         "active_fl": "motley.selectors.active_fl:ActiveFL",
         "adasample": "motley.selectors.adasample:AdaSample",
+        "clustered_sampling": "motley.selectors.clustered_sampling:ClusteredSampling",
         "delta": "motley.selectors.delta:DELTA",
         "divfl": "motley.selectors.divfl:DivFL",
         "fedcbs": "motley.selectors.fedcbs:FedCBS",
