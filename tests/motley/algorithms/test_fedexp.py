@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from motley.algorithms.fedexp import Extrapolation, UpdateWithSquare
-from motley.algorithms.parts import ServerContext
+from motley.algorithms.fedexp import Extrapolation, MeanAndSquare
+from motley.algorithms.parts import Part, ServerContext, Upload, aggregate
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.tasks.base import ModelState
@@ -21,9 +21,11 @@ def steps(*rounds, eps=1e-12, weights=None):
     )
     states = []
     for updates in rounds:
-        deltas = torch.tensor(updates, dtype=torch.float64)
-        a = torch.tensor(weights or [1 / len(updates)] * len(updates), dtype=torch.float64)
-        total = {"delta": a @ deltas, "square": (a @ deltas.square().sum(1)).reshape(1)}
+        uploads = [
+            Upload({"delta": Part(torch.tensor(update), "mean")}, w)
+            for update, w in zip(updates, weights or [1.0] * len(updates), strict=True)
+        ]
+        total = aggregate(MeanAndSquare(), uploads, "weight")
         state = server.update(state, total, ServerContext(Layout(()), 4, len(updates)))
         states.append(state)
     return states
@@ -93,10 +95,10 @@ def test_a_run_examines_and_saves_the_mean_and_trains_on_from_the_last() -> None
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"server": "adam"}, "clients send squares, which the server rule ServerAdam"),
+        ({"server": "adam"}, "FedExP is its server's step, which the server rule ServerAdam"),
         ({"weights": "horvitz_thompson"}, 'weights must sum to 1.*Use "examples" or "uniform"'),
         ({"algorithm": {"name": "fedexp", "eps": 0}}, "got eps = 0.0; expected a positive number"),
-        ({"aggregator": "median"}, "UpdateWithSquare also uploads square"),
+        ({"aggregator": "median"}, "lengths of the single updates, which the aggregator Median"),
     ],
 )
 def test_what_does_not_go_together_is_refused(keys, message) -> None:
@@ -104,11 +106,11 @@ def test_what_does_not_go_together_is_refused(keys, message) -> None:
         simulate(**{"algorithm": "fedexp", **keys})
 
 
-def test_what_is_sent_is_one_number_more() -> None:
-    assert UpdateWithSquare.uploads == {"delta", "square"}
-    sent = []
-    for name in ("fedavg", "fedexp"):
-        loop = simulate(algorithm=name)
-        loop.step()
-        sent.append(loop.state.ledger.paper_bits)
-    assert sent[1] - sent[0] == 2 * 32
+def test_a_stale_update_counts_with_the_length_that_it_is_scaled_to() -> None:
+    """Two equal updates of 1, one of them scaled by a half: d = .75, mean square .625."""
+    uploads = [
+        Upload({"delta": Part(torch.tensor([value]), "mean")}, 1.0, scale)
+        for value, scale in ((1.0, 1.0), (0.5, 0.5))
+    ]
+    total = aggregate(MeanAndSquare(), uploads, "weight")
+    assert [total["delta"].item(), total["square"].item()] == [0.75, 0.625]

@@ -3,20 +3,19 @@
 Jhunjhunwala, Wang, Joshi: *FedExP: Speeding Up Federated Averaging via Extrapolation*, ICLR 2023
 (arXiv:2301.09604).
 
-    client:    sends delta_k and its square ||delta_k||^2
-    server:    d = sum_S a_k delta_k,    eta = max(1, sum_S a_k ||delta_k||^2 / (2 (||d||^2 + eps)))
-               x <- x + eta d
-    examined:  the mean of the last two x
+    d = sum_S a_k delta_k,    eta = max(1, sum_S a_k ||delta_k||^2 / (2 (||d||^2 + eps)))
+    x <- x + eta d
+    examined: the mean of the last two x
 
 Symbols: ``a_k`` the round's weights, 1/M in the paper; ``eps`` (0.001) keeps the step short where
-the updates cancel. State: the model before the last step. Cost: one number more up.
+the updates cancel. State: the model before the last step. Cost: none at the clients, traffic as
+FedAvg. The server takes the length of each update as it arrives, decoded and scaled by staleness,
+so that single updates must be seen.
 
 Deviations and readings
 -----------------------
 * The mean of the last two models is what is examined, saved and given to new clients; training goes
   on from the last one. After one round there is one model, as in the authors' code.
-* The squares are sent by the clients, so that the server needs sums alone; under compression they
-  are those of the updates before it. Under staleness scaling they are scaled once, as updates are.
 * The authors' code adds M eps in place of eps, and lets eps fall with the square of the local
   learning rate: options of an experiment of theirs are not those of this one.
 * Weights must sum to 1; those that need not are refused. BatchNorm statistics are averaged.
@@ -25,9 +24,8 @@ Deviations and readings
 
 Worked
 ------
-x = 0, delta = (3, 1): d = 2, mean square 5, eta = max(1, 5 / 8) = 1. delta = (3, -1): d = 1, eta =
-5 / 2 = 2.5, x = 2.5. (3, -1) in two coordinates of their own: d = (1.5, -.5), mean square 5, eta =
-5 / (2 * 2.5) = 1: two orthogonal updates are not extrapolated, four would be by 2.
+With eps near 0: delta = (3, 1): d = 2, mean square 5, eta = max(1, 5 / 8) = 1. delta = (3, -1): d =
+1, eta = 5 / 2 = 2.5. M orthogonal updates of one length: eta = M / 2.
 
 >>> from motley.algorithms.fedexp import FedExP
 >>> FedExP()
@@ -38,60 +36,51 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from typing_extensions import override
 
+from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.local import Solver
 from motley.algorithms.parts import (
     Algorithm,
-    ClientState,
-    JobContext,
-    LocalRule,
     Method,
     Part,
     Server,
     ServerContext,
     ServerState,
     Tensors,
+    Upload,
     step_model,
 )
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
 
-__all__ = ["Extrapolation", "FedExP", "UpdateWithSquare"]
+__all__ = ["Extrapolation", "FedExP", "MeanAndSquare"]
 
 
 @dataclass(frozen=True)
-class UpdateWithSquare(LocalRule):
-    """Plain local training; the client also sends the square of its update's length."""
+class MeanAndSquare(Mean):
+    """The weighted mean of all parts, and under ``square`` ``[1]`` that of the updates' squared
+    lengths."""
 
-    uploads: ClassVar[frozenset[str]] = frozenset({"delta", "square"})
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
+    plain_sum: ClassVar[bool] = False
 
     @override
-    def finish(
-        self, after: ModelState, context: JobContext
-    ) -> tuple[Mapping[str, Part], ClientState | None]:
-        parts, client_state = super().finish(after, context)
-        square = parts["delta"].value.double().square().sum().reshape(1)
-        return {**parts, "square": Part(square, "mean")}, client_state
+    def add(self, total: Any, upload: Upload) -> Any:
+        square = upload.parts["delta"].value.double().square().sum().reshape(1)
+        parts = {**upload.parts, "square": Part(square, "mean")}
+        return super().add(total, upload._replace(parts=parts))
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        if weights in ("horvitz_thompson", "selector"):
-            return (
-                "FedExP compares a mean of squares with the square of a mean, whose weights must "
-                f'sum to 1; weights = "{weights}" do not. Use "examples" or "uniform"'
-            )
-        if not isinstance(algorithm.server, Extrapolation):
-            name = type(algorithm.server).__name__
-            return (
-                f"FedExP's clients send squares, which the server rule {name} does not use; leave "
-                "server out"
-            )
-        return None
+        if isinstance(algorithm.server, Extrapolation):
+            return None
+        name = type(algorithm.server).__name__
+        return f"FedExP is its server's step, which the server rule {name} is not; leave server out"
 
 
 @dataclass(frozen=True)
@@ -102,14 +91,17 @@ class Extrapolation(Server):
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        if isinstance(algorithm.local, UpdateWithSquare):
+        if weights in ("horvitz_thompson", "selector"):
+            return (
+                "FedExP compares a mean of squares with the square of a mean, whose weights must "
+                f'sum to 1; weights = "{weights}" do not. Use "examples" or "uniform"'
+            )
+        if isinstance(algorithm.aggregator, MeanAndSquare):
             return None
-        name = type(algorithm.local).__name__
-        return f"FedExP needs the squares of the clients' updates, which {name} does not send"
-
-    @override
-    def refuses_privacy(self) -> str | None:
-        return "its step grows with a sum of squares over one that noise changes"
+        return (
+            "FedExP needs the lengths of the single updates, which the aggregator "
+            f"{type(algorithm.aggregator).__name__} does not give; leave aggregator out"
+        )
 
     @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
@@ -147,4 +139,4 @@ class FedExP(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(local=UpdateWithSquare(), server=Extrapolation(self.eps))
+        return plain.replace(aggregator=MeanAndSquare(), server=Extrapolation(self.eps))
