@@ -100,6 +100,8 @@ _ALGORITHMS: dict[str, tuple[Keys, Keys]] = {
         },
         {"public": 0.1, "weights": "uniform"},
     ),
+    "mifa": ({"name": "mifa", "server_lr": 0.8}, {"weights": "uniform", "failures": LOSSY}),
+    "fedvarp": ({"name": "fedvarp"}, {"weights": "uniform", "lr_schedule": "cosine"}),
     "rhfl, distilled by rounds": (
         {"name": "rhfl", "mode": "kd", "batch_size": 32},
         {"public": {"data": "{files}/more.npz", "examples": 40}, "weights": "uniform"},

@@ -35,6 +35,7 @@ from motley.algorithms.ifca import IFCA
 from motley.algorithms.lg_fedavg import LGFedAvg
 from motley.algorithms.local import SGD, Adam, Clip
 from motley.algorithms.local_only import LocalOnly
+from motley.algorithms.mifa import MIFA, FedVARP
 from motley.algorithms.moon import Moon
 from motley.algorithms.moon_fednova import MoonFedNova
 from motley.algorithms.parts import LocalRule, Loss, Method, Part, PersonalRule, Server
@@ -65,6 +66,8 @@ ROWS = [
     (Scaffold(server_lr=0.5), None, SGD(lr=0.1, momentum=0.9, clip=Clip(1.0, "gradient"))),
     (Scaffold(option="I"), None, Adam(lr=0.1)),
     (FedDyn(alpha=0.1), None, None),
+    (MIFA(), None, MOMENTUM),
+    (FedVARP(), None, None),
     (RobustTraining(), None, None),
     (Moon(mu=5.0), None, None),
     (Moon(), "uniform", MOMENTUM),
