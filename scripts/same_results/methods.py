@@ -100,6 +100,8 @@ _ALGORITHMS: dict[str, tuple[Keys, Keys]] = {
         },
         {"public": 0.1, "weights": "uniform"},
     ),
+    "fedsam": ({"name": "fedsam", "rho": 0.1}, {"task": NORMED}),
+    "fedlesam": ({"name": "fedlesam", "rho": 0.1}, {"failures": LOSSY}),
     "mifa": ({"name": "mifa", "server_lr": 0.8}, {"weights": "uniform", "failures": LOSSY}),
     "fedvarp": ({"name": "fedvarp"}, {"weights": "uniform", "lr_schedule": "cosine"}),
     "rhfl, distilled by rounds": (

@@ -27,6 +27,7 @@ from motley.algorithms.fedproto import FedProto
 from motley.algorithms.fedprox import FedProx
 from motley.algorithms.fedrep import FedRep
 from motley.algorithms.fedrolex import FedRolex
+from motley.algorithms.fedsam import FedLESAM, FedSAM
 from motley.algorithms.fine_tuned import FineTuned
 from motley.algorithms.fjord import FjORD
 from motley.algorithms.flash_robust import RobustTraining
@@ -66,6 +67,8 @@ ROWS = [
     (Scaffold(server_lr=0.5), None, SGD(lr=0.1, momentum=0.9, clip=Clip(1.0, "gradient"))),
     (Scaffold(option="I"), None, Adam(lr=0.1)),
     (FedDyn(alpha=0.1), None, None),
+    (FedSAM(rho=0.5), None, MOMENTUM),
+    (FedLESAM(rho=0.5), None, None),
     (MIFA(), None, MOMENTUM),
     (FedVARP(), None, None),
     (RobustTraining(), None, None),
