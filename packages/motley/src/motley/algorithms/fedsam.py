@@ -75,7 +75,7 @@ LEAST_LENGTH = 1e-12
 def ascent(direction: Tensor, rho: float) -> Tensor:
     """Return the vector ``[D]`` of length ``rho`` in a direction; zeros for a direction of
     zeros."""
-    return direction * (rho / direction.norm().clamp(min=LEAST_LENGTH))
+    return torch.mul(direction, rho / direction.norm().clamp(min=LEAST_LENGTH))
 
 
 @dataclass(frozen=True)
