@@ -100,6 +100,10 @@ _ALGORITHMS: dict[str, tuple[Keys, Keys]] = {
         },
         {"public": 0.1, "weights": "uniform"},
     ),
+    "fedlc": (
+        {"name": "fedlc", "tau": 0.5},
+        {"partition": {"name": "dirichlet", "alpha": 0.1}, "failures": LOSSY},
+    ),
     "fedsam": ({"name": "fedsam", "rho": 0.1}, {"task": NORMED}),
     "fedlesam": ({"name": "fedlesam", "rho": 0.1}, {"failures": LOSSY}),
     "mifa": ({"name": "mifa", "server_lr": 0.8}, {"weights": "uniform", "failures": LOSSY}),

@@ -20,6 +20,7 @@ from motley.algorithms.fedbn import FedBN
 from motley.algorithms.feddf import FedDF
 from motley.algorithms.feddyn import FedDyn
 from motley.algorithms.fedexp import FedExP
+from motley.algorithms.fedlc import FedLC
 from motley.algorithms.fednova import FedNova
 from motley.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from motley.algorithms.fedper import FedPer
@@ -69,6 +70,7 @@ ROWS = [
     (FedDyn(alpha=0.1), None, None),
     (FedSAM(rho=0.5), None, MOMENTUM),
     (FedLESAM(rho=0.5), None, None),
+    (FedLC(), None, None),
     (MIFA(), None, MOMENTUM),
     (FedVARP(), None, None),
     (RobustTraining(), None, None),

@@ -24,6 +24,7 @@ CATALOGUE = Catalogue(
         "feddf": "motley.algorithms.feddf:FedDF",
         "feddyn": "motley.algorithms.feddyn:FedDyn",
         "fedexp": "motley.algorithms.fedexp:FedExP",
+        "fedlc": "motley.algorithms.fedlc:FedLC",
         "fedlesam": "motley.algorithms.fedsam:FedLESAM",
         "fednova": "motley.algorithms.fednova:FedNova",
         "fedper": "motley.algorithms.fedper:FedPer",
