@@ -150,6 +150,7 @@ _SELECTORS: dict[str, list[Keys]] = {
         {"form": "multiplicative", "strategy": "exploitative", "probe": "last_report"},
         {"w_value": 2.0, "w_norm": 0.0, "gamma": 0.3, "eta": 0.2, "probe_batches": 1},
     ],
+    "hics_fl": [{"temperature": 0.01}, {"temperature": 0.01, "groups": 3, "distance": 1.0}],
     "linucb": [
         {},
         {

@@ -24,6 +24,7 @@ from motley.selectors.feel import FEEL
 from motley.selectors.flash import FLASH
 from motley.selectors.hetero_select import HeteroSelect
 from motley.selectors.hetero_select_v1 import HeteroSelectV1
+from motley.selectors.hics_fl import HiCSFL
 from motley.selectors.linucb import LinUCB
 from motley.selectors.neural_bandit import NeuralBandit
 from motley.selectors.oort import Oort
@@ -52,6 +53,8 @@ RULES = [
     PowerOfChoice(measured="test_loss"),
     PowerOfChoice(sampling="uniform"),
     ClusteredSampling(),
+    HiCSFL(),
+    HiCSFL(temperature=1.0, groups=3),
     ClusteredSampling("sizes"),
     DivFL(),
     DivFL("ideal", coefficients="clusters"),

@@ -69,7 +69,7 @@ from motley.selectors.common.client_signals import (
     put_vectors,
     shares,
 )
-from motley.selectors.common.clustering import unit_rows
+from motley.selectors.common.clustering import unit_rows, ward_tree
 from motley.selectors.common.facility import Vectors
 from motley.selectors.common.sampling import probability_notes
 
@@ -194,21 +194,16 @@ def by_similarity(p: Floats, m: int, distances: Floats) -> tuple[Ints, Floats, i
 def _groups(rest: Floats, distances: Floats) -> list[Ints]:
     """Return the positions of each group: the largest branches of Ward's tree that fit into an urn,
     in order of their first members."""
-    from scipy.cluster.hierarchy import linkage  # slow to import
-    from scipy.spatial.distance import squareform
-
     branches: list[Ints | None] = [np.array([k]) for k in range(len(rest))]
-    if len(rest) > 1:
-        condensed = squareform(distances, checks=False)
-        for one, other in linkage(condensed, "ward")[:, :2].astype(np.int64):
-            left = branches[one]
-            right = branches[other]
-            joined = None if left is None or right is None else np.union1d(left, right)
-            if joined is not None and rest[joined].sum() > 1.0 + ROUNDING:
-                joined = None
-            if joined is not None:
-                branches[one] = branches[other] = None
-            branches.append(joined)
+    for one, other in ward_tree(distances).tolist():
+        left = branches[one]
+        right = branches[other]
+        joined = None if left is None or right is None else np.union1d(left, right)
+        if joined is not None and rest[joined].sum() > 1.0 + ROUNDING:
+            joined = None
+        if joined is not None:
+            branches[one] = branches[other] = None
+        branches.append(joined)
     return sorted((branch for branch in branches if branch is not None), key=lambda b: int(b[0]))
 
 
