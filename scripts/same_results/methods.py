@@ -152,6 +152,7 @@ _PERSONAL: list[Keys] = [
     {"name": "pfedme", "theta": "restarted"},
     {"name": "apfl"},
     {"name": "ifca", "shared_base": True},
+    {"name": "fedrod", "gamma": 0.8},
 ]
 for _number, _algorithm in enumerate(_PERSONAL):
     add(f"personal {_number} {_algorithm['name']}", DIGITS, algorithm=_algorithm, split=_OWN)
@@ -167,7 +168,7 @@ _NEW: Keys = {
     "split": {**_OWN, "holdout_clients": 0.2},
     "evaluate": {"every": 2, "adapt_epochs": [0, 1]},
 }
-for _name in ("fedper", "apfl", "ifca", "heterofl"):
+for _name in ("fedper", "apfl", "ifca", "heterofl", "fedrod"):
     _more = {**_NEW, "capacity": "levels"} if _name == "heterofl" else _NEW
     add(f"new clients, {_name}", DIGITS, algorithm=_name, **_more)
 EXPERIMENTS["algorithm rhfl, distilled by rounds"].keys["task"] = {

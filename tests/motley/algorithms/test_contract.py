@@ -27,6 +27,7 @@ from motley.algorithms.fedper import FedPer
 from motley.algorithms.fedproto import FedProto
 from motley.algorithms.fedprox import FedProx
 from motley.algorithms.fedrep import FedRep
+from motley.algorithms.fedrod import FedRoD
 from motley.algorithms.fedrolex import FedRolex
 from motley.algorithms.fedsam import FedLESAM, FedSAM
 from motley.algorithms.fine_tuned import FineTuned
@@ -71,6 +72,7 @@ ROWS = [
     (FedSAM(rho=0.5), None, MOMENTUM),
     (FedLESAM(rho=0.5), None, None),
     (FedLC(), None, None),
+    (FedRoD(), None, MOMENTUM),
     (MIFA(), None, MOMENTUM),
     (FedVARP(), None, None),
     (RobustTraining(), None, None),

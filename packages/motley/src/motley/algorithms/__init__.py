@@ -31,6 +31,7 @@ CATALOGUE = Catalogue(
         "fedproto": "motley.algorithms.fedproto:FedProto",
         "fedprox": "motley.algorithms.fedprox:FedProx",
         "fedrep": "motley.algorithms.fedrep:FedRep",
+        "fedrod": "motley.algorithms.fedrod:FedRoD",
         "fedrolex": "motley.algorithms.fedrolex:FedRolex",
         "fedsam": "motley.algorithms.fedsam:FedSAM",
         "fedvarp": "motley.algorithms.mifa:FedVARP",
