@@ -107,7 +107,10 @@ _ALGORITHMS: dict[str, tuple[Keys, Keys]] = {
     "fedsam": ({"name": "fedsam", "rho": 0.1}, {"task": NORMED}),
     "fedlesam": ({"name": "fedlesam", "rho": 0.1}, {"failures": LOSSY}),
     "mifa": ({"name": "mifa", "server_lr": 0.8}, {"weights": "uniform", "failures": LOSSY}),
-    "fedvarp": ({"name": "fedvarp"}, {"weights": "uniform", "lr_schedule": "cosine"}),
+    "fedvarp": (
+        {"name": "fedvarp"},
+        {"weights": "uniform", "local": {**STEPS, "lr_schedule": {"name": "cosine", "end": 0.1}}},
+    ),
     "rhfl, distilled by rounds": (
         {"name": "rhfl", "mode": "kd", "batch_size": 32},
         {"public": {"data": "{files}/more.npz", "examples": 40}, "weights": "uniform"},
