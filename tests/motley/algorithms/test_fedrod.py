@@ -31,13 +31,21 @@ def test_the_balanced_loss_by_hand() -> None:
         assert found[0].tolist() == pytest.approx([p - 1, 1 - p], abs=1e-6)
 
 
+def test_a_class_that_the_client_does_not_have_gets_nothing_at_any_gamma() -> None:
+    """The count to the power of gamma is 0 for every gamma above 0, and 1 at 0."""
+    counts = torch.tensor([3.0, 1.0, 0.0])
+    for gamma, p in ((1.0, 0.0), (0.25, 0.0), (0.0, 1 / 3)):
+        shift = BalancedLoss(CrossEntropy(), gamma).shift(counts)
+        assert shift.softmax(-1)[2].item() == pytest.approx(p, abs=1e-30)
+
+
 def by_torch(play: Play, client: int, steps: int, own: dict[str, torch.Tensor]):
     """Return the parameters and the own head after full-batch steps, written without Motley."""
     task = play.setting.task
     federation = task.federation
     at = federation.train[client]
     x, y = federation.x[at], federation.y[at]
-    log = torch.bincount(y, minlength=4).clamp(min=1e-8).double().log()
+    log = torch.bincount(y, minlength=4).double().log()
     w = {e.name: play.server.model.x[e.slice].view(e.shape).clone() for e in task.layout}
     module = task.model()
     assert isinstance(module, nn.Module)

@@ -21,7 +21,8 @@ Deviations and readings
   head G + P.
 * INTERPRETATION-D P begins at 0; two public re-implementations (FL-bench, fluke) begin with a copy
   of G. In FL-bench the own prediction is that of P alone.
-* A class that the client does not have counts as 1e-8 samples, so its logit is 18.4 gamma lower.
+* A class that the client does not have has the probability 0 under the balanced loss (its output is
+  lowered by 100), for any gamma above 0.
 * Both heads take their step with the optimiser of the experiment, P with moments of its own.
 * P takes its gradient under the loss without counts, also where another loss prepares something.
 * Not here: the P-head made by a hypernetwork, and its other losses (class-balanced, LADE).
@@ -46,10 +47,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.fedlc import ABSENT, ClassShiftedLoss
+from motley.algorithms.fedlc import ClassShiftedLoss
 from motley.algorithms.parts import (
     RECEIVED,
     Algorithm,
@@ -72,6 +74,9 @@ from motley.tasks.base import ModelState
 __all__ = ["BalancedLoss", "FedRoD", "HeadBeside"]
 
 _OWN = "own"
+ABSENT = -100.0
+"""What is added to the output of a class that the client does not have: its probability is 0, and
+no number is infinite."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,8 @@ class BalancedLoss(ClassShiftedLoss):
 
     @override
     def shift(self, counts: Tensor) -> Tensor:
-        return self.gamma * counts.clamp(min=ABSENT).log()
+        absent = ABSENT if self.gamma else 0.0
+        return torch.where(counts > 0, self.gamma * counts.clamp(min=1.0).log(), absent)
 
 
 def _along(gradient: GradientAt, values: dict[str, Tensor], step: int) -> Tensor:

@@ -28,8 +28,9 @@ Deviations and readings
   Ward's method as if its rows were coordinates, draws by Algorithm 2 of ``clustered_sampling``
   where the variance of H is 0.1 or more, and where clients have different mixtures it keeps the b
   of the first sweep.
-* b grows with learning rate and steps, so ``temperature`` must fit them: where ``spread`` is near
-  0, it is too large. The code's files have .001 and .0015 with Adam or SGD at rate .001.
+* b grows with learning rate and steps, so ``temperature`` must fit them: where ``entropy`` is near
+  0 it is too small, where ``spread`` is near 0 and ``entropy`` near log C too large. The code's
+  files have .001 and .0015 with Adam or SGD at rate .001.
 * READING M = m where it is left out; the code's M is 10 for m = 10. lambda 10 and gamma 4 are the
   code's.
 * INTERPRETATION-D a client that was sent out and never heard has the mean b of the others. The
