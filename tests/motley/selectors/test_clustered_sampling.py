@@ -74,27 +74,27 @@ def test_the_draw_is_unbiased_and_varies_less_than_draws_with_replacement(by) ->
         assert (1 - (1 - r).prod(axis=0) >= 1 - (1 - p) ** m - 1e-12).all()
 
 
-@pytest.mark.parametrize("rule", [ClusteredSampling(), ClusteredSampling("sizes")])
-def test_the_rule_draws_by_its_urns(rule) -> None:
-    """1,000 draws: mean coefficients within 4.5 standard errors of p, variances as worked."""
-    selector = Selector(rule, seed=0)
+@pytest.mark.parametrize("by", ["sizes", "similarity"])
+def test_the_rule_draws_by_its_urns(by) -> None:
+    """500 draws: mean coefficients within 4.5 standard errors of p, variances as worked."""
+    selector = Selector(ClusteredSampling(by), seed=0)
     ids = np.array([2, 3, 5, 7])
     selector.observe(0, Reports(ids, Outcome.ENROLLED, signals={"num_examples": SIZES}))
     angle = np.array([0.0, 2.0, 0.5, 2.1])
     gradients = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     signals = {"gradient_sketch": gradients}
     selector.observe(1, Reports(ids, Outcome.ACCEPTED, signals=signals))
-    a = np.zeros((1000, 4))
+    a = np.zeros((500, 4))
     for t in range(len(a)):
         cohort = selector.select(t + 2, ids, m=2)
         assert cohort.multiplicity is not None
         assert cohort.multiplicity.sum() == 2
         a[t, np.searchsorted(ids, cohort.ids)] = cohort.weights
-    r = urns_of(SIZES / 12, 2, ALIKE if rule.by == "similarity" else None)
+    r = urns_of(SIZES / 12, 2, ALIKE if by == "similarity" else None)
     variance = (r * (1 - r)).sum(axis=0) / 4
     error = np.abs(a.mean(axis=0) - SIZES / 12) / np.sqrt(variance / len(a))
     assert error.max() < 4.5
-    assert a.var(axis=0) == pytest.approx(variance, rel=0.2)
+    assert a.var(axis=0) == pytest.approx(variance, rel=0.25)
 
 
 def test_clients_that_are_alike_are_not_drawn_together() -> None:
