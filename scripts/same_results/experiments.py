@@ -40,6 +40,7 @@ _SELECTORS: dict[str, list[Keys]] = {
         {"pilots": True, "pilot_rounds": 2, "refresh": 2},
         {"c0": 0.1, "refresh": 2, "c0_divisor": 2.0},
     ],
+    "clustered_sampling": [{}, {"by": "sizes"}, {"vectors": "gradient"}],
     "delta": [{}, {"b": 0.3, "vector": "gradient", "probe_batches": 1}],
     "divfl": [
         {},
@@ -149,6 +150,7 @@ _SELECTORS: dict[str, list[Keys]] = {
         {"form": "multiplicative", "strategy": "exploitative", "probe": "last_report"},
         {"w_value": 2.0, "w_norm": 0.0, "gamma": 0.3, "eta": 0.2, "probe_batches": 1},
     ],
+    "hics_fl": [{"temperature": 0.01}, {"temperature": 0.01, "groups": 3, "distance": 1.0}],
     "linucb": [
         {},
         {
@@ -246,6 +248,8 @@ _COMPRESSED = {"compressor": "topk", "allocator": {"name": "from_selector", "lea
 _ALSO: dict[str, Keys] = {
     "adasample": {"weights": "selector"},
     "adasample 2": {"weights": "selector", "failures": LOSSY},
+    "clustered_sampling": {"weights": "selector"},
+    "clustered_sampling 3": {"weights": "uniform", "failures": LOSSY},
     "delta": {"weights": "selector"},
     "divfl 2": {"weights": "selector_ratio"},
     "fedcg": _COMPRESSED,

@@ -58,6 +58,7 @@ _ALGORITHMS: dict[str, tuple[Keys, Keys]] = {
         {"task": NORMED, "split": {"test": "global", "server": 0.2}},
     ),
     "feddyn": ({"name": "feddyn", "alpha": 0.1}, {"weights": "uniform", "failures": LOSSY}),
+    "fedexp": ({"name": "fedexp", "eps": 0.01}, {"failures": LOSSY}),
     "fednova": ({"name": "fednova"}, {"local": {"epochs": 2, "batch_size": 16, "optimizer": SGD}}),
     "fednova with everything": (
         {"name": "fednova", "mu": 0.1, "server_lr": 0.8, "server_momentum": 0.5},
@@ -98,6 +99,17 @@ _ALGORITHMS: dict[str, tuple[Keys, Keys]] = {
             "batch_size": 32,
         },
         {"public": 0.1, "weights": "uniform"},
+    ),
+    "fedlc": (
+        {"name": "fedlc", "tau": 0.5},
+        {"partition": {"name": "dirichlet", "alpha": 0.1}, "failures": LOSSY},
+    ),
+    "fedsam": ({"name": "fedsam", "rho": 0.1}, {"task": NORMED}),
+    "fedlesam": ({"name": "fedlesam", "rho": 0.1}, {"failures": LOSSY}),
+    "mifa": ({"name": "mifa", "server_lr": 0.8}, {"weights": "uniform", "failures": LOSSY}),
+    "fedvarp": (
+        {"name": "fedvarp"},
+        {"weights": "uniform", "local": {**STEPS, "lr_schedule": {"name": "cosine", "end": 0.1}}},
     ),
     "rhfl, distilled by rounds": (
         {"name": "rhfl", "mode": "kd", "batch_size": 32},
@@ -143,6 +155,7 @@ _PERSONAL: list[Keys] = [
     {"name": "pfedme", "theta": "restarted"},
     {"name": "apfl"},
     {"name": "ifca", "shared_base": True},
+    {"name": "fedrod", "gamma": 0.8},
 ]
 for _number, _algorithm in enumerate(_PERSONAL):
     add(f"personal {_number} {_algorithm['name']}", DIGITS, algorithm=_algorithm, split=_OWN)
@@ -158,7 +171,7 @@ _NEW: Keys = {
     "split": {**_OWN, "holdout_clients": 0.2},
     "evaluate": {"every": 2, "adapt_epochs": [0, 1]},
 }
-for _name in ("fedper", "apfl", "ifca", "heterofl"):
+for _name in ("fedper", "apfl", "ifca", "heterofl", "fedrod"):
     _more = {**_NEW, "capacity": "levels"} if _name == "heterofl" else _NEW
     add(f"new clients, {_name}", DIGITS, algorithm=_name, **_more)
 EXPERIMENTS["algorithm rhfl, distilled by rounds"].keys["task"] = {

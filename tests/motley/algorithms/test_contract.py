@@ -19,13 +19,17 @@ from motley.algorithms.fedbio import FedBiO
 from motley.algorithms.fedbn import FedBN
 from motley.algorithms.feddf import FedDF
 from motley.algorithms.feddyn import FedDyn
+from motley.algorithms.fedexp import FedExP
+from motley.algorithms.fedlc import FedLC
 from motley.algorithms.fednova import FedNova
 from motley.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from motley.algorithms.fedper import FedPer
 from motley.algorithms.fedproto import FedProto
 from motley.algorithms.fedprox import FedProx
 from motley.algorithms.fedrep import FedRep
+from motley.algorithms.fedrod import FedRoD
 from motley.algorithms.fedrolex import FedRolex
+from motley.algorithms.fedsam import FedLESAM, FedSAM
 from motley.algorithms.fine_tuned import FineTuned
 from motley.algorithms.fjord import FjORD
 from motley.algorithms.flash_robust import RobustTraining
@@ -34,6 +38,7 @@ from motley.algorithms.ifca import IFCA
 from motley.algorithms.lg_fedavg import LGFedAvg
 from motley.algorithms.local import SGD, Adam, Clip
 from motley.algorithms.local_only import LocalOnly
+from motley.algorithms.mifa import MIFA, FedVARP
 from motley.algorithms.moon import Moon
 from motley.algorithms.moon_fednova import MoonFedNova
 from motley.algorithms.parts import LocalRule, Loss, Method, Part, PersonalRule, Server
@@ -55,6 +60,7 @@ ROWS = [
     (FedAdagrad(), None, None),
     (FedAdam(), None, None),
     (FedYogi(), None, None),
+    (FedExP(), None, None),
     (FedBN(), None, None),
     (FedBN(), "uniform", MOMENTUM),
     (FedNova(), None, None),
@@ -63,6 +69,12 @@ ROWS = [
     (Scaffold(server_lr=0.5), None, SGD(lr=0.1, momentum=0.9, clip=Clip(1.0, "gradient"))),
     (Scaffold(option="I"), None, Adam(lr=0.1)),
     (FedDyn(alpha=0.1), None, None),
+    (FedSAM(rho=0.5), None, MOMENTUM),
+    (FedLESAM(rho=0.5), None, None),
+    (FedLC(), None, None),
+    (FedRoD(), None, MOMENTUM),
+    (MIFA(), None, MOMENTUM),
+    (FedVARP(), None, None),
     (RobustTraining(), None, None),
     (Moon(mu=5.0), None, None),
     (Moon(), "uniform", MOMENTUM),

@@ -19,7 +19,7 @@ UPDATE = [3.0, 4.0, 0.0]
 def signals(make, norm, wanted=UPDATE_SIGNALS, rates=0.5, consensus=None):
     before = None if consensus is None else make(consensus)
     return update_signals(
-        wanted, make(UPDATE), rates, lambda: make([7.0]), before, Streams(0), norm
+        wanted, make(UPDATE), rates, lambda: make([7.0]), slice(1, 3), before, Streams(0), norm
     )
 
 
@@ -40,6 +40,7 @@ def test_signals_by_hand(make, norm):
     assert found["cosine"] == 0.8  # <(3, 4, 0), (0, 2, 0)> / (5 * 2)
     assert found["gradient"].tolist() == [-6.0, -8.0, 0.0]
     assert found["last_layer"].tolist() == [7.0]
+    assert found["output_bias"].tolist() == [4.0, 0.0]
     assert {name: len(found[name]) for name in SKETCHES} == dict(SKETCHES)
     assert np.linalg.norm(found["sketch"]) > 0
 

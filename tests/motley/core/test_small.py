@@ -35,6 +35,8 @@ def test_layout():
         "": slice(130, 131),
     }
     assert CONV.last_layer == slice(120, 130)
+    assert CONV.output_bias == slice(128, 130)
+    assert Layout(CONV.entries[:2]).output_bias is None
     assert CONV.norm == (slice(112, 116), slice(116, 120))
     assert [entry.slice.stop for entry in CONV] == [108, 112, 116, 120, 128, 130, 131]
     with pytest.raises(KeyError, match="tail"):

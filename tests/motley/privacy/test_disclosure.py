@@ -35,6 +35,7 @@ TABLE = {  # rule: enrolled, probed, reported, choice, visibility; "t" stands fo
     "active_fl": (N, {"loss"}, {"arrival_loss"}, "yes", "sum"),
     # max_grad_norm with `refresh`; with pilots see below
     "adasample": (N, {"grad_norm", "t"}, set(), "yes", "each"),
+    "clustered_sampling": (N, set(), G, "yes", "each"),
     "delta": (N, {"loss", *G}, set(), "yes", "each"),
     "divfl": (set(), G, G, "yes", "each"),
     "fedcbs": ({"label_histogram"}, set(), set(), "on labels", "sum"),
@@ -45,6 +46,7 @@ TABLE = {  # rule: enrolled, probed, reported, choice, visibility; "t" stands fo
     "fedstas": (set(), G, set(), "yes", "each"),
     "feel": (N, {"grad_norm", "t"}, set(), "yes", "each"),
     "flash": (set(), {"robust_loss", "val_loss"}, {"t"}, "yes", "sum"),
+    "hics_fl": (set(), set(), {"output_bias"}, "yes", "each"),
     "linucb": (set(), {"robust_loss", "val_loss"}, {"t"}, "yes", "sum"),
     "neural_bandit": (set(), {"robust_loss", "val_loss"}, {"t"}, "yes", "sum"),
     # since the table was made, the default compares kept updates at the choice; `direction =

@@ -11,6 +11,7 @@ from motley.core.records import Cohort, Outcome
 from motley.selectors import CATALOGUE
 from motley.selectors.active_fl import ActiveFL
 from motley.selectors.adasample import AdaSample
+from motley.selectors.clustered_sampling import ClusteredSampling
 from motley.selectors.delta import DELTA
 from motley.selectors.divfl import DivFL
 from motley.selectors.fedcbs import FedCBS
@@ -23,6 +24,7 @@ from motley.selectors.feel import FEEL
 from motley.selectors.flash import FLASH
 from motley.selectors.hetero_select import HeteroSelect
 from motley.selectors.hetero_select_v1 import HeteroSelectV1
+from motley.selectors.hics_fl import HiCSFL
 from motley.selectors.linucb import LinUCB
 from motley.selectors.neural_bandit import NeuralBandit
 from motley.selectors.oort import Oort
@@ -50,6 +52,10 @@ RULES = [
     PowerOfChoice("adapow_d"),
     PowerOfChoice(measured="test_loss"),
     PowerOfChoice(sampling="uniform"),
+    ClusteredSampling(),
+    HiCSFL(),
+    HiCSFL(temperature=1.0, groups=3),
+    ClusteredSampling("sizes"),
     DivFL(),
     DivFL("ideal", coefficients="clusters"),
     DivFL(start="random"),

@@ -17,7 +17,14 @@ from motley.core.server_signals import LAST_UPDATE, Value, next_consensus, updat
 from motley_flower.strategy.replies import ClientResult
 from motley_flower.strategy.state import SelectionState
 
-__all__ = ["LEARNING_RATES", "ReplySignals", "arrays_of", "last_layer", "model_vector"]
+__all__ = [
+    "LEARNING_RATES",
+    "ReplySignals",
+    "arrays_of",
+    "last_layer",
+    "model_vector",
+    "output_bias",
+]
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -56,6 +63,17 @@ def last_layer(arrays: Arrays) -> Floats:
     weight = parameters[matrices[-1]]
     following = parameters[matrices[-1] + 1 : matrices[-1] + 2]
     return _flat([weight, *(array for array in following if array.shape == weight.shape[:1])])
+
+
+def output_bias(arrays: Arrays) -> slice | None:
+    """Return where in a model's vector the bias of its last matrix is; None where there is none."""
+    parameters = list(_parameters(arrays).values())
+    matrices = [i for i, array in enumerate(parameters) if array.ndim == 2]
+    following = parameters[matrices[-1] + 1 : matrices[-1] + 2] if matrices else []
+    if not following or following[0].shape != parameters[matrices[-1]].shape[:1]:
+        return None
+    start = sum(array.size for array in parameters[: matrices[-1] + 1])
+    return slice(start, start + following[0].size)
 
 
 def arrays_of(record: Any) -> dict[str, NDArray[Any]]:
@@ -102,7 +120,13 @@ class ReplySignals:
         rates = float(result.signals.get(LEARNING_RATES, math.nan))
         same = _of_size(state.consensus, len(update))
         return update_signals(
-            self.wanted, update, rates, lambda: last_layer(result.arrays), same, self.streams
+            self.wanted,
+            update,
+            rates,
+            lambda: last_layer(result.arrays),
+            output_bias(result.arrays),
+            same,
+            self.streams,
         )
 
     def before_choice(

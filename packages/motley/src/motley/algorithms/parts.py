@@ -528,6 +528,11 @@ class Server(_MethodPart):
         """Return the next state. Never called with an empty total: a round without uploads changes
         nothing."""
 
+    def examined(self, state: ServerState) -> ServerState:
+        """Return the state whose model is examined, saved and given to new clients; by default the
+        one that training goes on from."""
+        return state
+
     def update_with_clients(
         self,
         state: ServerState,

@@ -41,9 +41,10 @@ class GradientAt(Protocol):
     """The gradient of a batch's mean loss at any weights, in the module of the model that the phase
     moves."""
 
-    def __call__(self, at: Tensor, batch: int = 0) -> Tensor:
+    def __call__(self, at: Tensor, batch: int = 0, prepared: bool = True) -> Tensor:
         """Return the gradient ``[D]`` at the weights ``at`` ``[D]``, zero where the phase moves
-        nothing; ``batch``: which of the step's batches."""
+        nothing; ``batch``: which of the step's batches. ``prepared``: whether the loss gets what it
+        prepared of the samples; False: it is the one that probes measure."""
 
 
 class Direction(Protocol):

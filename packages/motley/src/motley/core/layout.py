@@ -150,6 +150,13 @@ class Layout:
         return self.layers[linear[-1]] if linear else slice(0, self.size)
 
     @property
+    def output_bias(self) -> slice | None:
+        """The bias of the last linear layer; None where there is none."""
+        linear = [entry for entry in self.entries if entry.linear]
+        last = [entry for entry in linear if entry.layer == linear[-1].layer]
+        return next((entry.slice for entry in last if len(entry.shape) == 1), None)
+
+    @property
     def norm(self) -> tuple[slice, ...]:
         """Slices of all parameters owned by normalisation layers."""
         return tuple(entry.slice for entry in self.entries if entry.norm)

@@ -263,6 +263,16 @@ SIGNALS: Mapping[str, Signal] = MappingProxyType(
             "decoded update; enrolled: those of the initial model, the same for all",
             single=True,
         ),
+        "output_bias": Signal(
+            "channel",
+            ("reported",),
+            "[C]",
+            "after training",
+            "-",
+            "-",
+            "what the decoded update adds to the bias of the last linear layer",
+            single=True,
+        ),
         "cosine": Signal(
             "channel",
             ("reported",),

@@ -5,6 +5,7 @@ reports them.
     gradient_sketch   its projection to 256 numbers
     sketch            the update's projection to 64 numbers
     last_layer        weights of the last linear layer after training
+    output_bias       what the update adds to the bias of the last linear layer
     cosine            <update, c> / (|update| |c|)
     update_norm       |update|
 
@@ -32,7 +33,15 @@ __all__ = ["LAST_UPDATE", "UPDATE_SIGNALS", "Value", "next_consensus", "update_s
 
 Value = float | Floats
 UPDATE_SIGNALS = frozenset(
-    {"gradient", "gradient_sketch", "sketch", "last_layer", "cosine", "update_norm"}
+    {
+        "gradient",
+        "gradient_sketch",
+        "sketch",
+        "last_layer",
+        "output_bias",
+        "cosine",
+        "update_norm",
+    }
 )
 """Signals that :func:`update_signals` computes."""
 LAST_UPDATE = "last_update_cosine"
@@ -46,6 +55,7 @@ def update_signals(
     update: Any,
     rates: float,
     last_layer: Callable[[], Any],
+    output_bias: slice | None,
     consensus: Any | None,
     streams: Streams,
     norm: Callable[[Any], Any] = np.linalg.norm,
@@ -56,7 +66,8 @@ def update_signals(
     ----------
     wanted: names in :data:`UPDATE_SIGNALS`. update: ``[D]``, float64. rates: sum of the local
     steps' learning rates; the gradient is NaN where it is not above 0. last_layer: returns the
-    weights of the last layer after training. consensus: ``[D]``, or None before the first server
+    weights of the last layer after training. output_bias: where in the update its bias is; None: it
+    has none, and the signal is NaN. consensus: ``[D]``, or None before the first server
     step. streams: of the run's seed. norm: the Euclidean norm in the array library of ``update``.
     """
     vector: Floats = np.asarray(update)
@@ -66,6 +77,8 @@ def update_signals(
             found[name] = float(norm(update))
         elif name == "last_layer":
             found[name] = np.asarray(last_layer())
+        elif name == "output_bias":
+            found[name] = np.full(1, np.nan) if output_bias is None else vector[output_bias]
         elif name == "cosine":
             found[name] = float("nan") if consensus is None else _cosine(update, consensus, norm)
         else:

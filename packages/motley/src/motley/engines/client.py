@@ -278,8 +278,9 @@ class Client:
             return self._gradient(trained, batches[0])
         losses = []
 
-        def gradient(at: Tensor, batch: int = 0) -> Tensor:
-            loss, found = trained.gradient_at(at, batches[batch], self.frozen)
+        def gradient(at: Tensor, batch: int = 0, prepared: bool = True) -> Tensor:
+            taken = batches[batch] if prepared else batches[batch]._replace(extra={})
+            loss, found = trained.gradient_at(at, taken, self.frozen)
             losses.append(loss)
             return found
 

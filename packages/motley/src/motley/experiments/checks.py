@@ -425,6 +425,12 @@ def check_selector(
                 "each",
                 "selector",
             )
+    if "output_bias" in signals and task.layout.output_bias is None:
+        raise ConfigError(
+            f"{name!r} looks at the bias of the last linear layer, and the model has none; take a "
+            "model that ends in a linear layer with a bias",
+            "selector",
+        )
     if signals & SERVER_SIGNALS and "delta" not in uploads:
         missing = (
             f"{name!r} needs {sorted(signals & SERVER_SIGNALS)[0]!r}, which the server "

@@ -208,6 +208,7 @@ class Examining:
     def models(self, state: RunState, server: ServerState) -> SliceModels:
         """Return the models of all widths that a server's state makes."""
         setting = self.config.setting
+        server = setting.algorithm.server.examined(server)
         slicing = setting.algorithm.local.slicing
         made = None
         if slicing is not None and slicing.static_norm and setting.task.layout.buffers:
@@ -229,7 +230,7 @@ class Examining:
         lr = self.config.lr(version)
         client_states = state.clients.client_states
         rule = algorithm.local
-        download = rule.download(server)
+        download = rule.download(algorithm.server.examined(server))
 
         def kept(clients: Sequence[int]) -> Iterator[ModelState]:
             ids = np.array(clients, np.int64)

@@ -73,6 +73,7 @@ class UploadSignals(Stage):
             update,
             rates,
             lambda: x[at].cpu().double() + update[at],
+            self.layout.output_bias,
             state.consensus,
             streams,
             Tensor.norm,

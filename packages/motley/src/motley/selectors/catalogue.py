@@ -11,6 +11,7 @@ CATALOGUE = Catalogue(
     {
         "active_fl": "motley.selectors.active_fl:ActiveFL",
         "adasample": "motley.selectors.adasample:AdaSample",
+        "clustered_sampling": "motley.selectors.clustered_sampling:ClusteredSampling",
         "delta": "motley.selectors.delta:DELTA",
         "divfl": "motley.selectors.divfl:DivFL",
         "fedcbs": "motley.selectors.fedcbs:FedCBS",
@@ -23,6 +24,7 @@ CATALOGUE = Catalogue(
         "flash": "motley.selectors.flash:FLASH",
         "hetero_select": "motley.selectors.hetero_select:HeteroSelect",
         "hetero_select_v1": "motley.selectors.hetero_select_v1:HeteroSelectV1",
+        "hics_fl": "motley.selectors.hics_fl:HiCSFL",
         "linucb": "motley.selectors.linucb:LinUCB",
         "neural_bandit": "motley.selectors.neural_bandit:NeuralBandit",
         "oort": "motley.selectors.oort:Oort",

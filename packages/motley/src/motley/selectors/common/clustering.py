@@ -42,6 +42,8 @@ __all__ = [
     "scikit_coalitions",
     "similarity",
     "unit_rows",
+    "ward_groups",
+    "ward_tree",
 ]
 
 Kernel = Literal["gaussian", "cosine"]
@@ -164,6 +166,30 @@ def scikit_coalitions(x: Floats, count: int, g: float, seed: int) -> Ints:
         warnings.simplefilter("ignore", UserWarning)  # equal models, parts that are not connected
         labels = spectral.fit(x).labels_
     return fill_empty(np.asarray(labels, dtype=np.int64), count)
+
+
+def ward_tree(distances: Floats) -> Ints:
+    """Return the merges of Ward's method on distances ``[K, K]``, ``[K - 1, 2]``: the numbers of
+    the two branches that become branch ``K``, ``K + 1``, ...; those below K are single clients."""
+    from scipy.cluster.hierarchy import linkage  # slow to import, and only two rules use it
+    from scipy.spatial.distance import squareform
+
+    if len(distances) < 2:
+        return np.zeros((0, 2), np.int64)
+    merges = linkage(squareform(distances, checks=False), "ward")
+    return np.asarray(merges[:, :2].astype(np.int64))
+
+
+def ward_groups(distances: Floats, count: int) -> Ints:
+    """Return the group of each client, ``[K]``: the ``min(count, K)`` groups that Ward's method has
+    when it stops, in order of their first members."""
+    n = len(distances)
+    label = np.arange(2 * n - 1 if n else 0)
+    for made, pair in enumerate(ward_tree(distances)[: max(n - max(count, 1), 0)], n):
+        label[np.isin(label, label[pair])] = made
+    own = label[:n]
+    _, first, groups = np.unique(own, return_index=True, return_inverse=True)
+    return np.asarray(np.argsort(np.argsort(first))[groups])
 
 
 def fill_empty(labels: Ints, count: int) -> Ints:
