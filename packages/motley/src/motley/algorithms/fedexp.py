@@ -16,8 +16,6 @@ Deviations and readings
 -----------------------
 * The mean of the last two models is what is examined, saved and given to new clients; training goes
   on from the last one. After one round there is one model, as in the authors' code.
-* The authors' code adds M eps in place of eps, and lets eps fall with the square of the local
-  learning rate: options of an experiment of theirs are not those of this one.
 * Weights must sum to 1; those that need not are refused. BatchNorm statistics are averaged.
 * Published: eps .001 for CIFAR and CINIC, .1 for EMNIST; 20 local steps, gradients clipped at 10,
   rates falling by .998.

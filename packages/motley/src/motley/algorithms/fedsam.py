@@ -19,8 +19,7 @@ a step, charged as such; FedLESAM one. Traffic as FedAvg.
 Deviations and readings
 -----------------------
 * The lengths are taken over all parameters together; a zero vector gives e = 0, and a client that
-  takes part for the first time has no x_old: plain local training. FedLESAM's code instead sends
-  the last server step to everybody, and adds up the lengths of the parts of the vector.
+  takes part for the first time has no x_old: plain local training.
 * In the text x_old is of the client's last participation; the older it is, the worse it estimates.
 * Clipping, momentum and decay act on the gradient at w + e, as in both codes.
 * BatchNorm statistics move with every forward pass, those at w + e too; the loss that clients

@@ -26,7 +26,7 @@ Deviations and readings
 -----------------------
 * Memories are updates by learning rate, as published and in MIFA's code: under a falling rate an
   old update takes part at the rate of today, the mean of the cohort's.
-* MIFA's paper lets everybody take part in round 1; its code begins with zeros, as here.
+* Memories begin with zeros, where MIFA's paper lets everybody take part in round 1.
 * The mean of the memories is kept as a running sum in float64, not summed anew.
 * Uniform weights, as published; others are refused. Buffers are averaged over the cohort.
 * A stale update is remembered as it was scaled.

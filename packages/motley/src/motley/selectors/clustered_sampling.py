@@ -25,15 +25,13 @@ fall; ``urns_alone``, the share of urns with one client in them.
 Deviations and readings
 -----------------------
 * READING a client with m p_k >= 1 first fills whole urns alone; what is left of it enters the
-  groups. The authors' code of Algorithm 2 lays all of it into one urn and divides by the sum.
-* The released code hands the matrix of angles to Ward's method as if its rows were coordinates;
-  here it is the matrix of distances, as in the text.
+  groups.
 * As published, a client that never reported has an update of zeros. Here the angle between two of
-  them is 0 and between one of them and another client a right angle; in the code it is 0, too.
+  them is 0 and between one of them and another client a right angle.
 * INTERPRETATION-D vectors are sketches of 256 numbers, which keep angles to some percent;
   ``"gradient"`` is exact. Urns are filled anew in each round from the clients that are available.
 * The theory holds for any way to fill the room that the m largest groups leave: here the largest of
-  the other groups come first, in the code the smallest, their members shuffled.
+  the other groups come first.
 
 Worked
 ------

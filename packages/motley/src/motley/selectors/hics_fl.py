@@ -23,11 +23,6 @@ Deviations and readings
 -----------------------
 * As published, everybody is drawn once first: clients that were never sent out come before all
   others, in a random order. Where they do not fill a cohort, the rest is drawn by groups.
-* The text has the bias; the released code takes the mean over each row of the output layer's
-  weights in its place, and the angle between weights and bias together. It hands the matrix of d to
-  Ward's method as if its rows were coordinates, draws by Algorithm 2 of ``clustered_sampling``
-  where the variance of H is 0.1 or more, and where clients have different mixtures it keeps the b
-  of the first sweep.
 * b grows with learning rate and steps, so ``temperature`` must fit them: where ``entropy`` is near
   0 it is too small, where ``spread`` is near 0 and ``entropy`` near log C too large. The code's
   files have .001 and .0015 with Adam or SGD at rate .001.
