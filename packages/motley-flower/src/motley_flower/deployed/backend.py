@@ -32,7 +32,7 @@ from motley.core.claims import with_values
 from motley.core.errors import CodecError, ConfigError
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
 from motley.core.saved_state import FIXED, restore_fields
-from motley.engines.base import TrainResult
+from motley.engines.engine import TrainResult
 from motley.privacy.noise import SystemRandomness, bounded, released
 from motley.rounds.backend import Blame, ClientBackend, DispatchOrder, Landed
 from motley.rounds.client_state import ClientStates

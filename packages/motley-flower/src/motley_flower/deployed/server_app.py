@@ -56,8 +56,8 @@ from motley.rounds.loop import RoundLoop
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload import UploadPipeline, initial_client_state
 from motley.rounds.upload_signals import SERVER_SIGNALS
-from motley.selectors.base import Selector
-from motley.tasks.base import Task
+from motley.selectors.selector import Selector
+from motley.tasks.task import Task
 from motley.timing.asynchronous import Asynchronous
 from motley_flower.client_list import ClientList
 from motley_flower.deployed.backend import DeployedBackend, DeployedClients

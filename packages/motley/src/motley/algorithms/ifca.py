@@ -87,7 +87,7 @@ from motley.algorithms.personal import head_of, masks
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 __all__ = ["IFCA", "BestOfModels", "ClusterAverage"]
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 __all__ = ["RECEIVED", "Direction", "GradientAt", "GradientCorrection", "Phase", "Tuning"]
 

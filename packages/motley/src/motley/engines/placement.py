@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from motley.algorithms.parts import BLOCK, BlockRun
-from motley.engines.base import Job
+from motley.engines.engine import Job
 
 __all__ = ["ClientSeconds", "PlannedCall", "aligned_runs", "makespan", "parts_of", "uneven"]
 

@@ -23,9 +23,9 @@ from typing import Any, ClassVar
 import torch
 from typing_extensions import override
 
-from motley.engines.base import Setting
 from motley.engines.cores import at_once, cores
 from motley.engines.distributed import Distributed
+from motley.engines.engine import Setting
 from motley.engines.serialization import from_memory, to_memory, unwrap
 from motley.engines.workers import RemoteWorker, Worker, WorkerCall, WorkerDied
 

@@ -53,7 +53,7 @@ class OneRun:
         """Report that everything is built. ``metric``: name of the score. ``phase``: returns the
         name of the present phase.
         ``condition``: returns how the engine's machines are,
-        :meth:`motley.engines.base.Engine.condition`."""
+        :meth:`motley.engines.engine.Engine.condition`."""
 
     def note(self, text: str) -> None:
         """Report something about the run that its user may want to know before it goes on."""

@@ -40,7 +40,7 @@ from motley.rounds.pinned import (
     Releases,
     same,
 )
-from motley.tasks.base import Task
+from motley.tasks.task import Task
 
 __all__ = ["Replay", "folder_columns", "replay"]
 

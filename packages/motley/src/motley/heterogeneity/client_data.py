@@ -23,8 +23,8 @@ from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.heterogeneity.features import cheap_features
-from motley.tasks.base import IGNORED, Federation, Targets
 from motley.tasks.preparation import ArrayPreparation, NumberColumn, Preparation, TablePreparation
+from motley.tasks.task import IGNORED, Federation, Targets
 
 __all__ = [
     "BINS",

@@ -41,7 +41,7 @@ from motley.rounds.round import Round
 from motley.rounds.simulated import simulation
 from motley.rounds.stage import Arrived, Stage
 from motley.rounds.state import RunState
-from motley.tasks.base import Federation
+from motley.tasks.task import Federation
 
 __all__ = [
     "CLIENTS",

@@ -20,7 +20,7 @@ from torch import Tensor
 from motley.algorithms.parts import ClientState, Tensors
 from motley.core.arrays import Ids, Ints
 from motley.core.records import Cohort, Outcome, Reports
-from motley.engines.base import TrainResult
+from motley.engines.engine import TrainResult
 from motley.rounds.backend import Landed
 from motley.rounds.diagnostics import CompressionError, Diagnosis
 from motley.rounds.in_flight import InFlight

@@ -17,7 +17,7 @@ from motley.rounds.channel import traffic_row
 from motley.rounds.in_flight import InFlight
 from motley.rounds.round import Round
 from motley.rounds.state import RunState
-from motley.tasks.base import Federation
+from motley.tasks.task import Federation
 
 __all__ = [
     "Tables",

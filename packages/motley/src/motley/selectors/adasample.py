@@ -86,7 +86,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import (
     DURATIONS,
     ESTIMATES,
@@ -98,6 +97,7 @@ from motley.selectors.common.client_signals import (
     shares,
 )
 from motley.selectors.common.sampling import probability_notes, with_replacement
+from motley.selectors.selector import SelectionRule
 
 __all__ = ["AdaSample", "AdaSampleState", "bound_constant", "pilot_constant", "solve"]
 

@@ -80,7 +80,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_features import (
     FirstRound,
     Tau,
@@ -90,6 +89,7 @@ from motley.selectors.common.client_features import (
 )
 from motley.selectors.common.client_signals import DURATIONS
 from motley.selectors.common.sampling import Ties, softmax, top_m
+from motley.selectors.selector import SelectionRule
 
 __all__ = ["RestlessBandit", "RestlessBanditState", "compared_means"]
 

@@ -29,10 +29,10 @@ from motley.core.bounds import Share
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.tasks.base import NO_CLASSES, Dataset, Federation
 from motley.tasks.held_out import held_out_ids
 from motley.tasks.preparation import StatisticsTraffic
 from motley.tasks.statistics import fit
+from motley.tasks.task import NO_CLASSES, Dataset, Federation
 
 __all__ = [
     "ChangeFeatures",
@@ -125,7 +125,7 @@ class PartitionInput:
     results.
     labels: int64 ``[len(rows)]`` classes (zeros where a sample has no class of its own). groups:
     natural client of each of these rows, or None. measured: as of a
-    :class:`~motley.tasks.base.Dataset`.
+    :class:`~motley.tasks.task.Dataset`.
     """
 
     rows: Ints

@@ -10,7 +10,7 @@ from contextlib import suppress
 import torch
 from torch import Tensor, nn
 
-from motley.tasks.base import Federation, Transform, model_input
+from motley.tasks.task import Federation, Transform, model_input
 
 __all__ = ["UNSCALED", "warn_of_unscaled"]
 

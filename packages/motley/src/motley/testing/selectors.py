@@ -26,7 +26,7 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
-from motley.selectors.base import SelectionRule, Selector
+from motley.selectors.selector import SelectionRule, Selector
 
 __all__ = [
     "CHECKS",

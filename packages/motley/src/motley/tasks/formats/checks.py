@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from motley.core.errors import DataError
-from motley.tasks.base import IGNORED
 from motley.tasks.origin import Origin, row_of
+from motley.tasks.task import IGNORED
 
 __all__ = ["REGRESSION", "as_images", "class_labels", "features", "grouped", "multilabel"]
 
@@ -96,7 +96,7 @@ def class_labels(
     given).
 
     ``positions``: a class per position, ``[n, T]``, is allowed, too;
-    :data:`~motley.tasks.base.IGNORED` where there is none.
+    :data:`~motley.tasks.task.IGNORED` where there is none.
 
     Raises
     ------

@@ -50,7 +50,7 @@ from typing_extensions import override
 from motley.core.arrays import Floats
 from motley.core.records import Reports
 from motley.core.upload_ratios import Slack, upload_ratios
-from motley.transport.allocators.base import (
+from motley.transport.allocators.allocator import (
     LEAST,
     AllocationContext,
     Allocator,

@@ -47,7 +47,7 @@ from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.core.records import Reports
 from motley.core.upload_ratios import finish_time, ratios_for
-from motley.transport.allocators.base import (
+from motley.transport.allocators.allocator import (
     LEAST,
     AllocationContext,
     Allocator,
