@@ -20,7 +20,7 @@ try:
 except ModuleNotFoundError as missing:
     raise missing_extra(missing) from None
 
-__all__ = ["Register", "SecureExchange", "SendRequests"]
+__all__ = ["Register", "SecureExchange"]
 
 _LOG = logging.getLogger("motley.flower")
 

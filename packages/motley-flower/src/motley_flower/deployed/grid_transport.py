@@ -19,7 +19,7 @@ from motley_flower.limited_grid import LimitedGrid
 from motley_flower.messages import WALL_CLOCK, Grid, Outbox, WallClock, flower
 from motley_flower.node_registry import NodeRegistry
 
-__all__ = ["ACTION", "GridTransport", "bytes_in", "content_of"]
+__all__ = ["GridTransport", "bytes_in", "content_of"]
 
 ACTION = "motley"
 """What a client app's functions are registered under: ``@app.train("motley")``,

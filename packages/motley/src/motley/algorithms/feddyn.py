@@ -58,7 +58,7 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["DynamicAverage", "DynamicRegularizer", "FedDyn"]
+__all__ = ["FedDyn"]
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState, Targets
 
-__all__ = ["FedProto", "PrototypeExchange", "PrototypeLoss", "PrototypeMean"]
+__all__ = ["FedProto", "PrototypeLoss", "PrototypeMean"]
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["FjORD", "OrderedDropout", "Taught"]
+__all__ = ["FjORD", "Taught"]
 
 
 @dataclass(frozen=True)

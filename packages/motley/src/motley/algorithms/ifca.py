@@ -89,7 +89,7 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["IFCA", "BestOfModels", "ClusterAverage"]
+__all__ = ["IFCA"]
 
 EMPTY_ROUNDS = 10
 """Server steps in a row without a client after which a model is warned of."""

@@ -13,7 +13,7 @@ from motley.algorithms.parts import Loss, Targets, Tensors
 from motley.tasks.own_loss import LossFunction
 from motley.tasks.task import Task
 
-__all__ = ["FunctionLoss", "loss_of"]
+__all__ = ["loss_of"]
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,6 @@ from motley.tasks.transfer import to_device
 
 __all__ = [
     "CHUNK",
-    "TUNING",
     "Client",
     "StepHook",
     "TrainStats",

@@ -25,7 +25,7 @@ from motley.engines.trained_module import Batch, TrainedModule
 from motley.tasks.nn import set_stream
 from motley.tasks.task import ModelState
 
-__all__ = ["OrderedClient", "OrderedSliceClient", "self_distillation"]
+__all__ = ["OrderedSliceClient", "self_distillation"]
 
 
 class OrderedSliceClient(SlicedClient):

@@ -26,7 +26,6 @@ __all__ = [
     "MAX_DEATHS",
     "Failed",
     "RemoteWorker",
-    "Timed",
     "Worker",
     "WorkerCall",
     "WorkerDied",

@@ -42,7 +42,7 @@ from motley.rounds.pinned import (
 )
 from motley.tasks.task import Task
 
-__all__ = ["Replay", "folder_columns", "replay"]
+__all__ = ["folder_columns", "replay"]
 
 _PLAIN = {"log": [], "checkpoint": {"keep": True}, "client_state": "ram"}
 """Keys that change no result, as all worlds have them."""

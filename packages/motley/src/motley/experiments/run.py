@@ -58,9 +58,7 @@ from motley.tasks.weight_files import save_weights
 __all__ = [
     "CheckpointTimer",
     "OnEnd",
-    "OnRound",
     "as_experiment",
-    "numerics_of",
     "run",
     "run_built",
     "run_record",

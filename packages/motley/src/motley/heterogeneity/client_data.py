@@ -26,16 +26,7 @@ from motley.heterogeneity.features import cheap_features
 from motley.tasks.preparation import ArrayPreparation, NumberColumn, Preparation, TablePreparation
 from motley.tasks.task import IGNORED, Federation, Targets
 
-__all__ = [
-    "BINS",
-    "BUDGET",
-    "CLIENTS",
-    "ClientData",
-    "Sample",
-    "TableColumns",
-    "of_arrays",
-    "of_federation",
-]
+__all__ = ["ClientData", "Sample", "of_arrays", "of_federation"]
 
 BINS = 5
 """Quantile bins of a regression's first target, which stand for classes."""

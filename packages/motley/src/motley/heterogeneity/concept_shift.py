@@ -29,7 +29,7 @@ from motley.heterogeneity.client_data import Sample
 from motley.heterogeneity.neighbours import Near, foreign, votes
 from motley.heterogeneity.record import Finding
 
-__all__ = ["Rules", "concept_finding", "groups_of"]
+__all__ = ["Rules", "concept_finding"]
 
 _GROUPS = 8
 _PER_GROUP = 4

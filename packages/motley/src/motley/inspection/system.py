@@ -29,7 +29,7 @@ from motley.rounds.planning import WorkPlanner
 from motley.timing.timeline import probe_s
 from motley.transport.ledger import VALUE_BITS
 
-__all__ = ["ROUNDS", "scaled_ratio", "system_findings"]
+__all__ = ["scaled_ratio", "system_findings"]
 
 ROUNDS = 50
 """Rounds that are planned for waiting and dropouts."""

@@ -41,7 +41,7 @@ from motley.rounds.simulated import simulation
 from motley.selectors.selector import Selector
 from motley.tasks.task import ModelState
 
-__all__ = ["AttackedRounds", "Canary", "attacked_run"]
+__all__ = ["Canary", "attacked_run"]
 
 
 class Canary(NamedTuple):

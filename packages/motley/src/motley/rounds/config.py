@@ -25,7 +25,7 @@ from motley.timing.synchrony import Synchrony
 from motley.transport.upload_config import UploadConfig
 from motley.world.interfaces import World
 
-__all__ = ["EvaluationSchedule", "Recalibrate", "RoundSummary", "RunConfig", "Stop", "Target"]
+__all__ = ["EvaluationSchedule", "Recalibrate", "RoundSummary", "RunConfig", "Stop"]
 
 ClientLosses = Callable[[Sequence[int], Sequence[ModelState]], Tensor]
 

@@ -61,14 +61,7 @@ from motley.tasks.metrics import Metric
 from motley.tasks.task import Federation, ModelState
 from motley.transport.upload_config import split_state
 
-__all__ = [
-    "NEW",
-    "Examining",
-    "PreparedOnce",
-    "better",
-    "validate",
-    "validation_view",
-]
+__all__ = ["NEW", "Examining", "PreparedOnce", "validate", "validation_view"]
 
 NEW: Final = "new_"
 """How the scopes of new clients begin."""

@@ -14,7 +14,7 @@ from motley.core.keys import Key, Streams
 from motley.core.records import Reports
 from motley.world.interfaces import Dishonest, World
 
-__all__ = ["Heard", "Told", "claimed_examples", "liars_note", "told"]
+__all__ = ["Heard", "claimed_examples", "liars_note", "told"]
 
 Heard = Mapping[str, float]
 """Occasion and name of a signal -> the goal of the liars when honest clients last said something

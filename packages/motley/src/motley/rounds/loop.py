@@ -49,7 +49,7 @@ from motley.selectors.selector import Selector
 from motley.tasks.task import ModelState
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
 
-__all__ = ["MakeBackend", "MakePrivate", "RoundLoop"]
+__all__ = ["MakePrivate", "RoundLoop"]
 
 LARGE = 1_000_000
 """Parameters from which the loop's own vector arithmetic uses all threads: below, threads wait for

@@ -25,7 +25,7 @@ from motley.rounds.backend import Landed
 from motley.rounds.diagnostics import CompressionError, Diagnosis
 from motley.rounds.in_flight import InFlight
 
-__all__ = ["LandedReports", "Round"]
+__all__ = ["Round"]
 
 _NOBODY = Landed(InFlight.empty(), np.zeros(0, np.int8), np.zeros(0, np.bool_))
 

@@ -45,7 +45,7 @@ from motley.tasks.task import ModelState
 from motley.timing.synchrony import ServerStep
 from motley.timing.timeline import VirtualClock, probe_s
 
-__all__ = ["SimulatedBackend", "SimulatedClients", "simulation"]
+__all__ = ["SimulatedBackend", "simulation"]
 
 
 def simulation(

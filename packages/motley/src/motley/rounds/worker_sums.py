@@ -22,7 +22,7 @@ from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 from motley.rounds.upload import ReceivedUpload
 
-__all__ = ["Gathering", "WorkerSums", "unusable"]
+__all__ = ["WorkerSums", "unusable"]
 
 
 class Gathering(NamedTuple):

@@ -120,14 +120,7 @@ from motley.selectors.common.client_signals import dispatched, filled, normalise
 from motley.selectors.common.sampling import gumbel_top_m, probability_notes, softmax
 from motley.selectors.selector import SelectionRule
 
-__all__ = [
-    "HeteroSelect",
-    "HeteroSelectComponents",
-    "HeteroSelectState",
-    "cosine_distance",
-    "direction_of",
-    "score_weights",
-]
+__all__ = ["HeteroSelect", "HeteroSelectState", "cosine_distance", "score_weights"]
 
 
 EPS = 1e-8

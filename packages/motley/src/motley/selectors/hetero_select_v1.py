@@ -118,15 +118,7 @@ from motley.selectors.common.client_signals import dispatched, filled, normalise
 from motley.selectors.common.sampling import gumbel_top_m, probability_notes, softmax
 from motley.selectors.selector import SelectionRule
 
-__all__ = [
-    "STRATEGIES",
-    "HeteroSelectV1",
-    "HeteroSelectV1Components",
-    "column_mean",
-    "distributions",
-    "entropy",
-    "jensen_shannon",
-]
+__all__ = ["HeteroSelectV1", "column_mean", "distributions", "entropy", "jensen_shannon"]
 
 
 STRATEGIES = {"explorative": (0.7, 0.3), "exploitative": (0.05, 0.1)}

@@ -34,16 +34,7 @@ from motley.tasks.preparation import StatisticsTraffic
 from motley.tasks.statistics import fit
 from motley.tasks.task import NO_CLASSES, Dataset, Federation
 
-__all__ = [
-    "ChangeFeatures",
-    "ChangeLabels",
-    "PartitionInput",
-    "Split",
-    "federate",
-    "hold_out",
-    "partition_input",
-    "stratified",
-]
+__all__ = ["PartitionInput", "Split", "federate", "hold_out", "partition_input", "stratified"]
 
 ChangeLabels = Callable[[Ints, Ids], tuple[Ints, NDArray[np.generic]]]
 """Function of labels ``[n]`` and their owners ``[n]``: new labels ``[n]`` and one number per client

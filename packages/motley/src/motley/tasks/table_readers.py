@@ -27,15 +27,7 @@ from motley.tasks.preparation import (
 from motley.tasks.raw_table import RawTable, TableOptions, arrow_table, raw_table, read_arrow
 from motley.tasks.task import Dataset
 
-__all__ = [
-    "BUILTIN",
-    "Columns",
-    "cut",
-    "make_dataset",
-    "read_columns",
-    "read_table",
-    "take_columns",
-]
+__all__ = ["BUILTIN", "make_dataset", "read_columns", "read_table", "take_columns"]
 
 BUILTIN = ("breast_cancer", "diabetes", "iris", "wine")
 """Data sets of scikit-learn; ``diabetes`` has a number as its target."""

@@ -48,7 +48,6 @@ __all__ = [
     "TaskSource",
     "Transform",
     "model_input",
-    "targets_of",
 ]
 
 

@@ -36,10 +36,7 @@ from motley.selectors.selector import SelectionRule
 __all__ = [
     "LARGEST",
     "ContextualBandit",
-    "Drop",
-    "Feature",
     "FirstRound",
-    "Probe",
     "Tau",
     "TrainingPairs",
     "first_round_size",

@@ -15,7 +15,7 @@ from motley.core.errors import DataError
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.task import IGNORED
 
-__all__ = ["REGRESSION", "as_images", "class_labels", "features", "grouped", "multilabel"]
+__all__ = ["as_images", "class_labels", "features", "grouped", "multilabel"]
 
 REGRESSION = 'write task.name = "tabular_regression", in Python regression=True'
 """What to do where labels are numbers."""
