@@ -268,17 +268,9 @@ def _columns(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
                 getattr(cohort, name) is not None,
                 f"provides() names {name}, but the cohort has none",
             )
-        for name in (
-            "weights",
-            "multiplicity",
-            "scores",
-            "local_steps",
-            "upload_ratio",
-            "lr_scale",
-        ):
-            column = getattr(cohort, name)
+        for name, column in cohort.columns().items():
             _require(
-                column is None or (len(column) == len(cohort.ids) and np.isfinite(column).all()),
+                len(column) == len(cohort.ids) and bool(np.isfinite(column).all()),
                 f"{name} is {column}",
             )
         _require(

@@ -57,6 +57,7 @@ from motley.transport.allocators.allocator import (
     State,
     check_least,
     last_errors,
+    no_errors,
     remember_errors,
 )
 from motley.transport.budgets import Budget
@@ -86,11 +87,7 @@ class FedCGProgram(Allocator):
 
     @override
     def init(self) -> State:
-        return (
-            {"ids": np.zeros(0, np.int64), "square": np.zeros(0)}
-            if self.weights == "last_update"
-            else {}
-        )
+        return no_errors() if self.weights == "last_update" else {}
 
     @override
     def ratios(self, state: State, context: AllocationContext) -> Floats:

@@ -54,6 +54,7 @@ from motley.transport.allocators.allocator import (
     State,
     check_least,
     last_errors,
+    no_errors,
     remember_errors,
 )
 from motley.transport.budgets import Budget
@@ -90,11 +91,7 @@ class FlexCom(Allocator):
 
     @override
     def init(self) -> State:
-        return (
-            {"ids": np.zeros(0, np.int64), "square": np.zeros(0)}
-            if self.error == "last_update"
-            else {}
-        )
+        return no_errors() if self.error == "last_update" else {}
 
     @override
     def ratios(self, state: State, context: AllocationContext) -> Floats:
