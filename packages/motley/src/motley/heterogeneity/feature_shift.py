@@ -109,7 +109,8 @@ def _shift(sample: Sample, population: int, pairs: Ints, told: Floats, d: int) -
         high,
         per_client=clients,
         note="accuracy above chance with which a linear classifier tells two clients apart on "
-        f"samples of the same classes ({len(told)} pairs); a lower bound where clients have few samples",
+        f"samples of the same classes ({len(told)} pairs); a lower bound where clients have few "
+        "samples",
     )
 
 
