@@ -44,10 +44,10 @@ from motley.rounds.upload import ReceivedUpload, UploadPipeline
 from motley.timing.synchrony import ServerStep
 from motley_flower.deployed.client_registry import ClientRegistry, Limits
 from motley_flower.deployed.dispatches import DeployedDispatch, landed_table, waiting_table
+from motley_flower.deployed.grid_transport import Reply, WaitingTransport
 from motley_flower.deployed.incidents import in_a_line
 from motley_flower.deployed.protocol import pack
 from motley_flower.deployed.request_codec import RequestCodec
-from motley_flower.deployed.transport import Reply, WaitingTransport
 from motley_flower.messages import failure_of_app
 
 if TYPE_CHECKING:
