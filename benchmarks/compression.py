@@ -33,8 +33,8 @@ from motley.core.layout import Layout
 from motley.tasks.curvature import hutchinson, rademacher
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.models import MODELS
-from motley.transport.compressors.base import Compressor
 from motley.transport.compressors.chain import Chain
+from motley.transport.compressors.compressor import Compressor
 from motley.transport.compressors.fedpaq import FedPAQ
 from motley.transport.compressors.identity import Identity
 from motley.transport.compressors.qsgd import QSGD

@@ -41,11 +41,11 @@ from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
 from motley.engines import ENGINES, resolve_auto
-from motley.engines.base import Engine, Job, Setting
-from motley.tasks.base import Federation, Task
+from motley.engines.engine import Engine, Job, Setting
 from motley.tasks.flat import construct, initial
 from motley.tasks.models import MODELS
 from motley.tasks.precision import Precision, products
+from motley.tasks.task import Federation, Task
 
 LR = 0.01
 _CHARACTERS = 76

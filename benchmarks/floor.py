@@ -28,8 +28,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from motley.engines import ENGINES, resolve_auto
-from motley.engines.base import Setting
 from motley.engines.cores import ThreadPool
+from motley.engines.engine import Setting
 from motley.tasks.flat import construct
 
 PRODUCTS = ("mm", "conv", "rnn", "attention")

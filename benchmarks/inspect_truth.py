@@ -25,7 +25,7 @@ from motley.core.keys import Key, Streams
 from motley.experiments.config import Experiment
 from motley.experiments.data import task_of
 from motley.heterogeneity.measure import measure, measure_arrays
-from motley.tasks.base import Task
+from motley.tasks.task import Task
 from motley.world.shift.concept_shift import ClassSwap
 
 SKEW = {"partition": {"name": "dirichlet", "alpha": 0.3}}

@@ -24,12 +24,12 @@ from motley.algorithms.local import SGD
 from motley.algorithms.parts import Algorithm, LocalRule
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
-from motley.engines.base import Engine, Job, Setting
 from motley.engines.batched import Batched
+from motley.engines.engine import Engine, Job, Setting
 from motley.engines.local import Sequential, Threads
-from motley.tasks.base import Federation, Task
 from motley.tasks.flat import initial
 from motley.tasks.models import factory
+from motley.tasks.task import Federation, Task
 
 METHODS = (
     "fedavg",

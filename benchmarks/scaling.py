@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from motley.engines import ENGINES
-from motley.engines.base import Engine, Setting
+from motley.engines.engine import Engine, Setting
 
 HERE = Path(__file__).resolve().parent
 NAMES = ("sequential", "batched", "vmap", "threads", "processes", "ray")

@@ -21,11 +21,11 @@ from motley.algorithms.local import SGD
 from motley.algorithms.parts import Algorithm, LocalRule
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
-from motley.engines.base import Job, Setting
+from motley.engines.engine import Job, Setting
 from motley.engines.local import Sequential
-from motley.tasks.base import Federation, ModelState, Task
 from motley.tasks.flat import initial
 from motley.tasks.models import factory
+from motley.tasks.task import Federation, ModelState, Task
 
 WIDTHS = (1.0, 0.5, 0.25)
 STEPS = 10

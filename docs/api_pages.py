@@ -86,7 +86,7 @@ GROUPS = {
         "motley.algorithms.fedavg.Average",
         "motley.algorithms.personal.PersonalLayers",
         "motley.testing.algorithms.check_algorithm",
-        "motley.world.base.Device",
+        "motley.world.interfaces.Device",
         "motley.timing.timeline.plan",
         "motley.transport.ledger.Ledger",
     ),

@@ -11,8 +11,8 @@ import struct
 
 from motley.core import codec
 from motley.core.errors import MotleyError
-from motley.selectors.base import Selector
 from motley.selectors.oort import Oort
+from motley.selectors.selector import Selector
 
 
 def sealed(header: bytes) -> bytes:

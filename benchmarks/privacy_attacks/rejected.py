@@ -18,7 +18,7 @@ from scipy.stats import beta
 
 import motley
 from motley.core.errors import ConfigError
-from motley.world.base import Failures
+from motley.world.interfaces import Failures
 
 CLIENTS = 20
 ROUNDS = 12

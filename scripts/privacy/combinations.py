@@ -23,9 +23,9 @@ from motley.experiments.registry import build, catalogue
 from motley.experiments.sweep import expand
 from motley.privacy.disclosure import noised
 from motley.privacy.options import HISTOGRAM
-from motley.tasks.base import Task
 from motley.tasks.image import Image
 from motley.tasks.tabular import Tabular
+from motley.tasks.task import Task
 
 __all__ = ["Case", "combinations", "examples", "privacy_table"]
 

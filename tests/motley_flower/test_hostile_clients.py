@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from motley.core.errors import CodecError, ConfigError
-from motley.selectors.base import Selector
+from motley.selectors.selector import Selector
 from motley.transport import wire
 from motley.transport.packet import Packet
 from motley_flower.client_list import ClientList

@@ -8,7 +8,7 @@ import pytest
 
 import motley
 from motley.experiments.build import build
-from motley.selectors.base import Selector
+from motley.selectors.selector import Selector
 from motley_flower.deployed.grid_transport import GridTransport
 from motley_flower.deployed.protocol import open_order
 from motley_flower.deployed.server_app import run

@@ -21,7 +21,7 @@ from motley.engines.local import Sequential
 from motley.experiments.build import prepare
 from motley.privacy.ledger import PrivacyState
 from motley.rounds.private import PrivateRounds
-from motley.selectors.base import Selector
+from motley.selectors.selector import Selector
 from motley.transport import wire
 from motley_flower.deployed.client_app import Node
 from motley_flower.deployed.client_runtime import ClientRuntime

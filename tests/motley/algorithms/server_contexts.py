@@ -11,8 +11,8 @@ from motley.algorithms.losses import HalfSquaredError
 from motley.algorithms.parts import Part, ServerContext, ServerState, Upload, aggregate
 from motley.core.keys import Key
 from motley.core.layout import Entry, Layout
-from motley.tasks.base import ModelState
 from motley.tasks.flat import FlatNetwork
+from motley.tasks.task import ModelState
 
 
 def model(*outputs: float) -> ModelState:

@@ -47,7 +47,7 @@ from motley.algorithms.pfedme import PFedMe
 from motley.algorithms.qfedavg import QFedAvg
 from motley.algorithms.rhfl import RHFL
 from motley.algorithms.scaffold import ControlVariates, Scaffold
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 from motley.testing.algorithms import CHECKS, Play, check_algorithm
 
 MOMENTUM = SGD(lr=0.1, momentum=0.9, weight_decay=0.01)

@@ -11,7 +11,7 @@ from motley.algorithms.fedbio import FedBiO
 from motley.algorithms.losses import HalfSquaredError
 from motley.algorithms.parts import Part, ServerState, Upload, aggregate
 from motley.core.errors import ConfigError
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 from tests.motley.algorithms.server_contexts import context, folded, model, ones
 
 DELTAS = ([1.0, 0.0], [0.0, 1.0], [-1.0, -1.0])

@@ -19,10 +19,10 @@ from motley.algorithms.parts import Algorithm, LocalRule
 from motley.core import codec
 from motley.core.errors import ConfigError
 from motley.core.ragged import Ragged
-from motley.engines.base import Job
+from motley.engines.engine import Job
 from motley.experiments.build import build
-from motley.tasks.base import Federation, Task
 from motley.tasks.flat import FlatModule, initial, layout_of
+from motley.tasks.task import Federation, Task
 from motley.testing.algorithms import COHORTS, SIZES, Play
 from tests.rows import Rows
 

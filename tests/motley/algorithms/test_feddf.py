@@ -14,8 +14,8 @@ from motley.algorithms.feddf import FedDF, divergence, ensemble
 from motley.algorithms.flat_adam import FlatAdam, clipped
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.tasks.base import LossGradient, ModelState
 from motley.tasks.flat import FlatNetwork
+from motley.tasks.task import LossGradient, ModelState
 from tests.motley.algorithms.server_contexts import context, folded, model, network, ones, state
 
 HELD = (ones(2), torch.tensor([0, 1]))

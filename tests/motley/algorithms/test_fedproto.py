@@ -18,9 +18,9 @@ from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.parts import Loss, ServerContext, ServerState, Upload, aggregate
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
-from motley.engines.base import AdaptInputs, Job
-from motley.tasks.base import ModelState
+from motley.engines.engine import AdaptInputs, Job
 from motley.tasks.flat import FlatModule
+from motley.tasks.task import ModelState
 from motley.testing.algorithms import COHORTS, MODELS, Play
 from tests.motley.algorithms.test_personalised import SOLVERS, near, played
 from tests.motley.algorithms.toys import B, Toy

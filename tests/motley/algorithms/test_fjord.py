@@ -13,8 +13,8 @@ from motley.algorithms.fjord import FjORD, Taught
 from motley.algorithms.local import SGD
 from motley.algorithms.losses import CrossEntropy, HalfSquaredError
 from motley.core.errors import ConfigError, ContractError
-from motley.engines.base import Job
 from motley.engines.batches import BatchPlan
+from motley.engines.engine import Job
 from motley.engines.local import Sequential
 from motley.engines.ordered_client import self_distillation
 from motley.tasks.slices import narrowed

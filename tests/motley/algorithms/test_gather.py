@@ -8,7 +8,7 @@ import torch
 from motley.algorithms.aggregators.gather import Gather, client_models
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.parts import Part, ServerState, Upload, aggregate
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 
 def uploads():

@@ -34,7 +34,7 @@ from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.errors import ConfigError
 from motley.core.layout import Entry, Layout
 from motley.core.records import Cohort
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 NONE = torch.zeros(0)
 COUNTERS = torch.zeros(0, dtype=torch.int64)

@@ -22,10 +22,10 @@ from motley.algorithms.local import SGD
 from motley.algorithms.parts import Method
 from motley.core.keys import Key
 from motley.core.work import LocalWork
-from motley.engines.base import Job
 from motley.engines.batches import BatchPlan
-from motley.tasks.base import ModelState
+from motley.engines.engine import Job
 from motley.tasks.flat import initial
+from motley.tasks.task import ModelState
 from motley.testing.algorithms import COHORTS, MODELS, SIZES, Play
 
 LR = 0.1

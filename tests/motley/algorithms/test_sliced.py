@@ -27,13 +27,13 @@ from motley.algorithms.parts import (
     step_model,
 )
 from motley.algorithms.sliced import MaskedClasses, SlicedTraining
-from motley.engines.base import Job
 from motley.engines.batches import BatchPlan
+from motley.engines.engine import Job
 from motley.engines.local import Sequential
 from motley.tasks import slices
-from motley.tasks.base import ModelState
 from motley.tasks.flat import layout_of
 from motley.tasks.slices import cuttable, narrowed
+from motley.tasks.task import ModelState
 from motley.testing.algorithms import Play
 
 WEIGHTS = torch.tensor([[1.0, 2.0], [3.0, 4.0]])

@@ -31,9 +31,9 @@ from motley.algorithms.parts import (
 from motley.core.keys import Streams
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
-from motley.engines.base import AdaptInputs, Job, Setting, TrainResult
+from motley.engines.engine import AdaptInputs, Job, Setting, TrainResult
 from motley.engines.local import Sequential
-from motley.tasks.base import Federation, ModelState, Task
+from motley.tasks.task import Federation, ModelState, Task
 
 
 def A():

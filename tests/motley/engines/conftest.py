@@ -17,10 +17,10 @@ from motley.algorithms.parts import Algorithm, LocalRule, Loss, Server
 from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
-from motley.engines.base import Job, Setting
+from motley.engines.engine import Job, Setting
 from motley.engines.processes import Processes, workers_kept
-from motley.tasks.base import Federation, Task, Transform
 from motley.tasks.flat import initial
+from motley.tasks.task import Federation, Task, Transform
 
 SIZES = (7, 1, 23, 12, 4, 16, 5, 9)
 

@@ -19,14 +19,14 @@ from motley.algorithms.local import SGD
 from motley.algorithms.parts import LocalRule
 from motley.algorithms.scaffold import ControlVariates
 from motley.core.work import LocalWork
-from motley.engines.base import JobInputs, Setting, TrainResult
 from motley.engines.batched import Batched, Vmap
 from motley.engines.client import Client
+from motley.engines.engine import JobInputs, Setting, TrainResult
 from motley.engines.local import Sequential, Threads
 from motley.experiments.build import build
 from motley.rounds.loop import RoundLoop
-from motley.tasks.base import Task
 from motley.tasks.nn import Dropout
+from motley.tasks.task import Task
 from tests.motley.rounds.going_on import going_on
 
 from .conftest import TwoProcesses

@@ -21,10 +21,10 @@ from motley.algorithms.local_only import WholeModel
 from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.per_fedavg import AfterOneStep
 from motley.algorithms.pfedme import MoreauEnvelope
-from motley.engines.base import AdaptInputs
 from motley.engines.batched import Batched, Vmap
+from motley.engines.engine import AdaptInputs
 from motley.engines.local import Debug, Sequential, Threads
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 from .conftest import TwoProcesses
 

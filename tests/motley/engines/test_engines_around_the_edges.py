@@ -18,9 +18,9 @@ from motley.core.errors import ContractError, EngineError
 from motley.core.keys import Key
 from motley.core.work import LocalWork
 from motley.engines import ENGINES, resolve_auto
-from motley.engines.base import Job
 from motley.engines.batched import Batched, Vmap
 from motley.engines.cores import at_once, cores, torch_threads
+from motley.engines.engine import Job
 from motley.engines.local import Debug, Sequential, Threads
 from motley.engines.stages import bounded
 from motley.tasks.flat import initial

@@ -11,9 +11,9 @@ from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.moon import ContrastiveLoss, PreviousModel
 from motley.core.work import LocalWork
 from motley.engines import resolve_auto
-from motley.engines.base import Job
 from motley.engines.batched import Batched, Vmap
 from motley.engines.batches import BatchPlan
+from motley.engines.engine import Job
 from motley.engines.local import Sequential, Threads
 
 from .conftest import TwoProcesses

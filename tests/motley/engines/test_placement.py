@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from motley.engines.base import Job
+from motley.engines.engine import Job
 from motley.engines.placement import ClientSeconds, aligned_runs, makespan, parts_of, uneven
 
 

@@ -22,10 +22,10 @@ from motley.engines import stacked
 from motley.engines.batched import Batched, Vmap
 from motley.engines.local import Debug, Sequential, Threads
 from motley.tasks import precision
-from motley.tasks.base import ModelState
 from motley.tasks.flat import FlatNetwork
 from motley.tasks.models import MODELS as ZOO
 from motley.tasks.precision import products, slower, uncomputable, widened
+from motley.tasks.task import ModelState
 
 from .conftest import TwoProcesses
 from .test_engines_agree import ACCEPTS, SOLVERS, normed, tanh

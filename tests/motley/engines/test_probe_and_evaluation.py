@@ -9,7 +9,7 @@ from motley.algorithms.parts import PersonalRule
 from motley.core.errors import ContractError
 from motley.core.keys import Key
 from motley.engines.local import Sequential
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 KEY = Key(0).fold("probe", 1)
 

@@ -23,15 +23,15 @@ import motley
 from motley.algorithms.fedprox import Proximal
 from motley.core.errors import ConfigError, EngineError
 from motley.core.keys import Key
-from motley.engines.base import Setting
+from motley.engines.engine import Setting
 from motley.engines.local import Sequential
 from motley.engines.processes import Processes
 from motley.engines.workers import WorkerDied, WorkerPool
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.tasks import from_arrays, own_task
-from motley.tasks.base import ModelState
 from motley.tasks.nn import Dropout
+from motley.tasks.task import ModelState
 from tests.motley.resume.conftest import assert_same, make
 
 from .conftest import TwoProcesses

@@ -28,13 +28,13 @@ from motley.algorithms.fedprox import Proximal
 from motley.core.errors import ConfigError, EngineError
 from motley.core.keys import Key
 from motley.engines import ray_actor, ray_cluster
-from motley.engines.base import MEASURED, REPORTED
+from motley.engines.engine import MEASURED, REPORTED
 from motley.engines.local import Sequential
 from motley.engines.ray_cluster import RayCluster
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.tasks import from_arrays, own_task
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 from tests.motley.resume.conftest import assert_same
 
 from .test_engines_agree import MODELS, SOLVERS, mlp

@@ -10,10 +10,10 @@ from motley.algorithms.local import SGD, Clip
 from motley.algorithms.losses import HalfSquaredError
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
-from motley.engines.base import Job, Setting
 from motley.engines.batches import BatchPlan
+from motley.engines.engine import Job, Setting
 from motley.engines.local import Sequential
-from motley.tasks.base import Federation, Task
+from motley.tasks.task import Federation, Task
 
 
 def mlp():

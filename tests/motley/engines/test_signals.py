@@ -18,12 +18,12 @@ from motley.core.records import SIGNALS
 from motley.core.server_signals import LAST_UPDATE
 from motley.core.sketch import Sketch
 from motley.core.work import LocalWork
-from motley.engines.base import MEASURED, PRE_TRAINING, REPORTED
 from motley.engines.batched import Batched, Vmap
 from motley.engines.batches import BatchPlan
+from motley.engines.engine import MEASURED, PRE_TRAINING, REPORTED
 from motley.engines.local import Debug, Sequential, Threads
 from motley.rounds.upload_signals import SERVER_SIGNALS
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 from .conftest import TwoProcesses
 from .test_engines_agree import MODELS, SOLVERS

@@ -15,9 +15,9 @@ from motley.engines.batched import Batched
 from motley.engines.distributed import _for_workers
 from motley.engines.local import Sequential
 from motley.engines.stored_images import with_stored_images
-from motley.tasks.base import ModelState
 from motley.tasks.pixels import Scaling, crop_flip
 from motley.tasks.preparation import ArrayPreparation
+from motley.tasks.task import ModelState
 from tests.motley.resume.conftest import assert_same
 
 from .test_engines_agree import conv

@@ -13,7 +13,7 @@ from motley.algorithms.losses import BinaryCrossEntropy, CrossEntropy
 from motley.core.keys import Key
 from motley.engines.batched import Batched, Vmap
 from motley.engines.local import Sequential, Threads
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 from .conftest import TwoProcesses
 

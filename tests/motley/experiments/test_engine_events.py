@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from motley.core.errors import ConfigError
-from motley.engines.base import Engine, EngineEvent
+from motley.engines.engine import Engine, EngineEvent
 from motley.experiments.config import Experiment
 from motley.experiments.progress import ProgressLog
 from motley.experiments.run import _divided_as, run

@@ -15,8 +15,8 @@ from motley.core.errors import ConfigError
 from motley.core.ragged import Ragged
 from motley.experiments.build import build, prepare
 from motley.experiments.config import Experiment
-from motley.tasks.base import Federation, Task
 from motley.tasks.flat import FlatModule
+from motley.tasks.task import Federation, Task
 from motley_flower.deployed.server_app import refuses
 from tests.rows import Rows
 

@@ -20,7 +20,7 @@ from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.experiments.run import run
 from motley.tasks import from_clients, initial_weights, own_task
-from motley.tasks.base import Task
+from motley.tasks.task import Task
 
 KEYS: dict[str, Any] = {"cohort": 2, "stop": {"rounds": 2}, "evaluate": {"every": 1}}
 DIGITS: dict[str, Any] = {

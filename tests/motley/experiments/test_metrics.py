@@ -17,8 +17,8 @@ from motley.results import measures
 from motley.results.method_rows import method_rows, metric_rows, target_of
 from motley.results.report import report
 from motley.tasks import from_arrays, own_task
-from motley.tasks.base import Task
 from motley.tasks.metrics import Metric
+from motley.tasks.task import Task
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))

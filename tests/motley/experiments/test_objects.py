@@ -24,11 +24,11 @@ from motley.experiments.config import Experiment
 from motley.experiments.run import run
 from motley.experiments.sweep import compare
 from motley.rounds.config import RoundSummary
-from motley.selectors.base import SelectionRule
+from motley.selectors.selector import SelectionRule
 from motley.selectors.uniform import Uniform
 from motley.tasks import from_clients, own_task
-from motley.tasks.base import Task
-from motley.world.base import Network
+from motley.tasks.task import Task
+from motley.world.interfaces import Network
 from motley.world.partition.basic import IID
 
 pytestmark = pytest.mark.usefixtures("forget_names")

@@ -22,7 +22,7 @@ from motley.core.errors import ConfigError, StoreError
 from motley.experiments.config import Experiment
 from motley.experiments.run import run, with_own
 from motley.tasks import from_clients, own_task
-from motley.tasks.base import Federation, Task
+from motley.tasks.task import Federation, Task
 from tests.places import PYTHONPATH
 
 KEYS: dict[str, Any] = {"cohort": 2, "stop": {"rounds": 2}, "evaluate": {"every": 1}}

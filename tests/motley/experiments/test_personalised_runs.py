@@ -14,7 +14,7 @@ import torch
 import motley
 from motley.core.errors import ConfigError
 from motley.core.ragged import Ragged
-from motley.engines.base import DataView
+from motley.engines.engine import DataView
 from motley.experiments.build import build
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.prototypes import own_classes

@@ -20,8 +20,8 @@ from motley.experiments.config import Experiment
 from motley.tasks.held_out import hold_out_clients
 from motley.tasks.own import from_clients, own_task
 from motley.world import DEVICES
-from motley.world.base import Availability, Device, Drift
 from motley.world.devices import ConstantDevice, ShiftedExponential
+from motley.world.interfaces import Availability, Device, Drift
 
 pytest.importorskip("dp_accounting")
 GAUSS = {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 4.0, "max_rounds": 9}

@@ -12,7 +12,7 @@ import pytest
 
 from motley.core.errors import ConfigError
 from motley.experiments.skeleton import SKELETONS, skeleton
-from motley.selectors.base import SelectionRule
+from motley.selectors.selector import SelectionRule
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from motley.experiments.config import Experiment
 from motley.experiments.data import _federation
 from motley.experiments.run import with_own
 from motley.tasks import from_arrays, own_task
-from motley.tasks.base import Dataset, Task
 from motley.tasks.federate import Split, partition_input
+from motley.tasks.task import Dataset, Task
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3, 2))

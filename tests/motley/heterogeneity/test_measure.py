@@ -19,8 +19,8 @@ from motley.experiments.config import Experiment
 from motley.experiments.data import task_of
 from motley.heterogeneity.measure import measure, measure_arrays
 from motley.heterogeneity.record import Inspection
-from motley.tasks.base import Task
 from motley.tasks.own import from_arrays
+from motley.tasks.task import Task
 from motley.world.shift.concept_shift import ClassSwap
 
 SKEWED = ("partition", "dirichlet", "alpha", 0.3)

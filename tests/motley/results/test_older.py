@@ -9,7 +9,7 @@ from motley.results import measures
 from motley.results.load import load
 from motley.results.report import report
 from motley.results.schema import TABLES
-from motley.selectors.base import Selector
+from motley.selectors.selector import Selector
 
 OLDER = Path(__file__).parent / "older"
 

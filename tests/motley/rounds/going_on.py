@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from motley.engines.base import Engine
+from motley.engines.engine import Engine
 from motley.rounds.loop import RoundLoop
 from motley.rounds.simulated import simulation
 

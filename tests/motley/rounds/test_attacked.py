@@ -9,7 +9,7 @@ from motley.core.keys import Streams
 from motley.experiments.audit import own_runs
 from motley.privacy.noise import noise
 from motley.rounds.attacked import Canary, attacked_run
-from motley.selectors.base import Selector
+from motley.selectors.selector import Selector
 
 pytest.importorskip("dp_accounting")
 

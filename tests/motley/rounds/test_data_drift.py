@@ -11,16 +11,16 @@ from torch import nn
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.engines.base import DataView, Job
+from motley.engines.engine import DataView, Job
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.experiments.run import run
 from motley.rounds.data_drift import DriftView
 from motley.rounds.evaluation import evaluate
 from motley.rounds.loop import RoundLoop
-from motley.tasks.base import Federation, Task
 from motley.tasks.flat import initial
-from motley.world.base import Drift
+from motley.tasks.task import Federation, Task
+from motley.world.interfaces import Drift
 from motley.world.shift.drift import SwapDrift, WindowDrift
 from tests.motley.resume.conftest import assert_same, make
 

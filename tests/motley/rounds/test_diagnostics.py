@@ -20,10 +20,10 @@ from motley.experiments.config import Experiment
 from motley.rounds import diagnostics
 from motley.rounds.loop import RoundLoop
 from motley.rounds.simulated import simulation as simulation_of
-from motley.selectors.base import SelectionRule, Selector
+from motley.selectors.selector import SelectionRule, Selector
 from motley.tasks import from_clients, own_task
-from motley.tasks.base import ModelState
-from motley.transport.allocators.base import AllocationContext, Allocator, State
+from motley.tasks.task import ModelState
+from motley.transport.allocators.allocator import AllocationContext, Allocator, State
 from tests.rows import Rows
 
 B2, SELECTED, EXPECTED, G2 = (

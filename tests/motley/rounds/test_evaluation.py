@@ -6,8 +6,8 @@ import torch
 
 from motley.core.ragged import Ragged
 from motley.rounds.evaluation import evaluate
-from motley.tasks.base import Federation
 from motley.tasks.metrics import as_metric
+from motley.tasks.task import Federation
 
 
 class Fixed:

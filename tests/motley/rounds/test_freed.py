@@ -17,7 +17,7 @@ import motley
 from motley.experiments import sweep
 from motley.experiments.config import Experiment
 from motley.experiments.progress import ProgressBars, ProgressLog
-from motley.tasks.base import Federation
+from motley.tasks.task import Federation
 
 DIGITS = {
     "population": 6,

@@ -22,8 +22,8 @@ from motley.experiments.config import Experiment
 from motley.results.model_health import model_health, ruined_since
 from motley.rounds.guard import Guard, total_norm
 from motley.rounds.loop import RoundLoop
-from motley.tasks.base import ModelState
-from motley.world.base import Failures
+from motley.tasks.task import ModelState
+from motley.world.interfaces import Failures
 from tests.motley.resume.conftest import assert_same
 from tests.motley.rounds.going_on import going_on
 from tests.rows import Rows

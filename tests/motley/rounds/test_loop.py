@@ -30,10 +30,10 @@ from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.config import Stop
 from motley.rounds.loop import RoundLoop
 from motley.rounds.simulated import simulation as simulation_of
-from motley.selectors.base import SelectionRule, Selector
-from motley.tasks.base import ModelState
+from motley.selectors.selector import SelectionRule, Selector
+from motley.tasks.task import ModelState
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Synchrony, Wait
-from motley.world.base import Failures
+from motley.world.interfaces import Failures
 from tests.rows import Rows
 
 UP = 32_000 + 8 * (15 + 8 + 1 + 5 + 38)

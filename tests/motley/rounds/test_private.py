@@ -22,7 +22,7 @@ from motley.privacy.noise import noisy_shares
 from motley.privacy.options import Privacy
 from motley.rounds.learning import Learning
 from motley.rounds.private import PrivateRounds
-from motley.world.base import Failures
+from motley.world.interfaces import Failures
 
 pytest.importorskip("dp_accounting")
 BASE = {

@@ -26,8 +26,8 @@ from motley.experiments.checks import check_selector
 from motley.experiments.config import Experiment
 from motley.rounds.loop import RoundLoop
 from motley.rounds.simulated import simulation as simulation_of
-from motley.selectors.base import SelectionRule, Selector
-from motley.world.base import Failures
+from motley.selectors.selector import SelectionRule, Selector
+from motley.world.interfaces import Failures
 from tests.motley.rounds.going_on import going_on
 
 from .test_loop import Rows

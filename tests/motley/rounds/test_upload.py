@@ -15,21 +15,21 @@ from torch import Tensor
 
 from motley.core.arrays import Floats
 from motley.core.records import Cohort, Reports, SelectionContext, SignalRequirements
-from motley.engines.base import TrainResult
+from motley.engines.engine import TrainResult
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds import upload as upload_module
 from motley.rounds.loop import RoundLoop
 from motley.rounds.simulated import simulation as simulation_of
 from motley.rounds.upload import ReceivedUpload
-from motley.selectors.base import SelectionRule, Selector
-from motley.tasks.base import ModelState
+from motley.selectors.selector import SelectionRule, Selector
+from motley.tasks.task import ModelState
 from motley.timing.deadline import Deadline
 from motley.timing.overlapping import discount
-from motley.transport.allocators.base import AllocationContext, Allocator, State
+from motley.transport.allocators.allocator import AllocationContext, Allocator, State
 from motley.transport.packet import Packet
 from motley.transport.wire import decode, encode
-from motley.world.base import Failures
+from motley.world.interfaces import Failures
 from tests.motley.rounds.going_on import going_on
 from tests.rows import Rows
 

@@ -14,7 +14,7 @@ from motley.engines.client import Client
 from motley.results import measures
 from motley.rounds.examining import PreparedOnce, validate, validation_view
 from motley.rounds.loop import RoundLoop
-from motley.tasks.base import Federation
+from motley.tasks.task import Federation
 
 SMALL = {
     "task": {"name": "image", "data": "digits", "model": "digits_mlp"},

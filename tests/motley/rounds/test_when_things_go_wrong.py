@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from motley.engines.base import TrainResult
+from motley.engines.engine import TrainResult
 from motley.experiments.build import build
 from motley.rounds.loop import RoundLoop
-from motley.world.base import Failures
+from motley.world.interfaces import Failures
 from tests.motley.rounds.going_on import going_on
 from tests.rows import Rows
 

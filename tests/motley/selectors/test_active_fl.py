@@ -10,8 +10,8 @@ from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
 from motley.selectors.active_fl import ActiveFL
-from motley.selectors.base import Selector
 from motley.selectors.common.sampling import softmax
+from motley.selectors.selector import Selector
 
 IDS = np.array([10, 20, 30, 40])
 SIZES = np.array([100.0, 400, 25, 100])

@@ -12,7 +12,7 @@ from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
 from motley.selectors.adasample import AdaSample, _inverse, bound_constant, pilot_constant, solve
-from motley.selectors.base import Selector
+from motley.selectors.selector import Selector
 
 IDS = np.array([4, 7, 9])
 P = np.array([0.5, 0.3, 0.2])

@@ -9,9 +9,9 @@ import pytest
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
-from motley.selectors.base import Selector
 from motley.selectors.common.sampling import inclusion_probabilities
 from motley.selectors.delta import DELTA
+from motley.selectors.selector import Selector
 
 IDS = np.array([4, 7, 9])
 LOSSES = np.array([1.0, 1, 2])

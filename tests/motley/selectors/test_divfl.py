@@ -7,8 +7,8 @@ import pytest
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
-from motley.selectors.base import Selector
 from motley.selectors.divfl import DivFL
+from motley.selectors.selector import Selector
 
 LINE = np.array([0.0, 1, 3, 10, 12, 13, 20])
 IDS = np.array([5, 6, 10, 20, 21, 30, 44])

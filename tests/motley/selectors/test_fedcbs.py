@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
-from motley.selectors.base import Selector
 from motley.selectors.fedcbs import FedCBS, qcid
+from motley.selectors.selector import Selector
 
 C = {
     1: (5, 5, 5, 5, 5, 5),

@@ -7,9 +7,9 @@ import pytest
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
-from motley.selectors.base import Selector
 from motley.selectors.divfl import DivFL
 from motley.selectors.fedcg import FedCG
+from motley.selectors.selector import Selector
 
 
 def probe(selector, t, ids, compute_s, upload_s):

@@ -12,7 +12,6 @@ from scipy.stats import multivariate_normal
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
-from motley.selectors.base import Selector
 from motley.selectors.fedcor import (
     FedCor,
     discounted_mean,
@@ -21,6 +20,7 @@ from motley.selectors.fedcor import (
     greedy,
     negative_log_likelihood,
 )
+from motley.selectors.selector import Selector
 
 SIGMA = np.array([[1, 0.8, 0], [0.8, 1, 0], [0, 0, 0.5]])
 P = np.array([0.35, 0.25, 0.4])

@@ -14,10 +14,10 @@ from motley.core.keys import Key
 from motley.core.records import Outcome, Reports, SelectionContext
 from motley.core.table import ClientTable
 from motley.selectors import build
-from motley.selectors.base import Selector
 from motley.selectors.common.clustering import fill_empty
 from motley.selectors.common.innovations import append, fold, paired_products
 from motley.selectors.fedcvr_bolt import FedCvrBolt, FedCvrBoltState
+from motley.selectors.selector import Selector
 
 C1 = np.array([[4, 2, 0.5], [2, 2, 0.2], [0.5, 0.2, 1]])
 C2 = np.array([[1, -0.3, 0.1], [-0.3, 2, 0.4], [0.1, 0.4, 0.5]])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
-from motley.selectors.base import Selector
 from motley.selectors.fedstas import FedSTaS, allocate, spreads
+from motley.selectors.selector import Selector
 
 
 def report(selector, t, ids, sketches, outcome=Outcome.PROBED):

@@ -12,8 +12,8 @@ from scipy.optimize import brentq
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
-from motley.selectors.base import Selector
 from motley.selectors.feel import FEEL, ordered_weights, schedule
+from motley.selectors.selector import Selector
 
 IDS = np.array([4, 7, 9])
 SIZES = np.array([100.0, 100, 200])

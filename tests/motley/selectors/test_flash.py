@@ -9,7 +9,6 @@ from motley.core.errors import ConfigError
 from motley.core.records import Outcome
 from motley.core.table import ClientTable
 from motley.selectors import build
-from motley.selectors.base import Selector
 from motley.selectors.common.client_features import scaled_durations
 from motley.selectors.common.linear_bandit import (
     LinearBanditState,
@@ -19,6 +18,7 @@ from motley.selectors.common.linear_bandit import (
     posterior_mean,
 )
 from motley.selectors.flash import FLASH
+from motley.selectors.selector import Selector
 from tests.motley.selectors.bandits import back, context, play, probed
 
 V1 = np.array([[4, 3, 3, 0], [3, 4, 3, 0], [3, 3, 4.5, 0], [0, 0, 0, 1]])

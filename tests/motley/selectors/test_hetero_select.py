@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
-from motley.selectors.base import Selector
 from motley.selectors.hetero_select import (
     HeteroSelect,
     HeteroSelectState,
     cosine_distance,
     score_weights,
 )
+from motley.selectors.selector import Selector
 
 IDS = np.arange(4)
 T = 100

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
-from motley.selectors.base import Selector
 from motley.selectors.common.sampling import softmax
 from motley.selectors.hetero_select_v1 import (
     HeteroSelectV1,
@@ -21,6 +20,7 @@ from motley.selectors.hetero_select_v1 import (
     entropy,
     jensen_shannon,
 )
+from motley.selectors.selector import Selector
 
 IDS = np.arange(3)
 NONE = float("nan")

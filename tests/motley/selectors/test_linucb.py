@@ -5,9 +5,9 @@ import pytest
 
 from motley.core.errors import ConfigError
 from motley.selectors import build
-from motley.selectors.base import Selector
 from motley.selectors.common.linear_bandit import factor, learn, posterior_mean, widths
 from motley.selectors.linucb import LinUCB
+from motley.selectors.selector import Selector
 from tests.motley.selectors.bandits import back, context, play, probed
 
 X = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])

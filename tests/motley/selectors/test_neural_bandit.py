@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from motley.core.errors import ConfigError
 from motley.selectors import build, neural_bandit
-from motley.selectors.base import Selector
 from motley.selectors.flash import FLASH
 from motley.selectors.neural_bandit import NeuralBandit, bonus, forward, gradients, train
+from motley.selectors.selector import Selector
 from tests.motley.selectors.bandits import back, play, probed
 
 SCALAR = np.array([2.0, 0.0, 0.5, 0.0])  # w1, b1, w2, b2

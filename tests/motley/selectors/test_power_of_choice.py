@@ -12,8 +12,8 @@ from scipy import stats
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
-from motley.selectors.base import Selector
 from motley.selectors.power_of_choice import PowerOfChoice
+from motley.selectors.selector import Selector
 
 IDS = np.array([10, 20, 30, 40])
 CASES = [  # p, losses, d, m, probability of being selected

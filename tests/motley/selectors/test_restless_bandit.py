@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome
 from motley.selectors import build
-from motley.selectors.base import Selector
 from motley.selectors.restless_bandit import RestlessBandit, compared_means
+from motley.selectors.selector import Selector
 from tests.motley.selectors.bandits import back, context
 
 IDS = np.arange(3)

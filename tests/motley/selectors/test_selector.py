@@ -12,8 +12,8 @@ from motley.core.codec import decode, encode
 from motley.core.errors import CodecError, ConfigError, ContractError
 from motley.core.records import Cohort, Outcome, Report, Reports
 from motley.selectors import CATALOGUE, build
-from motley.selectors.base import SelectionRule, Selector
 from motley.selectors.power_of_choice import PowerOfChoice
+from motley.selectors.selector import SelectionRule, Selector
 from motley.selectors.uniform import Uniform
 
 

@@ -8,7 +8,7 @@ import pytest
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome
 from motley.selectors import build
-from motley.selectors.base import Selector
+from motley.selectors.selector import Selector
 from motley.selectors.ucb1 import UCB1, UCB1State
 from tests.motley.selectors.bandits import back, context
 

@@ -9,9 +9,9 @@ from scipy import stats
 
 from motley.core.records import Outcome, Report, Reports
 from motley.selectors import build
-from motley.selectors.base import Selector
 from motley.selectors.common.client_signals import put_sizes, shares
 from motley.selectors.common.sampling import inclusion_probabilities
+from motley.selectors.selector import Selector
 from motley.selectors.uniform import Uniform
 
 SIZES = np.array([50.0, 30.0, 20.0])

@@ -17,10 +17,10 @@ from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.experiments.data import task_of
-from motley.tasks.base import Federation
 from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.formats import image_folders, leaf
 from motley.tasks.own import fingerprint, from_arrays, from_clients, from_files, own_task
+from motley.tasks.task import Federation
 from motley.tasks.text import NextCharacter
 
 X = np.arange(24.0).reshape(12, 2) / 4

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from motley.core.errors import DataError
 from motley.core.keys import Key
-from motley.tasks.base import Federation
 from motley.tasks.federate import _blocks, _order, stratified
 from motley.tasks.own import from_arrays, from_clients, from_files
+from motley.tasks.task import Federation
 
 RNG = np.random.default_rng(3)
 SIZES = RNG.integers(1, 9, 300)

@@ -10,9 +10,9 @@ from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.results import measures
 from motley.tasks import TASKS
-from motley.tasks.base import Dataset
 from motley.tasks.clustered_regression import ClusteredRegression
 from motley.tasks.federate import Split, federate, partition_input
+from motley.tasks.task import Dataset
 
 
 def still(examples: int, intercept: bool, sigma_theta: float) -> ClusteredRegression:

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from motley.core.errors import DataError
-from motley.tasks.base import Dataset
 from motley.tasks.datasets import load_dataset
 from motley.tasks.formats.npz import arrays
 from motley.tasks.pixels import statistics
@@ -14,6 +13,7 @@ from motley.tasks.public_data import packs, reading
 from motley.tasks.public_data.facts import PACKS, PUBLIC
 from motley.tasks.public_data.places import places
 from motley.tasks.public_data.search import search
+from motley.tasks.task import Dataset
 
 
 def pack(name: str) -> Dataset:

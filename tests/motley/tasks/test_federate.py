@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.tasks.base import Dataset, Federation
 from motley.tasks.federate import Split, federate, hold_out, partition_input, stratified
+from motley.tasks.task import Dataset, Federation
 
 
 def pool(

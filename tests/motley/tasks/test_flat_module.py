@@ -7,9 +7,9 @@ from torch import nn
 
 from motley.core.errors import ModelError
 from motley.core.keys import Key
-from motley.tasks.base import ModelState
 from motley.tasks.flat import FlatModule, initial, layout_of
 from motley.tasks.models import BasicBlock, factory
+from motley.tasks.task import ModelState
 
 
 def norms() -> nn.Module:

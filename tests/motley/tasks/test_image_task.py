@@ -9,8 +9,8 @@ from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.tasks import TASKS, image
-from motley.tasks.base import Dataset, Federation, TaskSource
 from motley.tasks.federate import Split, federate, partition_input
+from motley.tasks.task import Dataset, Federation, TaskSource
 
 
 def federated(pool: Dataset, clients: int = 5) -> Federation:

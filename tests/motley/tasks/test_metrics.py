@@ -12,8 +12,8 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from motley.core.errors import ConfigError, ModelError
 from motley.engines.scores import measured
 from motley.tasks import from_arrays, own_task
-from motley.tasks.base import Targets
 from motley.tasks.metrics import Metric, as_metric, chosen, known
+from motley.tasks.task import Targets
 
 RNG = np.random.default_rng(0)
 

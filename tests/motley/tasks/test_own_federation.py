@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 import motley
 from motley.core.errors import ConfigError, DataError, ModelError
-from motley.tasks.base import Federation
 from motley.tasks.nn import Dropout
 from motley.tasks.own import from_arrays, from_clients, from_files, own_task
+from motley.tasks.task import Federation
 
 RNG = np.random.default_rng(0)
 CLIENTS = [(RNG.normal(size=(n, 3)), np.arange(n) % 2) for n in (10, 20, 5)]

@@ -15,11 +15,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from motley.core.errors import ConfigError, DataError
-from motley.tasks.base import Federation
 from motley.tasks.own import from_arrays, from_clients, from_files
 from motley.tasks.preparation import NumberColumn, TablePreparation, restore_preparation
 from motley.tasks.raw_table import TableOptions, raw_table
 from motley.tasks.statistics import client_sums, fit, pooled
+from motley.tasks.task import Federation
 
 NAN = float("nan")
 ALL = {"scale": "federated"}

@@ -5,8 +5,8 @@ import torch
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.tasks import TASKS
-from motley.tasks.base import Dataset
 from motley.tasks.synthetic import Synthetic
+from motley.tasks.task import Dataset
 
 
 def of(pool: Dataset, client: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ from pyarrow import parquet
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
 from motley.tasks import TASKS
-from motley.tasks.base import Dataset
+from motley.tasks.task import Dataset
 
 
 def pool(**options: object) -> Dataset:

@@ -8,8 +8,8 @@ from torch import nn
 from motley.core.errors import ConfigError, DataError, ModelError
 from motley.core.keys import Key
 from motley.tasks import from_arrays, from_clients, own_task
-from motley.tasks.base import Dataset
 from motley.tasks.federate import Split, federate, partition_input
+from motley.tasks.task import Dataset
 
 X = np.zeros((6, 2), np.float32)
 CLIENT = np.repeat([0, 1], 3)

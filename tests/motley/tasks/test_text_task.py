@@ -14,8 +14,8 @@ import motley
 from motley.core.errors import ConfigError, DataError, ModelError
 from motley.core.keys import Key
 from motley.experiments.build import build
-from motley.tasks.base import IGNORED
 from motley.tasks.models import Model
+from motley.tasks.task import IGNORED
 from motley.tasks.text import NextCharacter
 
 SAID = {"ann": "abcabcabca", "bob": "aabbaabbaabbaab", "cy": "ab"}

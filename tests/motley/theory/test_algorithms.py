@@ -15,7 +15,7 @@ from motley.core.layout import Layout
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds.loop import RoundLoop
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 ALL = [
     "fedavg",

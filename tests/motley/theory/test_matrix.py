@@ -19,7 +19,7 @@ from motley.algorithms.moon import Moon
 from motley.algorithms.qfedavg import QFedAvg
 from motley.algorithms.rhfl import RHFL
 from motley.algorithms.scaffold import Scaffold
-from motley.engines.base import Job
+from motley.engines.engine import Job
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.testing.algorithms import COHORTS, MODELS, Play

@@ -14,10 +14,10 @@ from motley.algorithms.losses import HalfSquaredError
 from motley.algorithms.parts import Algorithm, LocalRule
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
-from motley.engines.base import Job, Setting
 from motley.engines.batched import Batched
+from motley.engines.engine import Job, Setting
 from motley.engines.local import Sequential
-from motley.tasks.base import Federation, ModelState, Task
+from motley.tasks.task import Federation, ModelState, Task
 
 
 def trained(method, start, target, lr, steps, engine, memory=None, server=None):

@@ -15,7 +15,7 @@ from motley.experiments.config import Experiment
 from motley.rounds.aggregation import scaled
 from motley.rounds.loop import RoundLoop
 from motley.rounds.staleness import mixed
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 from motley.timing.asynchronous import Asynchronous
 from motley.timing.buffered import Buffered
 from motley.timing.deadline import Deadline

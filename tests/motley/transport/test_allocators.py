@@ -14,7 +14,7 @@ from motley.core.codec import decode, encode
 from motley.core.errors import ConfigError, ContractError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
-from motley.transport.allocators.base import AllocationContext
+from motley.transport.allocators.allocator import AllocationContext
 from motley.transport.allocators.by_score import ByScore
 from motley.transport.allocators.fedcg_lp import FedCGProgram
 from motley.transport.allocators.flexcom import FlexCom

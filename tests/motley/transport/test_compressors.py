@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from motley.core.errors import CodecError, ConfigError, ContractError
 from motley.core.keys import Key
 from motley.core.layout import Entry, Layout
-from motley.transport.compressors.base import Compressor, kept_of
 from motley.transport.compressors.chain import Chain
+from motley.transport.compressors.compressor import Compressor, kept_of
 from motley.transport.compressors.fedpaq import FedPAQ
 from motley.transport.compressors.identity import Identity
 from motley.transport.compressors.largest import _SHORT, largest

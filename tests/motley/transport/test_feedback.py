@@ -15,8 +15,8 @@ from torch import Tensor
 from motley.core.errors import CodecError, ConfigError
 from motley.core.keys import Key
 from motley.core.layout import Entry, Layout
-from motley.transport.compressors.base import Compressor
 from motley.transport.compressors.chain import Chain
+from motley.transport.compressors.compressor import Compressor
 from motley.transport.compressors.identity import Identity
 from motley.transport.compressors.qsgd import QSGD
 from motley.transport.compressors.randomk import RandomK

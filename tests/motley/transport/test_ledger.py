@@ -10,9 +10,9 @@ from motley.core.codec import decode, encode
 from motley.core.errors import ContractError
 from motley.core.saved_state import restore, save
 from motley.transport import ALLOCATORS, BUDGETS, COMPRESSORS, FEEDBACKS
-from motley.transport.allocators.base import Allocator
+from motley.transport.allocators.allocator import Allocator
 from motley.transport.budgets import Budget
-from motley.transport.compressors.base import Compressor
+from motley.transport.compressors.compressor import Compressor
 from motley.transport.feedback import Feedback
 from motley.transport.ledger import DIRECTIONS, KINDS, Ledger, message_bits, paper_bits
 

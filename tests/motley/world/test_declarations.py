@@ -9,7 +9,7 @@ import pytest
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.world import DRIFT, FAILURES, PARTITIONS
-from motley.world.base import Drift, Failures, Partition
+from motley.world.interfaces import Drift, Failures, Partition
 from tests.rows import Rows
 
 DECLARED = [

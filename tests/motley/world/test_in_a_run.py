@@ -13,7 +13,7 @@ from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.world import AVAILABILITY
 from motley.world.availability import BernoulliAvailability
-from motley.world.base import Availability
+from motley.world.interfaces import Availability
 from tests.rows import Rows
 
 

@@ -32,7 +32,7 @@ from typing import Any
 
 from motley.core.errors import ConfigError, install_hint
 
-__all__ = ["ClientList", "ListedClient", "add_to_log", "fingerprint", "openssh_key"]
+__all__ = ["ClientList", "ListedClient", "fingerprint", "openssh_key"]
 
 _LOG = logging.getLogger("motley.flower")
 LOG_NAME = "log.jsonl"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from motley.selectors.base import Selector
+from motley.selectors.selector import Selector
 from motley_flower.secure_messages import missing_extra
 
 try:
@@ -20,7 +20,7 @@ try:
 except ModuleNotFoundError as missing:
     raise missing_extra(missing) from None
 
-__all__ = ["Register", "SecureExchange", "SendRequests"]
+__all__ = ["Register", "SecureExchange"]
 
 _LOG = logging.getLogger("motley.flower")
 

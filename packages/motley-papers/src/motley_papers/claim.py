@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 if TYPE_CHECKING:
     from motley_papers.recipe import Exhibit
 
-__all__ = ["CHOSEN_BY", "KINDS", "WHOLE", "Claim", "Place", "Protocol", "RecipeTable", "Values"]
+__all__ = ["CHOSEN_BY", "KINDS", "WHOLE", "Claim", "Place", "Protocol", "RecipeTable"]
 
 Values = Annotated[
     list[str], BeforeValidator(lambda value: value if isinstance(value, list) else [value])

@@ -9,7 +9,7 @@ from motley_papers.earlier import CURVES, MEASURED, CurvePoint, MeasuredRow, cur
 from motley_papers.reproduce import Reproduction, target_of
 from motley_papers.sequential_plan import SEQUENTIAL
 
-__all__ = ["curves_gz", "measured_rows", "number_files", "verdicts_csv"]
+__all__ = ["measured_rows", "number_files", "verdicts_csv"]
 
 
 def measured_rows(found: Reproduction) -> list[MeasuredRow]:

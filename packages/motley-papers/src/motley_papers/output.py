@@ -26,7 +26,7 @@ from motley_papers.recipe_page import dropped, exhibit_section, exhibit_tables, 
 from motley_papers.reproduce import Reproduction
 from motley_papers.verdict_tables import verdict_table
 
-__all__ = ["overview", "rows", "show", "write", "write_for_print"]
+__all__ = ["overview", "show", "write", "write_for_print"]
 
 _WIDTH = 160
 

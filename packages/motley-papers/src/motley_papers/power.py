@@ -19,7 +19,7 @@ from math import inf, isfinite, nan, sqrt
 
 from motley.results.measures import Spread
 
-__all__ = ["LEVEL", "MOST_PAIRS", "POWER", "holm", "p_value", "pairs_needed", "resolvable"]
+__all__ = ["LEVEL", "MOST_PAIRS", "holm", "p_value", "pairs_needed", "resolvable"]
 
 LEVEL = 0.05
 """The two-sided level of tests."""

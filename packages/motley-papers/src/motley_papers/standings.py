@@ -26,7 +26,7 @@ from motley_papers.power import LEVEL
 from motley_papers.ranks import Ranking, Scores, Standing, rank
 from motley_papers.recipe import Exhibit, RankPlan
 
-__all__ = ["lower_is_better", "rankings", "scores", "standings", "standings_table", "summary"]
+__all__ = ["rankings", "standings", "standings_table", "summary"]
 
 Values = Mapping[tuple[str, ...], Mapping[int, Censored]]
 """Cell -> seed -> value."""

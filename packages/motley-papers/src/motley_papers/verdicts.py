@@ -31,16 +31,13 @@ from motley_papers.tuning import after_tuning
 
 __all__ = [
     "DECIDED",
-    "ClaimComparison",
     "Contrast",
     "Judged",
-    "Values",
     "Verdict",
     "cells_of",
     "comparisons",
     "corrected",
     "judge",
-    "together",
 ]
 
 Verdict = Literal["confirmed", "not confirmed", "contradicted", "not seen here", "not tested"]

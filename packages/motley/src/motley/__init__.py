@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from motley.results.labels import frame
     from motley.results.load import Run
     from motley.results.report import report
-    from motley.selectors.base import SelectionRule, Selector
+    from motley.selectors.selector import SelectionRule, Selector
     from motley.tuning.study import tune
 
 __version__ = "0.1.0"
@@ -127,7 +127,7 @@ _NAMES = {
     "motley.inspection.inspecting": ("inspect",),
     "motley.results.load": ("Run",),
     "motley.results.report": ("report",),
-    "motley.selectors.base": ("SelectionRule", "Selector"),
+    "motley.selectors.selector": ("SelectionRule", "Selector"),
     "motley.tuning.study": ("tune",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

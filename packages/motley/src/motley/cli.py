@@ -25,6 +25,7 @@ from motley.commands import inspect as inspect_command
 from motley.commands import tune as tune_command
 from motley.commands import watch as watch_command
 from motley.commands.options import (
+    AllowImport,
     Data,
     Format,
     Jobs,
@@ -136,12 +137,6 @@ Target = Annotated[
         "--target",
         metavar="0.9",
         help="How long until the headline metric is this; no run is cut short.",
-    ),
-]
-AllowImport = Annotated[
-    bool,
-    typer.Option(
-        "--allow-import", help="Let components be named module:Class, which runs the module's code."
     ),
 ]
 OtherNumerics = Annotated[

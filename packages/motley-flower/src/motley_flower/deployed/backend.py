@@ -32,7 +32,7 @@ from motley.core.claims import with_values
 from motley.core.errors import CodecError, ConfigError
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
 from motley.core.saved_state import FIXED, restore_fields
-from motley.engines.base import TrainResult
+from motley.engines.engine import TrainResult
 from motley.privacy.noise import SystemRandomness, bounded, released
 from motley.rounds.backend import Blame, ClientBackend, DispatchOrder, Landed
 from motley.rounds.client_state import ClientStates
@@ -44,10 +44,10 @@ from motley.rounds.upload import ReceivedUpload, UploadPipeline
 from motley.timing.synchrony import ServerStep
 from motley_flower.deployed.client_registry import ClientRegistry, Limits
 from motley_flower.deployed.dispatches import DeployedDispatch, landed_table, waiting_table
+from motley_flower.deployed.grid_transport import Reply, WaitingTransport
 from motley_flower.deployed.incidents import in_a_line
 from motley_flower.deployed.protocol import pack
 from motley_flower.deployed.request_codec import RequestCodec
-from motley_flower.deployed.transport import Reply, WaitingTransport
 from motley_flower.messages import failure_of_app
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from motley_flower.node_registry import ENROL
 
 if TYPE_CHECKING:
     from motley.experiments.config import Experiment
-    from motley.tasks.base import Task
+    from motley.tasks.task import Task
     from motley_flower.deployed.client_runtime import ClientRuntime
     from motley_flower.deployed.secure_rounds import ClientSecrets
     from motley_flower.secure.terms import SecureOptions

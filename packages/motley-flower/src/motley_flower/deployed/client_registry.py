@@ -15,10 +15,10 @@ from motley.core.errors import CodecError, ConfigError
 from motley.core.outliers import MOST_TIMES, weight_cap
 from motley.core.records import Reports
 from motley.transport.ledger import Direction, Kind, Ledger
+from motley_flower.deployed.grid_transport import Reply, WaitingTransport
 from motley_flower.deployed.incidents import IncidentLog, in_a_line
 from motley_flower.deployed.protocol import Order
 from motley_flower.deployed.request_codec import RequestCodec
-from motley_flower.deployed.transport import Reply, WaitingTransport
 from motley_flower.messages import failure_of_app
 
 __all__ = ["ClientRegistry", "Limits"]

@@ -25,11 +25,11 @@ from torch import Tensor
 from motley import __version__
 from motley.algorithms.parts import Part
 from motley.core.errors import CodecError, ConfigError
-from motley.engines.base import MEASURED, REPORTED, Job, TrainResult
+from motley.engines.engine import MEASURED, REPORTED, Job, TrainResult
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
 from motley.rounds.upload import initial_client_state
-from motley.tasks.base import Task
+from motley.tasks.task import Task
 from motley.transport import wire
 from motley.transport.feedback import compress_update
 from motley.transport.packet import Packet

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from motley.core.records import Outcome
 from motley.core.saved_state import FIXED
-from motley.engines.base import TrainResult
+from motley.engines.engine import TrainResult
 from motley.rounds.in_flight import DISPATCH_COLUMNS, InFlight
 from motley.timing.timeline import Timelines
 

@@ -2,25 +2,28 @@
 runs on.
 
 A message travels as one value of bytes in one ``ConfigRecord``, as ``train.motley`` (local work) or
-``query.motley`` (questions)."""
+``query.motley`` (questions).
+
+The server pushes messages and polls for answers; it never blocks in a call without an end. Time is
+the transport's own, so that a test can let hours pass at once.
+"""
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
-
-from typing_extensions import override
+from typing import Any, Literal, NamedTuple
 
 from motley_flower.client_list import ClientList
 from motley_flower.client_places import Happened
-from motley_flower.deployed.transport import Channel, Reply, Transport
 from motley_flower.limited_grid import LimitedGrid
 from motley_flower.messages import WALL_CLOCK, Grid, Outbox, WallClock, flower
 from motley_flower.node_registry import NodeRegistry
 
-__all__ = ["ACTION", "GridTransport", "bytes_in", "content_of"]
+__all__ = ["GridTransport", "Reply", "WaitingTransport", "bytes_in", "content_of"]
 
+Channel = Literal["train", "query"]
 ACTION = "motley"
 """What a client app's functions are registered under: ``@app.train("motley")``,
 ``@app.query("motley")``."""
@@ -48,7 +51,22 @@ def bytes_in(message: Any) -> object:
     return record.get(_KEY, b"") if isinstance(record, Mapping) else b""
 
 
-class GridTransport(Transport):
+class Reply(NamedTuple):
+    """What came back for one message.
+
+    Parameters
+    ----------
+    message: the message's number. data: what the client sent, unchecked; None when the client is
+    lost. reason: of the loss, in words. unanswered: whether it is lost because it said nothing in
+    time, though it may be connected."""
+
+    message: str
+    data: object
+    reason: str = ""
+    unanswered: bool = False
+
+
+class GridTransport:
     """Messages to clients over Flower's grid.
 
     Parameters
@@ -75,32 +93,33 @@ class GridTransport(Transport):
         self._came: dict[str, Reply] = {}
 
     @property
-    @override
     def refusal(self) -> str:
+        """Why no client can be reached, although something answered; empty where nothing did."""
         return self.registry.refusal
 
     @property
-    @override
     def names(self) -> Mapping[int, str]:
+        """The clients' names by id, where a file of clients gives them."""
         listed = self.registry.places.listed
         return {} if listed is None else listed.names
 
     @property
-    @override
     def examples(self) -> Mapping[int, float]:
+        """The largest number of samples that counts of a client, by id, where a file of clients
+        gives it."""
         listed = self.registry.places.listed
         return {} if listed is None else listed.examples
 
-    @override
     def happened(self) -> Sequence[Happened]:
+        """Return what has happened to clients' places since the last call."""
         return self.registry.places.take()
 
     def now_s(self) -> float:
-        """Return the seconds of the server's clock."""
+        """Return the seconds of the server's clock, which never goes back."""
         return self.clock.now()
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Let at most so many seconds pass."""
         self.clock.sleep(seconds)
 
     def clients(self) -> Collection[int]:
@@ -115,7 +134,8 @@ class GridTransport(Transport):
         return [int(client) for client in self.registry.clients]
 
     def push(self, messages: Mapping[int, bytes], channel: Channel, ttl_s: float) -> dict[int, str]:
-        """Send one message to each client's node."""
+        """Send one message to each of these clients, to be answered within ``ttl_s``; return the
+        messages' numbers by client. A client that is left out could not be reached."""
         app = flower()
         nodes = {
             client: self.registry.node_of[client]
@@ -133,8 +153,8 @@ class GridTransport(Transport):
         return {client: one.message_id for client, one in sent if not one.error}
 
     def pull(self, messages: Sequence[str]) -> list[Reply]:
-        """Return the replies that have come; an error in place of an answer means that the client
-        is lost."""
+        """Return the replies that have come for these messages, without waiting; an error in place
+        of an answer means that the client is lost."""
         for answer in self.outbox.collect():
             lost = b"" if answer.unreadable else None
             said = lost if answer.error or answer.reply is None else bytes_in(answer.reply)
@@ -142,3 +162,52 @@ class GridTransport(Transport):
                 answer.message_id, said, answer.error, answer.unanswered
             )
         return [self._came.pop(name) for name in messages if name in self._came]
+
+
+class WaitingTransport:
+    """A transport that can be waited at, with a limit.
+
+    Parameters
+    ----------
+    transport: of the deployment. poll_s: seconds between two polls for answers. look_s: seconds
+    between two looks at which clients are connected. start_s: seconds that the deployment has run
+    already.
+    """
+
+    def __init__(
+        self, transport: GridTransport, poll_s: float, look_s: float, start_s: float = 0.0
+    ) -> None:
+        self.transport = transport
+        self.poll_s = poll_s
+        self.look_s = look_s
+        self._zero = transport.now_s() - start_s
+        self._looked_s = -math.inf
+        self._present = frozenset[int]()
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the deployment began, without the time between a kill and a resume."""
+        return self.transport.now_s() - self._zero
+
+    def present(self, fresh: bool = True) -> frozenset[int]:
+        """Return the clients that can be reached; ``fresh``: now, else as of the last look, at most
+        ``look_s`` ago."""
+        if fresh or self.now_s >= self._looked_s + self.look_s:
+            self._looked_s, self._present = self.now_s, frozenset(self.transport.clients())
+        return self._present
+
+    def wait(
+        self, messages: Sequence[str], until_s: float, known: Collection[int] | None = None
+    ) -> list[Reply]:
+        """Return the replies to these messages as soon as there is one; none at ``until_s``, or
+        when a client connects that is not among the ``known``."""
+        while True:
+            replies = self.transport.pull(messages) if messages else []
+            left = until_s - self.now_s
+            if (
+                replies
+                or left <= 0
+                or (known is not None and not self.present(fresh=False) <= set(known))
+            ):
+                return replies
+            self.transport.sleep(min(self.poll_s, left))

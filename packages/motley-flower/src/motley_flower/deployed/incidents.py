@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["Event", "IncidentLog", "in_a_line"]
+__all__ = ["IncidentLog", "in_a_line"]
 
 Event = Literal[
     "lost",

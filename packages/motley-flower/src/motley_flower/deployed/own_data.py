@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from motley.core.arrays import Ints
 from motley.core.errors import ConfigError, DataError
 from motley.core.ragged import Ragged
-from motley.tasks.base import Federation, Task, Transform
 from motley.tasks.formats.checks import class_labels, features
 from motley.tasks.own import own_task
+from motley.tasks.task import Federation, Task, Transform
 
 __all__ = ["client_task", "server_task"]
 

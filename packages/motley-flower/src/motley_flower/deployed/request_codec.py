@@ -21,7 +21,7 @@ from motley.core.arrays import Floats
 from motley.core.errors import CodecError
 from motley.core.records import SignalRequirements
 from motley.core.untrusted import one_line
-from motley.engines.base import REPORTED, Job, TrainResult
+from motley.engines.engine import REPORTED, Job, TrainResult
 from motley.experiments.config import Experiment
 from motley.privacy.options import HISTOGRAM
 from motley.rounds.config import RunConfig

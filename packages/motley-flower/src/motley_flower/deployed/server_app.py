@@ -56,14 +56,14 @@ from motley.rounds.loop import RoundLoop
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload import UploadPipeline, initial_client_state
 from motley.rounds.upload_signals import SERVER_SIGNALS
-from motley.selectors.base import Selector
-from motley.tasks.base import Task
+from motley.selectors.selector import Selector
+from motley.tasks.task import Task
 from motley.timing.asynchronous import Asynchronous
 from motley_flower.client_list import ClientList
 from motley_flower.deployed.backend import DeployedBackend, DeployedClients
 from motley_flower.deployed.client_registry import ClientRegistry, Limits
+from motley_flower.deployed.grid_transport import GridTransport, WaitingTransport
 from motley_flower.deployed.request_codec import RequestCodec
-from motley_flower.deployed.transport import Transport, WaitingTransport
 from motley_flower.real_run import REAL, stopping_in_a_sentence
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def run(
 
     Parameters
     ----------
-    grid: Flower's ``Grid``, or a :class:`~motley_flower.deployed.transport.Transport`.
+    grid: Flower's ``Grid``, or a :class:`~motley_flower.deployed.grid_transport.GridTransport`.
     experiment: an Experiment, its keys, or the path of its TOML file. overrides: settings like
     ``"local.epochs=2"``.
     out: folder of the run, ``runs/<name>/<result id>-deployed`` by default; an interrupted
@@ -236,7 +236,7 @@ def _shown(
 def deployment(
     experiment: Experiment,
     ready: Ready,
-    transport: Transport,
+    transport: GridTransport,
     limits: Limits,
     now_s: float = 0.0,
     secure: tuple[SecureOptions | None, Mapping[int, bytes] | str | Path] = (None, ""),
@@ -415,7 +415,7 @@ def _refuses_private(experiment: Experiment, ready: Ready) -> str | None:
 
 def _transport(
     grid: Any, key: str, limits: Limits, clients: str | Path | None, population: int
-) -> Transport:
+) -> GridTransport:
     """Return the transport on Flower's grid, or the one that is given.
 
     Raises
@@ -423,12 +423,9 @@ def _transport(
     ConfigError: a file of clients that cannot be used, is not the transport's, or names a client
     beyond the population.
     """
-    if isinstance(grid, Transport):
+    if isinstance(grid, GridTransport):
         transport = grid
     else:
-        # the only module that needs Flower
-        from motley_flower.deployed.grid_transport import GridTransport
-
         listed = None if clients is None else ClientList(clients)
         if listed is not None:
             listed.log_run(grid)

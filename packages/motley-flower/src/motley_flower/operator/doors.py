@@ -28,7 +28,7 @@ from motley_flower.operator.calls import (
 )
 from motley_flower.operator.kits import Deployment
 
-__all__ = ["Door", "doors"]
+__all__ = ["doors"]
 
 MOST_APART_S = 4.0
 """Seconds that the clocks of two machines may differ: Flower refuses a signature that is 5 s from

@@ -21,8 +21,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from motley.core.errors import ConfigError, SecureAggregationError
-from motley.selectors.base import Selector
 from motley.selectors.common.client_signals import SIZE
+from motley.selectors.selector import Selector
 from motley.selectors.tifl import TiFL
 from motley.selectors.uniform import Uniform
 
@@ -105,7 +105,7 @@ class DrawTable:
 
     @classmethod
     def of(cls, rule: DrawRule, selector: Any, roster: Sequence[int]) -> DrawTable:
-        """Return the table that the state of a :class:`~motley.selectors.base.Selector` gives.
+        """Return the table that the state of a :class:`~motley.selectors.selector.Selector` gives.
 
         A client that never enrolled has 0 samples, or is in the slowest tier.
 

@@ -44,7 +44,6 @@ from motley_flower.secure.encoding import FixedPoint
 __all__ = [
     "HEADER",
     "KEYS_SIZE",
-    "LARGEST_COHORT",
     "LONGEST_CHAIN",
     "SIGNATURE",
     "SecureOptions",

@@ -25,7 +25,7 @@ from motley.core.keys import Streams
 from motley.core.records import Outcome, Report
 from motley.core.server_signals import LAST_UPDATE, UPDATE_SIGNALS, Value
 from motley.core.untrusted import printable, shortened
-from motley.selectors.base import Selector
+from motley.selectors.selector import Selector
 from motley_flower.checks import AppError
 from motley_flower.messages import Grid, SentMessage, content_bits, failure_of_app
 from motley_flower.node_registry import EXAMPLES, LOG, NodeRegistry

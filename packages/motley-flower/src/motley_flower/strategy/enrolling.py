@@ -6,7 +6,7 @@ from typing import Any
 
 from motley.core.errors import ConfigError
 from motley.core.records import Report
-from motley.selectors.base import Selector
+from motley.selectors.selector import Selector
 from motley_flower.node_registry import NodeRegistry
 
 __all__ = ["observe_enrolments"]

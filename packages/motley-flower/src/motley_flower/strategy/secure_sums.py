@@ -19,7 +19,7 @@ import numpy as np
 from motley.core.errors import ConfigError, RoundAbandonedError
 from motley.core.records import Cohort
 from motley.core.server_signals import UPDATE_SIGNALS
-from motley.selectors.base import Selector
+from motley.selectors.selector import Selector
 from motley_flower.messages import SentMessage, content_bits, exchange, flower
 from motley_flower.node_registry import EXAMPLES, LOG, NodeRegistry
 from motley_flower.secure_exchange import Register, SecureExchange

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from motley.core.errors import ConfigError
 from motley.core.files import private_files
 from motley.selectors import build
-from motley.selectors.base import Selector
+from motley.selectors.selector import Selector
 from motley_flower.client_list import ClientList
 from motley_flower.limited_grid import LimitedGrid
 from motley_flower.messages import WALL_CLOCK, Grid, WallClock, exchange, flower

@@ -56,9 +56,9 @@ from motley.algorithms.personal import batch_norm_of, check_layers
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
-__all__ = ["FedBABU", "FrozenHead", "OwnNormsAndFrozenHead"]
+__all__ = ["FedBABU", "FrozenHead"]
 
 
 @dataclass(frozen=True)

@@ -70,9 +70,9 @@ from motley.algorithms.upload import Part, Parts
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
-from motley.tasks.base import ModelState, Targets
+from motley.tasks.task import ModelState, Targets
 
-__all__ = ["FedProto", "PrototypeExchange", "PrototypeLoss", "PrototypeMean"]
+__all__ = ["FedProto", "PrototypeLoss", "PrototypeMean"]
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,9 @@ from motley.algorithms.parts import (
 )
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
-__all__ = ["AdaptiveAverage", "AdaptiveProximal", "FedProx", "Proximal"]
+__all__ = ["AdaptiveAverage", "FedProx", "Proximal"]
 
 PAPER = cite("li2020fedprox")
 

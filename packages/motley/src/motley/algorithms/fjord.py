@@ -59,9 +59,9 @@ from motley.algorithms.parts import (
 from motley.algorithms.sliced import SlicedTraining
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
-__all__ = ["FjORD", "OrderedDropout", "Taught"]
+__all__ = ["FjORD", "Taught"]
 
 
 @dataclass(frozen=True)

@@ -86,9 +86,9 @@ from motley.algorithms.personal import head_of, masks
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
-__all__ = ["IFCA", "BestOfModels", "ClusterAverage"]
+__all__ = ["IFCA"]
 
 EMPTY_ROUNDS = 10
 """Server steps in a row without a client after which a model is warned of."""

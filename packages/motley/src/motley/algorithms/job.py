@@ -11,7 +11,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from motley.core.layout import Layout
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 __all__ = ["ClientState", "JobContext", "PreTrainingSignals", "Tensors"]
 

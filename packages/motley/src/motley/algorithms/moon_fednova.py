@@ -33,7 +33,7 @@ from motley.algorithms.local import Solver
 from motley.algorithms.moon import Moon, PreviousModel
 from motley.algorithms.parts import Algorithm
 
-__all__ = ["MoonFedNova", "NormalisedPreviousModel"]
+__all__ = ["MoonFedNova"]
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing_extensions import override
 
 from motley.algorithms import LOSSES
 from motley.algorithms.parts import Loss, Targets, Tensors
-from motley.tasks.base import Task
 from motley.tasks.own_loss import LossFunction
+from motley.tasks.task import Task
 
-__all__ = ["FunctionLoss", "loss_of"]
+__all__ = ["loss_of"]
 
 
 @dataclass(frozen=True)

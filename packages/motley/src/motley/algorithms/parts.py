@@ -26,7 +26,7 @@ from motley.core.components import require_declared
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper
-from motley.tasks.base import SAID, LossGradient, ModelState, Targets
+from motley.tasks.task import SAID, LossGradient, ModelState, Targets
 
 __all__ = [
     "BLOCK",

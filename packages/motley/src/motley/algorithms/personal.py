@@ -45,7 +45,7 @@ from motley.algorithms.parts import (
 )
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 __all__ = ["PersonalLayers", "batch_norm_of", "check_layers", "head_of", "masks"]
 

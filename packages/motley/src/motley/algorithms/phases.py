@@ -15,9 +15,9 @@ from typing import Protocol
 
 from torch import Tensor
 
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
-__all__ = ["RECEIVED", "Direction", "GradientAt", "GradientCorrection", "Phase", "Tuning"]
+__all__ = ["RECEIVED", "GradientAt", "GradientCorrection", "Phase", "Tuning"]
 
 RECEIVED = ""
 """The name of the received model among those that phases move."""

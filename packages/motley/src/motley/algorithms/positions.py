@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from motley.algorithms.loss_around import LossAround
 from motley.algorithms.parts import JobContext, Loss, Tensors
-from motley.tasks.base import IGNORED, Targets
+from motley.tasks.task import IGNORED, Targets
 
 __all__ = ["PositionMean", "per_position"]
 
@@ -21,7 +21,7 @@ class PositionMean(LossAround):
     """The mean of a loss for classes over the positions of a sample; outputs ``[..., B, T, C]``,
     targets ``[..., B, T]``.
 
-    Positions whose target is :data:`~motley.tasks.base.IGNORED` (-100) do not count.
+    Positions whose target is :data:`~motley.tasks.task.IGNORED` (-100) do not count.
 
     Parameters
     ----------

@@ -65,9 +65,9 @@ from motley.algorithms.parts import (
 )
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
-__all__ = ["FairAverage", "FairUpdate", "QFedAvg"]
+__all__ = ["FairUpdate", "QFedAvg"]
 
 LEAST_LOSS = 1e-10
 """Number added to every F."""

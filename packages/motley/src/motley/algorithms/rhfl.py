@@ -91,7 +91,7 @@ from motley.algorithms.parts import (
 )
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
 
 __all__ = ["RHFL", "Alignment", "ConfidenceServer", "PersonalModel", "confidence", "feedback"]

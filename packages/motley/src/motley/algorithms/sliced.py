@@ -60,7 +60,7 @@ from motley.algorithms.parts import (
     Targets,
     Tensors,
 )
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 __all__ = ["MaskedClasses", "SlicedTraining", "masked"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motley.commands.options import Data, Settings, check_data, tell
+from motley.commands.options import AllowImport, Data, Settings, check_data, tell
 
 if TYPE_CHECKING:
     from motley.inspection.inspected import Inspected
@@ -38,12 +38,6 @@ Out = Annotated[
 ]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print JSON, and write no page unless --out names one.")
-]
-AllowImport = Annotated[
-    bool,
-    typer.Option(
-        "--allow-import", help="Let components be named module:Class, which runs the module's code."
-    ),
 ]
 Label = Annotated[
     str | None,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from motley.experiments.sweep import Failure
 
 __all__ = [
+    "AllowImport",
     "Data",
     "Format",
     "Jobs",
@@ -29,6 +30,12 @@ __all__ = [
     "tell",
 ]
 
+AllowImport = Annotated[
+    bool,
+    typer.Option(
+        "--allow-import", help="Let components be named module:Class, which runs the module's code."
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set a key, e.g. local.epochs=2."),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from motley.commands.options import (
+    AllowImport,
     Data,
     Jobs,
     RayCluster,
@@ -78,12 +79,6 @@ Factor = Annotated[int, typer.Option("--factor", metavar="F", help="One trial in
 Out = Annotated[
     Path | None,
     typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given."),
-]
-AllowImport = Annotated[
-    bool,
-    typer.Option(
-        "--allow-import", help="Let components be named module:Class, which runs the module's code."
-    ),
 ]
 OtherNumerics = Annotated[
     bool,

@@ -15,7 +15,7 @@ import numpy as np
 from motley.core.arrays import Floats
 from motley.core.records import Outcome, Reports
 
-__all__ = ["MEASURED_BY_SERVER", "TOPICS", "When", "row_sizes", "said", "with_values"]
+__all__ = ["MEASURED_BY_SERVER", "TOPICS", "row_sizes", "said", "with_values"]
 
 TOPICS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

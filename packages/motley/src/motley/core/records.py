@@ -643,6 +643,12 @@ class Cohort:
     notes: Mapping[str, float] = field(default_factory=dict)
     probabilities: Floats | None = None
 
+    def columns(self) -> dict[str, Floats | Ids]:
+        """Return the columns that are there, by name."""
+        names = ("weights", "multiplicity", "scores", "local_steps", "upload_ratio", "lr_scale")
+        found = {name: getattr(self, name) for name in names}
+        return {name: column for name, column in found.items() if column is not None}
+
 
 @dataclass(frozen=True, slots=True)
 class SignalRequirements:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-__all__ = ["MANY", "NO_NAMES", "asked_in_words", "round_line", "round_of"]
+__all__ = ["NO_NAMES", "round_line", "round_of"]
 
 NO_NAMES: Mapping[int, str] = MappingProxyType({})
 """Clients without names."""

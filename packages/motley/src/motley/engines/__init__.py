@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from motley.core.components import Catalogue
 
 if TYPE_CHECKING:
-    from motley.engines.base import Setting
+    from motley.engines.engine import Setting
 
 __all__ = ["ENGINES", "resolve_auto"]
 
@@ -23,7 +23,7 @@ ENGINES = Catalogue(
         "processes": "motley.engines.processes:Processes",
         "ray": "motley.engines.ray_cluster:RayCluster",
     },
-    base="motley.engines.base:Engine",
+    base="motley.engines.engine:Engine",
 )
 
 _SMALL = 100_000

@@ -19,16 +19,16 @@ from typing_extensions import override
 
 from motley.algorithms.parts import RECEIVED, Tensors
 from motley.core.errors import EngineError, MotleyError
-from motley.engines.base import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.chunk import Executor
 from motley.engines.cores import ThreadPool, at_once, torch_threads
+from motley.engines.engine import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.gradients import BlockGradients, ThreadGradients
 from motley.engines.local import WINDOW_WEIGHTS, LocalEngine, refuses_method, window_of
 from motley.engines.stacked import StackedLinear, layers_of
 from motley.engines.stages import LocalRun, run_phases, trained
 from motley.engines.vmapped import Vmapped, refuses_vmap
-from motley.tasks.base import ModelState
 from motley.tasks.flat import construct
+from motley.tasks.task import ModelState
 
 __all__ = ["Batched", "Vmap"]
 

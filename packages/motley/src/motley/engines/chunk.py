@@ -17,9 +17,9 @@ from torch import Tensor
 from motley.algorithms.local import Scale
 from motley.algorithms.parts import Phase, Tensors
 from motley.core.layout import Layout
-from motley.engines.base import DataView, Job, Setting
 from motley.engines.batches import BatchPlan, BatchSchedule
 from motley.engines.client import TrainStats, phase_key, squared_norms
+from motley.engines.engine import DataView, Job, Setting
 from motley.engines.samples import Samples
 from motley.tasks.pixels import ImageTransform
 from motley.tasks.transfer import to_device

@@ -26,19 +26,26 @@ from motley.algorithms.parts import (
 from motley.core.client_names import client_in_words
 from motley.core.errors import EngineError, MotleyError
 from motley.core.keys import Key
-from motley.engines.base import AdaptInputs, DataView, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.batches import BatchPlan
+from motley.engines.engine import (
+    AdaptInputs,
+    DataView,
+    Job,
+    JobInputs,
+    Purpose,
+    Setting,
+    TrainResult,
+)
 from motley.engines.features import FrozenModels
 from motley.engines.samples import Samples
 from motley.engines.trained_module import Batch, TrainedModule, channels_last, set_training
-from motley.tasks.base import ModelState
 from motley.tasks.curvature import hutchinson, rademacher
 from motley.tasks.nn import Dropout, set_stream
+from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
 
 __all__ = [
     "CHUNK",
-    "TUNING",
     "Client",
     "StepHook",
     "TrainStats",
@@ -377,7 +384,7 @@ class Client:
         cumulative: bool = False,
     ) -> ModelState:
         """Return the model after these batches of a client's samples passed through it in training
-        mode without dropout; see :meth:`motley.engines.base.Engine.recalibrate`."""
+        mode without dropout; see :meth:`motley.engines.engine.Engine.recalibrate`."""
         part = self.samples.training
         rows = part.rows[to_device(part.positions(np.array([client]), data_view), part.rows.device)]
         draw = BatchPlan.draw(key, len(rows), self.setting.work, batches)

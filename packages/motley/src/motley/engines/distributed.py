@@ -25,7 +25,9 @@ from motley.core.arrays import Floats, Ints
 from motley.core.errors import ConfigError, ContractError
 from motley.core.keys import Key
 from motley.engines import ENGINES
-from motley.engines.base import (
+from motley.engines.client import CHUNK
+from motley.engines.cores import cores
+from motley.engines.engine import (
     MEASURED,
     PRE_TRAINING,
     AdaptInputs,
@@ -39,14 +41,12 @@ from motley.engines.base import (
     Slices,
     TrainResult,
 )
-from motley.engines.client import CHUNK
-from motley.engines.cores import cores
 from motley.engines.local import Sequential, refuses_method, window_of
 from motley.engines.placement import ClientSeconds, parts_of, uneven
 from motley.engines.serialization import unsendable
 from motley.engines.stored_images import with_stored_images
 from motley.engines.workers import RemoteWorker, Shared, WorkerCall, WorkerPool, worker_engine
-from motley.tasks.base import ModelState, model_input
+from motley.tasks.task import ModelState, model_input
 
 __all__ = ["Distributed"]
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from motley.core.layout import Layout
-from motley.engines.base import Setting
-from motley.tasks.base import ModelState
+from motley.engines.engine import Setting
 from motley.tasks.flat import FlatModule
 from motley.tasks.precision import products, widened
+from motley.tasks.task import ModelState
 
 __all__ = ["FeatureHook", "FrozenModels"]
 

@@ -18,23 +18,16 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.engines.base import Setting
 from motley.engines.client import Client
 from motley.engines.cores import ThreadPool, torch_threads
+from motley.engines.engine import Setting
 from motley.engines.samples import Samples
 from motley.engines.stacked import Layer
-from motley.tasks.base import ModelState
 from motley.tasks.precision import widened
+from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
 
-__all__ = [
-    "BlockGradients",
-    "ClientSamples",
-    "GradientPass",
-    "ModuleGradients",
-    "ThreadGradients",
-    "UseGradient",
-]
+__all__ = ["BlockGradients", "ClientSamples", "GradientPass", "ModuleGradients", "ThreadGradients"]
 
 BLOCK = 1024
 """Samples of a block of clients at most, unless one client has more: it is passed in pieces of so

@@ -19,7 +19,9 @@ from motley.algorithms.parts import ClientState, JobContext, Phase, PreTrainingS
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError, EngineError
 from motley.core.keys import Key
-from motley.engines.base import (
+from motley.engines.client import Client, StepHook
+from motley.engines.cores import ThreadPool, at_once, cores, torch_threads
+from motley.engines.engine import (
     PRE_TRAINING,
     AdaptInputs,
     DataView,
@@ -31,8 +33,6 @@ from motley.engines.base import (
     Slices,
     TrainResult,
 )
-from motley.engines.client import Client, StepHook
-from motley.engines.cores import ThreadPool, at_once, cores, torch_threads
 from motley.engines.gradients import ThreadGradients
 from motley.engines.ordered_client import OrderedSliceClient
 from motley.engines.prober import Prober
@@ -40,7 +40,7 @@ from motley.engines.samples import Samples
 from motley.engines.slice_prober import measure_slices
 from motley.engines.sliced_client import SlicedClient
 from motley.engines.stages import refuses_phases
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
 
 __all__ = ["Debug", "LocalEngine", "Sequential", "Threads", "refuses_method", "window_of"]

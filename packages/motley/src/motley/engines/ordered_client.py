@@ -17,15 +17,15 @@ from typing_extensions import override
 from motley.algorithms.local import Block
 from motley.algorithms.parts import LocalRule, Part, Parts, Phase, Slicing, Tensors
 from motley.core.errors import ContractError
-from motley.engines.base import Job, JobInputs, Setting, TrainResult
 from motley.engines.client import Client, StepHook
+from motley.engines.engine import Job, JobInputs, Setting, TrainResult
 from motley.engines.samples import Samples
 from motley.engines.sliced_client import SlicedClient, task_of_width
 from motley.engines.trained_module import Batch, TrainedModule
-from motley.tasks.base import ModelState
 from motley.tasks.nn import set_stream
+from motley.tasks.task import ModelState
 
-__all__ = ["OrderedClient", "OrderedSliceClient", "self_distillation"]
+__all__ = ["OrderedSliceClient", "self_distillation"]
 
 
 class OrderedSliceClient(SlicedClient):

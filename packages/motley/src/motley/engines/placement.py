@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from motley.algorithms.parts import BLOCK, BlockRun
-from motley.engines.base import Job
+from motley.engines.engine import Job
 
-__all__ = ["ClientSeconds", "PlannedCall", "aligned_runs", "makespan", "parts_of", "uneven"]
+__all__ = ["ClientSeconds", "aligned_runs", "makespan", "parts_of", "uneven"]
 
 UNEVEN = 1.25
 """Sums travel where the busiest worker has at most so many times its share of the work."""

@@ -25,13 +25,13 @@ from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError
 from motley.core.keys import Key
 from motley.core.sketch import Sketch
-from motley.engines.base import MEASURED, DataView, Setting
 from motley.engines.client import Client
 from motley.engines.cores import torch_threads
+from motley.engines.engine import MEASURED, DataView, Setting
 from motley.engines.gradients import ClientSamples, GradientPass, ModuleGradients
 from motley.engines.samples import Samples, SampleSplit
 from motley.engines.scores import measured
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
 
 __all__ = ["Prober"]

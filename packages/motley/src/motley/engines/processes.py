@@ -23,20 +23,13 @@ from typing import Any, ClassVar
 import torch
 from typing_extensions import override
 
-from motley.engines.base import Setting
 from motley.engines.cores import at_once, cores
 from motley.engines.distributed import Distributed
+from motley.engines.engine import Setting
 from motley.engines.serialization import from_memory, to_memory, unwrap
 from motley.engines.workers import RemoteWorker, Worker, WorkerCall, WorkerDied
 
-__all__ = [
-    "PATIENCE_S",
-    "Processes",
-    "end_with_parent",
-    "run_worker",
-    "worker_environment",
-    "workers_kept",
-]
+__all__ = ["Processes", "end_with_parent", "worker_environment", "workers_kept"]
 
 PATIENCE_S = 60.0
 """Seconds after which a worker that uses no processor time during a call (it was stopped, or waits

@@ -30,9 +30,7 @@ from motley.engines.workers import Failed, RemoteWorker, Worker, WorkerCall, Wor
 __all__ = [
     "GIVEN_UP_S",
     "LOOK_S",
-    "SILENT_S",
     "ActorWorker",
-    "Bytes",
     "ListeningActor",
     "RemoteActor",
     "as_bytes",

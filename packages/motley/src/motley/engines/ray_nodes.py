@@ -23,7 +23,7 @@ from typing import Any, Literal
 from motley.core.errors import ConfigError, DataError, UserError
 from motley.core.fingerprint import is_installed
 from motley.engines import node_facts
-from motley.engines.base import Setting
+from motley.engines.engine import Setting
 from motley.engines.node_facts import CODE, MISSING, facts
 from motley.engines.serialization import modules_of
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from motley.core.errors import ConfigError
-from motley.engines.base import EngineEvent
+from motley.engines.engine import EngineEvent
 from motley.engines.ray_nodes import ComparedNodes
 
 __all__ = [

@@ -22,7 +22,7 @@ from typing import Any
 
 from motley.core.errors import ConfigError
 
-__all__ = ["agree", "refused", "restore"]
+__all__ = ["agree", "restore"]
 
 MODE = "RAY_AUTH_MODE"
 TOKEN = "RAY_AUTH_TOKEN"

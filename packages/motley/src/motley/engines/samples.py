@@ -12,9 +12,9 @@ from torch import Tensor
 
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.engines.base import DataView
-from motley.tasks.base import Task, model_input
+from motley.engines.engine import DataView
 from motley.tasks.pixels import ImageTransform
+from motley.tasks.task import Task, model_input
 from motley.tasks.transfer import require_room, to_device
 
 __all__ = ["SampleSplit", "Samples"]

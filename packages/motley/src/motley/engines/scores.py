@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from motley.tasks.base import IGNORED, Targets
+from motley.tasks.task import IGNORED, Targets
 
 __all__ = ["measured"]
 

@@ -11,7 +11,7 @@ from motley.algorithms.parts import Tensors
 from motley.core.arrays import Floats, Ints
 from motley.core.keys import Key
 from motley.core.sketch import Sketch
-from motley.engines.base import DataView, Slices
+from motley.engines.engine import DataView, Slices
 from motley.engines.prober import Prober
 from motley.engines.sliced_client import SlicedClient
 

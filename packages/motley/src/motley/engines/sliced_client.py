@@ -12,11 +12,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.parts import LocalRule, Part, Parts, Tensors
-from motley.engines.base import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.client import Client, StepHook
+from motley.engines.engine import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.samples import Samples
-from motley.tasks.base import ModelState, Task
 from motley.tasks.slices import narrowed
+from motley.tasks.task import ModelState, Task
 
 __all__ = ["SlicedClient", "task_of_width"]
 

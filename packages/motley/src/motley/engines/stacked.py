@@ -28,8 +28,8 @@ from typing_extensions import override
 
 from motley.algorithms.local import Block, Scale, Solver
 from motley.core.layout import Entry, Layout
-from motley.engines.base import Setting
 from motley.engines.chunk import BatchStep, Chunk, Executor
+from motley.engines.engine import Setting
 from motley.tasks.flat import hooked, layout_of
 from motley.tasks.nn import Dropout
 from motley.tasks.precision import widened

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from motley.algorithms.parts import RECEIVED, JobContext, LocalRule, Phase, Tensors
 from motley.core.errors import ContractError
-from motley.engines.base import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.chunk import Chunk, Executor, LossSums, PhaseJob
 from motley.engines.client import context, finish, phase_plan, phases_for, tuning_context
+from motley.engines.engine import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.samples import Samples
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 __all__ = ["LocalRun", "bounded", "refuses_phases", "run_phases", "trained"]
 

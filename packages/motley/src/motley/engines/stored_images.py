@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from motley.engines.base import Setting
+from motley.engines.engine import Setting
 from motley.tasks.pixels import ImageTransform, Scaling
 from motley.tasks.preparation import ArrayPreparation
 

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from motley.algorithms.local import Block
 from motley.algorithms.parts import Phase, Tensors
 from motley.core.errors import ContractError
-from motley.engines.base import Setting
+from motley.engines.engine import Setting
 from motley.engines.features import FeatureHook, FrozenModels
 from motley.tasks.flat import FlatModule
 from motley.tasks.precision import products, widened

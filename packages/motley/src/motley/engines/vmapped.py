@@ -20,12 +20,12 @@ from typing_extensions import override
 from motley.algorithms.local import Block
 from motley.algorithms.parts import Tensors
 from motley.core.layout import Layout
-from motley.engines.base import Setting
 from motley.engines.chunk import Chunk, Executor
-from motley.tasks.base import model_input
+from motley.engines.engine import Setting
 from motley.tasks.flat import construct, hooked
 from motley.tasks.nn import stochastic_layers
 from motley.tasks.precision import products, widened
+from motley.tasks.task import model_input
 
 __all__ = ["Vmapped", "refuses_vmap"]
 

@@ -19,14 +19,13 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from motley.algorithms.parts import BlockRun
 from motley.core.errors import ConfigError, EngineError, MotleyError
 from motley.engines import ENGINES, resolve_auto
-from motley.engines.base import Engine, Job, Reduction, RunSum, Setting, TrainResult
+from motley.engines.engine import Engine, Job, Reduction, RunSum, Setting, TrainResult
 from motley.engines.serialization import Block, unwrap
 
 __all__ = [
     "MAX_DEATHS",
     "Failed",
     "RemoteWorker",
-    "Timed",
     "Worker",
     "WorkerCall",
     "WorkerDied",

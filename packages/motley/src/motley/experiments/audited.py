@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from motley.privacy.attack import Observed
 from motley.privacy.plan import PrivacyPlan
-from motley.selectors.base import SelectionRule
 from motley.selectors.defence import Defence
+from motley.selectors.selector import SelectionRule
 
 __all__ = ["AuditedWorlds"]
 

@@ -21,8 +21,8 @@ from motley.core.keys import Streams
 from motley.core.memory import release_freed_memory
 from motley.core.server_signals import LAST_UPDATE
 from motley.engines import ENGINES, resolve_auto
-from motley.engines.base import WORKER_OPTIONS, Engine, Setting
 from motley.engines.distributed import Distributed
+from motley.engines.engine import WORKER_OPTIONS, Engine, Setting
 from motley.experiments.checks import (
     check_algorithm,
     check_capacity,
@@ -47,12 +47,12 @@ from motley.rounds.planning import with_batch_sizes
 from motley.rounds.private import PrivateRounds
 from motley.rounds.simulated import simulation
 from motley.rounds.upload import initial_client_state
-from motley.selectors.base import Selector
-from motley.tasks.base import Federation, ModelState, Task
+from motley.selectors.selector import Selector
 from motley.tasks.flat import initial
 from motley.tasks.held_out import held_out_ids, hold_out_clients
 from motley.tasks.initial_weights import start_from
-from motley.world.base import World
+from motley.tasks.task import Federation, ModelState, Task
+from motley.world.interfaces import World
 
 __all__ = ["Ready", "build", "loop_of", "prepare"]
 

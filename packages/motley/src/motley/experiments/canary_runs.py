@@ -22,8 +22,8 @@ from motley.experiments.build import Ready
 from motley.privacy.attack import Observed
 from motley.rounds.attacked import Canary, attacked_run
 from motley.rounds.config import EvaluationSchedule, Stop
-from motley.selectors.base import Selector
-from motley.tasks.base import IGNORED, Federation
+from motley.selectors.selector import Selector
+from motley.tasks.task import IGNORED, Federation
 
 __all__ = ["CanaryRuns", "with_canary"]
 

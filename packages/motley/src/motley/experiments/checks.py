@@ -18,16 +18,16 @@ from motley.algorithms.parts import Algorithm, Loss
 from motley.algorithms.positions import per_position
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS, SignalRequirements
-from motley.engines.base import PRE_TRAINING, Setting
+from motley.engines.engine import PRE_TRAINING, Setting
 from motley.experiments.config import Experiment
 from motley.rounds.upload_signals import SERVER_SIGNALS
-from motley.selectors.base import Selector
-from motley.tasks.base import NO_CLASSES, Task
+from motley.selectors.selector import Selector
 from motley.tasks.metrics import COLUMNS, chosen
 from motley.tasks.own import sample_outputs
 from motley.tasks.precision import uncomputable
+from motley.tasks.task import NO_CLASSES, Task
 from motley.timing.synchrony import Synchrony
-from motley.world.base import Dishonest
+from motley.world.interfaces import Dishonest
 
 __all__ = [
     "check_algorithm",

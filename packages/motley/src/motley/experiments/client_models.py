@@ -25,7 +25,7 @@ from motley.rounds.loop import RoundLoop
 from motley.tasks.flat import FlatModule
 from motley.tasks.weight_files import save_weights
 
-__all__ = ["FILE", "LIMIT_BYTES", "client_entries", "save_client_models"]
+__all__ = ["client_entries", "save_client_models"]
 
 FILE: Final = "clients.safetensors"
 _OTHERS: Final = -1

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from motley.core.errors import ConfigError
-from motley.engines.base import Setting
+from motley.engines.engine import Setting
 from motley.privacy.distributed import ClientNoise, fewest_survivors
 from motley.privacy.options import Privacy
 from motley.rounds.config import RunConfig
-from motley.selectors.base import SelectionRule
-from motley.tasks.base import ModelState
+from motley.selectors.selector import SelectionRule
+from motley.tasks.task import ModelState
 from motley.timing.deadline import Deadline
 from motley.timing.synchrony import Synchronous
 

@@ -63,12 +63,12 @@ from motley.experiments.lineage import digest_of, lineage_id
 from motley.experiments.shown import ShownExperiment
 from motley.rounds.config import EvaluationSchedule, Recalibrate, Stop
 from motley.rounds.guard import Guard
-from motley.tasks.base import Task
 from motley.tasks.federate import Split
 from motley.tasks.held_out import held_out_count
 from motley.tasks.metrics import as_metric
 from motley.tasks.own import Own
 from motley.tasks.precision import Precision
+from motley.tasks.task import Task
 
 __all__ = ["MOST_NAME_BYTES", "Experiment", "load"]
 

@@ -19,14 +19,14 @@ from motley.core.components import imports
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.core.ragged import Ragged
-from motley.engines.base import Setting
+from motley.engines.engine import Setting
 from motley.experiments.config import Experiment
-from motley.tasks.base import NO_CLASSES, Dataset, Federation, Task, TaskSource, model_input
 from motley.tasks.federate import PartitionInput, federate, hold_out, partition_input
 from motley.tasks.flat import FlatNetwork
 from motley.tasks.preparation import TablePreparation
 from motley.tasks.raw_table import RawColumn, RawTable
-from motley.world.base import Drift
+from motley.tasks.task import NO_CLASSES, Dataset, Federation, Task, TaskSource, model_input
+from motley.world.interfaces import Drift
 from motley.world.shift.feature_shift import shifted
 
 __all__ = ["server_context_of", "task_of", "with_drift"]

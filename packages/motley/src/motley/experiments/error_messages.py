@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from motley.core.errors import ConfigError, suggest
 from motley.experiments.document import to_toml
 
-__all__ = ["RENAMED_KEYS", "RENAMED_VALUES", "config_error", "device_hint", "renamed"]
+__all__ = ["config_error", "device_hint", "renamed"]
 
 RENAMED_KEYS = {"examine": "evaluate", "quantise": "quantizer", "memory": "client_state"}
 """Old name of a key -> its present name."""

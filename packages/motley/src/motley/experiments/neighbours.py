@@ -26,13 +26,13 @@ from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
 from motley.experiments.config import Experiment
 from motley.experiments.data import task_of
-from motley.tasks.base import IGNORED, Federation, Task
 from motley.tasks.datasets import DATASETS
 from motley.tasks.held_out import held_out_ids
 from motley.tasks.image import Image
 from motley.tasks.raw_table import arrow_table, read_arrow
 from motley.tasks.table_readers import BUILTIN
 from motley.tasks.tabular import Tabular
+from motley.tasks.task import IGNORED, Federation, Task
 
 __all__ = ["CHANGES", "Change", "Neighbours", "neighbours"]
 

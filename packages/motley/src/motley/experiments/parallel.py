@@ -30,7 +30,7 @@ from motley.experiments.progress import OneRun, ProgressDisplay
 from motley.rounds.config import RoundSummary
 from motley.tasks.public_data import reading
 
-__all__ = ["job_workers_kept", "run_jobs", "run_worker", "share_among"]
+__all__ = ["job_workers_kept", "run_jobs", "share_among"]
 
 Work = Callable[..., object]
 

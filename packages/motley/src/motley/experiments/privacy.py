@@ -11,7 +11,7 @@ import numpy as np
 
 from motley.core.client_names import client_in_words
 from motley.core.errors import ConfigError, suggest
-from motley.engines.base import Setting
+from motley.engines.engine import Setting
 from motley.experiments.client_noise import check_client_noise, client_noise
 from motley.experiments.config import Experiment
 from motley.experiments.private_time import check_time
@@ -22,8 +22,8 @@ from motley.privacy.options import HISTOGRAM, Privacy
 from motley.privacy.plan import PrivacyPlan
 from motley.privacy.sums import MOST_COUNT_NOISE, MOST_UPLOADS, update_multiplier
 from motley.rounds.config import RunConfig
-from motley.selectors.base import SelectionRule, Selector
-from motley.tasks.base import Task
+from motley.selectors.selector import SelectionRule, Selector
+from motley.tasks.task import Task
 from motley.transport.upload_config import UploadConfig
 
 __all__ = ["cap", "sum_cap", "with_privacy"]

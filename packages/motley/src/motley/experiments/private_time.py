@@ -58,7 +58,7 @@ from motley.experiments.config import Experiment
 from motley.privacy.disclosure import sized_seconds
 from motley.rounds import probing
 from motley.rounds.config import RunConfig
-from motley.selectors.base import SelectionRule
+from motley.selectors.selector import SelectionRule
 from motley.timing.synchrony import Synchronous
 
 __all__ = ["check_time", "looks_at_time"]

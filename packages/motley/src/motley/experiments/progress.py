@@ -7,7 +7,6 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -53,7 +52,7 @@ class OneRun:
         """Report that everything is built. ``metric``: name of the score. ``phase``: returns the
         name of the present phase.
         ``condition``: returns how the engine's machines are,
-        :meth:`motley.engines.base.Engine.condition`."""
+        :meth:`motley.engines.engine.Engine.condition`."""
 
     def note(self, text: str) -> None:
         """Report something about the run that its user may want to know before it goes on."""
@@ -220,13 +219,12 @@ class ProgressDisplay(ABC):
     @abstractmethod
     def __enter__(self) -> ProgressDisplay: ...
 
+    def __exit__(self, *raised: object) -> None:
+        self.stop()
+
     @abstractmethod
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def stop(self) -> None:
+        """End the display."""
 
 
 def display(experiments: Sequence[Experiment], labels: Sequence[str]) -> ProgressDisplay:
@@ -342,12 +340,7 @@ class ProgressBars(ProgressDisplay):
         return self
 
     @override
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def stop(self) -> None:
         self._bars.stop()
 
 
@@ -388,12 +381,7 @@ class ProgressText(ProgressDisplay):
         return self
 
     @override
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def stop(self) -> None:
         self._over.set()
         self._thread.join()
         self._handle.update({"text/plain": ""}, raw=True)
@@ -457,11 +445,6 @@ class ProgressLog(ProgressDisplay):
         return self
 
     @override
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def stop(self) -> None:
         self._over.set()
         self._thread.join()

@@ -297,7 +297,7 @@ def disclosure(component: object) -> Disclosure:
     """Return what leaves a client under a selection rule, or under an algorithm on plain FedAvg."""
     from motley.algorithms.fedavg import plain_fedavg
     from motley.privacy.disclosure import algorithm_disclosure, selector_disclosure
-    from motley.selectors.base import SelectionRule
+    from motley.selectors.selector import SelectionRule
 
     if isinstance(component, SelectionRule):
         return selector_disclosure(component)

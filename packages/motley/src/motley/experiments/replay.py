@@ -40,9 +40,9 @@ from motley.rounds.pinned import (
     Releases,
     same,
 )
-from motley.tasks.base import Task
+from motley.tasks.task import Task
 
-__all__ = ["Replay", "folder_columns", "replay"]
+__all__ = ["folder_columns", "replay"]
 
 _PLAIN = {"log": [], "checkpoint": {"keep": True}, "client_state": "ram"}
 """Keys that change no result, as all worlds have them."""

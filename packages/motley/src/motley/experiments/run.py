@@ -20,8 +20,8 @@ import torch
 from motley.core.components import imports
 from motley.core.errors import ConfigError, NumericsError, StoreError
 from motley.core.files import disk_error
-from motley.engines.base import Engine, Setting
 from motley.engines.cores import at_once
+from motley.engines.engine import Engine, Setting
 from motley.experiments import document
 from motley.experiments.build import build
 from motley.experiments.client_models import save_client_models
@@ -39,8 +39,8 @@ from motley.experiments.store import (
     refuse_other_horizon,
     stop_in_words,
 )
-from motley.experiments.trackers.base import RunGroup
 from motley.experiments.trackers.running import Trackers, tracked
+from motley.experiments.trackers.tracker import RunGroup
 from motley.experiments.trained import TrainedRun, describe_samples, save_preparation
 from motley.experiments.trained import load as load_run
 from motley.privacy.disclosure import algorithm_disclosure, selector_disclosure
@@ -50,17 +50,15 @@ from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.config import RoundSummary, RunConfig
 from motley.rounds.examining import NEW
 from motley.rounds.loop import RoundLoop
-from motley.tasks.base import ModelState, Task
 from motley.tasks.flat import FlatModule, initial
 from motley.tasks.precision import bfloat16_instructions, slower
+from motley.tasks.task import ModelState, Task
 from motley.tasks.weight_files import save_weights
 
 __all__ = [
     "CheckpointTimer",
     "OnEnd",
-    "OnRound",
     "as_experiment",
-    "numerics_of",
     "run",
     "run_built",
     "run_record",

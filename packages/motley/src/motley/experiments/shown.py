@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from motley.results.load import Run
 
 __all__ = [
-    "OVER",
     "ShownExperiment",
     "curve_figure",
     "facts_of_keys",

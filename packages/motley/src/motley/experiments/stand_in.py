@@ -25,7 +25,7 @@ from motley.privacy.attack import Observed, gaussian_ratio, laplace_ratio
 from motley.privacy.options import SignalNoise
 from motley.privacy.two_worlds import DIMENSIONS, LARGEST_LOSS, clipped_rows, optima, server_rate
 from motley.rounds.private import PrivateRounds
-from motley.selectors.base import Selector
+from motley.selectors.selector import Selector
 
 __all__ = ["StandIn"]
 

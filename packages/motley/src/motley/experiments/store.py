@@ -50,7 +50,6 @@ __all__ = [
     "ensure_space",
     "goes_further",
     "installed_versions",
-    "other_horizon",
     "refuse_other_horizon",
     "slug",
     "source_commit",

@@ -32,11 +32,11 @@ from motley.experiments.ray_runner import spread
 from motley.experiments.run import OnEnd, as_experiment, run, with_own
 from motley.experiments.shown import curve_figure, in_cell, run_rows, runs_in_words, to_frame
 from motley.experiments.store import RunFolder, default_folder, slug
-from motley.experiments.trackers.base import RunGroup
+from motley.experiments.trackers.tracker import RunGroup
 from motley.experiments.trained import TrainedRun, load
 from motley.results.labels import group_runs
-from motley.tasks.base import Task
 from motley.tasks.public_data import reading
+from motley.tasks.task import Task
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

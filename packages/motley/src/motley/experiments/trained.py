@@ -40,18 +40,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor, nn
 
-    from motley.tasks.base import Dataset, Federation, Task, TaskSource
     from motley.tasks.preparation import Preparation
+    from motley.tasks.task import Dataset, Federation, Task, TaskSource
 
-__all__ = [
-    "ClientModel",
-    "ClientModels",
-    "TrainedRun",
-    "describe_samples",
-    "load",
-    "load_all",
-    "save_preparation",
-]
+__all__ = ["ClientModel", "TrainedRun", "describe_samples", "load", "load_all", "save_preparation"]
 
 _PREPARATION = "preparation.json"
 _CHUNK = 1024
@@ -217,12 +209,12 @@ class TrainedRun(results.Run):
     @property
     def _own(self) -> Task | None:
         """The task whose data and model came from Python."""
-        from motley.tasks.base import Task
+        from motley.tasks.task import Task
 
         return self.task if isinstance(self.task, Task) else None
 
     def _factory(self) -> Callable[[], nn.Module]:
-        from motley.tasks.base import Task
+        from motley.tasks.task import Task
 
         if isinstance(self.task, Task):
             return self.task.model
@@ -243,7 +235,7 @@ class TrainedRun(results.Run):
         """Return a data set without samples that has the form of the run's own."""
         import torch
 
-        from motley.tasks.base import Dataset
+        from motley.tasks.task import Dataset
 
         about = self._about()
         whole = about["targets"] in ("classes", "positions")
@@ -300,7 +292,7 @@ class TrainedRun(results.Run):
     def _inputs(self, x: Any, client: int | None) -> Tensor:
         import torch
 
-        from motley.tasks.base import model_input
+        from motley.tasks.task import model_input
 
         prepare = self._preparation()
         dtype = getattr(torch, self.config.get("dtype", "float32"))

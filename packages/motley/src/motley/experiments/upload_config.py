@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from motley.core.errors import ConfigError, ContractError
-from motley.engines.base import Setting
+from motley.engines.engine import Setting
 from motley.experiments.config import Experiment
 from motley.rounds.config import Recalibrate
-from motley.selectors.base import Selector
+from motley.selectors.selector import Selector
 from motley.transport.compressors.chain import Chain
 from motley.transport.upload_config import UploadConfig
 

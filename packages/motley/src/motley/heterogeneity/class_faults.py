@@ -12,7 +12,7 @@ from scipy.stats import poisson
 
 from motley.core.arrays import Floats, Ids, Ints
 
-__all__ = ["CHANCE", "AbsentClass", "SharedRows", "absent_classes", "shared_rows"]
+__all__ = ["absent_classes", "shared_rows"]
 
 CHANCE = 0.01
 """Probability that any client of a clean federation is called outlying for an absent class; half of

@@ -23,19 +23,10 @@ from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.heterogeneity.features import cheap_features
-from motley.tasks.base import IGNORED, Federation, Targets
 from motley.tasks.preparation import ArrayPreparation, NumberColumn, Preparation, TablePreparation
+from motley.tasks.task import Federation, Targets, label_counts
 
-__all__ = [
-    "BINS",
-    "BUDGET",
-    "CLIENTS",
-    "ClientData",
-    "Sample",
-    "TableColumns",
-    "of_arrays",
-    "of_federation",
-]
+__all__ = ["ClientData", "Sample", "of_arrays", "of_federation"]
 
 BINS = 5
 """Quantile bins of a regression's first target, which stand for classes."""
@@ -99,16 +90,7 @@ class ClientData:
         other."""
         first, end, _ = clients.indices(len(self))
         labels = self.labels[slice(*self.rows.offsets[[first, end]].tolist())]
-        owner = np.repeat(np.arange(end - first), self.rows.sizes[first:end])
-        if self.targets == "multilabel":
-            row, labels = np.nonzero(labels)
-            owner = owner[row]
-        elif self.targets == "positions":
-            row, column = np.nonzero(labels != IGNORED)
-            owner = owner[row]
-            labels = labels[row, column]
-        counts = np.bincount(owner * self.classes + labels, minlength=(end - first) * self.classes)
-        return counts.reshape(end - first, self.classes).astype(np.float64)
+        return label_counts(labels, self.rows.sizes[first:end], self.targets, self.classes)
 
     def sample(self, key: Key, budget: int = BUDGET, clients: int = CLIENTS) -> Sample:
         """Return a random part of the samples: at most ``clients`` clients, about equally many

@@ -36,7 +36,6 @@ from motley.core.arrays import Bools, Floats, Ints
 from motley.core.keys import Key
 
 __all__ = [
-    "CHANCE",
     "ColumnFaults",
     "Rows",
     "column_faults",

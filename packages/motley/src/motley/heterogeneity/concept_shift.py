@@ -18,6 +18,7 @@ wrong labels of less than half of the samples change nothing.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ from motley.heterogeneity.client_data import Sample
 from motley.heterogeneity.neighbours import Near, foreign, votes
 from motley.heterogeneity.record import Finding
 
-__all__ = ["Rules", "concept_finding", "groups_of"]
+__all__ = ["Rules", "concept_finding"]
 
 _GROUPS = 8
 _PER_GROUP = 4
@@ -74,42 +75,31 @@ def concept_finding(sample: Sample, near: Near, population: int, key: Key) -> tu
     group, differ, seen = _compared(sample, near, key)
     number = int(group.max()) + 1
     weight = np.where(seen, np.bincount(group, minlength=number) / len(group), 0.0)
-    bytes_ = 10 * 8 * sample.classes * (sample.x.shape[1] + 1) + 8 * sample.classes**2
-    needs = "the updates of a small model, and a table of labels and predictions"
-    federated = (
-        "ten rounds of federated averaging of a linear model per group, as IFCA does; "
-        "then a table from each client"
+    shift = partial(
+        Finding,
+        "concept_shift",
+        unit="share",
+        needs="the updates of a small model, and a table of labels and predictions",
+        federated="ten rounds of federated averaging of a linear model per group, as IFCA does; "
+        "then a table from each client",
+        federated_bytes=10 * 8 * sample.classes * (sample.x.shape[1] + 1) + 8 * sample.classes**2,
     )
     why = _not_comparable(sample, near, group, seen)
     if why:
-        return Finding(
-            "concept_shift",
-            math.nan,
-            unit="share",
-            how="not measurable",
-            needs=needs,
-            federated=federated,
-            federated_bytes=bytes_,
-            note=why,
-        ), Rules(group, np.zeros((number, number), bool))
+        missing = shift(math.nan, how="not measurable", note=why)
+        return missing, Rules(group, np.zeros((number, number), bool))
     each = (weight * differ).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-12)
     mean = float(each.mean())
     error = 1.96 * float(each.std(ddof=1)) / math.sqrt(len(each)) if len(each) > 1 else math.nan
     clients = np.full(population, np.nan)
     clients[sample.clients] = np.clip(each, 0, 1)
-    found = Finding(
-        "concept_shift",
+    found = shift(
         min(max(mean, 0.0), 1.0),
         max(mean - error, 0.0),
         min(max(mean + error, 0.0), 1.0),
-        "share",
-        clients,
-        "estimated",
-        needs,
-        federated,
-        bytes_,
-        "share of samples that two clients call by different classes beyond each one's own error "
-        f"({_coverage(group, seen):.0%} of the pairs of unlike clients could be compared)",
+        per_client=clients,
+        note="share of samples that two clients call by different classes beyond each one's own "
+        f"error ({_coverage(group, seen):.0%} of the pairs of unlike clients could be compared)",
     )
     return found, Rules(group, _conflicts(group, differ, seen))
 

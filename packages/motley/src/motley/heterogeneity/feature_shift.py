@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,45 +64,31 @@ def feature_findings(sample: Sample, few: Sample, population: int, key: Key) -> 
     pairs, told = _pairs(few, standardised(few.x), key.fold("pairs"))
     x = standardised(sample.x)
     d = x.shape[1]
-    federated = (
-        "two clients, or two sums of clients, send per class the number, mean and products of "
-        "cheap features: a linear discriminant needs no more; each examines it on samples of its "
-        "own that it kept back"
-    )
-    needs = "means and products of cheap features per class"
-    size = 8 * (sample.classes * (d * (d + 3) // 2 + 1) + d + 1)
     return [
-        _shift(few, population, pairs, told, needs, federated, size),
+        _shift(few, population, pairs, told, d),
         _domains(sample, population, x, key.fold("domains"), 8 * sample.classes * (d + 1)),
     ]
 
 
-def _shift(
-    sample: Sample,
-    population: int,
-    pairs: Ints,
-    told: Floats,
-    needs: str,
-    federated: str,
-    size: int,
-) -> Finding:
-    """Return the finding of the pairs of clients ``[p, 2]`` that were compared and the accuracies
-    above chance ``[p]``."""
+def _shift(sample: Sample, population: int, pairs: Ints, told: Floats, d: int) -> Finding:
+    """Return the finding of the pairs of clients ``[p, 2]`` that were compared by ``d`` features,
+    and the accuracies above chance ``[p]``."""
+    shift = partial(
+        Finding,
+        "feature_shift",
+        unit="share",
+        needs="means and products of cheap features per class",
+        federated="two clients, or two sums of clients, send per class the number, mean and "
+        "products of cheap features: a linear discriminant needs no more; each examines it on "
+        "samples of its own that it kept back",
+        federated_bytes=8 * (sample.classes * (d * (d + 3) // 2 + 1) + d + 1),
+    )
     if len(pairs) < min(5, len(sample.clients) - 1) or not len(pairs):
         why = (
             f"no two of the {len(sample.clients)} clients drawn have {_LEAST} samples each of "
             "the same classes"
         )
-        return Finding(
-            "feature_shift",
-            math.nan,
-            unit="share",
-            how="not measurable",
-            needs=needs,
-            federated=federated,
-            federated_bytes=size,
-            note=why,
-        )
+        return shift(math.nan, how="not measurable", note=why)
     sums = np.bincount(pairs.ravel(), np.repeat(told, 2), minlength=len(sample.clients))
     times = np.bincount(pairs.ravel(), minlength=len(sample.clients))
     clients = np.full(population, np.nan)
@@ -116,19 +103,14 @@ def _shift(
     )
     low = max(mean - error, 0.0)
     high = min(max(mean + error, 0.0), 1.0)
-    return Finding(
-        "feature_shift",
+    return shift(
         max(mean, 0.0),
         low,
         high,
-        "share",
-        clients,
-        "estimated",
-        needs,
-        federated,
-        size,
-        f"accuracy above chance with which a linear classifier tells two clients apart on samples "
-        f"of the same classes ({len(told)} pairs); a lower bound where clients have few samples",
+        per_client=clients,
+        note="accuracy above chance with which a linear classifier tells two clients apart on "
+        f"samples of the same classes ({len(told)} pairs); a lower bound where clients have few "
+        "samples",
     )
 
 
@@ -203,37 +185,29 @@ def _domains(
 ) -> Finding:
     counts = np.bincount(sample.owner, minlength=len(sample.clients))
     usable = np.flatnonzero(counts >= _LEAST)
-    needs = "means of cheap features per class"
-    federated = "each client sends its sums of cheap features per class"
+    domains = partial(
+        Finding,
+        "domains",
+        unit="groups",
+        needs="means of cheap features per class",
+        federated="each client sends its sums of cheap features per class",
+        federated_bytes=size,
+    )
     if len(usable) < _CLIENTS:
         why = (
             f"{len(usable)} of the clients drawn have {_LEAST} samples; groups are looked for "
             f"among {_CLIENTS} or more"
         )
-        return Finding(
-            "domains",
-            math.nan,
-            unit="groups",
-            how="not measurable",
-            needs=needs,
-            federated=federated,
-            federated_bytes=size,
-            note=why,
-        )
+        return domains(math.nan, how="not measurable", note=why)
     one, other = _half_means(sample, x, key)
     group = _grouped(one[usable], other[usable], key.words()[0] % 2**31)
     if group.max() >= _DOMAINS:  # no few groups: clients differ one by one
         group[:] = 0
     clients = np.full(population, np.nan)
     clients[sample.clients[usable]] = group
-    return Finding(
-        "domains",
+    return domains(
         float(group.max() + 1),
-        unit="groups",
         per_client=clients,
-        needs=needs,
-        federated=federated,
-        federated_bytes=size,
         note="groups of clients with like mean features, class by class, that explain 85 % "
         "of the differences; per client: the number of its group",
     )

@@ -24,7 +24,7 @@ from motley.core.arrays import Bools, Floats, Ints
 from motley.core.keys import Key
 from motley.heterogeneity.column_faults import ColumnFaults, Rows, excess, normal_scores, repaired
 
-__all__ = ["CHANCE", "LabelFault", "label_faults"]
+__all__ = ["LabelFault", "label_faults"]
 
 CHANCE = 0.004
 """Probability that any client of a clean federation is called outlying by its labels."""

@@ -11,6 +11,8 @@ as much on both sides.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -56,35 +58,25 @@ def noise_findings(sample: Sample, near: Near, rules: Rules, population: int) ->
     margin = np.where(found.number * 2 >= VOTERS, ordered[:, -1] - ordered[:, -2], -1.0)
     wrong = found.winner != sample.y
     part, clear, hard = _clear_part(margin, wrong)
-    needs = "the updates of a small model, and one number per client"
-    federated = (
-        "ten rounds of federated averaging of a linear model; each client sends its share "
-        "of labels that clear predictions deny"
+    noise = partial(
+        Finding,
+        unit="share",
+        needs="the updates of a small model, and one number per client",
+        federated="ten rounds of federated averaging of a linear model; each client sends its "
+        "share of labels that clear predictions deny",
+        federated_bytes=10 * 8 * sample.classes * (sample.x.shape[1] + 1) + 8,
     )
-    size = 10 * 8 * sample.classes * (sample.x.shape[1] + 1) + 8
     if clear > _HOPELESS or (hard > _HARD and clear > _DENIED):
         why = (
             f"where neighbours agree most, they deny {clear:.0%} of the labels: wrong labels "
             "cannot be told from hard samples"
         )
         return [
-            Finding(
-                name,
-                math.nan,
-                math.nan,
-                math.nan,
-                "share",
-                None,
-                "not measurable",
-                needs,
-                federated,
-                size,
-                why,
-            )
+            noise(name, math.nan, how="not measurable", note=why)
             for name in ("label_noise", "label_noise_spread")
         ]
     rates, number = _rates(sample, part, wrong)
-    return _findings(sample, population, rates, number, hard, (needs, federated, size))
+    return _findings(sample, population, rates, number, hard, noise)
 
 
 def _clear_part(margin: Floats, wrong: Bools) -> tuple[Bools, float, float]:
@@ -122,7 +114,7 @@ def _findings(
     rates: Floats,
     number: Ints,
     hard: float,
-    cost: tuple[str, str, int],
+    noise: Callable[..., Finding],
 ) -> list[Finding]:
     held = number >= min(_FEW, int(number.max()))
     rate = rates[held]
@@ -133,32 +125,22 @@ def _findings(
     spread = math.sqrt(max(float(rate.var()) - chance, 0.0))
     clients = np.full(population, np.nan)
     clients[sample.clients] = np.maximum(rates - hard, 0.0)
-    needs, federated, size = cost
     note = (
         f"share of labels that clear votes of the nearest samples deny ({int(count.sum())} "
         f"samples of {len(rate)} clients)"
     )
     return [
-        Finding(
+        noise(
             "label_noise",
             mean,
             max(mean - error - hard, 0.0),
             min(mean + error + hard, 1.0),
-            "share",
-            clients,
-            "estimated",
-            needs,
-            federated,
-            size,
-            note,
+            per_client=clients,
+            note=note,
         ),
-        Finding(
+        noise(
             "label_noise_spread",
             spread,
-            unit="share",
-            needs=needs,
-            federated=federated,
-            federated_bytes=size,
             note="standard deviation of clients' rates, without what chance adds",
         ),
     ]

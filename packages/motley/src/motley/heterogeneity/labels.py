@@ -22,7 +22,7 @@ from motley.core.arrays import Floats, Ints
 from motley.heterogeneity.client_data import ClientData
 from motley.heterogeneity.record import Finding
 
-__all__ = ["chance_divergence", "divergence", "label_findings"]
+__all__ = ["label_findings"]
 
 _MANY = 1000
 _BLOCK = 2**22

@@ -21,7 +21,7 @@ from motley.heterogeneity.neighbours import agreeing, nearest
 from motley.heterogeneity.outlying import outlying_clients
 from motley.heterogeneity.record import Finding, Inspection
 from motley.heterogeneity.sizes import size_findings
-from motley.tasks.base import NO_CLASSES, Federation, Task
+from motley.tasks.task import NO_CLASSES, Federation, Task
 
 __all__ = ["measure", "measure_arrays"]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from motley.core.arrays import Bools, Floats, Ints
 from motley.heterogeneity.client_data import Sample
 
-__all__ = ["VOTERS", "Near", "Votes", "agreeing", "foreign", "nearest", "votes"]
+__all__ = ["VOTERS", "Near", "agreeing", "foreign", "nearest", "votes"]
 
 _REACH = 600
 """Neighbours of a sample that are known at most; a tenth of the samples if these are fewer."""

@@ -19,7 +19,7 @@ import numpy as np
 from motley.core.arrays import Floats
 from motley.core.errors import DataError, suggest
 
-__all__ = ["PROFILE", "Finding", "How", "Inspection", "Kind", "OutlyingClient"]
+__all__ = ["PROFILE", "Finding", "How", "Inspection", "OutlyingClient"]
 
 How = Literal["exact", "estimated", "not measurable"]
 """How a finding's value was got: counted, estimated from samples, or not at all."""

@@ -3,6 +3,8 @@ share."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from motley.core.arrays import Ints
@@ -28,28 +30,24 @@ def size_findings(sizes: Ints) -> list[Finding]:
     number = len(held)
     gini = float(((2 * np.arange(1, number + 1) - number - 1) * held).sum() / (number * total))
     share = np.where(sizes > 0, sizes / total, np.nan)
-    needs = "its number of samples"
-    how = "each client sends its number of samples, as it does with every upload"
+    exact = partial(
+        Finding,
+        unit="share",
+        how="exact",
+        needs="its number of samples",
+        federated="each client sends its number of samples, as it does with every upload",
+        federated_bytes=8,
+    )
     return [
-        Finding(
+        exact(
             "size_gini",
             gini,
-            unit="share",
-            how="exact",
-            needs=needs,
-            federated=how,
-            federated_bytes=8,
             note="0: all clients have equally many samples; near 1: a few have almost all",
         ),
-        Finding(
+        exact(
             "largest_share",
             float(held[-1] / total),
-            unit="share",
             per_client=share,
-            how="exact",
-            needs=needs,
-            federated=how,
-            federated_bytes=8,
             note="the largest client's share of all samples",
         ),
     ]

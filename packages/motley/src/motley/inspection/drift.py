@@ -41,20 +41,9 @@ from motley.rounds.round import Round
 from motley.rounds.simulated import simulation
 from motley.rounds.stage import Arrived, Stage
 from motley.rounds.state import RunState
-from motley.tasks.base import Federation
+from motley.tasks.task import Federation
 
-__all__ = [
-    "CLIENTS",
-    "HELD",
-    "SAMPLES",
-    "UpdateCosines",
-    "among_clients",
-    "beside_chance",
-    "drift_after",
-    "drift_at_start",
-    "mean_cosine",
-    "of_all",
-]
+__all__ = ["among_clients", "beside_chance", "drift_after", "drift_at_start", "of_all"]
 
 CLIENTS = 200
 LEAST = 10

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from motley.core.arrays import Floats
 from motley.heterogeneity.record import Inspection
 from motley.results.blocks import Picture
-from motley.tasks.base import Federation
+from motley.tasks.task import Federation
 
 __all__ = ["InspectedFederation"]
 

@@ -33,7 +33,7 @@ from motley.results.blocks import Picture
 from motley.results.load import Run
 from motley.results.measures import grouped_notes
 from motley.results.selection_plots import class_picture
-from motley.tasks.base import Federation, Task
+from motley.tasks.task import Federation, Task
 
 __all__ = ["inspect"]
 

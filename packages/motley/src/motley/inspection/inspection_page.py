@@ -24,7 +24,7 @@ from motley.results.blocks import (
     non_empty,
 )
 
-__all__ = ["SYSTEM", "finding_names", "inspection_page"]
+__all__ = ["finding_names", "inspection_page"]
 
 SYSTEM = (
     "speed_spread",

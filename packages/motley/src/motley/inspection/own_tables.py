@@ -10,11 +10,11 @@ import numpy as np
 
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.untrusted import shortened
-from motley.tasks.base import Federation
 from motley.tasks.client_parts import is_table
 from motley.tasks.own_federation import client_files, from_arrays, from_files
 from motley.tasks.raw_table import TableOptions, raw_table, read_arrow
 from motley.tasks.table_readers import read_columns, take_columns
+from motley.tasks.task import Federation
 
 __all__ = ["LEFT_OUT", "federation_of", "holds_tables"]
 

@@ -16,7 +16,7 @@ from motley.experiments.run import as_experiment, with_own
 from motley.experiments.sweep import expand
 from motley.inspection.own_tables import federation_of, holds_tables
 from motley.results.load import Run, load_all
-from motley.tasks.base import Federation, Task
+from motley.tasks.task import Federation, Task
 
 __all__ = ["InspectionSource", "source_of"]
 

@@ -16,6 +16,7 @@ rounds.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from motley.rounds.planning import WorkPlanner
 from motley.timing.timeline import probe_s
 from motley.transport.ledger import VALUE_BITS
 
-__all__ = ["ROUNDS", "scaled_ratio", "system_findings"]
+__all__ = ["scaled_ratio", "system_findings"]
 
 ROUNDS = 50
 """Rounds that are planned for waiting and dropouts."""
@@ -39,7 +40,7 @@ _QUERIES = 4_000_000
 """Moments at which everybody is asked whether they are online, an hour apart; fewer, so that there
 are at most so many questions."""
 _SHUFFLES = 20
-_TIMED = "one number from each client's own clock, its seconds per step"
+_LOGGED = "the server's own log"
 
 
 def system_findings(loop: RoundLoop) -> list[Finding]:
@@ -73,27 +74,25 @@ def _speed(loop: RoundLoop) -> list[Finding]:
     ids = np.arange(len(loop.federation))
     seconds = np.asarray(_planner(loop).local_step_s(ids, 1), np.float64)
     ratio, scaled = scaled_ratio(seconds)
-    way = "a histogram of 64 bins as a secure sum"
+    exact = partial(
+        Finding,
+        how="exact",
+        needs="one number from each client's own clock, its seconds per step",
+        federated="a histogram of 64 bins as a secure sum",
+        federated_bytes=256,
+    )
     return [
-        Finding(
+        exact(
             "speed_spread",
             scaled,
             unit="share",
-            how="exact",
-            needs=_TIMED,
-            federated=way,
-            federated_bytes=256,
             note=f"the 90th percentile of seconds per local step is {ratio:.3g} times the 10th",
         ),
-        Finding(
+        exact(
             "step_s",
             float(np.median(seconds)),
             unit="s",
             per_client=seconds,
-            how="exact",
-            needs=_TIMED,
-            federated=way,
-            federated_bytes=256,
             note="median seconds of a local step",
         ),
     ]
@@ -104,35 +103,23 @@ def _links(loop: RoundLoop) -> list[Finding]:
     network = loop.config.world.network
     mbps = np.asarray(network.uplink_mbps(loop.setting.streams.key("network"), ids, 1), np.float64)
     ratio, scaled = scaled_ratio(mbps)
-    needs = "nothing: the server times each upload"
-    way = "the server's own log"
+    exact = partial(
+        Finding,
+        how="exact",
+        needs="nothing: the server times each upload",
+        federated=_LOGGED,
+        federated_bytes=0,
+    )
     said = (
         "every link is infinitely fast"
         if np.isinf(mbps).all()
         else f"the 90th percentile of uplinks is {ratio:.3g} times the 10th"
     )
-    known = Finding(
-        "up_mbps",
-        float(np.median(mbps)),
-        unit="Mb/s",
-        per_client=mbps,
-        how="exact",
-        needs=needs,
-        federated=way,
-        federated_bytes=0,
-        note="median uplink",
-    )
-    spread = Finding(
-        "link_spread",
-        scaled,
-        unit="share",
-        how="exact",
-        needs=needs,
-        federated=way,
-        federated_bytes=0,
-        note=said,
-    )
-    return [spread] if np.isinf(mbps).all() else [spread, known]
+    spread = exact("link_spread", scaled, unit="share", note=said)
+    if np.isinf(mbps).all():
+        return [spread]
+    median = float(np.median(mbps))
+    return [spread, exact("up_mbps", median, unit="Mb/s", per_client=mbps, note="median uplink")]
 
 
 # ------------------------------------------------------------------------------------- availability
@@ -155,16 +142,14 @@ def _availability(loop: RoundLoop) -> list[Finding]:
         f"{low:.0%}, a tenth more than {high:.0%}"
     )
     note = "everybody is always online" if shares.min() == 1.0 else note
-    needs = "nothing: the server sees who answers"
-    way = "the server's own log"
     online = Finding(
         "availability",
         float(shares.mean()),
         unit="share",
         per_client=shares,
         how="estimated",
-        needs=needs,
-        federated=way,
+        needs="nothing: the server sees who answers",
+        federated=_LOGGED,
         federated_bytes=0,
         note=note,
     )
@@ -221,27 +206,24 @@ def _probing(loop: RoundLoop) -> list[Finding]:
     down = network.downlink_mbps(key, ids, 1)
     took = probe_s(bits_down, down, batches, planner.step_s(ids, 1), VALUE_BITS, up)
     each = (bits_down + VALUE_BITS) // 8
-    needs = "a loss of each client"
-    way = "a probe before the choice (selectors say whom they ask)"
+    exact = partial(
+        Finding,
+        how="exact",
+        needs="a loss of each client",
+        federated="a probe before the choice (selectors say whom they ask)",
+        federated_bytes=each,
+    )
     return [
-        Finding(
+        exact(
             "probe_all_bytes",
             float(len(ids) * each),
             unit="bytes",
-            how="exact",
-            needs=needs,
-            federated=way,
-            federated_bytes=each,
             note=f"the model to {len(ids)} clients with samples, and a number back",
         ),
-        Finding(
+        exact(
             "probe_all_s",
             float(took.max(initial=0.0)),
             unit="s",
-            how="exact",
-            needs=needs,
-            federated=way,
-            federated_bytes=each,
             note="until the slowest client has measured all its samples",
         ),
     ]
@@ -253,8 +235,6 @@ def _rounds(loop: RoundLoop, planned: PlannedRounds) -> list[Finding]:
     waiting = planned.waiting
     if not len(lengths):
         return []
-    needs = "nothing: the server times its rounds"
-    way = "the server's own log"
     low, high = _interval(waiting)
     parts = {
         "download": planned.column("downloaded_s") - planned.column("start_s"),
@@ -267,37 +247,31 @@ def _rounds(loop: RoundLoop, planned: PlannedRounds) -> list[Finding]:
         if whole
         else "no time passes"
     )
+    estimated = partial(
+        Finding,
+        needs="nothing: the server times its rounds",
+        federated=_LOGGED,
+        federated_bytes=0,
+    )
     return [
-        Finding(
+        estimated(
             "waiting",
             float(waiting.mean()),
             low,
             high,
             unit="share",
-            how="estimated",
-            needs=needs,
-            federated=way,
-            federated_bytes=0,
             note=f"{len(lengths)} planned synchronous rounds of {loop.config.cohort} clients",
         ),
-        Finding(
+        estimated(
             "round_s",
             float(np.median(lengths)),
             unit="s",
-            how="estimated",
-            needs=needs,
-            federated=way,
-            federated_bytes=0,
             note=f"median length of these rounds; a client's own part is {split}",
         ),
-        Finding(
+        estimated(
             "dropouts",
             float(planned.dropped.mean()),
             unit="share",
-            how="estimated",
-            needs=needs,
-            federated=way,
-            federated_bytes=0,
             note="share of clients sent out that drop out before they deliver",
         ),
     ]

@@ -18,9 +18,9 @@ from typing import Any, Literal
 from motley.algorithms.parts import Algorithm
 from motley.core.records import SIGNALS, SignalRequirements, When
 from motley.privacy.options import HISTOGRAM
-from motley.selectors.base import SelectionRule
+from motley.selectors.selector import SelectionRule
 
-__all__ = ["Disclosure", "algorithm_disclosure", "follows", "selector_disclosure"]
+__all__ = ["Disclosure", "algorithm_disclosure", "selector_disclosure"]
 
 Follows = Literal["data", "size", "public"]
 # the size of a packet depends on no value (rounds/upload.py)

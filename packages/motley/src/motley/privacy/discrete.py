@@ -37,14 +37,12 @@ def discrete_gaussian(n: int, sigma: int, entropy: Entropy = os.urandom) -> Inte
     ValueError: another sigma.
     """
     _check(sigma)
-    found = []
-    left = n
-    while left:
-        drawn = _laplace(2 * left + 16, sigma, entropy)
-        kept = drawn[_accepted(np.abs(np.abs(drawn) - sigma), sigma, entropy)][:left]
-        found.append(kept)
-        left -= len(kept)
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+    def draw(most: int) -> Integers:
+        drawn = _laplace(most, sigma, entropy)
+        return drawn[_accepted(np.abs(np.abs(drawn) - sigma), sigma, entropy)]
+
+    return _exactly(n, draw)
 
 
 def discrete_laplace(n: int, scale: int, entropy: Entropy = os.urandom) -> Integers:
@@ -59,10 +57,15 @@ def discrete_laplace(n: int, scale: int, entropy: Entropy = os.urandom) -> Integ
     ValueError: another scale.
     """
     _check(scale)
+    return _exactly(n, lambda most: _laplace(most, scale, entropy))
+
+
+def _exactly(n: int, draw: Callable[[int], Integers]) -> Integers:
+    """Return n numbers of a function that returns at most as many as it is asked for."""
     found = []
     left = n
     while left:
-        kept = _laplace(2 * left + 16, scale, entropy)[:left]
+        kept = draw(2 * left + 16)[:left]
         found.append(kept)
         left -= len(kept)
     return np.concatenate(found) if found else np.zeros(0, np.int64)

@@ -11,15 +11,7 @@ from annotated_types import Ge, Gt, Lt
 from motley.core.bounds import Count, Positive
 from motley.core.errors import ConfigError
 
-__all__ = [
-    "HISTOGRAM",
-    "AdaptiveClip",
-    "Adjacency",
-    "NoiseLaw",
-    "Privacy",
-    "SignalNoise",
-    "check_noise",
-]
+__all__ = ["HISTOGRAM", "Adjacency", "NoiseLaw", "Privacy", "SignalNoise", "check_noise"]
 
 HISTOGRAM = "label_histogram"
 """The one signal of several numbers that noise can bound: shares of labels, sent once a run."""

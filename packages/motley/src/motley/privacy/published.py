@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatch
 from typing import Any, Literal
 
-__all__ = ["HEARD", "NOT_COVERED", "PUBLISHED", "Kind", "kind_of", "without_clear"]
+__all__ = ["HEARD", "NOT_COVERED", "kind_of", "without_clear"]
 
 Kind = Literal["public", "noisy", "withheld", "clock", "not covered"]
 

@@ -23,7 +23,7 @@ from motley.results.measures import Censored, Interval, Spread
 from motley.results.method_rows import Difference, MethodRow, MetricRow, Until, method_rows
 from motley.results.number_text import MB, plus_minus, short_number, whole
 
-__all__ = ["Column", "Compared", "Link", "SortedText", "Value"]
+__all__ = ["Column", "Compared", "Link", "SortedText"]
 
 Groups = Mapping[str, Sequence[Run]]
 

@@ -30,7 +30,7 @@ from motley.results.load import Run
 from motley.results.measures import Curve
 from motley.results.number_text import MB, short_number
 
-__all__ = ["clients", "incidents", "real_clients", "round_seconds", "round_traffic"]
+__all__ = ["clients", "incidents", "real_clients"]
 
 Groups = Mapping[str, Sequence[Run]]
 MOST = 50

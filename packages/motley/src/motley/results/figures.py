@@ -29,7 +29,6 @@ __all__ = [
     "columns_of",
     "dash",
     "dot",
-    "draw",
     "draw_line",
     "for_print",
     "group_edges",

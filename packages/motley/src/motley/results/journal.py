@@ -18,7 +18,7 @@ from motley.core.errors import DataError
 from motley.core.files import create
 from motley.results.marks import Mark, unpack_marks
 
-__all__ = ["FILE", "RECORD", "Journal", "read_journal"]
+__all__ = ["FILE", "Journal", "read_journal"]
 
 FILE = "tables.journal"
 RECORD = 1024

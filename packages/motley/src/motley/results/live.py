@@ -21,7 +21,7 @@ from motley.results.load import LargeTables, Run, load
 from motley.results.marks import unpack_marks
 from motley.results.record import read_record
 
-__all__ = ["LiveFolder", "RunProgress", "State", "in_words"]
+__all__ = ["LiveFolder", "RunProgress", "in_words"]
 
 State = Literal["preparing", "going on", "stopped", "finished"]
 RECENT = 10

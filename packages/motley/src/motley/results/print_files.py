@@ -16,7 +16,7 @@ from motley.results.page import SUFFIXES, replace_files
 from motley.results.print_tables import as_csv, print_tables
 from motley.results.sections import all_sections
 
-__all__ = ["FORMATS", "check_formats", "pictures_of", "write_print_files"]
+__all__ = ["check_formats", "pictures_of", "write_print_files"]
 
 Groups = Mapping[str, Sequence[Run]]
 FORMATS = ("pdf", "svg", "latex", "csv")

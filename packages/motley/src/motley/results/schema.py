@@ -55,6 +55,19 @@ _i = pa.int64()
 _f = pa.float64()
 _s = pa.string()
 
+_EVALUATED = [
+    ("round", _i),
+    ("selections", _i),
+    ("time_s", _f),
+    ("paper_s", _f),
+    ("total_bits", _f),
+    ("total_up_paper_bits", _f),
+    ("scope", _s),
+    ("client", _i),
+    ("examples", _i),
+]
+"""After which round, and on whose samples, a model was evaluated."""
+
 TABLES: dict[str, pa.Schema] = {
     "rounds": pa.schema(
         [
@@ -112,30 +125,14 @@ TABLES: dict[str, pa.Schema] = {
     ),
     "evaluations": pa.schema(
         [
-            ("round", _i),
-            ("selections", _i),
-            ("time_s", _f),
-            ("paper_s", _f),
-            ("total_bits", _f),
-            ("total_up_paper_bits", _f),
-            ("scope", _s),
-            ("client", _i),
-            ("examples", _i),
+            *_EVALUATED,
             ("loss", _f),
             ("accuracy", _f),
         ]
     ),
     "metrics": pa.schema(
         [
-            ("round", _i),
-            ("selections", _i),
-            ("time_s", _f),
-            ("paper_s", _f),
-            ("total_bits", _f),
-            ("total_up_paper_bits", _f),
-            ("scope", _s),
-            ("client", _i),
-            ("examples", _i),
+            *_EVALUATED,
             ("metric", _s),
             ("value", _f),
             ("undefined", _i),

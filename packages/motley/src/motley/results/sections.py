@@ -33,7 +33,6 @@ __all__ = [
     "federation",
     "participation",
     "provenance",
-    "sending",
     "served",
     "single_runs",
 ]

@@ -13,7 +13,7 @@ from motley.results.load import Run
 from motley.results.measures import Spread, spread
 from motley.results.metrics import metric_of, percent_of, rows_of
 
-__all__ = ["WidthRow", "width_rows"]
+__all__ = ["width_rows"]
 
 _PREFIX = "width_"
 _SUFFIX = "_mean"

@@ -12,7 +12,7 @@ import torch
 
 from motley.algorithms.parts import Aggregator, Parts, Upload
 from motley.core.arrays import Floats
-from motley.engines.base import TrainResult
+from motley.engines.engine import TrainResult
 
 __all__ = ["UploadCheck", "UploadSum", "corrupted", "scaled", "shapes_of"]
 
@@ -49,7 +49,7 @@ class UploadCheck:
 @dataclass(frozen=True)
 class UploadSum:
     """Adds uploads where they arise, as the round loop adds them
-    (:class:`~motley.engines.base.Reduction`).
+    (:class:`~motley.engines.engine.Reduction`).
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import ContractError
 from motley.core.keys import Streams
 from motley.core.records import SIGNALS, Cohort, Reports
-from motley.engines.base import Engine
+from motley.engines.engine import Engine
 from motley.privacy.attack import gaussian_ratio, laplace_ratio, mixture_ratio
 from motley.privacy.correlated import coefficients
 from motley.privacy.distributed import ClientNoise
@@ -38,10 +38,10 @@ from motley.privacy.sums import UPDATES_OF_A_SUM, clipped
 from motley.rounds.config import RunConfig
 from motley.rounds.private import PrivateRounds
 from motley.rounds.simulated import simulation
-from motley.selectors.base import Selector
-from motley.tasks.base import ModelState
+from motley.selectors.selector import Selector
+from motley.tasks.task import ModelState
 
-__all__ = ["AttackedRounds", "Canary", "attacked_run"]
+__all__ = ["Canary", "attacked_run"]
 
 
 class Canary(NamedTuple):

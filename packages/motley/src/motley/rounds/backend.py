@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from motley.algorithms.parts import ClientState, ServerState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.records import Cohort, Reports
-from motley.engines.base import DataView, RunSum
+from motley.engines.engine import DataView, RunSum
 from motley.rounds.diagnostics import CompressionError
 from motley.rounds.in_flight import InFlight
 from motley.rounds.state import BackendState, RunState
@@ -152,8 +152,8 @@ class ClientBackend(ABC):
     @abstractmethod
     def workload(self, state: RunState, cohort: Cohort) -> Mapping[str, Floats]:
         """Return the columns ``examples``, ``steps``, ``compute_s``, ``uplink_mbps`` ``[m]`` of
-        :class:`~motley.transport.allocators.base.AllocationContext`: the work that is planned for a
-        cohort."""
+        :class:`~motley.transport.allocators.allocator.AllocationContext`: the work that is planned
+        for a cohort."""
 
     @abstractmethod
     def dispatch(self, state: RunState, order: DispatchOrder) -> None:

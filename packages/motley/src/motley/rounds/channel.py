@@ -24,7 +24,7 @@ from motley.algorithms.parts import (
 from motley.core.arrays import Ids
 from motley.core.layout import Layout
 from motley.rounds.aggregation import UploadCheck, shapes_of
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 from motley.transport.ledger import VALUE_BITS, Ledger, message_bits, paper_bits
 from motley.transport.packet import PacketSpec
 from motley.transport.wire import length

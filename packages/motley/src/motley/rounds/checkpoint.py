@@ -21,7 +21,7 @@ from motley.core.errors import CodecError, StoreError
 from motley.core.files import replacing, sync_folder
 from motley.results.marks import Mark, disagreement, pack_marks, unpack_marks
 
-__all__ = ["KEPT", "SCHEMA", "Checkpoints"]
+__all__ = ["KEPT", "Checkpoints"]
 
 KEPT = 2
 """Checkpoints that are kept, the newest among them."""

@@ -27,7 +27,7 @@ from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload import UploadPipeline
 from motley.rounds.upload_signals import UploadSignals
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 __all__ = ["Choosing", "next_draws"]
 

@@ -15,17 +15,17 @@ from motley.algorithms.schedules import ConstantSchedule, Schedule
 from motley.algorithms.weights import Weighting
 from motley.core.bounds import Count, NotNegative, Positive
 from motley.core.records import SIGNALS
-from motley.engines.base import Setting
+from motley.engines.engine import Setting
 from motley.privacy.plan import PrivacyPlan
 from motley.rounds.guard import Guard
-from motley.selectors.base import Selector
-from motley.tasks.base import ModelState
+from motley.selectors.selector import Selector
+from motley.tasks.task import ModelState
 from motley.timing.stragglers import Stragglers
 from motley.timing.synchrony import Synchrony
 from motley.transport.upload_config import UploadConfig
-from motley.world.base import World
+from motley.world.interfaces import World
 
-__all__ = ["EvaluationSchedule", "Recalibrate", "RoundSummary", "RunConfig", "Stop", "Target"]
+__all__ = ["EvaluationSchedule", "Recalibrate", "RoundSummary", "RunConfig", "Stop"]
 
 ClientLosses = Callable[[Sequence[int], Sequence[ModelState]], Tensor]
 

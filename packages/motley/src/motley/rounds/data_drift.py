@@ -11,10 +11,10 @@ import numpy as np
 
 from motley.core.arrays import Ids
 from motley.core.keys import Key
-from motley.engines.base import DataView
+from motley.engines.engine import DataView
 from motley.rounds.in_flight import InFlight
-from motley.tasks.base import Federation
-from motley.world.base import Drift
+from motley.tasks.task import Federation
+from motley.world.interfaces import Drift
 
 __all__ = ["DriftView"]
 

@@ -62,7 +62,7 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import EngineError
 from motley.core.keys import Key
 from motley.core.records import Cohort, Outcome, Reports
-from motley.engines.base import DataViews, Engine
+from motley.engines.engine import DataViews, Engine
 from motley.rounds.config import RunConfig
 from motley.rounds.in_flight import InFlight
 from motley.transport.packet import Packet

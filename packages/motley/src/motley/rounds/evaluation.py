@@ -42,8 +42,8 @@ from torch import Tensor
 
 from motley.core.arrays import Floats, Ids, Ints
 from motley.rounds.prototypes import Evaluator, NearestPrototype, joined
-from motley.tasks.base import Federation, ModelState
 from motley.tasks.metrics import COLUMNS, Metric
+from motley.tasks.task import Federation, ModelState
 
 __all__ = ["Evaluation", "Personal", "evaluate"]
 

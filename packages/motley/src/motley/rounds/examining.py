@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 
 from motley.algorithms.parts import ClientState, ServerState, Slicing
 from motley.core.arrays import Floats, Ids
-from motley.engines.base import AdaptInputs, Engine, Job
+from motley.engines.engine import AdaptInputs, Engine, Job
 from motley.rounds.backend import ClientBackend
 from motley.rounds.channel import Channel
 from motley.rounds.config import RunConfig
@@ -57,18 +57,11 @@ from motley.rounds.rows import Tables, stamp
 from motley.rounds.slices import SliceModels, SliceSizes
 from motley.rounds.state import BestRound, RunState
 from motley.rounds.stopwatch import Stopwatch
-from motley.tasks.base import Federation, ModelState
 from motley.tasks.metrics import Metric
+from motley.tasks.task import Federation, ModelState
 from motley.transport.upload_config import split_state
 
-__all__ = [
-    "NEW",
-    "Examining",
-    "PreparedOnce",
-    "better",
-    "validate",
-    "validation_view",
-]
+__all__ = ["NEW", "Examining", "PreparedOnce", "validate", "validation_view"]
 
 NEW: Final = "new_"
 """How the scopes of new clients begin."""

@@ -25,7 +25,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.core.arrays import Ids
-from motley.engines.base import Setting, TrainResult
+from motley.engines.engine import Setting, TrainResult
 from motley.rounds.channel import Channel
 from motley.rounds.holding import Bits, Holding, View
 from motley.rounds.prototypes import own_classes

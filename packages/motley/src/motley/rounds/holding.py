@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from motley.core.arrays import Floats, Ids
-from motley.engines.base import DataView, Setting, TrainResult
+from motley.engines.engine import DataView, Setting, TrainResult
 from motley.rounds.channel import Channel
 
 __all__ = ["Bits", "ChosenModel", "Holding", "View"]

@@ -13,7 +13,7 @@ from motley.algorithms.parts import ClientState, ServerContext, ServerState, Ten
 from motley.algorithms.weights import divide_by
 from motley.core.records import Outcome
 from motley.core.server_signals import Value
-from motley.engines.base import Engine, TrainResult, client_losses
+from motley.engines.engine import Engine, TrainResult, client_losses
 from motley.rounds.backend import ClientBackend
 from motley.rounds.config import RunConfig
 from motley.rounds.diagnostics import CompressionError

@@ -12,9 +12,9 @@ from motley.core.arrays import Bools, Floats, Ids
 from motley.core.claims import MEASURED_BY_SERVER, TOPICS, row_sizes, said, with_values
 from motley.core.keys import Key, Streams
 from motley.core.records import Reports
-from motley.world.base import Dishonest, World
+from motley.world.interfaces import Dishonest, World
 
-__all__ = ["Heard", "Told", "claimed_examples", "liars_note", "told"]
+__all__ = ["Heard", "claimed_examples", "liars_note", "told"]
 
 Heard = Mapping[str, float]
 """Occasion and name of a signal -> the goal of the liars when honest clients last said something

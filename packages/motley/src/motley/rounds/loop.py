@@ -23,8 +23,8 @@ from motley.algorithms.parts import Parts, ServerState, Tensors
 from motley.core.arrays import Bools
 from motley.core.keys import Streams
 from motley.core.last_updates import LastUpdates
-from motley.engines.base import Engine
 from motley.engines.cores import torch_threads
+from motley.engines.engine import Engine
 from motley.privacy.plan import PrivacyPlan
 from motley.results.writer import Writer
 from motley.rounds.backend import ClientBackend
@@ -45,11 +45,11 @@ from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload import UploadPipeline, initial_client_state
 from motley.rounds.upload_signals import UploadSignals
-from motley.selectors.base import Selector
-from motley.tasks.base import ModelState
+from motley.selectors.selector import Selector
+from motley.tasks.task import ModelState
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
 
-__all__ = ["MakeBackend", "MakePrivate", "RoundLoop"]
+__all__ = ["MakePrivate", "RoundLoop"]
 
 LARGE = 1_000_000
 """Parameters from which the loop's own vector arithmetic uses all threads: below, threads wait for

@@ -15,7 +15,7 @@ import numpy as np
 
 from motley.core.arrays import Floats, Ids
 from motley.core.records import Cohort
-from motley.engines.base import Setting
+from motley.engines.engine import Setting
 from motley.rounds import probing
 from motley.rounds.config import RunConfig
 from motley.rounds.heads import HeldHeads
@@ -23,7 +23,7 @@ from motley.rounds.holding import ChosenModel, Holding
 from motley.rounds.prototypes import HeldPrototypes
 from motley.rounds.slices import HeldSlices
 from motley.timing.timeline import FORWARD, Timelines, plan, transfer_s
-from motley.world.base import World
+from motley.world.interfaces import World
 
 __all__ = ["LinkLoads", "WorkPlanner", "with_batch_sizes"]
 

@@ -11,8 +11,8 @@ from motley.core.arrays import Floats, Ids
 from motley.core.layout import Layout
 from motley.core.records import SIGNALS
 from motley.core.work import LocalWork
-from motley.engines.base import MEASURED, PRE_TRAINING
-from motley.tasks.base import Federation, ModelState
+from motley.engines.engine import MEASURED, PRE_TRAINING
+from motley.tasks.task import Federation, ModelState
 from motley.timing.timeline import FORWARD, transfer_s
 
 __all__ = [

@@ -13,10 +13,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.core.arrays import Bools, Ids
-from motley.engines.base import DataView
+from motley.engines.engine import DataView
 from motley.rounds.channel import Channel
 from motley.rounds.holding import Bits, Holding, View
-from motley.tasks.base import Federation, ModelState
+from motley.tasks.task import Federation, ModelState
 from motley.transport.packet import PacketSpec
 from motley.transport.wire import length
 
@@ -66,7 +66,7 @@ def _specs(own: int, classes: int, width: int, counted: bool) -> dict[str, Packe
 
 
 class Evaluator(Protocol):
-    """What measures the samples of one model, as :meth:`motley.engines.base.Engine.evaluate`
+    """What measures the samples of one model, as :meth:`motley.engines.engine.Engine.evaluate`
     does."""
 
     def evaluate(

@@ -29,7 +29,7 @@ from motley.rounds.round import Round
 from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 
-__all__ = ["MOST_REFUSALS", "Refusals"]
+__all__ = ["Refusals"]
 
 MOST_REFUSALS = 3
 """Refusals in a row after which a client is set aside."""

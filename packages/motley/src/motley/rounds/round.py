@@ -20,12 +20,12 @@ from torch import Tensor
 from motley.algorithms.parts import ClientState, Tensors
 from motley.core.arrays import Ids, Ints
 from motley.core.records import Cohort, Outcome, Reports
-from motley.engines.base import TrainResult
+from motley.engines.engine import TrainResult
 from motley.rounds.backend import Landed
 from motley.rounds.diagnostics import CompressionError, Diagnosis
 from motley.rounds.in_flight import InFlight
 
-__all__ = ["LandedReports", "Round"]
+__all__ = ["Round"]
 
 _NOBODY = Landed(InFlight.empty(), np.zeros(0, np.int8), np.zeros(0, np.bool_))
 

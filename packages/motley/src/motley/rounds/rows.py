@@ -17,15 +17,9 @@ from motley.rounds.channel import traffic_row
 from motley.rounds.in_flight import InFlight
 from motley.rounds.round import Round
 from motley.rounds.state import RunState
-from motley.tasks.base import Federation
+from motley.tasks.task import Federation
 
-__all__ = [
-    "Tables",
-    "client_rows",
-    "federation_rows",
-    "round_row",
-    "stamp",
-]
+__all__ = ["Tables", "federation_rows", "stamp"]
 
 
 def client_rows(landed: InFlight, reports: Reports) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The simulated backend: clients of a :class:`~motley.world.base.World`, in virtual time.
+"""The simulated backend: clients of a :class:`~motley.world.interfaces.World`, in virtual time.
 
 Time is planned when a cohort is sent out: the steps that each client takes, the bits that travel
 and the moment at which each upload arrives are known before anything is trained. Training happens
@@ -19,7 +19,7 @@ from motley.core.arrays import Bools, Floats, Ids
 from motley.core.keys import Key
 from motley.core.last_updates import LastUpdates
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
-from motley.engines.base import REPORTED, DataView, Engine, Job, RunSum, Slices, TrainResult
+from motley.engines.engine import REPORTED, DataView, Engine, Job, RunSum, Slices, TrainResult
 from motley.results.writer import Writer
 from motley.rounds import probing
 from motley.rounds.aggregation import UploadSum, corrupted
@@ -40,12 +40,12 @@ from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload import ReceivedUpload, UploadPipeline, initial_client_state
-from motley.selectors.base import Selector
-from motley.tasks.base import ModelState
+from motley.selectors.selector import Selector
+from motley.tasks.task import ModelState
 from motley.timing.synchrony import ServerStep
 from motley.timing.timeline import VirtualClock, probe_s
 
-__all__ = ["SimulatedBackend", "SimulatedClients", "simulation"]
+__all__ = ["SimulatedBackend", "simulation"]
 
 
 def simulation(

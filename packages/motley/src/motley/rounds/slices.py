@@ -13,14 +13,14 @@ from typing_extensions import override
 
 from motley.algorithms.parts import ClientState, ServerState, Slicing
 from motley.core.arrays import Floats, Ids
-from motley.engines.base import Setting
+from motley.engines.engine import Setting
 from motley.rounds.channel import Channel
 from motley.rounds.evaluation import Personal
 from motley.rounds.holding import Bits, Holding, View
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 from motley.transport.ledger import VALUE_BITS
 from motley.transport.packet import PacketSpec
-from motley.world.base import World
+from motley.world.interfaces import World
 
 __all__ = ["HeldSlices", "SliceModels", "SliceSizes"]
 

@@ -10,7 +10,7 @@ from motley.rounds.aggregation import scaled
 from motley.rounds.round import Round
 from motley.rounds.stage import Arrived, Stage
 from motley.rounds.state import RunState
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 __all__ = ["Staleness", "mixed"]
 

@@ -21,8 +21,8 @@ from motley.core.last_updates import LastUpdates
 from motley.core.saved_state import FIXED, restore_fields, save, save_fields
 from motley.privacy.ledger import PrivacyState
 from motley.rounds.client_state import ClientStates
-from motley.selectors.base import Selector
-from motley.tasks.base import ModelState
+from motley.selectors.selector import Selector
+from motley.tasks.task import ModelState
 from motley.transport.ledger import Ledger
 
 __all__ = ["BackendState", "BestRound", "RunState"]

@@ -23,13 +23,13 @@ from motley.algorithms.parts import ClientState, Parts, Tensors
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import CodecError
 from motley.core.records import Cohort, Reports
-from motley.engines.base import Setting, TrainResult
+from motley.engines.engine import Setting, TrainResult
 from motley.rounds.channel import Channel
 from motley.rounds.config import RunConfig
 from motley.rounds.diagnostics import CompressionError
 from motley.rounds.state import RunState
-from motley.tasks.base import ModelState
-from motley.transport.allocators.base import AllocationContext
+from motley.tasks.task import ModelState
+from motley.transport.allocators.allocator import AllocationContext
 from motley.transport.feedback import compress_update
 from motley.transport.upload_config import UploadConfig, merge_state, split_state
 

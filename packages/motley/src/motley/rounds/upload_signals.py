@@ -16,7 +16,7 @@ from motley.core.server_signals import (
     next_consensus,
     update_signals,
 )
-from motley.engines.base import REPORTED, Setting
+from motley.engines.engine import REPORTED, Setting
 from motley.rounds.round import Round
 from motley.rounds.stage import Arrived, Stage
 from motley.rounds.state import RunState

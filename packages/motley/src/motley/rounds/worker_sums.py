@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motley.core.arrays import Ids
-from motley.engines.base import Engine, TrainResult
+from motley.engines.engine import Engine, TrainResult
 from motley.rounds.backend import ClientBackend, Landed
 from motley.rounds.config import RunConfig
 from motley.rounds.diagnostics import CompressionError
@@ -22,7 +22,7 @@ from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 from motley.rounds.upload import ReceivedUpload
 
-__all__ = ["Gathering", "WorkerSums", "unusable"]
+__all__ = ["WorkerSums", "unusable"]
 
 
 class Gathering(NamedTuple):

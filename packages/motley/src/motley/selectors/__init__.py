@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from motley.core.components import class_named
-from motley.selectors.base import SelectionRule, Selector
 from motley.selectors.catalogue import CATALOGUE
 from motley.selectors.defence import Defence
+from motley.selectors.selector import SelectionRule, Selector
 
 __all__ = ["CATALOGUE", "Defence", "SelectionRule", "Selector", "build"]
 

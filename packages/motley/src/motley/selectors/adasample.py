@@ -82,7 +82,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import (
     DURATIONS,
     ESTIMATES,
@@ -94,8 +93,9 @@ from motley.selectors.common.client_signals import (
     shares,
 )
 from motley.selectors.common.sampling import probability_notes, with_replacement
+from motley.selectors.selector import SelectionRule
 
-__all__ = ["AdaSample", "AdaSampleState", "bound_constant", "pilot_constant", "solve"]
+__all__ = ["AdaSample", "bound_constant", "pilot_constant", "solve"]
 
 Phase = Literal["uniform", "weighted", "solved"]
 LARGEST = 1e140

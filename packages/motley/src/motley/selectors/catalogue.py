@@ -36,5 +36,5 @@ CATALOGUE = Catalogue(
         "ucb1": "motley.selectors.ucb1:UCB1",
         "uniform": "motley.selectors.uniform:Uniform",
     },
-    base="motley.selectors.base:SelectionRule",
+    base="motley.selectors.selector:SelectionRule",
 )

@@ -62,7 +62,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import SIZE, filled, put_sizes, shares
 from motley.selectors.common.sampling import (
     inclusion_probabilities,
@@ -70,6 +69,7 @@ from motley.selectors.common.sampling import (
     successive_draws,
     with_replacement,
 )
+from motley.selectors.selector import SelectionRule
 
 __all__ = ["DELTA"]
 

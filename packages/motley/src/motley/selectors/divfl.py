@@ -71,10 +71,10 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import known_vectors, put_vectors
 from motley.selectors.common.facility import Vectors, cover, distances
 from motley.selectors.common.sampling import Ties
+from motley.selectors.selector import SelectionRule
 
 __all__ = ["DivFL"]
 

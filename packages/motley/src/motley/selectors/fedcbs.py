@@ -63,9 +63,9 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import dispatched, known_vectors
 from motley.selectors.common.sampling import probability_notes, softmax, with_replacement
+from motley.selectors.selector import SelectionRule
 
 __all__ = ["FedCBS", "qcid"]
 

@@ -87,19 +87,10 @@ from motley.core.keys import Key
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import SIZE, dispatched, put_sizes, shares
+from motley.selectors.selector import SelectionRule
 
-__all__ = [
-    "FedCor",
-    "FedCorState",
-    "Gaussian",
-    "discounted_mean",
-    "fit",
-    "gaussians",
-    "greedy",
-    "negative_log_likelihood",
-]
+__all__ = ["FedCor", "discounted_mean", "fit", "gaussians", "greedy", "negative_log_likelihood"]
 
 LARGEST = 1e9
 """Losses beyond it, of runs that diverge, count as it."""

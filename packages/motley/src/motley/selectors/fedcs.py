@@ -63,10 +63,10 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import ESTIMATES, PHASES, usable_seconds
+from motley.selectors.selector import SelectionRule
 
-__all__ = ["FedCS", "FedCSState", "greedy"]
+__all__ = ["FedCS", "greedy"]
 
 _FEW = 2048
 """Up to so many clients thinning them out costs more than it saves."""

@@ -145,7 +145,6 @@ from motley.core.keys import Key
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import SIZE, dispatched, put_sizes, shares, sizes
 from motley.selectors.common.clustering import (
     coalitions,
@@ -161,6 +160,7 @@ from motley.selectors.common.innovations import (
     fold,
     paired_products,
 )
+from motley.selectors.selector import SelectionRule
 
 __all__ = ["FedCvrBolt", "FedCvrBoltState"]
 

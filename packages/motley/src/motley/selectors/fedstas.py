@@ -68,10 +68,10 @@ from motley.core.keys import Key
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import filled, put_vectors
 from motley.selectors.common.clustering import k_means
 from motley.selectors.common.sampling import probability_notes, successive_draws
+from motley.selectors.selector import SelectionRule
 
 __all__ = ["FedSTaS", "allocate", "spreads"]
 

@@ -65,9 +65,9 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import SIZE, filled, put_sizes, shares
 from motley.selectors.common.sampling import probability_notes, successive_draws
+from motley.selectors.selector import SelectionRule
 
 __all__ = ["FEEL", "ordered_weights", "schedule"]
 

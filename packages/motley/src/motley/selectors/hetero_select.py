@@ -116,18 +116,11 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import dispatched, filled, normalised_loss
 from motley.selectors.common.sampling import gumbel_top_m, probability_notes, softmax
+from motley.selectors.selector import SelectionRule
 
-__all__ = [
-    "HeteroSelect",
-    "HeteroSelectComponents",
-    "HeteroSelectState",
-    "cosine_distance",
-    "direction_of",
-    "score_weights",
-]
+__all__ = ["HeteroSelect", "HeteroSelectState", "cosine_distance", "score_weights"]
 
 
 EPS = 1e-8

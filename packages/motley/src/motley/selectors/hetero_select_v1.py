@@ -114,19 +114,11 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import dispatched, filled, normalised_loss
 from motley.selectors.common.sampling import gumbel_top_m, probability_notes, softmax
+from motley.selectors.selector import SelectionRule
 
-__all__ = [
-    "STRATEGIES",
-    "HeteroSelectV1",
-    "HeteroSelectV1Components",
-    "column_mean",
-    "distributions",
-    "entropy",
-    "jensen_shannon",
-]
+__all__ = ["HeteroSelectV1", "column_mean", "distributions", "entropy", "jensen_shannon"]
 
 
 STRATEGIES = {"explorative": (0.7, 0.3), "exploitative": (0.05, 0.1)}
@@ -333,14 +325,9 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
         """Return the smallest ratio of a client's probability to its lower bound (Lemmas III.5 and
         A.2), for three forms of it.
 
-        At least 1 where the bound holds. With d the rounds since a client took part, Smin and Smax
-        the bounds of the score without staleness, the bound is
-        ``e^(low / tau) / (e^(low / tau) + n e^(high / tau))``, ``low = Smin + gamma log(1 + d)``:
-
-        * ``corrected``: d at most 20, ``n = K_A - 1``, ``high = Smax + gamma log 21``; holds
-          always.
-        * ``appendix``: any d, ``n = m - 1``, the same ``high``.
-        * ``printed`` (Equation 14): any d, ``n = m - 1``, ``high = Smax``.
+        At least 1 where the bound holds: ``corrected`` (see the module) always does; ``appendix``
+        has m - 1 others in place of K_A - 1 and any d; ``printed`` (Equation 14) leaves out
+        log 21 besides.
 
         Parameters
         ----------

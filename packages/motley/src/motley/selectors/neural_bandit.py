@@ -67,7 +67,6 @@ from motley.selectors.common.sampling import top_m
 
 __all__ = [
     "NeuralBandit",
-    "NeuralBanditState",
     "add_moments",
     "bonus",
     "deviation",

@@ -111,7 +111,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import (
     DURATIONS,
     ESTIMATES,
@@ -123,6 +122,7 @@ from motley.selectors.common.client_signals import (
     sizes,
 )
 from motley.selectors.common.sampling import Ties, probability_notes, successive_draws, top_m
+from motley.selectors.selector import SelectionRule
 
 __all__ = ["Oort", "OortState"]
 

@@ -20,7 +20,7 @@ deviations above, is reached in about one round of a thousand, and costs an epsi
 of 9.97 (z = 1, 200 rounds).
 
 >>> import numpy as np
->>> from motley.selectors.base import Selector
+>>> from motley.selectors.selector import Selector
 >>> cohort = Selector(Poisson(rate=0.5), seed=0).select(1, np.arange(100), m=50)
 >>> 30 < len(cohort.ids) < 70
 True
@@ -38,7 +38,7 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Draw, SelectionContext
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
+from motley.selectors.selector import SelectionRule
 
 __all__ = ["Poisson"]
 

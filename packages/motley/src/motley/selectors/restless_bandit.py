@@ -80,7 +80,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_features import (
     FirstRound,
     Tau,
@@ -90,8 +89,9 @@ from motley.selectors.common.client_features import (
 )
 from motley.selectors.common.client_signals import DURATIONS
 from motley.selectors.common.sampling import Ties, softmax, top_m
+from motley.selectors.selector import SelectionRule
 
-__all__ = ["RestlessBandit", "RestlessBanditState", "compared_means"]
+__all__ = ["RestlessBandit", "compared_means"]
 
 TOLERANCE = 1e-11
 """Conjugate gradients stop at this residual, relative to c, or to the first residual where c has

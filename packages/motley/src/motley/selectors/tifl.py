@@ -68,7 +68,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import (
     DURATIONS,
     ESTIMATES,
@@ -76,8 +75,9 @@ from motley.selectors.common.client_signals import (
     estimated_s,
     measured_s,
 )
+from motley.selectors.selector import SelectionRule
 
-__all__ = ["TiFL", "TiFLState"]
+__all__ = ["TiFL"]
 
 LARGEST = 1e150
 """Losses above it, of runs that diverge, count as it: means of tiers stay finite."""

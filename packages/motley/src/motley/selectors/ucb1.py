@@ -56,7 +56,6 @@ from motley.core.arrays import Floats, Ids
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_features import (
     FirstRound,
     Tau,
@@ -66,6 +65,7 @@ from motley.selectors.common.client_features import (
 )
 from motley.selectors.common.client_signals import DURATIONS, filled
 from motley.selectors.common.sampling import Ties, top_m
+from motley.selectors.selector import SelectionRule
 
 __all__ = ["UCB1", "UCB1State"]
 

@@ -51,13 +51,13 @@ from typing_extensions import override
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Draw, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import SIZE, put_sizes, shares
 from motley.selectors.common.sampling import (
     inclusion_probabilities,
     successive_draws,
     with_replacement,
 )
+from motley.selectors.selector import SelectionRule
 
 __all__ = ["Uniform"]
 

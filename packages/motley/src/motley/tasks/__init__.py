@@ -29,7 +29,7 @@ TASKS = Catalogue(
         "tabular_regression": "motley.tasks.tabular:TabularRegression",
         "text": "motley.tasks.text:NextCharacter",
     },
-    base="motley.tasks.base:TaskSource",
+    base="motley.tasks.task:TaskSource",
 )
 
 

@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from motley.core.errors import ConfigError, DataError, suggest
-from motley.tasks.base import Dataset
 from motley.tasks.origin import Origin
 from motley.tasks.raw_table import TableOptions, arrow_table, check_columns, joined, raw_table
 from motley.tasks.table_readers import make_dataset
+from motley.tasks.task import Dataset
 
 __all__ = [
     "Part",

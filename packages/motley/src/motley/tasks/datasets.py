@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from motley.tasks.base import Dataset
 from motley.tasks.formats.texts import TextClients
 from motley.tasks.public_data import facts, reading
+from motley.tasks.task import Dataset
 
 __all__ = ["DATASETS", "load_dataset", "load_shakespeare"]
 

@@ -29,21 +29,12 @@ from motley.core.bounds import Share
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.tasks.base import NO_CLASSES, Dataset, Federation
 from motley.tasks.held_out import held_out_ids
 from motley.tasks.preparation import StatisticsTraffic
 from motley.tasks.statistics import fit
+from motley.tasks.task import NO_CLASSES, Dataset, Federation
 
-__all__ = [
-    "ChangeFeatures",
-    "ChangeLabels",
-    "PartitionInput",
-    "Split",
-    "federate",
-    "hold_out",
-    "partition_input",
-    "stratified",
-]
+__all__ = ["PartitionInput", "Split", "federate", "hold_out", "partition_input", "stratified"]
 
 ChangeLabels = Callable[[Ints, Ids], tuple[Ints, NDArray[np.generic]]]
 """Function of labels ``[n]`` and their owners ``[n]``: new labels ``[n]`` and one number per client
@@ -125,7 +116,7 @@ class PartitionInput:
     results.
     labels: int64 ``[len(rows)]`` classes (zeros where a sample has no class of its own). groups:
     natural client of each of these rows, or None. measured: as of a
-    :class:`~motley.tasks.base.Dataset`.
+    :class:`~motley.tasks.task.Dataset`.
     """
 
     rows: Ints

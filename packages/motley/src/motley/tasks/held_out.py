@@ -20,7 +20,7 @@ from motley.core.arrays import Bools, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.tasks.base import Federation
+from motley.tasks.task import Federation
 
 __all__ = ["held_out_count", "held_out_ids", "hold_out_clients"]
 

@@ -17,7 +17,6 @@ from typing_extensions import override
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.files import files_digest, no_file
 from motley.core.keys import Key
-from motley.tasks.base import Dataset, TaskSource, Transform
 from motley.tasks.datasets import DATASETS, load_dataset
 from motley.tasks.formats import read
 from motley.tasks.models import Model, factory
@@ -26,6 +25,7 @@ from motley.tasks.preparation import ArrayPreparation
 from motley.tasks.public_classes import Classes, with_classes
 from motley.tasks.public_data.facts import spelled
 from motley.tasks.public_data.places import places
+from motley.tasks.task import Dataset, TaskSource, Transform
 
 __all__ = ["Image", "digits"]
 
@@ -55,7 +55,7 @@ class Image(TaskSource):
     training only.
     dropout: of the model, if it has dropout layers.
     heads: number of each class's head, where groups of clients tell different classes apart, see
-    :class:`motley.tasks.base.Task`.
+    :class:`motley.tasks.task.Task`.
     """
 
     data: str = "digits"

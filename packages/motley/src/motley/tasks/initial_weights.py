@@ -23,11 +23,11 @@ from torch import Tensor, nn
 from motley.core.errors import DataError, ModelError, suggest
 from motley.core.files import is_file, is_folder
 from motley.core.fingerprint import fingerprint
-from motley.tasks.base import Task
 from motley.tasks.flat import construct
+from motley.tasks.task import Task
 from motley.tasks.weight_files import read_weights
 
-__all__ = ["check", "digest", "file_of", "read", "start_from"]
+__all__ = ["check", "digest", "read", "start_from"]
 
 SHOWN = 5
 """Names in a message."""

@@ -27,7 +27,6 @@ from motley.tasks.nn import Dropout, replace_stochastic
 
 __all__ = [
     "CNN",
-    "MLP",
     "MODELS",
     "AlexNet",
     "DigitsMLP",

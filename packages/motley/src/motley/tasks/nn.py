@@ -17,7 +17,6 @@ from motley.core.keys import Key
 
 __all__ = [
     "Dropout",
-    "KeyedAttention",
     "attention",
     "replace_stochastic",
     "require_keyed",

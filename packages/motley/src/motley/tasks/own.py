@@ -29,12 +29,12 @@ from motley.core.errors import ConfigError, DataError, ModelError, UserError
 from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.fingerprint import fingerprint as hash_of
 from motley.core.keys import Key
-from motley.tasks.base import Dataset, Federation, Task, TaskSource, Transform, model_input
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.metrics import Metric, MetricFunction, chosen
 from motley.tasks.nn import replace_stochastic, require_keyed
 from motley.tasks.own_federation import from_arrays, from_clients, from_files
 from motley.tasks.own_loss import LossFunction, checked_loss
+from motley.tasks.task import Dataset, Federation, Task, TaskSource, Transform, model_input
 from motley.tasks.unscaled import warn_of_unscaled
 
 __all__ = [
@@ -149,7 +149,7 @@ def own_task(
     ``[n, ...]`` and targets ``[n, ...]`` that return a number,
     :class:`~motley.tasks.metrics.Metric`, objects of torchmetrics. The first is the headline;
     unless given, ``accuracy`` or, in regression, ``loss``, which are always measured.
-    transform: maps a raw batch to model input; see :data:`~motley.tasks.base.Transform`.
+    transform: maps a raw batch to model input; see :data:`~motley.tasks.task.Transform`.
 
     Samples of whole numbers (int64: characters, words, categories) reach the model as they are if
     it takes them, for example in an ``nn.Embedding``; a model that does not take them gets

@@ -25,7 +25,6 @@ from motley.core.client_names import client_in_words
 from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.tasks.base import Dataset, Federation
 from motley.tasks.client_parts import (
     Part,
     array_of,
@@ -42,6 +41,7 @@ from motley.tasks.origin import Origin
 from motley.tasks.public_classes import with_classes
 from motley.tasks.raw_table import TableOptions, check_columns, raw_table
 from motley.tasks.table_readers import make_dataset, read_columns, take_columns
+from motley.tasks.task import Dataset, Federation
 
 __all__ = ["client_files", "from_arrays", "from_clients", "from_files"]
 

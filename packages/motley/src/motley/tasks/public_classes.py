@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from motley.core.errors import ConfigError, DataError, suggest
-from motley.tasks.base import Dataset
+from motley.tasks.task import Dataset
 
 __all__ = ["Classes", "with_classes"]
 

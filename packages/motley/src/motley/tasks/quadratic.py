@@ -24,8 +24,8 @@ from typing_extensions import override
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.tasks.base import Dataset, TaskSource
 from motley.tasks.models import Linear
+from motley.tasks.task import Dataset, TaskSource
 
 __all__ = ["Quadratic", "fedavg_fixed_point", "fedavg_round", "fednova_fixed_point", "minimum"]
 

@@ -26,7 +26,7 @@ from motley.core.errors import DataError
 from motley.tasks.preparation import NumberColumn, StatisticsTraffic, TablePreparation, WordColumn
 from motley.tasks.raw_table import RawColumn, RawTable, TableOptions
 
-__all__ = ["ClientSums", "client_sums", "fit", "pooled"]
+__all__ = ["client_sums", "fit", "pooled"]
 
 _BITS = 64
 """Bits of a count or a sum, which travel in double precision."""

@@ -29,8 +29,8 @@ from typing_extensions import override
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.tasks.base import Dataset, TaskSource
 from motley.tasks.models import Model, factory
+from motley.tasks.task import Dataset, TaskSource
 
 __all__ = ["Synthetic"]
 

@@ -14,7 +14,6 @@ from motley.core.arrays import Floats
 from motley.core.errors import DataError, suggest
 from motley.core.files import is_file, is_folder, where_paths_start
 from motley.core.untrusted import shortened
-from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import class_labels, features, grouped, multilabel
 from motley.tasks.formats.npz import arrays
 from motley.tasks.origin import Origin, row_of
@@ -26,16 +25,9 @@ from motley.tasks.preparation import (
     fixed_preparation,
 )
 from motley.tasks.raw_table import RawTable, TableOptions, arrow_table, raw_table, read_arrow
+from motley.tasks.task import Dataset
 
-__all__ = [
-    "BUILTIN",
-    "Columns",
-    "cut",
-    "make_dataset",
-    "read_columns",
-    "read_table",
-    "take_columns",
-]
+__all__ = ["BUILTIN", "make_dataset", "read_columns", "read_table", "take_columns"]
 
 BUILTIN = ("breast_cancer", "diabetes", "iris", "wine")
 """Data sets of scikit-learn; ``diabetes`` has a number as its target."""

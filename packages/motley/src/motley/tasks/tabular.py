@@ -15,11 +15,11 @@ from typing_extensions import override
 from motley.core.errors import ConfigError, DataError
 from motley.core.files import files_digest
 from motley.core.keys import Key
-from motley.tasks.base import Dataset, TaskSource
 from motley.tasks.models import Model, factory
 from motley.tasks.public_classes import Classes, with_classes
 from motley.tasks.raw_table import GAPS, Scale, TableOptions
 from motley.tasks.table_readers import BUILTIN, read_table
+from motley.tasks.task import Dataset, TaskSource
 
 __all__ = ["Tabular", "TabularRegression"]
 
@@ -42,7 +42,7 @@ class Tabular(TaskSource):
         see :class:`~motley.tasks.raw_table.TableOptions`.
     classes: of a file, the number of classes or the list of their names; left out: those of its
     labels, which a private run refuses.
-    heads: number of each class's head, see :class:`motley.tasks.base.Task`.
+    heads: number of each class's head, see :class:`motley.tasks.task.Task`.
     """
 
     data: str = "breast_cancer"

@@ -18,7 +18,6 @@ from motley.core.arrays import Ints
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.files import files_digest, is_folder, where_paths_start
 from motley.core.keys import Key
-from motley.tasks.base import IGNORED, Dataset, Federation, Task, TaskSource
 from motley.tasks.datasets import load_shakespeare
 from motley.tasks.flat import construct
 from motley.tasks.formats.texts import TextClients, read_texts
@@ -27,6 +26,7 @@ from motley.tasks.models import MODELS, Model, factory
 from motley.tasks.own import outputs_of
 from motley.tasks.preparation import TextPreparation
 from motley.tasks.public_data.places import places
+from motley.tasks.task import IGNORED, Dataset, Federation, Task, TaskSource
 
 __all__ = ["NextCharacter"]
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 import torch
 from torch import Tensor, nn
 
-from motley.tasks.base import Federation, Transform, model_input
+from motley.tasks.task import Federation, Transform, model_input
 
-__all__ = ["UNSCALED", "warn_of_unscaled"]
+__all__ = ["warn_of_unscaled"]
 
 UNSCALED = 10.0
 """Root mean square above which the inputs of a first layer look unscaled; it is 1 for standardized

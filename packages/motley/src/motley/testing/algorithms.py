@@ -47,9 +47,9 @@ from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
 from motley.engines import ENGINES
-from motley.engines.base import Engine, Job, Setting, TrainResult, client_losses
-from motley.tasks.base import Federation, ModelState, Task
+from motley.engines.engine import Engine, Job, Setting, TrainResult, client_losses
 from motley.tasks.flat import FlatNetwork, initial
+from motley.tasks.task import Federation, ModelState, Task
 
 __all__ = ["CHECKS", "Case", "Play", "check_algorithm"]
 

@@ -26,7 +26,7 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
-from motley.selectors.base import SelectionRule, Selector
+from motley.selectors.selector import SelectionRule, Selector
 
 __all__ = [
     "CHECKS",
@@ -268,17 +268,9 @@ def _columns(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
                 getattr(cohort, name) is not None,
                 f"provides() names {name}, but the cohort has none",
             )
-        for name in (
-            "weights",
-            "multiplicity",
-            "scores",
-            "local_steps",
-            "upload_ratio",
-            "lr_scale",
-        ):
-            column = getattr(cohort, name)
+        for name, column in cohort.columns().items():
             _require(
-                column is None or (len(column) == len(cohort.ids) and np.isfinite(column).all()),
+                len(column) == len(cohort.ids) and bool(np.isfinite(column).all()),
                 f"{name} is {column}",
             )
         _require(

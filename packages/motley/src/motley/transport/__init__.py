@@ -21,7 +21,7 @@ COMPRESSORS = Catalogue(
         "terngrad": "motley.transport.compressors.terngrad:TernGrad",
         "topk": "motley.transport.compressors.topk:TopK",
     },
-    base="motley.transport.compressors.base:Compressor",
+    base="motley.transport.compressors.compressor:Compressor",
 )
 FEEDBACKS = Catalogue(
     "feedback",
@@ -43,7 +43,7 @@ ALLOCATORS = Catalogue(
         "optrate": "motley.transport.allocators.optrate:OptRate",
         "uniform": "motley.transport.allocators.uniform:UniformAllocator",
     },
-    base="motley.transport.allocators.base:Allocator",
+    base="motley.transport.allocators.allocator:Allocator",
 )
 BUDGETS = Catalogue(
     "budget",

@@ -70,7 +70,7 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
-from motley.transport.compressors.base import NONE, Compressor, Tensors, require_finite
+from motley.transport.compressors.compressor import NONE, Compressor, Tensors, require_finite
 from motley.transport.compressors.topk import TopK
 from motley.transport.packet import Codes, Packet
 

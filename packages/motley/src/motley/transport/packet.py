@@ -33,7 +33,6 @@ __all__ = [
     "Coding",
     "Packet",
     "PacketSpec",
-    "Places",
     "Runs",
     "drawn",
     "group_sizes",

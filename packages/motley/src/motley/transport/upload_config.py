@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from motley.core.layout import Layout
-from motley.transport.allocators.base import Allocator
+from motley.transport.allocators.allocator import Allocator
 from motley.transport.allocators.uniform import UniformAllocator
 from motley.transport.budgets import Budget, ConstantBudget
-from motley.transport.compressors.base import Compressor
+from motley.transport.compressors.compressor import Compressor
 from motley.transport.compressors.identity import Identity
 from motley.transport.feedback import Feedback, NoFeedback
 

@@ -49,7 +49,7 @@ from motley.core.keys import Key
 from motley.core.untrusted import one_line
 from motley.transport.packet import CODINGS, PLACES, Codes, Packet, PacketSpec, group_sizes
 
-__all__ = ["VERSION", "decode", "encode", "length", "places_bytes"]
+__all__ = ["decode", "encode", "length", "places_bytes"]
 
 VERSION = 1
 _MAGIC = b"MTLW"

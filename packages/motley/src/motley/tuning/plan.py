@@ -16,7 +16,7 @@ from motley.experiments.sweep import expand, parse_over
 from motley.tuning.objectives import Objective, parse_objective
 from motley.tuning.spaces import Space, parse_space
 
-__all__ = ["VALIDATION", "Halving", "MethodPlan", "TuningPlan", "methods_of", "plan_of"]
+__all__ = ["Halving", "MethodPlan", "TuningPlan", "plan_of"]
 
 VALIDATION = 0.2
 """Share of each client's training samples that is set aside where the file sets none aside."""

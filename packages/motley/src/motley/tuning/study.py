@@ -26,7 +26,7 @@ from motley.experiments.sweep import Point, run_points
 from motley.results import measures
 from motley.results.load import Run
 from motley.results.record import read_record
-from motley.tasks.base import Task
+from motley.tasks.task import Task
 from motley.tuning.objectives import mean_value
 from motley.tuning.outcome import (
     StepResult,

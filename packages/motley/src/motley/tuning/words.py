@@ -9,7 +9,7 @@ from typing import Any
 from motley.results.measures import Interval
 from motley.tuning.objectives import Objective, ObjectiveValue
 
-__all__ = ["folder_name", "in_words", "long", "number", "shown", "with_interval"]
+__all__ = ["folder_name", "in_words", "long", "shown", "with_interval"]
 
 
 def in_words(values: Mapping[str, Any]) -> str:

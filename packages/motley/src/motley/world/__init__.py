@@ -34,7 +34,7 @@ PARTITIONS = Catalogue(
         "shards": "motley.world.partition.basic:Shards",
         "skewed_share": "motley.world.partition.skewed_share:SkewedShare",
     },
-    base="motley.world.base:Partition",
+    base="motley.world.interfaces:Partition",
 )
 LABEL_NOISE = Catalogue(
     "label_noise",
@@ -45,7 +45,7 @@ LABEL_NOISE = Catalogue(
         "pair_flip": "motley.world.shift.label_noise:PairFlip",
         "symmetric": "motley.world.shift.label_noise:SymmetricNoise",
     },
-    base="motley.world.base:LabelNoise",
+    base="motley.world.interfaces:LabelNoise",
 )
 FEATURE_SHIFT = Catalogue(
     "feature_shift",
@@ -55,7 +55,7 @@ FEATURE_SHIFT = Catalogue(
         "none": "motley.world.shift.feature_shift:NoFeatureShift",
         "transform": "motley.world.shift.feature_shift:ImageTransforms",
     },
-    base="motley.world.base:FeatureShift",
+    base="motley.world.interfaces:FeatureShift",
 )
 CONCEPT_SHIFT = Catalogue(
     "concept_shift",
@@ -63,7 +63,7 @@ CONCEPT_SHIFT = Catalogue(
         "none": "motley.world.shift.concept_shift:NoConceptShift",
         "swap": "motley.world.shift.concept_shift:ClassSwap",
     },
-    base="motley.world.base:ConceptShift",
+    base="motley.world.interfaces:ConceptShift",
 )
 DRIFT = Catalogue(
     "drift",
@@ -72,7 +72,7 @@ DRIFT = Catalogue(
         "swap": "motley.world.shift.drift:SwapDrift",
         "window": "motley.world.shift.drift:WindowDrift",
     },
-    base="motley.world.base:Drift",
+    base="motley.world.interfaces:Drift",
 )
 DEVICES = Catalogue(
     "device",
@@ -83,7 +83,7 @@ DEVICES = Catalogue(
         "trace": "motley.world.devices:TraceDevice",
         "uniform": "motley.world.devices:UniformDevice",
     },
-    base="motley.world.base:Device",
+    base="motley.world.interfaces:Device",
 )
 NETWORKS = Catalogue(
     "network",
@@ -95,7 +95,7 @@ NETWORKS = Catalogue(
         "trace": "motley.world.network:TraceNetwork",
         "uniform": "motley.world.network:UniformNetwork",
     },
-    base="motley.world.base:Network",
+    base="motley.world.interfaces:Network",
 )
 AVAILABILITY = Catalogue(
     "availability",
@@ -106,7 +106,7 @@ AVAILABILITY = Catalogue(
         "markov": "motley.world.availability:MarkovAvailability",
         "trace": "motley.world.availability:TraceAvailability",
     },
-    base="motley.world.base:Availability",
+    base="motley.world.interfaces:Availability",
 )
 CAPACITY = Catalogue(
     "capacity",
@@ -115,7 +115,7 @@ CAPACITY = Catalogue(
         "constant": "motley.world.capacity:ConstantCapacity",
         "levels": "motley.world.capacity:CapacityLevels",
     },
-    base="motley.world.base:Capacity",
+    base="motley.world.interfaces:Capacity",
 )
 FAILURES = Catalogue(
     "failures",
@@ -126,7 +126,7 @@ FAILURES = Catalogue(
         "non_finite": "motley.world.failures:NonFinite",
         "none": "motley.world.failures:NoFailures",
     },
-    base="motley.world.base:Failures",
+    base="motley.world.interfaces:Failures",
 )
 DISHONEST = Catalogue(
     "dishonest",
@@ -137,7 +137,7 @@ DISHONEST = Catalogue(
         "none": "motley.world.dishonest:NoLies",
         "scaled": "motley.world.dishonest:ScaledClaim",
     },
-    base="motley.world.base:Dishonest",
+    base="motley.world.interfaces:Dishonest",
 )
 
 

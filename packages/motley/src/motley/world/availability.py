@@ -30,8 +30,8 @@ from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.errors import ConfigError, DataError
 from motley.core.files import files_digest
 from motley.core.keys import Key
-from motley.world.base import Availability
 from motley.world.draws import check_positive, check_share
+from motley.world.interfaces import Availability
 from motley.world.traces import Assign, assigned, check_assign, columns
 
 __all__ = [

@@ -29,8 +29,8 @@ from typing_extensions import override
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.base import Capacity
 from motley.world.draws import Per, check_per, check_positive, check_share, key_of
+from motley.world.interfaces import Capacity
 
 __all__ = ["CapacityBySpeed", "CapacityLevels", "ConstantCapacity"]
 

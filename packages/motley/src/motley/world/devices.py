@@ -20,7 +20,6 @@ from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import DataError
 from motley.core.files import files_digest
 from motley.core.keys import Key
-from motley.world.base import Device
 from motley.world.draws import (
     Per,
     check_per,
@@ -30,6 +29,7 @@ from motley.world.draws import (
     log_normal,
     uniform,
 )
+from motley.world.interfaces import Device
 from motley.world.traces import Assign, assigned, check_assign, columns
 
 __all__ = [

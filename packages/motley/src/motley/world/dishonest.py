@@ -37,8 +37,8 @@ from motley.core.arrays import Bools, Floats, Ids
 from motley.core.claims import TOPICS
 from motley.core.errors import ConfigError, suggest
 from motley.core.keys import Key
-from motley.world.base import Dishonest
 from motley.world.draws import check_share
+from motley.world.interfaces import Dishonest
 
 __all__ = ["Coalition", "ConstantClaim", "CopiedBest", "Liars", "NoLies", "ScaledClaim"]
 

@@ -19,8 +19,8 @@ from typing_extensions import override
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.base import Failures
 from motley.world.draws import check_share
+from motley.world.interfaces import Failures
 
 __all__ = ["Corrupted", "Crash", "DropOut", "NoFailures", "NonFinite"]
 

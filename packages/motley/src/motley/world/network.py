@@ -16,7 +16,6 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, DataError
 from motley.core.files import files_digest
 from motley.core.keys import Key
-from motley.world.base import Network
 from motley.world.draws import (
     Per,
     check_per,
@@ -26,6 +25,7 @@ from motley.world.draws import (
     log_normal,
     uniform,
 )
+from motley.world.interfaces import Network
 from motley.world.traces import Assign, assigned, check_assign, columns
 
 __all__ = [

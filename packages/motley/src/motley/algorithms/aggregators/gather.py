@@ -34,7 +34,7 @@ from typing_extensions import override
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.parts import Algorithm, ServerState, Tensors, Upload
 from motley.algorithms.weights import Divide
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 __all__ = ["Gather", "client_models", "needs_gather"]
 

@@ -1,8 +1,8 @@
 """Trackers: the tools beside the tables to which a run reports its figures as it goes,
 ``log = ["tensorboard", "mlflow", "wandb"]``.
 
-Each is one file with one class (:class:`~motley.experiments.trackers.base.Tracker`). None of them
-opens a connection: they write files, which their own tools read or send later.
+Each is one file with one class (:class:`~motley.experiments.trackers.tracker.Tracker`). None of
+them opens a connection: they write files, which their own tools read or send later.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ TRACKERS = Catalogue(
         "tensorboard": "motley.experiments.trackers.tensorboard:TensorBoard",
         "wandb": "motley.experiments.trackers.wandb:WandB",
     },
-    base="motley.experiments.trackers.base:Tracker",
+    base="motley.experiments.trackers.tracker:Tracker",
 )

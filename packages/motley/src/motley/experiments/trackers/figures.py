@@ -8,7 +8,7 @@ from math import isnan
 
 import numpy as np
 
-from motley.experiments.trackers.base import Figures
+from motley.experiments.trackers.tracker import Figures
 from motley.results import measures
 from motley.results.load import Run
 from motley.rounds.config import RoundSummary

@@ -15,7 +15,7 @@ from typing import Any
 from typing_extensions import override
 
 from motley.experiments.lineage import result_keys
-from motley.experiments.trackers.base import Figures, Status, TrackedRun, Tracker
+from motley.experiments.trackers.tracker import Figures, Status, TrackedRun, Tracker
 
 __all__ = ["MLflow"]
 

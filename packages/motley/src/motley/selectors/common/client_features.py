@@ -29,17 +29,14 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import DURATIONS, measured_s
 from motley.selectors.common.sampling import Ties
+from motley.selectors.selector import SelectionRule
 
 __all__ = [
     "LARGEST",
     "ContextualBandit",
-    "Drop",
-    "Feature",
     "FirstRound",
-    "Probe",
     "Tau",
     "TrainingPairs",
     "first_round_size",

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
 
 __all__ = [
-    "Kernel",
     "coalitions",
     "embedding",
     "fill_empty",

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Floats, Ints
 
-__all__ = ["Cover", "Vectors", "cover", "distances"]
+__all__ = ["Vectors", "cover", "distances"]
 
 Positions = Ints
 Vectors = Literal["gradient_sketch", "gradient"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from motley.core.errors import DataError
 from motley.core.files import check_file, is_folder
-from motley.tasks.base import Dataset
+from motley.tasks.task import Dataset
 
 __all__ = ["read"]
 

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from motley.core.errors import DataError
-from motley.tasks.base import IGNORED
 from motley.tasks.origin import Origin, row_of
+from motley.tasks.task import IGNORED
 
-__all__ = ["REGRESSION", "as_images", "class_labels", "features", "grouped", "multilabel"]
+__all__ = ["as_images", "class_labels", "features", "grouped", "multilabel"]
 
 REGRESSION = 'write task.name = "tabular_regression", in Python regression=True'
 """What to do where labels are numbers."""
@@ -96,7 +96,7 @@ def class_labels(
     given).
 
     ``positions``: a class per position, ``[n, T]``, is allowed, too;
-    :data:`~motley.tasks.base.IGNORED` where there is none.
+    :data:`~motley.tasks.task.IGNORED` where there is none.
 
     Raises
     ------

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from motley.core.errors import DataError
 from motley.core.files import check_file, is_file
-from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import grouped
+from motley.tasks.task import Dataset
 
 __all__ = ["read", "recognises"]
 

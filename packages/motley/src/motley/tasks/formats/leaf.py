@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from motley.core.errors import DataError
 from motley.core.files import check_file
-from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import class_labels, features, grouped
 from motley.tasks.origin import Origin
+from motley.tasks.task import Dataset
 
-__all__ = ["read", "recognises"]
+__all__ = ["read", "recognises", "user_data"]
 
 
 def _files(folder: Path) -> list[tuple[Path, bool]]:
@@ -72,8 +72,13 @@ def read(folder: Path) -> Dataset:
     return Dataset(pixels, target, classes, np.array(test), groups, notes=notes, client_names=names)
 
 
-def _users(path: Path) -> list[tuple[str, NDArray[Any], NDArray[Any]]]:
-    """Return name, samples and labels of every user of one file that has samples."""
+def user_data(path: Path) -> dict[str, Any]:
+    """Return the table ``user_data`` of one file, its values unchecked.
+
+    Raises
+    ------
+    DataError: not LEAF's JSON, or truncated.
+    """
     try:
         content = json.loads(check_file(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -81,8 +86,13 @@ def _users(path: Path) -> list[tuple[str, NDArray[Any], NDArray[Any]]]:
     data = content.get("user_data") if isinstance(content, dict) else None
     if not isinstance(data, dict):
         raise DataError(f"{path} is not LEAF's JSON: it has no table 'user_data'")
+    return data
+
+
+def _users(path: Path) -> list[tuple[str, NDArray[Any], NDArray[Any]]]:
+    """Return name, samples and labels of every user of one file that has samples."""
     out = []
-    for user, samples in data.items():
+    for user, samples in user_data(path).items():
         if not isinstance(samples, dict) or not {"x", "y"} <= set(samples):
             raise DataError(f"{path}: user {user!r} has no x and y")
         if not isinstance(samples["x"], list) or not isinstance(samples["y"], list):

@@ -4,7 +4,6 @@ CSV), folders of ``.txt`` files."""
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from motley.core.errors import DataError
 from motley.core.files import check_file
+from motley.tasks.formats.leaf import user_data
 from motley.tasks.formats.npz import arrays
 
 __all__ = ["TextClients", "read_csv", "read_leaf", "read_pack", "read_texts"]
@@ -211,14 +211,7 @@ def _divided(whole: Mapping[str, str], where: str) -> TextClients:
 def _texts(paths: Sequence[Path]) -> dict[str, str]:
     found: dict[str, str] = {}
     for path in paths:
-        try:
-            content = json.loads(check_file(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise DataError(f"{path} is not readable JSON ({error}); it may be truncated") from None
-        data = content.get("user_data") if isinstance(content, dict) else None
-        if not isinstance(data, dict):
-            raise DataError(f"{path} is not LEAF's JSON: it has no table 'user_data'")
-        for user, samples in data.items():
+        for user, samples in user_data(path).items():
             found[str(user)] = _joined(samples, path, str(user))
     return found
 

@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from motley.core.errors import DataError
-from motley.tasks.base import Dataset
 from motley.tasks.public_data.facts import Variant
+from motley.tasks.task import Dataset
 
 __all__ = ["by_class", "canonical", "checked", "digest", "without"]
 

@@ -19,7 +19,6 @@ __all__ = [
     "PACKS",
     "PUBLIC",
     "DiskLayout",
-    "PublicDataset",
     "RemoteFile",
     "Variant",
     "known_name",

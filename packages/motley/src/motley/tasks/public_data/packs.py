@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from motley.core.errors import DataError
 from motley.core.files import check_file
-from motley.tasks.base import Dataset
 from motley.tasks.formats.npz import arrays
 from motley.tasks.public_data.facts import PACKS
+from motley.tasks.task import Dataset
 
 __all__ = ["check", "read"]
 

@@ -12,13 +12,13 @@ import torch
 
 from motley.core.errors import DataError
 from motley.core.files import is_file
-from motley.tasks.base import Dataset
 from motley.tasks.formats import binary, leaf, npz, parquet_images, texts
 from motley.tasks.formats.texts import TextClients
 from motley.tasks.public_data import packs
 from motley.tasks.public_data.canonical import by_class, checked
 from motley.tasks.public_data.facts import PUBLIC
 from motley.tasks.public_data.search import Found, first
+from motley.tasks.task import Dataset
 
 __all__ = ["last_kept", "load", "load_texts", "read", "read_texts"]
 

@@ -56,7 +56,13 @@ import numpy as np
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError, ContractError
 from motley.core.paper import Paper, cite
-from motley.transport.allocators.base import LEAST, AllocationContext, Allocator, State, check_least
+from motley.transport.allocators.allocator import (
+    LEAST,
+    AllocationContext,
+    Allocator,
+    State,
+    check_least,
+)
 from motley.transport.ledger import VALUE_BITS
 
 __all__ = ["ByScore"]

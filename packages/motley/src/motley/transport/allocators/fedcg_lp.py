@@ -51,13 +51,14 @@ from motley.core.arrays import Floats
 from motley.core.paper import Paper, cite
 from motley.core.records import Reports
 from motley.core.upload_ratios import Slack, upload_ratios
-from motley.transport.allocators.base import (
+from motley.transport.allocators.allocator import (
     LEAST,
     AllocationContext,
     Allocator,
     State,
     check_least,
     last_errors,
+    no_errors,
     remember_errors,
 )
 from motley.transport.budgets import Budget
@@ -88,11 +89,7 @@ class FedCGProgram(Allocator):
 
     @override
     def init(self) -> State:
-        return (
-            {"ids": np.zeros(0, np.int64), "square": np.zeros(0)}
-            if self.weights == "last_update"
-            else {}
-        )
+        return no_errors() if self.weights == "last_update" else {}
 
     @override
     def ratios(self, state: State, context: AllocationContext) -> Floats:

@@ -48,13 +48,14 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Reports
 from motley.core.upload_ratios import finish_time, ratios_for
-from motley.transport.allocators.base import (
+from motley.transport.allocators.allocator import (
     LEAST,
     AllocationContext,
     Allocator,
     State,
     check_least,
     last_errors,
+    no_errors,
     remember_errors,
 )
 from motley.transport.budgets import Budget
@@ -92,11 +93,7 @@ class FlexCom(Allocator):
 
     @override
     def init(self) -> State:
-        return (
-            {"ids": np.zeros(0, np.int64), "square": np.zeros(0)}
-            if self.error == "last_update"
-            else {}
-        )
+        return no_errors() if self.error == "last_update" else {}
 
     @override
     def ratios(self, state: State, context: AllocationContext) -> Floats:

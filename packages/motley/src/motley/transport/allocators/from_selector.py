@@ -13,7 +13,13 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats
 from motley.core.errors import ContractError
-from motley.transport.allocators.base import LEAST, AllocationContext, Allocator, State, check_least
+from motley.transport.allocators.allocator import (
+    LEAST,
+    AllocationContext,
+    Allocator,
+    State,
+    check_least,
+)
 from motley.transport.budgets import Budget, ConstantBudget
 
 __all__ = ["FromSelector"]

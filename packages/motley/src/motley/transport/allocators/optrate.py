@@ -44,7 +44,13 @@ from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Reports
-from motley.transport.allocators.base import LEAST, AllocationContext, Allocator, State, check_least
+from motley.transport.allocators.allocator import (
+    LEAST,
+    AllocationContext,
+    Allocator,
+    State,
+    check_least,
+)
 from motley.transport.budgets import Budget, ConstantBudget
 
 __all__ = ["OptRate"]

@@ -13,7 +13,7 @@ import numpy as np
 from typing_extensions import override
 
 from motley.core.arrays import Floats
-from motley.transport.allocators.base import AllocationContext, Allocator, State
+from motley.transport.allocators.allocator import AllocationContext, Allocator, State
 
 __all__ = ["UniformAllocator"]
 

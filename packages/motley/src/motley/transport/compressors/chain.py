@@ -27,7 +27,7 @@ from typing_extensions import override
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.layout import Layout
-from motley.transport.compressors.base import (
+from motley.transport.compressors.compressor import (
     NONE,
     Compressor,
     Quantizer,

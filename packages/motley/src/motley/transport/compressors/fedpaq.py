@@ -31,7 +31,7 @@ from typing_extensions import override
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.paper import Paper, cite
-from motley.transport.compressors.base import Quantizer
+from motley.transport.compressors.compressor import Quantizer
 from motley.transport.compressors.qsgd import QSGD
 from motley.transport.packet import Codes
 

@@ -18,7 +18,13 @@ from typing_extensions import override
 
 from motley.core.keys import Key
 from motley.core.layout import Layout
-from motley.transport.compressors.base import NONE, Compressor, Tensors, coding_of, require_finite
+from motley.transport.compressors.compressor import (
+    NONE,
+    Compressor,
+    Tensors,
+    coding_of,
+    require_finite,
+)
 from motley.transport.packet import Packet, PacketSpec
 
 __all__ = ["Identity"]

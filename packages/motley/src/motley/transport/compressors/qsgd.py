@@ -48,7 +48,7 @@ from typing_extensions import override
 from motley.core.errors import CodecError, ConfigError
 from motley.core.keys import Key
 from motley.core.paper import Paper, cite
-from motley.transport.compressors.base import Quantizer, coins
+from motley.transport.compressors.compressor import Quantizer, coins
 from motley.transport.packet import Codes, group_sizes
 
 __all__ = ["QSGD", "rounded"]

@@ -36,7 +36,7 @@ from typing_extensions import override
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper
-from motley.transport.compressors.base import Sparsifier, Tensors, coding_of, kept_of
+from motley.transport.compressors.compressor import Sparsifier, Tensors, coding_of, kept_of
 from motley.transport.compressors.topk import TopK
 from motley.transport.packet import Packet, PacketSpec, drawn
 

@@ -38,7 +38,7 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
-from motley.transport.compressors.base import Sparsifier, Tensors, coding_of
+from motley.transport.compressors.compressor import Sparsifier, Tensors, coding_of
 from motley.transport.packet import Packet, PacketSpec, Runs
 
 __all__ = ["TensorDrop"]

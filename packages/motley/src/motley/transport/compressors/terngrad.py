@@ -42,7 +42,7 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
-from motley.transport.compressors.base import Quantizer, tensor_sizes
+from motley.transport.compressors.compressor import Quantizer, tensor_sizes
 from motley.transport.compressors.qsgd import rounded
 from motley.transport.packet import Codes, group_sizes
 

@@ -31,7 +31,7 @@ from motley.core.arrays import Bools, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.world.base import Partition, Partitioned
+from motley.world.interfaces import Partition, Partitioned
 from motley.world.partition.assignment import (
     assign,
     by_owner,

@@ -31,7 +31,7 @@ from typing_extensions import override
 from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.base import Partition, Partitioned
+from motley.world.interfaces import Partition, Partitioned
 from motley.world.partition.assignment import assign, by_owner, check, even_sizes, pools_of
 from motley.world.partition.mixture import draw_counts
 

@@ -21,7 +21,7 @@ from typing_extensions import override
 from motley.core.arrays import Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.base import Partition, Partitioned
+from motley.world.interfaces import Partition, Partitioned
 from motley.world.partition.assignment import assign, by_owner, check, pools_of
 
 __all__ = ["SkewedShare"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Floats, Ints
 from motley.core.keys import Key
-from motley.world.base import Appearance
+from motley.world.interfaces import Appearance
 
 __all__ = ["blurred", "rotated", "transformed"]
 

@@ -17,8 +17,8 @@ from typing_extensions import override
 from motley.core.arrays import Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.base import ConceptShift
 from motley.world.draws import check_share
+from motley.world.interfaces import ConceptShift
 
 __all__ = ["ClassSwap", "NoConceptShift", "swapped"]
 

@@ -23,8 +23,8 @@ from typing_extensions import override
 from motley.core.arrays import Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.base import Drift
 from motley.world.draws import check_positive, check_share
+from motley.world.interfaces import Drift
 from motley.world.shift.concept_shift import swapped
 
 __all__ = ["NoDrift", "SwapDrift", "WindowDrift"]

@@ -21,8 +21,8 @@ from typing_extensions import override
 from motley.core.arrays import Ids, Ints
 from motley.core.errors import ConfigError, suggest
 from motley.core.keys import Key
-from motley.world.base import Appearance, FeatureShift
 from motley.world.draws import check_positive
+from motley.world.interfaces import Appearance, FeatureShift
 from motley.world.shift.appearance import transformed
 
 __all__ = ["DOMAINS", "Domains", "ImageTransforms", "NoFeatureShift", "PixelNoise", "shifted"]

@@ -28,7 +28,7 @@ from typing_extensions import override
 from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.base import LabelNoise
+from motley.world.interfaces import LabelNoise
 
 __all__ = ["BetaNoise", "CleanLabels", "LabelFlip", "PairFlip", "SymmetricNoise"]
 

@@ -36,10 +36,10 @@ from motley.algorithms.positions import per_position
 from motley.core.errors import ContractError
 from motley.core.keys import Key, Streams
 from motley.core.work import LocalWork
-from motley.tasks.base import ModelState, Task, model_input
 from motley.tasks.flat import construct, initial
 from motley.tasks.precision import Precision
 from motley.tasks.slices import cuttable, narrowed, operations
+from motley.tasks.task import ModelState, Task, model_input
 
 __all__ = [
     "MEASURED",
@@ -293,7 +293,7 @@ class Setting:
     becomes of a run if a node has other code than this process (None: ``skip``).
     sliced: whether the model is a slice already, which is not cut again. probes_model: whether
     curvature is that of a probe of the whole model,
-    :attr:`motley.transport.compressors.base.Compressor.probes_model`.
+    :attr:`motley.transport.compressors.compressor.Compressor.probes_model`.
     """
 
     task: Task

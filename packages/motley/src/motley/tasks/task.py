@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import override
 
+from motley.core.arrays import Floats, Ints
 from motley.core.card import Carded
 from motley.core.client_names import client_in_words
 from motley.core.errors import ConfigError, DataError
@@ -47,8 +48,8 @@ __all__ = [
     "Task",
     "TaskSource",
     "Transform",
+    "label_counts",
     "model_input",
-    "targets_of",
 ]
 
 
@@ -265,16 +266,22 @@ class Federation(Carded):
             .cpu()
             .numpy()
         )
-        owner = np.repeat(np.arange(end - first), self.train.sizes[clients])
-        if self.targets == "multilabel":
-            row, labels = np.nonzero(labels)
-            owner = owner[row]
-        elif self.targets == "positions":
-            row, column = np.nonzero(labels != IGNORED)
-            owner = owner[row]
-            labels = labels[row, column]
-        counts = np.bincount(owner * self.classes + labels, minlength=(end - first) * self.classes)
-        return counts.reshape(end - first, self.classes).astype(np.float64)
+        return label_counts(labels, self.train.sizes[clients], self.targets, self.classes)
+
+
+def label_counts(labels: NDArray[Any], sizes: Ints, targets: Targets, classes: int) -> Floats:
+    """Return the number of labels per client and class, ``[k, C]``, of clients whose samples lie
+    one after the other; ``sizes``: of each, ``[k]``."""
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    if targets == "multilabel":
+        row, labels = np.nonzero(labels)
+        owner = owner[row]
+    elif targets == "positions":
+        row, column = np.nonzero(labels != IGNORED)
+        owner = owner[row]
+        labels = labels[row, column]
+    counts = np.bincount(owner * classes + labels, minlength=len(sizes) * classes)
+    return counts.reshape(len(sizes), classes).astype(np.float64)
 
 
 def model_input(x: Tensor, dtype: torch.dtype, device: str | torch.device | None = None) -> Tensor:

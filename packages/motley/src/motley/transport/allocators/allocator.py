@@ -29,6 +29,7 @@ __all__ = [
     "State",
     "check_least",
     "last_errors",
+    "no_errors",
     "remember_errors",
 ]
 
@@ -122,6 +123,11 @@ def check_least(least: float) -> None:
     """Raise ConfigError unless ``least`` is a share in (0, 1]."""
     if not 0 < least <= 1:
         raise ConfigError(f"got least = {least}; expected a share in (0, 1]")
+
+
+def no_errors() -> State:
+    """Return the state of :func:`remember_errors` before any update."""
+    return {"ids": np.zeros(0, np.int64), "square": np.zeros(0)}
 
 
 def remember_errors(state: State, reports: Reports) -> State:

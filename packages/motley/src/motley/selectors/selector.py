@@ -268,16 +268,8 @@ class Selector(Generic[S]):
                 f"{type(self.rule).__name__} announced {context.m} clients and chose "
                 f"{len(cohort.ids)}"
             )
-        for name in (
-            "weights",
-            "multiplicity",
-            "scores",
-            "local_steps",
-            "upload_ratio",
-            "lr_scale",
-        ):
-            column = getattr(cohort, name)
-            if column is not None and len(column) != len(cohort.ids):
+        for name, column in cohort.columns().items():
+            if len(column) != len(cohort.ids):
                 raise ContractError(
                     f"{type(self.rule).__name__}: {name} has {len(column)} entries for "
                     f"{len(cohort.ids)} ids"
