@@ -9,7 +9,7 @@ from motley.algorithms.fedexp import Extrapolation, MeanAndSquare
 from motley.algorithms.parts import Part, ServerContext, Upload, aggregate
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 from tests.motley.theory.test_algorithms import simulate
 
 

@@ -12,7 +12,7 @@ from motley.core import codec
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.layout import Layout
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 from tests.motley.theory.test_algorithms import run, simulate
 
 MINIMA = (1.0, 3.0)

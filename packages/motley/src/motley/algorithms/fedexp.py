@@ -54,7 +54,7 @@ from motley.algorithms.parts import (
 )
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 __all__ = ["Extrapolation", "FedExP", "MeanAndSquare"]
 

@@ -69,7 +69,7 @@ from motley.algorithms.phases import GradientAt
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 __all__ = ["BalancedLoss", "FedRoD", "HeadBeside"]
 

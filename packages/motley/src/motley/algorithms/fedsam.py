@@ -64,7 +64,7 @@ from motley.algorithms.parts import (
 from motley.algorithms.phases import GradientAt
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 __all__ = ["FedLESAM", "FedSAM", "GlobalAscent", "LocalAscent", "ascent"]
 

@@ -70,7 +70,7 @@ from motley.algorithms.parts import (
     step_model,
 )
 from motley.core.paper import Paper, cite
-from motley.tasks.base import ModelState
+from motley.tasks.task import ModelState
 
 __all__ = ["MIFA", "FedVARP", "Memories", "UpdateByRate"]
 

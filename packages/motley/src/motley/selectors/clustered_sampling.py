@@ -59,7 +59,6 @@ from motley.core.arrays import Bools, Floats, Ints
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import (
     SIZE,
     known_vectors,
@@ -70,6 +69,7 @@ from motley.selectors.common.client_signals import (
 from motley.selectors.common.clustering import unit_rows, ward_tree
 from motley.selectors.common.facility import Vectors
 from motley.selectors.common.sampling import probability_notes
+from motley.selectors.selector import SelectionRule
 
 __all__ = ["ClusteredSampling", "angles", "by_similarity", "by_sizes", "urn_shares"]
 

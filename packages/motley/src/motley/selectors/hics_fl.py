@@ -57,10 +57,10 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import dispatched, known_vectors, put_vectors
 from motley.selectors.common.clustering import unit_rows, ward_groups
 from motley.selectors.common.sampling import softmax, with_replacement
+from motley.selectors.selector import SelectionRule
 
 __all__ = ["HiCSFL", "distances", "drawn_by_groups", "entropies"]
 
