@@ -35,7 +35,7 @@ def resolve_auto(setting: Setting) -> str:
 
     Stacks of linear layers with ReLU: ``batched``. Other models of at most 10^5 weights without
     BatchNorm or dropout: ``vmap``. Otherwise ``threads`` on a CPU and ``sequential`` on a GPU
-    (docs/methods/models-and-data.md#auto-engine).
+    (docs/engines.md#what-auto-takes).
     """
     from motley.tasks.flat import construct, layout_of  # a list of names must not import torch
 
