@@ -1,0 +1,179 @@
+"""Devices, networks and failures as a run recorded them: the law of each client in a CSV file, as
+``motley twin`` writes it.
+
+Reference: docs/twin.md.
+
+A file has the same number P of rows for every client, in order of the clients: the column
+``client`` (0, 1, ...) and columns of seconds, whose P values rise and are the quantiles of the
+client's law at ``0, 1 / (P - 1), ..., 1``. Between them a draw is interpolated, so one row a client
+is a constant. Every client and round draws its own quantile:
+
+    seconds(k, t) = Q_k(u_kt) exp(unsure_k z_k)
+
+``z_k`` is a standard normal number of the client, the same in all rounds: how far the client's
+usual seconds may lie from what few rounds said, so that every seed is another federation that the
+records allow. ``unsure`` (a column, 0 where it is left out) is its deviation. A population that is
+larger than the file takes its clients in turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from typing_extensions import override
+
+from motley.core.arrays import Floats, Ids, Ints
+from motley.core.errors import DataError
+from motley.core.files import files_digest
+from motley.core.keys import Key
+from motley.world.base import Device, Failures, Network
+from motley.world.draws import key_of
+from motley.world.traces import columns
+
+__all__ = ["RecordedDevice", "RecordedFailures", "RecordedNetwork"]
+
+
+@dataclass(frozen=True)
+class RecordedDevice(Device):
+    """Seconds per local step, drawn from each client's recorded ones anew in every round.
+
+    Parameters
+    ----------
+    file: CSV or Parquet, see the module: ``client``, ``step_s`` and perhaps ``unsure``.
+    """
+
+    follows_examples: ClassVar[bool] = False
+
+    file: str
+
+    def __post_init__(self) -> None:
+        _laws(self.file, "step_s", "unsure")
+
+    def files_digest(self) -> str:
+        """Return a hash of the file's bytes."""
+        return files_digest(self.file)
+
+    @override
+    def step_s(self, key: Key, ids: Ids, round_index: int, examples: Ints, steps: Ints) -> Floats:
+        return _drawn(self.file, "step_s", "unsure", key, ids, round_index)
+
+
+@dataclass(frozen=True)
+class RecordedNetwork(Network):
+    """Seconds that a megabit (10^6 bits) takes up and down, drawn from each client's recorded ones
+    anew in every round; 0 seconds are an infinite link.
+
+    Parameters
+    ----------
+    file: CSV or Parquet, see the module: ``client``, ``up_s`` and ``down_s`` (seconds per megabit),
+    and perhaps ``up_unsure``, ``down_unsure``.
+    """
+
+    file: str
+
+    def __post_init__(self) -> None:
+        for way in ("up", "down"):
+            _laws(self.file, f"{way}_s", f"{way}_unsure")
+
+    def files_digest(self) -> str:
+        """Return a hash of the file's bytes."""
+        return files_digest(self.file)
+
+    @override
+    def uplink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
+        return self._mbps("up", key, ids, round_index)
+
+    @override
+    def downlink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
+        return self._mbps("down", key, ids, round_index)
+
+    def _mbps(self, way: str, key: Key, ids: Ids, round_index: int) -> Floats:
+        drawn = _drawn(self.file, f"{way}_s", f"{way}_unsure", key.fold(way), ids, round_index)
+        with np.errstate(divide="ignore"):
+            return 1.0 / drawn
+
+
+@dataclass(frozen=True)
+class RecordedFailures(Failures):
+    """Each client drops out with a rate of its own, after a uniform share of its work.
+
+    The rate is ``Beta(dropped_k, answered_k)``, drawn once a client and seed.
+
+    Parameters
+    ----------
+    file: CSV or Parquet with a row per client, in order: ``client``, ``dropped`` and ``answered``,
+    how often it did either, with what is known of the others added; above 0.
+    """
+
+    file: str
+
+    def __post_init__(self) -> None:
+        for name, values in self._counts().items():
+            if not ((values > 0) & np.isfinite(values)).all():
+                raise DataError(f"{self.file}: column {name!r} must be above 0 and finite")
+
+    def files_digest(self) -> str:
+        """Return a hash of the file's bytes."""
+        return files_digest(self.file)
+
+    @override
+    def drop_at(self, key: Key, ids: Ids, round_index: int) -> Floats:
+        from scipy.special import betaincinv
+
+        counts = self._counts()
+        rows = np.asarray(ids) % len(counts["dropped"])
+        place = key.fold("rate").uniform(ids)[:, 0]
+        rate = betaincinv(counts["dropped"][rows], counts["answered"][rows], place)
+        fails, share = key.fold("drop", round_index).uniform(ids, 2).T
+        return np.where(fails < rate, share, np.nan)
+
+    def _counts(self) -> dict[str, Floats]:
+        table = columns(self.file, ("client", "dropped", "answered"))
+        _check_clients(self.file, table["client"], 1)
+        return {name: table[name] for name in ("dropped", "answered")}
+
+
+def _drawn(file: str, seconds: str, unsure: str, key: Key, ids: Ids, round_index: int) -> Floats:
+    """Return a draw of each client's law in a round, ``[len(ids)]``."""
+    laws, deviation = _laws(file, seconds, unsure)
+    rows = np.asarray(ids) % len(laws)
+    place = key_of(key, "round", round_index).uniform(ids)[:, 0] * (laws.shape[1] - 1)
+    below = place.astype(np.int64)
+    above = np.minimum(below + 1, laws.shape[1] - 1)
+    low = laws[rows, below]
+    drawn = low + (place - below) * (laws[rows, above] - low)
+    return np.asarray(drawn * np.exp(deviation[rows] * key.fold("usual").normal(ids)[:, 0]))
+
+
+def _laws(file: str, seconds: str, unsure: str) -> tuple[Floats, Floats]:
+    """Return the quantiles of each client's law ``[K, P]`` and how unsure it is ``[K]``.
+
+    Raises
+    ------
+    DataError: the file is not as the module says; the message names the file.
+    """
+    table = columns(file, ("client", seconds), (unsure,))
+    points = int((table["client"] == 0).sum())
+    _check_clients(file, table["client"], points)
+    laws = table[seconds].reshape(-1, points)
+    if not ((laws >= 0) & np.isfinite(laws)).all() or (np.diff(laws) < 0).any():
+        raise DataError(
+            f"{file}: column {seconds!r} must be finite, at least 0 seconds, and rise from row to "
+            "row of a client"
+        )
+    deviation = table.get(unsure, np.zeros(laws.size)).reshape(laws.shape)[:, 0]
+    if not ((deviation >= 0) & np.isfinite(deviation)).all():
+        raise DataError(f"{file}: column {unsure!r} must be finite and at least 0")
+    return laws, deviation
+
+
+def _check_clients(file: str, client: Floats, points: int) -> None:
+    """Refuse a column of clients in which not every client has so many rows, one after the
+    other."""
+    if not points or not np.array_equal(client, np.arange(len(client)) // points):
+        raise DataError(
+            f"{file}: column 'client' must hold the clients 0, 1, ... in this order, "
+            f"{max(points, 1)} row(s) each"
+        )
