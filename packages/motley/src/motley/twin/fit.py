@@ -12,7 +12,9 @@ Let ``x_kj`` be the logarithm of the j-th of n_k recorded seconds of client k, a
 of K' clients with records; a client without any (n_k = 0) has mean mu and variance
 ``B + Var(m_k) / K'``. Around it lie the residuals that were seen: its own, each with weight 1, and
 those of all clients together with weight 5. Nothing is assumed of their law; its quantiles are
-kept.
+kept. A residual beyond 3.5 robust deviations (1.4826 times the median absolute residual) takes no
+part in m_k and W, so that one slow answer does not make a slow client; it stays among the
+residuals.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ POOLED = 5.0
 """Weight of all clients' residuals beside each of a client's own."""
 DISPATCHES = 10.0
 """Weight of all clients' drop-outs beside a client's own, in dispatches."""
+OUTLYING = 3.5
+"""Robust deviations beyond which a value says nothing of what is usual."""
 LEVEL = 0.8
 """Of the intervals of the twin."""
 
@@ -102,14 +106,24 @@ def fitted(seconds: Floats, client: Ids, population: int) -> Law:
     if not (seconds > 0).any():
         return Law(np.zeros((population, POINTS)), np.zeros(population))
     values = np.log(np.maximum(seconds, seconds[seconds > 0].min() / 10))
-    found = usual(values, client, population)
-    count = np.bincount(client, minlength=population)
-    means = np.bincount(client, values, population) / np.maximum(count, 1)
-    twice = count[client] > 1
-    of = client[twice]
-    residual = (values[twice] - means[of]) * np.sqrt(count[of] / (count[of] - 1.0))
-    laws = np.array([_quantiles(residual, of == k) for k in range(population)])
+    residual, known = _residuals(values, client, population, np.ones(len(values), bool))
+    scale = 1.4826 * np.median(np.abs(residual[known])) if known.any() else 0.0
+    outlying = known & (np.abs(residual) > OUTLYING * scale) & (scale > 0)
+    found = usual(values[~outlying], client[~outlying], population)
+    residual, known = _residuals(values, client, population, ~outlying)
+    of = client[known]
+    laws = np.array([_quantiles(residual[known], of == k) for k in range(population)])
     return Law(np.exp(found.mean[:, None] + laws), found.deviation)
+
+
+def _residuals(values: Floats, client: Ids, population: int, counts: Bools) -> tuple[Floats, Bools]:
+    """Return how far each value lies from its client's mean over those that count, in the size that
+    it has in a large sample, and whether that is known: of clients with two that count."""
+    count = np.bincount(client, counts, population)
+    means = np.bincount(client, values * counts, population) / np.maximum(count, 1)
+    n = np.maximum(count[client], 2)
+    grown = np.where(counts, np.sqrt(n / (n - 1)), 1.0)
+    return (values - means[client]) * grown, count[client] > 1
 
 
 def _quantiles(residual: Floats, own: Bools) -> Floats:
@@ -146,5 +160,5 @@ def beta_counts(dropped: Bools, client: Ids, population: int) -> tuple[Floats, F
     rate = float(dropped.mean())
     count = np.bincount(client, minlength=population)
     lost = np.bincount(client, dropped.astype(float), population)
-    answered: Floats = count - lost + DISPATCHES * (1 - rate)
-    return lost + DISPATCHES * rate, answered
+    answered = np.asarray(count - lost + DISPATCHES * (1 - rate), np.float64)
+    return np.asarray(lost + DISPATCHES * rate, np.float64), answered
