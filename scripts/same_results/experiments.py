@@ -703,6 +703,13 @@ _WORLDS: list[Keys] = [
         "synchrony": {"name": "synchronous", "idle_s": 5.0},
     },
 ]
+_WORLDS.append(
+    {
+        "device": {"name": "recorded", "file": "{files}/laws.csv", "values": 12},
+        "network": {"name": "recorded", "file": "{files}/laws-of-links.csv", "values": 12},
+        "failures": {"name": "recorded", "file": "{files}/lost.csv"},
+    }
+)
 for _number, _world in enumerate(_WORLDS):
     add(
         f"world {_number}",

@@ -12,9 +12,9 @@ Let ``x_kj`` be the logarithm of the j-th of n_k recorded seconds of client k, a
 of K' clients with records; a client without any (n_k = 0) has mean mu and variance
 ``B + Var(m_k) / K'``. Around it lie the residuals that were seen: its own, each with weight 1, and
 those of all clients together with weight 5. Nothing is assumed of their law; its quantiles are
-kept. A residual beyond 3.5 robust deviations (1.4826 times the median absolute residual) takes no
-part in m_k and W, so that one slow answer does not make a slow client; it stays among the
-residuals.
+kept. A value further than 3.5 robust deviations (1.4826 times the median distance) from its
+client's median takes no part in m_k and W, so that one slow answer does not make a slow client; it
+stays among the residuals.
 """
 
 from __future__ import annotations
@@ -53,11 +53,12 @@ class Usual:
 
 @dataclass(frozen=True)
 class Law:
-    """The law of each client's seconds: quantiles ``[K, P]`` at 0, ..., 1, and the deviation of the
-    logarithm of its usual seconds ``[K]``."""
+    """The law of each client's seconds: quantiles ``[K, P]`` at 0, ..., 1, the deviation of the
+    logarithm of its usual seconds ``[K]``, and the number of values that it all rests on."""
 
     quantiles: Floats
     unsure: Floats
+    values: int
 
     def interval(self, level: float = LEVEL) -> tuple[Floats, Floats]:
         """Return the seconds between which a client's next ones lie with this probability, ``[K]``
@@ -104,26 +105,29 @@ def fitted(seconds: Floats, client: Ids, population: int) -> Law:
     """Return the laws of seconds, at least 0; 0 counts as a tenth of the smallest above it, unless
     all are 0."""
     if not (seconds > 0).any():
-        return Law(np.zeros((population, POINTS)), np.zeros(population))
+        return Law(np.zeros((population, POINTS)), np.zeros(population), len(seconds))
     values = np.log(np.maximum(seconds, seconds[seconds > 0].min() / 10))
-    residual, known = _residuals(values, client, population, np.ones(len(values), bool))
-    scale = 1.4826 * np.median(np.abs(residual[known])) if known.any() else 0.0
-    outlying = known & (np.abs(residual) > OUTLYING * scale) & (scale > 0)
+    outlying = _outlying(values, client, population)
     found = usual(values[~outlying], client[~outlying], population)
-    residual, known = _residuals(values, client, population, ~outlying)
+    count = np.bincount(client[~outlying], minlength=population)
+    means = np.bincount(client[~outlying], values[~outlying], population) / np.maximum(count, 1)
+    known = count[client] > 1
     of = client[known]
-    laws = np.array([_quantiles(residual[known], of == k) for k in range(population)])
-    return Law(np.exp(found.mean[:, None] + laws), found.deviation)
+    # as large as in a large sample, from whose mean a value's own share is missing
+    grown = np.where(outlying[known], 1.0, np.sqrt(count[of] / (count[of] - 1.0)))
+    residual = (values[known] - means[of]) * grown
+    laws = np.array([_quantiles(residual, of == k) for k in range(population)])
+    return Law(np.exp(found.mean[:, None] + laws), found.deviation, len(values))
 
 
-def _residuals(values: Floats, client: Ids, population: int, counts: Bools) -> tuple[Floats, Bools]:
-    """Return how far each value lies from its client's mean over those that count, in the size that
-    it has in a large sample, and whether that is known: of clients with two that count."""
-    count = np.bincount(client, counts, population)
-    means = np.bincount(client, values * counts, population) / np.maximum(count, 1)
-    n = np.maximum(count[client], 2)
-    grown = np.where(counts, np.sqrt(n / (n - 1)), 1.0)
-    return (values - means[client]) * grown, count[client] > 1
+def _outlying(values: Floats, client: Ids, population: int) -> Bools:
+    """Return which values lie far from their client's median, ``[n]``."""
+    medians = np.array([np.median(values[client == k]) for k in np.unique(client)])
+    far = np.abs(values - medians[np.searchsorted(np.unique(client), client)])
+    if not far.any():
+        return np.zeros(len(values), bool)
+    # a median that is a value of its client says nothing of the scale
+    return np.asarray(far > OUTLYING * 1.4826 * np.median(far[far > 0]))
 
 
 def _quantiles(residual: Floats, own: Bools) -> Floats:

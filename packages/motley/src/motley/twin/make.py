@@ -239,7 +239,8 @@ class _Maker:
     def _device(self) -> dict[str, Any]:
         seconds = self.found.seconds if self.whole else self.found.compute_s
         law = self._law("seconds per local step", seconds, self.passes)
-        return self._table("device", {"step_s": law.quantiles}, {"unsure": law.unsure})
+        table = self._table("device", {"step_s": law.quantiles}, {"unsure": law.unsure})
+        return {**table, "values": law.values}
 
     def _network(self) -> dict[str, Any]:
         found = self.found
@@ -248,7 +249,9 @@ class _Maker:
         if not up.quantiles.any() and not down.quantiles.any():
             return {"name": "none"}
         laws = {"up_s": up.quantiles, "down_s": down.quantiles}
-        return self._table("network", laws, {"up_unsure": up.unsure, "down_unsure": down.unsure})
+        single = {"up_unsure": up.unsure, "down_unsure": down.unsure}
+        values = min(law.values for law in (up, down) if law.quantiles.any())
+        return {**self._table("network", laws, single), "values": values}
 
     def _law(self, what: str, seconds: Floats, amount: Floats) -> Law:
         """Return the law of seconds per amount, over the dispatches that have both."""

@@ -8,12 +8,15 @@ A file has the same number P of rows for every client, in order of the clients: 
 client's law at ``0, 1 / (P - 1), ..., 1``. Between them a draw is interpolated, so one row a client
 is a constant. Every client and round draws its own quantile:
 
-    seconds(k, t) = Q_k(u_kt) exp(unsure_k z_k)
+    seconds(k, t) = Q_k(W^-1(u_kt)) exp(unsure_k z_k)
 
-``z_k`` is a standard normal number of the client, the same in all rounds: how far the client's
-usual seconds may lie from what few rounds said, so that every seed is another federation that the
-records allow. ``unsure`` (a column, 0 where it is left out) is its deviation. A population that is
-larger than the file takes its clients in turn.
+Every seed is another federation that the records allow. ``z_k`` is a standard normal number of the
+client, the same in all rounds: how far its usual seconds may lie from what few rounds said;
+``unsure`` (a column, 0 where it is left out) is its deviation. W says how likely what was recorded
+is: it rises from 0 to 1 by steps that are ``Gamma(values / (P - 1))``, divided by their sum, the
+same for all clients (the Bayesian bootstrap; Rubin, Annals of Statistics 1981). ``values`` (of the
+component; none: W is the identity) is the number of values that the laws rest on. A population that
+is larger than the file takes its clients in turn.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ import numpy as np
 from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids, Ints
-from motley.core.errors import DataError
+from motley.core.errors import ConfigError, DataError
 from motley.core.files import files_digest
 from motley.core.keys import Key
 from motley.world.base import Device, Failures, Network
@@ -42,13 +45,16 @@ class RecordedDevice(Device):
     Parameters
     ----------
     file: CSV or Parquet, see the module: ``client``, ``step_s`` and perhaps ``unsure``.
+    values: recorded ones behind the laws, see the module; None: the laws are known.
     """
 
     follows_examples: ClassVar[bool] = False
 
     file: str
+    values: int | None = None
 
     def __post_init__(self) -> None:
+        _check_values(self.values)
         _laws(self.file, "step_s", "unsure")
 
     def files_digest(self) -> str:
@@ -57,7 +63,7 @@ class RecordedDevice(Device):
 
     @override
     def step_s(self, key: Key, ids: Ids, round_index: int, examples: Ints, steps: Ints) -> Floats:
-        return _drawn(self.file, "step_s", "unsure", key, ids, round_index)
+        return _drawn(_laws(self.file, "step_s", "unsure"), self.values, key, ids, round_index)
 
 
 @dataclass(frozen=True)
@@ -69,11 +75,14 @@ class RecordedNetwork(Network):
     ----------
     file: CSV or Parquet, see the module: ``client``, ``up_s`` and ``down_s`` (seconds per megabit),
     and perhaps ``up_unsure``, ``down_unsure``.
+    values: recorded ones behind the laws, see the module; None: the laws are known.
     """
 
     file: str
+    values: int | None = None
 
     def __post_init__(self) -> None:
+        _check_values(self.values)
         for way in ("up", "down"):
             _laws(self.file, f"{way}_s", f"{way}_unsure")
 
@@ -90,7 +99,8 @@ class RecordedNetwork(Network):
         return self._mbps("down", key, ids, round_index)
 
     def _mbps(self, way: str, key: Key, ids: Ids, round_index: int) -> Floats:
-        drawn = _drawn(self.file, f"{way}_s", f"{way}_unsure", key.fold(way), ids, round_index)
+        laws = _laws(self.file, f"{way}_s", f"{way}_unsure")
+        drawn = _drawn(laws, self.values, key.fold(way), ids, round_index)
         with np.errstate(divide="ignore"):
             return 1.0 / drawn
 
@@ -135,15 +145,21 @@ class RecordedFailures(Failures):
         return {name: table[name] for name in ("dropped", "answered")}
 
 
-def _drawn(file: str, seconds: str, unsure: str, key: Key, ids: Ids, round_index: int) -> Floats:
-    """Return a draw of each client's law in a round, ``[len(ids)]``."""
-    laws, deviation = _laws(file, seconds, unsure)
+def _drawn(
+    of: tuple[Floats, Floats], values: int | None, key: Key, ids: Ids, round_index: int
+) -> Floats:
+    """Return a draw of each client's law in a round, ``[len(ids)]``; ``of``: see
+    :func:`_laws`."""
+    laws, deviation = of
     rows = np.asarray(ids) % len(laws)
-    place = key_of(key, "round", round_index).uniform(ids)[:, 0] * (laws.shape[1] - 1)
-    below = place.astype(np.int64)
-    above = np.minimum(below + 1, laws.shape[1] - 1)
+    last = laws.shape[1] - 1
+    place = key_of(key, "round", round_index).uniform(ids)[:, 0] * last
+    if values is not None and last:
+        steps = np.cumsum(key.fold("law").numpy().gamma(values / last, size=last))
+        place = np.interp(place, np.append(0.0, steps / steps[-1]) * last, np.arange(last + 1.0))
+    below = np.minimum(place.astype(np.int64), max(last - 1, 0))
     low = laws[rows, below]
-    drawn = low + (place - below) * (laws[rows, above] - low)
+    drawn = low + (place - below) * (laws[rows, np.minimum(below + 1, last)] - low)
     return np.asarray(drawn * np.exp(deviation[rows] * key.fold("usual").normal(ids)[:, 0]))
 
 
@@ -169,10 +185,16 @@ def _laws(file: str, seconds: str, unsure: str) -> tuple[Floats, Floats]:
     return laws, deviation
 
 
+def _check_values(values: int | None) -> None:
+    if values is not None and values < 1:
+        raise ConfigError(f"got values = {values}; expected at least 1, or none")
+
+
 def _check_clients(file: str, client: Floats, points: int) -> None:
     """Refuse a column of clients in which not every client has so many rows, one after the
     other."""
-    if not points or not np.array_equal(client, np.arange(len(client)) // points):
+    whole = points > 0 and len(client) % points == 0
+    if not whole or not np.array_equal(client, np.arange(len(client)) // points):
         raise DataError(
             f"{file}: column 'client' must hold the clients 0, 1, ... in this order, "
             f"{max(points, 1)} row(s) each"
