@@ -121,13 +121,15 @@ def fitted(seconds: Floats, client: Ids, population: int) -> Law:
 
 
 def _outlying(values: Floats, client: Ids, population: int) -> Bools:
-    """Return which values lie far from their client's median, ``[n]``."""
+    """Return which values lie far from their client's median, ``[n]``; of two nobody can tell
+    which does."""
     medians = np.array([np.median(values[client == k]) for k in np.unique(client)])
     far = np.abs(values - medians[np.searchsorted(np.unique(client), client)])
     if not far.any():
         return np.zeros(len(values), bool)
     # a median that is a value of its client says nothing of the scale
-    return np.asarray(far > OUTLYING * 1.4826 * np.median(far[far > 0]))
+    several = np.bincount(client)[client] > 2
+    return np.asarray(several & (far > OUTLYING * 1.4826 * np.median(far[far > 0])))
 
 
 def _quantiles(residual: Floats, own: Bools) -> Floats:

@@ -16,6 +16,7 @@ from motley.core.csv_text import csv_text
 from motley.core.errors import ConfigError, UserError
 from motley.core.files import disk_error, replacing
 from motley.core.records import Cohort
+from motley.core.untrusted import printable
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.experiments.document import to_toml
@@ -86,11 +87,13 @@ def twin(directory: str | Path, out: str | Path, data: Path | None = None) -> Tw
         "seconds": _ends(found),
         "bits": [float(bits) for bits in found.run.column("rounds", "total_bits").tolist()],
         "dispatched": found.run.tables["clients"].num_rows,
+        "server_s": _server_s(found),
         "never_accepted": _never_accepted(found),
         "stand_in": stand_in,
     }
     _write(path.with_suffix(".json"), json.dumps(recorded, indent=1) + "\n")
-    comment = "".join(f"# {line}\n" for line in (_HEAD.format(directory), *made.fits, *notes))
+    lines = (_HEAD.format(directory), *made.fits, *notes)
+    comment = "".join(f"# {printable(' '.join(line.split()))}\n" for line in lines)
     _write(path, comment + "\n" + to_toml(keys))
     return Twin(path, tuple(made.fits), tuple(notes), stand_in)
 
@@ -103,6 +106,19 @@ def _ends(found: Records) -> list[float]:
     begun = float(np.nanmin(np.asarray(found.run.column("rounds", "start_s"), float)))
     ends = np.asarray(found.run.column("rounds", "time_s"), float)
     return [float(end) for end in ends - begun]
+
+
+def _server_s(found: Records) -> float:
+    """Return the seconds of a usual round in which no client was waited for: sending, aggregating
+    and evaluating. Simulations have none."""
+    if not found.run.deployed:
+        return 0.0
+    whole = np.diff([0.0, *_ends(found)])
+    rounds = found.run.column("rounds", "round").tolist()
+    waited = [
+        float(np.nanmax(found.seconds[found.round == number], initial=0.0)) for number in rounds
+    ]
+    return max(0.0, float(np.nanmedian(whole - waited)))
 
 
 def _never_accepted(found: Records) -> list[str]:
@@ -304,8 +320,7 @@ class _Maker:
         online = np.asarray(run.column("rounds", "available"), float)
         online = online[np.isfinite(online)]
         everybody = self.found.population
-        synchrony = run.config.get("synchrony") or {}
-        overlaps = isinstance(synchrony, Mapping) and _overlaps(synchrony)
+        overlaps = _overlaps(run.config.get("synchrony"))
         if not len(online) or overlaps or online.min() >= everybody:
             why = "all clients were, in every round"
             if overlaps:
@@ -376,9 +391,10 @@ class _Maker:
         return {"name": name, "file": str(file)}
 
 
-def _overlaps(synchrony: Mapping[str, Any]) -> bool:
-    kept: bool = SYNCHRONY.build(dict(synchrony)).overlaps
-    return kept
+def _overlaps(synchrony: Any) -> bool:
+    """Return whether a recorded synchrony keeps clients in flight over rounds; a Flower strategy
+    has none, and waits for all."""
+    return synchrony is not None and bool(SYNCHRONY.build(synchrony).overlaps)
 
 
 def _two_states(online: Floats, share: float) -> tuple[float, float]:

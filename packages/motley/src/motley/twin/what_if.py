@@ -24,7 +24,7 @@ from motley.experiments.sweep import Failure, compare, expand
 from motley.results.blocks import DASH, Table, TableCell, TableRow
 from motley.results.labels import group_runs
 from motley.results.load import Run
-from motley.results.measures import costs, curve, metric_of, to_target, trained
+from motley.results.measures import Axis, Censored, costs, curve, metric_of, to_target, trained
 from motley.results.number_text import MB, short_number
 from motley.twin.fit import LEVEL
 
@@ -85,14 +85,15 @@ class Forecast:
 
     Parameters
     ----------
-    rules: the recorded rule first. rounds, seconds, bits: what was recorded. failures: variants
-    that could not be run. directory: of the runs.
+    rules: the recorded rule first. rounds, seconds, bits, left_out: what was recorded. failures:
+    variants that could not be run. directory: of the runs.
     """
 
     rules: tuple[Rule, ...]
     rounds: int
     seconds: float
     bits: float
+    left_out: tuple[str, ...]
     target: float | None
     failures: Sequence[Failure]
     directory: Path
@@ -124,7 +125,8 @@ class Forecast:
             heads += [f"reach {self.target:g}", "s until then", "MB until then"]
             recorded += [TableCell(DASH)] * 3
         heads.append("never take part")
-        rows = [TableRow("recorded", [*recorded, TableCell(DASH)])]
+        recorded.append(TableCell(", ".join(self.left_out) or "none"))
+        rows = [TableRow("recorded", recorded)]
         for rule in self.rules:
             cells = [str(rule.seconds), str(rule.bits.scaled(1 / MB))]
             if self.target is not None:
@@ -206,14 +208,15 @@ def what_if(
     if len(own) < len(mine):
         raise next(one.error for one in failures if one.point.experiment.run_id() in mine)
     rounds = min([recorded["rounds"], *(run.tables["rounds"].num_rows for run in own)])
-    scale = _bits_scale(own, recorded)
+    units = recorded["server_s"], _bits_scale(own, recorded)
     rules = [
-        _rule(label, members[0].meta["run_id"] in mine, members, rounds, target, scale)
+        _rule(label, members[0].meta["run_id"] in mine, members, rounds, target, *units)
         for label, members in group_runs(runs).items()
     ]
     rules.sort(key=lambda rule: not rule.recorded)
     seconds, bits = (recorded[name][rounds - 1] for name in ("seconds", "bits"))
-    return Forecast(tuple(rules), rounds, seconds, bits, target, failures, folder)
+    missing = recorded["never_accepted"]
+    return Forecast(tuple(rules), rounds, seconds, bits, missing, target, failures, folder)
 
 
 def _recorded(path: Path) -> dict[str, Any]:
@@ -230,6 +233,8 @@ def _recorded(path: Path) -> dict[str, Any]:
         return {
             **columns,
             "rounds": rounds,
+            "server_s": float(found["server_s"]),
+            "never_accepted": tuple(str(name) for name in found["never_accepted"]),
             "dispatched": int(found["dispatched"]),
             "stand_in": bool(found["stand_in"]),
         }
@@ -252,32 +257,38 @@ def _bits_scale(runs: Sequence[Run], recorded: Mapping[str, Any]) -> float:
 
 
 def _rule(
-    label: str, recorded: bool, runs: Sequence[Run], rounds: int, target: float | None, scale: float
+    label: str,
+    recorded: bool,
+    runs: Sequence[Run],
+    rounds: int,
+    target: float | None,
+    server_s: float,
+    scale: float,
 ) -> Rule:
-    ends = [_at_round(run, "time_s", rounds) for run in runs]
+    """Return what the runs of a rule say; ``server_s`` is added to each round, and bits are
+    ``scale`` times the runs'."""
+    ends = [_at_round(run, "time_s", rounds) + server_s * rounds for run in runs]
     bits = [scale * _at_round(run, "total_bits", rounds) for run in runs]
-    reached = []
-    if target is not None:
-        for run in runs:
-            better = metric_of(run)[1]
-            reached.append(
-                [
-                    to_target(trained(curve(run, axis)), target, better)
-                    for axis in ("seconds", "bits")
-                ]
-            )
-    all_do = bool(reached) and all(one[0].reached for one in reached)
     nothing = Predicted(float("nan"), float("nan"), float("nan"))
-    return Rule(
-        label,
-        recorded,
-        predicted(ends),
-        predicted(bits),
-        float(np.mean([one[0].reached for one in reached])) if reached else float("nan"),
-        predicted([one[0].value for one in reached]) if all_do else nothing,
-        predicted([scale * one[1].value for one in reached]) if all_do else nothing,
-        _left_out(runs, rounds),
-    )
+    left_out = _left_out(runs, rounds)
+    if target is None:
+        unasked = float("nan"), nothing, nothing
+        return Rule(label, recorded, predicted(ends), predicted(bits), *unasked, left_out)
+    axes: tuple[Axis, ...] = ("round", "seconds", "bits")
+    hits = {axis: [_hit(run, axis, target) for run in runs] for axis in axes}
+    reached = float(np.mean([one.reached for one in hits["round"]]))
+    until = nothing, nothing
+    if reached == 1:
+        pairs = zip(hits["seconds"], hits["round"], strict=True)
+        until = (
+            predicted([one.value + server_s * at.value for one, at in pairs]),
+            predicted([scale * one.value for one in hits["bits"]]),
+        )
+    return Rule(label, recorded, predicted(ends), predicted(bits), reached, *until, left_out)
+
+
+def _hit(run: Run, axis: Axis, target: float) -> Censored:
+    return to_target(trained(curve(run, axis)), target, metric_of(run)[1])
 
 
 def _at_round(run: Run, column: str, rounds: int) -> float:
