@@ -745,6 +745,36 @@ def inspect_truth() -> str:
     return table(head, rows)
 
 
+def twin() -> str:
+    """Put the predictions of twins beside true federations, from
+    ``benchmarks/measured/twin.json``."""
+    found = measured("twin")
+    heads = (
+        "rule",
+        "median error of seconds",
+        "truths within the 80 % interval",
+        "its upper end over its lower",
+        "median error of bits",
+        "truths within the 80 % interval",
+    )
+    rows = [
+        (
+            f"`{name}`" if name != "all" else "all",
+            f"{one['median_error_s']:.0%}",
+            f"{one['within_s']} of {one['of']}",
+            f"{one['median_high_over_low_s']:.2f}",
+            f"{one['median_error_bits']:.1%}",
+            f"{one['within_bits']} of {one['of']}",
+        )
+        for name, one in found["summary"].items()
+    ]
+    recorded = (
+        f"The recorded seconds lay within the interval of the twin under the same rule in "
+        f"{found['retrodicted']} of {len(found['federations'])} federations."
+    )
+    return f"{table(heads, rows)}\n\n{recorded}"
+
+
 def inspect_outlying() -> str:
     """Tell how often planted faults are named and clean federations are, from
     ``benchmarks/measured/inspect_outlying.json``."""

@@ -83,6 +83,7 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_recipes.recipe_words,
         ),
         *(from_measurements.inspect_outlying, from_measurements.inspect_truth),
+        from_measurements.twin,
         from_measurements.tuned_best,
     )
 }

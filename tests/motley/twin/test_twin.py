@@ -251,16 +251,17 @@ def test_bad_calls(tmp_path, constant, capsys):
 
 def test_the_commands(constant, capsys):
     folder, _ = constant
-    assert call(["twin", str(folder / "run"), "--out", str(folder / "new.toml")]) == 0
+    file = str(folder / "twin.toml")
+    assert call(["twin", str(folder / "run"), "--out", file]) == 0
     told = capsys.readouterr().out
     assert "Seconds per local step: 24 values of 4 clients; of 6 in the last third" in told
     assert "What cannot be known from these records:" in told
-    command = ["what-if", str(folder / "new.toml"), "--seeds", "0,1", "--out", str(folder / "c")]
-    assert call([*command, "--over", "selector.name=fedcs"]) == 0
+    command = ["what-if", file, "--seeds", "0,1", "--over", "selector.name=uniform,oort"]
+    assert call([*command, "--out", str(folder / "twins")]) == 0  # as in the test above
     out, err = capsys.readouterr()
-    assert "fedcs" in out
+    assert "oort" in out
     assert "motley: under the recorded rule the twin takes" in err
-    record = json.loads((folder / "c" / "prediction.json").read_text())
+    record = json.loads((folder / "twins" / "prediction.json").read_text())
     assert [rule["recorded"] for rule in record["rules"]] == [True, False]
 
 

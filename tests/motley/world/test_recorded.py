@@ -5,6 +5,7 @@ import pytest
 
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Streams
+from motley.experiments.config import Experiment
 from motley.world import DEVICES, FAILURES, NETWORKS
 from motley.world.recorded import RecordedDevice, RecordedFailures, RecordedNetwork
 
@@ -127,3 +128,12 @@ def test_other_bad_options(written):
         NETWORKS.build({"name": "recorded", "file": written("client,up_s\n0,1\n")})
     with pytest.raises(ConfigError, match="got values = 0; expected at least 1, or none"):
         DEVICES.build({"name": "recorded", "file": written(TWO), "values": 0})
+
+
+def test_a_file_that_has_changed_is_another_run(written):
+    keys = {"task": "quadratic", "population": 2, "cohort": 1, "stop": {"rounds": 1}}
+    ids = [
+        Experiment(**keys, device={"name": "recorded", "file": written(text)}).run_id()
+        for text in (TWO, TWO.replace("10", "11"), TWO)
+    ]
+    assert ids[0] == ids[2] != ids[1]
