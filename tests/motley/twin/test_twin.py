@@ -263,6 +263,7 @@ def test_the_commands(constant, capsys):
     assert "motley: under the recorded rule the twin takes" in err
     record = json.loads((folder / "twins" / "prediction.json").read_text())
     assert [rule["recorded"] for rule in record["rules"]] == [True, False]
+    assert record["rules"][0]["to_target_s"]["median"] is None
 
 
 def test_intervals_of_predictions_by_hand():
