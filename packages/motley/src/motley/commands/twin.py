@@ -51,12 +51,12 @@ Target = Annotated[
 _WIDTH = 160
 
 
-def twin(run_dir: RunDir, out: Out = Path("twin.toml"), data: Data = None) -> None:
+def twin(where: RunDir, out: Out = Path("twin.toml"), data: Data = None) -> None:
     """Make the twin of recorded clients: an experiment with their speeds, links and absences."""
     from motley.twin.make import twin as make_twin
 
     check_data(data)
-    made = make_twin(run_dir, out, data)
+    made = make_twin(where, out, data)
     for sentence in made.fits:
         tell(sentence)
     tell("What cannot be known from these records:")
