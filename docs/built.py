@@ -1,8 +1,9 @@
 """Put the tables of the pages that are looked up in when the site is built, each with its CSV.
 
 A page holds ``<!-- built: NAME -->`` where the function of that name in ``generate.py`` puts its
-tables, and may hold ``<!-- filter -->`` where the box that filters them stands. MkDocs calls the
-two functions ``on_...``; without it the CSV files are written by::
+tables, and may hold ``<!-- filter -->`` where the box that filters them stands. The pages of
+methods get their entries from docstrings as well (``from_docstrings.py``). MkDocs calls the two
+functions ``on_...``; without it the CSV files are written by::
 
     python docs/built.py FOLDER
 """
@@ -19,6 +20,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))  # MkDocs loads this file by its path
 
+import from_docstrings  # noqa: E402
 import generate  # noqa: E402
 
 BUILT = re.compile(r"^<!-- built: (?P<name>\w+) -->$", re.MULTILINE)
@@ -27,14 +29,16 @@ FILTER = "<!-- filter -->"
 BOX = '<input class="filter" type="search" placeholder="Show the rows that hold these words">\n\n'
 
 
-def with_tables(text: str) -> str:
-    """Return a page with its tables, the links to their CSV files, and a filter box above them."""
+def with_tables(text: str, home: str = "") -> str:
+    """Return a page with its tables, the links to their CSV files, and a filter box above them.
+
+    ``home``: the way from the page up to ``docs``, ``"../"`` for a page in a folder."""
     first = BUILT.search(text)
     if first is None:
         return text
     place = text.find(FILTER) if FILTER in text else first.start()
     boxed = (text[:place] + BOX + text[place:]).replace(FILTER, "")
-    return BUILT.sub(lambda found: _linked(found["name"]), boxed)
+    return BUILT.sub(lambda found: _linked(found["name"], home), boxed)
 
 
 @cache
@@ -43,9 +47,9 @@ def made_of(name: str) -> str:
     return generate.MAKERS[name]()
 
 
-def _linked(name: str) -> str:
+def _linked(name: str, home: str) -> str:
     made = made_of(name)
-    files = [f"tables/{file}" for file in _tables(name, made)]
+    files = [f"{home}tables/{file}" for file in _tables(name, made)]
     links = ", ".join(f'<a href="{file}">{Path(file).name}</a>' for file in files)
     return f"{made}\n\n{links}"
 
@@ -80,9 +84,10 @@ def write(folder: Path) -> None:
                     csv.writer(out).writerows(cells(table))
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Give MkDocs the page with its tables."""
-    return with_tables(markdown)
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Give MkDocs the page with its tables and its entries."""
+    home = "../" * page.file.src_uri.count("/")
+    return from_docstrings.with_entries(with_tables(markdown, home))
 
 
 def on_post_build(config: Any, **_: Any) -> None:

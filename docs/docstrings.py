@@ -3,16 +3,16 @@ are written there."""
 
 from __future__ import annotations
 
-import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from griffe import Alias, Class, Extension, Function, Module, Object
 
-_REFERENCE = re.compile(r":(?:class|func|data|meth|mod|attr):`~?(?:[\w.]*\.)?(\w+)`")
-_PAGE = re.compile(r"(?:``)?\bdocs/((?:[\w-]+/)?([\w-]+)\.md(#[\w-]+)?)(?:``)?")
-_EXAMPLE = re.compile(r"(?:^>>>.*\n?)(?:^(?!\s*$).*\n?)*", re.MULTILINE)
-_SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n(.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # griffe loads this file by its path
+
+from from_docstrings import markdown
 
 
 class Docstrings(Extension):
@@ -40,19 +40,3 @@ def _names(thing: Object) -> list[str]:
         init = thing.members.get("__init__")
         return [*thing.members, *(_names(init) if isinstance(init, Function) else [])]
     return []
-
-
-def markdown(text: str, names: list[str]) -> str:
-    """A docstring as Markdown; in its sections ``name: ...`` and ``ThatError: ...`` become items of
-    a list."""
-    text = _PAGE.sub(r"[\2\3](../\1)", text)  # the objects' pages lie in a folder beside the others
-    text = _REFERENCE.sub(r"`\1`", text).replace("``", "`")
-    text = _EXAMPLE.sub(lambda found: f"```pycon\n{found[0].rstrip()}\n```\n", text)
-    name = "|".join([*map(re.escape, names), r"[A-Z]\w*Error"])
-    item = re.compile(rf"(?:^|(?<=[.;)] ))((?:{name})(?:, (?:{name}))*): ", re.MULTILINE)
-    return _SECTION.sub(lambda found: f"**{found[1]}**\n\n{item.sub(_item, found[2])}", text)
-
-
-def _item(found: re.Match[str]) -> str:
-    names = ", ".join(f"`{name}`" for name in found[1].split(", "))
-    return f"\n- {names}: "

@@ -30,6 +30,7 @@ __all__ = [
     "components",
     "contract",
     "deployed_rules",
+    "faults",
     "keys",
     "presets",
     "purposes",
@@ -253,12 +254,23 @@ def _component(row: dict[str, Any]) -> tuple[str, str, str]:
 
 def selection_rules() -> str:
     """List every selection rule with what it needs and costs, when it pays and when it hurts."""
-    with (ROOT / "docs" / "selection-rules.csv").open(encoding="utf-8", newline="") as file:
-        head, *rows = csv.reader(file)
+    head, *rows = _lines("selection-rules.csv")
     told = [row[0].strip("`") for row in rows]
     built = [row["name"] for row in registry.listing("selector") if row["built"]]
     assert told == built, "docs/selection-rules.csv has other rules than the registry"
     return table(head, rows)
+
+
+def faults() -> str:
+    """List the faults of a deployment: what one sees, what is lost, and what to do."""
+    head, *rows = _lines("deploy/faults.csv")
+    return table(head, rows)
+
+
+def _lines(file: str) -> list[list[str]]:
+    """Return the lines of a CSV file in ``docs``, the head first."""
+    with (ROOT / "docs" / file).open(encoding="utf-8", newline="") as opened:
+        return list(csv.reader(opened))
 
 
 def selector_leaves() -> str:

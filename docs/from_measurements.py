@@ -14,10 +14,12 @@ from cells import ROOT, prose, table
 
 __all__ = [
     "choosing",
+    "client_noise_cost",
     "cluster_prediction",
     "cluster_situations",
     "cluster_traffic",
     "floor",
+    "gpu",
     "heterogeneity",
     "inspect_outlying",
     "inspect_truth",
@@ -166,6 +168,39 @@ def floor() -> str:
     return (
         f"torch {found['torch']}; memory is copied with up to {copied:.0f} GB/s, read and "
         f"written.\n\n{table(head, rows)}"
+    )
+
+
+def gpu() -> str:
+    """Say what was found on a GPU, with the steps a second beside a plain loop's, from
+    ``benchmarks/measured/gpu.json``."""
+    found = measured("gpu")
+    rows = []
+    for name, row in found["workloads"].items():
+        speeds = row["median_steps_per_s"]
+        engines = [
+            _rate(speeds[engine]) if engine in speeds else "-"
+            for engine in ("sequential", "batched", "vmap")
+        ]
+        rows.append((name, *engines, _rate(speeds["loop"]), f"{row['median_ratio']:.2f}"))
+    head = ("workload", "`sequential`", "`batched`", "`vmap`", "plain loop", "best / loop")
+    machine = found["machine"]
+    agreement = found["agreement"]
+    kept = "; ".join(
+        f"`{engine}` {'gave' if same else 'did not give'} the same bits twice"
+        for engine, same in agreement["twice"].items()
+    )
+    seconds = found["pfl_cifar10"]["vmap"]["seconds_a_round"]
+    return (
+        f"One {machine['gpu']}, torch {machine['torch']}, CUDA {machine['cuda']}, commit "
+        f"{found['commit']}. All {found['tests']['passed']} tests marked `gpu` passed. "
+        f"{agreement['agree']} of {agreement['compared']} pairs of an experiment and an engine "
+        "end with the model of the CPU in float64, to a relative "
+        f"{agreement['largest_difference']:.1e} at most; not compared: "
+        f"{'; '.join(agreement['not_compared'])}. In float32, {kept}. A round "
+        f"of pfl-research's CIFAR-10 benchmark took {seconds:.2f} s with `vmap`, on random images. "
+        "Client steps a second, medians:"
+        f"\n\n{table(head, rows)}"
     )
 
 
@@ -606,6 +641,24 @@ def private_cost() -> str:
 
 def _cost_cell(row: dict[str, Any] | None) -> str:
     return "-" if row is None else f"{_spread(row['stable'])} ({row['worst_decile'][0]:.0f})"
+
+
+def client_noise_cost() -> str:
+    """Put accuracies under noise by the server and by clients side by side, from
+    ``benchmarks/measured/client_noise_cost.json``."""
+    found = measured("client_noise_cost")["rows"]
+    cells = {(row["noise_by"], row["epsilon"]): row for row in found}
+    budgets = sorted({row["epsilon"] for row in found}, reverse=True)
+    rows = []
+    for name in dict.fromkeys(row["noise_by"] for row in found):
+        texts = [name]
+        for epsilon in budgets:
+            row = cells[name, epsilon]
+            texts.append(f"{row['accuracy']:.1f} ± {row['deviation']:.1f}")
+            texts.append(f"{row['of_a_full_sum']:.2f}")
+        rows.append(tuple(texts))
+    heads = [head for one in budgets for head in (f"epsilon {one:g}, %", "z of a full sum")]
+    return table(("noise by", *heads), rows)
 
 
 def tuned(name: str) -> str:

@@ -9,7 +9,8 @@ from cells import prose, table
 
 from motley_papers import measuring, pictures, recipe
 from motley_papers.claim import KINDS, Protocol
-from motley_papers.telling import fill, kept_numbers
+from motley_papers.claim_sentences import what_came_of_it
+from motley_papers.telling import ScaleNumbers, fill, kept_numbers
 from motley_papers.verdict_tables import ORDER, words_of
 
 __all__ = ["counted", "headline", "recipe_words", "recipes", "results", "verdicts"]
@@ -159,10 +160,12 @@ def verdicts() -> str:
     """
     rows: list[tuple[str, ...]] = []
     for name in recipe.names():
+        found = recipe.read(name)
         told: set[tuple[str, ...]] = set()
         for scale in ("paper", "small"):
-            for one in tested_claims(recipe.read(name), scale):
-                row = _claim_row(one)
+            at = kept_numbers(found, scale)
+            for one in tested_claims(found, scale) if at is not None else ():
+                row = _claim_row(found, at, one)
                 whose = "the paper's own" if one.theirs else "ours"
                 rows += [] if row in told else [(f"`{name}`", scale, whose, *row)]
                 told.add(row)
@@ -170,54 +173,22 @@ def verdicts() -> str:
 
 
 _HEADS = (
-    "recipe",
-    "scale",
-    "whose",
-    "claim",
-    "where",
-    "tested on",
-    "published",
-    "comparison",
-    "difference, interval",
-    "pairs",
-    "verdict",
-    "alone",
-    "size",
+    *("recipe", "scale", "whose", "claim", "where", "tested on"),
+    *("what came of it", "verdict", "alone"),
 )
 
 
-def _claim_row(one: Tested) -> tuple[str, ...]:
+def _claim_row(found: recipe.Recipe, at: ScaleNumbers, one: Tested) -> tuple[str, ...]:
     first = one.rows[0]
-    many = len(one.rows)
-    compared = first["comparison"] if many == 1 else f"weakest of {many}"
-    looks = f" (looks at {', '.join(first['looks'].split())})" if first["looks"] else ""
-    size = f"{_short(first['claim_printed'])}: {first['size']}" if first["size"] else "–"
-    row = {name: first[f"claim_{name}"] for name in ("difference", "low", "high")}
+    claim = next(claim for claim in found.claim if claim.text == first["claim"])
     return (
         prose(first["claim"]),
         first["source"] or "–",
         first["protocol"],
-        first["published"],
-        ": ".join(filter(None, (first["measure"], compared))),
-        _interval(row),
-        first["pairs"] + looks,
+        what_came_of_it(claim, one.rows, at.missed(claim, found.named(claim.exhibit))),
         first["verdict"],
         first["alone"],
-        size,
     )
-
-
-def _short(number: str | None) -> str:
-    """A number with three digits; a dash where there is none."""
-    known = number not in (None, "", "nan", "inf")
-    return f"{float(number):.3g}" if known and number is not None else "–"
-
-
-def _interval(row: dict[str, str]) -> str:
-    if row["difference"] == "nan":
-        return "–"
-    bounds = "" if row["low"] == "nan" else f" [{float(row['low']):.3g}, {float(row['high']):.3g}]"
-    return f"{float(row['difference']):+.3g}{bounds}"
 
 
 def recipe_words() -> str:

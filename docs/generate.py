@@ -49,7 +49,7 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_readme.trust_in_short,
             from_readme.beside_frameworks,
         ),
-        from_code.selection_rules,
+        *(from_code.selection_rules, from_code.faults),
         *(from_code.signals, from_code.contract, from_code.columns, api_pages.api),
         *(
             from_measurements.speed,
@@ -61,6 +61,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         ),
         *(from_measurements.precision, from_measurements.precision_accuracy),
         from_measurements.floor,
+        from_measurements.gpu,
         *(from_measurements.private_cost, from_measurements.privacy_attacks),
         *(from_measurements.uploads, from_measurements.traffic, from_measurements.loopback),
         *(
@@ -83,8 +84,8 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_recipes.recipe_words,
         ),
         *(from_measurements.inspect_outlying, from_measurements.inspect_truth),
+        *(from_measurements.tuned_best, from_measurements.client_noise_cost),
         from_measurements.twin,
-        from_measurements.tuned_best,
     )
 }
 MAKERS |= {

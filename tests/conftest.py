@@ -36,24 +36,21 @@ def forget_names() -> Iterator[None]:
         names._classes.clear()
 
 
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folders of tests need not survive a power cut; tests of power cuts look at the calls
-    (tests/motley/resume/power_cut.py)."""
-    monkeypatch.setattr(os, "fsync", lambda file: None)
-
-
 @cache
 def _commit_of(folder: str) -> str | None:
     """The commit of a folder; the original function, for a test replaces it where it is called."""
     return source_commit()
 
 
-@pytest.fixture(autouse=True)
-def one_look_at_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every run asks git twice, which takes as long as a tenth of a small run: ask once a
-    folder."""
-    monkeypatch.setattr(store, "source_commit", lambda: _commit_of(os.getcwd()))
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_disk_and_git() -> Iterator[None]:
+    """Folders of tests need not survive a power cut; tests of power cuts look at the calls
+    (tests/motley/resume/power_cut.py). Every run asks git twice, which takes as long as a tenth of
+    a small run: ask once a folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        patch.setattr(store, "source_commit", lambda: _commit_of(os.getcwd()))
+        yield
 
 
 @pytest.fixture

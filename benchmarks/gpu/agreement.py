@@ -1,10 +1,10 @@
 """Stage ``agreement``: the same experiments on the CPU and on the device, on every engine, in
 float64.
 
-Their models must agree to a relative 1e-8 in the largest difference (sums are taken in another
-order). Dropout is left out, since a device draws other masks, and bfloat16, since its products are
-rounded otherwise. The rows ``twice`` say whether the device gives the same bits twice in float32;
-nothing depends on them.
+Their models, with all that clients keep, must agree to a relative 1e-8 in the largest difference
+(sums are taken in another order). Dropout is left out, since a device draws other masks, and
+bfloat16, since its products are rounded otherwise. The rows ``twice`` say whether the device gives
+the same bits twice in float32; nothing depends on them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ SLOWER = ("debug", "processes")
 
 
 def model(keys: dict[str, Any], engine: str, device: str) -> torch.Tensor | None:
-    """Return the model at the end of an experiment; None where the engine does not take it."""
+    """Return the model and what every client keeps at the end of an experiment, in one vector; None
+    where the engine does not take it."""
     try:
         loop = build(Experiment(**{**keys, "engine": {"name": engine, "device": device}}))
     except ConfigError as error:
@@ -34,7 +35,12 @@ def model(keys: dict[str, Any], engine: str, device: str) -> torch.Tensor | None
         return None
     while not loop.done:
         loop.step()
-    return loop.state.server.model.x.double().cpu()
+    state = loop.state
+    kept = state.clients.client_states
+    clients = [k for k in range(keys["population"]) if k in kept]
+    parts = [state.server.model.x, state.server.model.buffers]
+    parts += [part for k in clients for part in kept[k].values()]
+    return torch.cat([part.double().cpu().flatten() for part in parts])
 
 
 def difference(a: torch.Tensor, b: torch.Tensor) -> float:

@@ -30,7 +30,11 @@ __all__ = ["EXPERIMENTS", "Case", "Keys"]
 # ------------------------------------------------------------------------------------- selectors
 
 _SELECTORS: dict[str, list[Keys]] = {
-    "active_fl": [{}, {"cold_start": "unseen_low", "ties": "lowest_id"}],
+    "active_fl": [
+        {},
+        {"cold_start": "unseen_low", "ties": "lowest_id"},
+        {"alpha1": 0.0, "alpha3": 0.0, "refresh": "all", "drawn": 6, "floor": 1e-8},
+    ],
     "adasample": [
         {},
         {"pilots": True, "pilot_rounds": 2, "refresh": 2},
@@ -99,6 +103,18 @@ _SELECTORS: dict[str, list[Keys]] = {
             "landmarks": 5,
             "warm_up": 2,
         },
+        {
+            "clustering": "scikit_learn",
+            "rho": "cosine",
+            "literal_means": True,
+            "covariance": "ones",
+            "step": "constant",
+            "whole": 0,
+            "coordinates": 50,
+            "among": 60,
+            "warm_up": 1,
+        },
+        {"covariance": "ones", "step": "shifted", "warm_up": 1},
     ],
     "fedstas": [
         {"strata": 3},
@@ -185,6 +201,7 @@ _SELECTORS: dict[str, list[Keys]] = {
         {"variant": "cpow_d", "d": 6, "ties": "lowest_id"},
         {"variant": "rpow_d", "d": 6},
         {"variant": "adapow_d"},
+        {"d": 6, "sampling": "uniform"},
     ],
     "pyramidfl": [
         {"window": 2},
@@ -236,6 +253,8 @@ _ALSO: dict[str, Keys] = {
     "fedcvr_bolt": {"weights": "selector_ratio", "stop": {"rounds": 7}},
     "fedcvr_bolt 2": {"weights": "selector_ratio", "stop": {"rounds": 7}},
     "fedcvr_bolt 3": {"weights": "selector_ratio", "stop": {"rounds": 7}, "population": 12},
+    "fedcvr_bolt 4": {"weights": "selector_ratio", "stop": {"rounds": 7}},
+    "fedcvr_bolt 5": {"weights": "selector_ratio", "stop": {"rounds": 7}},
     "fedstas": {"weights": "selector"},
     "feel": {"weights": "selector"},
     "feel 2": {"weights": "selector_ratio"},
@@ -313,6 +332,7 @@ for _name in (
     "fedavg",
     "fedcg",
     "fedcvr_bolt",
+    "fedcvr_bolt_published",
     "fedprox",
     "flash",
     "flexcom",

@@ -2,7 +2,7 @@
 outsider with nothing but ca.crt.
 
 ``make test-deployment``; some minutes, nearly all of it Flower's own starting of processes.
-docs/deploy/production.md says what each party can do, and which of these tests holds it.
+docs/deploy/parties.md says what each party can do, and which of these tests holds it.
 """
 
 from __future__ import annotations

@@ -24,13 +24,13 @@ from motley.rounds.private import PrivateRounds
 from motley.selectors.base import Selector
 from motley.transport import wire
 from motley_flower.deployed.client_app import Node
-from motley_flower.deployed.client_ledger import ClientLedger
 from motley_flower.deployed.client_runtime import ClientRuntime
 from motley_flower.deployed.grid_transport import bytes_in
 from motley_flower.deployed.protocol import Order, open_answer, pack
 from motley_flower.deployed.secure_rounds import secure_refusal
 from motley_flower.deployed.server_app import refuses
 from motley_flower.secure.terms import SecureOptions
+from tests.motley_flower.asked_process import asked_in_a_process
 from tests.motley_flower.client_runtimes import answers, deploy, experiment, federation
 
 pytest.importorskip("dp_accounting")
@@ -411,30 +411,15 @@ def test_a_counter_that_was_turned_back_by_hand_is_noticed(tmp_path):
         answer(at, "train", dispatch=0, steps=2, lr=0.1)
 
 
-def _asked_in_a_process(folder, start, out):
-    ledger = ClientLedger(folder, "terms", 3, 2, 5)
-    start.wait()
-    found = {}
-    for occasion in ("one", "two", "three", "four"):
-        try:
-            found[occasion] = float(
-                ledger.release(occasion, {"loss": lambda: np.array(float(os.getpid()))}, True)[
-                    "loss"
-                ]
-            )
-        except ConfigError:
-            found[occasion] = None
-    out.put(found)
-
-
 def test_processes_of_one_client_take_turns(tmp_path):
     """Four processes ask on the same four occasions: two are answered, each with one value, and
     five updates leave in all."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([asked_in_a_process.__module__])
     start = context.Event()
     out = context.Queue()
     workers = [
-        context.Process(target=_asked_in_a_process, args=(tmp_path, start, out)) for _ in range(4)
+        context.Process(target=asked_in_a_process, args=(tmp_path, start, out)) for _ in range(4)
     ]
     for worker in workers:
         worker.start()

@@ -1,6 +1,7 @@
 """The recipes of the package: each is whole, each builds at every scale, and together they run once
 in every way they know."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ MOST = 60
 """Runs of two rounds in which every code path of all recipes occurs."""
 
 
+@cache
 def smoke():
     """The fewest runs at ``smoke`` that use every component, word and switch of any recipe but the
     league (``test_league.py``)."""

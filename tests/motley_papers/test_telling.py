@@ -15,9 +15,16 @@ LEARNS = {
     "comparison": "above 1 (random)",
     "sign": "confirmed",
     "verdict": "confirmed",
+    "measure": "final",
+    "ours": "10.5",
+    "other": "nan",
     "difference": "9.5",
     "low": "-8.25",
     "high": "27.25",
+    "pairs": "2",
+    "published": "70 %",
+    "size": "",
+    "alone": "confirmed",
 }
 
 
@@ -44,9 +51,52 @@ def test_numbers_of_cells(toy):
     assert told(toy, text, row(0, "71.5", "false")) == "It has more than 71.50 % (1 seeds)."
 
 
-def test_numbers_of_claims(toy):
-    text = "Learning is *{{small | claim | it learns}}*: {{small | claim | it learns | above}}."
-    assert told(toy, text) == "Learning is *confirmed*: +9.50 [−8.25, 27.25], confirmed."
+def test_a_claim_with_what_came_of_it(toy):
+    text = "Found:\n\n- {{small | claim | it learns}}"
+    assert told(toy, text) == (
+        "Found:\n\n- **It learns.** It was so: 10.50 %, +9.50 points [−8.25, +27.25] over 2 pairs "
+        "from 1 (final, random); published: 70 %. *Confirmed*."
+    )
+
+
+def test_a_claim_whose_runs_missed_the_target_says_so(toy):
+    (toy / "recipe.toml").write_text(
+        (toy / "recipe.toml").read_text()
+        + """
+[[claim]]
+text = "It is fast"
+exhibit = "table 1"
+measure = "seconds_to_target"
+lower = { method = "power_of_choice" }
+than = { method = "random" }
+"""
+    )
+    fast = {
+        **LEARNS,
+        "claim": "It is fast",
+        "measure": "seconds_to_target",
+        "comparison": "power_of_choice against random",
+        "ours": "100",
+        "other": "90",
+        "difference": "10",
+        "low": "4",
+        "high": "16",
+        "sign": "not confirmed",
+        "published": "",
+        **dict.fromkeys(("verdict", "alone"), "not confirmed"),
+    }
+    seconds = [
+        row(0, "90")._replace(measure="seconds_to_target"),
+        row(0, "100", "false")._replace(measure="seconds_to_target", cell="power_of_choice"),
+    ]
+    said = told(toy, "{{small | claim | it is fast}}", *seconds, verdicts=(fast,))
+    assert said == (
+        "**It is fast.** It was not so: 100.0 s (power_of_choice) against 90.00 s (random), "
+        "difference +10.00 s [+4.00, +16.00] over 2 pairs (virtual s to target); some runs missed "
+        "the target, and their numbers are lower bounds. *Not confirmed*."
+    )
+    other = [one._replace(exact="true") for one in seconds]
+    assert "missed" not in told(toy, "{{small | claim | it is fast}}", *other, verdicts=(fast,))
 
 
 def test_a_paragraph_without_its_number_is_left_out(toy):
@@ -55,6 +105,8 @@ def test_a_paragraph_without_its_number_is_left_out(toy):
         "| random | final}}."
     )
     assert told(toy, text) == "Plain."
+    items = "- It has {{small | table 1 | random | final}}.\n- Plain,\n  twice."
+    assert told(toy, items) == "- Plain,\n  twice."
     assert told(toy, text, row(0, "1")) == "Plain.\n\nIt has 1.00."
     assert (
         told(toy, "{{small | claim | it learns}}", verdicts=[{**LEARNS, "verdict": "not tested"}])
@@ -74,8 +126,7 @@ def test_a_paragraph_without_its_number_is_left_out(toy):
         "small",
         "small | claim | nothing of the kind",
         "small | claim | e",
-        "small | claim | it learns | below",
-        "small | claim | it learns | above | more",
+        "small | claim | it learns | above",
     ],
 )
 def test_a_place_that_is_not_there_is_refused(toy, place):

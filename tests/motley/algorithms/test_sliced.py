@@ -12,6 +12,8 @@ from motley.algorithms import AGGREGATORS, LOSSES, SERVERS
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.fedavg import Average, FedAvg
 from motley.algorithms.fedrolex import FedRolex, Rolling
+from motley.algorithms.fjord import Taught
+from motley.algorithms.flash_robust import FlashRobust
 from motley.algorithms.heterofl import HeteroFL
 from motley.algorithms.local import SGD
 from motley.algorithms.losses import CrossEntropy, HalfSquaredError
@@ -119,6 +121,20 @@ def test_classes_that_a_client_lacks_are_masked():
     assert loss.loss(outputs.detach(), torch.tensor([0]), {}).item() == pytest.approx(
         np.log1p(np.exp(3.0)), rel=1e-6
     )
+
+
+@pytest.mark.parametrize("wrapped", [MaskedClasses, Taught])
+def test_a_loss_around_another_prepares_what_that_needs(wrapped: type) -> None:
+    """FLASH's pseudo labels are of the received model: softmax (1, 3), with the second class masked
+    softmax (1, 0)."""
+    outputs = torch.tensor([[1.0, 3.0]])
+    loss = wrapped(FlashRobust())
+    assert loss.prepares
+    extra = loss.prepare(None, lambda x: x, outputs, torch.tensor([0]))
+    seen = torch.tensor([[1.0, 0.0]]) if wrapped is MaskedClasses else outputs
+    torch.testing.assert_close(extra["pseudo"], seen.softmax(-1))
+    own = FlashRobust().loss(seen * 2, torch.tensor([0]), {"pseudo": seen.softmax(-1)})
+    torch.testing.assert_close(loss.loss(outputs * 2, torch.tensor([0]), extra), own)
 
 
 def test_rows_of_absent_classes_do_not_count():

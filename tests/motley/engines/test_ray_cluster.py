@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -26,7 +27,7 @@ import motley
 from motley.algorithms.fedprox import Proximal
 from motley.core.errors import ConfigError, EngineError
 from motley.core.keys import Key
-from motley.engines import ray_cluster
+from motley.engines import ray_actor, ray_cluster
 from motley.engines.base import MEASURED, REPORTED
 from motley.engines.local import Sequential
 from motley.engines.ray_cluster import RayCluster
@@ -304,33 +305,46 @@ PROGRAM = "import sys; from motley.cli import call; sys.exit(call(sys.argv[1:]))
 )
 def test_a_run_is_the_run_of_the_processes(tmp_path, cluster, started):
     """The same shape, two workers of one core, so the same bits; the address is nobody's result."""
-    address = ["--set", f"engine.address={cluster.address}"] if started else []
-    file = tmp_path / "exp.toml"
+    address = [f"engine.address={cluster.address}"] if started else []
+    assert begun(tmp_path, "ray", "ray", "engine.threads=2", *address).wait() == 0
+    assert begun(tmp_path, "processes", "processes", "engine.threads=2").wait() == 0
+    assert_same(tmp_path / "ray", tmp_path / "processes")
+    assert motley.load(tmp_path / "ray").meta["numerics"]["workers"] == "2 x 1"
+
+
+def begun(folder, name, engine, *settings):
+    """The process of a run in a folder of this name."""
+    file = folder / "exp.toml"
     file.write_text(
         "population = 12\ncohort = 4\nstop = { rounds = 3 }\nselector = "
         '"power_of_choice"\nalgorithm = "scaffold"\ntask = { name = "image", data = "digits", '
         'model = "digits_mlp" }\n'
     )
-    for name, more in (("ray", address), ("processes", [])):
-        words = [
-            "run",
-            str(file),
-            "--out",
-            str(tmp_path / name),
-            "--no-report",
-            "--set",
-            f"engine.name={name}",
-            *more,
-        ]
-        command = [sys.executable, "-c", PROGRAM, *words, "--set", "engine.threads=2"]
-        subprocess.run(
-            command,
-            check=True,
-            env={**os.environ, "OMP_NUM_THREADS": "2"},
-            stdout=subprocess.DEVNULL,
-        )
-    assert_same(tmp_path / "ray", tmp_path / "processes")
-    assert motley.load(tmp_path / "ray").meta["numerics"]["workers"] == "2 x 1"
+    words = ["run", str(file), "--out", str(folder / name), "--no-report"]
+    for one in (f"engine.name={engine}", *settings):
+        words += ["--set", one]
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *words],
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        stdout=subprocess.DEVNULL,
+    )
+
+
+@ray
+@pytest.mark.parametrize("count", [2, 3])
+def test_runs_begun_together_end_although_each_asks_for_all_cores(tmp_path, cluster, count):
+    """No run waits for a second worker to begin; so none can hold one core for ever, and wait for
+    the one that another run holds."""
+    settings = (f"engine.address={cluster.address}", "engine.workers=2")
+    runs = [begun(tmp_path, f"ray{number}", "ray", *settings) for number in range(count)]
+    try:
+        assert [one.wait(timeout=240) for one in runs] == [0] * count
+    finally:
+        for one in runs:
+            one.kill()
+    assert begun(tmp_path, "processes", "processes", "engine.workers=2").wait() == 0
+    for number in range(count):
+        assert_same(tmp_path / f"ray{number}", tmp_path / "processes")
 
 
 @ray
@@ -371,6 +385,7 @@ def test_no_cluster_answers(tmp_path):
     ("address", "kind", "said", "starts"),
     [
         (None, EngineError, "Ray does not start on this machine: it timed out", 3),
+        ("local", EngineError, "Ray does not start on this machine: it timed out", 3),
         (
             "auto",
             ConfigError,
@@ -397,6 +412,54 @@ def test_a_cluster_that_does_not_come_up_is_a_sentence(address, kind, said, star
     assert said in str(told.value)
     assert "more" not in str(told.value)
     assert tried == [address or "local"] * starts
+
+
+class Answers:
+    """A Ray of one actor, in place of Ray; ``answers``: to questions after its health that have
+    come."""
+
+    def __init__(self):
+        self.answers = []
+
+        question = SimpleNamespace(remote=lambda: "question")
+        self.node_stands = SimpleNamespace(options=lambda concurrency_group: question)
+
+    def remote(self, **options):
+        return lambda kind: SimpleNamespace(remote=lambda: self)
+
+    def wait(self, refs, timeout):
+        return (refs, []) if self.answers else ([], refs)
+
+    def get(self, ref):
+        return self.answers.pop(0)
+
+
+def test_an_actor_is_silent_from_the_first_question_without_an_answer(monkeypatch):
+    """Not while nobody asks: a driver may do something else for a minute. One whose node stands
+    answers that its answers cannot leave, which counts as silence."""
+    fake = Answers()
+    now = [100.0]
+    monkeypatch.setattr(ray_actor, "ray_package", lambda: fake)
+    monkeypatch.setattr(ray_actor.time, "monotonic", lambda: now[0])
+    actor = ray_actor.RemoteActor(
+        ray_actor.ListeningActor, SimpleNamespace(labels=dict), cores=1, gpus=0
+    )
+    found = []
+    for seconds, answers in ((60, []), (3, []), (60, [False]), (50, [True]), (0, [False])):
+        now[0] += seconds
+        fake.answers += answers
+        found.append(actor.silent_s())
+    assert found == [0.0, 3.0, 0.0, 50.0, 0.0]
+
+
+@pytest.mark.parametrize("address", ["", ":", "10.0.0.1", "10.0.0.1:port", "a b:6379"])
+def test_what_is_no_address_is_a_sentence(address, monkeypatch):
+    monkeypatch.setattr(ray_cluster, "_installed", lambda: True)
+    with pytest.raises(ConfigError) as told:
+        ray_cluster.connect(address, None)
+    assert str(told.value) == (
+        f"engine.address: got {address!r}; expected host:port, as 10.0.0.1:6379, or auto"
+    )
 
 
 @pytest.mark.skipif(HERE, reason="Ray is installed")

@@ -33,18 +33,20 @@ def keys(selector="uniform", rounds=3, **privacy):
     }
 
 
+# a second round only where it is another one than the first
 RUNS = pytest.mark.parametrize(
     "given",
     [
-        keys(),
-        keys(adjacency="zero_out", max_rounds=2),
-        keys({"name": "poisson", "rate": 0.5}, cohorts="hidden"),
-        keys("power_of_choice", signal_noise=SIGNALS, max_signals=2),
+        keys(rounds=2),
+        keys(rounds=2, adjacency="zero_out", max_rounds=2),
+        keys({"name": "poisson", "rate": 0.5}, rounds=1, cohorts="hidden"),
+        keys("power_of_choice", rounds=1, signal_noise=SIGNALS, max_signals=2),
         keys(
             "power_of_choice",
+            rounds=1,
             signal_noise={"loss": {**NOISE, "noise": "gumbel"}, "num_examples": NOISE},
         ),
-        keys(clip={"initial": 0.5, "noise": 20.0}),
+        keys(rounds=2, clip={"initial": 0.5, "noise": 20.0}),
     ],
     ids=["uniform", "caps", "hidden", "noisy", "gumbel", "adaptive"],
 )
@@ -55,10 +57,10 @@ BOTH = pytest.mark.parametrize("quadratic", [False, True], ids=["own", "stand-in
 @RUNS
 def test_no_bound_is_exceeded(given, quadratic):
     said = []
-    given = given | {"stop": {"rounds": 2}}
     found = audit(given, trials=100, say=said.append, quadratic=quadratic)
     assert found.attack.epsilon <= found.record["bound"]
-    assert said[0].startswith("100 trials of 2 rounds in each of two worlds, about ")
+    rounds = given["stop"]["rounds"]
+    assert said[0].startswith(f"100 trials of {rounds} rounds in each of two worlds, about ")
     assert found.record["attacked"] == ("quadratic stand-in" if quadratic else "own data and model")
 
 
@@ -246,7 +248,7 @@ def test_a_mistake_at_the_command_is_one_sentence(
 def test_noise_by_clients_is_attacked_with_the_colluders_knowledge(z, found_out):
     """The server subtracts one colluder's noise; with hardly any noise every trial is told
     apart."""
-    given = keys(rounds=2, noise_multiplier=z, noise_by="clients", colluders=1) | {"cohort": 8}
+    given = keys(rounds=1, noise_multiplier=z, noise_by="clients", colluders=1) | {"cohort": 8}
     found = audit(given, trials=100, stretched=True)
     assert found.attack.epsilon <= found.record["bound"]
     assert (found.attack.epsilon == found.attack.ceiling) is found_out

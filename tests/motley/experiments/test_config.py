@@ -7,6 +7,7 @@ import contextlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -519,6 +520,31 @@ def test_fedbuff_has_published_defaults_and_what_gives_earlier_results_keeps_its
         Experiment(**PLAIN, synchrony="buffered", algorithm="fjord").resolved()["weights"]
         == "examples"
     )
+
+
+@pytest.mark.parametrize(
+    ("table", "record", "changed"),
+    [
+        ("split", {}, {"halves": "training"}),
+        ("selector", {"name": "power_of_choice"}, {"sampling": "uniform"}),
+        ("selector", {"name": "active_fl", "refresh": "all"}, {"drawn": 2}),
+        ("selector", {"name": "active_fl"}, {"floor": 1e-8}),
+        ("selector", {"name": "fedcvr_bolt"}, {"covariance": "ones"}),
+        ("selector", {"name": "fedcvr_bolt"}, {"step": "shifted"}),
+        ("selector", {"name": "fedcvr_bolt"}, {"clustering": "scikit_learn"}),
+        ("selector", {"name": "fedcvr_bolt"}, {"among": 2000}),
+    ],
+)
+def test_later_options_keep_earlier_run_ids(
+    table: str, record: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    """The hash without the option is that of the runs of before there was such an option; another
+    value is another run."""
+    plain = Experiment(**PLAIN, **{table: record})
+    resolved = plain.resolved()
+    before = {key: value for key, value in resolved[table].items() if key not in changed}
+    assert plain.run_id() == lineage_id({**resolved, table: before})
+    assert plain.run_id() != Experiment(**PLAIN, **{table: {**record, **changed}}).run_id()
 
 
 def test_what_is_left_out_is_written_out() -> None:

@@ -3,17 +3,22 @@ once, failures told apart."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import shutil
 import threading
 import time
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 import motley
 from motley.core.errors import ConfigError, StoreError, UserError
+from motley.engines.ray_state import ClusterNode
 from motley.experiments import ray_runner
 from motley.experiments.config import Experiment
 from motley.experiments.sweep import compare
@@ -34,65 +39,130 @@ class _RayError(Exception):
     """Ray's own base of errors, in a Ray that a test makes up."""
 
 
-class FakeRay:
-    """A Ray that executes a task when it is waited for; ``script``: what comes of the tasks, one
-    after the other."""
+class _RayTaskError(_RayError):
+    """Raised by a call itself."""
 
-    exceptions = SimpleNamespace(RayError=_RayError)
+
+class FakeRay:
+    """A Ray of one node that executes a call when it is waited for; ``script``: what comes of the
+    attempts, one after the other. ``SILENT``: nothing does, and the actor is given up."""
+
+    exceptions = SimpleNamespace(RayError=_RayError, RayTaskError=_RayTaskError)
 
     def __init__(self, script: list[Any]) -> None:
         self.script = script
-        self.begun = []
+        self.begun: list[str] = []
+        self.actors: list[FakeActor] = []
 
-    def remote(self, function: Any) -> FakeRay:
-        return self
+    def put(self, value: Any) -> Any:
+        return value
 
-    def options(self, **options: Any) -> SimpleNamespace:
-        return SimpleNamespace(remote=self._begin)
+    def wait(self, refs: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
+        done = [ref for ref in refs if ref == "node" or self.script[:1] != [SILENT]]
+        return done, [ref for ref in refs if ref not in done]
 
-    def _begin(self, work: Any, experiment: Experiment, folder: str, *more: Any) -> int:
-        self.begun.append(folder)
-        return len(self.begun)
-
-    def wait(self, waiting: list[int], num_returns: int) -> tuple[list[int], list[int]]:
-        return waiting[:1], waiting[1:]
-
-    def get(self, task: int) -> Any:
-        answer = self.script.pop(0)
+    def get(self, ref: str) -> Any:
+        answer = "id" if ref == "node" else self.script.pop(0)
         if isinstance(answer, _RayError):
             raise answer
         return answer
 
-    def cancel(self, task: int, force: bool) -> None:
+
+class FakeActor:
+    """See :class:`RemoteActor`."""
+
+    def __init__(self, ray: FakeRay) -> None:
+        self.ray = ray
+        self.killed = False
+        self.methods = SimpleNamespace(
+            node=SimpleNamespace(remote=lambda: "node"), attempt=SimpleNamespace(remote=self._begin)
+        )
+        ray.actors.append(self)
+
+    def _begin(self, given: list[Any]) -> str:
+        (_, _, folder, *_), *_ = given
+        self.ray.begun.append(folder)
+        return folder
+
+    def listen(self) -> None:
         pass
 
+    def silent_s(self) -> float:
+        assert self.ray.script.pop(0) == SILENT
+        return 46.0
 
+    def give_up(self) -> None:
+        pass
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+SILENT = "no answer"
+USED = [StoreError("the folder is in use")]
+
+
+@pytest.mark.filterwarnings("ignore:the worker of")
 @pytest.mark.parametrize(
-    ("script", "begun", "said"),
+    ("script", "begun", "actors", "said"),
     [
-        ([None], 1, None),
-        ([_RayError(), None], 2, None),
-        # by the worker that Ray gave up
-        ([_RayError(), StoreError("the folder is in use"), None], 3, None),
-        ([StoreError("the folder is in use")], 1, "the folder is in use"),
-        ([_RayError(), ConfigError("no such thing", "x")], 2, "no such thing"),
-        ([_RayError()] * 3, 3, "its worker was lost 3 times"),
+        ([None], 1, 1, None),
+        ([_RayError(), None], 2, 2, None),
+        ([SILENT, None], 2, 2, None),
+        # by the actor that was given up; the one in its place tries again
+        ([SILENT, *USED, *USED, None], 4, 2, None),
+        (USED, 1, 1, "the folder is in use"),
+        ([_RayError(), ConfigError("no such thing", "x")], 2, 2, "no such thing"),
+        ([_RayError(), SILENT, _RayError()], 3, 3, "its worker was lost 3 times"),
+        ([_RayTaskError("in a line:\nNo module named 'x'")], 1, 1, "No module named 'x'"),
+        ([ImportError("No module named 'x'")], 1, 1, "must be importable on every node"),
     ],
 )
 def test_a_run_whose_worker_is_lost_is_begun_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: list[Any], begun: int, said: str | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: list[Any],
+    begun: int,
+    actors: int,
+    said: str | None,
 ) -> None:
     fake = FakeRay(list(script))
-    monkeypatch.setattr(ray_runner, "connect", lambda address, threads: False)
-    monkeypatch.setattr(ray_runner, "importlib", SimpleNamespace(import_module=lambda name: fake))
-    compared = SimpleNamespace(begin=lambda: None, labels_without_left_out=dict)
-    monkeypatch.setattr(ray_runner, "ComparedNodes", lambda parts: compared)
-    monkeypatch.setattr(ray_runner, "_PAUSE_S", 0.0)
+    node = ClusterNode("id", "10.0.0.1", cores=1, gpus=0, port=1)
+    compared = SimpleNamespace(begin=lambda: None, name=lambda node: "10.0.0.1")
+    for name, value in {
+        "connect": lambda address, threads: False,
+        "ray_package": lambda: fake,
+        "ComparedNodes": lambda parts: compared,
+        "usable_nodes": lambda compared: {"id": node},
+        "RemoteActor": lambda kind, compared, cores, gpus: FakeActor(fake),
+        "LOOK_S": 0.0,
+        "_PAUSE_S": 0.0,
+    }.items():
+        monkeypatch.setattr(ray_runner, name, value)
     ((number, error),) = ray_runner.spread("auto", print, [Experiment(**KEYS)], [tmp_path], None)
     assert number == 0
     assert fake.begun == [str(tmp_path)] * begun
+    assert [actor.killed for actor in fake.actors] == [True] * actors
     assert (error is None) if said is None else (said in str(error))
     assert error is None or isinstance(error, UserError)  # a sentence at the command line
+
+
+def test_a_run_that_fits_on_no_node_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = ClusterNode("id", "10.0.0.1", cores=2, gpus=0, port=1)
+    monkeypatch.setattr(ray_runner, "connect", lambda address, threads: False)
+    monkeypatch.setattr(
+        ray_runner, "ComparedNodes", lambda parts: SimpleNamespace(begin=lambda: None)
+    )
+    monkeypatch.setattr(ray_runner, "usable_nodes", lambda compared: {"id": node})
+    large = Experiment(**{**KEYS, "engine": {"name": "auto", "threads": 4}})
+    with pytest.raises(
+        ConfigError,
+        match=r"engine\.threads: got 4: a run of 4 cores fits on no node of the cluster "
+        r"\(10\.0\.0\.1 has 2 cores\)",
+    ):
+        list(ray_runner.spread("auto", print, [large], [tmp_path], None))
 
 
 @pytest.mark.ray
@@ -134,15 +204,14 @@ def test_a_node_that_dies_costs_a_study_the_run_on_it(
         "jobs": 2,
         "test_seeds": [5],
     }
-    begun_again: list[bool] = []  # of each attempt that has ended
+    begun: list[str] = []
 
-    class Noted(ray_runner._SpreadRun):
-        def outcome(self, ray: Any, done: Any) -> tuple[Exception | None, bool]:
-            found = super().outcome(ray, done)
-            begun_again.append(found[1])
-            return found
+    class Noted(ray_runner._Place):
+        def give(self, run: ray_runner._SpreadRun) -> None:
+            super().give(run)
+            begun.append(run.given[2])
 
-    monkeypatch.setattr(ray_runner, "_SpreadRun", Noted)
+    monkeypatch.setattr(ray_runner, "_Place", Noted)
     alone = motley.tune(keys, out=tmp_path / "alone", **options)
     with RayNodes() as cluster:
         node = cluster.add_node()
@@ -158,11 +227,76 @@ def test_a_node_that_dies_costs_a_study_the_run_on_it(
         spread = motley.tune(keys, out=tmp_path / "spread", on_ray=cluster.address, **options)
         killer.join()
         cluster.nodes.remove(node)
-    assert sum(begun_again) == 1
-    assert len(begun_again) == 4 + 1 + 1  # trials, the test, and the run of the node
+    assert len(begun) == 4 + 1 + 1  # trials, the test, and the run of the node
+    assert len(set(begun)) == 4 + 1
     (one,), (other,) = alone.methods, spread.methods
     assert one.trials == other.trials
     assert_same(one.test[0], other.test[0])
+
+
+@pytest.mark.ray
+@pytest.mark.skipif(not HERE, reason="needs Ray, which make test-ray installs")
+def test_nodes_that_join_in_mid_sweep_are_compared_and_a_stopped_process_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One node with other code joins and one without a difference; on the second, the process is
+    stopped in mid-run, and goes on after two minutes at the latest. All runs have their bits."""
+    monkeypatch.setattr(ray_runner, "GIVEN_UP_S", 8.0, raising=False)
+    keys = {**KEYS, "stop": {"rounds": 200}}
+    seeds = range(6)
+    alone = compare(keys, seeds=seeds, out=tmp_path / "alone")
+    shutil.copytree(Path(motley.__file__).parent, tmp_path / "old" / "motley")
+    with (tmp_path / "old" / "motley" / "world" / "__init__.py").open("a") as file:
+        file.write("# other code\n")
+    others: set[str] = set()
+    with RayNodes() as cluster:
+
+        def disturb() -> None:
+            while not cluster.head.actors():
+                time.sleep(0.1)
+            old = cluster.add_node(env={"PYTHONPATH": str(tmp_path / "old")})
+            node = cluster.add_node()
+            while not node.actors():
+                others.update(names_of(old.actors()))
+                time.sleep(0.1)
+            time.sleep(3.0)
+            for one in node.actors():
+                one.suspend()
+                stopped.append(one)
+            late.start()
+            while len(cluster.nodes) == 2:
+                others.update(names_of(old.actors()))
+                time.sleep(0.1)
+
+        stopped: list[psutil.Process] = []
+        late = threading.Timer(120.0, lambda: [one.resume() for one in stopped])
+        disturber = threading.Thread(target=disturb, daemon=True)
+        disturber.start()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            spread = compare(keys, seeds=seeds, out=tmp_path / "spread", on_ray=cluster.address)
+        assert not others
+        assert late.is_alive()
+        late.cancel()
+        _, node = cluster.nodes
+        cluster.nodes.remove(node)
+        disturber.join()
+        node.kill()
+    said = [str(one.message) for one in told]
+    assert sum("is not used: other code in motley/world/__init__.py" in one for one in said) == 1
+    assert sum("(given up after 8 s without an answer)" in one for one in said) == 1
+    assert len(spread.runs) == 6
+    for one, other in zip(alone.runs, spread.runs, strict=True):
+        assert_same(one, other)
+
+
+def names_of(processes: list[psutil.Process]) -> set[str]:
+    """The names of processes, which say what Ray executes in each, but that of the comparison."""
+    names = set()
+    for one in processes:
+        with contextlib.suppress(psutil.Error):
+            names.add("".join(one.cmdline()[:1]))
+    return names
 
 
 def test_each_run_has_one_node(tmp_path: Path) -> None:

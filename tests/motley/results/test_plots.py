@@ -51,8 +51,12 @@ def every(groups):
     return [picture.svg for picture in (*axes, *rest, class_distribution(first))]
 
 
-def test_the_same_bytes_twice_and_ids_that_never_clash(groups):
-    figures = every(groups)
+@pytest.fixture(scope="module")
+def figures(groups):
+    return every(groups)
+
+
+def test_the_same_bytes_twice_and_ids_that_never_clash(groups, figures):
     assert figures == every(groups)
     ids = [name for svg in figures for name in set(re.findall(r'\bid="([^"]+)"', svg))]
     assert len(ids) == len(set(ids))
@@ -65,8 +69,8 @@ def test_the_same_bytes_twice_and_ids_that_never_clash(groups):
         assert "metadata" not in svg
 
 
-def test_every_method_can_be_hidden(groups):
-    for svg in every(groups)[:-1]:
+def test_every_method_can_be_hidden(figures):
+    for svg in figures[:-1]:
         assert {f"method-{i}" for i in range(3)} == set(re.findall(r'class="(method-\d+)[ "]', svg))
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from motley.experiments import registry
+
 DRAWN = 200
 RUN_EVERY = 20
 RESUMED_EVERY = 60
@@ -25,6 +27,9 @@ def test_compositions_run_or_are_refused_in_a_sentence(
     from chaos.compose import Search  # type: ignore[import-not-found]
     from chaos.compositions import RefusedError  # type: ignore[import-not-found]
 
+    for kind in registry.KINDS:  # other tests register components of their own
+        catalogue = registry.catalogue(kind)
+        monkeypatch.setitem(vars(catalogue), "targets", dict(catalogue.builtin))
     search = Search(7, tmp_path, shares=(0.03,), forks=False)
     faults = {}
     refused = 0

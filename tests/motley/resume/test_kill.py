@@ -34,8 +34,8 @@ PRIVATE = {
 
 
 def _kill_and_resume(tmp_path: Path, kills: int, rounds: int, **more: Any) -> None:
-    """Each life gets through some rounds, and dies a random while (up to a quarter of a second)
-    after its first new row."""
+    """Each life gets through some rounds, and dies a random while (up to a tenth of a second)
+    after its first new checkpoint."""
     experiment = make(rounds, **KEYS, **more)
     whole = run(experiment, out=tmp_path / "whole")
     assert whole.tables["rounds"].num_rows == rounds
@@ -44,14 +44,16 @@ def _kill_and_resume(tmp_path: Path, kills: int, rounds: int, **more: Any) -> No
     died = 0
     keys = json.dumps(experiment.model_dump(mode="json", exclude_none=True))
     while died < kills:
-        started = _size(out)
+        found = _checkpoints(out)
         with subprocess.Popen(
             [sys.executable, "-c", PROGRAM, keys, str(out)], stderr=subprocess.PIPE, text=True
         ) as child:
             give_up = time.monotonic() + 120
-            while child.poll() is None and _size(out) == started and time.monotonic() < give_up:
+            while (
+                child.poll() is None and _checkpoints(out) == found and time.monotonic() < give_up
+            ):
                 time.sleep(0.002)
-            time.sleep(moments.uniform(0.0, 0.25) * moments.random())
+            time.sleep(moments.uniform(0.0, 0.1) * moments.random())
             child.kill()
             _, complaint = child.communicate()
         assert child.returncode == -9, (
@@ -61,16 +63,12 @@ def _kill_and_resume(tmp_path: Path, kills: int, rounds: int, **more: Any) -> No
     assert_same(whole, run(experiment, out=out, resume=True))
 
 
-def _size(out: Path) -> int:
-    """Bytes of the table that grows every round."""
-    try:
-        return (out / "rounds.arrows").stat().st_size
-    except FileNotFoundError:
-        return 0
+def _checkpoints(out: Path) -> set[str]:
+    return {path.name for path in out.glob("checkpoints/*")}
 
 
 def test_two_kills(tmp_path: Path) -> None:
-    _kill_and_resume(tmp_path, kills=2, rounds=240)
+    _kill_and_resume(tmp_path, kills=2, rounds=120)
 
 
 @pytest.mark.slow
@@ -85,7 +83,7 @@ def test_two_kills_of_a_private_run(tmp_path: Path) -> None:
     were."""
     pytest.importorskip("dp_accounting")
     task = {"name": "image", "data": "digits", "model": "digits_mlp", "scale": "unit"}
-    _kill_and_resume(tmp_path, kills=2, rounds=150, weights="uniform", privacy=PRIVATE, task=task)
+    _kill_and_resume(tmp_path, kills=2, rounds=80, weights="uniform", privacy=PRIVATE, task=task)
 
 
 @pytest.mark.slow

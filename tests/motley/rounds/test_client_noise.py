@@ -89,6 +89,15 @@ def test_the_sum_is_that_of_whole_numbers_with_the_noise_of_each_client(monkeypa
     np.testing.assert_allclose(moved(loop) - before, expected.reshape(before.shape), atol=1e-6)
 
 
+def test_noise_is_of_what_clients_send():
+    """Under FedPer the last of 64 x 16 + 16 + 16 x 10 + 10 weights, its layer, stays with them."""
+    image = {"name": "image", "data": "digits", "scale": "unit"}
+    model = {"name": "digits_mlp", "hidden": [16]}
+    loop = loop_of(task={**image, "model": model}, partition="iid", algorithm="fedper")
+    assert loop.config.privacy.client_noise.size == 64 * 16 + 16
+    loop.step()
+
+
 def test_noise_is_a_function_of_the_seed():
     first, second, other = (moved(finished(seed=seed)) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, second)

@@ -209,3 +209,26 @@ def test_the_cheap_form_keeps_no_update() -> None:
     )
     loop.step()
     assert len(loop.state.last_updates) == 0
+
+
+@pytest.mark.parametrize("method", ["fedper", "fedrep", "fedbabu", "lg_fedavg"])
+def test_clients_with_layers_of_their_own_are_compared_on_what_they_send(method: str) -> None:
+    """Where one client takes part, the step is its update: both have the same direction."""
+    loop = build(
+        {
+            "task": {"name": "image", "data": "digits", "model": "digits_mlp"},
+            "population": 4,
+            "cohort": 1,
+            "algorithm": method,
+            "selector": "hetero_select",
+            "stop": {"rounds": 2},
+            "local": {"max_steps": 2},
+        }
+    )
+    loop.step()
+    state = loop.state
+    assert state.consensus is not None
+    cosines = state.last_updates.cosines(np.arange(4), state.consensus.numpy())
+    assert np.nanmax(cosines) == pytest.approx(1.0)
+    assert np.isnan(cosines).sum() == 3
+    loop.step()

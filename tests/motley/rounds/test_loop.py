@@ -461,6 +461,21 @@ def test_targets_are_reached_from_the_side_of_their_metric() -> None:
     assert config.reached(4, 0.0, 0.0, {"loss": 0.1})
 
 
+def test_the_untrained_model_reaches_no_target() -> None:
+    """A loss under the target from the start: the run ends at the first evaluation after round 0,
+    that of round 3, also when it was interrupted before."""
+    experiment = _experiment(stop={"rounds": 9, "target": {"loss": 1e9}}, evaluate={"every": 3})
+    loop = build(experiment)
+    loop.step()
+    assert not loop.done
+    other = build(experiment)
+    other.state.restore(loop.state.save())
+    for each in (loop, other):
+        while not each.done:
+            each.step()
+    assert (loop.state.version, other.state.version) == (3, 3)
+
+
 def test_a_run_ends_at_the_first_limit() -> None:
     simulation = build(_experiment(stop={"rounds": 100, "virtual_hours": 10 / 3600}))
     while not simulation.done:

@@ -21,7 +21,7 @@ class Fixed:
 
 
 def context(round, ids, m, z=()):
-    return SelectionContext(round, 0, np.asarray(ids), m, Fixed(z))
+    return SelectionContext(round, 0, np.asarray(ids), m, Fixed(z), round)
 
 
 def probed(ids, robust, val=None):

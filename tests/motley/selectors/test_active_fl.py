@@ -162,6 +162,34 @@ def test_raising_one_loss_never_lowers_its_weight(losses, who, more, alpha2):
     assert p(raised) >= p(losses) - 1e-12
 
 
+def test_the_cohort_is_of_those_who_were_drawn():
+    """Three of four clients are drawn uniformly and probed, and two of these are chosen; who was
+    drawn before and is not now has no valuation any more. Each is drawn 3/4 of the time, within 4.5
+    standard errors."""
+    rule = ActiveFL(0.0, 1.0, 0.0, valuation="mean", refresh="all", drawn=3)
+    selector = valued(rule)
+    n = 400
+    counts = np.zeros(4)
+    for t in range(1, n + 1):
+        drawn = selector.probe(t, IDS, 2)
+        assert len(set(drawn.tolist())) == 3
+        selector.observe(t, Reports(drawn, Outcome.PROBED, signals={"loss": drawn / 10}))
+        away = np.setdiff1d(IDS, drawn)
+        assert rule.valuations(selector.state, away).tolist() == [-np.inf]
+        assert set(selector.select(t, IDS, 2).ids.tolist()) <= set(drawn.tolist())
+        counts += np.isin(IDS, drawn)
+    assert (abs(counts / n - 0.75) < 4.5 * (0.1875 / n) ** 0.5).all()
+    assert len(selector.probe(n + 1, IDS, 4)) == 4  # never fewer than are wanted
+
+
+def test_a_floor_keeps_every_candidate_possible():
+    """Losses 30 and 0 and one unknown: softmax (1, 9.4e-14, 0), with .25 more for those that are
+    known (1.25, .25, 0) / 1.5."""
+    rule = ActiveFL(0.0, 1.0, 0.0, valuation="mean", floor=0.25)
+    p = softmax(rule.log_weights(np.array([30.0, 0.0, -np.inf])))
+    np.testing.assert_allclose(p, [1.25 / 1.5, 0.25 / 1.5, 0.0], atol=1e-12)
+
+
 def test_huge_losses_do_not_overflow():
     selector = valued(ActiveFL(alpha2=10.0), SIZES, [1e300, 1.0, 2.0, 3.0])
     assert 10 in selector.select(1, IDS, 2).ids
@@ -173,6 +201,9 @@ def test_huge_losses_do_not_overflow():
         ({"alpha1": 1.0}, "got alpha1 = 1.0; expected"),
         ({"alpha2": -1.0}, "got alpha2"),
         ({"alpha3": 1.5}, "got alpha3"),
+        ({"drawn": 3}, "got drawn = 3 with refresh = 'reported'; .* and refresh = 'all'"),
+        ({"drawn": 0, "refresh": "all"}, "got drawn = 0 with refresh = 'all'; expected at least 1"),
+        ({"floor": -1.0}, "got floor = -1.0; expected a number of at least 0"),
         ({"refresh": "all", "cold_start": "unseen_low"}, "nobody is unseen; leave cold_start out"),
     ],
 )

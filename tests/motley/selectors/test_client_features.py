@@ -1,4 +1,4 @@
-"""Features and rewards: docs/methods/flash.md#worked (c), and what is not known."""
+"""Features and rewards: ``motley.selectors.flash`` (c), and what is not known."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
-"""FedCVR-Bolt: the worked numbers of docs/methods/fedcvr-bolt.md#worked, the factor form against a
-dense reference, and "What must hold" of docs/methods/fedcvr-bolt.md#round."""
+"""FedCVR-Bolt: the worked numbers of ``motley.selectors.fedcvr_bolt``, the factor form against a
+dense reference, and "What must hold" of ``motley.selectors.fedcvr_bolt``."""
 
 import dataclasses
 import math
@@ -560,6 +560,136 @@ def test_no_variance_is_no_value_and_no_prediction():
     assert set(selector.state.clients.columns["mean"][1:3].ravel().tolist()) == {0.0}
 
 
+# ---- as released ----
+
+RELEASED = {
+    "clustering": "scikit_learn",
+    "rho": "cosine",
+    "literal_means": True,
+    "covariance": "ones",
+    "step": "shifted",
+}
+PAIRS = np.array([[1, 0], [1.92, 0.56], [0, 1], [-0.28, 0.96]])
+"""Models of two coalitions, {0, 1} and {2, 3}: cosines .96 within, at most .28 between."""
+
+
+def after_warm_up(**options):
+    """The rule after one random round in which all four clients sent ``PAIRS``."""
+    selector = enrolled(FedCvrBolt(warm_up=1, **options), np.arange(4), np.ones(2))
+    report(selector, 1, np.arange(4), PAIRS)
+    return selector
+
+
+def test_ones_at_the_start_make_the_first_draw_uniform_within_coalitions():
+    """C = ones and alpha = 1/4: (C alpha)_k = 1, C_kk = 1, v_k = 1 + 1 for two coordinates."""
+    selector = after_warm_up(**RELEASED)
+    assert selector.state.rounds == 0
+    np.testing.assert_allclose(selector.rule.value(selector.state, np.arange(4)), 2.0, rtol=1e-8)
+    cohort = selector.select(2, np.arange(4), 2)
+    assert cohort.probabilities.tolist() == [0.5] * 4
+    assert sorted(k // 2 for k in cohort.ids.tolist()) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("step", "variance", "value"),
+    [
+        (
+            "shifted",
+            [[0.5, 0.5], [0.5, 0.6568], [0.5, 0.5], [0.5392, 2.3432]],
+            [1.0, 0.749487, 1.0, 0.773458],
+        ),
+        (
+            "constant",
+            [[0.99, 0.99], [0.99, 0.993136], [0.99, 0.99], [0.990784, 1.026864]],
+            [1.98, 1.973082, 1.98, 1.956697],
+        ),
+    ],
+)
+def test_one_round_as_released(step, variance, value):
+    """0 sends (2, 0) and 2 sends (0, 3). rho = .96: thbar_1 = (1.92, 0), e_1 = (0, .56); thbar_3 =
+    (0, 2.88), e_3 = (-.28, -1.92); the chosen ones predict themselves, e_0 = e_2 = 0.
+
+    shifted, g = 1/2: C^1 = .5 ones + .5 e e^T: C_11 = .5 + .3136 / 2, C_33 = .5 + 3.6864 / 2, C_13
+    = .5 - 1.0752 / 2 = -.0376; C^0_33 = .5 + .0784 / 2. C^1 alpha = (.5, .4048, .5, .8264), and C^0
+    alpha = (.5, .5, .5, .5098): v_1 = .5 + .4048^2 / .6568, v_3 = .5098^2 / .5392 + .8264^2 /
+    2.3432.
+    constant: the same with .99 and .01: v_1 = .99 + .988096^2 / .993136, v_3 = .990196^2 / .990784
+    + .996528^2 / 1.026864."""
+    selector = after_warm_up(**{**RELEASED, "step": step})
+    report(selector, 2, [0, 2], [[2, 0], [0, 3]])
+    ids = np.arange(4)
+    np.testing.assert_allclose(selector.rule.variance(selector.state, ids), variance, atol=1e-12)
+    np.testing.assert_allclose(selector.rule.value(selector.state, ids), value, atol=2e-6)
+
+
+def test_a_later_weight_is_1_over_t_plus_2():
+    """Round 3 with e = 0 for all but client 1 (its leader sends (1, 0) again: thbar_1 = .96 (1, 0),
+    e_1 = (.96, .56); rho of (2, 0) is .96 as that of (1, 0)): g = 1/3."""
+    selector = after_warm_up(**RELEASED)
+    report(selector, 2, [0, 2], [[2, 0], [0, 3]])
+    report(selector, 3, [0, 2], [[1, 0], [0, 1]])
+    found = selector.rule.variance(selector.state, np.arange(4))
+    assert found[1].tolist() == pytest.approx([(1 + 0.96**2) / 3, (1 + 2 * 0.56**2) / 3])
+    assert found[0].tolist() == pytest.approx([1 / 3, 1 / 3])
+
+
+@pytest.mark.parametrize(
+    ("rho", "expected"),
+    # C^0_01 = (1 + 1 * -.08) / 2 = .46, C^0_00 = (1 + 1) / 2, C^0_11 = (1 + .0064) / 2
+    [("pearson", 3 * 0.46 / math.sqrt(0.5032)), ("regression", 3 * 0.46)],
+)
+def test_correlations_of_a_covariance_that_starts_as_ones(rho, expected):
+    """At C = ones rho = 1, thbar_1 = theta_0 = (2, 0): e_0 = (2 - 1, 0), e_1 = (-.08, .56). In the
+    round after, 0 sends (3, 0), and thbar_1 = rho_10 3."""
+    selector = after_warm_up(covariance="ones", step="shifted", rho=rho)
+    report(selector, 2, [0, 2], [[2, 0], [0, 3]])
+    report(selector, 3, [0, 2], [[3, 0], [0, 3]])
+    assert selector.state.clients.columns["mean"][1, 0] == pytest.approx(expected, rel=1e-6)
+
+
+def test_of_ones_one_client_explains_everything():
+    """C = ones: all models are one number, known from any of them; after 1/t has learned once,
+    nothing is left of it."""
+    selector = after_warm_up(covariance="ones", step="shifted")
+    assert selector.rule.explained(selector.state, np.array([3])) == pytest.approx(1.0)
+    mean, plain = after_warm_up(covariance="ones"), after_warm_up()
+    np.testing.assert_array_equal(
+        mean.rule.value(mean.state, np.arange(4)), plain.rule.value(plain.state, np.arange(4))
+    )
+
+
+def test_scikit_learns_coalitions_are_its_own():
+    from sklearn.cluster import SpectralClustering
+
+    ids = np.arange(30)
+    models = np.random.default_rng(0).normal(size=(30, 5))
+    selector = enrolled(FedCvrBolt(warm_up=1, clustering="scikit_learn", g=2.0), ids, np.ones(5))
+    report(selector, 1, ids, models)
+    unit = models / np.linalg.norm(models, axis=1, keepdims=True)
+    theirs = SpectralClustering(4, gamma=2.0, random_state=0).fit(unit).labels_
+    ours = selector.rule.labels(selector.state, 4)
+    assert len(set(zip(theirs.tolist(), ours.tolist(), strict=True))) == 4
+    assert sorted(set(ours.tolist())) == [0, 1, 2, 3]
+
+
+def test_equal_models_make_as_many_coalitions_as_are_wanted():
+    """Where scikit-learn has fewer labels than clusters, the largest gives up half of its members;
+    the released code would raise."""
+    selector = enrolled(FedCvrBolt(warm_up=1, **RELEASED), np.arange(12), np.ones(2))
+    report(selector, 1, np.arange(12), np.tile([1.0, 2.0], (12, 1)))
+    assert sorted(set(selector.rule.labels(selector.state, 5).tolist())) == [0, 1, 2, 3, 4]
+    assert len(selector.select(2, np.arange(12), 5).ids) == 5
+
+
+def test_coordinates_among_the_last_numbers_of_the_layer():
+    rule = FedCvrBolt(whole=0, coordinates=5, among=5)
+    selector = enrolled(rule, np.arange(2), np.arange(60.0))
+    assert selector.state.initial.tolist() == [55.0, 56, 57, 58, 59]
+    drawn = enrolled(dataclasses.replace(rule, among=20), np.arange(2), np.arange(60.0))
+    assert len(drawn.state.initial) == 5
+    assert min(drawn.state.initial) >= 40
+
+
 # ---- what must hold ----
 
 
@@ -597,7 +727,7 @@ def test_models_are_compared_by_direction_by_default():
 
 
 def context(t, ids, m, seed=0):
-    return SelectionContext(t, 0, np.asarray(ids), m, Key(seed).fold("select", t).numpy())
+    return SelectionContext(t, 0, np.asarray(ids), m, Key(seed).fold("select", t).numpy(), t)
 
 
 def test_one_client_per_coalition_and_beta_0_is_uniform_within():
@@ -712,6 +842,13 @@ def test_needs_provides_and_upload_visibility():
         ({"memory_mb": 0.0}, "got memory_mb"),
         ({"warm_up": -1}, "got warm_up = -1"),
         ({"compare": -1}, "got compare = -1"),
+        ({"among": -1}, "among = -1; expected numbers of at least 0"),
+        ({"among": 7}, "got among = 7; expected at least coordinates = 300"),
+        ({"step": "constant"}, "got step = 'constant' with rho = 'pearson', .* set rho = 'cosine'"),
+        (
+            {"clustering": "scikit_learn", "similarity": "cosine"},
+            "got clustering = 'scikit_learn' with similarity = 'cosine'",
+        ),
         ({"compare": 2, "rho": "cosine"}, "got compare = 2 with rho = 'cosine'"),
         ({"literal_means": True, "seen_mean": "kept"}, "got literal_means with seen_mean = 'kept'"),
         ({"seen_mean": "latest"}, "selector.seen_mean: got 'latest'"),

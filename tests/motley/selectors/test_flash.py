@@ -1,5 +1,4 @@
-"""FLASH: the worked numbers of docs/methods/flash.md#worked, and what docs/methods/flash.md#bandit
-says must hold."""
+"""FLASH: the worked numbers of ``motley.selectors.flash``, and what it says must hold."""
 
 import numpy as np
 import pytest

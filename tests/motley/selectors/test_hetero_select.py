@@ -1,4 +1,4 @@
-"""HeteRo-Select v2: the worked numbers of docs/methods/hetero-select.md#worked (a, b, c) as far as
+"""HeteRo-Select v2: the worked numbers of ``motley.selectors.hetero_select`` (a, b, c) as far as
 scores, choice and weights go, and what must hold."""
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""HeteRo-Select v1: the worked numbers of docs/methods/hetero-select-v1.md#worked (a, b, c in both
+"""HeteRo-Select v1: the worked numbers of ``motley.selectors.hetero_select_v1`` (a, b, c in both
 forms) and everything of "What must hold"."""
 # ruff: noqa: C408
 

@@ -1,4 +1,4 @@
-"""LinUCB: the checks of docs/methods/selectors.md#linucb and docs/methods/flash.md#worked."""
+"""LinUCB: the checks of docs/methods/selectors.md#linucb and ``motley.selectors.flash``."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_sherman_morrison():
 
 
 def test_worked_numbers_of_flash():
-    """docs/methods/flash.md#worked (a): V = [[3, 2.5], [2.5, 5.25]], b = (.5, .4), g = 3.960414."""
+    """``motley.selectors.flash`` (a): V = [[3, 2.5], [2.5, 5.25]], b = (.5, .4), g = 3.960414."""
     lower = factor(np.array([[3, 2.5], [2.5, 5.25]]))
     b = np.array([0.5, 0.4])
     x = np.array([[1, 0.5], [1, 2], [1, 1]])

@@ -409,6 +409,6 @@ def test_bad_options(record, message):
 def test_a_rule_works_without_a_selector():
     rule = Oort()
     cohort = rule.select(
-        rule.init(), SelectionContext(1, 0, np.arange(5), 2, np.random.default_rng(0))
+        rule.init(), SelectionContext(1, 0, np.arange(5), 2, np.random.default_rng(0), 1)
     )
     assert len(cohort.ids) == 2

@@ -231,6 +231,17 @@ def test_bad_options(record, message):
         build({"name": "power_of_choice", **record})
 
 
+def test_candidates_drawn_uniformly_whatever_their_data():
+    """Client 0 has nearly all data. Drawn by size it is a candidate in every round; uniformly, in 2
+    of 4, within 4.5 standard errors."""
+    ids = np.arange(4)
+    n = 300
+    for sampling, share in (("by_size", 1.0), ("uniform", 0.5)):
+        selector = enrolled(PowerOfChoice(d=2, sampling=sampling), [1e12, 1.0, 1.0, 1.0], ids)
+        found = np.mean([0 in selector.probe(t, ids, 1) for t in range(1, n + 1)])
+        assert abs(found - share) <= 4.5 * (share * (1 - share) / n) ** 0.5
+
+
 @pytest.mark.parametrize("variant", ["pow_d", "rpow_d"])
 def test_equal_losses_select_by_data_alone(variant):
     """All losses and sizes equal, ties at random: each of 10 clients is taken m / K of the time,

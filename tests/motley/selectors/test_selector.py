@@ -134,8 +134,8 @@ def test_bytes_of_ours_and_of_your_own():
     renamed = {**decode(selector.to_bytes()), "options": {"e": 3}}
     with pytest.raises(
         CodecError,
-        match=r"PowerOfChoice was written with options \['e'\], it has \['d', 'measured', 'ties', "
-        r"'variant'\] here",
+        match=r"PowerOfChoice was written with options \['e'\], it has \['d', 'measured', "
+        r"'sampling', 'ties', 'variant'\] here",
     ):
         Selector.from_bytes(encode(renamed))
     with pytest.raises(CodecError, match="truncated or changed"):

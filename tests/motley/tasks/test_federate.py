@@ -103,6 +103,19 @@ def test_global_test_is_the_sets_own_half() -> None:
     assert fed.notes["test"] == "the data set's own test half, common to all"
 
 
+def test_the_training_half_alone() -> None:
+    """Of 100 samples the last 20 are the test half: 80 are divided, of whose 20 a client tests on a
+    fifth."""
+    split = Split(halves="training")
+    fed = made(pool(100, test=np.arange(100) >= 80), 4, split)
+    rows = np.sort(np.concatenate([fed.train.values, fed.test.values]))
+    assert rows.tolist() == list(range(80))
+    assert (fed.test.sizes.tolist(), fed.global_test) == ([4] * 4, None)
+    assert fed.notes["test"] == "of the training half alone, each client keeps a test part"
+    # no halves, nothing to leave out
+    assert made(pool(100), 4, split).notes["test"] == made(pool(100), 4, Split()).notes["test"]
+
+
 def test_global_test_is_made_where_there_is_none() -> None:
     fed = made(pool(90), 3, Split("global", test_fraction=0.2))
     assert fed.global_test is not None
@@ -165,6 +178,10 @@ def test_bad_input_is_one_sentence() -> None:
         Split(test_fraction=1.5)
     with pytest.raises(ConfigError, match=r"validation: got -0.1"):
         Split(validation=-0.1)
+    with pytest.raises(ConfigError, match=r"halves: got 'train' .*; expected both or training"):
+        Split(halves="train")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="halves: got 'training' with test = 'global'"):
+        Split("global", halves="training")
     data = pool(10)
     rows = partition_input(data, Split(), Key(0))
     with pytest.raises(DataError, match=r"1 clients got no samples \(client 1 first\)"):

@@ -46,6 +46,8 @@ def test_digits_are_parsed_once_and_every_run_has_its_own(monkeypatch: pytest.Mo
 def test_unit_pixels_and_augmentation_in_the_transform() -> None:
     unit = TASKS.build({"name": "image", "scale": "unit"}).load(Key(0), 5)
     assert (unit.x.min().item(), unit.x.max().item()) == (0.0, 1.0)
+    symmetric = TASKS.build({"name": "image", "scale": "symmetric"}).load(Key(0), 5)
+    assert torch.equal(symmetric.x, 2 * unit.x - 1)
     source = TASKS.build({"name": "image", "augment": "crop_flip"})
     pool = source.load(Key(0), 5)
     transform = source.transform(pool)

@@ -33,6 +33,20 @@ def test_parameter_counts_of_the_papers(
     assert module.eval()(torch.zeros(1, *shape)).shape == (1, outputs)
 
 
+def test_the_network_of_fedcvr_bolts_released_code() -> None:
+    """3x3 with padding (32 -> 32 -> 16 -> 16 -> 8): 32*27 + 32 + 64*288 + 64 + 4096*128 + 128 +
+    1290 = 545,098."""
+    module = factory({"name": "cnn", "kernel": 3, "padding": 1}, (3, 32, 32), 10)()
+    assert layout_of(module).size == 545_098
+    assert module.eval()(torch.zeros(1, 3, 32, 32)).shape == (1, 10)
+    for options, message in (
+        ({"kernel": 7}, "kernel: got 7; expected a side from 1 to 5"),
+        ({"padding": 5}, "padding: got 5 with kernel = 5; expected at least 0 and less"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            factory({"name": "cnn", **options}, (3, 32, 32), 10)
+
+
 @pytest.mark.parametrize(
     "name", [name for name in MODELS.names() if not MODELS.get(name).sequences]
 )

@@ -21,6 +21,8 @@ def test_statistics_are_exact_and_of_the_rows_asked_for() -> None:
 def test_scaling() -> None:
     x = torch.tensor([0, 255, 51], dtype=torch.uint8).view(3, 1, 1, 1)
     assert Scaling.unit(x)(x).flatten().tolist() == pytest.approx([0.0, 1.0, 0.2])
+    assert Scaling.symmetric(x)(x).flatten().tolist() == pytest.approx([-1.0, 1.0, -0.6])
+    assert Scaling.symmetric(x / 255)(x / 255).flatten().tolist() == pytest.approx([-1, 1, -0.6])
     assert Scaling.unit(x.float())(x.float()).flatten().tolist() == [0.0, 255.0, 51.0]
     out = Scaling.standard(x, np.arange(3))(x)
     assert out.mean().item() == pytest.approx(0.0, abs=1e-6)

@@ -495,3 +495,25 @@ def test_a_link_that_never_gets_done_is_said_in_a_sentence():
         ConfigError, match="expected a finite time: look at the options of device and network"
     ):
         simulate(rounds=1, network={"name": "constant", "up_mbps": 1e-320}).step()
+
+
+def test_rules_anneal_by_server_steps_not_by_selections():
+    """Four server steps of two updates each, where every arrival is replaced at once: the last
+    choice before step t has tau = 1 - t / 8, however many choices there were."""
+    rows = Rows()
+    loop = build(
+        Experiment(
+            task={"name": "synthetic", "dim": 3, "classes": 2, "examples": 10},
+            population=8,
+            cohort=4,
+            stop={"rounds": 4},
+            synchrony={"name": "buffered", "buffer": 2},
+            selector={"name": "hetero_select", "tau0": 1.0},
+        )
+    )
+    loop.write_to(rows)
+    while not loop.done:
+        loop.step()
+    taus = [notes["tau"] for notes in rows.notes]
+    assert taus == pytest.approx([1 - t / 8 for t in (1, 2, 3, 4)])
+    assert loop.state.selections > 4

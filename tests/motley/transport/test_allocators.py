@@ -215,7 +215,7 @@ def test_state_survives_a_checkpoint(rule):
 
 def test_the_time_model():
     """D = 2.78 M, theta 0.2, 3 Mb/s, 50 steps of 0.3 s: 15 + 5.931 = 20.931 s.
-    docs/methods/hetero-select.md#worked (b): three clients."""
+    ``motley.selectors.hetero_select`` (b): three clients."""
     context = load_of(1)
     assert (context.compute_s + 0.2 * context.whole_s)[0] == pytest.approx(20.930667, abs=5e-7)
     context = load_of(3, uplink_mbps=[1, 2.5, 5], compute_s=[10, 20, 15])

@@ -19,7 +19,7 @@ def rounds(budget, horizon):
 
 
 def test_the_printed_values():
-    """docs/methods/hetero-select.md#worked (b): theta at t = 1, 2, 20, 51, 100 of 100. By hand at t
+    """``motley.selectors.hetero_select`` (b): theta at t = 1, 2, 20, 51, 100 of 100. By hand at t
     = 100: cos pi = -1, 0.2 (1 - 0.4) = 0.12; at t = 2: cos(pi / 99) = 0.999496, 0.2 (1 + 0.399799)
     = 0.279960."""
     theta = rounds(CosineBudget(), 100)

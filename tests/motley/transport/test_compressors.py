@@ -216,7 +216,7 @@ def test_curvature_turns_the_order_around() -> None:
 
 
 def test_the_worked_numbers_of_hetero_select() -> None:
-    """docs/methods/hetero-select.md#worked (c): v = (3, -2, 1, .5), k = 2, layer {0, 1} with |H| =
+    """``motley.selectors.hetero_select`` (c): v = (3, -2, 1, .5), k = 2, layer {0, 1} with |H| =
     (10, 1): literal scores (9/10, 4/1, 1, .25) send {1, 2}. Rescaled by (9 + 4) / (.9 + 4) = 13 /
     4.9 = 2.653061: (2.387755, 10.612245, 1, .25) send {0, 1}."""
     layout = layout_of(2, 2)

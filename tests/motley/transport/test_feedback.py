@@ -1,6 +1,6 @@
 """Error feedback: nothing appears, and nothing is lost but what the decay says.
 
-Worked numbers: docs/methods/compression.md#error-feedback, docs/methods/compression.md#ef21.
+Worked numbers: docs/methods/compression.md#error-feedback.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def test_theta_one_leaves_nothing() -> None:
 
 def test_the_adaptive_decay() -> None:
     """b(t) = .85 + .12 (1 - theta_t): 1 -> .85, .28 -> .9364, .12 -> .9556;
-    docs/methods/hetero-select.md#worked (b): t = 1, 2, 20, 51, 100."""
+    ``motley.selectors.hetero_select`` (b): t = 1, 2, 20, 51, 100."""
     assert [Adaptive().factor(x) for x in (1.0, 0.28, 0.12)] == pytest.approx(
         [0.85, 0.9364, 0.9556]
     )
@@ -146,7 +146,7 @@ def test_the_adaptive_decay() -> None:
 
 
 def test_the_worked_memory_of_hetero_select() -> None:
-    """docs/methods/hetero-select.md#worked (c): {0, 1} are sent of v = (3, -2, 1, .5); e = .938093
+    """``motley.selectors.hetero_select`` (c): {0, 1} are sent of v = (3, -2, 1, .5); e = .938093
     (0, 0, 1, .5) = (0, 0, .938093, .469046)."""
     done = once(Adaptive(), TopK(), torch.tensor([3.0, -2.0, 1.0, 0.5]), None, 0.5, budget=0.265894)
     assert done.client_state["e"].tolist() == pytest.approx([0, 0, 0.938093, 0.469046], abs=1e-6)

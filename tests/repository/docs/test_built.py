@@ -4,10 +4,11 @@ CSV."""
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -69,8 +70,22 @@ def test_the_csv_has_the_cells_as_plain_text(
         ]
 
 
-def test_pages_with_tables_lie_where_their_links_to_csv_lead(built: ModuleType) -> None:
-    """The links are relative to ``docs``."""
-    pages = [page for page in built.generate.PAGES if built.BUILT.search(page.read_text())]
-    assert pages
-    assert {page.parent for page in pages} == {ROOT / "docs"}
+def test_links_to_csv_lead_up_from_a_page_in_a_folder(built: ModuleType) -> None:
+    """The files lie in ``tables`` beside the pages of ``docs`` itself."""
+
+    def page(uri: str) -> SimpleNamespace:
+        return SimpleNamespace(file=SimpleNamespace(src_uri=uri))
+
+    text = "<!-- built: one -->\n"
+    assert '<a href="tables/one.csv">' in built.on_page_markdown(text, page=page("a.md"))
+    assert '<a href="../tables/one.csv">' in built.on_page_markdown(text, page=page("b/a.md"))
+
+
+def test_links_of_the_table_of_faults_lead_somewhere(built: ModuleType) -> None:
+    """It lies in a CSV file, where the tests of pages do not look."""
+    made = built.with_tables((ROOT / "docs/deploy/faults.md").read_text(encoding="utf-8"), "../")
+    links = re.findall(r"\]\(([\w./-]+\.md)(?:#([\w-]+))?\)", made)
+    assert len(links) > 5
+    for page, anchor in links:
+        text = (ROOT / "docs/deploy" / page).read_text(encoding="utf-8")
+        assert not anchor or f"{{#{anchor}}}" in text, (page, anchor)

@@ -15,19 +15,40 @@ ROWS = re.compile(r"(?:^\|.*\|\n)+", re.MULTILINE)
 LONGEST = {
     "docs/which-algorithm.md": 1500,
     "docs/choosing-clients.md": 1500,
-    "docs/engines.md": 1500,
-    "docs/inspect.md": 1500,
-    "docs/league.md": 1500,
-    "docs/recipes.md": 1500,
-    "docs/results.md": 1500,
+    "docs/engines.md": 700,
+    "docs/gpu.md": 700,
+    "docs/privacy.md": 1500,
+    "docs/go-on.md": 700,
+    "docs/repeatability.md": 1000,
+    "docs/trust.md": 1500,
+    "docs/concepts.md": 1500,
+    "docs/upload-cost.md": 1500,
     "docs/scaling.md": 1500,
-    "docs/deploy/secure-aggregation.md": 1500,
+    "docs/selector-alone.md": 700,
 }
 """Page -> the most words of prose."""
+ONE_AIM = (
+    *("quick-start.md", "twelve-lines.md", "notebook.md"),
+    *("inspect.md", "inspect-findings.md", "experiment-file.md", "tuning.md", "tuning-budget.md"),
+    *("results.md", "measures.md", "report.md", "evaluation.md"),
+    *("trackers.md", "figures-for-a-paper.md"),
+    *("own-tables.md", "own-arrays.md", "own-texts.md", "own-model.md", "data.md"),
+    *("own-method.md", "add-a-selector.md", "adding-a-method.md", "local-rules.md"),
+    *("add-a-component.md", "recipes.md", "recipe-verdicts.md", "more-seeds.md", "own-recipe.md"),
+    "league.md",
+)
+"""Pages from which one starts, and pages that say how to reach one aim."""
+LONGEST |= {f"docs/{page}": 700 for page in ONE_AIM}
+DEPLOY = sorted(
+    page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs" / "deploy").glob("*.md")
+)
+LONGEST |= {f"docs/{page}": 700 for page in DEPLOY}
 SHORT_TABLES = (
-    *("which-algorithm.md", "choosing-clients.md", "engines.md", "inspect.md", "league.md"),
-    *("recipes.md", "results.md", "scaling.md"),
+    *("concepts.md", "which-algorithm.md", "choosing-clients.md", "engines.md", "scaling.md"),
+    *("trust.md", "upload-cost.md"),
     *("verdicts.md", "components.md", "measured.md", "selection-rules.md"),
+    *ONE_AIM,
+    *DEPLOY,
 )
 
 
@@ -51,6 +72,13 @@ def test_the_prose_of_a_page_stays_short(page: str, most: int) -> None:
     for apart in (GENERATED, FENCE, TABLE):
         text = apart.sub("", text)
     assert len(text.split()) <= most
+
+
+@pytest.mark.parametrize("page", ONE_AIM)
+def test_a_page_of_one_aim_says_what_its_reader_can_do_and_where_to_go_on(page: str) -> None:
+    parts = (ROOT / "docs" / page).read_text(encoding="utf-8").strip().split("\n\n")
+    assert re.match(r"After this page you (can|know) ", parts[1])
+    assert re.fullmatch(r"Next: \[[^]]+\]\([^)]+\)(, \[[^]]+\]\([^)]+\)){0,2}\.", parts[-1])
 
 
 @pytest.mark.parametrize("page", SHORT_TABLES)

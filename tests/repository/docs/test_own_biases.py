@@ -84,10 +84,10 @@ def test_the_contract_names_what_a_careless_method_breaks(own_biases: Any) -> No
                 return plain.replace(local=careless())  # noqa: B023
 
         from motley.algorithms.local import SGD
-        from motley.testing.algorithms import CHECKS
+        from motley.testing.algorithms import CHECKS, Case
 
         with pytest.raises(AssertionError, match=message):
-            CHECKS["layers that stay at home come back"](Method(), "examples", SGD(lr=0.1))
+            CHECKS["layers that stay at home come back"](Case(Method(), "examples", SGD(lr=0.1)))
 
 
 def test_a_finished_run_gives_every_client_its_biases(own_biases: Any, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""docs/deploy/production.md: its length, and the table of what each party can do, every cell of
-which names a test that there is."""
+"""docs/deploy/parties.md: the table of what each party can do, every cell of which names a test
+that there is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs" / "deploy" / "production.md").read_text()
+PAGE = (ROOT / "docs" / "deploy" / "parties.md").read_text()
 TESTS = {
     name
     for path in (ROOT / "tests").rglob("test_*.py")
@@ -15,12 +15,8 @@ TESTS = {
 }
 
 
-def test_the_page_is_short() -> None:
-    assert len(PAGE.split()) <= 1200
-
-
 def test_every_cell_is_held_by_a_test() -> None:
-    table = PAGE.partition("{#parties}")[2].partition("## ")[0]
+    table = PAGE.partition("## ")[0]
     rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("|")][2:]
     assert len(rows) >= 8
     for wants, *cells in rows:

@@ -4,10 +4,11 @@ documented public names."""
 from __future__ import annotations
 
 import ast
+import sys
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 from tests.places import SOURCES
 
@@ -20,9 +21,24 @@ def _tree(path: Path) -> ast.Module:
 
 
 @cache
-def _nodes(path: Path) -> tuple[ast.AST, ...]:
-    """All nodes of a file: parsed and walked once for all tests."""
-    return tuple(ast.walk(_tree(path)))
+def _by_kind(path: Path) -> dict[type[ast.AST], list[Any]]:
+    """All nodes of a file by their class: parsed and walked once for all tests."""
+    found: dict[type[ast.AST], list[Any]] = {}
+    for node in ast.walk(_tree(path)):
+        found.setdefault(type(node), []).append(node)
+    return found
+
+
+def _nodes(path: Path, *kinds: type[ast.AST]) -> list[Any]:
+    """The nodes of a file that are of these very classes."""
+    return [node for kind in kinds for node in _by_kind(path).get(kind, ())]
+
+
+def _dotted(node: ast.expr) -> str:
+    """``a.b.c`` for names and their attributes; empty for any other expression."""
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 # package -> packages of ours it may import; "=a" allows the package itself, that is its catalogues,
@@ -128,20 +144,32 @@ MODULES = {_package(path) for path in FILES}
 def _imports(path: Path) -> list[str]:
     """Every module imported anywhere in a file; ``from a import b`` counts as ``a.b`` where that is
     a module of ours."""
-    out = []
-    for node in _nodes(path):
-        if isinstance(node, ast.Import):
-            out += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                out.append(inner if inner in MODULES else str(node.module))
+    out = [alias.name for node in _nodes(path, ast.Import) for alias in node.names]
+    for node in _nodes(path, ast.ImportFrom):
+        assert node.level == 0, f"{path}: relative import"
+        for alias in node.names:
+            inner = f"{node.module}.{alias.name}"
+            out.append(inner if inner in MODULES else str(node.module))
     return out
 
 
-@pytest.mark.parametrize("path", FILES, ids=_name)
-def test_arrows_point_down(path: Path) -> None:
+def _each(check: Callable[[Path], None], files: Iterable[Path] = FILES) -> None:
+    """Check all files in one test, for a test of each would take ten times as long, and tell what
+    is wrong in all of them."""
+    wrong = []
+    for path in files:
+        try:
+            check(path)
+        except AssertionError as error:
+            wrong.append(str(error).splitlines()[0])
+    assert not wrong, "\n".join(wrong)
+
+
+def test_arrows_point_down() -> None:
+    _each(_arrows_point_down)
+
+
+def _arrows_point_down(path: Path) -> None:
     layer = _layer(path)
     distribution = _name(path).partition("/")[0]
     known = BESIDE.get(distribution, {"motley"})
@@ -158,10 +186,13 @@ def test_arrows_point_down(path: Path) -> None:
             assert top not in ("torch", "torchvision"), f"{_name(path)} imports {name}"
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if _layer(p) in THIRD_PARTY], ids=_name)
-def test_core_and_timing_stand_on_numpy_alone(path: Path) -> None:
-    import sys
+def test_core_and_timing_stand_on_numpy_alone() -> None:
+    files = [path for path in FILES if _layer(path) in THIRD_PARTY]
+    assert files
+    _each(_stands_on_numpy_alone, files)
 
+
+def _stands_on_numpy_alone(path: Path) -> None:
     for name in _imports(path):
         top = name.split(".")[0]
         assert top in sys.stdlib_module_names or top in THIRD_PARTY[_layer(path)] | {"motley"}, (
@@ -173,16 +204,20 @@ def _imports_at_run_time(path: Path, modules: set[str]) -> set[str]:
     """Modules of ours that a file imports anywhere, inside functions too, but not under
     ``if TYPE_CHECKING``."""
     typing_only = [
-        n for n in _nodes(path) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)
+        n
+        for n in _nodes(path, ast.If)
+        if any(_dotted(inner).endswith("TYPE_CHECKING") for inner in ast.walk(n.test))
     ]
     skipped = {
         id(n) for block in typing_only for statement in block.body for n in ast.walk(statement)
     }
     names = set()
-    for node in _nodes(path):
-        if isinstance(node, ast.Import) and id(node) not in skipped:
+    for node in _nodes(path, ast.Import, ast.ImportFrom):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and id(node) not in skipped:
+        else:
             inner = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
             names |= {full if full in modules else str(node.module) for full in inner.values()}
     return names & modules
@@ -207,9 +242,8 @@ def test_nothing_imports_in_a_circle() -> None:
 def test_no_class_name_occurs_in_two_modules() -> None:
     places: dict[str, list[str]] = {}
     for path in FILES:
-        for node in _nodes(path):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(_name(path))
+        for node in _nodes(path, ast.ClassDef):
+            places.setdefault(node.name, []).append(_name(path))
     twice = {
         name: files for name, files in places.items() if len(files) > 1 and name not in SAME_CONCEPT
     }
@@ -222,8 +256,8 @@ def test_capabilities_are_declared_and_not_found_by_comparing_methods() -> None:
     property says it."""
     found = set()
     for path in FILES:
-        for node in _nodes(path):
-            if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.Is | ast.IsNot):
+        for node in _nodes(path, ast.Compare):
+            if not isinstance(node.ops[0], ast.Is | ast.IsNot):
                 continue
             left = node.left
             right = node.comparators[0]
@@ -237,25 +271,29 @@ def test_capabilities_are_declared_and_not_found_by_comparing_methods() -> None:
     assert not found, f"declare these capabilities: {sorted(found)}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=_name)
-def test_forbidden_things_stay_out(path: Path) -> None:
-    for node in _nodes(path):
-        contract = _layer(path) == "testing"  # contract suites assert
-        assert contract or not isinstance(node, ast.Assert), (
-            f"{path}:{node.lineno}: assert in the library"
+def test_forbidden_things_stay_out() -> None:
+    _each(_forbidden_things_stay_out)
+
+
+def _forbidden_things_stay_out(path: Path) -> None:
+    contract = _layer(path) == "testing"  # contract suites assert
+    for node in _nodes(path, ast.Assert):
+        assert contract, f"{path}:{node.lineno}: assert in the library"
+    for node in _nodes(path, ast.Call):
+        called = _dotted(node.func)
+        assert called != "print", f"{path}:{node.lineno}: print in the library"
+        assert called not in (
+            "np.random.seed",
+            "random.seed",
+            "torch.seed",
+            "np.random.default_rng",
+        ), f"{path}:{node.lineno}: {called}"
+        assert not called.startswith(("pickle.", "random.")), f"{path}:{node.lineno}: {called}"
+    for node in _nodes(path, ast.FunctionDef):
+        public = not node.name.startswith("_")
+        assert not public or node.args.kwarg is None, (
+            f"{path}:{node.lineno}: **kwargs in a public signature"
         )
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            assert called != "print", f"{path}:{node.lineno}: print in the library"
-            assert called not in (
-                "np.random.seed",
-                "random.seed",
-                "torch.seed",
-                "np.random.default_rng",
-            ), f"{path}:{node.lineno}"
-            assert not called.startswith(("pickle.", "random.")), f"{path}:{node.lineno}: {called}"
-        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-            assert node.args.kwarg is None, f"{path}:{node.lineno}: **kwargs in a public signature"
 
 
 PICKLES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
@@ -269,11 +307,11 @@ def test_one_module_unpickles_freely_and_only_worker_engines_import_it() -> None
     for path in FILES:
         name = _name(path)
         imported = _imports(path)
-        calls = [node for node in _nodes(path) if isinstance(node, ast.Call)]
+        calls = _nodes(path, ast.Call)
         words = [
             keyword for call in calls for keyword in call.keywords if keyword.arg == "allow_pickle"
         ]
-        whole = [call for call in calls if ast.unparse(call.func) == "torch.load"]
+        whole = [call for call in calls if _dotted(call.func) == "torch.load"]
         # tensors alone, by torch
         loads = [
             call for call in whole if "weights_only=True" not in map(ast.unparse, call.keywords)
@@ -298,17 +336,20 @@ def test_one_module_unpickles_freely_and_only_worker_engines_import_it() -> None
     }
 
 
-@pytest.mark.parametrize("path", FILES, ids=_name)
-def test_every_public_name_is_typed_and_documented(path: Path) -> None:
+def test_every_public_name_is_typed_and_documented() -> None:
+    _each(_every_public_name_is_typed_and_documented)
+
+
+def _every_public_name_is_typed_and_documented(path: Path) -> None:
     tree = _tree(path)
     assert ast.get_docstring(tree), f"{path}: no module docstring"
-    owners = [tree, *(node for node in _nodes(path) if isinstance(node, ast.ClassDef))]
+    owners = [tree, *_nodes(path, ast.ClassDef)]
     owned = {id(node) for owner in owners for node in owner.body}
-    for node in _nodes(path):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+    for node in _nodes(path, ast.ClassDef, ast.FunctionDef):
+        if not node.name.startswith("_"):
             nested = isinstance(node, ast.FunctionDef) and id(node) not in owned
             # the base says what it does
-            nested |= any(ast.unparse(mark) == "override" for mark in node.decorator_list)
+            nested |= any(_dotted(mark) == "override" for mark in node.decorator_list)
             assert nested or ast.get_docstring(node), (
                 f"{path}:{node.lineno}: {node.name} has no docstring"
             )

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -49,6 +50,13 @@ class Measure:
     of: Callable[[Run, float | None], Censored]
     decimals: int | None = None
     log: bool = False
+
+    @property
+    def unit(self) -> str:
+        """The unit that the title begins with, or has in brackets: %, MB, ms, s or rounds; empty
+        where it names none."""
+        found = re.match(r"(?:virtual |wall )?(MB|ms|s|rounds)\b", self.title)
+        return found[1] if found else "%" if "(%)" in self.title else ""
 
 
 def measure_of(name: str) -> Measure:

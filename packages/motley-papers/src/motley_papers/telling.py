@@ -3,14 +3,11 @@ cells and verdicts.
 
 A number is written as where it stands, so that no sentence can be older than its cell::
 
-    {{small | table 1 | random | drop}}                  mean over seeds
-    {{small | table 1 | random | drop | seeds}}          number of seeds
-    {{small | claim | It ends higher | against oort}}    difference of the comparison with its
-                                                         interval, and the verdict
-    {{small | claim | It ends higher}}                   verdict of the claim
-    {{small | claim | It ends higher | size}}            where the printed difference lies
+    {{small | table 1 | random | drop}}            mean over seeds
+    {{small | table 1 | random | drop | seeds}}    number of seeds
+    {{small | claim | It ends higher}}             the claim, what came of it, and the verdict
 
-A claim and a comparison are named by words of their texts. A paragraph of which a number has not
+A claim is named by words of its text. A paragraph, or an item of a list, of which a number has not
 been measured is left out.
 """
 
@@ -26,16 +23,17 @@ from motley.core.csv_text import csv_rows
 from motley.core.errors import ConfigError
 from motley.experiments import document
 from motley.results.number_text import short_number, with_decimals
+from motley_papers.claim_sentences import tell
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
 from motley_papers.measuring import measure_of
-from motley_papers.recipe import SCALES, Claim, Recipe
-from motley_papers.verdicts import judge, together
+from motley_papers.recipe import SCALES, Claim, Exhibit, Recipe
+from motley_papers.verdicts import cells_of, comparisons
 
 __all__ = ["ScaleNumbers", "fill", "kept_numbers", "rows_of_text"]
 
-SIZE = "size"
-"""What stands for a comparison where the size of a claim is asked for."""
 _PLACE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+Place = tuple[str, Claim | tuple[str, str, str, str]]
+"""A scale, and a claim or the exhibit, cell, measure and ``mean`` or ``seeds``."""
 
 
 @dataclass(frozen=True)
@@ -60,37 +58,26 @@ class ScaleNumbers:
         bound = "" if all(row.exact == "true" for row in rows) else "more than "
         return bound + (short_number(mean) if decimals is None else with_decimals(mean, decimals))
 
-    def claim(self, claim: str, comparison: str) -> str | None:
-        """Return the verdict of a claim, or a comparison's difference with interval and verdict;
-        None where it was not tested."""
-        rows = [
-            row
-            for row in self.verdicts
-            if row["claim"] == claim and comparison in ("", SIZE, row["comparison"])
-        ]
-        if comparison == SIZE:
-            said = next((row for row in rows if row["size"]), None)
-            printed, low, high = (
-                float((said or {}).get(f"claim_{name}", "nan"))
-                for name in ("printed", "low", "high")
-            )
-            ends = f"{short_number(low, printed)}, {short_number(high, printed)}"
-            return (
-                f"{said['size']} the interval ({short_number(printed)}; [{ends}])".replace("-", "−")
-                if said
-                else None
-            )
-        verdict = (
-            together(row["sign"] for row in rows)
-            if comparison
-            else next((row["verdict"] for row in rows), "not tested")
+    def rows_of(self, claim: Claim) -> list[Mapping[str, str]]:
+        """Return the claim's rows of ``verdicts.csv``; none where it was not tested."""
+        rows = [row for row in self.verdicts if row["claim"] == claim.text]
+        return [] if not rows or rows[0]["verdict"] == "not tested" else rows
+
+    def missed(self, claim: Claim, exhibit: Exhibit) -> bool:
+        """Return whether a number that the claim compares is only a lower bound."""
+        cells = exhibit.model_copy(update={"scale": {}}).cells("paper")
+        named = {cell.name for one in comparisons(claim) for cell in cells_of(one, cells)}
+        looked_at = set(claim.measures(exhibit))
+        return any(
+            row.exact != "true"
+            for row in self.measured
+            if row.exhibit == exhibit.name and row.cell in named and row.measure in looked_at
         )
-        if verdict == "not tested" or not comparison:
-            return None if verdict == "not tested" else verdict
-        difference, low, high = (float(rows[0][name]) for name in ("difference", "low", "high"))
-        sign = "+" if difference > 0 else ""
-        ends = f"{short_number(low, difference)}, {short_number(high, difference)}"
-        return f"{sign}{short_number(difference)} [{ends}], {verdict}".replace("-", "−")
+
+    def claim(self, claim: Claim, exhibit: Exhibit) -> str | None:
+        """Return what came of a claim; None where it was not tested."""
+        rows = self.rows_of(claim)
+        return tell(claim, rows, self.missed(claim, exhibit)) if rows else None
 
 
 def kept_numbers(recipe: Recipe, scale: str) -> ScaleNumbers | None:
@@ -130,65 +117,63 @@ def fill(
     ------
     ConfigError: a number of no scale, cell, measure, claim or comparison of the recipe.
     """
-    known: dict[str, ScaleNumbers | None] = {}
     out = []
     for paragraph in recipe.result.split("\n\n"):
-        places = [_place(recipe, found[1]) for found in _PLACE.finditer(paragraph)]
-        if any(_elsewhere(recipe, place, scale, exhibits) for place in places):
-            continue
-        values = []
-        for size, kind, names in places:
-            at = known.setdefault(size, numbers(size)) if size not in known else known[size]
-            values.append(
-                None if at is None else at.claim(*names) if kind == "claim" else at.cell(*names)
-            )
-        if None not in values:
-            texts = iter(str(value) for value in values)
-            out.append(_PLACE.sub(lambda _, texts=texts: next(texts), paragraph))  # type: ignore[misc]
-    return "\n\n".join(out)
+        pieces = re.split(r"\n(?=- )", paragraph.strip())
+        filled = [_filled(recipe, piece, numbers, scale, exhibits) for piece in pieces]
+        out.append("\n".join(piece for piece in filled if piece))
+    return "\n\n".join(filter(None, out))
 
 
-def _elsewhere(
+def _filled(
     recipe: Recipe,
-    place: tuple[str, str, tuple[str, ...]],
+    piece: str,
+    numbers: Callable[[str], ScaleNumbers | None],
     scale: str | None,
     exhibits: Sequence[str] | None,
-) -> bool:
+) -> str:
+    """Return a paragraph or an item with its numbers; empty where one has not been measured."""
+    places = [_place(recipe, found[1]) for found in _PLACE.finditer(piece)]
+    if any(_elsewhere(place, scale, exhibits) for place in places):
+        return ""
+    values = []
+    for size, what in places:
+        at = numbers(size)
+        if at is None:
+            return ""
+        values.append(
+            at.claim(what, recipe.named(what.exhibit))
+            if isinstance(what, Claim)
+            else at.cell(*what)
+        )
+    if None in values:
+        return ""
+    texts = iter(str(value) for value in values)
+    return _PLACE.sub(lambda _: next(texts), piece)
+
+
+def _elsewhere(place: Place, scale: str | None, exhibits: Sequence[str] | None) -> bool:
     """Whether a place is of another scale, or of none of these exhibits."""
-    size, kind, names = place
-    about = (
-        next(claim.exhibit for claim in recipe.claim if claim.text == names[0])
-        if kind == "claim"
-        else names[0]
-    )
+    size, what = place
+    about = what.exhibit if isinstance(what, Claim) else what[0]
     return size != (scale or size) or (exhibits is not None and about not in exhibits)
 
 
-def _place(recipe: Recipe, text: str) -> tuple[str, str, tuple[str, ...]]:
-    """Return the scale, ``claim`` or ``cell``, and the arguments of that method of
-    :class:`ScaleNumbers`."""
+def _place(recipe: Recipe, text: str) -> Place:
+    """Return the scale, and the claim or the arguments of :meth:`ScaleNumbers.cell`."""
     scale, *names = (piece.strip() for piece in " ".join(text.split()).split("|"))
     fault = ConfigError(
         f"got {{{{{text}}}}}; expected SCALE | EXHIBIT | CELL | MEASURE, with | seeds for their "
-        "number, or SCALE | claim | words of one claim, with | words of one of its comparisons",
+        "number, or SCALE | claim | words of one claim",
         f"{recipe.name}/result.md",
     )
     if scale not in SCALES or len(names) not in (2, 3, 4):
         raise fault
     if names[0] == "claim":
         claims = _claims(recipe, names[1].lower())
-        if len(claims) != 1 or len(names) == 4:
+        if len(claims) != 1 or len(names) > 2:
             raise fault
-        labels = [
-            one.label for one in judge(claims[0], recipe.named(claims[0].exhibit), {}).contrasts
-        ]
-        labels = (
-            [label for label in labels if names[2].lower() in label.lower()] if names[2:] else [""]
-        )
-        labels = [SIZE] if names[2:] == [SIZE] else labels
-        if len(labels) != 1:
-            raise fault
-        return scale, "claim", (claims[0].text, labels[0])
+        return scale, claims[0]
     exhibits = [exhibit for exhibit in recipe.exhibit if exhibit.name == names[0]]
     cells = [
         cell.name
@@ -202,7 +187,8 @@ def _place(recipe: Recipe, text: str) -> tuple[str, str, tuple[str, ...]]:
         or names[3:] not in ([], ["seeds"])
     ):
         raise fault
-    return scale, "cell", (*names[:3], *(names[3:] or ["mean"]))
+    exhibit, cell, measure, what = *names[:3], *(names[3:] or ["mean"])
+    return scale, (exhibit, cell, measure, what)
 
 
 def _claims(recipe: Recipe, words: str) -> list[Claim]:

@@ -2,8 +2,10 @@
 
 A client refuses, with a :class:`~motley.core.errors.SecureAggregationError`, a message of another
 run, round, attempt or cohort, one whose signatures or envelopes are not those of the register, a
-second message of a step, and fewer clients than the threshold. It never reveals shares of both
-secrets of one client: it answers one request to unmask, for one set of survivors, and forgets.
+second message of a step, a cohort without itself, other options, and fewer clients than the
+threshold. A peer whose envelope it cannot open counts as one that sent none. It never reveals
+shares of both secrets of one client: it answers one request to unmask, for one set of survivors,
+and forgets.
 """
 
 from __future__ import annotations

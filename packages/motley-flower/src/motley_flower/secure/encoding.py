@@ -1,10 +1,12 @@
 """Fixed-point numbers whose sum modulo 2^32 or 2^64 is the sum of the numbers.
 
 A number is clipped to ``[-clip, clip]``, mapped to ``[0, 2^bits - 1]`` and rounded up or down at
-random, so that its expectation is kept. A client multiplies its vector by its weight, a whole
+random, so that its expectation is kept: a number of one update is off by less than
+``2 clip / (2^bits - 1)``. A client multiplies its vector by its weight, a whole
 number, and appends the weight. The sum of ``clients`` such vectors does not overflow while
 ``clients * max_weight * (2^bits - 1) < 2^modulus_bits``; anything else is refused when the options
-are read.
+are read. The secure sum equals the plain sum of the same whole numbers bit for bit, whoever drops
+out.
 """
 
 from __future__ import annotations

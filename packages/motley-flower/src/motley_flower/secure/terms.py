@@ -3,11 +3,11 @@ the messages.
 
 A round has five steps. Each message begins with the step's number and 16 bytes of the digest of the
 round's terms, so a message of another run, round, attempt or cohort is refused by whoever receives
-it.
+it. Where clients are listed, it has a bitmap of the cohort.
 
     step         client -> server                       server -> client
     KEYS         two X25519 keys and a signature,       the terms: run, round, attempt, options,
-                 128 bytes                              cohort
+                 128 bytes                              cohort, 4 bytes for each client
     SHARES       60 bytes for each peer                 who answered, and their keys, 128 bytes
                                                         each
     MASKED       whose envelopes cannot be opened,      who answered, and their envelopes,
@@ -16,7 +16,13 @@ it.
     CONSISTENCY  a signature of the survivors,          who answered: the survivors
                  64 bytes
     UNMASK       one share for each peer, 16 bytes      who signed, and their signatures,
-                 each                                   64 bytes each
+                 each: of its own mask for a            64 bytes each
+                 survivor, of its mask key for a
+                 lost client
+
+CONSISTENCY is left out under ``security = "honest_but_curious"``. Masks are AES-256-CTR streams
+under HKDF-SHA256 keys; messages are signed with Ed25519 keys, and envelopes are AES-GCM; shares are
+Shamir's, by pycryptodome, all else is by ``cryptography``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 part of that mixture.
 
 Deng, Kamani, Mahdavi: *Adaptive Personalized Federated Learning*, 2020 (arXiv:2003.13461).
-Reference: docs/methods/algorithms.md#apfl.
 
     receive x;   w <- x;   own v_k;   m = alpha v_k + (1 - alpha) w
     step         w   <- w   - lr g(w)
@@ -26,6 +25,11 @@ Deviations and readings
 * READING alpha moves by the values before the step; the authors' code takes v_k - w after it.
 * The shared model is FedAvg's, bit for bit. alpha fixed at 0 examines exactly FedAvg's model, at 1
   exactly that of local training.
+
+Worked
+------
+Toy A (docs/methods/algorithms.md#personalisation), v = 1, alpha = .5: m = .5, g(m) = -3.5, v =
+1.175, w = .4; the adaptive alpha becomes .85.
 
 >>> from motley.algorithms.apfl import APFL
 >>> APFL()

@@ -3,7 +3,6 @@ towards the shared one.
 
 Li, Hu, Beirami, Smith: *Ditto: Fair and Robust Federated Learning Through Personalization*, ICML
 2021 (arXiv:2012.04221).
-Reference: docs/methods/algorithms.md#ditto.
 
     receive x;   w <- x;   tau times:  w <- w - lr g(w)
                  the shared model: FedAvg
@@ -23,6 +22,12 @@ Deviations and readings
 * ``lam = 0`` leaves v_k to local training, bit for bit. The shared model is FedAvg's for every
   ``lam``, bit for bit.
 * The authors' choice of lam on validation samples, at every step, is left out.
+* Published: lam 0.1, 1 or 2. lr lam above 1 overshoots, and a run warns of it.
+
+Worked
+------
+Toy A (docs/methods/algorithms.md#personalisation), v = 1. lam = 1: v = 1.2, then 1.36; w = .4, then
+.76. lam = 0: v = 1.3, then 1.57.
 
 >>> from motley.algorithms.ditto import Ditto
 >>> Ditto(lam=0.1)

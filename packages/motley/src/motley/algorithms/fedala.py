@@ -2,7 +2,7 @@
 model, learned entry by entry.
 
 Zhang, Hua, Wang, Song, Xue, Ma, Guan: *FedALA: Adaptive Local Aggregation for Personalized
-Federated Learning*, AAAI 2023 (arXiv:2212.01197). Reference: docs/methods/algorithms.md#fedala.
+Federated Learning*, AAAI 2023 (arXiv:2212.01197).
 
     receive x;   own t_k (its last local model) and W_k in [0, 1], from 1, for the last
                  ``tensors`` parameters
@@ -25,6 +25,11 @@ Deviations and readings
 * INTERPRETATION-D a pass takes the first batches of a permutation of all samples; the authors'
   samples are one block in storage.
 * INTERPRETATION-D BatchNorm statistics are those received. While x is t_k nothing is learned.
+
+Worked
+------
+Toy A (docs/methods/algorithms.md#personalisation), t = 2, W = 1: u = 0, g = -4; eta = .1 gives W =
+.2, u = 1.6, after a step 1.84, the update too; eta = 1 gives W = 0, u = 2, the old local model.
 
 >>> from motley.algorithms.fedala import FedALA
 >>> FedALA().eta

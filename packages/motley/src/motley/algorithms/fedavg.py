@@ -1,7 +1,7 @@
 """FedAvg: average the results of several local epochs.
 
 McMahan, Moore, Ramage, Hampson, Aguera y Arcas: *Communication-Efficient Learning of Deep Networks
-from Decentralized Data*, AISTATS 2017. Reference: docs/methods/algorithms.md#fedavg.
+from Decentralized Data*, AISTATS 2017.
 
     client:  w <- x;  for each batch b:  w <- w - lr * grad l(w; b);   delta_k = w - x
     server:  x <- x + lr_server * sum_k a_k delta_k
@@ -11,6 +11,16 @@ default), ``uniform`` (1/M), ``horvitz_thompson`` (K/M p_k, unbiased under unifo
 replacement; need not sum to 1), ``score``. See :mod:`motley.algorithms.weights`.
 
 Deviations: none. ``x + sum a_k delta_k`` is formed in float64, never ``sum a_k w_k``.
+
+Common code divides by the sum over the responders; the paper's algorithm writes n_k / n over *all*
+clients. With partial participation these differ (docs/methods/index.md#weights).
+
+Worked
+------
+Clients f_k = (a_k / 2)(w - m_k)^2 with tau_k steps have the fixed point sum p_k (1 - (1 - lr
+a_k)^tau_k) m_k / sum p_k (1 - (1 - lr a_k)^tau_k): p = (.5, .5), a = (1, 1), m = (0, 10), tau = (2,
+20), lr = .01 gives 9.014818, where the objective's minimum is 5. One full-batch step of everybody
+is one step of gradient descent.
 
 >>> from motley.algorithms.fedavg import Average
 >>> Average(lr=1.0).lr

@@ -1,7 +1,7 @@
 """FedAvgM: momentum on the server.
 
 Hsu, Qi, Brown: *Measuring the Effects of Non-Identical Data Distribution for Federated Visual
-Classification*, 2019 (arXiv:1909.06335). Reference: docs/methods/algorithms.md#server-optimisers.
+Classification*, 2019 (arXiv:1909.06335).
 
     v <- beta v + total,    x <- x + lr v            total = sum_k a_k delta_k
 

@@ -1,8 +1,7 @@
 """FedBiO: the server learns the clients' weights on its own validation samples (instance A).
 
 Li, Huang, Huang: *Communication-Efficient Federated Bilevel Optimization with Local and Global
-Lower Level Problems*, NeurIPS 2023 (arXiv:2302.06701). Reference:
-docs/methods/algorithms.md#fedbio.
+Lower Level Problems*, NeurIPS 2023 (arXiv:2302.06701).
 
 The bilevel problem chooses upper variables psi so that the model trained with them does well on
 validation data. Here psi are the logits of the clients' weights, and the lower level is one
@@ -31,6 +30,11 @@ Deviations and readings
 * READING L_val is the task's own loss on samples that the server holds with their clean labels. The
   paper's validation sets are the clients', label noise included.
 * L_val is taken in eval mode with the buffers averaged by p.
+
+Worked
+------
+x = 0, Delta = (1, 0), (0, 1), (-1, -1), L = ||w - (1, 1)||^2 / 2, psi = 0, unscaled, no floor:
+gradient (-1/3, -1/3, 2/3); after one step p = (.422319, .422319, .155362).
 
 >>> from motley.algorithms.fedbio import FedBiO
 >>> FedBiO(steps=3).rate

@@ -1,7 +1,7 @@
 """FedBN: every client keeps its own BatchNorm layers, for clients whose features differ.
 
 Li, Jiang, Zhang, Kamp, Dou: *FedBN: Federated Learning on Non-IID Features via Local Batch
-Normalization*, ICLR 2021 (arXiv:2102.07623). Reference: docs/methods/algorithms.md#fedbn.
+Normalization*, ICLR 2021 (arXiv:2102.07623).
 
     server    holds, averages and sends everything but BatchNorm
     client k  starts from the received tensors and its own BatchNorm; trains all of it;
@@ -25,6 +25,7 @@ Deviations and readings
 * ``fedper``, ``fedrep``, ``lg_fedavg`` and ``fedbabu`` keep BatchNorm with the clients, too, with
   the option ``own_norms``.
 * Server rules that work with whole models (FedDF, FedBiO, RHFL) are refused.
+* The authors train with SGD 0.01, batches of 32, one epoch.
 
 >>> from motley.algorithms.fedbn import FedBN
 >>> FedBN()

@@ -2,7 +2,6 @@
 
 Lin, Kong, Stich, Jaggi: *Ensemble Distillation for Robust Model Fusion in Federated Learning*,
 NeurIPS 2020 (arXiv:2006.07242).
-Reference: docs/methods/algorithms.md#feddf.
 
     clients as in FedAvg;  teachers w_k = x + Delta_k, frozen, in eval mode;
     student w <- x + sum a_k Delta_k
@@ -36,6 +35,8 @@ Deviations and readings
   bit.
 * The authors' constants are the defaults; 10,000 steps a round are for a GPU: on a CPU take e.g.
   ``steps = 100, patience = 50``.
+* Published: CIFAR-10 with CIFAR-100 images as public set, 20 clients, participation .1, 40 epochs
+  at rate .1. The KL of the example's q to a uniform student is .110944.
 
 >>> from motley.algorithms.feddf import FedDF
 >>> FedDF(steps=100, patience=50, every=10).steps

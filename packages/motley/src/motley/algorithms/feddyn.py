@@ -2,7 +2,6 @@
 
 Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama: *Federated Learning Based on Dynamic
 Regularization*, ICLR 2021.
-Reference: docs/methods/algorithms.md#feddyn.
 
     client:  w_k = argmin F_k(w) - <g_k, w> + alpha/2 ||w - x||^2
              (steps along grad F_k - g_k + alpha (w - x))
@@ -20,6 +19,11 @@ Deviations and readings
   (K p_k), not done here.
 * x is not a mean of models (it is shifted by h / alpha): evaluate it late in a run, or evaluate the
   mean of the cohort's models.
+* The CIFAR example has alpha .01, SGD .1, 5 epochs, batches of 50, decay 1e-3.
+
+Worked
+------
+m = (0, 10), alpha = 1, x = 3, exact local solves: w = (1.5, 6.5), g = (1.5, -3.5), h = -1, x = 5.
 
 >>> from motley.algorithms.feddyn import FedDyn
 >>> FedDyn(alpha=0.1).alpha

@@ -2,8 +2,7 @@
 not bias the objective.
 
 Wang, Liu, Liang, Joshi, Poor: *Tackling the Objective Inconsistency Problem in Heterogeneous
-Federated Optimization*, NeurIPS 2020 (arXiv:2007.07481). Reference:
-docs/methods/algorithms.md#fednova.
+Federated Optimization*, NeurIPS 2020 (arXiv:2007.07481).
 
 The local update is linear in its gradients, ``x - w_k = lr sum_s a_{k,s} g_{k,s}``:
 
@@ -25,6 +24,31 @@ Deviations and readings
   mean number of steps there.
 * Weight decay and clipping are ignored in ``a``. Buffers are averaged with p_k alone: multipliers
   ``p tau_eff / tau`` sum to more than 1 and would make a running variance negative.
+* INTERPRETATION-D under Adam ``||a||_1`` is the number of steps.
+* The authors' counter for momentum with a proximal term gives 7.417 in the case of 5.14 above. A
+  common port divides by the sum of the scales, which cancels tau_eff.
+
+Solvers
+-------
+| local solver, 3 steps | a | norm of a |
+| --- | --- | --- |
+| SGD | (1, 1, 1) | 3 |
+| momentum rho = .9 | (2.71, 1.9, 1) | 5.61 |
+| proximal, lr mu = .1 | (.81, .9, 1) | 2.71 |
+| both, the pull through the buffer (here) | b <- rho b + 1 - lr mu A, A <- A + b | 5.14 |
+| both, the pull outside the buffer | b <- rho b + 1, A <- (1 - lr mu) A + b | 5.23 |
+
+Worked
+------
+F_i = (w - m_i)^2 / 2, m = (0, 10), x = 4, lr = .1, tau = (2, 4): w = (3.24, 6.0634), d = (3.8,
+-5.1585), tau_eff = 3, x = 4.203775 (FedAvg 4.6517). The error is of order lr tau; FedAvg's does not
+vanish with lr. Fixed points at tau = (2, 20), where the minimum is 5:
+
+| lr | FedAvg | FedNova |
+| --- | --- | --- |
+| .1 | 8.221679 | 3.161589 |
+| .01 | 9.014818 | 4.778178 |
+| .001 | - | 4.977530 |
 
 >>> from motley.algorithms.fednova import FedNova
 >>> FedNova(mu=0.005).mu

@@ -1,7 +1,7 @@
 """FedAdagrad, FedAdam, FedYogi: adaptive steps on the server.
 
 Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: *Adaptive Federated Optimization*,
-ICLR 2021 (arXiv:2003.00295). Reference: docs/methods/algorithms.md#server-optimisers.
+ICLR 2021 (arXiv:2003.00295).
 
     m <- beta1 m + (1 - beta1) total,    total = sum_k a_k delta_k
     FedAdagrad  v <- v + total^2
@@ -22,6 +22,11 @@ Deviations and readings
 * Buffers are averaged, never adapted. A round without uploads leaves m and v as they were.
 * Under sparse compression v is tiny for coordinates that were rarely sent, and the next step there
   is large: raise tau.
+
+Worked
+------
+A total of .1, lr = .01, first step: FedAdagrad .00990050, FedAdam .00905028, FedYogi .00904988.
+With v from 0 and a bias correction the first step differs by the factor .742460.
 
 >>> from motley.algorithms.fedopt import ServerAdam
 >>> ServerAdam(lr=0.1).beta2

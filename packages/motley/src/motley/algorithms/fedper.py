@@ -2,7 +2,6 @@
 
 Arivazhagan, Aggarwal, Singh, Choudhary: *Federated Learning with Personalization Layers*, 2019
 (arXiv:1912.00818).
-Reference: docs/methods/algorithms.md#fedper.
 
     server    holds, averages and sends the base: all but the head
     client k  starts from the received base and its own head; trains both together;
@@ -16,6 +15,11 @@ model.
 
 Deviations: none. With ``own_norms`` clients keep BatchNorm, too, as under FedBN. A model without a
 base is refused; without a head (``layers = 0``) it is plain averaging, bit for bit.
+
+Worked
+------
+Toy B (docs/methods/algorithms.md#personalisation): heads 2.2 and 1.9, bases 1.4 and .8, new base
+1.1.
 
 >>> from motley.algorithms.fedper import FedPer
 >>> FedPer(layers=2)

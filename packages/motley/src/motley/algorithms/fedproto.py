@@ -1,7 +1,7 @@
 """FedProto: clients keep their models and exchange prototypes, the mean features of their classes.
 
 Tan, Long, Liu, Zhou, Lu, Jiang, Zhang: *FedProto: Federated Prototype Learning across Heterogeneous
-Clients*, AAAI 2022 (arXiv:2105.00243). Reference: docs/methods/algorithms.md#fedproto.
+Clients*, AAAI 2022 (arXiv:2105.00243).
 
     client k  minimises  l + lam mean_j (z_j - P_yj)^2
               of a sample of class y with the features z_j, j = 1, ..., d;
@@ -27,6 +27,18 @@ Deviations and readings
 * INTERPRETATION-D a class that nobody in a round has keeps its prototype; one that nobody had yet
   has zeros, which pull nothing.
 * With ``lam = 0`` the models are those of local training, bit for bit.
+* Under secure aggregation the server learns the classes of a client where a class has one client.
+  Under Flower all C x d values travel up, zeros for the classes that a client lacks.
+* A client is examined with its own model (scopes ``client``, ``mean``) and by the nearest prototype
+  (``prototype_client``, ``prototype_mean``; their ``loss`` is the mean squared distance to the
+  right prototype). The experiment's ``weights`` play no part.
+* The authors' code collects features while the model moves and drops a class that nobody in a round
+  has.
+
+Worked
+------
+Toy B's first client (docs/methods/algorithms.md#personalisation), feature b, P = 3, lam = 1: the
+gradient of b is -4 + 2 (1 - 3) = -8; b = 1.8, h = 2.2.
 
 >>> from motley.algorithms.fedproto import FedProto
 >>> FedProto().lam

@@ -2,7 +2,7 @@
 head.
 
 Collins, Hassani, Mokhtari, Shakkottai: *Exploiting Shared Representations for Personalized
-Federated Learning*, ICML 2021 (arXiv:2102.07078). Reference: docs/methods/algorithms.md#fedrep.
+Federated Learning*, ICML 2021 (arXiv:2102.07078).
 
     server    holds, averages and sends the base
     client k  head:  h_k <- h_k - lr grad_h F(b, h_k; batch)
@@ -26,6 +26,11 @@ Deviations and readings
   base.
 * ``head_epochs = 0`` trains the base alone; without a head (``layers = 0``) it is plain averaging,
   bit for bit.
+
+Worked
+------
+Toy B (docs/methods/algorithms.md#personalisation), one epoch of the head: h = 2.2, b = 1 - .1 (2.2
+- 4) 2.2 = 1.396; h = 1.9, b = .829; new base 1.1125.
 
 >>> from motley.algorithms.fedrep import FedRep
 >>> FedRep().head_epochs

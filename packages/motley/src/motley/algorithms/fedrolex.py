@@ -2,7 +2,7 @@
 so that all units are trained.
 
 Alam, Liu, Yan, Zhang: *FedRolex: Model-Heterogeneous Federated Learning with Rolling Sub-Model
-Extraction*, NeurIPS 2022 (arXiv:2212.01548). Reference: docs/methods/algorithms.md#fedrolex.
+Extraction*, NeurIPS 2022 (arXiv:2212.01548).
 
     client k  of width r holds in round t (from 0) rows {t mod n, ..., (t + s - 1) mod n} of a layer
               of n units, s = ceil(r n), and the columns of the rows kept before it; otherwise as

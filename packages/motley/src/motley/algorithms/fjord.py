@@ -3,7 +3,6 @@ for every batch.
 
 Horvath, Laskaridis, Almeida, Leontiadis, Venieris, Lane: *FjORD: Fair and Accurate Federated
 Learning under heterogeneous targets with Ordered Dropout*, NeurIPS 2021 (arXiv:2102.13451).
-Reference: docs/methods/algorithms.md#fjord.
 
     client k  of width r, for every batch: p drawn uniformly from the listed widths up to r, one
               for all layers;
@@ -26,6 +25,12 @@ Deviations and readings
 * Where the client's own width is drawn, distillation adds nothing: the gradient of its term is 0
   there.
 * The training loss that is reported is the one by the true labels.
+* A step takes the mean of the listed widths' shares up to the client's; with ``distil`` one pass at
+  its own width beside every narrower one.
+
+Worked
+------
+z_r = (0, 0), z_p = (log 3, 0): the gradient of the distillation by z_p is (1/4, -1/4).
 
 >>> from motley.algorithms.fjord import FjORD
 >>> FjORD(widths=(1.0, 0.5))
@@ -37,14 +42,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
 from typing_extensions import override
 
+from motley.algorithms.loss_around import LossAround
 from motley.algorithms.parts import (
     Algorithm,
     ClientState,
     JobContext,
-    Loss,
     Method,
     Part,
     Parts,
@@ -105,7 +109,7 @@ class OrderedDropout(SlicedTraining):
 
 
 @dataclass(frozen=True)
-class Taught(Loss):
+class Taught(LossAround):
     """A loss of classes for clients whose widest slice teaches the narrower ones.
 
     Parameters
@@ -114,7 +118,6 @@ class Taught(Loss):
     """
 
     kind: ClassVar[Targets | None] = "classes"
-    base: Loss
 
     @override
     def refuses_targets(self, targets: Targets, classes: int | None) -> str | None:
@@ -124,14 +127,6 @@ class Taught(Loss):
                 "are not; write distil = false"
             )
         return self.base.refuses_targets(targets, classes)
-
-    @override
-    def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        return self.base.loss(outputs, targets, extra)
-
-    @override
-    def within(self) -> Loss:
-        return self.base.within()
 
 
 @dataclass(frozen=True)

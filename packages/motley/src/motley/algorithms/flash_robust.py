@@ -1,9 +1,7 @@
 """FLASH's noise-robust local loss.
 
-Reference: docs/methods/flash.md#loss.
-
 Chang, Ahmed, Krishnamurthy, Guler, Swami, Oymak, Roy-Chowdhury: *FLASH: Federated Learning Across
-Simultaneous Heterogeneities*.
+Simultaneous Heterogeneities*, arXiv:2402.08769, 2024.
 
 With ``p = softmax(outputs)``, the client's possibly noisy label y, and soft pseudo labels
 ``z = p(a; w^t)`` that the received global model gives the sample before the first local step:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from motley.algorithms.loss_around import LossAround
 from motley.algorithms.parts import Loss, Targets, Tensors
 
 __all__ = ["HeadLoss", "other_heads_masked", "per_head"]
@@ -26,7 +27,7 @@ def other_heads_masked(outputs: Tensor, targets: Tensor, heads: Sequence[int]) -
 
 
 @dataclass(frozen=True)
-class HeadLoss(Loss):
+class HeadLoss(LossAround):
     """A loss of classes over the outputs of the sample's head.
 
     Parameters
@@ -42,7 +43,6 @@ class HeadLoss(Loss):
     """
 
     kind: ClassVar[Targets | None] = "classes"
-    base: Loss
     heads: tuple[int, ...]
 
     @override
@@ -52,10 +52,6 @@ class HeadLoss(Loss):
     @override
     def gradient(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
         return self.base.gradient(other_heads_masked(outputs, targets, self.heads), targets, extra)
-
-    @override
-    def within(self) -> Loss:
-        return self.base.within()
 
 
 def per_head(loss: Loss, heads: tuple[int, ...]) -> Loss:

@@ -2,8 +2,7 @@
 averaged over those who hold it.
 
 Diao, Ding, Tarokh: *HeteroFL: Computation and Communication Efficient Federated Learning for
-Heterogeneous Clients*, ICLR 2021 (arXiv:2010.01264). Reference:
-docs/methods/algorithms.md#heterofl.
+Heterogeneous Clients*, ICLR 2021 (arXiv:2010.01264).
 
     client k  of width r holds rows {0, ..., ceil(r n) - 1} of a layer of n units, and the
               columns of the rows kept before it;
@@ -22,6 +21,15 @@ by the clients before an examination, in evaluation.
 Deviations: every width has statistics of its own in evaluation (the authors' code collects those of
 the whole model). The server knows which classes a client has, as in the authors' code; this is not
 billed. Rows of absent classes are sent, and do not count.
+
+``mask = false`` counts the rows of absent classes; the authors' code leaves them out then, too.
+Published: SGD .1 (MNIST .01), momentum .9, decay 5e-4, norm clipped to 1, batches of 10, 5 epochs,
+widths 1, 1/2, 1/4, 1/8, 1/16.
+
+Worked
+------
+Logits (2, 5), the first class alone present: log(1 + e^-2) = 0.126928. W1 = (2, 3), W2 = (1, 1),
+input 1, linear, r = 1/2: the slice gives 4 in training and 2 in evaluation, the whole model 5.
 
 >>> from motley.algorithms.heterofl import HeteroFL
 >>> HeteroFL()

@@ -3,7 +3,6 @@ averaged over its clients.
 
 Ghosh, Chung, Yin, Ramchandran: *An Efficient Framework for Clustered Federated Learning*, NeurIPS
 2020 (arXiv:2006.04088).
-Reference: docs/methods/algorithms.md#ifca.
 
     server    sends x_1 .. x_k
     client i  takes j = argmin_j F_i(x_j), the first of equals;  trains x_j;
@@ -30,6 +29,23 @@ Deviations and readings
 * Any weights, by default ``uniform``, as the authors' code, which chooses by test samples when it
   examines.
 * With k = 1 it is FedAvg, bit for bit.
+* A model whose loss is not a number is never taken. An initial file (``init``) is refused, since
+  the models must be independent draws. An unlucky draw, after which everybody takes one model, is
+  rare where groups contradict each other on two classes, and common with ten, where untrained
+  models differ most in how sure they are; another seed is the remedy.
+* Compressors work on the update of the model that was taken, without error feedback, whose memory
+  would mix models. ``buffered`` rounds count an upload for the model of its number;
+  ``asynchronous`` rounds, another aggregator and another server are refused.
+* The table ``rounds`` has the sizes of the clusters among the accepted clients (``cluster.0``,
+  ``cluster.1``, ...). Scopes are ``client`` and ``mean``; ``model.safetensors`` and ``run.predict``
+  are model 0, ``run.clients()`` has each client's.
+
+Worked
+------
+Losses (w - c)^2 / 2 with c = 1, 2, 9, models 0 and 10, one step of .1: choices 0, 0, 1; local
+models .1, .2, 9.9; new models .15 and 9.9, with ``gradients`` .1 and 9.966667. Shared base: toy B
+(docs/methods/algorithms.md#personalisation) with heads 2 and 1: y = 4 takes head 2, which becomes
+2.2 with b = 1.4; y = 1 takes head 1, where nothing moves; new base 1.2.
 
 >>> from motley.algorithms.ifca import IFCA
 >>> IFCA(k=4)

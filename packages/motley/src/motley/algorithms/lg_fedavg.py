@@ -1,8 +1,7 @@
 """LG-FedAvg: clients share the head of the model, and each keeps a base of its own.
 
 Liang, Liu, Liu, Allen, Salakhutdinov, Morency: *Think Locally, Act Globally: Federated Learning
-with Local and Global Representations*, 2020 (arXiv:2001.01523). Reference:
-docs/methods/algorithms.md#lg-fedavg.
+with Local and Global Representations*, 2020 (arXiv:2001.01523).
 
     server    holds, averages and sends the head
     client k  starts from its own base and the received head; trains both together;
@@ -21,6 +20,11 @@ Deviations and readings
 * With ``own_norms`` clients keep the head's BatchNorm, too, as under FedBN; that of the base they
   keep in any case.
 * Where all layers are shared it is plain averaging, bit for bit.
+
+Worked
+------
+Toy B (docs/methods/algorithms.md#personalisation): new head (2.2 + 1.9) / 2 = 2.05; bases 1.4 and
+.8.
 
 >>> from motley.algorithms.lg_fedavg import LGFedAvg
 >>> LGFedAvg()

@@ -1,7 +1,6 @@
 """MOON: a contrastive loss keeps the local model's features near those of the global model.
 
-Li, He, Song: *Model-Contrastive Federated Learning*, CVPR 2021 (arXiv:2103.16257). Reference:
-docs/methods/algorithms.md#moon.
+Li, He, Song: *Model-Contrastive Federated Learning*, CVPR 2021 (arXiv:2103.16257).
 
 Of a sample, with features z of the model in training, z_glob of the received model and z_prev of
 the client's own model at the end of its last participation (both frozen, in eval mode with their
@@ -25,6 +24,12 @@ Deviations and readings
 * ``mu = 0`` is FedAvg, bit for bit: nothing is kept, and no further forward passes are made.
 * The cosine of a zero vector is 0 (lengths are at least 1e-8).
 * Probes measure l alone.
+* Published: mu from 0.001 to 10 (5 on CIFAR-10, 1 on CIFAR-100, the latter INTERPRETATION-R), T =
+  .5, a projection head of 256, SGD .01, momentum .9, 10 epochs, 10 clients, Dirichlet .5.
+
+Worked
+------
+s+ = s-: ln 2 = .693147. At T = .5: (1, 0) gives .126928, (.8, .2) .263282, (0, 1) 2.126928.
 
 >>> from motley.algorithms.moon import contrast
 >>> import torch

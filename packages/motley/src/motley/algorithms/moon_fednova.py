@@ -2,7 +2,7 @@
 
 Li, He, Song: *Model-Contrastive Federated Learning*, CVPR 2021 (arXiv:2103.16257), and Wang, Liu,
 Liang, Joshi, Poor: *Tackling the Objective Inconsistency Problem in Heterogeneous Federated
-Optimization*, NeurIPS 2020 (arXiv:2007.07481). Reference: docs/methods/algorithms.md#moon.
+Optimization*, NeurIPS 2020 (arXiv:2007.07481).
 
 The loss is MOON's, ``l + mu contrast``; the update that it leads to is uploaded and averaged as
 FedNova's, ``(w - x) / ||a||_1`` and ``||a||_1``. One changes what a client minimises, the other how
@@ -16,6 +16,7 @@ Deviations and readings
 * INTERPRETATION-D neither paper has the combination. ``||a||_1`` is that of the local solver,
   whatever the loss: the contrast is part of the gradient, not a pull with a weight of its own.
 * ``mu = 0`` is FedNova, bit for bit.
+* With equal steps it is MOON to rounding.
 
 >>> MoonFedNova(mu=0.5).temperature
 0.5

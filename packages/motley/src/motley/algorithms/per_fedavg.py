@@ -2,7 +2,6 @@
 
 Fallah, Mokhtari, Ozdaglar: *Personalized Federated Learning: A Meta-Learning Approach*, NeurIPS
 2020 (arXiv:2002.07948).
-Reference: docs/methods/algorithms.md#per-fedavg.
 
     step      u <- w - alpha g(w; batch 1);    w <- w - lr g(u; batch 2)
               first order: without the Hessian
@@ -19,6 +18,11 @@ Deviations and readings
 * The first-order variant alone; the paper's others multiply by (I - alpha Hessian).
 * Clients adapt by their training samples, never by test samples.
 * With ``alpha = 0`` it is FedAvg on every second batch.
+
+Worked
+------
+Toy A (docs/methods/algorithms.md#personalisation), alpha = .1: u = .4, w = .36 (exact MAML .324,
+FedAvg .4); after one step more .724.
 
 >>> from motley.algorithms.per_fedavg import PerFedAvg
 >>> PerFedAvg(alpha=0.1)

@@ -3,7 +3,6 @@ models.
 
 T Dinh, Tran, Nguyen: *Personalized Federated Learning with Moreau Envelopes*, NeurIPS 2020
 (arXiv:2006.08848).
-Reference: docs/methods/algorithms.md#pfedme.
 
     receive x;   w <- x;   theta <- x
     step         on one batch, ``inner_steps`` times:
@@ -28,6 +27,13 @@ Deviations and readings
   train.
 * With one inner step, beta 1 and theta restarted, it is FedAvg with the learning rate
   ``lr lam lr_p``.
+* The published lr is .005. The published lr_p = .09 with lam = 15 overshoots, and a run warns of
+  it.
+
+Worked
+------
+Toy A (docs/methods/algorithms.md#personalisation), lam = 2, lr_p = .1, two inner steps, lr = .05:
+theta = .4, .68; w = .068. Second step: theta = 1.03632, w = .164832; restarted .73644 and .134844.
 
 >>> from motley.algorithms.pfedme import PFedMe
 >>> PFedMe().lam

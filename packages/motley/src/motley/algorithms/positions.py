@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from typing_extensions import override
 
+from motley.algorithms.loss_around import LossAround
 from motley.algorithms.parts import JobContext, Loss, Tensors
 from motley.tasks.base import IGNORED, Targets
 
@@ -16,7 +17,7 @@ __all__ = ["PositionMean", "per_position"]
 
 
 @dataclass(frozen=True)
-class PositionMean(Loss):
+class PositionMean(LossAround):
     """The mean of a loss for classes over the positions of a sample; outputs ``[..., B, T, C]``,
     targets ``[..., B, T]``.
 
@@ -35,13 +36,6 @@ class PositionMean(Loss):
     >>> [round(x, 6) for x in PositionMean(CrossEntropy()).loss(outputs, targets, {}).tolist()]
     [0.458145]
     """
-
-    base: Loss
-
-    @property
-    @override
-    def prepares(self) -> bool:
-        return self.base.prepares
 
     @override
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
@@ -62,10 +56,6 @@ class PositionMean(Loss):
         targets: Tensor,
     ) -> Tensors:
         return self.base.prepare(context, forward, inputs, targets.clamp(min=0))
-
-    @override
-    def within(self) -> Loss:
-        return self.base.within()
 
 
 def _shares(targets: Tensor, outputs: Tensor) -> Tensor:

@@ -1,8 +1,7 @@
 """RHFL: clients with noisy labels learn from each other through the outputs of their models on
 public samples.
 
-Fang, Ye: *Robust Federated Learning With Noisy and Heterogeneous Clients*, CVPR 2022. Reference:
-docs/methods/algorithms.md#rhfl.
+Fang, Ye: *Robust Federated Learning With Noisy and Heterogeneous Clients*, CVPR 2022.
 
 Three parts, on a cohort S of M clients:
 
@@ -49,6 +48,13 @@ Deviations and readings
   counted with the download.
 * Local epochs are the experiment's; the authors' code takes max(floor(n / n_k), 1), local Adam
   1e-3, batches of 256.
+
+Worked
+------
+p = (.7, .2, .1), y = 0: CE .356675, RCE 2.763102, SL 2.798770. L_prev = 2 for four clients, L = (1,
+1.5, 1.8, 2), beta = .5: F = (1, .3333, .1111, 0), w = (.679487, .448718, .371795, .333333), W =
+(.308979, .245305, .227143, .218573). FLASH's robust loss has log 0 := -4 where this one has
+-9.210340; both are never negative.
 
 >>> weights = confidence([1.0, 1.5, 1.8, 2.0], [2.0] * 4, beta=0.5, first=0.25)
 >>> [round(w, 6) for w in weights.tolist()]

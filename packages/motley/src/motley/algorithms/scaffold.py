@@ -1,7 +1,7 @@
 """SCAFFOLD: control variates cancel the drift of local training.
 
 Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: *SCAFFOLD: Stochastic Controlled Averaging for
-Federated Learning*, ICML 2020 (arXiv:1910.06378). Reference: docs/methods/algorithms.md#scaffold.
+Federated Learning*, ICML 2020 (arXiv:1910.06378).
 
     receive x, c;   w <- x;   tau times:  w <- w - lr (g(w) - c_k + c)
     option I:   c_k+ = grad F_k(x)          over all training samples, at the received x
@@ -35,6 +35,16 @@ Deviations and readings
 * READING option I's gradient is taken in eval mode: BatchNorm uses the received statistics, no
   buffer changes, nothing is dropped out. Training steps use the batch's statistics, so under
   BatchNorm c_k is not quite the mean of the local gradients.
+* Variates of clients that take part rarely grow stale; this is the method's known weakness.
+* Not copied from public code: variates that start from a random network, or as the model; variates
+  for running statistics and counters; a correction after a momentum step.
+
+Worked
+------
+g = 6, c_k = 4.5, c = 2, lr = .1, w = 3: 2.65 (FedAvg 2.4). F_1 = (w - 1)^2 / 2, F_2 = (w - 3)^2 /
+2, x = 0, lr = .1, tau = 2: round 1 w = (.19, .57), c_k = (-.95, -2.85), x = .38, c = -1.9; round 2
+w = (.6783, .6973), x = .6878, c = -1.539: the two models now differ by .019 instead of .38. Round 1
+equals uniform FedAvg.
 
 >>> from motley.algorithms.scaffold import Scaffold
 >>> Scaffold().server_lr

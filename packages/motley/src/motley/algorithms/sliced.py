@@ -1,11 +1,37 @@
 """Local training of slices: clients of less capacity train, send and receive a narrower part of the
 model.
 
-A slice of the width r has ``ceil(r n)`` of the n units of every hidden layer, all inputs and all
-outputs (:meth:`motley.core.layout.Layout.slices`). Every coordinate of the model moves by the mean
-over the clients that hold it; one that nobody holds stays as it is. Which units a slice has is said
-by a method (:mod:`motley.algorithms.heterofl`, :mod:`motley.algorithms.fedrolex`), how wide it is
-by the world's ``capacity``.
+A slice of the width r keeps s = ceil(r n) of the n units (features or channels) of every hidden
+layer, 1e-6 subtracted before rounding up (:meth:`motley.core.layout.Layout.slices`). A weight keeps
+the rows of its own layer's units and the columns of those of the layer before it, kernels and all
+positions behind ``flatten`` whole; inputs and outputs are never cut, and layers whose outputs are
+added keep the same units. Which units a slice has is said by a method
+(:mod:`motley.algorithms.heterofl`, :mod:`motley.algorithms.fedrolex`,
+:mod:`motley.algorithms.fjord`), how wide it is by the world's ``capacity``. A network with
+attention, recurrence, embeddings, LayerNorm or GroupNorm is refused (:mod:`motley.tasks.slices`).
+
+    delta_c = (sum over clients k that hold c of a_k delta_kc) / (sum over the same clients of a_k)
+    x_c <- x_c + lr delta_c
+
+A coordinate c that nobody holds stays bit for bit. Both ways 4 bytes for each value of the slice
+travel; positions are free, for both sides know width and round. A step takes the slice's share of
+the operations.
+
+Static BatchNorm (HeteroFL, FedRolex): in training BatchNorm normalises with the statistics of the
+batch alone, and running ones are neither kept nor sent (a batch of one sample has no variance and
+takes those of the module). Before an examination, and for the model that is saved, statistics are
+collected: every client with at least two samples passes the batches of one epoch through the model
+in training mode, and all batches weigh alike (torch: momentum None). It belongs to the examination:
+no traffic, no virtual time. ``recalibrate = { cumulative = true, clients = 10, batches = 100 }``
+takes fewer. INTERPRETATION-D the authors' code passes the whole training set at the server, through
+the whole model; here each width has statistics of its own. A selector that measures the received
+model is refused for a model with BatchNorm, which has no statistics then.
+
+Worked
+------
+W = ((1, 2), (3, 4)) between hidden layers; client A (r = 1) adds 1 everywhere, client B (r = 1/2)
+holds W_00 alone and adds 3: ((3, 3), (4, 5)); weighted by n = 3 and 1, W_00 = 1 + (3 + 3) / 4 =
+2.5; B alone ((4, 2), (3, 4)).
 """
 
 from __future__ import annotations
@@ -21,6 +47,7 @@ from typing_extensions import override
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.fedavg import Average
 from motley.algorithms.local import Solver
+from motley.algorithms.loss_around import LossAround
 from motley.algorithms.parts import (
     Algorithm,
     ClientState,
@@ -99,7 +126,7 @@ class SlicedTraining(LocalRule):
 
 
 @dataclass(frozen=True)
-class MaskedClasses(Loss):
+class MaskedClasses(LossAround):
     """A loss of classes in which the outputs of classes that a client lacks are set to 0 before the
     softmax.
 
@@ -118,7 +145,6 @@ class MaskedClasses(Loss):
 
     kind: ClassVar[Targets | None] = "classes"
     prepares: ClassVar[bool] = True
-    base: Loss
 
     @override
     def refuses_targets(self, targets: Targets, classes: int | None) -> str | None:
@@ -144,16 +170,16 @@ class MaskedClasses(Loss):
         targets: Tensor,
     ) -> Tensors:
         """Return which classes occur among the client's samples, bool ``[n, C]``, the same row for
-        each of them."""
+        each of them, beside what ``base`` prepares of outputs that are masked."""
         present = torch.zeros(
             forward(inputs[:1]).shape[-1], dtype=torch.bool, device=targets.device
         )
         present[targets] = True
-        return {"present": present.expand(len(targets), -1)}
-
-    @override
-    def within(self) -> Loss:
-        return self.base.within()
+        found = {"present": present.expand(len(targets), -1)}
+        if not self.base.prepares:
+            return found
+        beside = self.base.prepare(context, lambda x: forward(x) * present, inputs, targets)
+        return {**beside, **found}
 
 
 def masked(plain: Algorithm, mask: bool) -> tuple[Loss, bool]:

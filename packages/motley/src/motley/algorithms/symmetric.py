@@ -1,7 +1,5 @@
 """Symmetric cross-entropy, RHFL's local loss.
 
-Reference: docs/methods/algorithms.md#rhfl.
-
 Wang, Ma, Chen, Luo, Yi, Bailey: *Symmetric Cross Entropy for Robust Learning with Noisy Labels*,
 ICCV 2019; as used by Fang, Ye: *Robust Federated Learning With Noisy and Heterogeneous Clients*,
 CVPR 2022. With ``p = softmax(outputs)`` and the label y:

@@ -1,27 +1,27 @@
 """The weights of updates in the aggregation, by name.
 
-Reference: docs/methods/index.md#weights.
+| mode | weight of k in the cohort S | unbiased for ``sum p_k F_k`` when |
+| --- | --- | --- |
+| ``examples`` | n_k / sum of n over S | only approximately (ratio estimator); the default |
+| ``uniform`` | 1 / M | clients are drawn with p_k and replacement |
+| ``horvitz_thompson`` | (K / M) p_k | clients are drawn uniformly without replacement |
+| ``score`` | s_k / sum of s over S | biased by design; all scores 0: uniform |
+| ``selector`` | the selector's own coefficient | as the selector's paper says |
+| ``selector_ratio`` | the same, divided by their sum | - |
 
-====================  =======================  ===========  ====================================
-mode                  raw weight of client k   divided by   unbiased for ``sum p_k F_k`` when
-====================  =======================  ===========  ====================================
-``examples``          n_k                      their sum    only approximately (ratio
-                                                            estimator); the default
-``uniform``           1                        their sum    clients are drawn with p_k and
-                                                            replacement
-``horvitz_thompson``  K p_k                    how many     clients are drawn uniformly without
-                                                            replacement
-``score``             the selector's score     their sum    biased by design; all scores 0:
-                                                            uniform
-``selector``          the selector's own       nothing      as the selector's paper says
-                      coefficient
-``selector_ratio``    the selector's own       their sum    -
-                      coefficient
-====================  =======================  ===========  ====================================
-
-Raw weights are normalised over the accepted updates, after training, so a rejected or dropped
-client does not shrink the step. The weight of a client drawn several times
+``uniform`` is also unbiased where the objective is (1/K) sum F_k and clients are drawn uniformly.
+Raw weights are divided over the accepted updates, M of them, after training, so a rejected or
+dropped client does not shrink the step. The weight of a client drawn several times
 (``Cohort.multiplicity``) is multiplied by that number, unless the selector gives coefficients.
+Horvitz-Thompson weights need not sum to 1, and apply to updates, never to models; if a client's
+chance to drop out depends on its data, even they are biased. The update of a client of score 0 is
+discarded although it was sent and billed.
+
+Worked
+------
+Two clients with delta = (1, 0) and (0, 1) and n = (3, 1): ``examples`` gives x + (0.75, 0.25),
+``uniform`` x + (0.5, 0.5), ``horvitz_thompson`` with K = 4 and 8 samples in all (0.75, 0.25), with
+16 (0.375, 0.125).
 """
 
 from __future__ import annotations

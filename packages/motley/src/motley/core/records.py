@@ -548,6 +548,7 @@ class SelectionContext:
     available: ids of the available clients, int64 ``[K_A]``, sorted, distinct.
     m: cohort size wanted, already clipped to ``[0, K_A]`` by the rule's own ``size``.
     rng: random generator of this choice alone; draws from it affect no other choice.
+    step: number of the server step that comes next, from 1: what is compared with ``horizon``.
     horizon: planned number of server steps, or None when the run has no planned end.
     """
 
@@ -556,6 +557,7 @@ class SelectionContext:
     available: Ids
     m: int
     rng: np.random.Generator
+    step: int
     horizon: int | None = None
 
 

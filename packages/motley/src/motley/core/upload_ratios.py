@@ -1,8 +1,6 @@
 """Upload ratios with which all clients finish at the same time: a linear program in closed form
 (FedCG).
 
-Reference: docs/methods/compression.md#fedcg-lp.
-
     min T  s.t.  tau_k + theta_k u_k <= T,   sum_k w_k theta_k >= budget sum_k w_k,
                  least <= theta_k <= 1
     h(T)   = sum_k w_k clip((T - tau_k) / u_k, least, 1)            non-decreasing, piecewise linear

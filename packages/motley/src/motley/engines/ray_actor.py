@@ -1,9 +1,9 @@
-"""A worker as an actor of a Ray cluster, and the run's end of it, which notices when the actor or
-its node is gone or stands still.
+"""Actors of a Ray cluster, and the driver's end of each, which notices when the actor or its node
+is gone or stands still.
 
-While a call goes on, the actor answers questions after its health in another thread. One that has
-not answered for :data:`SILENT_S` seconds has its call done by another worker, too; one that has not
-for :data:`GIVEN_UP_S` is killed and replaced.
+While a call goes on, an actor answers questions after its health in another thread. A worker that
+has not answered for :data:`SILENT_S` seconds has its call done by another worker, too; an actor
+that has not for :data:`GIVEN_UP_S` is killed and replaced.
 """
 
 from __future__ import annotations
@@ -22,12 +22,22 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from motley.core.errors import EngineError
-from motley.engines.ray_nodes import explained
+from motley.engines.ray_nodes import ComparedNodes, explained
 from motley.engines.ray_state import ClusterNode, ClusterState, alive_nodes, ray_package
 from motley.engines.serialization import unwrap, wrap
 from motley.engines.workers import Failed, RemoteWorker, Worker, WorkerCall, WorkerDied
 
-__all__ = ["GIVEN_UP_S", "SILENT_S", "ActorWorker", "Bytes", "as_bytes"]
+__all__ = [
+    "GIVEN_UP_S",
+    "LOOK_S",
+    "SILENT_S",
+    "ActorWorker",
+    "Bytes",
+    "ListeningActor",
+    "RemoteActor",
+    "as_bytes",
+    "how_lost",
+]
 
 Bytes = NDArray[np.uint8]
 
@@ -35,10 +45,13 @@ SILENT_S = 7.0
 GIVEN_UP_S = 45.0
 """Seconds without an answer after which an actor's call is done by another worker, too, and after
 which it is killed."""
-_LOOK_S = 1.0
+LOOK_S = 1.0
+"""Seconds between two looks at an actor."""
 _PLACED_S = 120.0
 """Seconds after which an actor that waits for room is asked for anew: one that was stopped while it
 started would never come."""
+_KILLED_S = 10.0
+"""Seconds that Ray's process of a node has to kill an actor; it waits for 5 of them itself."""
 _HEALTH = "health"
 
 
@@ -55,16 +68,105 @@ def as_bytes(obj: object) -> Bytes:
     return made
 
 
-class _Actor:
-    """A worker as an actor. Large arguments come as references inside a list: as plain arguments,
-    they would hold up the questions after its health until they are there."""
+class ListeningActor:
+    """An actor that says where it is and, while a call goes on, that it is alive.
 
-    def __init__(self) -> None:
-        self._worker: Worker | None = None
+    Its calls take large arguments as references inside a list: as plain arguments, they would hold
+    up the questions after its health until they are there.
+    """
 
     def node(self) -> str:
         """Return the id of the node on which the actor is."""
         return str(ray_package().get_runtime_context().get_node_id())
+
+    def node_stands(self) -> bool:
+        """Return whether Ray's process of the node, this one's parent, is stopped, so that no
+        answer could leave; False where that cannot be told."""
+        try:
+            stat = Path(f"/proc/{os.getppid()}/stat").read_text()
+        except OSError:
+            return False
+        return stat.rpartition(")")[2].split()[0] in ("T", "t")
+
+    def end(self) -> None:
+        """End the actor's process, unless Ray's process of the node kills it before, which Ray does
+        not report as a failure."""
+        time.sleep(_KILLED_S)
+        os._exit(1)
+
+
+class RemoteActor:
+    """The driver's end of an actor on whichever compared node has room.
+
+    Parameters
+    ----------
+    kind: class of the actor. compared: the nodes that it may be on. cores, gpus: of the actor.
+    """
+
+    def __init__(
+        self, kind: type[ListeningActor], compared: ComparedNodes, cores: int, gpus: float
+    ) -> None:
+        self._compared = compared
+        self._labels = compared.labels()
+        options = {
+            "num_cpus": cores,
+            "num_gpus": gpus,
+            "max_restarts": 0,
+            "label_selector": self._labels,
+        }
+        made = ray_package().remote(concurrency_groups={_HEALTH: 1}, **options)(kind)
+        self.methods = made.remote()
+        self._asked_s = time.monotonic()
+        self.listen()
+
+    def to_be_asked_anew(self) -> bool:
+        """Return whether an actor that is not placed yet should be asked for again: it has waited
+        long, or other nodes may be used by now."""
+        late = time.monotonic() > self._asked_s + _PLACED_S
+        return late or self._labels != self._compared.labels()
+
+    def listen(self) -> None:
+        """Begin to ask anew, for a new call."""
+        self._question: Any = None
+        self._heard_s: float | None = None
+
+    def silent_s(self) -> float:
+        """Return the seconds since the actor last answered, or was first asked; ask it again.
+
+        Raises
+        ------
+        RayError: the actor is gone.
+        """
+        ray = ray_package()
+        now_s = time.monotonic()
+        if self._heard_s is None:
+            self._heard_s = now_s
+        if self._question is not None and ray.wait([self._question], timeout=0)[0]:
+            if not ray.get(self._question):
+                self._heard_s = now_s
+            self._question = None
+        if self._question is None:
+            health = self.methods.node_stands.options(concurrency_group=_HEALTH)
+            self._question = health.remote()
+        return now_s - self._heard_s
+
+    def give_up(self) -> None:
+        """Have the actor's process end, if Ray's process of the node, which may be stopped, does
+        not kill it."""
+        self.methods.end.options(concurrency_group=_HEALTH).remote()
+
+    def kill(self) -> None:
+        """Have Ray's process of the node kill the actor's process."""
+        ray = ray_package()
+        if ray.is_initialized():
+            ray.kill(self.methods)
+
+
+class _Actor(ListeningActor):
+    """A worker as an actor."""
+
+    def __init__(self) -> None:
+        self._worker: Worker | None = None
 
     def prepare(self, setting: list[Any], threads: int, device: str | None) -> None:
         """Make the worker's engine. ``setting``: reference to the run's setting; its tensors are
@@ -83,15 +185,6 @@ class _Actor:
         return self._worker.execute(
             unwrap(bytearray(get(call[0]))), unwrap(get(shared[0]).data), as_bytes
         )
-
-    def node_stands(self) -> bool:
-        """Return whether Ray's process of the node, this one's parent, is stopped, so that no
-        answer could leave; False where that cannot be told."""
-        try:
-            stat = Path(f"/proc/{os.getppid()}/stat").read_text()
-        except OSError:
-            return False
-        return stat.rpartition(")")[2].split()[0] in ("T", "t")
 
 
 def _use_threads(threads: int) -> None:
@@ -120,31 +213,21 @@ class ActorWorker(RemoteWorker[Any]):
         self._lock = threading.Lock()
         self._closed = False
         self._lost_one = False
-        self._actor: Any = None
+        self._actor: RemoteActor | None = None
         self._node: ClusterNode | None = None
-        self._labels: dict[str, str] = {}
 
     @override
     def start(self) -> None:
         self._kill()
-        ray = ray_package()
         state = self._state
-        self._labels = state.compared.labels()
-        options = {
-            "num_cpus": state.cores,
-            "num_gpus": state.gpus,
-            "max_restarts": 0,
-            "label_selector": self._labels,
-        }
-        kind = ray.remote(concurrency_groups={_HEALTH: 1}, **options)(_Actor)
         with self._lock:
             self._check_open()
-            self._actor = kind.remote()
-        node = self._wait(self._actor.node.remote(), None)
+            actor = RemoteActor(_Actor, state.compared, state.cores, state.gpus)
+            self._actor = actor
+        node = self._wait(actor, actor.methods.node.remote(), None)
         self._node = alive_nodes().get(node)
-        made = self._wait(
-            self._actor.prepare.remote([self._setting], state.cores, self._device), lambda: None
-        )
+        given = actor.methods.prepare.remote([self._setting], state.cores, self._device)
+        made = self._wait(actor, given, lambda: None)
         if isinstance(made, Failed):
             raise WorkerDied(f"as {made.error}")
         if self._node is None:  # it left the cluster in between
@@ -160,7 +243,7 @@ class ActorWorker(RemoteWorker[Any]):
             raise WorkerDied("with its engine", counts=False)
         given = [ray_package().put(as_bytes(call))]
         try:
-            answer = self._wait(actor.execute.remote(given, [shared]), silent)
+            answer = self._wait(actor, actor.methods.execute.remote(given, [shared]), silent)
         except WorkerDied as death:
             self._state.left(self._number)
             self._lost_one = True
@@ -182,7 +265,7 @@ class ActorWorker(RemoteWorker[Any]):
             else result
         )
 
-    def _wait(self, answer: Any, silent: Callable[[], None] | None) -> Any:
+    def _wait(self, actor: RemoteActor, answer: Any, silent: Callable[[], None] | None) -> Any:
         """Wait for an answer of the actor while it is alive.
 
         ``silent``: called when it seems not to be; None: it may not be placed yet.
@@ -192,34 +275,27 @@ class ActorWorker(RemoteWorker[Any]):
         WorkerDied: the actor, its node, or the answer on its way is gone, or it was given up.
         """
         ray = ray_package()
-        actor = self._actor
-        health = None
-        heard_s = begun_s = time.monotonic()
         told = False
+        actor.listen()
         try:
-            while not ray.wait([answer], timeout=_LOOK_S)[0]:
+            while not ray.wait([answer], timeout=LOOK_S)[0]:
                 self._check_open()
-                now_s = time.monotonic()
                 if silent is None:
-                    if now_s > begun_s + _PLACED_S or self._labels != self._state.compared.labels():
+                    if actor.to_be_asked_anew():
                         raise WorkerDied("as it was not placed", counts=False)
                     continue
-                if health is not None and ray.wait([health], timeout=0)[0]:
-                    heard_s = heard_s if ray.get(health) else now_s
-                    health = None
-                if health is None:
-                    health = actor.node_stands.options(concurrency_group=_HEALTH).remote()
-                if now_s > heard_s + SILENT_S and not told:
+                silent_s = actor.silent_s()
+                if silent_s > SILENT_S and not told:
                     told = True
                     self._tell_silent(silent)
-                if now_s > heard_s + GIVEN_UP_S:
+                if silent_s > GIVEN_UP_S:
                     raise WorkerDied(f"given up after {GIVEN_UP_S:g} s without an answer")
             return ray.get(answer)
         except ray.exceptions.RayTaskError as error:
             return Failed(EngineError(f"a worker failed: {error}"))
         except ray.exceptions.RayError as error:
             raise WorkerDied(
-                _how(error), counts=self._node is None or self._node.reached()
+                how_lost(error), counts=self._node is None or self._node.reached()
             ) from None
 
     def _tell_silent(self, silent: Callable[[], None]) -> None:
@@ -241,8 +317,8 @@ class ActorWorker(RemoteWorker[Any]):
             self._actor = None
             self._node = None
         self._state.left(self._number)
-        if actor is not None and ray_package().is_initialized():
-            ray_package().kill(actor)
+        if actor is not None:
+            actor.kill()
 
     @override
     def close(self) -> None:
@@ -250,7 +326,7 @@ class ActorWorker(RemoteWorker[Any]):
         self._kill()
 
 
-def _how(error: Exception) -> str:
+def how_lost(error: Exception) -> str:
     """Return why an actor is gone: the kind of Ray's error with the exit that Ray saw, or with the
     error that was raised where the actor was made."""
     text = str(error).strip()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -18,7 +19,7 @@ from typing_extensions import override
 
 from motley.algorithms.parts import ClientState, Tensors
 from motley.core.errors import ConfigError, EngineError, install_hint
-from motley.engines import ray_token
+from motley.engines import ray_token, ray_watch
 from motley.engines.base import WORKER_OPTIONS, EngineEvent, Job, Setting, TrainResult
 from motley.engines.cores import cores
 from motley.engines.distributed import Distributed
@@ -44,20 +45,25 @@ def connect(address: str | None, threads: int | None) -> bool:
 
     Parameters
     ----------
-    address: of a running cluster; None: a cluster of this machine's cores is started, unless there
-    is a connection already.
+    address: of a running cluster; None or ``local``: a cluster of this machine's cores is started,
+    unless there is a connection already.
     threads: cores of the cluster that is started; None: all that the process may use.
 
     Raises
     ------
-    ConfigError: Ray is not installed, or there is no cluster. EngineError: none can be started
-    here.
+    ConfigError: Ray is not installed, the address is none, or there is no cluster. EngineError:
+    none can be started here.
     """
     if not _installed():
         raise ConfigError(_MISSING, "engine")
+    if address is not None and not _ADDRESS.fullmatch(address):
+        raise ConfigError(
+            f"got {address!r}; expected host:port, as 10.0.0.1:6379, or auto", "engine.address"
+        )
     ray = ray_package()
     if ray.is_initialized():
         return False
+    address = None if address == "local" else address
     here: dict[str, Any] = (
         {"num_cpus": cores(threads), "include_dashboard": False} if address is None else {}
     )
@@ -82,12 +88,15 @@ def connect(address: str | None, threads: int | None) -> bool:
                 "engine.address",
             ) from None
         break
+    if "/" not in (address or ""):  # Ray's client has its node on another machine
+        ray_watch.begin()
     return True
 
 
 def disconnect() -> None:
     """End the connection that :func:`connect` made, and a cluster that it started."""
     ray_package().shutdown()
+    ray_watch.end()  # not before, as the shutdown waits for a process that stands still, too
     ray_token.restore()
 
 
@@ -98,6 +107,7 @@ def _check_listening(address: str | None) -> None:
         socket.create_connection((host, int(port)), _LISTENING_S).close()
 
 
+_ADDRESS = re.compile(r"auto|local|.*/.*|[^\s:]+:\d+|\[[0-9a-fA-F:]+\]:\d+")
 _LISTENING_S = 5.0
 _STARTS = 3
 _LATE = "timed out"

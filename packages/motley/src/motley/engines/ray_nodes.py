@@ -147,15 +147,9 @@ class ComparedNodes:
         }
 
     def labels(self) -> dict[str, str]:
-        """Return the option ``label_selector`` of an actor or task that must be on a node that does
-        not differ."""
+        """Return the option ``label_selector`` of an actor that must be on a node that does not
+        differ."""
         return {"ray.io/node-id": f"in({','.join(self.usable()) or 'none'})"}
-
-    def labels_without_left_out(self) -> dict[str, str]:
-        """Return the option ``label_selector`` of a task that may wait long: nodes that join later
-        may take it, uncompared."""
-        out = sorted(node for node, why in self._said.items() if why)
-        return {"ray.io/node-id": f"!in({','.join(out)})"} if out else {}
 
     def _name(self, alive: Mapping[str, Mapping[str, Any]]) -> None:
         addresses = [one["NodeManagerAddress"] for one in alive.values()]

@@ -21,7 +21,9 @@ __all__ = [
     "ClusterState",
     "alive_nodes",
     "divided",
+    "free_in_words",
     "in_words",
+    "needs_in_words",
     "ray_package",
     "room",
     "usable_nodes",
@@ -100,6 +102,14 @@ def in_words(nodes: Iterable[ClusterNode]) -> str:
     return ", ".join(said)
 
 
+def free_in_words(nodes: Iterable[ClusterNode]) -> str:
+    """Return ``the cluster has 0 of 1 cores free (10.0.0.1 has 1 core)`` for these nodes."""
+    nodes = list(nodes)
+    free = int(ray_package().available_resources().get("CPU", 0))
+    there = sum(node.cores for node in nodes)
+    return f"the cluster has {free} of {there} cores free ({in_words(nodes)})"
+
+
 def _cores(count: int) -> str:
     return f"{count} core{'s' * (count != 1)}"
 
@@ -137,7 +147,7 @@ def divided(
     if not room(nodes, smallest, gpus) or smallest > most:
         key = "engine.worker_cores" if worker_cores else "engine"
         raise ConfigError(
-            f"a worker of {_needs(smallest, gpus)} fits on no node of the cluster "
+            f"a worker of {needs_in_words(smallest, gpus)} fits on no node of the cluster "
             f"({in_words(nodes)}), and this run may use {_cores(most)}; expected a node with room "
             "for one",
             key,
@@ -149,7 +159,7 @@ def divided(
     if count > fits:
         raise ConfigError(
             f"got {count}, and this run may use {most} cores ({in_words(nodes)}); expected at most "
-            f"{fits} worker{'s' * (fits != 1)} of {_needs(smallest, gpus)}",
+            f"{fits} worker{'s' * (fits != 1)} of {needs_in_words(smallest, gpus)}",
             "engine.workers",
         )
     each = smallest
@@ -160,7 +170,7 @@ def divided(
     return count, each
 
 
-def _needs(cores: int, gpus: float) -> str:
+def needs_in_words(cores: int, gpus: float) -> str:
     """Return ``1 core``, or ``1 core and 0.5 GPU``."""
     return f"{_cores(cores)} and {gpus:g} GPU" if gpus else _cores(cores)
 
@@ -274,22 +284,14 @@ class ClusterState:
         """
         if not without_s:
             return
-        nodes = usable_nodes(self.compared)
-        free = int(ray_package().available_resources().get("CPU", 0))
-        held = (
-            "which others use"
-            if room(nodes.values(), self.cores, self.gpus)
-            else "where no worker fits"
-        )
-        cluster = (
-            f"the cluster has {free} of {sum(node.cores for node in nodes.values())} cores "
-            f"free ({in_words(nodes.values())})"
-        )
+        nodes = list(usable_nodes(self.compared).values())
+        held = "which others use" if room(nodes, self.cores, self.gpus) else "where no worker fits"
+        cluster = free_in_words(nodes)
         self._waits = f"waits for a worker: {cluster}"
         if without_s > self.wait_s:
             raise ConfigError(
-                f"got {self.wait_s:g}: no worker of {_needs(self.cores, self.gpus)} was ready "
-                f"within so many seconds; {cluster}, {held}; end another run, add a node, or wait "
-                f"longer, e.g. engine.wait_s = {6 * self.wait_s:g}",
+                f"got {self.wait_s:g}: no worker of {needs_in_words(self.cores, self.gpus)} was "
+                f"ready within so many seconds; {cluster}, {held}; end another run, add a node, or "
+                f"wait longer, e.g. engine.wait_s = {6 * self.wait_s:g}",
                 "engine.wait_s",
             )

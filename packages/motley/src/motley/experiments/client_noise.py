@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from motley.core.errors import ConfigError
+from motley.engines.base import Setting
 from motley.privacy.distributed import ClientNoise, fewest_survivors
 from motley.privacy.options import Privacy
 from motley.rounds.config import RunConfig
 from motley.selectors.base import SelectionRule
+from motley.tasks.base import ModelState
 from motley.timing.deadline import Deadline
 from motley.timing.synchrony import Synchronous
 
@@ -102,7 +106,7 @@ def client_noise(options: Privacy, config: RunConfig, multiplier: float) -> Clie
     clients = synchrony.asked(cohort) if isinstance(synchrony, Deadline) else cohort
     colluders = 1 if options.colluders is None else options.colluders
     survivors = options.survivors or fewest_survivors(clients, colluders)
-    size = config.setting.task.layout.size
+    size = _sent_numbers(config.setting)
     made = ClientNoise(options.clip, size, clients, survivors, colluders, multiplier)
     if survivors > cohort:
         raise ConfigError(
@@ -111,3 +115,12 @@ def client_noise(options: Privacy, config: RunConfig, multiplier: float) -> Clie
             "synchrony",
         )
     return made
+
+
+def _sent_numbers(setting: Setting) -> int:
+    """Return how many numbers of an update a client sends; what it keeps of the model is not among
+    them."""
+    layout = setting.task.layout
+    lengths = (sum(entry.size for entry in part) for part in (layout.buffers, layout.counters))
+    model = ModelState(torch.zeros(layout.size), *map(torch.zeros, lengths))
+    return setting.algorithm.local.sent(model).x.numel()

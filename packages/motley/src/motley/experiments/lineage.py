@@ -16,6 +16,22 @@ _LATER_OF_TASKS = ("alphabet", "classes", "fixed")
 """Options of tasks that change nothing where they are left out, and did not always exist."""
 
 
+_LATER: Mapping[str, Mapping[str, Any]] = {
+    "selector.active_fl": {"drawn": None, "floor": 0.0},
+    "selector.fedcvr_bolt": {
+        "covariance": "zero",
+        "step": "mean",
+        "clustering": "ng_jordan_weiss",
+        "among": 0,
+    },
+    "selector.power_of_choice": {"sampling": "by_size"},
+    "split": {"halves": "both"},
+    "synchrony": {"refill": "idle"},
+}
+"""Options of tables, and of single components, that did not always exist, and their values that
+change nothing."""
+
+
 def lineage_id(config: Mapping[str, Any]) -> str:
     """Return a hash of a resolved experiment (also one in a ``run.json``) without what changes no
     round, and without its end."""
@@ -36,10 +52,14 @@ def result_keys(config: Mapping[str, Any]) -> dict[str, Any]:
         counts["task"] = {
             key: value for key, value in task.items() if value or key not in _LATER_OF_TASKS
         }
-    synchrony = counts.get("synchrony")
-    # as it was when there was no such option
-    if isinstance(synchrony, Mapping) and synchrony.get("refill") == "idle":
-        counts["synchrony"] = {key: value for key, value in synchrony.items() if key != "refill"}
+    for key, value in counts.items():
+        if isinstance(value, Mapping):
+            later = {**_LATER.get(key, {}), **_LATER.get(f"{key}.{value.get('name')}", {})}
+            counts[key] = {
+                option: chosen
+                for option, chosen in value.items()
+                if option not in later or chosen != later[option]
+            }
     return {**counts, "init": init}
 
 

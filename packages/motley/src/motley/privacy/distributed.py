@@ -8,7 +8,7 @@ n clients asked, of whom t must remain and c may collude with the server, and s 
     clip      |x| <= (S - ceil(sqrt(D)) - 1) g      0.1 % below C
     round     each number up or down at random      moves x by less than sqrt(D) g, so |x| <= C
     noise     sigma = ceil(z S / sqrt(s)) steps     a discrete Gaussian on each number
-    reduce    modulo 2^w, centred
+    reduce    modulo 2^w, centred                   w = 32 if n S + 16 sqrt(n) sigma < 2^31, else 64
 
 Every sum that can be opened holds s vectors of clients that do not collude. Their noise has
 variance s sigma^2 >= (z S)^2, and what further clients add is independent of it, so it costs

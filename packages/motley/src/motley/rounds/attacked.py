@@ -330,8 +330,15 @@ class _Accompanied(Selector[Any]):
     drawn = False
 
     @override
-    def select(self, round: int, available_ids: ArrayLike, m: int, dispatch: int = 0) -> Cohort:
-        cohort = super().select(round, available_ids, m, dispatch)
+    def select(
+        self,
+        round: int,
+        available_ids: ArrayLike,
+        m: int,
+        dispatch: int = 0,
+        step: int | None = None,
+    ) -> Cohort:
+        cohort = super().select(round, available_ids, m, dispatch, step)
         self.drawn = bool((cohort.ids == self.canary).any())
         return Cohort(np.append(cohort.ids[cohort.ids != self.canary], self.canary))
 

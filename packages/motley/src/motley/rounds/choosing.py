@@ -100,14 +100,14 @@ class Choosing:
         with self.watch("select"):
             drawn = backend.drawn(state, available, count)  # looks at no signal
             state.candidates = state.selector.probe(
-                state.draw_index, available, 0 if drawn else count, state.dispatch
+                state.draw_index, available, 0 if drawn else count, state.dispatch, step.number
             )
         step, silent = self.probe(state, step, download, state.version)
         if len(silent):
             available = np.setdiff1d(available, silent, assume_unique=True)
         with self.watch("select"):
             cohort = drawn or state.selector.select(
-                state.draw_index, available, count, state.dispatch
+                state.draw_index, available, count, state.dispatch, step.number
             )
         row = {**step.row, "available": len(available)}
         step = dataclasses.replace(step, cohort=cohort, row=row)

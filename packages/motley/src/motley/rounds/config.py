@@ -48,7 +48,7 @@ class Stop:
     """Uploaded traffic in 10^9 bytes, in the papers' accounting."""
     target: Target | None = None
     """Figures by metric, ``{ accuracy = 0.9 }``: end as soon as an evaluation reaches one (on the
-    common test set, else in the mean over clients)."""
+    common test set, else in the mean over clients). The untrained model's ends no run."""
 
     def reached(self, version: int, now_s: float, uplink_bits: float) -> bool:
         """Return whether any limit but the target is reached after ``version`` server steps."""

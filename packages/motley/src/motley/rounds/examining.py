@@ -137,7 +137,7 @@ class Examining:
             return {}
         state.newest = dict(found.scores)
         due = schedule.due(state.version)
-        if due:
+        if due and state.version:
             state.evaluated.append(state.newest)
         self._write(state, found)
         if self.validation is not None:

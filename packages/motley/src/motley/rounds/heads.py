@@ -1,9 +1,18 @@
 """Heads of groups of clients in a run: which rows of the last layer a client holds, and what they
 cost.
 
-A client holds the heads of the classes that occur among its training samples. Its upload counts in
-the mean of these heads and of all that lies before the last layer; so a head is averaged over the
-clients that hold it, and the base over everybody.
+A head is the rows of the last linear layer for its classes. In training and examination a sample is
+told from the classes of its own head alone (the other outputs are minus infinity). A client holds
+the heads of the classes that occur among its training samples, usually one, and only these travel
+beside the base, which is all that lies before the last layer. The base is averaged over everybody,
+a head over the clients that hold it, with the same weights; a head that nobody in a round holds
+stays. With one head for all classes it is FedAvg, bit for bit.
+
+It goes with methods whose clients send one update of the whole model (FedAvg, FedProx, Ditto, APFL,
+pFedMe, Per-FedAvg, FedALA, fine-tuning), plain averaging and cross-entropy without label smoothing;
+other parts are refused by name, and so are compression and deployments. Left out: a loss or a depth
+of its own for each head, and the choice of a head in a stored model's ``predict``, which gives the
+outputs of all heads: take the largest among the group's classes.
 """
 
 from __future__ import annotations

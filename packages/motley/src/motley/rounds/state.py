@@ -93,7 +93,8 @@ class RunState:
     sent out since the last server step. start_s: when the current round began. asked_s: when a
     cohort was last asked for.
     evaluated: all metrics by name, on the common test set or the mean over clients, of every
-    evaluation that was due, oldest first; an evaluation only because the run ended is none of them.
+    evaluation that was due, oldest first; neither that of the untrained model nor one only because
+    the run ended is one of them.
     newest: those of the newest evaluation. metric: the headline.
     best: the best round by validation; None before the first, and without validation samples.
     privacy: clip and counts of a private run; None otherwise.

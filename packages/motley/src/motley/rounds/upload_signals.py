@@ -6,7 +6,7 @@ from __future__ import annotations
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.parts import Parts, Tensors
+from motley.algorithms.parts import Part, Parts, Tensors
 from motley.core.arrays import Floats, Ids
 from motley.core.records import SignalRequirements
 from motley.core.server_signals import (
@@ -98,6 +98,10 @@ class UploadSignals(Stage):
     def after(self, state: RunState, step: Round) -> None:
         """Move the consensus update, keep the staged updates."""
         if self.keeps or "cosine" in self.wanted:
-            moved = step.total["delta"].cpu().double().clone()
+            total = step.total["delta"]
+            rule = self.setting.algorithm.local
+            if not rule.sends_whole:  # single updates are compared as changes of a whole model
+                total = rule.update({"delta": Part(total, "mean")})
+            moved = total.cpu().double().clone()
             state.consensus = next_consensus(state.consensus, moved)
             state.last_updates.commit()

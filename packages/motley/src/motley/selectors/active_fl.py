@@ -2,8 +2,7 @@
 the root of the data size.
 
 Goetz, Malik, Bui, Moon, Liu, Kumar: *Active Federated Learning*, arXiv:1909.12641, 2019. (Not
-*agnostic* federated learning, which is also abbreviated AFL.) Reference:
-docs/methods/selectors.md#activefl.
+*agnostic* federated learning, which is also abbreviated AFL.)
 
     v_k = sqrt(n_k) L_k   ("mean": v_k = L_k)
            valuation, L_k the mean loss of a received model on all training data
@@ -41,10 +40,19 @@ Deviations and readings
   1 is 100 times the published one, and one client can have all the probability (.99998):
   ``valuation = "mean"`` leaves the factor out. And where nobody is drawn uniformly, clients that
   were not chosen keep the losses of the first model for ever: ``refresh = "all"`` measures
-  everybody in each round.
+  everybody in each round. Its released code draws 2m candidates uniformly in each round, measures
+  these alone and adds 1e-8 to their probabilities: ``drawn``, ``floor``, with alpha1 = 0. Who is
+  not drawn has no valuation.
 * Equal valuations at the edge of E are dropped at random. A loss that is not a number keeps the
   valuation before it; valuations of clients that are not chosen grow stale. A client that never
   enrolled has the mean size. ``Cohort.weights`` is not filled.
+
+Worked
+------
+n = (100, 400, 25, 100), mean losses (1, .6, 2.2, .1): v = (10, 12, 11, 1). With alpha1 = .5 clients
+3 and 0 are dropped; over (1, 2) P is (.502500, .497500) at alpha2 = .01 and (.731059, .268941) at
+alpha2 = 1. With ``valuation = "mean"`` and alpha2 = 1 the first and the third client stay, and P =
+(.231475, .768525).
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
@@ -58,7 +66,7 @@ Deviations and readings
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -96,6 +104,9 @@ class ActiveFL(SelectionRule[ClientTable]):
     temperature near 1.
     refresh: whose valuations are new in a round: of the clients that report, or of everybody
     available, who is probed.
+    drawn: number of clients drawn uniformly in each round, of which alone the cohort is chosen and
+    who alone are probed (at least m); None: everybody available. Only with ``refresh = "all"``.
+    floor: added to every P_k of E before they are normalised again.
     """
 
     alpha1: float = 0.75
@@ -105,6 +116,8 @@ class ActiveFL(SelectionRule[ClientTable]):
     ties: Ties = "random"
     valuation: Literal["root_sum", "mean"] = "root_sum"
     refresh: Literal["reported", "all"] = "reported"
+    drawn: int | None = None
+    floor: float = 0.0
 
     paper: ClassVar[Paper] = cite("goetz2019active")
 
@@ -129,6 +142,13 @@ class ActiveFL(SelectionRule[ClientTable]):
                 "got refresh = 'all' with cold_start = 'unseen_low', but then nobody is unseen; "
                 "leave cold_start out"
             )
+        if self.drawn is not None and (self.drawn < 1 or self.refresh != "all"):
+            raise ConfigError(
+                f"got drawn = {self.drawn} with refresh = {self.refresh!r}; expected at least 1 "
+                "client, and refresh = 'all', which measures those who are drawn"
+            )
+        if not 0 <= self.floor < math.inf:
+            raise ConfigError(f"got floor = {self.floor}; expected a number of at least 0")
 
     @override
     def needs(self) -> SignalRequirements:
@@ -143,6 +163,9 @@ class ActiveFL(SelectionRule[ClientTable]):
 
     @override
     def candidates(self, state: ClientTable, context: SelectionContext) -> Ids:
+        if self.drawn is not None:
+            count = min(max(self.drawn, context.m), len(context.available))
+            return context.rng.choice(context.available, count, replace=False, shuffle=False)
         first = self.cold_start == "eval_all" and context.round == 1
         return context.available if first or self.refresh == "all" else np.zeros(0, np.int64)
 
@@ -164,7 +187,10 @@ class ActiveFL(SelectionRule[ClientTable]):
         if not valued.any():
             return np.zeros(len(value))
         out = np.full(len(value), -np.inf)
-        return np.asarray(np.multiply(self.alpha2, value - value.max(), out=out, where=valued))
+        np.multiply(self.alpha2, value - value.max(), out=out, where=valued)
+        if self.floor:
+            out[valued] = np.log(softmax(out[valued]) + self.floor)
+        return out
 
     @override
     def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
@@ -185,6 +211,9 @@ class ActiveFL(SelectionRule[ClientTable]):
     @override
     def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
         clients = put_sizes(state, reports)
+        if self.drawn is not None and len(reports.of(Outcome.PROBED)):  # earlier draws are over
+            unknown = {"loss": np.full(len(clients), np.nan)}
+            clients = replace(clients, columns={**clients.columns, **unknown})
         for part, name in (
             (reports.of(Outcome.PROBED), "loss"),
             (reports.of(Outcome.ACCEPTED), "arrival_loss"),

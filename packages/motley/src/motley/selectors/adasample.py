@@ -3,7 +3,7 @@ round.
 
 Luo, Xiao, Wang, Huang, Tassiulas: *Tackling System and Statistical Heterogeneity for Federated
 Learning with Adaptive Client Sampling*, INFOCOM 2022 (arXiv:2112.11256; journal version
-arXiv:2404.13804). Reference: docs/methods/selectors.md#adasample.
+arXiv:2404.13804).
 
     min over q:  f(q) = (sum q_k tau_k) (sum B_k / q_k + c0),   B_k = p_k^2 G_k^2,  sum q = 1
     q_k ~ sqrt(B_k / (tau_k + mu)),  mu in (-min tau, 0];
@@ -51,6 +51,18 @@ Deviations and readings
   ``c0_divisor``.
 * INTERPRETATION-D as in ``uniform``'s weighted_wr there are ``min(m, K_A)`` draws also where that
   is everybody.
+
+Worked
+------
+p = (.5, .3, .2), G = (1, 1, 2), tau = (1, 2, 4). As c0 grows without bound q tends to the fastest
+client; with equal tau it is p_k G_k, normalised.
+
+| c0 | mu | q | f |
+| --- | --- | --- | --- |
+| 0 | 0 | (.548166, .232567, .219267) | 2.973087 |
+| .5 | -.412173 | (.592107, .216160, .191734) | 3.892754 |
+| 1 | -.613642 | (.630134, .199591, .170275) | 4.767476 |
+| 5 | -.923643 | (.777699, .124283, .098019) | 10.889946 |
 
 >>> import numpy as np
 >>> q, mu = solve(np.array([0.25, 0.09, 0.16]), np.array([1.0, 2.0, 4.0]), c0=1.0)

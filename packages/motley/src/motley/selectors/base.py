@@ -110,7 +110,7 @@ class SelectionRule(ABC, Generic[S]):
     def top_m(self) -> str | None:
         """Return the probed signal whose m largest values among the candidates are the cohort, each
         value used in no other choice; None if the rule chooses otherwise. Gumbel noise is defined
-        for such rules alone (docs/privacy.md#gumbel)."""
+        for such rules alone (docs/privacy-details.md#signals)."""
         return None
 
     def private_with(self) -> str:
@@ -203,7 +203,13 @@ class Selector(Generic[S]):
         self.memory = ClientTable({}) if defence is None else defence.init()
 
     def _context(
-        self, purpose: str, round: int, available_ids: ArrayLike, m: int, dispatch: int
+        self,
+        purpose: str,
+        round: int,
+        available_ids: ArrayLike,
+        m: int,
+        dispatch: int,
+        step: int | None,
     ) -> SelectionContext:
         ids = np.atleast_1d(np.asarray(available_ids, dtype=np.int64))
         ids = ids if _ascending(ids) else np.sort(ids)
@@ -216,14 +222,21 @@ class Selector(Generic[S]):
         rng = Key(self.seed).fold(purpose, round, dispatch).numpy()
         # a rule that does not ask for it does not depend on it
         horizon = self.horizon if self.rule.needs().horizon else None
-        return SelectionContext(
-            round, dispatch, ids, self.rule.size(round, m, len(ids)), rng, horizon
-        )
+        size = self.rule.size(round, m, len(ids))
+        now = round if step is None else step
+        return SelectionContext(round, dispatch, ids, size, rng, now, horizon)
 
-    def probe(self, round: int, available_ids: ArrayLike, m: int, dispatch: int = 0) -> Ids:
+    def probe(
+        self,
+        round: int,
+        available_ids: ArrayLike,
+        m: int,
+        dispatch: int = 0,
+        step: int | None = None,
+    ) -> Ids:
         """Return the ids of the clients to probe before :meth:`select`, sorted; report their
-        signals as ``PROBED``."""
-        context = self._context("probe", round, available_ids, m, dispatch)
+        signals as ``PROBED``. Arguments as of :meth:`select`."""
+        context = self._context("probe", round, available_ids, m, dispatch, step)
         if not len(context.available) or not context.m:
             return np.zeros(0, np.int64)
         ids = self.rule.candidates(self.state, context)
@@ -231,13 +244,21 @@ class Selector(Generic[S]):
         self._check_within(ids, context)
         return ids
 
-    def select(self, round: int, available_ids: ArrayLike, m: int, dispatch: int = 0) -> Cohort:
+    def select(
+        self,
+        round: int,
+        available_ids: ArrayLike,
+        m: int,
+        dispatch: int = 0,
+        step: int | None = None,
+    ) -> Cohort:
         """Return the cohort of this round, and of this dispatch where there are several; a second
         call returns the same.
 
         A server that replaces clients one by one numbers its calls: ``round`` is then not its
-        number of steps."""
-        context = self._context("select", round, available_ids, m, dispatch)
+        number of steps, and it gives the number of the ``step`` that comes next beside it, towards
+        which rules anneal (None: the round)."""
+        context = self._context("select", round, available_ids, m, dispatch, step)
         if not len(context.available) or not context.m:
             return Cohort(np.zeros(0, np.int64))
         cohort = self.rule.select(self.state, context)

@@ -3,7 +3,6 @@ mean gradient.
 
 Wang, Guo, Lin, Tang: *DELTA: Diverse Client Sampling for Fasting Federated Learning*, NeurIPS 2023
 (code: L3030/DELTA_FL).
-Reference: docs/methods/selectors.md#delta.
 
     u_k = b l_k / sum l * ||g_k - mean g|| + (1 - b) sqrt(l_k / sum l)
     cohort: m successive draws without replacement, probabilities proportional to u_k

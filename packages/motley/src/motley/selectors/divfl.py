@@ -1,7 +1,7 @@
 """DivFL chooses a cohort whose gradients represent those of all clients, by facility location.
 
 Balakrishnan, Li, Zhou, Himayat, Smith, Bilmes: *Diverse Client Selection for Federated Learning via
-Submodular Maximization*, ICLR 2022. Reference: docs/methods/selectors.md#divfl.
+Submodular Maximization*, ICLR 2022.
 
     d_ij = ||g_i - g_j||              over all clients known, available or not
     G(S) = sum_i min_{j in S} d_ij    to be small: every client has a similar one in the cohort
@@ -42,6 +42,12 @@ Deviations and readings
   largest distance the draw decides, not rounding. Otherwise seeds do not matter, unless
   ``greedy = "stochastic"``.
 * Stochastic greedy: each pick considers max(m, 0.1 K_A) of the candidates left, drawn uniformly.
+
+Worked
+------
+Scalars (0, 1, 3, 10, 12, 13, 20): column sums (59, 54, 48, 41, 43, 46, 81) take index 3; then index
+1 (objective 18), then 6 (objective 8); gamma = {3: 3, 1: 3, 6: 1}. The best pair has 14, the best
+triple 6. Where clients tie, compare objectives, not ids.
 
 >>> import numpy as np
 >>> from motley.core.records import Outcome, Reports

@@ -2,7 +2,6 @@
 
 Zhang, Li, Tang, Sun, Chen, Zhang, Chen, Chen, Li: *Fed-CBS: A Heterogeneity-Aware Client Sampling
 Mechanism for Federated Learning via Class-Imbalance Reduction*, ICML 2023 (arXiv:2209.15245).
-Reference: docs/methods/selectors.md#fedcbs.
 
     QCID(S) = sum_b (sum_S n_k h_kb / sum_S n_k - 1 / B)^2
             = sum_{k,j in S} n_k n_j <h_k, h_j> / (sum_S n_k)^2 - 1 / B
@@ -33,6 +32,13 @@ Deviations and readings
   the mean of the available ones.
 * Not here: the paper hides the histograms from the server by homomorphic encryption; here the
   server sees them.
+* Under ``[privacy]`` the server sees noisy shares in their place (docs/privacy.md#histogram).
+
+Worked
+------
+Six classes, 30 samples each: C1 uniform, C2 = (6, 6, 6, 6, 6, 0), C3 = (0, 0, 0, 10, 10, 10), C4 =
+(10, 10, 10, 0, 0, 0): QCID{1} = 0, {1, 2} = .008333, {1, 2, 3} = .014815, {1, 3, 4} = 0. A greedy
+choice from {1} misses {1, 3, 4}.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports

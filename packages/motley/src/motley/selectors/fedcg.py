@@ -3,7 +3,7 @@ together.
 
 Jiang, Xu, Xu, Wang, Qian: *Heterogeneity-Aware Federated Learning with Adaptive Client Selection
 and Gradient Compression*, IEEE INFOCOM 2023 (arXiv:2212.09483); journal form IEEE Transactions on
-Mobile Computing 2024. Reference: docs/methods/selectors.md#fedcg.
+Mobile Computing 2024.
 
     cohort: facility location on the last known update vectors, exactly as DivFL's
     min T  s.t.  tau_k + theta_k u_k <= T,   sum_k theta_k >= m budget,   least <= theta_k <= 1
@@ -44,6 +44,14 @@ Deviations and readings
   stay its picks when others are dropped. With m budget <= 1 T0 is the fastest pick's own time.
 * A client whose probe of this round lacks an estimate (a dead link) is not available: the cohort
   may be smaller. One that was never probed sends ``budget`` and stays out of the program.
+* The rows of AdaSample, OptRate and FlexCom in HeteRo-Select v2's tables are copied from FedCG's
+  paper and were not run again there.
+
+Worked
+------
+tau = (5, 10, 12), B = (1, 4, 2), message 40, budget .4, least .05: T* = 16.714286, theta =
+(.292857, .671429, .235714); a uniform theta would take 21. tau = (5, 10, 20): the floor binds, T* =
+21, theta = (.4, 1, .05).
 
 >>> from motley.selectors import Selector
 >>> selector = Selector(FedCG(start="unknown"), seed=0)

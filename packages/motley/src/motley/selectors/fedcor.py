@@ -2,8 +2,7 @@
 lower the global loss most.
 
 Tang, Ning, Wang, Sun, Wang, Li, Chen: *FedCor: Correlation-Based Active Client Selection Strategy
-for Heterogeneous Federated Learning*, CVPR 2022 (arXiv:2103.13822). Reference:
-docs/methods/selectors.md#fedcor.
+for Heterogeneous Federated Learning*, CVPR 2022 (arXiv:2103.13822).
 
     y_k      = L_k(after) - L_k(before), of one aggregation
                a row of [K] per Gaussian-process round
@@ -57,6 +56,15 @@ Deviations and readings
 * The largest score is taken even if it is negative; of equal scores the lowest id wins, as in the
   code. mu and the scale of Sigma do not affect the choice. Other kernels, an untracked mean and the
   leave-one-out likelihood are not offered.
+
+Worked
+------
+Sigma = [[1, .8, 0], [.8, 1, 0], [0, 0, .5]], p = (.35, .25, .4): first scores (.55, .53, .282843)
+take client 0, then (-, .15, .282843) take 2, although client 1 was second. With alpha = (.5, 1, 1):
+1, then 2. mu for g = .9, y = -1 at e = 1 and -.5 at e = 3, t = 3: -.723757.
+
+If training k brings its own change alpha_k a sigma_k below its mean, the expected change of sum p_j
+y_j is a constant minus a times the score of k: hence the rule.
 
 >>> import numpy as np
 >>> sigma = np.array([[1, 0.8, 0], [0.8, 1, 0], [0, 0, 0.5]])

@@ -2,8 +2,7 @@
 come one after another.
 
 Nishio, Yonetani: *Client Selection for Federated Learning with Heterogeneous Resources in Mobile
-Edge*, ICC 2019 (arXiv:1804.08333). Reference: docs/methods/selectors.md#fedcs. All formulas are
-INTERPRETATION-R.
+Edge*, ICC 2019 (arXiv:1804.08333). All formulas are INTERPRETATION-R.
 
     Theta = 0, S = (), T^D_S = largest download in S (0 for nobody); repeat
         x = argmin over the rest of  T^D_{S+x} - T^D_S + t^UL_x + max(0, t^U_x - Theta)
@@ -35,6 +34,11 @@ Deviations and readings
 * INTERPRETATION-D: equal sums go to the lowest id. A client without all three estimates is not
   chosen.
 * Uploads are planned one after another; whether they happen so depends on the network model.
+
+Worked
+------
+t^U = (10, 4, 7, 2), t^UL = (3, 5, 2, 6), t^D = (1, 2, 1, 3): deadline 15 gives [2, 0] with total
+14; 20 the same (20 is not below 20); 25 gives [2, 0, 1] with total 20.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports

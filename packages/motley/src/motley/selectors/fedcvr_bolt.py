@@ -2,8 +2,7 @@
 variance it explains.
 
 Licciardi, Raineri, Proskurnikov, Rondoni, Zino: *Sociodynamics-inspired Adaptive Coalition and
-Client Selection in Federated Learning*, arXiv:2506.02897v1, 2025. Reference:
-docs/methods/fedcvr-bolt.md.
+Client Selection in Federated Learning*, arXiv:2506.02897v1, 2025.
 
     1. W_kj = exp(-g |theta~_k - theta~_j|^2), theta~ = theta / |theta|, rows normalised,
        similarity (W + W^T) / 2
@@ -23,24 +22,59 @@ mean; ``e_k`` its innovation; ``C^d`` [K, K] covariance of the innovations; ``al
 With weights 1/t, C is the plain mean of all rounds' ``e e^T``.
 
 State, per client: ``num_examples``; ``theta``, ``mean`` (thbar), ``weighted`` (C n, so C alpha
-times the sum of sizes) and ``variance`` (diag C), all [D']; ``label``, its coalition in the next
-round. The matrices C^d are never made: steps 3 and 7 need C alpha and diag C, which follow their
-own recursions in O(K D'), and step 6 one entry C_kj per client and coordinate, which is
-``1/t sum_s e_s[k] e_s[j]`` from the stored ``innovations`` (float32, rounds x K x D'; of a warm-up
-round only the m rows that changed). Above ``memory_mb`` older ones are folded into half as many
-combinations; ``Cohort.notes["folded"]`` is the share of C's trace that the entries C_kj have lost
-by it (v never loses anything). ``rho = "cosine"`` needs and stores none. A checkpoint holds the
-stored innovations too, and encoding it takes four times their size for a moment. At K = 10,000 and
-D' = 300 a round is 12 MB: 200 rounds kept whole (``memory_mb = 4000``) take 2.4 GB in all, the
-default folds after some 110 rounds and stays at 1.7 GB (share folded after 200 of a made-up run:
-0.5 %).
+times the sum of sizes) and ``variance`` (diag C), all [D'] and both without what is left of C(1);
+``label``, its coalition in the next round. The matrices C^d are never made: steps 3 and 7 need C
+alpha and diag C, which follow their own recursions in O(K D'), and step 6 one entry C_kj per client
+and coordinate, which is ``1/t sum_s e_s[k] e_s[j]`` from the stored ``innovations`` (float32,
+rounds x K x D'; of a warm-up round only the m rows that changed). Above ``memory_mb`` older ones
+are folded into half as many combinations; ``Cohort.notes["folded"]`` is the share of C's trace that
+the entries C_kj have lost by it (v never loses anything). ``rho = "cosine"`` needs and stores none.
+A checkpoint holds the stored innovations too, and encoding it takes four times their size for a
+moment. At K = 10,000 and D' = 300 a round is 12 MB: 200 rounds kept whole (``memory_mb = 4000``)
+take 2.4 GB in all, the default folds after some 110 rounds and stays at 1.7 GB (share folded after
+200 of a made-up run: 0.5 %).
 
 Needs: ``last_layer`` once (the initial model's, known to the server) and with every update;
 ``num_examples`` once. Probe cost: none. ``Cohort.weights``: step 8. ``Cohort.notes``:
 ``max_probability``, ``cv_probability`` (of being chosen, over the available), ``largest_coalition``
 (share of the available), ``folded``; after the warm-up with ``compare = r`` also the share of
 Var(global model) that knowing all models of the cohort removes (Proposition 1 for several clients),
-``explained.cohort``, and the mean of r random cohorts of the same size, ``explained.random``.
+``explained.cohort``, and the mean of r random cohorts of the same size, ``explained.random``: the
+clients A together remove ``sum_d a_A^T (C^d_AA)^-1 a_A``, a = C^d alpha, which is not the sum of
+their v_k, since what two clients know can be the same. ``rho = "cosine"`` has no such notes.
+
+What must hold: v_k = Var(glob) - E Var(glob | theta_k) (Proposition 1 with A = {k}); planted groups
+are found; exactly one client per coalition; beta = 0 is uniform inside a coalition.
+
+The paper is version 1; version 2 of arXiv:2506.02897 has another title, *Socially Inspired
+Coalition Formation and Client Selection in Federated Learning*, and is not what is built here.
+
+Text and released code
+----------------------
+The authors' four scripts (``alelicciardi99/fedcvr_bolt`` on GitHub, 2025) do other things than the
+paper says. Defaults are the text; the preset ``fedcvr_bolt_published`` has the options of the code,
+where an option is named. What is about data and baselines is in the recipe ``fedcvr_bolt``.
+
+| point | text | released code | option |
+| --- | --- | --- | --- |
+| C(1) | not given; READING zeros | ones | ``covariance = "ones"`` |
+| rounds C learns from | all | those after the warm-up | comes with ``step`` |
+| weight of a round | 1/t | 1/(t + 2), t = 0 after the warm-up | ``step = "shifted"`` |
+| the same, CIFAR-10, Synthetic | 1/t | 0.01 | ``step = "constant"`` |
+| rho | Pearson's of C (Eqs. 9, 16) | cosine of the models before training | ``rho = "cosine"`` |
+| chosen client's innovation | READING against its mean before | 0 | ``literal_means`` |
+| clusters | READING Ng, Jordan, Weiss on W | scikit-learn's | ``clustering = "scikit_learn"`` |
+| fewer clusters than P | not given | an error | filled up, see below |
+| coordinates, MNIST | the whole last layer | 300 of its last 2,000 | ``whole = 0``, ``among`` |
+| coordinates, CIFAR-10 | 300 of the last layer | 300 of its last 1,280 | ``among = 1280`` |
+| clusters, linear regression | as above | k-means on the models | not built |
+| a_k, linear regression, Synthetic | n_k / n | 1 / m | ``weights = "uniform"`` |
+
+Two things follow from the code as it stands. A chosen client's innovation vanishes, and that of a
+client that is not chosen compares its *old* model with rho times its coalition's chosen one, round
+after round until it is chosen itself: v measures disagreement with the chosen client, not with a
+forecast. And while C is near ones, v is the same for all, so that the first draws are uniform
+within coalitions (``Cohort.notes["max_probability"]`` says what becomes of it).
 
 Deviations and readings
 -----------------------
@@ -75,6 +109,35 @@ Deviations and readings
   first models reported.
 * Coordinates are limited to 1e15 in size, for runs that diverge.
 
+Worked
+------
+beta = 1.
+
+(a) One coordinate, C = [[4, 2, .5], [2, 2, .2], [.5, .2, 1]], alpha = (.5, .3, .2): C alpha = (2.7,
+1.64, .51), v = (1.8225, 1.3448, .2601), Var(glob) = 1.944. Coalitions {0, 1}, {2}: probabilities
+(.617205, .382795) and 1; at beta = .5 (.559430, .440570).
+
+(b) Same C, t = 4, theta = (1, .8, -.5), thbar = (.9, .7, -.4); 0 is chosen and becomes 1.2, 2
+becomes -.7: rho_10 = .707107, thbar = (.9, .848528, -.4), e = (.3, -.048528, -.3), C = [[3.0225,
+1.496360, .3525], [1.496360, 1.500589, .153640], [.3525, .153640, .7725]], C alpha = (2.030658,
+1.229085, .376842), v = (1.364292, 1.006704, .183831). ``literal_means``: e = (0, -.048528, 0), C =
+[[3, 1.5, .375], [1.5, 1.500589, .15], [.375, .15, .75]]. ``rho = "regression"``: thbar_1 = .6. n =
+(50, 30, 20): the aggregate is .657143.
+
+(c) A second coordinate C = [[1, -.3, .1], [-.3, 2, .4], [.1, .4, .5]]: v of it (.1849, .140450,
+.1458), sum with (a) (2.0074, 1.485250, .4059); one coalition of all: (.557153, .330528, .112319);
+coalition {1, 2}: (.746371, .253629). Similarity of (1, 0), (.8, .6), (0, 1) at g = 1: Gaussian
+.670320, .135335, .449329 off the diagonal; normalised and symmetrised .343737, .080177, .247766
+(diagonal .553816, .471776, .631049); cosine .8, 0, .6.
+
+(d) Several clients, C of (a): A = {0, 2} removes (1 * 2.7^2 - 2 * .5 * 2.7 * .51 + 4 * .51^2) /
+3.75 = 1.85424 of 1.944 (determinant of [[4, .5], [.5, 1]] 3.75), {0, 1} 1.9066, {1, 2} 1.466959,
+all three everything. v_0 + v_1 = 3.1673 is more than there is.
+
+(e) The client of 10, 10, 10 above, beside one that explains nothing, of equal size and with a model
+1 away in place of 10, is drawn with p = 1 / (1 + e^(-C / 4)): .562 under ``"kept"``, .521 under
+``"last"``; with 10, 1 - 1.4e-11 against .99976.
+
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
 >>> selector = Selector(FedCvrBolt(warm_up=1), seed=0)
@@ -103,7 +166,13 @@ from motley.core.records import Cohort, Outcome, Reports, SelectionContext, Sign
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import SIZE, dispatched, put_sizes, shares, sizes
-from motley.selectors.common.clustering import coalitions, fill_empty, nearest, unit_rows
+from motley.selectors.common.clustering import (
+    coalitions,
+    fill_empty,
+    nearest,
+    scikit_coalitions,
+    unit_rows,
+)
 from motley.selectors.common.innovations import (
     Block,
     append,
@@ -130,10 +199,9 @@ _DEFAULTS = {
 class FedCvrBoltState:
     """One row per client, columns as named in the module's docstring, and
 
-    ``initial`` theta(1) [D'], empty while unknown; ``rounds`` observed, t - 1; ``innovations``: ids
-    and rows of each round;
-    ``lost``: trace of t C given up by folding; ``coalitions``: how many the labels tell apart, 0
-    before the first.
+    ``initial`` theta(1) [D'], empty while unknown; ``rounds`` that C has learned from;
+    ``innovations``: ids and rows of each of these; ``lost``: trace of the sum of ``e e^T`` given up
+    by folding; ``coalitions``: how many the labels tell apart, 0 before the first.
     """
 
     clients: ClientTable = field(default_factory=lambda: ClientTable(_DEFAULTS))
@@ -169,6 +237,13 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
     memory_mb: MiB of stored innovations before older ones are folded; at least seven rounds are
     kept.
     key: seed of the coordinates' draw and of the clustering, independent of the selector's seed.
+    covariance: C(1), zeros or ones.
+    step: weight of a round in C, step 7: ``"mean"`` 1/t, t = 1 in the first round; the other two
+    leave C as it is in the warm-up, then ``"shifted"`` takes 1/(t + 2), t = 0 in the first round,
+    so that C is the mean of C(1) and all ``e e^T``, and ``"constant"`` 0.01.
+    clustering: how the similarity becomes coalitions: Ng, Jordan and Weiss on W, or scikit-learn's
+    ``SpectralClustering`` on the Gaussian itself (up to ``exact_up_to`` clients).
+    among: the coordinates are drawn from so many last numbers of the layer; 0: from all.
     compare: number of random cohorts whose explained variance each cohort's is noted beside; 0
     notes none.
     """
@@ -189,6 +264,10 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
     memory_mb: float = 1024.0
     key: int = 0
     compare: int = 0
+    covariance: Literal["zero", "ones"] = "zero"
+    step: Literal["mean", "shifted", "constant"] = "mean"
+    clustering: Literal["ng_jordan_weiss", "scikit_learn"] = "ng_jordan_weiss"
+    among: int = 0
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = cite("licciardi2025sociodynamics")
@@ -207,9 +286,10 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             raise ConfigError(
                 f"got memory_mb = {self.memory_mb}; expected a positive number of MiB"
             )
-        if self.warm_up < 0 or self.whole < 0 or self.exact_up_to < 0:
+        if min(self.warm_up, self.whole, self.exact_up_to, self.among) < 0:
             got = (
-                f"warm_up = {self.warm_up}, whole = {self.whole}, exact_up_to = {self.exact_up_to}"
+                f"warm_up = {self.warm_up}, whole = {self.whole}, exact_up_to = "
+                f"{self.exact_up_to}, among = {self.among}"
             )
             raise ConfigError(f"got {got}; expected numbers of at least 0")
         if self.compare < 0 or (self.compare and self.rho == "cosine"):
@@ -217,6 +297,21 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             raise ConfigError(
                 f"{got}; expected at least 0, and 0 with rho = 'cosine', which stores no "
                 "innovations"
+            )
+        if self.step == "constant" and self.rho != "cosine":
+            raise ConfigError(
+                f"got step = 'constant' with rho = {self.rho!r}, but stored innovations have equal "
+                "weights; set rho = 'cosine', as the released code does, or step = 'shifted'"
+            )
+        if self.clustering == "scikit_learn" and self.similarity == "cosine":
+            raise ConfigError(
+                "got clustering = 'scikit_learn' with similarity = 'cosine', which may be "
+                "negative; set similarity = 'gaussian_normalised'"
+            )
+        if self.among and self.among < self.coordinates:
+            raise ConfigError(
+                f"got among = {self.among}; expected at least coordinates = {self.coordinates}, or "
+                "0 to draw from the whole layer"
             )
         if self.literal_means and self.seen_mean == "kept":
             raise ConfigError(
@@ -258,8 +353,39 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             "cosine" if self.similarity == "cosine" else "gaussian"
         )
         points = self.points(state.clients.get("theta", state.clients.ids))
+        if self.clustering == "scikit_learn" and len(points) <= self.exact_up_to:
+            return scikit_coalitions(points, count, self.g, self.key)
         key = Key(self.key).fold("fedcvr_bolt")
         return coalitions(points, count, kernel, self.g, key, self.exact_up_to, self.landmarks)
+
+    def _divisor(self, rounds: int) -> int:
+        """Return 1 / g_t of the last of so many rounds that C has learned from; with ``"mean"`` and
+        ``"shifted"`` C has all of them with this weight."""
+        return {"mean": max(rounds, 1), "shifted": rounds + 1, "constant": 100}[self.step]
+
+    def _first(self, state: FedCvrBoltState) -> float:
+        """Return what is left of C(1) in every entry of C."""
+        if self.covariance == "zero":
+            return 0.0
+        if self.step == "mean":
+            return float(not state.rounds)
+        if self.step == "shifted":
+            return 1.0 / self._divisor(state.rounds)
+        return float((1.0 - 1.0 / self._divisor(state.rounds)) ** state.rounds)
+
+    def weighted(self, state: FedCvrBoltState, ids: Ids) -> Floats:
+        """Return ``C^d n`` of these clients, ``[len(ids), D']``: C alpha times the sum of sizes."""
+        learned = state.clients.get("weighted", ids)
+        first = self._first(state)
+        if not first:
+            return learned
+        return np.asarray(learned + first * sizes(state.clients, state.clients.ids).sum())
+
+    def variance(self, state: FedCvrBoltState, ids: Ids) -> Floats:
+        """Return the diagonal of C^d of these clients, ``[len(ids), D']``."""
+        learned = state.clients.get("variance", ids)
+        first = self._first(state)
+        return learned + first if first else learned
 
     def value(self, state: FedCvrBoltState, ids: Ids) -> Floats:
         """Return ``v_k = sum_d (C^d alpha)_k^2 / C^d_kk``, ``[len(ids)]``."""
@@ -267,9 +393,9 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         total = sizes(clients, clients.ids).sum()
         if not total:
             return np.zeros(len(ids))
-        squares = (clients.get("weighted", ids) / total) ** 2
+        squares = (self.weighted(state, ids) / total) ** 2
         return np.asarray(
-            _divide(squares, clients.get("variance", ids) + self._ridge(clients)).sum(axis=1)
+            _divide(squares, self.variance(state, ids) + self._ridge(state)).sum(axis=1)
         )
 
     def explained(self, state: FedCvrBoltState, ids: Ids) -> float:
@@ -283,21 +409,26 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         """
         clients = state.clients
         n = sizes(clients, clients.ids)
-        whole = float((n @ clients.get("weighted", clients.ids)).sum())
+        whole = float((n @ self.weighted(state, clients.ids)).sum())
         if not whole > 0:
             return 0.0
-        together = (
-            cohort_products(state.innovations, np.sort(ids), len(state.initial)) / state.rounds
-        )
+        products = cohort_products(state.innovations, np.sort(ids), len(state.initial))
+        together = self._with_first(state, products)
         # correlations: clients of any scale count alike
         spread = np.sqrt(np.einsum("dkk->dk", together))
-        per = _divide(clients.get("weighted", np.sort(ids)).T, spread)
+        per = _divide(self.weighted(state, np.sort(ids)).T, spread)
         inverse = np.linalg.pinv(
             _divide(together, spread[:, :, None] * spread[:, None, :]),
             rcond=_SINGULAR,
             hermitian=True,
         )
         return min(float(np.einsum("dk,dkj,dj->", per, inverse, per)) / whole, 1.0)
+
+    def _with_first(self, state: FedCvrBoltState, products: NDArray[np.floating]) -> Floats:
+        """Return entries of C from the sums of products of innovations."""
+        first = self._first(state)
+        learned = products / self._divisor(state.rounds)
+        return np.asarray(learned + first if first else learned)
 
     def probabilities(self, value: Floats, group: Ids) -> Floats:
         """Return the probability of each client in its group, ``[K]``: ``exp(beta v)``, normalised
@@ -329,7 +460,8 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             order = np.lexsort((draw, group))
             at = order[np.flatnonzero(np.diff(group[order], append=context.m))]
         whole = (
-            state.rounds * float(state.clients.get("variance", state.clients.ids).sum())
+            self._divisor(state.rounds)
+            * float(state.clients.get("variance", state.clients.ids).sum())
             if state.lost
             else 1.0
         )
@@ -375,7 +507,8 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             if round > self.warm_up
             else np.arange(len(state.clients))
         )
-        state = self._learn(state, accepted, models, leader)
+        learns = self.step == "mean" or round > self.warm_up
+        state = self._learn(state, accepted, models, leader, learns)
         if round < self.warm_up:
             return state
         if len(sent) != state.coalitions or (round - self.warm_up) % self.recluster_every == 0:
@@ -388,13 +521,12 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         return state
 
     def _learn(
-        self, state: FedCvrBoltState, accepted: Ids, models: Floats, leader: Ids
+        self, state: FedCvrBoltState, accepted: Ids, models: Floats, leader: Ids, learns: bool
     ) -> FedCvrBoltState:
-        """Do steps 5 to 7. ``leader``: position of the client that predicts each client, ``[K]``;
-        its own if none does."""
+        """Do steps 5 to 7, the last only if C ``learns`` from this round. ``leader``: position of
+        the client that predicts each client, ``[K]``; its own if none does."""
         ids = state.clients.ids
         columns = state.clients.columns
-        t = state.rounds + 1
         seen = np.searchsorted(ids, accepted)
         led = np.flatnonzero(leader != np.arange(len(ids)))
         theta = columns["theta"].copy()
@@ -407,6 +539,10 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         e = theta - mean
         if self.seen_mean == "last":
             mean[seen] = models
+        if not learns:
+            return replace(state, clients=_write(state.clients, theta=theta, mean=mean))
+        rounds = state.rounds + 1
+        t = self._divisor(rounds)
         weighted = columns["weighted"] * (1.0 - 1.0 / t)
         weighted += e * ((sizes(state.clients, ids) @ e) / t)
         variance = columns["variance"] * (1.0 - 1.0 / t)
@@ -418,7 +554,9 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         clients = _write(
             state.clients, theta=theta, mean=mean, weighted=weighted, variance=variance
         )
-        return replace(state, clients=clients, rounds=t, innovations=blocks, lost=state.lost + lost)
+        return replace(
+            state, clients=clients, rounds=rounds, innovations=blocks, lost=state.lost + lost
+        )
 
     def _rho(self, state: FedCvrBoltState, leader: Ids, led: Ids) -> Floats:
         """Return ``rho_kj`` of the led clients, ``[n, D']`` (cosine: ``[n, 1]``), from C and the
@@ -428,10 +566,9 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         if self.rho == "cosine":
             unit = unit_rows(columns["theta"])
             return np.asarray(np.einsum("kd,kd->k", unit[led], unit[of])[:, None])
-        together = paired_products(
-            state.innovations, state.clients.ids, leader, len(state.initial)
-        )[led] / max(state.rounds, 1)
-        spread = columns["variance"] + self._ridge(state.clients)
+        products = paired_products(state.innovations, state.clients.ids, leader, len(state.initial))
+        together = self._with_first(state, products[led])
+        spread = self.variance(state, state.clients.ids) + self._ridge(state)
         if self.rho == "regression":
             return _divide(together, spread[of])
         return np.clip(_divide(together, np.sqrt(spread[led] * spread[of])), -1.0, 1.0)
@@ -466,6 +603,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             return reports.ids[:0], np.zeros((0, 0))
         layer = reports.signals["last_layer"]
         layer = layer[:, None] if layer.ndim == 1 else layer
+        layer = layer[:, -self.among :]  # all of it where among is 0
         if layer.shape[1] > max(self.whole, self.coordinates):
             draw = (
                 Key(self.key)
@@ -476,9 +614,9 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         whole = ~np.isnan(layer).any(axis=1)
         return reports.ids[whole], np.clip(layer[whole], -LARGEST, LARGEST)
 
-    def _ridge(self, clients: ClientTable) -> Floats:
+    def _ridge(self, state: FedCvrBoltState) -> Floats:
         """Return the ridge added to every C^d_kk, ``[D']``."""
-        return np.asarray(self.ridge * clients.columns["variance"].mean(axis=0))
+        return np.asarray(self.ridge * self.variance(state, state.clients.ids).mean(axis=0))
 
 
 def _divide(above: NDArray[np.floating], below: Floats) -> Floats:

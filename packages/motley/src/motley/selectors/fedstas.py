@@ -2,7 +2,7 @@
 vary more.
 
 Slessor, Kong, Tang, Than, Kong: *FedSTaS: Client Stratification and Client Level Sampling for
-Efficient Federated Learning*, arXiv:2412.14226, 2024. Reference: docs/methods/selectors.md#fedstas.
+Efficient Federated Learning*, arXiv:2412.14226, 2024.
 
     1. strata h = 1 .. H: k-means of the clients' compressed gradients g_k
     2. m_h = m N_h S_h / sum_h N_h S_h     Neyman's allocation, rounded by largest remainder
@@ -40,6 +40,10 @@ Deviations and readings
   work, not the data), and the source at hand does not define it.
 * With draws by norm inside a stratum the plain mean of step 4 is biased towards large gradients;
   the paper's, kept.
+
+Worked
+------
+N = (10, 30, 60), S = (4, 2, 1), m = 10: m_h = (2.5, 3.75, 3.75) before rounding.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports

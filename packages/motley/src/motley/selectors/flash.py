@@ -2,8 +2,8 @@
 and durations.
 
 Chang, Ahmed, Krishnamurthy, Guler, Swami, Oymak, Roy-Chowdhury: *FLASH: Federated Learning Across
-Simultaneous Heterogeneities*, arXiv:2402.08769, 2024. Reference: docs/methods/flash.md. (Its
-noise-robust local loss belongs to the algorithms.)
+Simultaneous Heterogeneities*, arXiv:2402.08769, 2024. Its noise-robust local loss is an algorithm,
+``flash_robust``.
 
     x_t(i) = [ L_robust^t / L_robust^1,  CE^t(V_i) / CE^1(V_i),  tau_(t-1),  r_(t-1)(i) ]
              features, d = 4
@@ -18,10 +18,13 @@ noise-robust local loss belongs to the algorithms.)
 One theta is shared by all clients. ``V = L L^T`` (Cholesky), ``theta = theta_hat + g L^-T z``, z
 standard normal: no inverse.
 
-Order: round 1 takes every available client and probes nobody. From round t = 2 on, every available
-client evaluates the model that round t - 1 produced. That gives x and r of one paper round, s = t -
-2: the (x, r) of the clients that took part enter V and b, and the same x of all clients are scored
-for the cohort of round t.
+Order: round 1, the paper's round 0, takes every available client and probes nobody. From round t =
+2 on, every available client evaluates the model that round t - 1 produced. That gives x and r of
+one paper round, s = t - 2: the (x, r) of the clients that took part enter V and b, and the same x
+of all clients are scored for the cohort of round t.
+
+What must hold: the posterior mean is ridge regression on the history; with g = 0 the choice is
+greedy; regret against an oracle on a synthetic linear world grows slower than linearly.
 
 State: per client the columns of ``ContextualBandit.feature_columns``, 72 bytes; ``v`` [d, d] and
 ``b`` [d].
@@ -40,16 +43,45 @@ Deviations and readings
   share a scale and the unit changes nothing; ``tau = "round_seconds"`` is literal. The index i of
   tau_(t-1)(i) in Section II-C can also mean the client's own last duration: ``tau = "mean"``, over
   the mean of all, or ``"seconds"``. Where devices draw a new duration every round that is stale
-  noise, and the same clients are taken again and again.
+  noise, and the same clients are taken again and again; where each client has one duration for
+  good (``per = "client"``), it is what makes FLASH avoid slow clients.
+* READING the validation part V_i is 20 % of a client's samples.
 * READING the reward is the formula of Section II-C, not the change of pseudo-label loss its text
-  speaks of.
+  speaks of, nor the evaluation of the global model of a comment in Algorithm 1.
 * INTERPRETATION-D a participant that is not available for the next probe enters V and b when it is
   measured again; its reward is then the change over these rounds. A feature that was never measured
   is 0, an unknown duration is the mean.
 * INTERPRETATION-D K counts the clients that are known: enrolled, measured or available.
 * ``schedule = "analysis"`` takes the g of the regret bound,
   ``R sqrt(d log((1 + s L^2 / lambda) / delta)) + sqrt(lambda) S``, which is not the one of
-  Algorithm 1; ``"constant"`` takes ``g``, and 0 is greedy.
+  Algorithm 1 (the bound is of a rule like LinUCB's, with one theta per client); ``"constant"``
+  takes ``g``, and 0 is greedy.
+
+Worked
+------
+lambda = 1, delta = .05; s from 0. Numbers (a) to (c) are with ``tau = "mean"``.
+
+(a) d = 2, s = 1, K = 3, participants 0 and 1 with x = (1, .5), (1, 2), r = (.4, .1); client 2 has x
+= (1, 1). V = [[3, 2.5], [2.5, 5.25]], b = (.5, .4), theta_hat = (.171053, -.005263), g = 3.960414,
+L = [[1.732051, 0], [1.443376, 1.779513]]. With z = (.5, -1): theta = (3.168960, -2.230824), scores
+(2.053548, -1.292688, .938136). g = 0: (.168421, .160526, .165789). LinUCB: (2.572301, 3.620301,
+2.482227).
+
+(b) d = 4, K = 3, s = 0, all three took part, x = (1, 1, .5, 0), (1, 1, 1, 0), (1, 1, 1.5, 0), r =
+0: V = [[4, 3, 3, 0], [3, 4, 3, 0], [3, 3, 4.5, 0], [0, 0, 0, 1]], theta_hat = 0, g = 4.461637. With
+z = (1, 0, -1, .5): theta = (3.607709, 1.376891, -3.212746, 2.230818), scores (3.378228, 1.771855,
+.165482); m = 2 takes {0, 1}. Then, with {0, 2} forced, s = 1, x = (.8, .9, .5, .4), (.9, 1.1, 1,
+.1), (.7, .8, 1.5, .2), r_0 = .3, r_2 = .1: b = (.31, .35, .3, .14), theta_hat = (.020136, .045215,
+-.006557, .092087), g = 5.186658; z = (-.5, 1, .25, -1): scores (-1.717286, .428570, .155825).
+
+(c) p = (.7, .2, .1), y = 0, z = (.6, .3, .1): CE .356675, CE to z .927095, RCE 1.2; L_robust
+5.249384 at (.1, 4), 10.883770 at (1, 8). L_robust from 6 to 4.5 with tau = 2: r = .75. Durations
+(2, 4, 6): tau = (.5, 1, 1.5).
+
+(d) The round's duration, the default. Durations (2, 4, 6) in round 1: tau = 6 / 4 = 1.5 for all
+three, x = (1, 1, 1.5, 0) each, V = [[4, 3, 4.5, 0], [3, 4, 4.5, 0], [4.5, 4.5, 7.75, 0], [0, 0, 0,
+1]]. Round 2 takes {0, 1}, in 2 and 10 s: last durations (2, 10, 6), tau = 10 / 6; robust losses
+from (6, 5, 3) to (4.5, 5, 4): r = (.9, 0, .6). Round 3 takes {2} in 6 s: tau = 1.
 
 >>> from motley.core.records import Outcome, Reports
 >>> from motley.selectors import Selector

@@ -3,8 +3,8 @@ aggregation.
 
 Masud, Jahin, Hasan: *HeteRo-Select: Informativeness as the Participation Driver in Heterogeneous
 Federated Learning*, arXiv:2508.06692v2.
-Reference: docs/methods/hetero-select.md. This file has the score, the choice and the weights;
-budgets and sparsification belong to the transport, the momentum server to the algorithms.
+This file has the score, the choice and the weights; budgets and sparsification belong to the
+transport, the momentum server to the algorithms.
 
     V  = (L_k - min L) / (max L - min L + 1e-8)                  value
     D  = clip(1 - cos(last update of k, running mean), 0, 1)     direction; 0.5 before its first
@@ -61,7 +61,36 @@ Deviations and readings
   1 + S_k (docs/methods/hetero-select.md#code, row 4). Its cap of 0.15 on the rate never binds from
   0.05 down.
 * READING the score normalised over the available is used throughout: the lowest has S = 0 and, if
-  drawn, weight 0.
+  drawn, weight 0: its update is discarded. The normalisation of St cancels its 0.5 and bounds it;
+  the text's remark that the term is unbounded does not hold of the score used.
+
+Worked
+------
+T = 100.
+
+(a) t = 20, L = (2, 1.5, 1, .5), D = (.6, .2, .5, .9), h = (3, 2, 2, 1), l = (19, 15, 10, 4): V =
+(1, .666667, .333333, 0), F = (-.5, 0, 0, .5), St = (0, .513354, .796587, 1); raw (1.08, .829338,
+.642651, .57), S = (1, .508505, .142452, 0), tau = .9, p = (.435912, .252481, .168108, .143499).
+Budget theta_20 = .265894, memory b = .938093, rate .045. Selected {0, 1, 3} without a ceiling:
+theta_k = (.528790, .268892, .005), weights (.662908, .337092, 0).
+
+(b) The schedule, and the same three clients with D = 2,780,000, B = (1, 2.5, 5) Mb/s, T_b =
+20.930667: ceilings (.235282, .588204, 1.176409), theta_k = (.235282, .268892, .005), traffic
+45.296131 Mb; with (.2, .4, .3) s a step times (30.930667, 29.568266, 15.088960). t = 100, S = (1,
+0, .5), no ceiling: (.24, .005, .12), which sums to more than .36. S = (0, 0, 0): (.12, .12, .12).
+
+| t | 1 | 2 | 20 | 51 | 100 |
+| --- | --- | --- | --- | --- | --- |
+| theta | 1 | .279960 | .265894 | .198731 | .12 |
+| b | .85 | .936405 | .938093 | .946152 | .9556 |
+
+(c) t = 1, L = (2.4, 2.2, 2.3, 2.3), D = .5, h = l = 0: S = (1, 0, .5, .5), tau = .995, p =
+(.388191, .142092, .234859, .234859). Server with the weights of (a), momentum .5, sent (1, 0, 0,
+-2), (0, 1, 0, 0), (4, 0, 2, 0), M = (.2, -.4, 0, 0): mean (.662908, .337092, 0, -1.325816), M =
+(.762908, .137092, 0, -1.325816); the third update is discarded. D of (1, 2, 0) against (2, 1, 1):
+.269703; of (-1, -2, 0): 1. v = (3, -2, 1, .5), k = 2, layer {0, 1} with abs(H) = (10, 1): literal
+scores (.9, 4, 1, .25) send {1, 2}; rescaled (2.387755, 10.612245, 1, .25) send {0, 1}, and e = (0,
+0, .938093, .469046). Layer shares (.6, .3, .1, 0): probabilities (.53, .29, .13, .05).
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
@@ -255,7 +284,7 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
 
     @override
     def select(self, state: HeteroSelectState, context: SelectionContext) -> Cohort:
-        tau = self.tau0 * (1.0 - 0.5 * min(context.round / (context.horizon or context.round), 1.0))
+        tau = self.tau0 * (1.0 - 0.5 * min(context.step / (context.horizon or context.step), 1.0))
         components = self.components(state, context.round, context.available)
         scores = self.scores(components)
         available = context.available

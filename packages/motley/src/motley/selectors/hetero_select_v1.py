@@ -2,8 +2,7 @@
 components.
 
 Masud, Jahin, Hasan: *Stabilizing Federated Learning under Extreme Heterogeneity with
-HeteRo-Select*, arXiv:2508.06692v1,
-2025. Reference: docs/methods/hetero-select-v1.md.
+HeteRo-Select*, arXiv:2508.06692v1, 2025.
 
     V  = (L_k - min L) / (max L - min L + eps)                             value
     D  = JS(P_k || P_avg) * 2 r(t)                                         diversity, base-2 logs
@@ -19,7 +18,8 @@ HeteRo-Select*, arXiv:2508.06692v1,
 Symbols: ``L_k``, ``L'_k`` losses of the received model and of the one before on the client's
 training data; ``P_k`` label distribution, ``P_avg`` their mean; ``h_k`` times selected; ``l_k``
 last participation, 0 if never; ``u_k`` squared norm of the last update. Minima, maxima and means
-run over the available clients. The paper trains with FedProx, mu = 0.1, 5 epochs, and takes the
+run over the available clients. The paper gives M the range [-0.5, 1.5]; as q <= 1, it ends at
+1.486614. The paper trains with FedProx, mu = 0.1, 5 epochs, and takes the
 plain mean of the cohort (``Cohort.weights`` = 1 / m, counts with ``weights = "selector"``).
 
 State, per client: ``loss``, the round it was ``measured`` in, ``before``, ``count``, ``last``,
@@ -48,10 +48,50 @@ Deviations and readings
   finite); an older loss does not stand in. READING with ``probe = "last_report"`` they are the
   client's own rounds, its last two accepted reports, however long ago: Algorithm 1 (line 24) keeps
   one loss per participation, and with the federation's rounds M would be 0.5 for nearly everybody.
+  Losses 3, missing, 1 of three rounds give 0.5 (with the 3 as L' they would give 1.431110).
 * READING a client without a loss, or without a histogram, has the mean V, or D, of the available
   clients that have one (0 if none has): it is neither preferred nor avoided for an unknown number.
 * A late, dropped or rejected client's ``h`` moves, its ``l``, ``u`` and losses do not
   (docs/methods/selectors.md#dropouts). A non-finite signal keeps the number before it.
+* The paper's lower bound of a probability (Lemmas III.5 and A.2) prints m - 1 others where the
+  softmax runs over all available, does not cap the staleness, and its Equation 14 drops the gamma
+  log 21 of its appendix; each makes it false in general. The corrected bound, with d = min(t - l_k,
+  20) and low = (Smin + gamma log(1 + d)) / tau, is e^low / (e^low + (K_A - 1) e^high), high = (Smax
+  + gamma log 21) / tau; Smin and Smax are the bounds of the part without staleness.
+
+What must hold: with equal signals the choice is uniform; the score rises with staleness for 20
+rounds, is flat after, and falls with participation; V does not change under affine changes of the
+losses; the corrected bound.
+
+Worked
+------
+gamma = .7, eta = .3, a = .5, tau0 = 2, weights 1.
+
+(a) t = 10, L = (2, 1, .5), L' = (2.5, 1, .4), P = (.9, .1), (.5, .5), (.1, .9), h = (4, 2, 1), l =
+(9, 5, 0), u = (4, 1, none):
+
+| | client 0 | 1 | 2 |
+| --- | --- | --- | --- |
+| V | 1 | .333333 | 0 |
+| D (JS .146793, 0, .146793) | .278907 | 0 | .278907 |
+| M (q = .2, 0, -.25) | .962117 | .5 | -.054600 |
+| F | .591716 | .756144 | .865333 |
+| St | 1.485203 | 2.254232 | 2.678527 |
+| N | .508163 | .731475 | 1 |
+| S additive | 1.826106 | 1.575184 | 1.768166 |
+| p, tau = 1.9 | .351339 | .307873 | .340787 |
+| S multiplicative | .119836 | 0 | 0 |
+| p | .347493 | .326253 | .326253 |
+
+(b) t = 1, nothing known but L = (3, 2, 1) and P = (1, 0), (.5, .5), (0, 1): V = (1, .5, 0), D =
+(.619443, 0, .619443), M = .5, F = N = 1, St = 1.485203; S = (2.604646, 1.485203, 1.604646), tau =
+1.99, p = (.459818, .261988, .278194).
+
+(c) t = 150, past both ramps; L = (.9, .6, .3), L' = (1, .6, .2), P = (.8, .2), (.6, .4), (.1, .9),
+h = (75, 50, 25), l = (149, 135, 100), u = (9, 1, 2): V = (1, .5, 0), D = (.073104, .007299,
+.146793), M = (.744919, .5, -.348284), F = (.591716, .694444, .826446), St = (1.485203, 2.940812,
+3.131166), N = (.501170, .820821, .682426); S = (1.396111, 2.463377, 1.438547), tau = 1, p =
+(.201989, .587266, .210745).
 
 >>> from motley.selectors import Selector
 >>> selector = Selector(HeteroSelectV1(strategy="exploitative", probe="last_report"), seed=0)

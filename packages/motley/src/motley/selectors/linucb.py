@@ -1,7 +1,7 @@
 """LinUCB chooses the clients with the m largest upper confidence bounds of a linear reward model.
 
 Li, Chu, Langford, Schapire: *A Contextual-Bandit Approach to Personalized News Article
-Recommendation*, WWW 2010 (arXiv:1003.0146). Reference: docs/methods/selectors.md#linucb.
+Recommendation*, WWW 2010 (arXiv:1003.0146).
 
     V = lambda I + sum x x^T,  b = sum y x,  theta = V^-1 b
     score_k = theta . x_k + a sqrt(x_k^T V^-1 x_k);   cohort: the m largest
@@ -30,6 +30,12 @@ Deviations and readings
 * A feature that was never measured is 0; a reward before the second evaluation is 0, as in FLASH.
 * INTERPRETATION-D with ``disjoint``, s still counts rounds, and a client's own one is the one
   client K counts.
+
+Worked
+------
+Observations x = (1, 0), y = 1 and x = (0, 1), y = .2, lambda = 1: theta = (.5, .1); for (1, 0), (0,
+1), (1, 1) the scores at a = 1 are (1.207107, .807107, 1.6). g with d = 4, K = 50: 4.461637 at s =
+0, 6.264051 at s = 1, 7.070367 at s = 10.
 
 >>> from motley.core.records import Outcome, Reports
 >>> from motley.selectors import Selector

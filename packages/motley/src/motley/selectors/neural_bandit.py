@@ -4,7 +4,6 @@ uncertain the prediction is.
 Cao, Pan, Zhu, Liu: *Birds of a Feather Help: Context-aware Client Selection for Federated
 Learning*, FL-AAAI workshop 2022; base learner NeuralUCB: Zhou, Li, Gu, *Neural Contextual Bandits
 with UCB-based Exploration*, ICML 2020 (arXiv:1911.04462).
-Reference: docs/methods/selectors.md#neural-bandit.
 
     f(x) = W2 relu(W1 x + b1) + b2,   h hidden units, P = (d + 2) h + 1 parameters
     g_k = gradient of f(x_k) in all parameters;   sigma_k = sqrt( sum_j lambda nu g_kj^2 / U_j )
@@ -36,6 +35,12 @@ Deviations and readings
 * INTERPRETATION-D weights start uniform within 1 / sqrt(inputs of the layer). They and the order of
   training follow ``seed``, not the selector's seed, which decides the random first round and ties.
 * Round 1 takes m clients at random; ``first_round = "all"`` gives it FLASH's first round.
+
+Worked
+------
+Linear f with lambda = nu = 1, U = (1, 1), x = (3, 4): sigma = 5, after one update U = (10, 17) and
+sigma = 1.356900. One hidden unit w1 = 2, w2 = .5, x = 1.5: f = 1.5, g = (.75, 3), sigma = 3.092329
+for any lambda.
 
 >>> from motley.selectors import Selector
 >>> selector = Selector(NeuralBandit(hidden=10), seed=0)

@@ -3,7 +3,6 @@ slow clients.
 
 Lai, Zhu, Madhyastha, Chowdhury: *Oort: Efficient Federated Learning via Guided Participant
 Selection*, OSDI 2021.
-Reference: docs/methods/selectors.md#oort.
 
     U_k = |B_k| sqrt(mean of squared losses over B_k),   |B_k| = min(n_k, local steps * batch size)
           utility, as reported
@@ -61,6 +60,32 @@ Deviations and readings
   negative: base_k is at least 0.
 * INTERPRETATION-D: a reporting client that was explored before counts as exploited in h; a round
   without any has h = 0.
+
+Constants
+---------
+| constant | paper | Oort's code | FedScale | here |
+| --- | --- | --- | --- | --- |
+| eps start, decay, least | .9, .98, .2 | .9, .95, .2 | .9, .98, .3 | .9, .98, .2 |
+| cut-off c | .95 | .7 | .05 | .95 |
+| clip quantile q | .95 | .98 | .9 | .95 |
+| alpha | 2 | 2 | 2 | 2 |
+| W, step | 20, - | 20, 5 | 20, 5 | 20, 5 |
+| thr at the start | - | 10 | 30 | 30 |
+| blacklist after, share | 10, - | off, .3 | off, .3 | off, .3 |
+| over-commitment | 1.3 (INTERPRETATION-R) | 1.1 | 1.3 | the synchrony's |
+
+Not copied: FedScale's list of explored clients that is not reset, its absolute score, indices out
+of range, and a client that computes U from its last mini-batch.
+
+Worked
+------
+Losses (1, 2, 2, 1): U = 6.324555. At t = 10 with U = (100, 60, 20), last rounds (9, 5, 2), tau =
+(1, 4, 2), T = 2: base (1, .500125, .000250), bonus (.159951, .214597, .339307), scores (1.159951,
+.178680, .339557): silent client 2 overtakes slow client 1. With n_xpt = 1 and c = .95 the pivot is
+.339557 and the pool {0, 2} with probabilities (.773554, .226446). Unexplored n = (50, 200, 1000),
+600 samples of work, tau = (1, 1, 4), T = 2: weights (50, 200, 150). eps reaches .2 after 75 updates
+at .98. Pacer with W = 2, thr = 30: h = (10, 10, 10, 9.5) gives 35; (10, 10, 2, 1) 30; (1, 1, 10,
+10) 25.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports

@@ -3,13 +3,21 @@ amplification is known for.
 
 McMahan, Ramage, Talwar, Zhang: *Learning Differentially Private Recurrent Language Models*, ICLR
 2018 (arXiv:1710.06963); the largest cohort is the truncation whose cost arXiv:2508.15089 computes.
-Reference: docs/methods/selectors.md#poisson.
 
     each available k:  in with probability rate, independent of everything else
     more than `largest`:  a uniform subset of that size stays
 
 State: none. Needs: nothing. Cost: none. A cohort may be empty: the round then adds nothing, or
 noise alone in a private run.
+
+``cohort`` should be ``rate`` times the population: it is what other parts plan with. This is the
+draw that privacy amplification (docs/privacy.md#accounts) gains most from.
+
+Worked
+------
+rate = 0.1 of 1000: the cohort has mean 100 and deviation 9.5. A ``largest`` of 130, three
+deviations above, is reached in about one round of a thousand, and costs an epsilon of 10.52 instead
+of 9.97 (z = 1, 200 rounds).
 
 >>> import numpy as np
 >>> from motley.selectors.base import Selector

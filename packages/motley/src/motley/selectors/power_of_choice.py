@@ -1,7 +1,7 @@
 """Power-of-Choice draws d candidates at random and chooses the m with the highest loss.
 
 Cho, Wang, Joshi: *Towards Understanding Biased Client Selection in Federated Learning*, AISTATS
-2022 (arXiv:2010.01243, 2020). Reference: docs/methods/selectors.md#power-of-choice.
+2022 (arXiv:2010.01243, 2020).
 
     1. candidates C_t: d distinct available clients, successive draws with probability
        p_k = n_k / sum n over the available
@@ -34,8 +34,21 @@ Deviations and readings
 * INTERPRETATION FedCVR-Bolt's appendix ranks its baseline by the *test* loss of the model on each
   client: ``measured = "test_loss"``, on the client's own test part, where the paper's accuracy is
   measured too. It peeks: the cohort, hence the model, depends on the test samples that judge it.
-  Take it to repeat that comparison and for nothing else.
+  Take it to repeat that comparison and for nothing else. FedCVR-Bolt's released code draws the
+  candidates uniformly: ``sampling = "uniform"``.
 * INTERPRETATION-D: in rpow_d a non-finite report keeps the loss reported before.
+* Other methods' comparisons take d = 2m (FedCVR-Bolt), and d = 10 with m = 5 (FedCor).
+* Not copied from public code: losses of a hold-out after the previous round in place of the current
+  model; d = K, which makes the first draw vacuous; positions of the candidate list used as client
+  ids; a generator seeded anew in every round, so that the candidates repeat. HeteRo-Select v1
+  describes the method as sampling in proportion to loss: that is another method.
+
+Worked
+------
+Four clients of equal size, d = 2, m = 1: the probabilities by rank of loss are (1/2, 1/3, 1/6, 0).
+p = (.4, .3, .2, .1), losses (.5, 2, 1, 3): (0, .532143, .233333, .234524) with d = 2, m = 1; (0,
+.870238, .680952, .448810) with d = 3, m = 2. With d = m it is random by p, with d = K the
+deterministic top m.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
@@ -77,12 +90,14 @@ class PowerOfChoice(SelectionRule[ClientTable]):
     ties: ``"random"``, or ``"lowest_id"`` for tests.
     measured: the loss that candidates measure: on training data, or on their own test part, which
     looks at test data.
+    sampling: how candidates are drawn: with probability p_k, as published, or uniformly.
     """
 
     variant: Literal["pow_d", "cpow_d", "rpow_d", "adapow_d"] = "pow_d"
     d: int | None = None
     ties: Ties = "random"
     measured: Literal["loss", "test_loss"] = "loss"
+    sampling: Literal["by_size", "uniform"] = "by_size"
 
     paper: ClassVar[Paper] = cite("cho2022towards")
 
@@ -130,7 +145,7 @@ class PowerOfChoice(SelectionRule[ClientTable]):
     def width(self, context: SelectionContext) -> int:
         """Return d of this round, within ``[m, K_A]``."""
         if self.variant == "adapow_d":
-            early = context.horizon is not None and 2 * context.round <= context.horizon
+            early = context.horizon is not None and 2 * context.step <= context.horizon
             return len(context.available) if early else context.m
         wanted = 2 * context.m if self.d is None else self.d
         return min(max(wanted, context.m), len(context.available))
@@ -167,7 +182,8 @@ class PowerOfChoice(SelectionRule[ClientTable]):
         )
 
     def _draw(self, state: ClientTable, context: SelectionContext, pool: Ids, count: int) -> Ids:
-        return pool[successive_draws(shares(state, pool), count, context.rng)]
+        weights = shares(state, pool) if self.sampling == "by_size" else np.ones(len(pool))
+        return pool[successive_draws(weights, count, context.rng)]
 
     @override
     def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:

@@ -3,7 +3,6 @@ useful ones smaller uploads.
 
 Li, Zeng, Zhang, Cao: *PyramidFL: A Fine-grained Client Selection Framework for Efficient Federated
 Learning*, MobiCom 2022.
-Reference: docs/methods/selectors.md#pyramidfl.
 
     cohort         as Oort, score for score (:mod:`motley.selectors.oort`)
     GU_k           ||Delta_k|| |B_k| / 100, gradient utility of the last report; n_k where there is
@@ -40,6 +39,15 @@ Deviations and readings
 * A client whose compute time is not known sets no T_R and takes E_k steps. Both adaptations are off
   in the code's defaults and on in its experiments: ``beta = 0`` and ``drop_low = drop_high = 0``
   switch them off.
+* In the authors' code (liecn/PyramidFL) dropping keeps or zeroes each whole parameter tensor by a
+  coin of probability dr_k, unscaled: the compressor ``tensor_drop``. Any compressor can use the
+  share.
+
+Worked
+------
+E = 10, compute (4, 2, 1), upload (6, 4, 2), GU = (5, 9, 1), m = 3: ranks (1, 0, 2), dr (.266667,
+.1, .433333), tau (8.4, 5.6, 2.133333), rho (1, 2.4, 7.2), steps (10, 24, 72), finished at (8.4,
+8.4, 8.333). With beta at most 1 nobody exceeds T_R, and the slowest does exactly E.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports

@@ -2,10 +2,9 @@
 influence all of them share.
 
 Yemini, Leshem, Somekh-Baruch: *The Restless Hidden Markov Bandit with Linear Rewards and Side
-Information*, IEEE Transactions on Signal Processing 69, 2021 (arXiv:1910.10271). Reference:
-docs/methods/selectors.md#restless-bandit. What is known of the paper: two hidden states, one shared
-by all arms and Markov, one per arm and i.i.d. It selects no clients, so everything below is
-INTERPRETATION-D.
+Information*, IEEE Transactions on Signal Processing 69, 2021 (arXiv:1910.10271). What is known of
+the paper: two hidden states, one shared by all arms and Markov, one per arm and i.i.d. It selects
+no clients, so everything below is INTERPRETATION-D.
 
     reward  y_k = |L_k(now) - L_k(last time)| / tau_k,  FLASH's reward with the client's own loss
     differencing (default): y_k = s_t + u_k + noise, s_t shared by the round;
@@ -47,6 +46,14 @@ Deviations and readings
 * ``first_round = "all"`` gives it FLASH's first round.
 
 FLASH reports this bandit near random selection: expect no gain.
+
+Worked
+------
+Round 1 rewards {0: 5, 1: 4}, round 2 {1: 1, 2: 3}: lambda towards 0 gives u = (0, -1, 1), so client
+2 is best, where raw means (5, 2.5, 3) prefer client 0; lambda = .1: (.052083, -.9375, .885417).
+Adding a constant to all rewards of a round changes nothing. Filter with b = (.5, .5), P = [[.9,
+.1], [.2, .8]], means (1, 0), sigma = .5, observation .8: posterior (.768525, .231475), prediction
+(.737967, .262033).
 
 >>> from motley.core.records import Outcome, Reports
 >>> from motley.selectors import Selector

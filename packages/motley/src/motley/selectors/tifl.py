@@ -1,8 +1,8 @@
 """TiFL draws each round's cohort from one tier of similarly fast clients, so that no round waits
 for a straggler.
 
-Chai, Ali, Zawad, et al.: *TiFL: A Tier-based Federated Learning System*, HPDC 2020. Reference:
-docs/methods/selectors.md#tifl. All formulas are INTERPRETATION-R.
+Chai, Ali, Zawad, et al.: *TiFL: A Tier-based Federated Learning System*, HPDC 2020. All formulas
+are INTERPRETATION-R.
 
     tiers          n_t = 5, by quantiles of the known durations, fastest first; renewed every 50
                    rounds
@@ -39,6 +39,11 @@ Deviations and readings
   slowest.
 * A tier without a known loss counts as the mean of the others; equal losses keep the order of the
   tiers.
+
+Worked
+------
+n = 5 gives the probabilities (.4, .3, .2, .1, 0): the most accurate tier rests until the order
+changes.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports

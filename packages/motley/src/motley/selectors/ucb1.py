@@ -3,7 +3,6 @@ no client features.
 
 Auer, Cesa-Bianchi, Fischer: *Finite-time Analysis of the Multiarmed Bandit Problem*, Machine
 Learning 47, 2002.
-Reference: docs/methods/selectors.md#ucb1.
 
     y_k     = |L_k(now) - L_k(last time)| / tau_k,  FLASH's reward with the client's own loss
     index_k = mean_k + sqrt(2 ln t / N_k),  +inf while N_k = 0;   cohort: the m largest
@@ -28,6 +27,10 @@ Deviations and readings
   of the available ones that have one.
 * Round 1 takes everybody, as FLASH does, for a fair comparison; ``first_round = "cohort"`` takes m
   of those never seen.
+
+Worked
+------
+t = 18, means (.5, .4, .45), N = (10, 3, 5): indices (1.260312, 1.788133, 1.525244).
 
 >>> from motley.core.records import Outcome, Reports
 >>> from motley.selectors import Selector

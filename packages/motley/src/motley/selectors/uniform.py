@@ -2,8 +2,7 @@
 
 McMahan, Moore, Ramage, Hampson, Aguera y Arcas: *Communication-Efficient Learning of Deep Networks
 from Decentralized Data*, AISTATS 2017 (uniform). Li, Huang, Yang, Wang, Zhang: *On the Convergence
-of FedAvg on Non-IID Data*, ICLR 2020 (the two weighted schemes). Reference:
-docs/methods/selectors.md#random.
+of FedAvg on Non-IID Data*, ICLR 2020 (the two weighted schemes).
 
     uniform_wor   m distinct, uniformly; inclusion probability m / K_A
                   a_k: the experiment's own (over the cohort's sizes, biased); unbiased: p_k K_A / m
@@ -26,6 +25,13 @@ Deviations
 * INTERPRETATION-D: ``weighted_wr`` draws ``min(m, K_A)`` times also where that is everybody
   (docs/methods/selectors.md#too-few would return all available clients, which is another law); a
   client drawn repeatedly is trained once and carries its multiplicity.
+
+Worked
+------
+p = (.5, .3, .2), m = 2: inclusion under ``weighted_wor`` is (.839286, .675, .485714). For client
+values (1, 2, 4), whose target sum p v is 1.9, the mean of ``weighted_wr`` is 1.9, of
+``weighted_wor`` 2.066071, by Horvitz-Thompson 1.9; ``uniform_wor`` gives 1.9 with p_k K / m, and
+2.010714 with weights n_k over the cohort.
 
 >>> from motley.selectors import Selector
 >>> selector = Selector(Uniform("weighted_wr"), seed=1)

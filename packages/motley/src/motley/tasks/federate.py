@@ -75,12 +75,25 @@ class Split:
     holdout_clients: Share = 0.0
     """Share of the clients that no round asks; they are examined at the end, as new clients
     (``evaluate.adapt_epochs``)."""
+    halves: Literal["both", "training"] = "both"
+    """``training``: of a data set with a test half, only the training half is divided among clients
+    that test on a share of their own (``test = "client"``); the test half is not used."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.test, str) or self.test not in ("client", "global"):
             raise ConfigError(
                 f"test: got {self.test!r}{suggest(str(self.test), ('client', 'global'))}; expected "
                 "client or global"
+            )
+        if self.halves not in ("both", "training"):
+            raise ConfigError(
+                f"halves: got {self.halves!r}{suggest(str(self.halves), ('both', 'training'))}; "
+                "expected both or training"
+            )
+        if self.halves == "training" and self.test == "global":
+            raise ConfigError(
+                "halves: got 'training' with test = 'global', which never divides the test half; "
+                "leave halves out"
             )
         shares = {
             "validation": self.validation,
@@ -138,6 +151,9 @@ def partition_input(dataset: Dataset, split: Split, key: Key) -> PartitionInput:
         global_test = rows[dataset.test]
         rows = rows[~dataset.test]
         note = "the data set's own test half, common to all"
+    elif split.halves == "training" and dataset.test.any():
+        rows = rows[~dataset.test]
+        note = "of the training half alone, each client keeps a test part"
     elif split.test == "global":
         taken = stratified(
             rows,

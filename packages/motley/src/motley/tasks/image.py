@@ -48,7 +48,7 @@ class Image(TaskSource):
     ``{ name = "mlp", hidden = [100] }``.
     scale: ``standard``: mean 0 and standard deviation 1 per channel, measured on the data set's
         training half (READING: on all of it if it has no halves, because the split is drawn later),
-        which a private run refuses; ``unit``: pixels in [0, 1].
+        which a private run refuses; ``unit``: pixels in [0, 1]; ``symmetric``: in [-1, 1].
     classes: of a path, the number of classes or the list of their names; left out: those that the
         labels show, which a private run refuses.
     augment: ``crop_flip``: a random crop of the image padded by 4, and a random horizontal flip, in
@@ -60,7 +60,7 @@ class Image(TaskSource):
 
     data: str = "digits"
     model: str | Mapping[str, Any] | Model = "mlp"
-    scale: Literal["standard", "unit"] = "standard"
+    scale: Literal["standard", "unit", "symmetric"] = "standard"
     augment: Literal["none", "crop_flip"] = "none"
     dropout: float = 0.0
     heads: tuple[int, ...] = ()
@@ -144,6 +144,8 @@ class Image(TaskSource):
     def _scaling(self, dataset: Dataset) -> Scaling:
         if self.scale == "unit":
             return Scaling.unit(dataset.x)
+        if self.scale == "symmetric":
+            return Scaling.symmetric(dataset.x)
         return Scaling.standard(dataset.x, np.flatnonzero(~dataset.test))
 
     @override

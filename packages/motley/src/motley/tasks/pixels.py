@@ -54,6 +54,12 @@ class Scaling:
         return cls(torch.zeros(x.shape[1]), torch.full((x.shape[1],), top(x)))
 
     @classmethod
+    def symmetric(cls, x: Tensor) -> Scaling:
+        """Return the scaling of pixels to [-1, 1]: (p - 0.5) / 0.5 of p in [0, 1]."""
+        half = torch.full((x.shape[1],), top(x) / 2)
+        return cls(half, half.clone())
+
+    @classmethod
     def standard(cls, x: Tensor, rows: NDArray[np.int64]) -> Scaling:
         """Return the scaling of each channel to mean 0 and standard deviation 1 over ``rows``; a
         constant channel is only centred."""

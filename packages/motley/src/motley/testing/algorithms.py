@@ -51,7 +51,7 @@ from motley.engines.base import Engine, Job, Setting, TrainResult, client_losses
 from motley.tasks.base import Federation, ModelState, Task
 from motley.tasks.flat import FlatNetwork, initial
 
-__all__ = ["CHECKS", "Play", "check_algorithm"]
+__all__ = ["CHECKS", "Case", "Play", "check_algorithm"]
 
 SIZES = (7, 1, 23, 12, 4, 16, 5, 9)
 COHORTS = ((2, 0, 5), (1, 2, 7), (5, 6, 3), (2, 4, 0))
@@ -179,7 +179,6 @@ class Play:
         some = np.arange(60)
         task = setting.task
         key = Key(4)
-        engine = ENGINES.get("sequential")(setting)
         return ServerContext(
             task.layout,
             len(SIZES),
@@ -189,7 +188,7 @@ class Play:
             (torch.from_numpy(key.fold("held").normal(some, 6)), torch.from_numpy(some % 4)),
             loss_of(task),
             key.fold(number),
-            partial(client_losses, engine),
+            lambda *asked: client_losses(ENGINES.get("sequential")(setting), *asked),
         )
 
     def run(self) -> Play:
@@ -199,16 +198,76 @@ class Play:
         return self
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """What there is between two rounds: the server's state and what it sends, the clients' states
+    and the one of new clients."""
+
+    server: ServerState
+    sent: Mapping[str, Tensor]
+    client_states: dict[int, ClientState]
+    first: ClientState | None
+
+
+@dataclass
+class Watched:
+    """A run of all rounds on the sequential engine: the objects of each stage and copies of them,
+    made when the stage was reached, and the results of each round's training."""
+
+    play: Play
+    stages: list[Snapshot] = field(default_factory=list)
+    copies: list[Snapshot] = field(default_factory=list)
+    trained: list[list[TrainResult]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._look()
+        for number, cohort in enumerate(COHORTS):
+            self.trained.append(self.play.round(number, cohort))
+            self._look()
+
+    def _look(self) -> None:
+        play = self.play
+        sent = play.algorithm.local.download(play.server)
+        stage = Snapshot(play.server, sent, dict(play.client_states), play.first)
+        self.stages.append(stage)
+        self.copies.append(copy.deepcopy(stage))
+
+
+@dataclass
+class Case:
+    """A method under test, with weighting and local optimiser; the points of the contract look at
+    one run of each model."""
+
+    method: Method
+    weights: Weighting
+    solver: Solver
+    _watched: dict[str, Watched] = field(init=False, default_factory=dict)
+
+    def play(self, model: str = "an MLP", engine: str = "sequential") -> Play:
+        """Return a federation that has run no round."""
+        return Play(self.method, self.weights, self.solver, model, engine)
+
+    def watched(self, model: str) -> Watched:
+        """Return the run of a model of :data:`MODELS`."""
+        if model not in self._watched:
+            self._watched[model] = Watched(self.play(model))
+        return self._watched[model]
+
+
 def _require(true: bool, message: str) -> None:
     if not true:
         raise AssertionError(message)
 
 
 def _state(play: Play) -> dict[str, Tensor]:
+    return _evolving(play.server, play.client_states)
+
+
+def _evolving(server: ServerState, client_states: Mapping[int, ClientState]) -> dict[str, Tensor]:
     """Return everything that evolves, by name."""
-    model = play.server.model
-    out = {"x": model.x, "buffers": model.buffers, "counters": model.counters, **play.server.extra}
-    for client, client_state in sorted(play.client_states.items()):
+    model = server.model
+    out = {"x": model.x, "buffers": model.buffers, "counters": model.counters, **server.extra}
+    for client, client_state in sorted(client_states.items()):
         out |= {f"client {client}: {name}": value for name, value in client_state.items()}
     return out
 
@@ -228,17 +287,18 @@ def _same(
             _require(bool(torch.equal(got[name], value)), f"{what}: {name} differs")
 
 
-def _declared(method: Method, weights: Weighting, solver: Solver) -> None:
+def _declared(case: Case) -> None:
+    method = case.method
     params = vars(type(method)).get("__dataclass_params__")
     _require(params is not None and params.frozen, "a method is a frozen dataclass of options")
     _require(bool(method.paper.key), "a method names its paper")
-    algorithm = Play(method, weights, solver).algorithm
+    algorithm = case.play().algorithm
     for part in (algorithm.loss, algorithm.local, algorithm.aggregator, algorithm.server):
         _require(
             dataclasses.is_dataclass(part) or type(part) is LocalRule,
             f"{type(part).__name__} is no frozen dataclass",
         )
-        reason = part.refuses(algorithm, solver, weights)
+        reason = part.refuses(algorithm, case.solver, case.weights)
         _require(reason is None, f"the method refuses itself: {reason}")
 
 
@@ -246,9 +306,9 @@ def _overrides(part: object, base: type, method: str) -> bool:
     return getattr(type(part), method) is not getattr(base, method)
 
 
-def _capabilities(method: Method, weights: Weighting, solver: Solver) -> None:
+def _capabilities(case: Case) -> None:
     for kind in MODELS:
-        play = Play(method, weights, solver, kind)
+        play = case.play(kind)
         rule = play.algorithm.local
         server = play.algorithm.server
         loss = play.algorithm.loss
@@ -308,13 +368,13 @@ def _capabilities(method: Method, weights: Weighting, solver: Solver) -> None:
             )
 
 
-def _uploads(method: Method, weights: Weighting, solver: Solver) -> None:
+def _uploads(case: Case) -> None:
     for model in MODELS:
-        play = Play(method, weights, solver, model)
+        seen = case.watched(model)
+        declared = seen.play.algorithm.local.uploads
         sizes = set()
-        for trained in play.round(0, COHORTS[0]):
+        for trained in seen.trained[0]:
             named = {name for name, part in trained.parts.items() if part.fold in UPDATES}
-            declared = play.algorithm.local.uploads
             _require(named == declared, f"uploads {sorted(named)}, but declares {sorted(declared)}")
             sizes.add(
                 tuple(sorted((name, part.value.numel()) for name, part in trained.parts.items()))
@@ -325,9 +385,9 @@ def _uploads(method: Method, weights: Weighting, solver: Solver) -> None:
         )
 
 
-def _layers_at_home(method: Method, weights: Weighting, solver: Solver) -> None:
+def _layers_at_home(case: Case) -> None:
     for kind in MODELS:
-        play = Play(method, weights, solver, kind)
+        play = case.play(kind)
         rule = play.algorithm.local
         model = initial(play.setting.task.model, Key(1), torch.float64)
         if rule.sends_whole:
@@ -343,7 +403,7 @@ def _layers_at_home(method: Method, weights: Weighting, solver: Solver) -> None:
             f"start does not put together again what sent and initial_state took apart, {kind}",
         )
         lengths = {name: part.numel() for name, part in vars(rule.sent(model)).items()}
-        for trained in play.round(0, COHORTS[0]):
+        for trained in case.watched(kind).trained[0]:
             got = trained.parts["delta"].value.numel() if "delta" in trained.parts else lengths["x"]
             _require(
                 got == lengths["x"],
@@ -362,95 +422,90 @@ def _layers_at_home(method: Method, weights: Weighting, solver: Solver) -> None:
             )
 
 
-def _engines(method: Method, weights: Weighting, solver: Solver) -> None:
+def _engines(case: Case) -> None:
     for model in MODELS:
-        reference = _state(Play(method, weights, solver, model).run())
         for engine in BATCHED:
-            play = Play(method, weights, solver, model, engine)
+            play = case.play(model, engine)
             if play.refuses() is None:
                 _same(
                     _state(play.run()),
-                    reference,
+                    _state(case.watched(model).play),
                     f"{engine} against the reference, {model}",
                     rtol=1e-9,
                 )
 
 
-def _client_states(method: Method, weights: Weighting, solver: Solver) -> None:
+def _client_states(case: Case) -> None:
     for model in MODELS:
-        play = Play(method, weights, solver, model)
-        for number, cohort in enumerate(COHORTS):
-            before = copy.deepcopy(play.client_states)
-            first = copy.deepcopy(play.first)
-            play.round(number, cohort)
-            for client, client_state in before.items():
+        seen = case.watched(model)
+        for cohort, before, after in zip(COHORTS, seen.copies, seen.copies[1:], strict=False):
+            for client, client_state in before.client_states.items():
                 if client not in cohort:
                     _same(
-                        play.client_states[client],
+                        after.client_states[client],
                         client_state,
                         f"client {client} did not take part, but its state changed",
                     )
-            if first is not None and play.first is not None:
+            if before.first is not None and after.first is not None:
                 _same(
-                    play.first,
-                    first,
+                    after.first,
+                    before.first,
                     "the initial state, which all clients share, was changed in place",
                 )
 
 
-def _values(method: Method, weights: Weighting, solver: Solver) -> None:
-    play = Play(method, weights, solver, "an MLP with BatchNorm")
-    play.round(0, COHORTS[0])
-    server = copy.deepcopy(play.server)
-    sent = play.algorithm.local.download(play.server)
-    kept = copy.deepcopy(dict(sent))
-    before = play.server
-    play.round(1, COHORTS[1])
-    _same(sent, kept, "a download was changed by training")
-    _same(
-        {"x": before.model.x, **before.extra},
-        {"x": server.model.x, **server.extra},
-        "an old server state was changed by a step",
-    )
+def _values(case: Case) -> None:
+    seen = case.watched("an MLP with BatchNorm")
+    # before the first round a server may hold NaN, for what it has not heard yet
+    for stood, copied in zip(seen.stages[1:], seen.copies[1:], strict=True):
+        _same(stood.sent, copied.sent, "a download was changed by training")
+        _same(
+            {"x": stood.server.model.x, **stood.server.extra},
+            {"x": copied.server.model.x, **copied.server.extra},
+            "an old server state was changed by a step",
+        )
 
 
-def _resume(method: Method, weights: Weighting, solver: Solver) -> None:
-    whole = Play(method, weights, solver, "an MLP with BatchNorm")
-    stored = {}
-    for number, cohort in enumerate(COHORTS):
-        stored[number] = copy.deepcopy((whole.server, whole.client_states))
-        whole.round(number, cohort)
+def _resume(case: Case) -> None:
+    """Each round is played from a copy of what stood before it, by objects that saw no other: so
+    whatever a method remembers elsewhere is missing."""
+    model = "an MLP with BatchNorm"
+    seen = case.watched(model)
     for cut in range(1, len(COHORTS)):
-        second = Play(method, weights, solver, "an MLP with BatchNorm")
-        second.server, second.client_states = stored[cut]
-        for number in range(cut, len(COHORTS)):
-            second.round(number, COHORTS[number])
-        _same(_state(second), _state(whole), f"went on after round {cut}")
+        second = case.play(model)
+        stood = copy.deepcopy(seen.copies[cut])
+        second.server, second.client_states = stood.server, stood.client_states
+        second.round(cut, COHORTS[cut])
+        after = seen.copies[cut + 1]
+        _same(
+            _evolving(second.server, second.client_states),
+            _evolving(after.server, after.client_states),
+            f"went on after round {cut}",
+        )
 
 
-def _buffers(method: Method, weights: Weighting, solver: Solver) -> None:
-    play = Play(method, weights, solver, "an MLP with BatchNorm")
-    size = sum(entry.size for entry in play.setting.task.layout.buffers)
-    kind = play.server.model.counters.dtype
-    for number, cohort in enumerate(COHORTS):
-        play.round(number, cohort)
+def _buffers(case: Case) -> None:
+    seen = case.watched("an MLP with BatchNorm")
+    size = sum(entry.size for entry in seen.play.setting.task.layout.buffers)
+    first, *later = (stage.server.model for stage in seen.copies)
+    for number, model in enumerate(later):
         # mean, then variance, perhaps of several widths
-        variance = play.server.model.buffers.view(-1, size)[:, size // 2 :]
+        variance = model.buffers.view(-1, size)[:, size // 2 :]
         _require(
             bool((variance >= 0).all()), f"a running variance below 0 after round {number + 1}"
         )
-        _require(play.server.model.counters.dtype == kind, "integer buffers lost their type")
+        _require(model.counters.dtype == first.counters.dtype, "integer buffers lost their type")
 
 
-def _finite(method: Method, weights: Weighting, solver: Solver) -> None:
-    play = Play(method, weights, solver).run()
+def _finite(case: Case) -> None:
+    play = case.watched("an MLP").play
     for name, value in _state(play).items():
         _require(bool(torch.isfinite(value.double()).all()), f"{name} is not finite")
     sent = play.algorithm.local.sent(initial(play.setting.task.model, Key(1), torch.float64))
     _require(play.server.model.x.numel() == sent.x.numel(), "the server's model changed its length")
 
 
-CHECKS: dict[str, Callable[[Method, Weighting, Solver], None]] = {
+CHECKS: dict[str, Callable[[Case], None]] = {
     "options are frozen dataclasses, parts go together": _declared,
     "capabilities are what was declared": _capabilities,
     "uploads are what was declared, and of one length": _uploads,
@@ -487,8 +542,9 @@ def check_algorithm(
         SERVERS.build("average"),
     )
     wanted: Weighting = weights or method.change(plain).weights or "examples"  # type: ignore[assignment]
+    case = Case(method, wanted, solver or SGD(lr=0.1))
     for name, check in CHECKS.items():
         try:
-            check(method, wanted, solver or SGD(lr=0.1))
+            check(case)
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from error

@@ -1,7 +1,6 @@
 """FedAsync: the server mixes each client's model into its own as soon as it arrives.
 
-Xie, Koyejo, Gupta: *Asynchronous Federated Optimization*, 2019 (arXiv:1903.03934). Reference:
-docs/methods/timing-and-world.md#fedasync.
+Xie, Koyejo, Gupta: *Asynchronous Federated Optimization*, 2019 (arXiv:1903.03934).
 
     alpha_t = alpha s(v - v_k);     x <- (1 - alpha_t) x + alpha_t w_k;     v <- v + 1
 
@@ -18,6 +17,11 @@ Deviations and readings
   their other parts cannot be mixed.
 * Updates older than ``max_staleness`` are discarded (their traffic is counted, they are reported as
   late).
+
+Worked
+------
+alpha = .6: polynomial .6, .424264, .346410, .3, .268328; hinge .6 up to 4, .0545455 at 5, .0285714
+at 6.
 
 >>> from motley.timing.asynchronous import Asynchronous
 >>> Asynchronous(alpha=0.9, staleness="hinge", a=10.0).alpha

@@ -2,15 +2,15 @@
 updates is full.
 
 Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba: *Federated Learning with Buffered Asynchronous
-Aggregation*, AISTATS 2022 (arXiv:2106.06639). Reference: docs/methods/timing-and-world.md#fedbuff.
+Aggregation*, AISTATS 2022 (arXiv:2106.06639).
 
     C clients in flight;  on each arrival (started from version v_k):  buffer += s(v - v_k) delta_k
     after K_b arrivals:   x <- x + lr_server buffer / K_b,   v <- v + 1;
     every arrival is replaced at once
 
-Symbols: ``K_b`` (``buffer``), 10 in the paper; ``C`` the experiment's cohort; ``s`` the staleness
-discount (default ``(1 + tau)^-1/2``), tau counted in server steps. The divisor is K_b, not
-``sum s``.
+Symbols: ``K_b`` (``buffer``), 10 in the paper (INTERPRETATION-R); ``C`` the experiment's cohort;
+``s`` the staleness discount (default ``(1 + tau)^-1/2``), tau counted in server steps. The divisor
+is K_b, not ``sum s``.
 
 Deviations and readings
 -----------------------
@@ -28,6 +28,16 @@ Deviations and readings
 * INTERPRETATION-D buffers (running statistics) are averaged with weights ``s / sum s``.
 * If no client is available and none is in flight, a round of ``idle_s`` without an update passes
   and counts; a part-filled buffer waits.
+* Fast clients take part more often: look at participation counts. Other code often leaves out 1 /
+  K_b, or averages models in place of adding updates to the current one.
+
+Worked
+------
+s = 1, .707107, .577350, .5, .447214. x = 1, K_b = 2, delta = .2 at staleness 0 and .4 at 3: x =
+1.2. Two clients, K_b = 1, durations 1 and 2.5: the second arrives at 2.5 with staleness 2. With K_b
+= C and equal durations it is uniform FedAvg. Three clients of 0.8, 1.8 and 2.0 s, all under way,
+K_b = 2: 200 steps take 174.0 s at once (by then 217 + 96 + 87 = 400 have arrived) and 200.6 s idle
+(every second step waits for the third client: 2.6 + 99 * 2.0).
 
 >>> from motley.timing.buffered import Buffered
 >>> Buffered(buffer=5).buffer

@@ -3,14 +3,14 @@ beyond a deadline.
 
 Bonawitz, Eichner, Grieskamp et al.: *Towards Federated Learning at Scale: System Design*, MLSys
 2019 (arXiv:1902.01046).
-Reference: docs/methods/timing-and-world.md#deadline.
 
     dispatch  min(K, ceil(o M))  clients;
     step      as soon as M or all have delivered, or D seconds have passed
 
-Symbols: ``M`` the cohort; ``o`` (``over_select``) 1.0, often 1.3; ``D`` (``seconds``), infinite by
-default; ``min_uploads`` fewest uploads for a server step: with fewer the round is abandoned, the
-model stays, time and traffic are spent. Ties in time are broken by the number of the dispatch.
+Symbols: ``M`` the cohort; ``o`` (``over_select``) 1.0, often 1.3 (INTERPRETATION-R); ``D``
+(``seconds``), infinite by default; ``min_uploads`` fewest uploads for a server step: with fewer the
+round is abandoned, the model stays, time and traffic are spent. Ties in time are broken by the
+number of the dispatch.
 
 ``late = "drop"`` ignores clients that have not delivered. ``late = "partial"`` lets a client take
 only the steps it has time for, ``floor((D - T_down - T_up) / step_s)``; with none it counts as
@@ -25,6 +25,11 @@ Deviations and readings
   for D unless all have arrived.
 * Slow clients take part less often: the learned objective is the mixture weighted by speed. The
   report's participation panel shows it.
+
+Worked
+------
+Durations (4, 7, 9, 12, 30): 5 dispatched, 3 wanted: 9 s, clients {0, 1, 2}; D = 10: the same
+clients, 10 s. Steps of 1 s, 2 s of transfer, D = 10: 8 steps.
 
 >>> from motley.timing.deadline import Deadline
 >>> Deadline(seconds=10.0, over_select=1.3).over_select

@@ -1,7 +1,5 @@
 """Stragglers: clients that finish only a part of their local work.
 
-Reference: docs/methods/algorithms.md#stragglers.
-
 FedProx's simulation of systems heterogeneity (Li et al., MLSys 2020): a share of every cohort are
 stragglers, which finish a number of whole epochs that is uniform from 1 to E - 1, while the others
 finish all E. FedProx aggregates the partial results (``keep``), FedAvg drops them (``drop``). The

@@ -3,8 +3,8 @@ update.
 
 Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018 (memory); Masud, Jahin, Hasan:
 HeteRo-Select, arXiv:2508.06692v2 (decay); Richtarik, Sokolov, Fatkhullin: *EF21: A New, Simpler,
-Theoretically Better, and Practically Faster Error Feedback*, NeurIPS
-2021. Reference: docs/methods/compression.md#error-feedback, docs/methods/compression.md#ef21.
+Theoretically Better, and Practically Faster Error Feedback*, NeurIPS 2021 (arXiv:2106.05203;
+partial participation: arXiv:2110.03294).
 
     none      v = delta                         keeps nothing
     fixed     v = delta + e,   e <- b (v - C(v))       b = 1: nothing is lost; b < 1: decay
@@ -29,6 +29,17 @@ Deviations and readings
   keeps g, which still counts in the server's mean (EF21-PP). With a falling learning rate g is in
   old units.
 * Random-k scaled up, unit signs and the like do not contract: :meth:`Feedback.refuses` says so.
+* For top-k by magnitude ``||v - C(v)||^2 <= (1 - kept / D) ||v||^2``; curvature scores can break
+  this. Memories of clients that come rarely grow stale: hence the decay.
+* Under EF21 the server needs the sum of the uploads only; with partial participation even all
+  values sent are not FedAvg.
+
+Worked
+------
+Two of four values, delta = (4, -3, 2, 1), (0, 1, 1, 1), (1, 0, 0, 0). b = 1: see below; e ends at 0
+and everything arrived. b = .9 sends (4, -3, 0, 0), (0, 0, 2.8, 1.9), (1, .9, 0, 0) and loses (0,
+.1, .2, .1). The adaptive b is .85 at theta_t = 1, .9364 at .28, .9556 at .12. EF21, target (3, 1),
+one value, g = 0: (3, 0), (3, 1), (3, 1).
 
 >>> import torch
 >>> from motley.core.keys import Key

@@ -9,6 +9,13 @@ With ``batch_size`` or ``batch_sizes`` clients hold the whole model and so many 
 time, under any method: their local steps are of the smaller of this and ``local.batch_size``, and
 an epoch of theirs has more steps. INTERPRETATION: a step on b samples in place of B takes b / B of
 the time. Messages stay as they are.
+
+Worked
+------
+Samples held, B = 32, 1 s a step, n = 40: with 32 two steps and 2 s, with 8 five steps of .25 s. All
+clients with 8 are a run with ``local.batch_size = 8``, bit for bit. ``by_speed`` gives a client the
+largest size with which a step takes at most ``step_s``, by its speed in round 1. FedNova is made
+for such unequal numbers of steps.
 """
 
 from __future__ import annotations

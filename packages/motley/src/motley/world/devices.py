@@ -1,8 +1,11 @@
 """Device models: seconds per local step of each client.
 
-Reference: docs/methods/timing-and-world.md#speed.
-
 A model with ``per = "client"`` draws a client's speed once; with ``per = "round"`` anew each round.
+
+Worked
+------
+``shifted_exponential``, N = 500, lambda_t = 10: mean 5500 s; the expected maximum of ten clients is
+500 + 5000 H_10 = 15,144.84 s.
 """
 
 from __future__ import annotations

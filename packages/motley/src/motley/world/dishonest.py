@@ -3,19 +3,17 @@
 A liar's claim takes the place of the truth wherever the server goes by the client's word. By topic
 (``signals``):
 
-===================  ==============================================================================
-``loss``             every loss that a client measures: ``loss``, ``arrival_loss``, ``loss_rms``,
-                     ``robust_loss``, ``val_loss``, ``test_loss``
-``num_examples``     the size said at enrolment, *and* the weight of the update in the aggregation
-                     (``examples``, ``horvitz_thompson``); at most 10^12 samples count there
-``norms``            ``grad_norm``, ``max_grad_norm``, ``update_norm``
-``gradients``        probed ``gradient`` and ``gradient_sketch``: the true direction at the claimed
-                     length
-``label_histogram``  the same number of samples in every class, as many as are claimed in all
-``durations``        reported seconds, the estimates and ``uplink_mbps``: what the selector
-                     believes; the clock runs as it does
-``cosine``           as if the client reported it
-===================  ==============================================================================
+* ``loss``: every loss that a client measures, ``loss``, ``arrival_loss``, ``loss_rms``,
+  ``robust_loss``, ``val_loss``, ``test_loss``;
+* ``num_examples``: the size said at enrolment, *and* the weight of the update in the aggregation
+  (``examples``, ``horvitz_thompson``); at most 10^12 samples count there;
+* ``norms``: ``grad_norm``, ``max_grad_norm``, ``update_norm``;
+* ``gradients``: probed ``gradient`` and ``gradient_sketch``, the true direction at the claimed
+  length;
+* ``label_histogram``: the same number of samples in every class, as many as are claimed in all;
+* ``durations``: reported seconds, the estimates and ``uplink_mbps``: what the selector believes;
+  the clock runs as it does;
+* ``cosine``: as if the client reported it.
 
 Liars want to be chosen: they claim much, and of seconds little. The strategies are functions of the
 *appeal* of a number, which is the number itself, or one over it for seconds. The tables ``clients``

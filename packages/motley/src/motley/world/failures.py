@@ -1,11 +1,11 @@
 """Failure models: clients that drop out after being dispatched, and corrupted updates.
 
-Reference: docs/methods/timing-and-world.md#deadline, docs/methods/timing-and-world.md#availability.
-
 A failure is the share of the local work after which the client drops out (``drop_at``), or a factor
 on the update that it sends (``upload_factor``): -1 flips its sign, 10 scales it, NaN stands for
 diverged training. Wrong *labels* are a property of the data:
 ``label_noise = { name = "label_flip", share = 0.3 }``.
+
+The client's own state (error memory, variates) is as if it had not been asked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Network models: uplink and downlink of each client in megabits (10^6 bits) a second.
 
-Reference: docs/methods/timing-and-world.md#speed.
-
 Bandwidth is drawn anew for every client and round unless ``per = "client"``. Without ``down_mbps``
 downloads take no time; their traffic is counted all the same. Up and down are independent draws.
 """
@@ -149,7 +147,9 @@ class InvertedNetwork(Network):
 
     ``law = "published"`` (its code): ``B_k = B_min + (B_max - B_min) (1 - L_k / max_j L_j)`` of the
     losses L of the current global model. Losses are divided by the largest, so where they are
-    similar *all* clients are slow: a uniform slowdown more than an anti-correlation.
+    similar *all* clients are slow: a uniform slowdown more than an anti-correlation (in the
+    released log, seed 42, all chosen clients have 1.01 to 1.03 Mb/s in round 1, 1.46 to 2.69 in
+    round 100).
     ``law = "rank"`` (INTERPRETATION, to be reported beside it): uniform draws, sorted and assigned
     in reverse order of loss, which keeps the distribution of the links. Ties go by the key.
 

@@ -4,8 +4,7 @@ the decoded update of client k.
 Yin, Chen, Kannan, Bartlett: *Byzantine-Robust Distributed Learning: Towards Optimal Statistical
 Rates*, ICML 2018 (median, trimmed mean). Blanchard, El Mhamdi, Guerraoui, Stainer: *Machine
 Learning with Adversaries: Byzantine Tolerant Gradient Descent*, NeurIPS 2017 (Krum). Sun, Kairouz,
-Suresh, McMahan: *Can You Really Backdoor Federated Learning?*, 2019 (norm bounding). Reference:
-docs/methods/algorithms.md#robust.
+Suresh, McMahan: *Can You Really Backdoor Federated Learning?*, 2019 (norm bounding).
 
     median           coordinate by coordinate; an even count takes the mean of the two middle values
     trimmed_mean(b)  coordinate by coordinate, without the floor(b M) smallest and largest
@@ -27,6 +26,12 @@ Deviations and readings
 * Ties are broken by client id. Buffers are aggregated like the update; under norm_bound their plain
   mean is taken.
 * INTERPRETATION-R for the constants (b = 0.1).
+
+Worked
+------
+Delta = (0, 0), (1, 0), (0, 1), (1, 1), (10, 10): mean (2.4, 2.4), median (1, 1), trimmed at b = .2
+(.666667, .666667), Krum with f = 1 scores (2, 2, 2, 2, 343), so client 0, multi-Krum with k = 4
+(.5, .5).
 
 >>> import torch
 >>> from motley.algorithms.parts import Part, Upload, aggregate

@@ -1,12 +1,26 @@
 """The order in which a step's uploads are added, which does not depend on who adds them.
 
-The sums of :data:`~motley.algorithms.upload.BLOCK` consecutive positions are the leaves of a binary
-tree over the numbers of blocks: a node is the sum of its two halves, and a node without a second
-half is its first. An accumulator holds the complete nodes from left to right, at most one for each
-level: adding a block is adding one to a binary counter. Whoever has all uploads of a node has its
-sum, so that several processes can add parts of the uploads and the total keeps its bits.
+The uploads that a server step asks for have positions from 0, in order of client id.
+:data:`~motley.algorithms.upload.BLOCK` consecutive positions, eight, are summed one upload after
+the other; these sums are the leaves of a binary tree over the numbers of blocks: a node is the sum
+of its two halves, and a node without a second half is its first. An upload that cannot be used
+leaves its position empty.
 
-Reference: docs/methods/index.md#sums.
+    positions   0 ... 7    8 ... 15   16 ... 23   24 ... 31   32 ... 39
+    block           0          1           2           3           4
+    level 1          \\________/             \\_________/            |
+    level 2               \\______________________/                 |
+    level 3                           \\____________________________/
+
+An accumulator holds the complete nodes from left to right, at most one for each level: adding a
+block is adding one to a binary counter. The order depends on nobody's number of workers: whoever
+has all uploads of a node has its sum, so that several processes can add parts of the uploads and
+the total keeps its bits (docs/scaling.md#crosses).
+
+Worked
+------
+Four blocks whose sums are 1, 0, 2^-53 and 2^-53: the tree gives (1 + 0) + (2^-53 + 2^-53) = 1 +
+2^-52; added one after the other, each 2^-53 is lost to rounding, and the sum is 1.
 """
 
 from __future__ import annotations

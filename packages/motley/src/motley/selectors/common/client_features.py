@@ -1,6 +1,6 @@
 """Client features and rewards as FLASH defines them: the training data of the bandit rules.
 
-Reference: docs/methods/flash.md#context.
+Reference: docs/methods/flash.md#bandit.
 
     r_t(i) = |L^t - L^(t-1)| / tau(i)                                        reward
     x_t(i) = [ L^t / L^1,  CE^t(V_i) / CE^1(V_i),  tau(i),  r_(t-1)(i) ]     features, a context

@@ -39,6 +39,7 @@ __all__ = [
     "fill_empty",
     "k_means",
     "nearest",
+    "scikit_coalitions",
     "similarity",
     "unit_rows",
 ]
@@ -144,6 +145,25 @@ def coalitions(
         k_means(points, count, key.fold("k-means"), _RESTARTS if len(x) <= exact_up_to else 1),
         count,
     )
+
+
+def scikit_coalitions(x: Floats, count: int, g: float, seed: int) -> Ints:
+    """Return the coalition of each client, ``[K]``: ``min(count, K)`` of them, none empty, by
+    scikit-learn's ``SpectralClustering(count, affinity="rbf", gamma=g, random_state=seed)``.
+
+    Where that gives fewer labels than ``count``, :func:`fill_empty` makes up for it.
+    """
+    from sklearn.cluster import SpectralClustering  # slow to import, and only two rules cluster
+
+    if count >= len(x):
+        return np.arange(len(x))
+    if count <= 1:
+        return np.zeros(len(x), np.int64)
+    spectral = SpectralClustering(count, affinity="rbf", gamma=g, random_state=seed)
+    with _threads().limit(limits=1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # equal models, parts that are not connected
+        labels = spectral.fit(x).labels_
+    return fill_empty(np.asarray(labels, dtype=np.int64), count)
 
 
 def fill_empty(labels: Ints, count: int) -> Ints:

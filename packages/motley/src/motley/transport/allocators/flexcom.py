@@ -2,7 +2,7 @@
 
 Li, Shi, Yu, Liu, Hong, Bai, Wang, Chen: *To Talk or to Work: Flexible Communication Compression for
 Energy Efficient Federated Learning over Heterogeneous Mobile Edge Devices*, IEEE INFOCOM 2021
-(arXiv:2012.11804). Reference: docs/methods/compression.md#flexcom.
+(arXiv:2012.11804).
 
     min  sum_k e_k theta_k     s.t.   sum_k p_k A_k theta_k^-a <= eps,    least <= theta_k <= 1
     theta_k = clip(c g_k, least, 1),    g_k = (p_k A_k / e_k)^(1 / (1 + a))

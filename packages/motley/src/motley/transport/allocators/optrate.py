@@ -1,7 +1,7 @@
 """OptRate: one upload ratio for all clients, larger in rounds whose updates are large.
 
 Cui, Su, Zhou, Liu: *Optimal Rate Adaption in Federated Learning with Compressed Communications*,
-IEEE INFOCOM 2022 (arXiv:2112.06694). Reference: docs/methods/compression.md#optrate.
+IEEE INFOCOM 2022 (arXiv:2112.06694).
 
     error model    E_t(theta) = A_t theta^-a,    A_t = |mean update of the step before|^2
     choose         min sum_t E_t(theta_t)   s.t.   mean theta = theta_avg

@@ -1,8 +1,8 @@
 """A chain of two compressors: a sparsifier chooses the values that are sent, a quantiser shortens
 them.
 
-Reference: docs/methods/compression.md#qsgd. The quantiser gets the chosen values alone, and error
-feedback keeps what is left of the *quantised* values.
+The quantiser gets the chosen values alone, and error feedback keeps what is left of the *quantised*
+values.
 
 >>> import torch
 >>> from motley.core.keys import Key

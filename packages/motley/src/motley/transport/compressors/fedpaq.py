@@ -1,8 +1,7 @@
 """FedPAQ: clients send the quantised difference of models after several local steps.
 
 Reisizadeh, Mokhtari, Hassani, Jadbabaie, Pedarsani: *FedPAQ: A Communication-Efficient Federated
-Learning Method with Periodic Averaging and Quantization*, AISTATS 2020. Reference:
-docs/methods/compression.md#qsgd.
+Learning Method with Periodic Averaging and Quantization*, AISTATS 2020.
 
     send Q(w_k - x);   x <- x + 1/M sum_S Q(w_k - x);
     Q the low-precision quantiser of QSGD with one norm for the vector

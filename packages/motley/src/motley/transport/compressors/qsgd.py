@@ -3,7 +3,6 @@ unbiased.
 
 Alistarh, Grubic, Li, Tomioka, Vojnovic: *QSGD: Communication-Efficient SGD via Gradient
 Quantization and Encoding*, NeurIPS 2017.
-Reference: docs/methods/compression.md#qsgd.
 
     Q(v)_i = n sgn(v_i) xi_i,   r_i = s |v_i| / n,   n = ||v||_2,
     xi_i = (floor(r_i) + Bernoulli(r_i - floor(r_i))) / s
@@ -22,6 +21,12 @@ Deviations and readings
   implementations have it.
 * INTERPRETATION ``levels = 127`` (8 bits a value) and ``bucket = 512`` are the defaults;
   ``bucket = 0`` is one norm for all.
+
+Worked
+------
+Bits a value at s = 1, 4, 15, 255: 2, 4, 5, 9. v = (3, -4, 0, 1), n = 5.099020: variance 14.792156
+at s = 1 (bound 52), .839215 at s = 4 (bound 6.5). Elias codes are shorter where most values are 0
+(N = 10^6, s = 1: 19,498 bits, INTERPRETATION-R).
 
 >>> import torch
 >>> from motley.core.keys import Key

@@ -3,7 +3,6 @@
 Bernstein, Wang, Azizzadenesheli, Anandkumar: *signSGD: Compressed Optimisation for Non-Convex
 Problems*, ICML 2018; with the scale Karimireddy, Rebjock, Stich, Jaggi: *Error Feedback Fixes
 SignSGD and other Gradient Compression Schemes*, ICML 2019.
-Reference: docs/methods/compression.md#signs.
 
     mean   C(v) = (||v||_1 / N) sgn(v)
            contraction 1 - ||v||_1^2 / (N ||v||^2); for error feedback

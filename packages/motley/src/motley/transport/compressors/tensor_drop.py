@@ -2,7 +2,6 @@
 
 Li, Zeng, Zhang, Cao: *PyramidFL: A Fine-grained Client Selection Framework for Efficient Federated
 Learning*, MobiCom 2022.
-Reference: docs/methods/selectors.md#pyramidfl-code.
 
     tensor l is sent with probability theta, independently;
     what is not sent counts as 0 and is not made up for

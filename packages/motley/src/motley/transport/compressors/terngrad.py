@@ -2,7 +2,6 @@
 
 Wen, Xu, Yan, Wu, Wang, Chen, Li: *TernGrad: Ternary Gradients to Reduce Communication in
 Distributed Deep Learning*, NeurIPS 2017.
-Reference: docs/methods/compression.md#signs.
 
     v <- clip(v, -c sigma, c sigma)     c = 2.5, sigma the standard deviation of the layer
     S = max |v|,    Q_i = S sgn(v_i) Bernoulli(|v_i| / S)
@@ -16,6 +15,10 @@ Deviations and readings
   all, and what a chain takes.
 * INTERPRETATION sigma is about the layer's own mean, over all its values; a tensor of one value is
   not clipped.
+
+Worked
+------
+v = (.5, -1, .25): variance .4375.
 
 >>> import torch
 >>> from motley.core.keys import Key

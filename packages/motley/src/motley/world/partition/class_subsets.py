@@ -1,12 +1,12 @@
 """Partitions in which every client has only some of the classes: a given number of them, or all but
 a given number.
 
-``label_count`` is NIID-Bench's "#C = k" (docs/methods/timing-and-world.md#label-count). Client i
+``label_count`` is NIID-Bench's "#C = k". Client i
 has class ``i mod C`` and ``labels - 1`` others drawn at random, all different; the samples of each
 class are divided evenly among its clients. With fewer clients than classes a class may have no
 client: its samples are unused, and the notes count them.
 
-``missing_classes`` (docs/methods/timing-and-world.md#missing-classes): CIFAR-100 without 40 of 100
+``missing_classes``: CIFAR-100 without 40 of 100
 classes, Tiny-ImageNet without 80 of 200. Each client draws the set of its missing classes
 uniformly. Two readings of its share of the others:
 

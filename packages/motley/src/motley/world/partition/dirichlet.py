@@ -1,11 +1,9 @@
 """Label skew by Dirichlet draws, in the two variants that share the name.
 
-Reference: docs/methods/timing-and-world.md#dirichlet-per-class,
-docs/methods/timing-and-world.md#dirichlet-per-client.
-
 ``per_class`` (default): every class is divided among the clients by ``q ~ Dir(alpha 1_K)``; sizes
 vary too. With ``mask`` a client that already holds n/K samples gets no samples of later classes
-(NIID-Bench, Flower, MOON, FedDF); classes go in ascending order.
+(NIID-Bench, Flower, MOON, FedDF), and if that leaves nobody, the unmasked q counts; classes go in
+ascending order.
 
 ``per_client``: sizes are equal and client k draws its samples from its own
 ``pi_k ~ Dir(alpha 1_C)`` (Hsu et al., FedDyn, Flower's inner Dirichlet); a class that is used up

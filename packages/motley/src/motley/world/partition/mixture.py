@@ -1,7 +1,5 @@
 """Samples for clients that each have their own mixture of classes, without replacement.
 
-Reference: docs/methods/timing-and-world.md#dirichlet-per-client.
-
 The definition, sample by sample: pick a client that is not full, uniformly; draw a class from its
 mixture; take an unused sample of that class. A class that is used up is removed from all mixtures;
 a mixture without any class left becomes the frequencies of the remaining samples.

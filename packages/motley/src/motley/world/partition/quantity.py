@@ -1,7 +1,5 @@
 """Quantity skew: clients of very different sizes.
 
-Reference: docs/methods/timing-and-world.md#quantity.
-
 ``law = "dirichlet"`` (default, NIID-Bench): sizes follow ``q ~ Dir(beta 1_K)``, cut points
 ``floor(cumsum(q) n)``; drawn again until the smallest client has ``min_size`` samples.
 ``law = "log_normal"`` (FedDyn): ``n_k`` proportional to ``exp(sigma Z_k)``.

@@ -1,7 +1,5 @@
 """A share of the clients has skewed labels, the others do not: FLASH's "30 % non-IIDness".
 
-Reference: docs/methods/timing-and-world.md#skewed-share.
-
 ``ceil(share K)`` clients, chosen by the key, have 80 % of their samples from one class and 20 %
 uniformly from the others; the other clients draw uniformly over all classes. All have
 ``floor(n / K)`` samples.

@@ -1,7 +1,5 @@
 """Concept shift: the same features have different labels at different clients (INTERPRETATION).
 
-Reference: docs/methods/timing-and-world.md#concept-shift.
-
 Every client belongs to one of J clusters, drawn uniformly. Cluster 0 keeps its labels; in cluster j
 > 0 the label of class y is ``pi_j(y)``, where ``pi_j`` swaps ``floor(share C / 2)`` disjoint pairs
 of classes. These labels are not noise: they hold for training, validation and the client's own test

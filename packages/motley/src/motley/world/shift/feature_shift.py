@@ -1,7 +1,5 @@
 """Feature shift: features are transformed differently at every client; labels stay.
 
-Reference: docs/methods/timing-and-world.md#feature-shift.
-
 A shift is drawn once per client and changes its training, validation and own test samples alike,
 before pixels are standardised; a common test set stays as it is. Three kinds:
 

@@ -1,7 +1,5 @@
 """Label noise: wrong labels, drawn once per training sample; test labels stay clean.
 
-Reference: docs/methods/timing-and-world.md#label-noise.
-
 * symmetric: a label becomes each of the other C - 1 classes with probability rate / (C - 1) (RHFL's
   code);
 * pair_flip: a label becomes the next class (C - 1 becomes 0) with probability rate;
@@ -13,6 +11,10 @@ Reference: docs/methods/timing-and-world.md#label-noise.
 ``mode = "exact"`` (default) makes exactly ``round(rate_k n_k)`` labels of client k wrong,
 ``"bernoulli"`` draws each independently. ``share``: only that share of the clients,
 ``round(share K)`` of them chosen by the key, has noisy labels.
+
+Worked
+------
+``beta`` with a mean of 5, 10, 15, 20, 25 %: deviation .02169, .02985, .03553, .03980, .04309.
 """
 
 from __future__ import annotations

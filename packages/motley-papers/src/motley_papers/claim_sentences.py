@@ -1,0 +1,134 @@
+"""A claim of a recipe in sentences: the claim, what came of it with its numbers, what the paper
+says, and the verdict last. All of it is made from the rows of ``verdicts.csv``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from math import isfinite
+
+from motley.results.number_text import short_number
+from motley_papers.claim import Claim
+from motley_papers.measuring import measure_of
+
+__all__ = ["tell", "what_came_of_it"]
+
+_SIDES = re.compile(r"(?P<ours>.+?) against (?P<other>.+?)(?: \((?P<where>.*)\))?")
+_BOUND = re.compile(r"(?:above|below) (?P<bound>\S+)(?: \((?P<where>.*)\))?")
+_DOUBT = {
+    "contradicted": 0,
+    "not seen here": 0,
+    "not confirmed": 1,
+    "not tested": 2,
+    "confirmed": 2,
+}
+"""Verdict on one comparison -> its place among those that decide a claim."""
+_LEADS = {
+    "confirmed": "It was so",
+    "contradicted": "The opposite was seen",
+    "not seen here": "The opposite was seen on these data",
+}
+_BY_CHANCE = {
+    "confirmed": "It was so, but not beyond chance among so many claims",
+    "contradicted": "The opposite was seen, but not beyond chance among so many claims",
+    "not seen here": "The opposite was seen, but not beyond chance among so many claims",
+}
+
+
+def tell(claim: Claim, rows: Sequence[Mapping[str, str]], missed: bool = False) -> str:
+    """Return the claim, what came of it and the verdict, as Markdown.
+
+    Parameters
+    ----------
+    rows: of the claim in ``verdicts.csv``, one a comparison, at least one of which has a
+    difference. missed: whether a run missed its target, so that its number is a lower bound.
+    """
+    first = rows[0]
+    alone = "" if first["alone"] == first["verdict"] else f" (alone: {first['alone']})"
+    verdict = first["verdict"].capitalize()
+    return f"**{claim.text}.** {what_came_of_it(claim, rows, missed)} *{verdict}*{alone}."
+
+
+def what_came_of_it(claim: Claim, rows: Sequence[Mapping[str, str]], missed: bool = False) -> str:
+    """Return the sentence of numbers: both sides, their difference with its interval (of several
+    comparisons the weakest), and what the paper says."""
+    up = claim.higher is not None or claim.above is not None
+    known = [row for row in rows if isfinite(float(row["difference"]))]
+    weakest = min(known, key=lambda row: (_DOUBT[row["sign"]], _towards(row, up)))
+    parts = [f"{_lead(claim, weakest, up)}: {_numbers(weakest)}"]
+    if len(rows) > 1:
+        held = sum(row["sign"] == "confirmed" for row in rows)
+        left = len(rows) - len(known)
+        untested = (
+            f", and {left} of which {'was' if left == 1 else 'were'} not made" if left else ""
+        )
+        parts.append(
+            f"this is the weakest of {len(rows)} comparisons, {held} of which hold{untested}"
+        )
+    if missed:
+        parts.append("some runs missed the target, and their numbers are lower bounds")
+    if weakest["published"]:
+        parts.append(f"published: {weakest['published'].rstrip('.')}")
+    if weakest["size"]:
+        said = _signed(float(weakest["claim_printed"]))
+        parts.append(f"the printed difference, {said}, lies {weakest['size']} the interval")
+    return "; ".join(parts) + "."
+
+
+def _lead(claim: Claim, row: Mapping[str, str], up: bool) -> str:
+    """Return what came of a claim in words. A claim that is not confirmed may still have its
+    estimate on the claimed side."""
+    if row["verdict"] != "not confirmed":
+        return _LEADS[row["verdict"]]
+    if row["alone"] != "not confirmed":
+        return _BY_CHANCE[row["alone"]]
+    if _towards(row, up) > -claim.margin:
+        return "It looks so, but not beyond chance"
+    return "It was not so"
+
+
+def _towards(row: Mapping[str, str], up: bool) -> float:
+    """Return how far the difference lies towards the claimed side."""
+    return float(row["difference"]) * (1 if up else -1)
+
+
+def _numbers(row: Mapping[str, str]) -> str:
+    """Return both sides, or one and the number it is held against, with the difference."""
+    measure = measure_of(row["measure"]) if row["measure"] else None
+    unit = measure.unit if measure is not None else ""
+    title = measure.title.removesuffix("(%)").strip() if measure is not None else ""
+    mean = float(row["difference"])
+    apart = _with(_signed(mean), "points" if unit == "%" else unit)
+    apart = f"{apart} {_ends(row)} over {row['pairs']} pairs"
+    ours = _with(_plain(float(row["ours"])), unit)
+    where = ""
+    if bound := _BOUND.fullmatch(row["comparison"]):
+        told, where = f"{ours}, {apart} from {bound['bound']}", bound["where"]
+    elif sides := _SIDES.fullmatch(row["comparison"]):
+        other = _with(_plain(float(row["other"])), unit)
+        told = f"{ours} ({sides['ours']}) against {other} ({sides['other']}), difference {apart}"
+        where = sides["where"]
+    else:
+        told = f"{row['comparison']}: {ours}, difference {apart}"
+    about = ", ".join(filter(None, (title, where)))
+    return f"{told} ({about})" if about else told
+
+
+def _ends(row: Mapping[str, str]) -> str:
+    mean, low, high = (float(row[name]) for name in ("difference", "low", "high"))
+    if not isfinite(low):
+        return "without an interval"
+    return f"[{_signed(low, mean)}, {_signed(high, mean)}]"
+
+
+def _signed(number: float, like: float | None = None) -> str:
+    text = _plain(number, like)
+    return f"+{text}" if number > 0 else text
+
+
+def _plain(number: float, like: float | None = None) -> str:
+    return short_number(number, like).replace("-", "−")
+
+
+def _with(text: str, unit: str) -> str:
+    return f"{text} {unit}" if unit else text

@@ -1,0 +1,166 @@
+"""Claims in sentences: what came of them stands before the verdict, with numbers and units."""
+
+import pytest
+
+from motley_papers.claim import Claim
+from motley_papers.claim_sentences import tell
+from motley_papers.measuring import MEASURES, measure_of
+
+FASTER = Claim(
+    text="Faster than FedCG to 90 %",
+    exhibit="table 1",
+    lower={"method": ["ours"]},
+    than={"method": ["fedcg"]},
+)
+ROW = {
+    "claim": FASTER.text,
+    "measure": "paper_seconds_to_target",
+    "comparison": "ours against fedcg",
+    "ours": "124",
+    "other": "111",
+    "difference": "13",
+    "low": "-4",
+    "high": "30",
+    "pairs": "10",
+    "sign": "not confirmed",
+    "published": "118 s",
+    "size": "",
+    "claim_printed": "nan",
+    "verdict": "not confirmed",
+    "alone": "not confirmed",
+}
+
+
+def test_a_claim_that_did_not_hold():
+    assert tell(FASTER, [ROW]) == (
+        "**Faster than FedCG to 90 %.** It was not so: 124.0 s (ours) against 111.0 s (fedcg), "
+        "difference +13.00 s [−4.00, +30.00] over 10 pairs (s to target, papers' count); "
+        "published: 118 s. *Not confirmed*."
+    )
+
+
+@pytest.mark.parametrize(
+    ("difference", "sign", "verdict", "alone", "lead", "end"),
+    [
+        ("-13", "confirmed", "confirmed", "confirmed", "It was so: ", "*Confirmed*."),
+        (
+            "-13",
+            "confirmed",
+            "not confirmed",
+            "confirmed",
+            "It was so, but not beyond chance among so many claims: ",
+            "*Not confirmed* (alone: confirmed).",
+        ),
+        (
+            "-13",
+            "not confirmed",
+            "not confirmed",
+            "not confirmed",
+            "It looks so, but not beyond chance: ",
+            "*Not confirmed*.",
+        ),
+        (
+            "13",
+            "contradicted",
+            "contradicted",
+            "contradicted",
+            "The opposite was seen: ",
+            "*Contradicted*.",
+        ),
+        (
+            "13",
+            "not seen here",
+            "not seen here",
+            "not seen here",
+            "The opposite was seen on these data: ",
+            "*Not seen here*.",
+        ),
+        (
+            "13",
+            "contradicted",
+            "not confirmed",
+            "contradicted",
+            "The opposite was seen, but not beyond chance among so many claims: ",
+            "*Not confirmed* (alone: contradicted).",
+        ),
+    ],
+)
+def test_the_sentence_begins_with_what_came_of_it(difference, sign, verdict, alone, lead, end):
+    row = {**ROW, "difference": difference, "sign": sign, "verdict": verdict, "alone": alone}
+    said = tell(FASTER, [row])
+    assert said.startswith(f"**Faster than FedCG to 90 %.** {lead}124.0 s (ours)")
+    assert said.endswith(end)
+
+
+def test_of_several_comparisons_the_one_that_decides():
+    """It is the one that does not hold, though another is nearer to zero."""
+    higher = FASTER.model_copy(update={"lower": None, "higher": FASTER.lower})
+    rows = [
+        {
+            **ROW,
+            "measure": "peak",
+            "difference": "1",
+            "low": "0.5",
+            "high": "2",
+            "sign": "confirmed",
+        },
+        {**ROW, "measure": "peak", "comparison": "ours against oort (noise15)"},
+    ]
+    assert tell(higher, rows) == (
+        "**Faster than FedCG to 90 %.** It looks so, but not beyond chance: 124.0 % (ours) against "
+        "111.0 % (oort), difference +13.00 points [−4.00, +30.00] over 10 pairs (peak, noise15); "
+        "this is the weakest of 2 comparisons, 1 of which hold; published: 118 s. *Not confirmed*."
+    )
+
+
+def test_comparisons_that_were_not_made_are_counted():
+    missing = {**ROW, **dict.fromkeys(("difference", "low", "high"), "nan"), "sign": "not tested"}
+    said = tell(FASTER, [missing, ROW])
+    assert "difference +13.00 s" in said
+    assert "the weakest of 2 comparisons, 0 of which hold, and 1 of which was not made;" in said
+    assert "3 comparisons, 0 of which hold, and 2 of which were not made;" in tell(
+        FASTER, [missing, ROW, missing]
+    )
+
+
+def test_a_margin_moves_what_still_counts_as_so():
+    within = {**ROW, "difference": "0.5", "low": "-2", "high": "3"}
+    assert "It was not so" in tell(FASTER, [within])
+    allowed = FASTER.model_copy(update={"margin": 1.0})
+    assert "It looks so, but not beyond chance" in tell(allowed, [within])
+
+
+def test_the_printed_difference_and_a_name_with_a_hyphen():
+    row = {
+        **ROW,
+        "comparison": "top-k against e-1",
+        "size": "below",
+        "claim_printed": "-2264",
+        "low": "nan",
+        "high": "nan",
+    }
+    said = tell(FASTER, [row])
+    assert "124.0 s (top-k) against 111.0 s (e-1), difference +13.00 s without an interval" in said
+    assert "the printed difference, −2\u202f264, lies below the interval" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("paper_seconds", "s"),
+        ("seconds_to_target", "s"),
+        ("traffic_mb", "MB"),
+        ("choosing_ms", "ms"),
+        ("rounds_to_target", "rounds"),
+        ("peak", "%"),
+        ("deviation", ""),
+        ("reached", ""),
+        ("drop", ""),
+    ],
+)
+def test_units_of_measures(name, unit):
+    assert measure_of(name).unit == unit
+
+
+def test_a_unit_is_known_or_there_is_none():
+    assert {one.unit for one in MEASURES.values()} == {"", "%", "MB", "ms", "rounds", "s"}
