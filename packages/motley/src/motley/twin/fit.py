@@ -19,6 +19,7 @@ stays among the residuals.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +27,15 @@ import numpy as np
 from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.keys import normal_quantile
 
-__all__ = ["Law", "Usual", "beta_counts", "fitted", "held_out", "usual"]
+__all__ = [
+    "Law",
+    "Usual",
+    "beta_counts",
+    "fitted",
+    "held_out",
+    "presence",
+    "usual",
+]
 
 POINTS = 41
 """Quantiles that are kept of a client's law."""
@@ -168,3 +177,41 @@ def beta_counts(dropped: Bools, client: Ids, population: int) -> tuple[Floats, F
     lost = np.bincount(client, dropped.astype(float), population)
     answered = np.asarray(count - lost + DISPATCHES * (1 - rate), np.float64)
     return np.asarray(lost + DISPATCHES * rate, np.float64), answered
+
+
+def presence(
+    changes: Sequence[tuple[int, bool, float]], end_s: float, population: int
+) -> dict[str, Floats]:
+    """Return how often clients went and came until ``end_s``, and for how many seconds they were
+    online and offline, ``[K]`` each; all are online at first.
+
+    One change of all clients together, and the seconds that it took them, is added to each
+    client's; half a change, where there was none.
+
+    Parameters
+    ----------
+    changes: client, whether it came, and when (s), in order of time. A client that goes when it is
+    gone, or comes when it is there, does nothing; one that goes at 0 was offline before.
+
+    >>> found = presence([(0, False, 2.0), (0, True, 5.0)], 10.0, 2)
+    >>> {name: values.tolist() for name, values in found.items()}
+    {'went': [2.0, 1.0], 'online_s': [24.0, 27.0], 'came': [2.0, 1.0], 'offline_s': [6.0, 3.0]}
+    """
+    count = np.zeros((2, population))
+    seconds = np.zeros((2, population))
+    there = np.ones(population, np.int64)
+    since = np.zeros(population)
+    for client, comes, at in changes:
+        if there[client] == comes or at > end_s:
+            continue
+        seconds[there[client], client] += at - since[client]
+        count[there[client], client] += at > 0
+        there[client] = comes
+        since[client] = at
+    np.add.at(seconds, (there, np.arange(population)), end_s - since)
+    out = {}
+    for state, names in ((1, ("went", "online_s")), (0, ("came", "offline_s"))):
+        whole = seconds[state].sum() or end_s
+        out[names[0]] = count[state] + 1
+        out[names[1]] = seconds[state] + whole / max(count[state].sum(), 0.5)
+    return out

@@ -22,7 +22,7 @@ from motley.experiments.config import Experiment
 from motley.experiments.document import to_toml
 from motley.rounds.planning import LinkLoads
 from motley.timing import SYNCHRONY
-from motley.twin.fit import LEVEL, Law, beta_counts, fitted, held_out
+from motley.twin.fit import LEVEL, Law, beta_counts, fitted, held_out, presence
 from motley.twin.records import Records, read
 
 __all__ = ["Twin", "twin"]
@@ -311,11 +311,11 @@ class _Maker:
     # --------------------------------------------------------------------------------- availability
 
     def _availability(self) -> dict[str, Any]:
-        """Return who is online when: intervals where they are recorded, else a chain of two states,
-        the same for all clients, of how many were available."""
-        intervals = self._intervals()
-        if intervals is not None:
-            return intervals
+        """Return who is online when: a chain of two states, of each client where it is recorded who
+        went and came, else the same for all clients, of how many were available."""
+        recorded = self._presence()
+        if recorded is not None:
+            return recorded
         run = self.found.run
         online = np.asarray(run.column("rounds", "available"), float)
         online = online[np.isfinite(online)]
@@ -344,32 +344,27 @@ class _Maker:
         )
         return {"name": "markov", "p": p, "q": q, "slot_s": slot}
 
-    def _intervals(self) -> dict[str, Any] | None:
-        """Return the recorded presence of clients whose nodes went and came; None without."""
+    def _presence(self) -> dict[str, Any] | None:
+        """Return the rates at which nodes went and came, where that is recorded; None without."""
+        known = self.found.run.tables["incidents"].to_pylist()
         rows = [
-            row
-            for row in self.found.run.tables["incidents"].to_pylist()
+            (row["client"], row["event"] == "connected", row["time_s"])
+            for row in sorted(known, key=lambda row: float(row["time_s"] or 0.0))
             if row["event"] in ("connected", "disconnected") and row["client"] is not None
         ]
         if not rows:
             return None
         end = float(np.nanmax(np.asarray(self.found.run.column("rounds", "time_s"), float)))
-        table: list[Sequence[object]] = [("trace", "active_s", "inactive_s", "finish_s")]
-        for client in range(self.found.population):
-            since: float | None = 0.0
-            for row in (one for one in rows if one["client"] == client):
-                if row["event"] == "disconnected" and since is not None:
-                    table.append((client, since, max(since, row["time_s"]), end))
-                    since = None
-                elif row["event"] == "connected" and since is None:
-                    since = row["time_s"]
-            if since is not None and since < end:
-                table.append((client, since, end, end))
+        rates = presence(rows, end, self.found.population)
+        stays = [
+            float(np.median(rates[seconds] / rates[count]))
+            for count, seconds in (("went", "online_s"), ("came", "offline_s"))
+        ]
         self.fits.append(
-            "Availability: as recorded, for the nodes of clients that went and came; it begins "
-            "anew when the recording ends, and is the same for every seed."
+            f"Availability: {len(rows)} times a node went or came; clients stay about "
+            f"{stays[0]:.3g} s, and are away for {stays[1]:.3g} s, at no hour in particular."
         )
-        return self._written("availability", "trace", table)
+        return {**self._table("availability", {}, rates), "slot_s": min(stays) / 10}
 
     # --------------------------------------------------------------------------------------- tables
 

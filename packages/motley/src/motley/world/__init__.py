@@ -106,6 +106,7 @@ AVAILABILITY = Catalogue(
         "bernoulli": "motley.world.availability:BernoulliAvailability",
         "day_night": "motley.world.availability:DayNight",
         "markov": "motley.world.availability:MarkovAvailability",
+        "recorded": "motley.world.recorded:RecordedAvailability",
         "trace": "motley.world.availability:TraceAvailability",
     },
     base="motley.world.base:Availability",

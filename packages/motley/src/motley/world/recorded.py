@@ -1,5 +1,5 @@
-"""Devices, networks and failures as a run recorded them: the law of each client in a CSV file, as
-``motley twin`` writes it.
+"""Devices, networks, availability and failures as a run recorded them: the law of each client in a
+CSV file, as ``motley twin`` writes it.
 
 Reference: docs/twin.md.
 
@@ -27,15 +27,19 @@ from typing import ClassVar
 import numpy as np
 from typing_extensions import override
 
-from motley.core.arrays import Floats, Ids, Ints
+from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.errors import ConfigError, DataError
 from motley.core.files import files_digest
 from motley.core.keys import Key
-from motley.world.base import Device, Failures, Network
-from motley.world.draws import key_of
+from motley.world.availability import chain_online
+from motley.world.base import Availability, Device, Failures, Network
+from motley.world.draws import check_positive, key_of
 from motley.world.traces import columns
 
-__all__ = ["RecordedDevice", "RecordedFailures", "RecordedNetwork"]
+__all__ = ["RecordedAvailability", "RecordedDevice", "RecordedFailures", "RecordedNetwork"]
+
+PRESENCE = ("went", "online_s", "came", "offline_s")
+DROP_OUTS = ("dropped", "answered")
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,52 @@ class RecordedNetwork(Network):
 
 
 @dataclass(frozen=True)
+class RecordedAvailability(Availability):
+    """Each client switches between online and offline at rates of its own, per second.
+
+    The rates are drawn once a client and seed: it goes at ``Gamma(went_k) / online_s_k``, and comes
+    at ``Gamma(came_k) / offline_s_k``. Time is cut into slots, in which the chain of
+    :mod:`motley.world.availability` has the same correlation as in continuous time.
+
+    Parameters
+    ----------
+    file: CSV or Parquet with a row per client, in order: ``client``, ``went`` and ``came`` (how
+    often), ``online_s`` and ``offline_s`` (seconds in which it could have), with what is known of
+    the others added; above 0.
+    slot_s: seconds of a slot.
+    """
+
+    file: str
+    slot_s: float
+
+    def __post_init__(self) -> None:
+        check_positive("slot_s", self.slot_s, "(seconds per slot)")
+        _positive(self.file, PRESENCE)
+
+    def files_digest(self) -> str:
+        """Return a hash of the file's bytes."""
+        return files_digest(self.file)
+
+    @override
+    def online(self, key: Key, ids: Ids, round_index: int, time_s: float) -> Bools:
+        from scipy.special import gammaincinv
+
+        told = _positive(self.file, PRESENCE)
+        everybody = np.arange(len(told["went"]))
+        rates = [
+            gammaincinv(told[count], key.fold(count).uniform(everybody)[:, 0]) / told[seconds]
+            for count, seconds in (("came", "offline_s"), ("went", "online_s"))
+        ]
+        whole = np.maximum(rates[0] + rates[1], np.finfo(float).tiny)
+        changes = -np.expm1(-whole * self.slot_s)
+        rows = np.asarray(ids) % len(everybody)
+        rise, fall = ((rate / whole * changes)[rows] for rate in rates)
+        slot = int(np.floor(time_s / self.slot_s))
+        fastest = float(changes.max())
+        return chain_online(key, np.asarray(ids), slot, lambda at, _: rise[at], fall, fastest)
+
+
+@dataclass(frozen=True)
 class RecordedFailures(Failures):
     """Each client drops out with a rate of its own, after a uniform share of its work.
 
@@ -120,9 +170,7 @@ class RecordedFailures(Failures):
     file: str
 
     def __post_init__(self) -> None:
-        for name, values in self._counts().items():
-            if not ((values > 0) & np.isfinite(values)).all():
-                raise DataError(f"{self.file}: column {name!r} must be above 0 and finite")
+        _positive(self.file, DROP_OUTS)
 
     def files_digest(self) -> str:
         """Return a hash of the file's bytes."""
@@ -132,17 +180,12 @@ class RecordedFailures(Failures):
     def drop_at(self, key: Key, ids: Ids, round_index: int) -> Floats:
         from scipy.special import betaincinv
 
-        counts = self._counts()
+        counts = _positive(self.file, DROP_OUTS)
         rows = np.asarray(ids) % len(counts["dropped"])
         place = key.fold("rate").uniform(ids)[:, 0]
         rate = betaincinv(counts["dropped"][rows], counts["answered"][rows], place)
         fails, share = key.fold("drop", round_index).uniform(ids, 2).T
         return np.where(fails < rate, share, np.nan)
-
-    def _counts(self) -> dict[str, Floats]:
-        table = columns(self.file, ("client", "dropped", "answered"))
-        _check_clients(self.file, table["client"], 1)
-        return {name: table[name] for name in ("dropped", "answered")}
 
 
 def _drawn(
@@ -183,6 +226,21 @@ def _laws(file: str, seconds: str, unsure: str) -> tuple[Floats, Floats]:
     if not ((deviation >= 0) & np.isfinite(deviation)).all():
         raise DataError(f"{file}: column {unsure!r} must be finite and at least 0")
     return laws, deviation
+
+
+def _positive(file: str, names: tuple[str, ...]) -> dict[str, Floats]:
+    """Return columns with a positive number per client, in order, ``[K]`` each.
+
+    Raises
+    ------
+    DataError: the file is not so; the message names it.
+    """
+    table = columns(file, ("client", *names))
+    _check_clients(file, table["client"], 1)
+    for name in names:
+        if not ((table[name] > 0) & np.isfinite(table[name])).all():
+            raise DataError(f"{file}: column {name!r} must be above 0 and finite")
+    return table
 
 
 def _check_values(values: int | None) -> None:
