@@ -6,8 +6,13 @@ import pytest
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Streams
 from motley.experiments.config import Experiment
-from motley.world import DEVICES, FAILURES, NETWORKS
-from motley.world.recorded import RecordedDevice, RecordedFailures, RecordedNetwork
+from motley.world import AVAILABILITY, DEVICES, FAILURES, NETWORKS
+from motley.world.recorded import (
+    RecordedAvailability,
+    RecordedDevice,
+    RecordedFailures,
+    RecordedNetwork,
+)
 
 KEY = Streams(0).key("device")
 MANY = np.arange(20_000)
@@ -105,6 +110,32 @@ def test_drop_outs(written):
     assert within(gone[0] & gone[1], 0.1, 0.09)
 
 
+PRESENT = "client,went,online_s,came,offline_s\n"
+
+
+def test_presence_at_known_rates(written):
+    """Rates known by a million changes each: a client that stays 30 s and is away for 10 s is
+    online three quarters of the time, and after 3 s the correlation is exp(-3 (1/30 + 1/10))."""
+    chain = RecordedAvailability(written(PRESENT + "0,1e6,3e7,1e6,1e7\n"), slot_s=3.0)
+    ids = np.arange(4000)
+    now, later = (chain.online(KEY, ids, 1, at) for at in (40.0, 43.0))
+    assert within(now, 0.75, 3 / 16)
+    both = 0.75**2 + 3 / 16 * np.exp(-0.4)
+    assert within(now & later, both, both * (1 - both))
+    assert (chain.online(KEY, ids, 9, 41.9) == now).all()
+    assert (chain.online(KEY, ids[5:9], 1, 40.0) == now[5:9]).all()
+
+
+def test_rates_that_few_changes_tell_differ_from_client_to_client(written):
+    """Both rates of a client are exponential with the same mean, so its share of the time online is
+    uniform: at two distant moments it is online with probability E p^2 = 1/3, not 1/4."""
+    rows = "".join(f"{k},1,10,1,10\n" for k in range(4000))
+    chain = RecordedAvailability(written(PRESENT + rows), slot_s=1.0)
+    now, later = (chain.online(KEY, np.arange(4000), 1, at) for at in (0.0, 1e6))
+    assert within(now, 1 / 2, 1 / 4)
+    assert within(now & later, 1 / 3, 2 / 9)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -122,6 +153,14 @@ def test_a_bad_file_is_named_with_what_is_wrong(written, text, message):
 
 
 def test_other_bad_options(written):
+    with pytest.raises(DataError, match="column 'came' must be above 0 and finite"):
+        AVAILABILITY.build(
+            {"name": "recorded", "file": written(PRESENT + "0,1,9,0,9\n"), "slot_s": 1.0}
+        )
+    with pytest.raises(ConfigError, match=r"got slot_s = 0.0; expected a finite number above 0"):
+        AVAILABILITY.build(
+            {"name": "recorded", "file": written(PRESENT + "0,1,9,1,9\n"), "slot_s": 0.0}
+        )
     with pytest.raises(DataError, match="column 'dropped' must be above 0 and finite"):
         FAILURES.build({"name": "recorded", "file": written("client,dropped,answered\n0,0,1\n")})
     with pytest.raises(DataError, match="there is no column 'down_s'"):
