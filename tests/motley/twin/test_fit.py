@@ -48,8 +48,7 @@ def test_a_slow_answer_does_not_make_a_slow_client():
     law = fitted(np.exp(logs), np.array([0] * 5 + [1] * 4), 2)
     assert np.log(law.quantiles[0, POINTS // 2]) == pytest.approx(0, abs=0.1)
     assert np.log(law.quantiles[1, POINTS // 2]) == pytest.approx(2, abs=0.1)
-    place = np.searchsorted(np.log(law.quantiles[0]), 2.9)
-    assert 0.8 < place / (POINTS - 1) < 1  # of its five values the largest, and beyond it the tail
+    assert np.log(law.quantiles[0, -1]) == pytest.approx(3, abs=0.1)
 
 
 def test_intervals_hold_what_comes():
@@ -73,19 +72,8 @@ def test_drop_outs_count_with_ten_of_all():
     assert answered.tolist() == [9.5, 11.5, 7.5]
 
 
-def test_the_next_value_may_be_larger_than_any_before():
-    """Residuals of four clients with the logarithms m - 1 and m + 1 are -sqrt 2 and sqrt 2, four
-    each; of the largest ceil(sqrt 8) = 3 the mean excess over the one below is 0. With -1, 0, 1 they
-    are sqrt(3/2) (-1, 0, 1), and of the largest four of 12 all exceed 0, or not at all."""
-    client = np.repeat(np.arange(4), 2)
-    law = fitted(np.exp(np.tile([-1.0, 1.0], 4)), client, 4)
-    assert np.log(law.quantiles[:, -1]) == pytest.approx(np.sqrt(2))
-    law = fitted(np.exp(np.tile([-1.0, 0.0, 1.0], 4)), np.repeat(np.arange(4), 3), 4)
-    assert np.log(law.quantiles[:, -1]) == pytest.approx(2 * np.sqrt(1.5))
-
-
 def test_changes_that_change_nothing_and_come_too_late():
-    """Client 0 goes twice and is back after the end; nobody came, so half a change in 4 s counts."""
+    """Client 0 goes twice and is back after the end; nobody came: half a change in 4 s counts."""
     changes = [(0, False, 6.0), (0, False, 7.0), (0, True, 12.0)]
     found = presence(changes, 10.0, 1)
     assert {name: values.tolist() for name, values in found.items()} == {

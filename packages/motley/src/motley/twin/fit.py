@@ -11,10 +11,8 @@ Let ``x_kj`` be the logarithm of the j-th of n_k recorded seconds of client k, a
 
 of K' clients with records; a client without any (n_k = 0) has mean mu and variance
 ``B + Var(m_k) / K'``. Around it lie the residuals that were seen: its own, each with weight 1, and
-those of all clients together with weight 5. Their quantiles are kept, nothing is assumed of their
-law but how far the next value may go beyond the largest one, which few rounds do not show: by an
-exponential tail of logarithms, whose mean excess is that of the largest ``k = ceil(sqrt n)`` of n
-residuals over the one below them (Hill, Annals of Statistics 1975). A value further than 3.5 robust deviations (1.4826 times the median distance) from its
+those of all clients together with weight 5. Nothing is assumed of their law; its quantiles are
+kept. A value further than 3.5 robust deviations (1.4826 times the median distance) from its
 client's median takes no part in m_k and W, so that one slow answer does not make a slow client; it
 stays among the residuals.
 """
@@ -150,11 +148,7 @@ def _quantiles(residual: Floats, own: Bools) -> Floats:
     order = np.argsort(residual, kind="stable")
     weight = (own + POOLED / len(residual))[order]
     centre = (np.cumsum(weight) - weight / 2) / weight.sum()
-    found = residual[order]
-    top = min(int(np.ceil(np.sqrt(len(found)))), len(found) - 1)
-    excess = float((found[-top:] - found[-top - 1]).mean()) if top else 0.0
-    places, values = np.append(centre, 1.0), np.append(found, found[-1] + excess)
-    return np.interp(np.linspace(0, 1, POINTS), places, values)
+    return np.interp(np.linspace(0, 1, POINTS), centre, residual[order])
 
 
 def held_out(seconds: Floats, client: Ids, round: Ints, population: int) -> tuple[int, int]:
