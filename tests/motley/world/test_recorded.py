@@ -98,6 +98,13 @@ def test_up_and_down_are_drawn_apart(written):
     assert abs(np.corrcoef(up, down)[0, 1]) < 4 / np.sqrt(len(MANY))
 
 
+def test_up_and_down_measured_as_one_are_drawn_as_one(written):
+    link = RecordedNetwork(written("client,up_s,down_s\n0,1,2\n0,2,4\n"), together=True)
+    up, down = link.uplink_mbps(KEY, MANY, 1), link.downlink_mbps(KEY, MANY, 1)
+    assert up == pytest.approx(2 * down)
+    assert up.std() > 0.1
+
+
 def test_drop_outs(written):
     """Beta(1, 3) has mean 1/4, and so a quarter of the clients drops out, after a uniform share of
     its work; a client's rate stays."""

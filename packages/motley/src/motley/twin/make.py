@@ -267,7 +267,9 @@ class _Maker:
         laws = {"up_s": up.quantiles, "down_s": down.quantiles}
         single = {"up_unsure": up.unsure, "down_unsure": down.unsure}
         values = min(law.values for law in (up, down) if law.quantiles.any())
-        return {**self._table("network", laws, single), "values": values}
+        table = self._table("network", laws, single)
+        # a deployment's server divides the seconds of both ways by their bytes
+        return {**table, "values": values, "together": found.run.deployed}
 
     def _law(self, what: str, seconds: Floats, amount: Floats) -> Law:
         """Return the law of seconds per amount, over the dispatches that have both."""

@@ -80,10 +80,13 @@ class RecordedNetwork(Network):
     file: CSV or Parquet, see the module: ``client``, ``up_s`` and ``down_s`` (seconds per megabit),
     and perhaps ``up_unsure``, ``down_unsure``.
     values: recorded ones behind the laws, see the module; None: the laws are known.
+    together: both ways have the same quantile in a round, as where their seconds were measured as
+    one.
     """
 
     file: str
     values: int | None = None
+    together: bool = False
 
     def __post_init__(self) -> None:
         _check_values(self.values)
@@ -104,7 +107,8 @@ class RecordedNetwork(Network):
 
     def _mbps(self, way: str, key: Key, ids: Ids, round_index: int) -> Floats:
         laws = _laws(self.file, f"{way}_s", f"{way}_unsure")
-        drawn = _drawn(laws, self.values, key.fold(way), ids, round_index)
+        of = key if self.together else key.fold(way)
+        drawn = _drawn(laws, self.values, of, ids, round_index)
         with np.errstate(divide="ignore"):
             return 1.0 / drawn
 
