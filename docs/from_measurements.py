@@ -804,12 +804,12 @@ def twin() -> str:
     found = measured("twin")
     heads = (
         "rule",
-        "error of seconds, laws looked at",
-        "chance alone",
-        "true runs within 80 %",
-        "error of seconds, laws not looked at",
-        "chance alone",
-        "true runs within 80 %",
+        "error, laws looked at",
+        "chance",
+        "within",
+        "error, other laws",
+        "chance",
+        "within",
     )
     names = found["tuned"]["rules"]
     rows = [
@@ -824,18 +824,17 @@ def twin() -> str:
         for name in names
     ]
     both = [found[group] for group in ("tuned", "unseen")]
-    said = (
-        "{federations} federations of laws that were {which}: the recorded seconds lay within the "
-        "interval of the twin under the same rule in {retrodicted}; the rule that the twin took "
-        "for the fastest of the first four was within 5 % of the truly fastest in "
-        "{best_within_5_percent}; the bits of {bits:.0%} of the true runs lay within their "
-        "intervals."
+    held, best = (
+        " and ".join(f"{one[key]} of {one['federations']}" for one in both)
+        for key in ("retrodicted", "best_within_5_percent")
     )
-    lines = [
-        said.format(**one, which=which, bits=one["rules"]["all"]["within_bits"])
-        for one, which in zip(both, ("looked at", "not looked at"), strict=True)
-    ]
-    return "\n\n".join([table(heads, rows), *lines])
+    bits = " and ".join(f"{one['rules']['all']['within_bits']:.0%}" for one in both)
+    said = (
+        f"In the same order: what was recorded lay within the twin's interval in {held}; of the "
+        f"first four rules the one predicted to be fastest was within 5 % of the truly fastest in "
+        f"{best}; of the true runs' bits {bits} lay within their intervals."
+    )
+    return f"{table(heads, rows)}\n\n{said}"
 
 
 def inspect_outlying() -> str:
