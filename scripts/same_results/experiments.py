@@ -727,7 +727,7 @@ _WORLDS.append(
     {
         "device": {"name": "recorded", "file": "{files}/laws.csv", "values": 12},
         "network": {"name": "recorded", "file": "{files}/laws-of-links.csv", "values": 12},
-        "availability": {"name": "recorded", "file": "{files}/presence.csv", "slot_s": 1.0},
+        "availability": {"name": "recorded", "file": "{files}/stays.csv", "slot_s": 1.0},
         "failures": {"name": "recorded", "file": "{files}/lost.csv"},
     }
 )

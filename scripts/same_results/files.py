@@ -36,7 +36,7 @@ def write(folder: Path) -> None:
     ways = [[k, up, up / 2, 0.1] for k, _, up, _ in laws]
     _rows(folder / "laws-of-links.csv", "client,up_s,down_s,up_unsure", ways)
     stays = [[k, 1 + k, 30.0, 2, 20.0] for k in range(4)]
-    _rows(folder / "presence.csv", "client,went,online_s,came,offline_s", stays)
+    _rows(folder / "stays.csv", "client,went,online_s,came,offline_s", stays)
     _rows(folder / "lost.csv", "client,dropped,answered", [[k, 1 + k, 4.0] for k in range(4)])
 
 
