@@ -798,6 +798,45 @@ def inspect_truth() -> str:
     return table(head, rows)
 
 
+def twin() -> str:
+    """Put the predictions of twins beside true federations, from
+    ``benchmarks/measured/twin.json``."""
+    found = measured("twin")
+    heads = (
+        "rule",
+        "error, laws looked at",
+        "chance",
+        "within",
+        "error, other laws",
+        "chance",
+        "within",
+    )
+    names = found["tuned"]["rules"]
+    rows = [
+        (
+            f"`{name}`" if name != "all" else "all",
+            *(
+                f"{found[group]['rules'][name][key]:.0%}"
+                for group in ("tuned", "unseen")
+                for key in ("error_s", "error_of_chance_s", "within_s")
+            ),
+        )
+        for name in names
+    ]
+    both = [found[group] for group in ("tuned", "unseen")]
+    held, best = (
+        " and ".join(f"{one[key]} of {one['federations']}" for one in both)
+        for key in ("retrodicted", "best_within_5_percent")
+    )
+    bits = " and ".join(f"{one['rules']['all']['within_bits']:.0%}" for one in both)
+    said = (
+        f"In the same order: what was recorded lay within the twin's interval in {held}; of the "
+        f"first four rules the one predicted to be fastest was within 5 % of the truly fastest in "
+        f"{best}; of the true runs' bits {bits} lay within their intervals."
+    )
+    return f"{table(heads, rows)}\n\n{said}"
+
+
 def inspect_outlying() -> str:
     """Tell how often planted faults are named and clean federations are, from
     ``benchmarks/measured/inspect_outlying.json``."""

@@ -85,6 +85,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         ),
         *(from_measurements.inspect_outlying, from_measurements.inspect_truth),
         *(from_measurements.tuned_best, from_measurements.client_noise_cost),
+        from_measurements.twin,
     )
 }
 MAKERS |= {

@@ -18,6 +18,7 @@ HOLDS = {
     "commands": "its larger sub-commands",
     "inspection": "how clients differ, pitfalls",
     "tuning": "equal budgets for each method",
+    "twin": "rules nobody tried, predicted",
     "experiments": "from a TOML file to a run",
     "testing": "contract suites for your own",
     "rounds": "the round loop, its state",

@@ -70,7 +70,8 @@ class Case(NamedTuple):
 
 
 def _record(kind: str, name: str, trace: Path) -> dict[str, Any]:
-    more = {"file": str(trace)} if (kind, name) == ("device", "trace") else {}
+    measured = kind == "device" and name in ("recorded", "trace")
+    more = {"file": str(trace)} if measured else {}
     return {"name": name, **OPTIONS.get((kind, name), {}), **more}
 
 
@@ -117,7 +118,7 @@ def combinations(trace: Path) -> Iterator[Case]:
     ----------
     trace: file of a device's speeds, written here.
     """
-    trace.write_text("step_s\n0.1\n0.2\n0.4\n")
+    trace.write_text("client,step_s\n0,0.1\n1,0.2\n2,0.4\n")
     names = [catalogue(kind).names() for kind in ("selector", "synchrony", "device")]
     products = list(itertools.product(scales(), *names))
     # so that few of them, or those before time is up, are spread over all

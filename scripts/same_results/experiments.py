@@ -727,6 +727,14 @@ _WORLDS: list[Keys] = [
         "synchrony": {"name": "synchronous", "idle_s": 5.0},
     },
 ]
+_WORLDS.append(
+    {
+        "device": {"name": "recorded", "file": "{files}/laws.csv", "values": 12},
+        "network": {"name": "recorded", "file": "{files}/laws-of-links.csv", "values": 12},
+        "availability": {"name": "recorded", "file": "{files}/stays.csv", "slot_s": 1.0},
+        "failures": {"name": "recorded", "file": "{files}/lost.csv"},
+    }
+)
 for _number, _world in enumerate(_WORLDS):
     add(
         f"world {_number}",

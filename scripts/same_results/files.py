@@ -31,6 +31,13 @@ def write(folder: Path) -> None:
         [[k, 2.0 * k, 2.0 * k + 6.0, 14.0] for k in range(5)]
         + [[5, 0.0, 3.0, 9.0], [5, 5.0, 8.0, 9.0]],
     )
+    laws = [[k, 0.1 * (k + q), 0.2 * q, 0.1 * k] for k in range(4) for q in range(3)]
+    _rows(folder / "laws.csv", "client,step_s,up_s,unsure", laws)
+    ways = [[k, up, up / 2, 0.1] for k, _, up, _ in laws]
+    _rows(folder / "laws-of-links.csv", "client,up_s,down_s,up_unsure", ways)
+    stays = [[k, 1 + k, 30.0, 2, 20.0] for k in range(4)]
+    _rows(folder / "stays.csv", "client,went,online_s,came,offline_s", stays)
+    _rows(folder / "lost.csv", "client,dropped,answered", [[k, 1 + k, 4.0] for k in range(4)])
 
 
 def _pictures(folder: Path, rng: np.random.Generator) -> None:

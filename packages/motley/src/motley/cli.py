@@ -23,6 +23,7 @@ from motley.commands import audit as audit_command
 from motley.commands import data as data_command
 from motley.commands import inspect as inspect_command
 from motley.commands import tune as tune_command
+from motley.commands import twin as twin_command
 from motley.commands import watch as watch_command
 from motley.commands.options import (
     AllowImport,
@@ -387,7 +388,9 @@ _add_commands()
 app.command("audit-privacy")(audit_command.audit_privacy)
 app.command()(inspect_command.inspect)
 app.command()(tune_command.tune)
+app.command()(twin_command.twin)
 app.command()(watch_command.watch)
+app.command("what-if")(twin_command.what_if)
 
 
 @app.command()

@@ -79,6 +79,7 @@ DEVICES = Catalogue(
     {
         "constant": "motley.world.devices:ConstantDevice",
         "log_normal": "motley.world.devices:LogNormalDevice",
+        "recorded": "motley.world.recorded:RecordedDevice",
         "shifted_exponential": "motley.world.devices:ShiftedExponential",
         "trace": "motley.world.devices:TraceDevice",
         "uniform": "motley.world.devices:UniformDevice",
@@ -92,6 +93,7 @@ NETWORKS = Catalogue(
         "inverted": "motley.world.network:InvertedNetwork",
         "log_normal": "motley.world.network:LogNormalNetwork",
         "none": "motley.world.network:NoDelay",
+        "recorded": "motley.world.recorded:RecordedNetwork",
         "trace": "motley.world.network:TraceNetwork",
         "uniform": "motley.world.network:UniformNetwork",
     },
@@ -104,6 +106,7 @@ AVAILABILITY = Catalogue(
         "bernoulli": "motley.world.availability:BernoulliAvailability",
         "day_night": "motley.world.availability:DayNight",
         "markov": "motley.world.availability:MarkovAvailability",
+        "recorded": "motley.world.recorded:RecordedAvailability",
         "trace": "motley.world.availability:TraceAvailability",
     },
     base="motley.world.interfaces:Availability",
@@ -125,6 +128,7 @@ FAILURES = Catalogue(
         "drop_out": "motley.world.failures:DropOut",
         "non_finite": "motley.world.failures:NonFinite",
         "none": "motley.world.failures:NoFailures",
+        "recorded": "motley.world.recorded:RecordedFailures",
     },
     base="motley.world.interfaces:Failures",
 )

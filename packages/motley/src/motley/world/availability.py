@@ -21,6 +21,7 @@ On with p = .1, off with q = .3 per slot: .25 of the time online, mean runs onli
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,7 @@ __all__ = [
     "DayNight",
     "MarkovAvailability",
     "TraceAvailability",
+    "chain_online",
 ]
 
 
@@ -162,45 +164,12 @@ class MarkovAvailability(Availability):
 
     @override
     def online(self, key: Key, ids: Ids, round_index: int, time_s: float) -> Bools:
-        """Return the state after each client's last switch."""
-        out = np.zeros(len(ids), bool)
-        slot = _slot(self.slot_s, round_index, time_s)
-        length = int(np.ceil(4 / self._switching))
-        open_ = np.arange(len(ids))
-        block = slot // length
-        while len(open_):
-            last = slot - block * length if block == slot // length else length - 1
-            state = self._last_switch(key, np.asarray(ids)[open_], block, length, last)
-            known = state >= 0
-            out[open_[known]] = state[known] == 1
-            open_ = open_[~known]
-            block = block - 1
-        return out
+        def rise(at: Ids, slot: Ints) -> Floats:
+            return self._rise(key, np.asarray(ids)[at], slot)
 
-    def _last_switch(self, key: Key, ids: Ids, block: int, length: int, last: int) -> Ints:
-        """Return the last switch in slots 0 to ``last`` of a block: 1 on, 0 off, -1 none."""
-        state = np.full(len(ids), -1)
-        at = np.full(len(ids), -1)
-        open_ = np.arange(len(ids))
-        turn = 0
-        stream = key.fold("block", block)
-        c = min(self._switching, 1.0)
-        while len(open_):
-            gap, kind = stream.fold(turn).uniform(ids[open_], 2).T
-            at[open_] += 1 + (
-                np.floor(np.minimum(np.log(gap) / np.log1p(-c), length)).astype(np.int64)
-                if c < 1
-                else 0
-            )
-            inside = at[open_] <= last
-            open_ = open_[inside]
-            kind = kind[inside]
-            rise = self._rise(key, ids[open_], block * length + at[open_]) / c
-            state[open_] = np.where(
-                kind < rise, 1, np.where(kind >= 1 - self.q / c, 0, state[open_])
-            )
-            turn += 1
-        return state
+        slot = _slot(self.slot_s, round_index, time_s)
+        fall = np.full(len(ids), self.q)
+        return chain_online(key, np.asarray(ids), slot, rise, fall, self._switching)
 
     def _rise(self, key: Key, ids: Ids, slot: Ints) -> Floats:
         """Return p of each client in its slot."""
@@ -208,6 +177,73 @@ class MarkovAvailability(Availability):
             return np.full(len(ids), self.p)
         turn = slot * self.slot_s / self.day_s + key.fold("phase").uniform(ids)[:, 0]
         return np.asarray(self.p * (1 + self.amplitude * np.sin(2 * np.pi * turn)), np.float64)
+
+
+def chain_online(
+    key: Key,
+    ids: Ids,
+    slot: int,
+    rise: Callable[[Ids, Ints], Floats],
+    fall: Floats,
+    switching: float,
+) -> Bools:
+    """Return whether each client is online after its last switch, ``[len(ids)]``; see the module.
+
+    Parameters
+    ----------
+    rise: positions in ``ids`` and a slot of each -> probability p of being switched on there.
+    fall: probability q of being switched off in a slot, ``[len(ids)]``. switching: the largest p +
+    q, the probability c that a slot may switch a client.
+    """
+    out = np.zeros(len(ids), bool)
+    length = int(np.ceil(4 / switching))
+    open_ = np.arange(len(ids))
+    block = slot // length
+    while len(open_):
+        last = slot - block * length if block == slot // length else length - 1
+        stream = key.fold("block", block)
+        begin = block * length
+        state = _last_switch(stream, ids, open_, (begin, begin + last), rise, fall, switching)
+        known = state >= 0
+        out[open_[known]] = state[known] == 1
+        open_ = open_[~known]
+        block = block - 1
+    return out
+
+
+def _last_switch(
+    stream: Key,
+    ids: Ids,
+    among: Ids,
+    slots: tuple[int, int],
+    rise: Callable[[Ids, Ints], Floats],
+    fall: Floats,
+    switching: float,
+) -> Ints:
+    """Return the last switch in some slots of a block (the first and the last of them), of the
+    positions ``among``: 1 on, 0 off, -1 none."""
+    begin, last = slots
+    state = np.full(len(among), -1)
+    at = np.full(len(among), begin - 1)
+    open_ = np.arange(len(among))
+    turn = 0
+    length = int(np.ceil(4 / switching))
+    c = min(switching, 1.0)
+    while len(open_):
+        gap, kind = stream.fold(turn).uniform(ids[among[open_]], 2).T
+        at[open_] += 1 + (
+            np.floor(np.minimum(np.log(gap) / np.log1p(-c), length)).astype(np.int64)
+            if c < 1
+            else 0
+        )
+        inside = at[open_] <= last
+        open_ = open_[inside]
+        kind = kind[inside]
+        up = rise(among[open_], at[open_]) / c
+        off = kind >= 1 - fall[among[open_]] / c
+        state[open_] = np.where(kind < up, 1, np.where(off, 0, state[open_]))
+        turn += 1
+    return state
 
 
 @dataclass(frozen=True)
