@@ -186,7 +186,7 @@ FILE = """
 task = { name = "quadratic" }
 population = 8
 cohort = 4
-stop = { rounds = 2 }
+stop = { rounds = 1 }
 weights = "uniform"
 selector = "uniform"
 local = { steps = 2 }
@@ -211,7 +211,7 @@ def test_the_command_prints_the_claim_and_writes_numbers_and_a_picture(
         == 0
     )
     said = capsys.readouterr()
-    assert "motley: 100 trials of 2 rounds in each of two worlds" in said.err
+    assert "motley: 100 trials of 1 rounds in each of two worlds" in said.err
     record = json.loads((out / "audit.json").read_text())
     assert f"at most {record['bound']:.4g} at the caps" in said.out
     assert "A low eps_hat proves nothing" in said.out
@@ -230,7 +230,8 @@ def test_the_command_prints_the_claim_and_writes_numbers_and_a_picture(
             "--canary: the stand-in's canary is its own",
         ),
         (FILE + TABLE, ["--seed", "-1"], "'--seed'"),
-        (FILE + TABLE, ["--out", "x.toml"], "cannot write into x.toml"),
+        (FILE + TABLE, ["--out", "x.toml"], "cannot write into x.toml: it is no folder"),
+        (FILE + TABLE, ["--stand-in", "--out", "x.toml/y"], "cannot write into x.toml/y: Not a"),
     ],
 )
 def test_a_mistake_at_the_command_is_one_sentence(
@@ -248,7 +249,8 @@ def test_a_mistake_at_the_command_is_one_sentence(
 def test_noise_by_clients_is_attacked_with_the_colluders_knowledge(z, found_out):
     """The server subtracts one colluder's noise; with hardly any noise every trial is told
     apart."""
-    given = keys(rounds=1, noise_multiplier=z, noise_by="clients", colluders=1) | {"cohort": 8}
+    all_four = {"population": 4, "cohort": 4}
+    given = keys(rounds=1, noise_multiplier=z, noise_by="clients", colluders=1) | all_four
     found = audit(given, trials=100, stretched=True)
     assert found.attack.epsilon <= found.record["bound"]
     assert (found.attack.epsilon == found.attack.ceiling) is found_out

@@ -3,12 +3,14 @@ unequal speeds, several epochs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from motley.experiments.config import Experiment
+from motley.experiments.run import run
 from motley.results.load import Run, load
 from motley.results.schema import EQUAL_TABLES
 
@@ -16,6 +18,21 @@ from motley.results.schema import EQUAL_TABLES
 @pytest.fixture
 def experiment() -> Experiment:
     return make(rounds=12)
+
+
+@pytest.fixture(scope="session")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Experiment], Run]:
+    """Return a function that returns the run of an experiment that nothing happens to. Each is made
+    once, so tests only read it."""
+    made: dict[str, Run] = {}
+
+    def whole(experiment: Experiment) -> Run:
+        keys = experiment.model_dump_json()
+        if keys not in made:
+            made[keys] = run(experiment, out=tmp_path_factory.mktemp("unbroken"))
+        return made[keys]
+
+    return whole
 
 
 def make(rounds: int, **keys: Any) -> Experiment:

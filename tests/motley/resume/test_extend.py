@@ -16,7 +16,7 @@ from motley.experiments.sweep import compare
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.loop import RoundLoop
 from tests.motley.resume.conftest import assert_same, make
-from tests.motley.resume.test_resume import Crash, _crash_after
+from tests.motley.resume.test_resume import Crash, Unbroken, _crash_after
 
 TENTH = {"name": "constant", "average": 0.1}
 KINDS: dict[str, dict[str, Any]] = {
@@ -52,9 +52,11 @@ def _longer(experiment: Experiment, rounds: int = LONGER) -> Experiment:
 
 
 @pytest.mark.parametrize("keys", KINDS.values(), ids=KINDS)
-def test_an_extended_run_is_the_long_run(keys: dict[str, Any], tmp_path: Path) -> None:
+def test_an_extended_run_is_the_long_run(
+    keys: dict[str, Any], tmp_path: Path, unbroken: Unbroken
+) -> None:
     experiment = make(rounds=ROUNDS, **keys)
-    whole = run(_longer(experiment), out=tmp_path / "whole")
+    whole = unbroken(_longer(experiment))
     first = run(experiment, out=tmp_path / "run")
     assert ROUNDS in first.column("evaluations", "round")
     extended = run(_longer(experiment), out=tmp_path / "run", resume=True)
@@ -71,9 +73,11 @@ def test_an_extended_run_is_the_long_run(keys: dict[str, Any], tmp_path: Path) -
     "keys", [KINDS["client state on disk"], KINDS["error feedback"]], ids=["disk", "feedback"]
 )
 @pytest.mark.parametrize("steps", [1, 4, 10])
-def test_killed_while_it_is_extended(keys: dict[str, Any], steps: int, tmp_path: Path) -> None:
+def test_killed_while_it_is_extended(
+    keys: dict[str, Any], steps: int, tmp_path: Path, unbroken: Unbroken
+) -> None:
     experiment = make(rounds=ROUNDS, **keys)
-    whole = run(_longer(experiment), out=tmp_path / "whole")
+    whole = unbroken(_longer(experiment))
     run(experiment, out=tmp_path / "run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RoundLoop, "step", _crash_after(steps, RoundLoop.step, steps == 1))
@@ -84,9 +88,9 @@ def test_killed_while_it_is_extended(keys: dict[str, Any], steps: int, tmp_path:
     assert_same(whole, run(_longer(experiment), out=tmp_path / "run", resume=True))
 
 
-def test_an_interrupted_run_may_be_given_another_end(tmp_path: Path) -> None:
+def test_an_interrupted_run_may_be_given_another_end(tmp_path: Path, unbroken: Unbroken) -> None:
     experiment = make(rounds=ROUNDS)
-    whole = run(_longer(experiment, 14), out=tmp_path / "whole")
+    whole = unbroken(_longer(experiment, 14))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RoundLoop, "step", _crash_after(10, RoundLoop.step, True))
         with pytest.raises(Crash):
@@ -145,11 +149,11 @@ def test_the_end_of_a_run_is_never_changed_by_accident(
     assert run(_longer(experiment, 6)).directory == six.directory
 
 
-def test_another_limit_may_take_over(tmp_path: Path) -> None:
+def test_another_limit_may_take_over(tmp_path: Path, unbroken: Unbroken) -> None:
     experiment = make(rounds=4)
     first = run(experiment, out=tmp_path / "run")
     hours = {"stop": {"virtual_hours": 2.5 * first.column("rounds", "time_s")[-1] / 3600}}
-    whole = run(experiment.replace(hours), out=tmp_path / "whole")
+    whole = unbroken(experiment.replace(hours))
     assert len(whole.column("rounds", "round")) > 4
     assert_same(whole, run(experiment.replace(hours), out=tmp_path / "run", resume=True))
 

@@ -16,6 +16,7 @@ from motley.core.files import with_digest
 from motley.experiments.config import Experiment
 from motley.experiments.run import run
 from motley.experiments.store import RunFolder
+from motley.results.load import Run
 from motley.results.schema import EQUAL_TABLES
 from motley.results.writer import Writer
 from motley.rounds.checkpoint import Checkpoints
@@ -24,6 +25,8 @@ from motley.rounds.last_updates import DiskLastUpdates
 from motley.rounds.loop import RoundLoop
 from motley.rounds.simulated import SimulatedBackend
 from tests.motley.resume.conftest import assert_same, make
+
+Unbroken = Callable[[Experiment], Run]
 
 
 class Crash(BaseException):
@@ -68,8 +71,9 @@ def test_a_blow_at_any_point(
     experiment: Experiment,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    unbroken: Unbroken,
 ) -> None:
-    whole = run(experiment, out=tmp_path / "whole")
+    whole = unbroken(experiment)
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, _crash_after(calls, getattr(owner, name), before))
         with pytest.raises(Crash):
@@ -123,10 +127,11 @@ def test_a_blow_at_any_point_around_a_row(
     before: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    unbroken: Unbroken,
 ) -> None:
     """On disk it ends as a run in RAM that nothing happened to."""
     experiment = make(rounds=12, selector="uniform", algorithm=algorithm)
-    whole = run(experiment, out=tmp_path / "whole")
+    whole = unbroken(experiment)
     on_disk = experiment.replace({"client_state": "disk"})
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, _crash_after(calls, getattr(owner, name), before))
@@ -155,11 +160,12 @@ def test_a_blow_at_any_point_around_a_last_update(
     before: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    unbroken: Unbroken,
 ) -> None:
     """On disk it ends as a run in RAM that nothing happened to, with one file for each
     participant."""
     experiment = make(rounds=12, **COMPRESSED["curvature"])
-    whole = run(experiment, out=tmp_path / "whole")
+    whole = unbroken(experiment)
     on_disk = experiment.replace({"client_state": "disk"})
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, _crash_after(calls, getattr(owner, name), before))
@@ -170,13 +176,13 @@ def test_a_blow_at_any_point_around_a_last_update(
 
 @pytest.mark.parametrize(("first", "second"), [("ram", "ram"), ("disk", "disk"), ("ram", "disk")])
 def test_rows_of_the_checkpoint_before_are_there_when_the_newest_is_damaged(
-    first: str, second: str, tmp_path: Path
+    first: str, second: str, tmp_path: Path, unbroken: Unbroken
 ) -> None:
     """Three rounds after the checkpoint of round 8 that of round 8 is cut, so round 4's counts:
     whoever took part since has moved. A run may go on on disk that began in RAM (the other way
     round is refused, tests/motley/rounds/test_client_state.py)."""
     experiment = make(rounds=12, selector="uniform", algorithm="scaffold")
-    whole = run(experiment, out=tmp_path / "whole")
+    whole = unbroken(experiment)
     out = tmp_path / "broken"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Writer, "flush", _crash_after(11, Writer.flush, False))
@@ -249,11 +255,15 @@ COMPRESSED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("client_state", ["ram", "disk"])
 @pytest.mark.parametrize("which", COMPRESSED)
 def test_what_waits_at_clients_and_what_sets_their_shares_survive_a_blow(
-    which: str, client_state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    which: str,
+    client_state: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unbroken: Unbroken,
 ) -> None:
     """Two rounds after the checkpoint of round 4: residuals and masks of clients, EF21's mean, the
     allocator's state, flights."""
-    whole = run(make(rounds=9, **COMPRESSED[which]), out=tmp_path / "whole")
+    whole = unbroken(make(rounds=9, **COMPRESSED[which]))
     assert whole.tables["rounds"].column("up_bits").to_pylist()[-1] > 0
     again = make(rounds=9, client_state=client_state, **COMPRESSED[which])
     with monkeypatch.context() as patch:
@@ -264,9 +274,9 @@ def test_what_waits_at_clients_and_what_sets_their_shares_survive_a_blow(
 
 
 def test_a_truncated_checkpoint_falls_back_to_the_one_before_and_says_so(
-    experiment: Experiment, tmp_path: Path
+    experiment: Experiment, tmp_path: Path, unbroken: Unbroken
 ) -> None:
-    whole = run(experiment, out=tmp_path / "whole")
+    whole = unbroken(experiment)
     out = tmp_path / "broken"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Writer, "finish", _crash_after(1, Writer.finish, True))
@@ -283,9 +293,9 @@ def test_a_truncated_checkpoint_falls_back_to_the_one_before_and_says_so(
 
 
 def test_a_folder_in_place_of_a_checkpoint_is_passed_over_until_it_is_in_the_way(
-    experiment: Experiment, tmp_path: Path
+    experiment: Experiment, tmp_path: Path, unbroken: Unbroken
 ) -> None:
-    whole = run(experiment, out=tmp_path / "whole")
+    whole = unbroken(experiment)
     out = tmp_path / "broken"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Writer, "finish", _crash_after(1, Writer.finish, True))

@@ -143,7 +143,7 @@ RULES = [
     RestlessBandit(first_round="all", tau="seconds"),
     RestlessBandit("filter"),
     RestlessBandit("filter", stay=(0.9, 0.8), sigma=1.0),
-    NeuralBandit(),
+    NeuralBandit(hidden=20),  # 100 take ten times as long
     NeuralBandit(hidden=8, buffer=2, probe="last_report", first_round="all"),
 ]
 

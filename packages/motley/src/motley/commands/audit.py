@@ -104,6 +104,9 @@ def audit_privacy(
         )
     keys = document.override(document.read(file), set or [])
     check_trials(trials)
+    folder = out or Path("runs") / f"audit-{file.stem}"
+    if folder.exists() and not folder.is_dir():  # told before the trials, not after them
+        raise StoreError(f"cannot write into {folder}: it is no folder; choose another --out")
     compared = None if clear_signals else replay(as_experiment(keys), data, client=canary)
     if compared is not None:
         tell("\n".join([*compared.sentences(), ""]))
@@ -112,7 +115,7 @@ def audit_privacy(
     )
     tell("\n".join(done.sentences))
     record = {"replay": None if compared is None else compared.record(), **done.record}
-    _write(out or Path("runs") / f"audit-{file.stem}", done, record)
+    _write(folder, done, record)
     if compared is not None and compared.differs:
         raise typer.Exit(1)
 

@@ -40,6 +40,8 @@ __all__ = ["Run", "citations", "load", "load_all", "read_blocks", "read_table"]
 LARGE = 2_000_000
 """A table of evaluations with more rows is read when it is asked for; what reports need of it is
 read block by block."""
+_FEW = 100_000
+"""Rows up to which threads cost more than they save."""
 BLOCK = 65_536
 """Rows of a Parquet file that are read at a time."""
 _BY_CLIENT = ("client", "shared_client", "prototype_client", "validation_client")
@@ -378,7 +380,7 @@ def _read_parquet(path: Path, mark: Mark | None = None) -> pa.Table:
         raise DataError(f"{reason}; restore the file, or make the run again")
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            rows = file.read()
+            rows = file.read(use_threads=file.metadata.num_rows > _FEW)
         rows.validate(full=True)
     except (OSError, pa.ArrowException, ValueError) as error:
         raise DataError(f"{path} is damaged ({error}); the run must be made again") from error

@@ -14,7 +14,7 @@ that begins with that name. Populations are small, so the whole suite takes mill
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -485,17 +485,17 @@ def _values(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
 
 
 def _seeds(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
-    def cohorts(seed: int) -> list[list[int]]:
-        return [
-            cohort.ids.tolist()
-            for cohort in federation.play(
-                federation.selector(rule, seed), range(1, federation.horizon + 1)
-            )
-        ]
+    rounds = range(1, federation.horizon + 1)
 
-    first = cohorts(0)
-    _require(first == cohorts(0), "the same seed gives other cohorts")
-    different = any(cohorts(seed) != first for seed in (1, 2, 3))
+    def cohorts(seed: int) -> Iterator[list[int]]:
+        selector = federation.selector(rule, seed)
+        return (federation.play(selector, [t])[0].ids.tolist() for t in rounds)
+
+    first = list(cohorts(0))
+    _require(first == list(cohorts(0)), "the same seed gives other cohorts")
+    different = any(
+        one != other for seed in (1, 2, 3) for one, other in zip(first, cohorts(seed), strict=True)
+    )
     if rule.deterministic:
         _require(not different, "declared deterministic, but the seed matters")
     else:
