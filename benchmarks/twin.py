@@ -41,7 +41,7 @@ from motley.results.schema import TABLES
 from motley.twin.make import twin
 from motley.twin.what_if import what_if
 from motley.world import AVAILABILITY, DEVICES, FAILURES, NETWORKS
-from motley.world.base import Availability, Device, Failures, Network
+from motley.world.interfaces import Availability, Device, Failures, Network
 
 OUT = Path(__file__).with_name("measured") / "twin.json"
 ROUNDS = 10

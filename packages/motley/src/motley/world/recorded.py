@@ -32,8 +32,8 @@ from motley.core.errors import ConfigError, DataError
 from motley.core.files import files_digest
 from motley.core.keys import Key
 from motley.world.availability import chain_online
-from motley.world.base import Availability, Device, Failures, Network
 from motley.world.draws import check_positive, key_of
+from motley.world.interfaces import Availability, Device, Failures, Network
 from motley.world.traces import columns
 
 __all__ = ["RecordedAvailability", "RecordedDevice", "RecordedFailures", "RecordedNetwork"]
