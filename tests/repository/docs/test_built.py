@@ -89,3 +89,12 @@ def test_links_of_the_table_of_faults_lead_somewhere(built: ModuleType) -> None:
     for page, anchor in links:
         text = (ROOT / "docs/deploy" / page).read_text(encoding="utf-8")
         assert not anchor or f"{{#{anchor}}}" in text, (page, anchor)
+
+
+def test_every_selection_rule_has_its_row(built: ModuleType) -> None:
+    """The rows are written by hand, in the order of the registry."""
+    from motley.experiments import registry
+
+    text = built.generate.MAKERS["selection_rules"]()
+    found = re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE)
+    assert found == [row["name"] for row in registry.listing("selector") if row["built"]]
