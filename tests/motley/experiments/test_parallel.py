@@ -48,7 +48,7 @@ def test_two_at_a_time_are_as_one_after_the_other(
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     over = {"aggregator": ["krum", "mean"], "selector.name": ["uniform", "power_of_choice"]}
     alone, both = (
-        compare(KEYS, over, [0], out=tmp_path / name, jobs=jobs)
+        compare(KEYS, over, [0], out=str(tmp_path / name), jobs=jobs)
         for name, jobs in (("alone", 1), ("both", 2))
     )
     assert [(f.point.label, str(f.error)) for f in both.failures] == [

@@ -78,16 +78,19 @@ SERVED = {**CLASSES, "split": {"test": "client", "server": 0.1}}
 NO_BOUND = {
     "fedbio": SERVED,
     "feddf": {**SERVED, "public": 0.1},
+    "fedexp": {},
     "fedproto": CLASSES,
     "fedrolex": CLASSES,
+    "fedvarp": {},
     "fjord": CLASSES,
     "heterofl": CLASSES,
     "ifca": {},
+    "mifa": {},
     "qfedavg": {},
     "rhfl": {**CLASSES, "public": 0.1},
 }
 """The algorithms that are refused, with what they need to be reached at all."""
-OF_CLASSES = ("fedbabu", "fedper", "fedrep", "flash_robust")
+OF_CLASSES = ("fedbabu", "fedlc", "fedper", "fedrep", "fedrod", "flash_robust")
 SPARSE = ("randomk", "tensor_drop", "topk")
 ADMITTED += [
     {

@@ -131,6 +131,8 @@ def test_bytes_of_ours_and_of_your_own():
         Selector.from_bytes(selector.to_bytes(), Mine)
     with pytest.raises(CodecError, match="these bytes do not hold a selector"):
         Selector.from_bytes(encode({"seed": 1}))
+    older = {**decode(selector.to_bytes()), "options": {"d": 3, "ties": "lowest_id"}}
+    assert Selector.from_bytes(encode(older)).rule == selector.rule  # what came later is as it was
     renamed = {**decode(selector.to_bytes()), "options": {"e": 3}}
     with pytest.raises(
         CodecError,

@@ -313,7 +313,7 @@ def compare(
     over: Mapping[str, Sequence[Any]] | None = None,
     seeds: Sequence[int] | None = None,
     *,
-    out: Path | None = None,
+    out: Path | str | None = None,
     data: Path | None = None,
     overrides: Sequence[str] = (),
     progress: bool | None = None,
@@ -365,7 +365,7 @@ def compare(
             f"{list((over or {})[key])!r}",
             stacklevel=2,
         )
-    base = out or default_folder(base_experiment).parent
+    base = default_folder(base_experiment).parent if out is None else Path(out)
     folders = [point.folder(base) for point in points]
     by_itself = progress is None and watched()
     shown = by_itself or bool(progress)

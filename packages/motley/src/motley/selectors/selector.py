@@ -50,6 +50,11 @@ S = TypeVar("S")
 _UNUSABLE = (Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
 
 
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    missing = dataclasses.MISSING
+    return field.default is not missing or field.default_factory is not missing
+
+
 def _ascending(ids: Ids) -> bool:
     return bool((ids[1:] > ids[:-1]).all())
 
@@ -388,7 +393,9 @@ class Selector(Generic[S]):
                 "rule=YourRule"
             )
         known = {f.name for f in dataclasses.fields(kind)}
-        if set(saved["options"]) != known:
+        # an option that came later has its default, under which nothing changes
+        needed = {f.name for f in dataclasses.fields(kind) if not _has_default(f)}
+        if not needed <= set(saved["options"]) <= known:
             raise CodecError(
                 f"{kind.__name__} was written with options {sorted(saved['options'])}, it has "
                 f"{sorted(known)} here"
