@@ -138,7 +138,7 @@ def beside_frameworks() -> str:
             "14 strategies, papers as baselines",
             "FedAvg, FedProx, SCAFFOLD, Reptile, ...",
             "more than 20",
-            "**34 and more**",
+            "39",
         ),
         (
             "simulated speed, links, availability",
