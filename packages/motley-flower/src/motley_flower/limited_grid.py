@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from motley_flower.messages import Grid, LinkError
 
-__all__ = ["LimitedGrid"]
+__all__ = ["ForwardingGrid", "LimitedGrid"]
 
 T = TypeVar("T")
 _SLICE_S = 0.5
@@ -18,7 +18,17 @@ _SLICE_S = 0.5
 of the app raises, and the main thread hears such a signal between two waits only."""
 
 
-class LimitedGrid:
+class ForwardingGrid:
+    """A grid that passes to another one what it does not answer itself."""
+
+    def __init__(self, grid: Any) -> None:
+        self._grid = grid
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+
+class LimitedGrid(ForwardingGrid):
     """A grid whose every call returns or raises within a limit of time.
 
     Parameters
@@ -27,11 +37,8 @@ class LimitedGrid:
     """
 
     def __init__(self, grid: Grid, limit_s: float) -> None:
-        self._grid = grid
+        super().__init__(grid)
         self._limit_s = limit_s
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
 
     def get_node_ids(self) -> list[int]:
         """Return the nodes that are connected now."""

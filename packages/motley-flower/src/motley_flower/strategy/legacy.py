@@ -1,42 +1,38 @@
 """Run a strategy of Flower's older API (``flwr.server.strategy``) with client apps of a
 ``client_fn`` as one of the Message API.
 
-The strategy's ``configure_fit`` and ``aggregate_fit`` are given Flower's older objects, made of the
-messages and replies that everything else here knows; a reply is translated where it arrives, before
-it is checked. Client apps stay as they are: Flower's own ``ClientApp(client_fn)`` answers the
-messages.
+The strategy is given Flower's older objects; a reply is translated where it arrives, before it is
+checked. Client apps stay as they are: Flower's own ``ClientApp(client_fn)`` answers the messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import partial, partialmethod
 from typing import Any, NamedTuple
 
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley_flower.checks import NodeError
+from motley_flower.limited_grid import ForwardingGrid
 from motley_flower.messages import flower
 from motley_flower.node_registry import EXAMPLES
 from motley_flower.strategy.replies import array_header
 
-__all__ = ["adapted", "is_legacy"]
-
-
-def is_legacy(strategy: Any) -> bool:
-    """Return whether an object is a strategy of Flower's older API."""
-    return all(
-        callable(getattr(strategy, name, None))
-        for name in ("configure_fit", "aggregate_fit", "initialize_parameters")
-    )
+__all__ = ["adapted"]
 
 
 def adapted(strategy: Any) -> Any:
-    """Return a strategy of the Message API that asks a legacy one for everything but its loop."""
-    kind = type(
-        type(strategy).__name__, (_LegacyMethods, flower("serverapp.strategy").Strategy), {}
-    )
-    wrapped: Any = kind()
+    """Return a strategy of the Message API that asks a legacy one for everything but its loop;
+    anything else as it is."""
+    names = ("configure_fit", "aggregate_fit", "initialize_parameters")
+    if isinstance(strategy, type) or not all(hasattr(strategy, name) for name in names):
+        return strategy
+    bases = (_LegacyMethods, flower("serverapp.strategy").Strategy)
+    wrapped: Any = type(type(strategy).__name__, bases, {})()
     wrapped.strategy = strategy
+    wrapped.min_available_nodes = int(getattr(strategy, "min_available_clients", 0))
     return wrapped
 
 
@@ -46,106 +42,62 @@ class _LegacyMethods:
     strategy: Any
     motley: Any
     weighted_by_key = EXAMPLES
-    arrayrecord_key = "arrays"
-
-    @property
-    def min_available_nodes(self) -> int:
-        """How many clients a round waits for."""
-        return int(getattr(self.strategy, "min_available_clients", 0))
 
     def summary(self) -> None:
         """Print nothing: an older strategy has no summary."""
 
-    def start(
-        self,
-        grid: Any,
-        num_rounds: int = 3,
-        timeout: float = 3600,
-        initial_arrays: Any = None,
-        evaluate_fn: Any = None,
-    ) -> Any:
-        """Run the strategy's rounds; the first model is the strategy's own, else that of a client,
-        as in Flower."""
+    def start(self, grid: Any, num_rounds: int = 3, timeout: float = 3600) -> Any:
+        """Run the strategy's rounds from its own first model, else from a client's, as Flower."""
+
+        def evaluate(step: int, model: Any) -> Any:
+            found = self.strategy.evaluate(step, _parameters(model))
+            return None if found is None else _numbers({"loss": float(found[0]), **found[1]})
+
         grid = _TranslatingGrid(grid)
-        arrays = initial_arrays or self.motley.observer.model or self._initial(grid, timeout)
-        evaluate = evaluate_fn or (
-            lambda step, model: self.motley.observer.evaluate(self._evaluate, step, model)
-        )
-        return super().start(grid, arrays, num_rounds, timeout, evaluate_fn=evaluate)  # type: ignore[misc]
+        observer = self.motley.observer
+        first = observer.model or self._initial(grid, timeout)
+        observed = partial(observer.evaluate, evaluate)
+        return super().start(grid, first, num_rounds, timeout, evaluate_fn=observed)  # type: ignore[misc]
 
     def _initial(self, grid: Any, timeout: float) -> Any:
-        common = flower("common")
-        app = flower()
-        manager = _Clients(grid, self._draw(0))
-        parameters = self.strategy.initialize_parameters(manager)
+        key = Key(self.motley.selector.seed).fold("legacy", 0)
+        parameters = self.strategy.initialize_parameters(_Clients(grid, key))
         if parameters is not None:
-            return _array_record(parameters.tensors)
+            return _array_record(parameters)
+        app = flower()
+        question = app.RecordDict({"getparametersins.config": app.ConfigRecord()})
         for node in sorted(grid.get_node_ids()):
-            asked = app.Message(
-                _compat().getparametersins_to_recorddict(common.GetParametersIns({})),
-                node,
-                "get_parameters",
-            )
+            asked = app.Message(question, node, "get_parameters")
             for reply in grid.send_and_receive([asked], timeout=timeout):
                 if not reply.has_error():
-                    return _array_record(
-                        [
-                            array.data
-                            for array in reply.content["getparametersres.parameters"].values()
-                        ]
-                    )
-        raise ConfigError(
-            "no client gave the first model; expected initial_parameters for the strategy, or "
-            "connected clients"
-        )
+                    return _array_record(_parameters(reply.content["getparametersres.parameters"]))
+        raise ConfigError("no client gave the first model; expected clients, or initial_parameters")
 
-    def _evaluate(self, step: int, arrays: Any) -> Any:
-        """Return the strategy's own evaluation of a model as a MetricRecord; None where it has
-        none."""
-        found = self.strategy.evaluate(step, _parameters(arrays))
-        return (
-            None
-            if found is None
-            else flower().MetricRecord({"loss": float(found[0]), **_numbers(found[1])})
-        )
+    def _configure(self, what: str, step: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
+        """Return the strategy's orders to ``fit`` or ``evaluate`` as messages."""
+        translate = getattr(flower("compat.common.recorddict_compat"), f"{what}ins_to_recorddict")
+        configure = getattr(self.strategy, f"configure_{what}")
+        key = Key(self.motley.selector.seed).fold("legacy", step)
+        clients = _Clients(grid, None if what == "fit" else key)
+        kind = "train" if what == "fit" else "evaluate"
+        return [
+            flower().Message(translate(order, keep_input=True), proxy.node_id, kind)
+            for proxy, order in configure(step, _parameters(arrays), clients)
+        ]
 
-    def _draw(self, step: int) -> Callable[[int, int], list[int]]:
-        """Return a function that draws k of n positions, for a federated evaluation."""
-        rng = Key(self.motley.selector.seed).fold("legacy", step).numpy()
-        return lambda k, n: sorted(rng.choice(n, k, replace=False).tolist())
+    configure_train = partialmethod(_configure, "fit")
+    configure_evaluate = partialmethod(_configure, "evaluate")
 
-    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
-        """Return the strategy's orders to all nodes of the grid as messages."""
-        orders = self.strategy.configure_fit(
-            server_round, _parameters(arrays), _Clients(grid, None)
-        )
-        return _messages(orders, _compat().fitins_to_recorddict, "train")
-
-    def aggregate_train(self, server_round: int, replies: Iterable[Any]) -> tuple[Any, Any]:
+    def aggregate_train(self, step: int, replies: Iterable[Any]) -> tuple[Any, Any]:
         """Return the model and the metrics that the strategy makes of the replies."""
-        results, failures = _results(replies, "FitRes")
-        parameters, metrics = self.strategy.aggregate_fit(server_round, results, failures)
-        numbers = _numbers(metrics)
-        record = flower().MetricRecord(numbers) if numbers else None
-        return (None if parameters is None else _array_record(parameters.tensors)), record
+        parameters, metrics = self.strategy.aggregate_fit(step, *_results(replies, "FitRes"))
+        arrays = None if parameters is None else _array_record(parameters)
+        return arrays, _numbers(metrics) or None
 
-    def configure_evaluate(
-        self, server_round: int, arrays: Any, config: Any, grid: Any
-    ) -> list[Any]:
-        """Return the strategy's orders to evaluate as messages."""
-        clients = _Clients(grid, self._draw(server_round))
-        orders = self.strategy.configure_evaluate(server_round, _parameters(arrays), clients)
-        return _messages(orders, _compat().evaluateins_to_recorddict, "evaluate")
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Any]) -> Any:
+    def aggregate_evaluate(self, step: int, replies: Iterable[Any]) -> Any:
         """Return the metrics that the strategy makes of the clients' evaluations."""
-        results, failures = _results(replies, "EvaluateRes")
-        loss, metrics = self.strategy.aggregate_evaluate(server_round, results, failures)
-        return (
-            None
-            if loss is None
-            else flower().MetricRecord({"loss": float(loss), **_numbers(metrics)})
-        )
+        loss, metrics = self.strategy.aggregate_evaluate(step, *_results(replies, "EvaluateRes"))
+        return None if loss is None else _numbers({"loss": float(loss), **metrics})
 
 
 class _Proxy(NamedTuple):
@@ -155,67 +107,41 @@ class _Proxy(NamedTuple):
     node_id: int
 
 
-class _Clients:
-    """Flower's older client manager, of the nodes of a grid.
+class _Clients(dict[str, _Proxy]):
+    """Flower's older client manager: the nodes of a grid by id. The key draws a sample; without
+    one, a sample is all clients, for the selector has chosen them."""
 
-    Parameters
-    ----------
-    draw: returns k of n positions; None: who samples is given all clients, for the selector has
-    chosen them.
-    """
+    def __init__(self, grid: Any, key: Key | None) -> None:
+        nodes = sorted(grid.get_node_ids())
+        super().__init__({str(node): _Proxy(str(node), node) for node in nodes})
+        self._rng = None if key is None else key.numpy()
 
-    def __init__(self, grid: Any, draw: Callable[[int, int], list[int]] | None) -> None:
-        self._proxies = [_Proxy(str(node), node) for node in sorted(grid.get_node_ids())]
-        self._draw = draw
-
-    def __len__(self) -> int:
-        return len(self._proxies)
-
-    def num_available(self) -> int:
-        """Return the number of clients."""
-        return len(self._proxies)
-
-    def all(self) -> dict[str, _Proxy]:
-        """Return the clients by id."""
-        return {proxy.cid: proxy for proxy in self._proxies}
+    num_available = dict.__len__
+    all = dict.copy
 
     def wait_for(self, num_clients: int, timeout: float = 0) -> bool:
-        """Return whether there are so many clients; who waits for them is the round, not the
-        strategy."""
-        return len(self._proxies) >= num_clients
+        """Return whether there are so many clients; the round waits for them, not the strategy."""
+        return len(self) >= num_clients
 
-    def sample(
-        self, num_clients: int, min_num_clients: int | None = None, criterion: Any = None
-    ) -> list[_Proxy]:
+    def sample(self, num_clients: int, min_num_clients: Any = None, criterion: Any = None) -> Any:
         """Return clients that meet a criterion."""
-        found = [proxy for proxy in self._proxies if criterion is None or criterion.select(proxy)]
-        return (
-            found
-            if self._draw is None
-            else [found[i] for i in self._draw(min(num_clients, len(found)), len(found))]
-        )
+        found = [proxy for proxy in self.values() if criterion is None or criterion.select(proxy)]
+        if self._rng is None:
+            return found
+        drawn = self._rng.choice(len(found), min(num_clients, len(found)), replace=False)
+        return [found[i] for i in sorted(drawn)]
 
 
-class _TranslatingGrid:
+class _TranslatingGrid(ForwardingGrid):
     """A grid whose replies of an older client app are those of a new one."""
 
-    def __init__(self, grid: Any) -> None:
-        self._grid = grid
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
-
-    def send_and_receive(
-        self, messages: Iterable[Any], *, timeout: float | None = None
-    ) -> list[Any]:
+    def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> list[Any]:
         """Send messages and return the replies, translated."""
         replies: list[Any] = self._grid.send_and_receive(messages, timeout=timeout)
         for reply in replies:
             if not reply.has_error():
-                try:
+                with suppress(NodeError, KeyError, TypeError, ValueError):  # no check lets it pass
                     reply.content = _translated(reply.content)
-                except (NodeError, KeyError, TypeError, ValueError):
-                    continue  # as it is, no check lets it pass
         return replies
 
 
@@ -226,30 +152,26 @@ def _translated(content: Any) -> Any:
     if what is None or content[f"{what}.status"]["code"] != 0:
         return content
     metrics = content[f"{what}.metrics"]
-    numbers = {EXAMPLES: content[f"{what}.num_examples"]["num_examples"], **_numbers(metrics)}
-    records = {
-        "words": app.ConfigRecord(
-            {name: value for name, value in metrics.items() if name not in numbers}
-        )
-    }
+    examples = content[f"{what}.num_examples"]["num_examples"]
+    numbers = _numbers({EXAMPLES: examples, **metrics, **content.get("evaluateres.loss", {})})
+    words = {name: value for name, value in metrics.items() if name not in numbers}
+    records = {"words": app.ConfigRecord(words), "metrics": numbers}
     if what == "fitres":
-        records["arrays"] = _array_record(
-            [array.data for array in content["fitres.parameters"].values()]
-        )
-    else:
-        numbers["loss"] = content["evaluateres.loss"]["loss"]
-    return app.RecordDict({**records, "metrics": app.MetricRecord(numbers)})
+        records["arrays"] = _array_record(_parameters(content["fitres.parameters"]))
+    return app.RecordDict(records)
 
 
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in metrics.items() if type(value) in (int, float)}
+def _numbers(metrics: Mapping[str, Any]) -> Any:
+    """Return the numbers among a client's or a strategy's metrics as a record."""
+    numbers = {name: value for name, value in metrics.items() if type(value) in (int, float)}
+    return flower().MetricRecord(numbers)
 
 
-def _array_record(tensors: list[bytes]) -> Any:
+def _array_record(parameters: Any) -> Any:
     """Return arrays in NumPy's file format as a record; their headers alone are read."""
     app = flower()
     arrays = {}
-    for number, data in enumerate(tensors):
+    for number, data in enumerate(parameters.tensors):
         shape, _, kind, _ = array_header(data, str(number))
         arrays[str(number)] = app.Array(str(kind), shape, "numpy.ndarray", data)
     return app.ArrayRecord(arrays)
@@ -259,35 +181,19 @@ def _parameters(arrays: Any) -> Any:
     return flower("common").Parameters([array.data for array in arrays.values()], "numpy.ndarray")
 
 
-def _messages(
-    orders: Iterable[tuple[_Proxy, Any]], translate: Callable[..., Any], kind: str
-) -> list[Any]:
-    message = flower().Message
-    return [message(translate(ins, keep_input=True), proxy.node_id, kind) for proxy, ins in orders]
-
-
 def _results(replies: Iterable[Any], kind: str) -> tuple[list[Any], list[BaseException]]:
-    """Return (client, result) of the usable replies, and the errors of the others."""
-    replies = list(replies)
-    sound = [reply for reply in replies if not reply.has_error()]
-    nodes = [reply.metadata.src_node_id for reply in sound]
-    results = [
-        (_Proxy(str(node), node), _result(kind, reply.content))
-        for node, reply in zip(nodes, sound, strict=True)
-    ]
-    return results, [
-        RuntimeError(str(reply.error.reason)) for reply in replies if reply.has_error()
-    ]
-
-
-def _result(kind: str, content: Any) -> Any:
-    """Return a client's reply as a result of the older API, ``FitRes`` or ``EvaluateRes``."""
-    common, metrics = flower("common"), dict(content["metrics"])
-    examples = metrics.pop(EXAMPLES)
-    found = _parameters(content["arrays"]) if kind == "FitRes" else metrics.pop("loss")
-    status = common.Status(common.Code.OK, "")
-    return getattr(common, kind)(status, found, examples, {**metrics, **content["words"]})
-
-
-def _compat() -> Any:
-    return flower("compat.common.recorddict_compat")
+    """Return the usable replies as (client, result of this kind), and the errors of the others."""
+    common = flower("common")
+    results, failures = [], []
+    for reply in replies:
+        if reply.has_error():
+            failures.append(RuntimeError(str(reply.error.reason)))
+            continue
+        node, content = reply.metadata.src_node_id, reply.content
+        metrics = dict(content["metrics"])
+        examples = metrics.pop(EXAMPLES)
+        found = _parameters(content["arrays"]) if kind == "FitRes" else metrics.pop("loss")
+        said = {**metrics, **content["words"]}
+        result = getattr(common, kind)(common.Status(common.Code.OK, ""), found, examples, said)
+        results.append((_Proxy(str(node), node), result))
+    return results, failures

@@ -23,11 +23,11 @@ from motley.core.files import private_files
 from motley.selectors import build
 from motley.selectors.selector import Selector
 from motley_flower.client_list import ClientList
-from motley_flower.limited_grid import LimitedGrid
+from motley_flower.limited_grid import ForwardingGrid, LimitedGrid
 from motley_flower.messages import WALL_CLOCK, Grid, WallClock, exchange, flower
 from motley_flower.strategy.attributes import attribute, temporarily
 from motley_flower.strategy.coordinator import SelectionCoordinator
-from motley_flower.strategy.legacy import adapted, is_legacy
+from motley_flower.strategy.legacy import adapted
 from motley_flower.strategy.round_observer import RoundObserver
 from motley_flower.strategy.settings import SelectionSettings
 from motley_flower.strategy.stepping import GuardedStep
@@ -94,9 +94,7 @@ def with_selector(
     ConfigError: an object that is no strategy, or a selector that needs what no client of a
     deployment can report.
     """
-    strategy = (
-        adapted(strategy) if is_legacy(strategy) and not isinstance(strategy, type) else strategy
-    )
+    strategy = adapted(strategy)
     _check_strategy(strategy)
     selector = build(selector) if isinstance(selector, str) else selector
     settings = SelectionSettings(
@@ -324,18 +322,15 @@ class _TooFewNodesError(Exception):
     """A strategy waits for more nodes than the grid that it is given has."""
 
 
-class _GridSubset:
+class _GridSubset(ForwardingGrid):
     """A grid that shows some of its nodes only."""
 
     def __init__(self, grid: Grid, nodes: Sequence[int], clock: WallClock) -> None:
-        self._grid = grid
+        super().__init__(grid)
         self._nodes = list(nodes)
         self._clock = clock
         self._end_s = clock.now() + PATIENCE_S
         self._calls = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
 
     def get_node_ids(self) -> list[int]:
         """Return the nodes; raise if they are asked for again and again."""
@@ -351,15 +346,12 @@ class _GridSubset:
         return [connected[node] for node in self._nodes if node in connected]
 
 
-class _RecordingGrid:
+class _RecordingGrid(ForwardingGrid):
     """A grid that lets the coordinator record the times and errors of its messages."""
 
     def __init__(self, grid: Grid, coordinator: SelectionCoordinator) -> None:
-        self._grid = grid
+        super().__init__(grid)
         self._coordinator = coordinator
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
 
     def send_and_receive(
         self, messages: Iterable[Any], *, timeout: float | None = None
