@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from motley.core.errors import NumericsError, StoreError
 from motley.core.files import with_digest
 from motley.experiments.config import Experiment
+from motley.experiments.progress import OneRun
 from motley.experiments.run import run
 from motley.experiments.store import RunFolder
 from motley.results.load import Run
@@ -50,24 +51,35 @@ def _crash_after(calls: int, method: Callable[..., Any], before: bool) -> Callab
 
 
 POINTS = [
-    pytest.param(RoundLoop, "step", 1, True, id="before anything"),
-    pytest.param(Writer, "flush", 2, False, id="before the first checkpoint"),
-    pytest.param(SimulatedBackend, "commit", 6, False, id="server stepped, nothing written"),
-    pytest.param(Writer, "flush", 6, True, id="row lost"),
-    pytest.param(Checkpoints, "save", 1, True, id="checkpoint lost"),
-    pytest.param(Checkpoints, "save", 2, False, id="just after a checkpoint"),
-    pytest.param(Writer, "finish", 1, True, id="all rounds done, tables not compacted"),
-    pytest.param(Writer, "finish", 1, False, id="tables compacted, model not saved"),
-    pytest.param(RunFolder, "write", 2, True, id="model saved, run not marked finished"),
+    pytest.param(RoundLoop, "step", 1, True, 0, id="before anything"),
+    pytest.param(Writer, "flush", 2, False, 0, id="before the first checkpoint"),
+    pytest.param(SimulatedBackend, "commit", 6, False, 5, id="server stepped, nothing written"),
+    pytest.param(Writer, "flush", 6, True, 5, id="row lost"),
+    pytest.param(Checkpoints, "save", 1, True, 0, id="checkpoint lost"),
+    pytest.param(Checkpoints, "save", 2, False, 9, id="just after a checkpoint"),
+    pytest.param(Writer, "finish", 1, True, 9, id="all rounds done, tables not compacted"),
+    pytest.param(Writer, "finish", 1, False, 9, id="tables compacted, model not saved"),
+    pytest.param(RunFolder, "write", 2, True, 0, id="model saved, run not marked finished"),
 ]
 
 
-@pytest.mark.parametrize(("owner", "name", "calls", "before"), POINTS)
+class Notes(OneRun):
+    """What a run says of itself."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+
+@pytest.mark.parametrize(("owner", "name", "calls", "before", "resumed_at"), POINTS)
 def test_a_blow_at_any_point(
     owner: type,
     name: str,
     calls: int,
     before: bool,
+    resumed_at: int,
     experiment: Experiment,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -78,7 +90,9 @@ def test_a_blow_at_any_point(
         patch.setattr(owner, name, _crash_after(calls, getattr(owner, name), before))
         with pytest.raises(Crash):
             run(experiment, out=tmp_path / "broken")
-    assert_same(whole, run(experiment, out=tmp_path / "broken", resume=True))
+    notes = Notes()
+    assert_same(whole, run(experiment, out=tmp_path / "broken", resume=True, progress=notes))
+    assert notes.said == ([f"resumed at round {resumed_at} of 12"] if resumed_at else [])
 
 
 @pytest.mark.parametrize(("keep", "kept"), [(True, ["checkpoint-00000012.mtly"]), (False, None)])

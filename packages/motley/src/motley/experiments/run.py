@@ -20,6 +20,7 @@ import torch
 from motley.core.components import imports
 from motley.core.errors import ConfigError, NumericsError, StoreError
 from motley.core.files import disk_error
+from motley.core.round_line import round_of
 from motley.engines.cores import at_once
 from motley.engines.engine import Engine, Setting
 from motley.experiments import document
@@ -160,6 +161,9 @@ def run(
                 {} if allow_other_numerics else before.get("numerics", {}), record["numerics"]
             )
             marks = None if state == "new" else _restore(loop, checkpoints, before, path)
+            if loop.state.version > 0 and not loop.done:
+                number = round_of(loop.state.version + 1, experiment.stop.rounds)
+                shown.note(f"resumed at {number}")
             run_built(experiment, loop, folder, record, checkpoints, told, marks, shown, on_round)
         _tidy(path, checkpoints, experiment)
     return _ended(path, experiment, on_end, progress)
