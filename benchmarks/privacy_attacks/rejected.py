@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from scipy.stats import beta
@@ -31,7 +30,6 @@ NOISE = {"low": 0.0, "high": 5.0, "multiplier": 1000.0}
 class Diverged(Failures):
     """Client 0's training diverges, or not."""
 
-    corrupts_updates: ClassVar[bool] = True
     yes: bool = False
 
     def upload_factor(self, key, ids, round_index):  # type: ignore[no-untyped-def]

@@ -217,8 +217,6 @@ def test_a_frozen_normalisation_stays_frozen_after_a_batch_of_one(setting, jobs,
 class Prepared(CrossEntropy):
     """Weighs every sample by the received model's confidence in its label."""
 
-    prepares = True
-
     def prepare(self, context, forward, inputs, targets):
         return {
             "confidence": forward(inputs).softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)

@@ -389,8 +389,6 @@ def test_a_model_that_does_not_say_whether_it_looks_at_sizes_or_time_is_taken_to
             return np.ones(len(ids), bool)
 
     class Swapped(Drift):
-        renames_classes = True
-
         def tables(self, key, ids, classes, round_index, time_s):
             return np.broadcast_to(np.arange(classes), (len(ids), classes))
 

@@ -39,8 +39,6 @@ class Exploded(Failures):
 
     by: float = 1e30
 
-    corrupts_updates = True
-
     def upload_factor(self, key: Any, ids: Any, round_index: int) -> Any:
         return np.where((np.asarray(ids) == 0) & (round_index == HURT), self.by, 1.0)
 
@@ -115,8 +113,6 @@ class Hostile(Failures):
 
     who: tuple[int, ...] = ()
     by: float = 1e15
-
-    corrupts_updates = True
 
     def upload_factor(self, key: Any, ids: Any, round_index: int) -> Any:
         return np.where(np.isin(np.asarray(ids), self.who), self.by, 1.0)

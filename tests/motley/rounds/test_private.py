@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -691,7 +690,6 @@ def test_options_are_checked_in_python_too():
 class AlwaysBad(Failures):
     """These clients always send numbers that are not finite."""
 
-    corrupts_updates: ClassVar[bool] = True
     clients: tuple[int, ...] = (0,)
 
     def upload_factor(self, key, ids, round_index):

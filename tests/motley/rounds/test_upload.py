@@ -121,8 +121,6 @@ class Times(Failures):
 
     factor: tuple[float, ...]
 
-    corrupts_updates = True
-
     def upload_factor(self, key: Any, ids: Any, round_index: int) -> Any:
         return np.where(round_index == 2, np.array(self.factor)[ids], 1.0)
 

@@ -36,8 +36,6 @@ class Leave(Failures):
 class Blown(Failures):
     """Everybody sends NaN in one round."""
 
-    corrupts_updates = True
-
     def upload_factor(self, key: Any, ids: Any, round_index: int) -> Any:
         return np.full(len(ids), np.nan if round_index == HURT else 1.0)
 
@@ -194,8 +192,6 @@ class Chosen(Failures):
     """Everybody's factor, given."""
 
     factors: tuple[float, ...] = ()
-
-    corrupts_updates = True
 
     def upload_factor(self, key: Any, ids: Any, round_index: int) -> Any:
         return np.array(self.factors)[ids]

@@ -7,7 +7,7 @@ from motley.core.claims import TOPICS
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.world import DISHONEST
-from motley.world.dishonest import Coalition, ConstantClaim, CopiedBest, Liars, NoLies, ScaledClaim
+from motley.world.dishonest import Coalition, ConstantClaim, CopiedBest, NoLies, ScaledClaim
 from motley.world.failures import Corrupted
 
 KEY = Streams(0).key("fail")
@@ -97,10 +97,3 @@ def test_topics():
 def test_bad_input(record, message):
     with pytest.raises(ConfigError, match=message):
         DISHONEST.build(record)
-
-
-def test_a_strategy_must_say_that_it_lies():
-    with pytest.raises(
-        TypeError, match="Silent overrides claims and must say so: set the class variable lies"
-    ):
-        type("Silent", (Liars,), {"claims": lambda self, appeal, goal: appeal})

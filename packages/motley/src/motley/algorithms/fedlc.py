@@ -60,7 +60,6 @@ class ClassShiftedLoss(LossAround):
     say; without counts, in a probe, the loss itself."""
 
     kind: ClassVar[Targets | None] = "classes"
-    prepares: ClassVar[bool] = True
 
     @abstractmethod
     def shift(self, counts: Tensor) -> Tensor:

@@ -81,7 +81,6 @@ class PrototypeLoss(FeatureLoss):
     of its class, if it has one."""
 
     kind: ClassVar[Targets | None] = "classes"
-    prepares: ClassVar[bool] = True
     lam: float = 1.0
 
     @override

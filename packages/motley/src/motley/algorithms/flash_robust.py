@@ -64,7 +64,6 @@ class FlashRobust(Loss):
 
     paper: ClassVar[Paper | None] = PAPER
     kind: ClassVar[Targets | None] = "classes"
-    prepares: ClassVar[bool] = True
     alpha: float = 0.1
     beta: float = 4.0
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.parts import JobContext, Loss, Tensors
+from motley.core.components import overrides
 
 __all__ = ["LossAround"]
 
@@ -23,7 +24,7 @@ class LossAround(Loss):
     @property
     @override
     def prepares(self) -> bool:
-        return self.base.prepares
+        return overrides(self, LossAround, "prepare") or self.base.prepares
 
     @override
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:

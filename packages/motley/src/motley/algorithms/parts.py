@@ -22,7 +22,7 @@ from motley.algorithms.local import Solver
 from motley.algorithms.phases import RECEIVED, GradientCorrection, Phase, Tuning
 from motley.algorithms.upload import BLOCK, UPDATES, BlockRun, Fold, Part, Parts, Upload
 from motley.algorithms.weights import Divide
-from motley.core.components import require_declared
+from motley.core.components import overrides
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper
@@ -99,13 +99,10 @@ class Loss(_MethodPart):
     whole_model: ClassVar[bool] = False
     passes: ClassVar[int] = 0
 
-    def __init_subclass__(cls) -> None:
-        require_declared(cls, Loss, {"prepare": "prepares"})
-
     @property
     def prepares(self) -> bool:
-        """Whether :meth:`prepare` returns anything; a loss that overrides it says True."""
-        return False
+        """Whether :meth:`prepare` may return anything."""
+        return overrides(self, Loss, "prepare")
 
     def refuses_targets(self, targets: Targets, classes: int | None) -> str | None:
         """Return why this loss cannot be computed with such targets of so many classes (or labels);
@@ -492,11 +489,6 @@ class Server(_MethodPart):
     """The server's step on the total of the uploads. Its computations take wall time, never virtual
     time."""
 
-    def __init_subclass__(cls) -> None:
-        require_declared(
-            cls, Server, {"extra_exchange": "asks_clients", "update_with_clients": "asks_clients"}
-        )
-
     @property
     def needs(self) -> frozenset[str]:
         """The data that the rule needs: ``public`` samples, ``validation`` samples of the server,
@@ -507,7 +499,7 @@ class Server(_MethodPart):
     def asks_clients(self) -> bool:
         """Whether the rule needs participants after their uploads: by :meth:`extra_exchange` or
         :meth:`update_with_clients`."""
-        return False
+        return overrides(self, Server, "extra_exchange", "update_with_clients")
 
     def extra_exchange(self, public: int, outputs: int) -> ExtraExchange:
         """Return the extra exchange with every participant of a round, for so many public samples

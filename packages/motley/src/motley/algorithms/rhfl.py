@@ -236,7 +236,6 @@ class PersonalModel(PersonalRule):
 class ConfidenceServer(Server):
     """RHFL's server rule, CCR and HFL; see the options of :class:`RHFL`."""
 
-    asks_clients: ClassVar[bool] = True
     own: bool = False
     beta: float = 0.5
     align: bool = True

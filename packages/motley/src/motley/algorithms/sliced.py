@@ -144,7 +144,6 @@ class MaskedClasses(LossAround):
     """
 
     kind: ClassVar[Targets | None] = "classes"
-    prepares: ClassVar[bool] = True
 
     @override
     def refuses_targets(self, targets: Targets, classes: int | None) -> str | None:

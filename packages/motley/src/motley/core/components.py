@@ -25,7 +25,7 @@ from typing import Any, Literal
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.extensions import extensions
 
-__all__ = ["Catalogue", "Option", "check_option", "class_named", "imports", "require_declared"]
+__all__ = ["Catalogue", "Option", "check_option", "class_named", "imports", "overrides"]
 
 _IMPORTS: ContextVar[bool] = ContextVar("imports", default=False)
 
@@ -321,24 +321,10 @@ def _imported(target: str) -> type:
     return typing.cast(type, found)
 
 
-def require_declared(cls: type, base: type, flags: Mapping[str, str]) -> None:
-    """Raise TypeError if a class overrides a method of ``base`` without declaring the flag that
-    announces the override.
-
-    Called from ``base.__init_subclass__``, so that a forgotten flag cannot switch an override off
-    in silence.
-
-    Parameters
-    ----------
-    flags: method name -> name of the class variable (or property) that subclasses must set when
-    they override the method.
-    """
-    ours = cls.__mro__[: cls.__mro__.index(base)]
-    for method, flag in flags.items():
-        if any(method in vars(c) for c in ours) and not any(flag in vars(c) for c in ours):
-            raise TypeError(
-                f"{cls.__name__} overrides {method} and must say so: set the class variable {flag}"
-            )
+def overrides(part: object, base: type, *methods: str) -> bool:
+    """Return whether an object's class has a version of its own of any of these methods of
+    ``base``: what a component can do is read from what it implements."""
+    return any(getattr(type(part), name) is not getattr(base, name) for name in methods)
 
 
 _PLURAL = {int: "whole numbers", float: "numbers", str: "strings"}

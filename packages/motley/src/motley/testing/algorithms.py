@@ -43,6 +43,7 @@ from motley.algorithms.parts import (
     aggregate,
 )
 from motley.algorithms.weights import Weighting, divide_by
+from motley.core.components import overrides
 from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
@@ -302,10 +303,6 @@ def _declared(case: Case) -> None:
         _require(reason is None, f"the method refuses itself: {reason}")
 
 
-def _overrides(part: object, base: type, method: str) -> bool:
-    return getattr(type(part), method) is not getattr(base, method)
-
-
 def _capabilities(case: Case) -> None:
     for kind in MODELS:
         play = case.play(kind)
@@ -353,7 +350,7 @@ def _capabilities(case: Case) -> None:
         own_model = any(not torch.equal(used[0].x, one.x) for one in used)
         whole = rule.sent(model).x.numel() == model.x.numel()
         prepared = loss.prepare(empty, partial(network.outputs, model), inputs, targets)
-        asks = exchange != ExtraExchange() or _overrides(server, Server, "update_with_clients")
+        asks = exchange != ExtraExchange() or overrides(server, Server, "update_with_clients")
         declared = {
             "is personal": (rule, personal is not None, own_model),
             "starts_own": (rule, personal is not None and personal.starts_own, own_start),

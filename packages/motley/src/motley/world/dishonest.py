@@ -28,7 +28,6 @@ clients, with a smaller one some of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -113,8 +112,6 @@ class ConstantClaim(Liars):
     [50.0, 50.0]
     """
 
-    lies: ClassVar[bool] = True
-
     value: float = 1e308
 
     @override
@@ -136,8 +133,6 @@ class ScaledClaim(Liars):
     [10.0, 20.0]
     """
 
-    lies: ClassVar[bool] = True
-
     factor: float = 10.0
 
     def __post_init__(self) -> None:
@@ -155,9 +150,6 @@ class ScaledClaim(Liars):
 class CopiedBest(Liars):
     """Every liar claims what the most attractive honest client says at the same time; if none says
     anything, what one said last."""
-
-    lies: ClassVar[bool] = True
-    hears_others: ClassVar[bool] = True
 
     @override
     def goal(self, heard: Floats) -> float:
@@ -186,9 +178,6 @@ class Coalition(Liars):
     >>> story.claims(np.array([1.0, 9.0]), story.goal(np.array([2.0, 4.0, 8.0]))).tolist()
     [4.0, 9.0]
     """
-
-    lies: ClassVar[bool] = True
-    hears_others: ClassVar[bool] = True
 
     quantile: float = 0.95
 

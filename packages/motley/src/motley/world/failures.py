@@ -11,7 +11,7 @@ The client's own state (error memory, variates) is as if it had not been asked.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from typing_extensions import override
@@ -127,8 +127,6 @@ class NonFinite(Failures):
     rate: probability per client and round, in [0, 1].
     """
 
-    corrupts_updates: ClassVar[bool] = True
-
     rate: float = 0.05
 
     def __post_init__(self) -> None:
@@ -157,8 +155,6 @@ class Corrupted(Failures):
     >>> sorted(set(corrupted.upload_factor(Key(0), np.arange(10), 1).tolist()))
     [-3.0, 1.0]
     """
-
-    corrupts_updates: ClassVar[bool] = True
 
     share: float = 0.3
     kind: Literal["sign_flip", "scaling"] = "sign_flip"

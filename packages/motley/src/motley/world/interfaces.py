@@ -11,12 +11,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from motley.core.arrays import Bools, Floats, Ids, Ints
-from motley.core.components import require_declared
+from motley.core.components import overrides
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 
@@ -55,17 +55,13 @@ class Partitioned:
 
 
 class Partition(ABC):
-    """A rule that divides samples among clients: a frozen dataclass of options.
+    """A rule that divides samples among clients: a frozen dataclass of options."""
 
-    ``fixes_population``: :meth:`fixed_population` returns a number, because the data itself has
-    clients.
-    """
-
-    fixes_population: ClassVar[bool] = False
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        require_declared(cls, Partition, {"fixed_population": "fixes_population"})
+    @property
+    def fixes_population(self) -> bool:
+        """Whether :meth:`fixed_population` may return a number, because the data itself has
+        clients."""
+        return overrides(self, Partition, "fixed_population")
 
     @property
     def uses_classes(self) -> bool:
@@ -180,24 +176,23 @@ class ConceptShift(ABC):
 
 class Drift(ABC):  # noqa: B024  (each kind overrides what changes; by default nothing does)
     """A data distribution that changes during the run. Samples are ordered once; every dispatch
-    asks for windows and tables.
+    asks for windows and tables."""
 
-    ``moves_window``: :meth:`window` depends on time; ``renames_classes``: :meth:`tables` does. An
-    override that is not declared is refused when its class is defined.
-    """
+    @property
+    def moves_window(self) -> bool:
+        """Whether :meth:`window` may depend on time."""
+        return overrides(self, Drift, "window")
 
-    moves_window: ClassVar[bool] = False
-    renames_classes: ClassVar[bool] = False
+    @property
+    def renames_classes(self) -> bool:
+        """Whether :meth:`tables` may depend on time."""
+        return overrides(self, Drift, "tables")
 
     @property
     def follows_time(self) -> bool:
         """Whether anything here depends on ``time_s``; a class that does not say otherwise is taken
         to do so."""
         return self.moves_window or self.renames_classes
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        require_declared(cls, Drift, {"window": "moves_window", "tables": "renames_classes"})
 
     def order(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> Ints:
         """Return positions of the training samples ``[n]``, client by client, in the order in which
@@ -276,16 +271,12 @@ class Availability(ABC):
 
 
 class Failures(ABC):  # noqa: B024  (each kind overrides what fails; by default nothing does)
-    """Which clients drop out after being dispatched, and which updates are corrupted.
+    """Which clients drop out after being dispatched, and which updates are corrupted."""
 
-    ``corrupts_updates``: :meth:`upload_factor` can differ from 1.
-    """
-
-    corrupts_updates: ClassVar[bool] = False
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        require_declared(cls, Failures, {"upload_factor": "corrupts_updates"})
+    @property
+    def corrupts_updates(self) -> bool:
+        """Whether :meth:`upload_factor` may differ from 1."""
+        return overrides(self, Failures, "upload_factor")
 
     def drop_at(self, key: Key, ids: Ids, round_index: int) -> Floats:
         """Return the share of the local work after which each client drops out, in [0, 1]; NaN (the
@@ -299,18 +290,17 @@ class Failures(ABC):  # noqa: B024  (each kind overrides what fails; by default 
 
 
 class Dishonest(ABC):  # noqa: B024  (each kind overrides how clients lie; by default none does)
-    """Which clients lie about themselves, about what, and what they claim.
+    """Which clients lie about themselves, about what, and what they claim."""
 
-    ``lies``: :meth:`claims` can differ from the truth. ``hears_others``: :meth:`goal` depends on
-    what honest clients say.
-    """
+    @property
+    def lies(self) -> bool:
+        """Whether :meth:`claims` may differ from the truth."""
+        return overrides(self, Dishonest, "claims")
 
-    lies: ClassVar[bool] = False
-    hears_others: ClassVar[bool] = False
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        require_declared(cls, Dishonest, {"claims": "lies", "goal": "hears_others"})
+    @property
+    def hears_others(self) -> bool:
+        """Whether :meth:`goal` depends on what honest clients say."""
+        return overrides(self, Dishonest, "goal")
 
     def liars(self, key: Key, ids: Ids, round_index: int) -> Bools:
         """Return which of these clients lie in this round ``[len(ids)]``; 0 is enrolment before

@@ -40,8 +40,6 @@ class ByWriter(Partition):
     """The data's own clients (writers, users, hospitals): one per group, in ascending order of the
     groups' numbers."""
 
-    fixes_population: ClassVar[bool] = True
-
     @override
     def fixed_population(self, groups: Ids | None) -> int:
         if groups is None:

@@ -15,7 +15,7 @@ client, time): nothing is saved, and a resumed run continues with the same data.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from typing_extensions import override
@@ -56,8 +56,6 @@ class WindowDrift(Drift):
     >>> first.tolist(), length.tolist()
     ([2, 25], [4, 50])
     """
-
-    moves_window: ClassVar[bool] = True
 
     share: float = 0.5
     period: float = 100.0
@@ -102,8 +100,6 @@ class SwapDrift(Drift):
     clients follow, each at its own time (uniform); 0: all at once. share: of the classes that are
     swapped, in (0, 1]. clock: the unit of ``start`` and ``width``.
     """
-
-    renames_classes: ClassVar[bool] = True
 
     start: float
     width: float = 0.0
