@@ -74,13 +74,6 @@ def test_what_cannot_change_results_makes_no_other_method():
     assert labels(plain, logged) == ["by hand", "by hand"]
 
 
-def test_runs_of_an_older_version_group_with_newer_ones():
-    """Keys that were renamed and change no result do not tell an older run from a newer one."""
-    older = {"selector": {"name": "uniform"}, "examine": {"every": 2}, "memory": "ram"}
-    newer = {"selector": {"name": "uniform"}, "evaluate": {"every": 5}, "client_state": "disk"}
-    assert labels(older, newer) == ["by hand", "by hand"]
-
-
 def test_groups_are_ordered_by_seed():
     runs = [fake.run({"cohort": c}, seed=s) for c, s in ((5, 2), (10, 0), (5, 1))]
     assert {

@@ -15,7 +15,7 @@ from motley.experiments.store import RunFolder
 from motley.results import load as load_module
 from motley.results import measures
 from motley.results.load import citations, load, load_all
-from motley.results.marks import mark_of, pack_marks
+from motley.results.marks import pack_marks
 from motley.results.schema import TABLES
 from motley.results.writer import Writer, remove_streams
 from tests.motley.results.fake import run as fake_run
@@ -63,65 +63,11 @@ def test_columns_younger_than_a_run_are_null(tmp_path):
     assert evaluations["accuracy"].to_pylist() == [None, None]
 
 
-def earlier_run(path, finished):
-    """A run as an earlier version left it: server steps 1, 2 and 3 ended after the selections 2, 5
-    and 6, which were its rounds; an upload of step 2 landed, a client was probed at selection 4,
-    and the run was killed after that at selection 8."""
-    path.mkdir()
-    tables = {
-        "rounds": {"round": [2, 5, 6], "version": [1, 2, 3], "time_s": [1.0, 2.0, 3.0]},
-        "evaluations": {
-            "round": [0, 5],
-            "version": [0, 2],
-            "scope": ["mean"] * 2,
-            "client": [-1] * 2,
-            "accuracy": [0.1, 0.9],
-        },
-        "clients": {"round": [2, 2, 5], "client": [0, 1, 0], "version": [0, 0, 1]},
-        "timings": {"round": [2, 5, 6], "wall_s": [0.1] * 3},
-        "claims": {"round": [0, 4, 5, 8], "client": [0] * 4},
-    }
-    for name, columns in tables.items():
-        table = pa.table(columns)
-        if finished:
-            pq.write_table(table, path / f"{name}.parquet")
-        else:
-            with (
-                pa.OSFile(str(path / f"{name}.arrows"), "wb") as file,
-                pa.ipc.new_stream(file, table.schema) as stream,
-            ):
-                stream.write_table(table)
-    (path / "run.json").write_text(
-        json.dumps(
-            {"name": "earlier", "config": {"split": {"test": "client"}}, "finished": finished}
-        )
-    )
-    return load(path)
-
-
-@pytest.mark.parametrize("finished", [True, False])
-def test_rounds_of_an_earlier_run_are_read_as_server_steps(tmp_path, finished):
-    run = earlier_run(tmp_path / "run", finished)
-    assert run.column("rounds", "round").tolist() == [1, 2, 3]
-    assert run.column("timings", "round").tolist() == [1, 2, 3]
-    assert run.column("clients", "round").tolist() == [1, 1, 2]
-    assert run.column("clients", "version").tolist() == [0, 0, 1]  # of the model that was received
-    assert run.column("claims", "round").tolist() == [0, 2, 2, 4]
-    assert measures.to_target(measures.curve(run), 0.8) == measures.Censored(2.0, True)
-    assert np.isnan(run.column("rounds", "selections")).all()  # it did not count them
-    assert {name: table.schema for name, table in run.tables.items()} == TABLES
-
-
-def test_a_run_of_earlier_form_is_not_written_on(tmp_path):
-    """The stream of a table holds one form of rows."""
-    earlier_run(tmp_path / "run", finished=False)
-    mark = mark_of(tmp_path / "run" / "rounds.arrows", rows=3)
-    with pytest.raises(
-        StoreError,
-        match=r"rounds\.arrows was written by another version of Motley; remove the folder and "
-        r"begin again",
-    ):
-        Writer(tmp_path / "run", {"rounds": mark})
+def test_a_run_whose_rounds_were_selections_is_refused(tmp_path):
+    make(tmp_path)
+    pq.write_table(pa.table({"round": [2, 5], "version": [1, 2]}), tmp_path / "rounds.parquet")
+    with pytest.raises(DataError, match=r"rounds.parquet is of another version of Motley; the run"):
+        load(tmp_path)
 
 
 def test_no_such_folder_and_no_run(tmp_path):

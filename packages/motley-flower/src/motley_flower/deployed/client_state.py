@@ -114,8 +114,7 @@ class ClientStateFile:
             with safe_open(self.path, "pt") as file:
                 about = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-            # a file of an older version has none
-            if about.pop(_DIGEST, None) not in (None, _digest(tensors, about)):
+            if about.pop(_DIGEST, None) != _digest(tensors, about):
                 raise ValueError("its digest differs")
             found = {int(about[which]): self._state(tensors, which) for which in (_LAST, _NEXT)}
         except (OSError, SafetensorError, KeyError, ValueError) as error:

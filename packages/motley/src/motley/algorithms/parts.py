@@ -565,7 +565,6 @@ class Algorithm:
     aggregator: Aggregator
     server: Server
     weights: str | None = None
-    papers: tuple[Paper, ...] = ()
     tuning: Tuning | None = None
 
     @property

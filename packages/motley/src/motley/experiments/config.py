@@ -38,7 +38,7 @@ from motley.core.paper import Paper
 from motley.core.records import SIGNALS
 from motley.core.untrusted import printable
 from motley.experiments import document, registry
-from motley.experiments.error_messages import config_error, device_hint, renamed
+from motley.experiments.error_messages import config_error, device_hint
 from motley.experiments.file_tables import (
     Checkpointing,
     Count,
@@ -622,7 +622,7 @@ def _build(experiment: Experiment, objects: Mapping[str, Any]) -> dict[str, Any]
     if "model" in experiment.task:  # a nested component, which the task itself makes later
         registry.build("model", parts["task"].model, "task.model")
     if experiment.engine.name != "auto":
-        hint = renamed("engine", experiment.engine.name) or device_hint(experiment.engine.name)
+        hint = device_hint(experiment.engine.name)
         if hint:
             raise ConfigError(f"got {experiment.engine.name!r}{hint}", "engine")
         registry.catalogue("engine").get(experiment.engine.name, "engine")

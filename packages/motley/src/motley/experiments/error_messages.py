@@ -13,10 +13,8 @@ from pydantic import BaseModel, ValidationError
 from motley.core.errors import ConfigError, suggest
 from motley.experiments.document import to_toml
 
-__all__ = ["config_error", "device_hint", "renamed"]
+__all__ = ["config_error", "device_hint"]
 
-RENAMED_KEYS = {"examine": "evaluate", "quantise": "quantizer", "memory": "client_state"}
-"""Old name of a key -> its present name."""
 ELSEWHERE = {
     "lr": "local.optimizer.lr",
     "learning_rate": "local.optimizer.lr",
@@ -27,8 +25,6 @@ ELSEWHERE = {
     "model": "task.model",
 }
 """What users write at the top of an experiment -> the key that says it."""
-RENAMED_VALUES = {"weights": {"ht": "horvitz_thompson"}, "engine": {"cohort": "batched"}}
-"""Key -> old name of a value -> its present name."""
 
 _WANTED = {
     "int_type": "a whole number",
@@ -53,13 +49,6 @@ _BOUNDS = {
     "less_than": ("below", "lt"),
     "less_than_equal": ("at most", "le"),
 }
-
-
-def renamed(key: str, value: object) -> str:
-    """Return a hint for an old name of a value, e.g. ``" (it is called 'batched' now)"``; empty for
-    any other value."""
-    now = RENAMED_VALUES.get(key, {}).get(value) if isinstance(value, str) else None
-    return f" (it is called {now!r} now)" if now else ""
 
 
 def device_hint(engine: str) -> str:
@@ -97,8 +86,6 @@ def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
     if kind in _UNKNOWN:
         path = fault["loc"][:-1]
         last = str(fault["loc"][-1])
-        if not path and last in RENAMED_KEYS:
-            return f"there is no key {last!r}; it is called {RENAMED_KEYS[last]!r} now"
         known = _fields(model, path)
         if not path and last in ELSEWHERE:
             return f"there is no such key; write {ELSEWHERE[last]}"
@@ -118,9 +105,7 @@ def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
         allowed = [
             part.strip(" '") for part in context["expected"].replace(" or ", ", ").split(",")
         ]
-        hint = renamed(str(fault["loc"][-1]), got) or (
-            suggest(got, allowed) if isinstance(got, str) else ""
-        )
+        hint = suggest(got, allowed) if isinstance(got, str) else ""
         return f"got {got!r}{hint}; expected one of: {', '.join(allowed)}"
     if kind in _BOUNDS:
         word, bound = _BOUNDS[kind]

@@ -34,7 +34,6 @@ __all__ = ["scaled_ratio", "system_findings"]
 
 ROUNDS = 50
 """Rounds that are planned for waiting and dropouts."""
-_DAY_S = 86_400.0
 _MOMENTS = 168
 _QUERIES = 4_000_000
 """Moments at which everybody is asked whether they are online, an hour apart; fewer, so that there

@@ -26,11 +26,8 @@ IGNORED = (
     "checkpoint",
     "evaluate",
     "log",
-    "memory",
-    "examine",
 )
-"""Top-level keys of an experiment that do not make another method; ``memory`` and ``examine`` in
-runs of older versions."""
+"""Top-level keys of an experiment that do not make another method."""
 
 _AS_IT_IS = "as it is"
 _DERIVED = ("weights", "probe.batches")

@@ -13,9 +13,8 @@ of many runs at once with :func:`motley.results.labels.frame`)::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from motley.core.errors import ConfigError, DataError, StoreError, suggest
 from motley.core.files import irregular, is_folder, no_file
 from motley.results.journal import read_journal
 from motley.results.marks import Mark, disagreement, hash_of, unpack_marks
-from motley.results.older import in_server_steps, of_earlier_form
 from motley.results.record import read_record
 from motley.results.schema import TABLES
 from motley.results.stream import read_stream, read_unmarked, stream_blocks
@@ -218,9 +216,7 @@ def read_table(directory: Path, table: str, marks: Mapping[str, Mark] | None = N
     marks = read_journal(directory) if marks is None else marks
     path = _path(directory, table, marks)
     return (
-        TABLES[table].empty_table()
-        if path is None
-        else _conform(_stored(path, table, marks), path, _earlier(directory, marks))
+        TABLES[table].empty_table() if path is None else _conform(_stored(path, table, marks), path)
     )
 
 
@@ -245,36 +241,6 @@ def _stored(path: Path, table: str, marks: Mapping[str, Mark] | None) -> pa.Tabl
     )
 
 
-def _earlier(directory: Path, marks: Mapping[str, Mark] | None) -> Callable[[], pa.Table | None]:
-    """Return a function that returns the table ``rounds`` of a run of earlier form as it is stored;
-    None of today's."""
-
-    @cache
-    def rounds() -> pa.Table | None:
-        path = _path(directory, "rounds", marks)
-        return (
-            _stored(path, "rounds", marks)
-            if path is not None and of_earlier_form(_columns(path))
-            else None
-        )
-
-    return rounds
-
-
-def _columns(path: Path) -> list[str]:
-    """Return the names of a file's columns; none of a damaged one, which whoever reads its rows is
-    told of."""
-    import pyarrow.parquet as pq
-
-    try:
-        if path.suffix == ".parquet":
-            return list(pq.read_schema(path).names)
-        with pa.OSFile(str(path), "rb") as source:
-            return list(pa.ipc.open_stream(source).schema.names)
-    except (OSError, pa.ArrowException, ValueError):
-        return []
-
-
 def read_blocks(directory: Path, table: str, marks: Mapping[str, Mark]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one table of a run in the columns of today's schema, block by block; the
     file is checked before the first.
@@ -284,14 +250,13 @@ def read_blocks(directory: Path, table: str, marks: Mapping[str, Mark]) -> Itera
     DataError: the file is damaged, shorter than what was written, or not such a table.
     """
     path = _path(directory, table, marks)
-    earlier = _earlier(directory, marks)
     if path is None:
         return
     streamed = path.name == f"{table}.arrows"
     for block in (
         stream_blocks(directory, marks[table]) if streamed else _parquet_blocks(path, marks[table])
     ):
-        yield from _conform(pa.Table.from_batches([block]), path, earlier).to_batches()
+        yield from _conform(pa.Table.from_batches([block]), path).to_batches()
 
 
 def load(directory: str | Path) -> Run:
@@ -400,12 +365,17 @@ def _parquet_blocks(path: Path, mark: Mark) -> Iterator[pa.RecordBatch]:
         raise DataError(f"{path} is damaged ({error}); the run must be made again") from error
 
 
-def _conform(rows: pa.Table, path: Path, earlier: Callable[[], pa.Table | None]) -> pa.Table:
-    """The columns of today's schema, in its order; those a run of an older version lacks are null,
-    and its rounds server steps."""
+def _conform(rows: pa.Table, path: Path) -> pa.Table:
+    """The columns of today's schema, in its order; those a run lacks are null.
+
+    Raises
+    ------
+    DataError: it is no table of a run, or of one whose rounds were selections, as they once were.
+    """
     schema = TABLES[path.stem]
+    if path.stem == "rounds" and "version" in rows.column_names:
+        raise DataError(f"{path} is of another version of Motley; the run must be made again")
     try:
-        rows = in_server_steps(rows, path.stem, earlier)
         if rows.schema.equals(schema):
             return rows
         columns = [

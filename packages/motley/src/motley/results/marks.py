@@ -107,8 +107,7 @@ def disagreement(directory: Path, marks: Mapping[str, Mark]) -> str | None:
 
 
 def checked(directory: Path, record: Mapping[str, Any], name: str) -> Path:
-    """Return the path of a file of a finished run, which is as the run's record says; records of
-    earlier versions say nothing.
+    """Return the path of a file of a finished run, which is as the run's record says.
 
     Raises
     ------

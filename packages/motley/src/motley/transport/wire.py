@@ -57,7 +57,6 @@ _HEAD = struct.Struct("<4sBHQ")
 _PART = struct.Struct("<BBIQQQQ")
 _DIGEST = 8
 _CODINGS = tuple(CODINGS)
-_FLOATS = ("float32", "float64", "codes32", "codes64")
 
 
 def encode(message: Mapping[str, Packet]) -> bytes:
