@@ -181,7 +181,7 @@ def _parameters(arrays: Any) -> Any:
     return flower("common").Parameters([array.data for array in arrays.values()], "numpy.ndarray")
 
 
-def _results(replies: Iterable[Any], kind: str) -> tuple[list[Any], list[BaseException]]:
+def _results(replies: Iterable[Any], kind: str) -> tuple[list[Any], list[RuntimeError]]:
     """Return the usable replies as (client, result of this kind), and the errors of the others."""
     common = flower("common")
     results, failures = [], []
