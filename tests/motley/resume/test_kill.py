@@ -6,22 +6,36 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from motley.experiments.run import run
 from tests.motley.resume.conftest import assert_same, make
 
-PROGRAM = """
-import json, sys
+LIVES = """
+import json, os, sys
 from motley.experiments.run import run
-run(json.loads(sys.argv[1]), out=sys.argv[2], resume=True)
+
+for line in sys.stdin:
+    keys, out = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        run(keys, out=out, resume=True)
+        os._exit(0)
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+"""Reads experiments and folders, and gives each a process of its own, which need not import
+anything: prints its id, and how it ended."""
 KEYS = {"checkpoint": {"every_rounds": 5, "every_s": 1000.0}, "evaluate": {"every": 7}}
 NOISE = {"low": 0.0, "high": 4.0, "multiplier": 5.0}
 PRIVATE = {
@@ -33,7 +47,28 @@ PRIVATE = {
 }
 
 
-def _kill_and_resume(tmp_path: Path, kills: int, rounds: int, **more: Any) -> None:
+Live = Callable[[dict[str, Any], Path, Callable[[int], None]], int]
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[Live]:
+    """Return a function that runs an experiment in a folder in another process, kills it when a
+    function of its id returns, and returns the process's exit code."""
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", LIVES], **pipes) as lives:
+
+        def lived(keys: dict[str, Any], out: Path, wait: Callable[[int], None]) -> int:
+            print(json.dumps([keys, str(out)]), file=lives.stdin, flush=True)
+            child = int(lives.stdout.readline())  # type: ignore[union-attr]
+            wait(child)
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+            return int(lives.stdout.readline())  # type: ignore[union-attr]
+
+        yield lived
+
+
+def _kill_and_resume(live: Live, tmp_path: Path, kills: int, rounds: int, **more: Any) -> None:
     """Each life gets through some rounds, and dies a random while (up to a tenth of a second)
     after its first new checkpoint."""
     experiment = make(rounds, **KEYS, **more)
@@ -41,25 +76,24 @@ def _kill_and_resume(tmp_path: Path, kills: int, rounds: int, **more: Any) -> No
     assert whole.tables["rounds"].num_rows == rounds
     out = tmp_path / "killed"
     moments = random.Random(kills)
-    died = 0
-    keys = json.dumps(experiment.model_dump(mode="json", exclude_none=True))
-    while died < kills:
+    keys = experiment.model_dump(mode="json", exclude_none=True)
+    for _ in range(kills):
         found = _checkpoints(out)
-        with subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, keys, str(out)], stderr=subprocess.PIPE, text=True
-        ) as child:
+
+        def wait(child: int, found: set[str] = found) -> None:
             give_up = time.monotonic() + 120
             while (
-                child.poll() is None and _checkpoints(out) == found and time.monotonic() < give_up
+                _checkpoints(out) == found
+                and psutil.pid_exists(child)
+                and time.monotonic() < give_up
             ):
                 time.sleep(0.002)
             time.sleep(moments.uniform(0.0, 0.1) * moments.random())
-            child.kill()
-            _, complaint = child.communicate()
-        assert child.returncode == -9, (
-            complaint or "the run was done before all the blows: give it more rounds"
+
+        ended = live(keys, out, wait)
+        assert ended == -signal.SIGKILL, (
+            f"it ended with {ended} before the blow; 0: give it more rounds"
         )
-        died += 1
     assert_same(whole, run(experiment, out=out, resume=True))
 
 
@@ -67,23 +101,23 @@ def _checkpoints(out: Path) -> set[str]:
     return {path.name for path in out.glob("checkpoints/*")}
 
 
-def test_two_kills(tmp_path: Path) -> None:
-    _kill_and_resume(tmp_path, kills=2, rounds=120)
+def test_two_kills(live: Live, tmp_path: Path) -> None:
+    _kill_and_resume(live, tmp_path, kills=2, rounds=120)
 
 
 @pytest.mark.slow
-def test_three_kills_of_clients_with_memories(tmp_path: Path) -> None:
-    _kill_and_resume(
-        tmp_path, kills=3, rounds=300, client_state="disk", selector="uniform", algorithm="scaffold"
-    )
+def test_three_kills_of_clients_with_memories(live: Live, tmp_path: Path) -> None:
+    more = {"client_state": "disk", "selector": "uniform", "algorithm": "scaffold"}
+    _kill_and_resume(live, tmp_path, kills=3, rounds=300, **more)
 
 
-def test_two_kills_of_a_private_run(tmp_path: Path) -> None:
+def test_two_kills_of_a_private_run(live: Live, tmp_path: Path) -> None:
     """Counts of signals, choices and sums, the clip that adapts, and all noise go on where they
     were."""
     pytest.importorskip("dp_accounting")
     task = {"name": "image", "data": "digits", "model": "digits_mlp", "scale": "unit"}
-    _kill_and_resume(tmp_path, kills=2, rounds=80, weights="uniform", privacy=PRIVATE, task=task)
+    more: dict[str, Any] = {"weights": "uniform", "privacy": PRIVATE, "task": task}
+    _kill_and_resume(live, tmp_path, kills=2, rounds=80, **more)
 
 
 @pytest.mark.slow
