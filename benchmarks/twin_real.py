@@ -38,6 +38,7 @@ import os
 import shutil
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -53,6 +54,8 @@ OUT = Path(__file__).with_name("measured") / "twin_real.json"
 SEEN = range(6)
 UNSEEN = range(6, 12)
 CHOOSING = ("uniform", "oort", "fedcs", "power_of_choice")
+STARTING = threading.Lock()
+"""One process after the other: Flower starts an app anew that does not come up in time."""
 NODES = 8
 ROUNDS = 10
 TRUE_ROUNDS = 5
@@ -240,13 +243,14 @@ def record(number: int, folder: Path) -> None:
     with started(folder, poll_s=1.0) as start:  # nine looking ten times a second take half a core
         here = ("--insecure", "--host", "127.0.0.1")
         alone = "--disable-runtime-dependency-installation"
-        start("superlink", "flower-superlink", *here, "--port", str(port), alone)
-        until(lambda: answers(port), 240, "the SuperLink does not come up")
-        for k, own in enumerate(ports):
-            config = f'partition-id={k} folder="{folder}/site-{k}"'
-            there = ("--superlink", f"127.0.0.1:{port}", "--port", str(own))
-            start(f"node-{k}", "flower-supernode", *here, *there, "--node-config", config)
-        until(lambda: all(map(answers, ports)), 240, "the SuperNodes do not come up")
+        with STARTING:
+            start("superlink", "flower-superlink", *here, "--port", str(port), alone)
+            until(lambda: answers(port), 240, "the SuperLink does not come up")
+            for k, own in enumerate(ports):
+                config = f'partition-id={k} folder="{folder}/site-{k}"'
+                there = ("--superlink", f"127.0.0.1:{port}", "--port", str(own))
+                start(f"node-{k}", "flower-supernode", *here, *there, "--node-config", config)
+                until(lambda own=own: answers(own), 240, "a SuperNode does not come up")
         for name in ("recorded", *rules(1.0)):
             if (folder / f"{name}.json").exists():
                 continue
