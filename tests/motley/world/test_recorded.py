@@ -6,6 +6,7 @@ import pytest
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Streams, normal_quantile
 from motley.experiments.config import Experiment
+from motley.experiments.lineage import result_keys
 from motley.world import AVAILABILITY, DEVICES, FAILURES, NETWORKS
 from motley.world.recorded import (
     RecordedAvailability,
@@ -118,6 +119,18 @@ def test_a_slow_round_is_slow_for_all(written):
     assert within((u[:, 0] - 0.5) ** 2, 1 / 12, 1 / 80 - 1 / 144)
 
 
+def test_without_a_common_share_a_run_keeps_its_id(written):
+    """The option came later: where it is left out, the id does not hold it."""
+    keys = {"task": "quadratic", "population": 2, "cohort": 1, "stop": {"rounds": 1}}
+    device = {"name": "recorded", "file": written(TWO)}
+    found, given, other = (
+        Experiment(**keys, device={**device, **more})
+        for more in ({}, {"common": 0.0}, {"common": 0.5})
+    )
+    assert "common" not in result_keys(found.resolved())["device"]
+    assert found.run_id() == given.run_id() != other.run_id()
+
+
 def test_links_are_slow_together(written):
     link = RecordedNetwork(written("client,up_s,down_s\n0,1,1\n0,2,2\n"), common=0.9)
     up = np.array([link.uplink_mbps(KEY, np.arange(2), t) for t in range(500)])
@@ -192,7 +205,7 @@ def test_other_bad_options(written):
     with pytest.raises(DataError, match="there is no column 'down_s'"):
         NETWORKS.build({"name": "recorded", "file": written("client,up_s\n0,1\n")})
     with pytest.raises(
-        ConfigError, match="got common = 1.0; expected a share of at least 0 and be"
+        ConfigError, match=r"got common = 1.0; expected a share of at least 0 and be"
     ):
         DEVICES.build({"name": "recorded", "file": written(TWO), "common": 1.0})
     with pytest.raises(ConfigError, match="got values = 0; expected at least 1, or none"):
