@@ -20,6 +20,7 @@ from motley.core.untrusted import printable
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.experiments.document import to_toml
+from motley.results.predictions import elapsed_s
 from motley.rounds.planning import LinkLoads
 from motley.timing import SYNCHRONY
 from motley.twin.fit import LEVEL, Law, beta_counts, fitted, held_out, presence
@@ -103,9 +104,7 @@ _HEAD = "The twin of {}; what it can predict, and what it cannot: docs/twin.md."
 
 def _ends(found: Records) -> list[float]:
     """Return when each recorded round ended, in seconds since the run began."""
-    begun = float(np.nanmin(np.asarray(found.run.column("rounds", "start_s"), float)))
-    ends = np.asarray(found.run.column("rounds", "time_s"), float)
-    return [float(end) for end in ends - begun]
+    return [float(end) for end in elapsed_s(found.run)]
 
 
 def _server_s(found: Records) -> float:
