@@ -18,11 +18,9 @@ from motley.results.blocks import DASH, Section, Table, TableCell, TableRow, Tex
 from motley.results.load import Run
 from motley.results.number_text import MB, short_number
 
-__all__ = ["Predicted", "elapsed_s", "predicted_beside", "read_prediction", "rule_of"]
+__all__ = ["Predicted", "elapsed_s", "predicted_beside", "read_prediction"]
 
 Groups = Mapping[str, Sequence[Run]]
-RULE = ("selector", "synchrony", "cohort")
-"""Keys of an experiment that always belong to the rule that is predicted."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +50,6 @@ def elapsed_s(run: Run) -> Floats:
     """Return when each round ended, in seconds since the first began, ``[T]``."""
     begun = float(np.nanmin(np.asarray(run.column("rounds", "start_s"), float)))
     return np.asarray(run.column("rounds", "time_s"), float) - begun
-
-
-def rule_of(config: Mapping[str, Any], changed: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the keys of a run's experiment by which a prediction is found again; ``changed``:
-    those that were varied beside :data:`RULE`."""
-    return {key: config.get(key) for key in dict.fromkeys((*RULE, *changed))}
 
 
 def read_prediction(path: str | Path) -> dict[str, Any]:
@@ -141,15 +133,22 @@ def _cells(run: Run, prediction: Mapping[str, Any]) -> tuple[list[str], bool | N
 
 
 def _rule_for(run: Run, prediction: Mapping[str, Any]) -> dict[str, Any] | str:
-    """Return the predicted rule that a run used, or why there is none. A key that the run does not
-    have counts as that of the recorded rule: a Flower strategy always waits for all."""
+    """Return the predicted rule that a run used, or why there is none.
+
+    A rule has a list of equal values for each of its keys, see ``motley.twin.what_if``. A key that
+    the run does not have counts as that of the recorded rule: a Flower strategy always waits for
+    all.
+    """
     clients = max(int(run.config.get("population") or 0), run.tables["federation"].num_rows)
     if clients and clients != prediction["clients"]:
         return f"not predicted: {clients} clients, the twin has {prediction['clients']}"
     base = next((one["rule"] for one in prediction["rules"] if one["recorded"]), {})
     for one in prediction["rules"]:
-        asked = one["rule"]
-        mine = {key: run.config.get(key) or base.get(key) for key in asked}
-        if mine == asked:
+        if all(
+            run.config[key] in values
+            if run.config.get(key) is not None
+            else values == base.get(key)
+            for key, values in one["rule"].items()
+        ):
             return dict(one)
     return "not predicted: another rule"

@@ -18,6 +18,7 @@ import numpy as np
 
 from motley.core.errors import ConfigError, DataError
 from motley.core.files import is_file
+from motley.experiments.registry import catalogue, record_of
 from motley.experiments.run import as_experiment
 from motley.experiments.store import default_folder
 from motley.experiments.sweep import Failure, compare, expand
@@ -26,7 +27,7 @@ from motley.results.labels import group_runs
 from motley.results.load import Run
 from motley.results.measures import Axis, Censored, costs, curve, metric_of, to_target, trained
 from motley.results.number_text import MB, short_number
-from motley.results.predictions import Predicted, rule_of
+from motley.results.predictions import Predicted
 from motley.twin.fit import LEVEL
 
 __all__ = ["Forecast", "Predicted", "Rule", "predicted", "what_if"]
@@ -42,15 +43,15 @@ class Rule:
 
     Parameters
     ----------
-    rule: the keys of the experiment that make it. seconds: of the recorded number of rounds. bits:
-    of all messages until then. reached: share of the seeds that reach the target. to_target_s,
-    to_target_bits: until then, NaN unless all do. left_out: clients that take no part in at least
-    80 % of the seeds.
+    rule: what it is found again by, see :func:`_keys`. seconds: of the recorded number of rounds.
+    bits: of all messages until then. reached: share of the seeds that reach the target.
+    to_target_s, to_target_bits: until then, NaN unless all do. left_out: clients that take no part
+    in at least 80 % of the seeds.
     """
 
     label: str
     recorded: bool
-    rule: Mapping[str, Any]
+    rule: Mapping[str, Sequence[Any]]
     seconds: Predicted
     bits: Predicted
     reached: float
@@ -260,8 +261,7 @@ def _rule(
     ends = [_at_round(run, "time_s", rounds) + server_s * rounds for run in runs]
     bits = [scale * _at_round(run, "total_bits", rounds) for run in runs]
     nothing = Predicted(float("nan"), float("nan"), float("nan"))
-    rule = rule_of(runs[0].config, changed)
-    whole = label, recorded, rule, predicted(ends), predicted(bits)
+    whole = label, recorded, _keys(runs[0].config, changed), predicted(ends), predicted(bits)
     left_out = _left_out(runs, rounds)
     if target is None:
         unasked = float("nan"), nothing, nothing
@@ -277,6 +277,19 @@ def _rule(
             predicted([scale * one.value for one in hits["bits"]]),
         )
     return Rule(*whole, reached, *until, left_out)
+
+
+def _keys(config: Mapping[str, Any], changed: Sequence[str]) -> dict[str, list[Any]]:
+    """Return of each key of a rule the values that say the same, by which a real run is recognised;
+    of a selector the options that are not its defaults, too, which is what a Flower strategy
+    records. ``changed``: keys that were varied beside selector, synchrony and cohort."""
+    found = {
+        key: [config.get(key)]
+        for key in dict.fromkeys(("selector", "synchrony", "cohort", *changed))
+    }
+    rule = catalogue("selector").build(config["selector"])
+    found["selector"].append(record_of("selector", rule))
+    return found
 
 
 def _hit(run: Run, axis: Axis, target: float) -> Censored:
