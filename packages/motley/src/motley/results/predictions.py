@@ -142,7 +142,9 @@ def _rule_for(run: Run, prediction: Mapping[str, Any]) -> dict[str, Any] | str:
     clients = max(int(run.config.get("population") or 0), run.tables["federation"].num_rows)
     if clients and clients != prediction["clients"]:
         return f"not predicted: {clients} clients, the twin has {prediction['clients']}"
-    base = next((one["rule"] for one in prediction["rules"] if one["recorded"]), {})
+    base: Mapping[str, Any] = next(
+        (one["rule"] for one in prediction["rules"] if one["recorded"]), {}
+    )
     for one in prediction["rules"]:
         if all(
             run.config[key] in values
