@@ -225,16 +225,16 @@ def answers(port: int) -> bool:
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+def started(folder: Path, poll_s: float = 0.1) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Yield a function that starts a process with a log; all of them, and their children, are
-    stopped at the end."""
+    stopped at the end. ``poll_s``: seconds between two looks of Flower's for new work."""
     environment = {
         **os.environ,
         "FLWR_HOME": str(folder / "home"),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(poll_s),
         "OMP_NUM_THREADS": "1",
         "NO_PROXY": "127.0.0.1,localhost",
         "no_proxy": "127.0.0.1,localhost",

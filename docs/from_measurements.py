@@ -802,39 +802,29 @@ def twin() -> str:
     """Put the predictions of twins beside true federations, from
     ``benchmarks/measured/twin.json``."""
     found = measured("twin")
-    heads = (
-        "rule",
-        "error, laws looked at",
-        "chance",
-        "within",
-        "error, other laws",
-        "chance",
-        "within",
-    )
-    names = found["tuned"]["rules"]
-    rows = [
-        (
-            f"`{name}`" if name != "all" else "all",
-            *(
-                f"{found[group]['rules'][name][key]:.0%}"
-                for group in ("tuned", "unseen")
-                for key in ("error_s", "error_of_chance_s", "within_s")
-            ),
-        )
-        for name in names
-    ]
-    both = [found[group] for group in ("tuned", "unseen")]
+    groups = {"tuned": "laws looked at", "unseen": "other laws", "loaded": "shared load"}
+    some = [found[name] for name in groups]
+    rows = []
+    for name in found["tuned"]["rules"]:
+        cells = [f"`{name}`" if name != "all" else "all"]
+        for one in some:
+            rule = one["rules"][name]
+            error, chance, within = (
+                f"{rule[key]:.0%}" for key in ("error_s", "error_of_chance_s", "within_s")
+            )
+            cells.append(f"{error} ({chance}), {within}")
+        rows.append(cells)
     held, best = (
-        " and ".join(f"{one[key]} of {one['federations']}" for one in both)
+        ", ".join(f"{one[key]} of {one['federations']}" for one in some)
         for key in ("retrodicted", "best_within_5_percent")
     )
-    bits = " and ".join(f"{one['rules']['all']['within_bits']:.0%}" for one in both)
+    bits = ", ".join(f"{one['rules']['all']['within_bits']:.0%}" for one in some)
     said = (
         f"In the same order: what was recorded lay within the twin's interval in {held}; of the "
         f"first four rules the one predicted to be fastest was within 5 % of the truly fastest in "
         f"{best}; of the true runs' bits {bits} lay within their intervals."
     )
-    return f"{table(heads, rows)}\n\n{said}"
+    return f"{table(('rule', *groups.values()), rows)}\n\n{said}"
 
 
 def inspect_outlying() -> str:

@@ -100,6 +100,7 @@ MAKERS |= {
 """Name of a part -> the function that makes it."""
 PICTURES = {
     ROOT / "docs" / "assets" / "personal_gains.svg": pictures.personal_gains,
+    ROOT / "docs" / "assets" / "twin.svg": pictures.twin,
     ROOT / "docs" / "assets" / "peers.svg": from_peers.picture_of_peers,
     ROOT / "docs" / "assets" / "house.svg": house.house,
     **from_league.pictures(),

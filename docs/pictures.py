@@ -1,14 +1,16 @@
-"""Draw the pictures of the pages that come from measurements,
-``benchmarks/measured/heterogeneity.json``, as SVG."""
+"""Draw the pictures of the pages that come from measurements, ``heterogeneity.json`` and
+``twin.json`` in ``benchmarks/measured``, as SVG."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from math import log10
+from statistics import median
 
 from from_measurements import measured
 
-__all__ = ["personal_gains"]
+__all__ = ["personal_gains", "twin"]
 
 METHODS = ("fedavg", "fine_tuned", "ditto", "fedper", "ifca")
 COLUMNS = {"personal_labels": "Label skew", "personal_concepts": "Concept shift"}
@@ -59,20 +61,75 @@ def personal_gains() -> str:
                 _text(x, TOP + STEP * at + 14, f"{method}: {words}", 13),
                 *_panel(x, TOP + STEP * at + 22, found["each"]),
             ]
-    height = TOP + STEP * len(shown)
+    title = "What each client gains over training alone"
+    return _picture(title, "; ".join(said), parts, TOP + STEP * len(shown))
+
+
+def twin() -> str:
+    """Return a point for each federation and rule, the predicted seconds by those of the median
+    true run, with the interval; a panel for each group of federations."""
+    found = measured("twin")
+    groups = {
+        "tuned": "laws looked at",
+        "unseen": "other laws",
+        "loaded": "shared load",
+    }
+    numbers = {"tuned": range(6), "unseen": range(6, 12), "loaded": range(12, 16)}
+    rows = {
+        name: [
+            (median(rule["true_s"]), *rule["predicted_s"])
+            for key, one in found["federations"].items()
+            if int(key) in numbers[name]
+            for rule in one["rules"].values()
+        ]
+        for name in groups
+        if name in found
+    }
+    every = [log10(value) for some in rows.values() for row in some for value in row]
+    low, high = min(every) - 0.05, max(every) + 0.05
+    side, gap, top = 156.0, 18.0, 72.0
+    parts = [_text(8, 20, "Seconds of ten rounds: predicted, by what was true", 14, bold=True)]
+    said = []
+    for x, name in zip((34.0 + k * (side + gap) for k in range(len(rows))), rows, strict=True):
+        inside = 0
+        parts.append(_text(x, top - 10, groups[name], 13, italic=True))
+        parts.append(
+            f'<rect x="{x:.1f}" y="{top}" width="{side}" height="{side}" fill="none" '
+            f'stroke="{INK}"/>'
+        )
+        parts.append(f'<path d="M{x:.1f} {top + side}l{side} -{side}" stroke="#a0aec0"/>')
+        for power in range(int(low) + 1, int(high) + 1):
+            at = side * (power - low) / (high - low)
+            parts.append(_text(x + at, top + side + 16, f"{10**power}", 12))
+            parts.append(_text(x - 4, top + side - at + 4, f"{10**power}", 12, end=True))
+        for true, *told in rows[name]:
+            across = x + side * (log10(true) - low) / (high - low)
+            middle, least, most = (
+                top + side * (1 - (log10(value) - low) / (high - low)) for value in told
+            )
+            held = told[1] <= true <= told[2]
+            inside += held
+            fill = BETTER if held else WORSE
+            parts.append(
+                f'<path d="M{across:.1f} {least:.1f}V{most:.1f}" stroke="{fill}" opacity="0.5"/>'
+            )
+            parts.append(f'<circle cx="{across:.1f}" cy="{middle:.1f}" r="2.5" fill="{fill}"/>')
+        said.append(f"{groups[name]}: {inside} of {len(rows[name])} within the interval")
+    return _picture("Predicted seconds by true ones", "; ".join(said), parts, top + side + 28)
+
+
+def _picture(title: str, told: str, parts: Sequence[str], height: float) -> str:
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" role="img" '
         'aria-labelledby="t d" '
         "font-family=\"system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Arial, sans-serif\">"
     )
-    title = "What each client gains over training alone"
-    told = escape("; ".join(said))
-    body = [f'<title id="t">{title}</title>', f'<desc id="d">{told}.</desc>', *parts]
+    body = [f'<title id="t">{title}</title>', f'<desc id="d">{escape(told)}.</desc>', *parts]
     return "\n".join(
         [
             head,
             *body[:2],
-            f'<rect width="{WIDTH}" height="{height}" rx="8" fill="#ffffff"/>',
+            f'<rect width="{WIDTH}" height="{height:g}" rx="8" fill="#ffffff"/>',
             *body[2:],
             "</svg>\n",
         ]

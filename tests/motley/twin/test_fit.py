@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from motley.twin.fit import POINTS, beta_counts, fitted, held_out, presence, usual
+from motley.twin.fit import POINTS, beta_counts, common, fitted, held_out, presence, usual
 
 
 def test_two_clients_in_three_rounds_by_hand():
@@ -34,10 +34,10 @@ def test_a_client_that_never_varies_is_believed_at_once():
 
 
 def test_what_never_varies_is_given_back():
-    law = fitted(np.array([2.0, 2, 8, 8]), np.array([0, 0, 1, 1]), 2)
+    law = fitted(np.array([2.0, 2, 8, 8]), np.array([0, 0, 1, 1]), np.array([1, 2, 1, 2]), 2)
     assert law.quantiles == pytest.approx(np.repeat([[2.0], [8.0]], POINTS, axis=1))
     assert law.unsure.max() < 1e-12
-    assert (fitted(np.zeros(3), np.arange(3), 3).quantiles == 0).all()
+    assert (fitted(np.zeros(3), np.arange(3), np.zeros(3, int), 3).quantiles == 0).all()
 
 
 def test_a_slow_answer_does_not_make_a_slow_client():
@@ -45,7 +45,7 @@ def test_a_slow_answer_does_not_make_a_slow_client():
     and the slow answer is the highest quantile."""
     jitter = np.tile([-0.1, 0.1, -0.05, 0.05], 2)
     logs = np.concatenate([jitter[:4], [3.0], 2 + jitter[4:]])
-    law = fitted(np.exp(logs), np.array([0] * 5 + [1] * 4), 2)
+    law = fitted(np.exp(logs), np.array([0] * 5 + [1] * 4), np.arange(9), 2)
     assert np.log(law.quantiles[0, POINTS // 2]) == pytest.approx(0, abs=0.1)
     assert np.log(law.quantiles[1, POINTS // 2]) == pytest.approx(2, abs=0.1)
     assert np.log(law.quantiles[0, -1]) == pytest.approx(3, abs=0.1)
@@ -61,6 +61,38 @@ def test_intervals_hold_what_comes():
     inside, count = held_out(seconds, client, np.repeat(np.arange(30), 40), 40)
     assert count == 400
     assert abs(inside / count - 0.8) < 0.08
+
+
+def test_what_is_common_to_a_round_by_hand():
+    """Both clients take e^0, e^0 and e^3 in rounds 1, 2 and 3: residuals -1, -1, 2 of both, W =
+    12 / 4 = 3, products 6, bracket 3 (1 - 2/3 + 3/9) = 2, so C = 3 and C / W = 1, cut to 0.95. Of
+    the six values, two a round, 6 / 1.95 = 3 are independent."""
+    logs = np.array([0.0, 0, 0, 0, 3, 3])
+    client, at = np.array([0, 1] * 3), np.array([1, 1, 2, 2, 3, 3])
+    law = fitted(np.exp(logs), client, at, 2)
+    assert law.common == 0.95
+    assert law.values == 3
+    # the second client's rounds the other way round: products -2 - 2 + 1 < 0
+    apart = fitted(np.exp(logs[[0, 5, 2, 3, 4, 1]]), client, at, 2)
+    assert apart.common == 0
+    assert apart.values == 6
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4])
+def test_the_share_that_is_common_to_a_round_is_found(share):
+    """Over 200 recordings of ten rounds of three of eight clients the estimate of C, not cut at 0,
+    is C on average, within four standard errors."""
+    rng = np.random.Generator(np.random.Philox(6))
+    found = []
+    at = np.repeat(np.arange(10), 3)
+    for _ in range(200):
+        client = np.concatenate([rng.choice(8, 3, replace=False) for _ in range(10)])
+        together = np.sqrt(share) * rng.normal(0, 1, 10)[at]
+        values = together + np.sqrt(1 - share) * rng.normal(0, 1, 30)
+        count = np.bincount(client, minlength=8)
+        means = np.bincount(client, values, 8) / np.maximum(count, 1)
+        found.append(common(values - means[client], client, at))
+    assert abs(np.mean(found) - share) < 4 * np.std(found) / np.sqrt(200)
 
 
 def test_drop_outs_count_with_ten_of_all():

@@ -254,7 +254,7 @@ def test_bad_calls(tmp_path, constant, capsys):
 
 
 def test_the_commands(constant, capsys):
-    folder, _ = constant
+    folder, keys = constant
     file = str(folder / "twin.toml")
     assert call(["twin", str(folder / "run"), "--out", file]) == 0
     told = capsys.readouterr().out
@@ -268,6 +268,13 @@ def test_the_commands(constant, capsys):
     record = json.loads((folder / "twins" / "prediction.json").read_text())
     assert [rule["recorded"] for rule in record["rules"]] == [True, False]
     assert record["rules"][0]["to_target_s"]["median"] is None
+    page = folder / "page.md"
+    beside = ["--predicted", str(folder / "twins" / "prediction.json"), "--out", str(page)]
+    again = {**keys, "selector": {"name": "oort"}}
+    run(again, out=folder / "used", progress=False)
+    for name, said in (("run", "what the twin was fitted to"), ("used", "within the interval")):
+        assert call(["report", str(folder / name), *beside]) == 0
+        assert said in page.read_text()
 
 
 def test_intervals_of_predictions_by_hand():

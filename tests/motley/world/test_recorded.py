@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from motley.core.errors import ConfigError, DataError
-from motley.core.keys import Streams
+from motley.core.keys import Streams, normal_quantile
 from motley.experiments.config import Experiment
+from motley.experiments.lineage import result_keys
 from motley.world import AVAILABILITY, DEVICES, FAILURES, NETWORKS
 from motley.world.recorded import (
     RecordedAvailability,
@@ -105,6 +106,37 @@ def test_up_and_down_measured_as_one_are_drawn_as_one(written):
     assert up.std() > 0.1
 
 
+def test_a_slow_round_is_slow_for_all(written):
+    """Of laws that are normal in their quantiles' places, two clients' places in a round correlate
+    by ``common``; over rounds they are independent, and each keeps its law."""
+    device = RecordedDevice(written("client,step_s\n0,0\n0,1\n"), common=0.6)
+    pair = np.array([4, 9])
+    u = np.array([seconds(device, pair, round_index=t) for t in range(1500)])
+    z = normal_quantile(u)
+    assert within(z[:, 0] * z[:, 1], 0.6, 1 + 0.6**2)
+    assert within(z[1:, 0] * z[:-1, 1], 0, 1)
+    assert within(u[:, 0], 0.5, 1 / 12)
+    assert within((u[:, 0] - 0.5) ** 2, 1 / 12, 1 / 80 - 1 / 144)
+
+
+def test_without_a_common_share_a_run_keeps_its_id(written):
+    """The option came later: where it is left out, the id does not hold it."""
+    keys = {"task": "quadratic", "population": 2, "cohort": 1, "stop": {"rounds": 1}}
+    device = {"name": "recorded", "file": written(TWO)}
+    found, given, other = (
+        Experiment(**keys, device={**device, **more})
+        for more in ({}, {"common": 0.0}, {"common": 0.5})
+    )
+    assert "common" not in result_keys(found.resolved())["device"]
+    assert found.run_id() == given.run_id() != other.run_id()
+
+
+def test_links_are_slow_together(written):
+    link = RecordedNetwork(written("client,up_s,down_s\n0,1,1\n0,2,2\n"), common=0.9)
+    up = np.array([link.uplink_mbps(KEY, np.arange(2), t) for t in range(500)])
+    assert np.corrcoef(up.T)[0, 1] > 0.7
+
+
 def test_drop_outs(written):
     """Beta(1, 3) has mean 1/4, and so a quarter of the clients drops out, after a uniform share of
     its work; a client's rate stays."""
@@ -172,6 +204,10 @@ def test_other_bad_options(written):
         FAILURES.build({"name": "recorded", "file": written("client,dropped,answered\n0,0,1\n")})
     with pytest.raises(DataError, match="there is no column 'down_s'"):
         NETWORKS.build({"name": "recorded", "file": written("client,up_s\n0,1\n")})
+    with pytest.raises(
+        ConfigError, match=r"got common = 1.0; expected a share of at least 0 and be"
+    ):
+        DEVICES.build({"name": "recorded", "file": written(TWO), "common": 1.0})
     with pytest.raises(ConfigError, match="got values = 0; expected at least 1, or none"):
         DEVICES.build({"name": "recorded", "file": written(TWO), "values": 0})
 

@@ -39,7 +39,7 @@ from motley.commands.options import (
     seeds_of,
     tell,
 )
-from motley.core.errors import StoreError, UserError
+from motley.core.errors import ConfigError, StoreError, UserError
 from motley.core.extensions import COMES_WITH, extension, required_extension
 from motley.core.untrusted import printable, shortened
 
@@ -148,6 +148,14 @@ OtherNumerics = Annotated[
     ),
 ]
 WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")]
+Prediction = Annotated[
+    Path | None,
+    typer.Option(
+        "--predicted",
+        metavar="prediction.json",
+        help="What motley what-if predicted, beside what happened.",
+    ),
+]
 Where = Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs.")]
 
 
@@ -400,6 +408,7 @@ def report(
     format: Format = None,
     target: Target = None,
     follow: Follow = False,
+    predicted: Prediction = None,
 ) -> None:
     """Write the report of a run, or of a folder of runs: a page, or figures and tables for a
     paper."""
@@ -408,13 +417,12 @@ def report(
 
     formats = formats_of(format)
     if follow:
+        if predicted is not None:
+            raise ConfigError("a prediction is not followed; leave --follow out", "--predicted")
         watch_command.follow_report(where, out, formats, target)
         return
-    tell(
-        write_report(
-            load_all(where), out or where / ("paper" if formats else "report.html"), target, formats
-        )
-    )
+    out = out or where / ("paper" if formats else "report.html")
+    tell(write_report(load_all(where), out, target, formats, predicted))
 
 
 def _kinds(incomplete: str) -> list[str]:

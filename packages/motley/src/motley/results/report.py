@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.core.errors import StoreError
+from motley.core.errors import ConfigError, StoreError
 from motley.core.untrusted import printable_tree
 from motley.results import measures
 from motley.results.blocks import BulletList, Page, non_empty
@@ -19,6 +20,7 @@ from motley.results.load import Run, load_all
 from motley.results.model_health import model_health
 from motley.results.number_text import whole
 from motley.results.page import write
+from motley.results.predictions import predicted_beside, read_prediction
 from motley.results.print_files import write_print_files
 from motley.results.sections import all_sections, provenance, single_runs
 
@@ -32,6 +34,7 @@ def report(
     out: str | Path,
     target: float | None = None,
     format: str | Sequence[str] = (),
+    prediction: str | Path | None = None,
 ) -> Path:
     """Write the report of runs to a file, or its figures and tables for a paper into a folder.
 
@@ -45,6 +48,7 @@ def report(
         takes ``stop.target`` of the first experiment, and without one the table is left out.
     format: some of ``pdf``, ``svg`` (figures), ``latex`` and ``csv`` (tables); ``out`` is then the
     folder of their files.
+    prediction: the ``prediction.json`` of ``motley what-if``, shown beside the runs; a page only.
 
     Returns
     -------
@@ -54,26 +58,35 @@ def report(
     ------
     StoreError: there are no runs, or ``out`` cannot be written. DataError: a run's files are
     damaged.
-    ConfigError: the runs are measured in different metrics, ``target`` is no value of theirs, or
-    ``out`` has another suffix.
+    ConfigError: the runs are measured in different metrics, ``target`` is no value of theirs,
+    ``out`` has another suffix, or a prediction is asked for in files for a paper.
     """
     loaded = load_all(runs) if isinstance(runs, str | Path) else list(runs)
     if not loaded:
         raise StoreError("a report needs at least one run, got none")
+    if format and prediction is not None:
+        raise ConfigError("a prediction is shown on a page; leave --format out", "--predicted")
     if format:
         return write_print_files(
             _groups(loaded), Path(out), [format] if isinstance(format, str) else format, target
         )
-    return write(report_page(loaded, Path(out).parent, target), out)
+    told = None if prediction is None else read_prediction(prediction)
+    return write(report_page(loaded, Path(out).parent, target, told), out)
 
 
 def _groups(runs: Sequence[Run]) -> Groups:
     return group_runs([replace(run, meta=printable_tree(run.meta)) for run in runs])
 
 
-def report_page(runs: Sequence[Run], folder: Path, target: float | None = None) -> Page:
+def report_page(
+    runs: Sequence[Run],
+    folder: Path,
+    target: float | None = None,
+    prediction: Mapping[str, Any] | None = None,
+) -> Page:
     """Return the report of runs, one at least, as a page; ``folder``: where it will lie, from which
-    single runs are addressed.
+    single runs are addressed; ``prediction``: of
+    :func:`~motley.results.predictions.read_prediction`.
 
     Raises
     ------
@@ -83,6 +96,7 @@ def report_page(runs: Sequence[Run], folder: Path, target: float | None = None) 
     messages = warnings(groups)
     blocks = non_empty(
         BulletList(messages, "Before you read on") if messages else None,
+        None if prediction is None else predicted_beside(groups, prediction),
         *all_sections(groups, target),
         single_runs(groups, folder),
         provenance(groups),

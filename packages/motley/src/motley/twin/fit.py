@@ -15,6 +15,15 @@ those of all clients together with weight 5. Nothing is assumed of their law; it
 kept. A value further than 3.5 robust deviations (1.4826 times the median distance) from its
 client's median takes no part in m_k and W, so that one slow answer does not make a slow client; it
 stays among the residuals.
+
+Part of W is common to a round: a shared machine or link makes everybody slower at once. With
+independent effects of variance C of the rounds, two clients k and l in the same round have
+
+    E (x_kt - m_k) (x_lt - m_l) = C (1 - 1 / n_k - 1 / n_l + n_kl / (n_k n_l)),
+
+n_kl the number of rounds with both; C is the sum of the left sides over the sum of the brackets,
+and C / W, cut to [0, 0.95], the share that is common. Of n values, n_t in round t, such a law
+knows as much as of ``n / (1 + (sum_t n_t^2 / n - 1) C / W)`` independent ones.
 """
 
 from __future__ import annotations
@@ -31,6 +40,7 @@ __all__ = [
     "Law",
     "Usual",
     "beta_counts",
+    "common",
     "fitted",
     "held_out",
     "presence",
@@ -45,6 +55,8 @@ DISPATCHES = 10.0
 """Weight of all clients' drop-outs beside a client's own, in dispatches."""
 OUTLYING = 3.5
 """Robust deviations beyond which a value says nothing of what is usual."""
+MOST_COMMON = 0.95
+"""Of the variance within clients, what counts as common to a round at most."""
 LEVEL = 0.8
 """Of the intervals of the twin."""
 
@@ -63,11 +75,13 @@ class Usual:
 @dataclass(frozen=True)
 class Law:
     """The law of each client's seconds: quantiles ``[K, P]`` at 0, ..., 1, the deviation of the
-    logarithm of its usual seconds ``[K]``, and the number of values that it all rests on."""
+    logarithm of its usual seconds ``[K]``, the number of independent values that it all rests on,
+    and the share of the variance within clients that is common to a round."""
 
     quantiles: Floats
     unsure: Floats
     values: int
+    common: float = 0.0
 
     def interval(self, level: float = LEVEL) -> tuple[Floats, Floats]:
         """Return the seconds between which a client's next ones lie with this probability, ``[K]``
@@ -110,7 +124,7 @@ def usual(values: Floats, client: Ids, population: int) -> Usual:
     return Usual(mean, np.sqrt(variance), within, between)
 
 
-def fitted(seconds: Floats, client: Ids, population: int) -> Law:
+def fitted(seconds: Floats, client: Ids, round: Ints, population: int) -> Law:
     """Return the laws of seconds, at least 0; 0 counts as a tenth of the smallest above it, unless
     all are 0."""
     if not (seconds > 0).any():
@@ -126,7 +140,40 @@ def fitted(seconds: Floats, client: Ids, population: int) -> Law:
     grown = np.where(outlying[known], 1.0, np.sqrt(count[of] / (count[of] - 1.0)))
     residual = (values[known] - means[of]) * grown
     laws = np.array([_quantiles(residual, of == k) for k in range(population)])
-    return Law(np.exp(found.mean[:, None] + laws), found.deviation, len(values))
+    together = common(
+        values[~outlying] - means[client[~outlying]], client[~outlying], round[~outlying]
+    )
+    share = float(np.clip(together / found.within, 0, MOST_COMMON)) if found.within else 0.0
+    each = np.unique(round, return_counts=True)[1]
+    free = len(values) / (1 + (float((each**2).sum()) / len(values) - 1) * share)
+    known_values = max(1, int(np.rint(free)))
+    return Law(np.exp(found.mean[:, None] + laws), found.deviation, known_values, share)
+
+
+def common(residual: Floats, client: Ids, round: Ints) -> float:
+    """Return the variance of what is common to the clients of a round, see the module; below 0
+    where chance makes it so, 0 where no round has two clients with two values.
+
+    Parameters
+    ----------
+    residual: of each value from its client's mean, ``[n]``. client, round: of each.
+    """
+    several = np.bincount(client)[client] > 1
+    at = np.unique(round, return_inverse=True)[1]
+    of, residual = client[several], residual[several]
+    if not len(of):
+        return 0.0
+    shape = int(of.max()) + 1, int(at.max()) + 1
+    count, off = np.zeros(shape), np.zeros(shape)
+    np.add.at(count, (of, at[several]), 1)
+    np.add.at(off, (of, at[several]), residual)
+    number = np.maximum(count.sum(axis=1), 1)
+    both = count @ count.T  # n_kl
+    brackets = both * (1 - 1 / number[:, None] - 1 / number + both / np.outer(number, number))
+    products = off @ off.T
+    pairs = ~np.eye(len(count), dtype=bool)
+    whole = float(brackets[pairs].sum())
+    return float(products[pairs].sum()) / whole if whole > 0 else 0.0
 
 
 def _outlying(values: Floats, client: Ids, population: int) -> Bools:
@@ -158,7 +205,7 @@ def held_out(seconds: Floats, client: Ids, round: Ints, population: int) -> tupl
     later = round >= every[int(np.ceil(len(every) * 2 / 3)) :].min(initial=every[-1])
     if later.all():
         return 0, 0
-    low, high = fitted(seconds[~later], client[~later], population).interval()
+    low, high = fitted(seconds[~later], client[~later], round[~later], population).interval()
     of = client[later]
     inside = (seconds[later] >= low[of] * (1 - 1e-9)) & (seconds[later] <= high[of] * (1 + 1e-9))
     return int(inside.sum()), len(of)

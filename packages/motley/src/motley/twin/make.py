@@ -20,6 +20,7 @@ from motley.core.untrusted import printable
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.experiments.document import to_toml
+from motley.results.predictions import elapsed_s
 from motley.rounds.planning import LinkLoads
 from motley.timing import SYNCHRONY
 from motley.twin.fit import LEVEL, Law, beta_counts, fitted, held_out, presence
@@ -103,9 +104,7 @@ _HEAD = "The twin of {}; what it can predict, and what it cannot: docs/twin.md."
 
 def _ends(found: Records) -> list[float]:
     """Return when each recorded round ended, in seconds since the run began."""
-    begun = float(np.nanmin(np.asarray(found.run.column("rounds", "start_s"), float)))
-    ends = np.asarray(found.run.column("rounds", "time_s"), float)
-    return [float(end) for end in ends - begun]
+    return [float(end) for end in elapsed_s(found.run)]
 
 
 def _server_s(found: Records) -> float:
@@ -180,7 +179,8 @@ def _cannot(stand_in: bool, whole: bool) -> list[str]:
     said = [
         "The latency of a link is part of its rate, because messages of one size do not tell them "
         "apart; what a compressor saves in time is therefore an upper bound.",
-        "How clients' seconds within a round depend on each other is not fitted.",
+        "What slows several rounds in a row, and seconds of computing together with those of "
+        "messages, is not fitted.",
     ]
     if stand_in:
         said.append(
@@ -256,7 +256,7 @@ class _Maker:
         seconds = self.found.seconds if self.whole else self.found.compute_s
         law = self._law("seconds per local step", seconds, self.passes)
         table = self._table("device", {"step_s": law.quantiles}, {"unsure": law.unsure})
-        return {**table, "values": law.values}
+        return {**table, "values": law.values, **_in_common(law)}
 
     def _network(self) -> dict[str, Any]:
         found = self.found
@@ -266,10 +266,12 @@ class _Maker:
             return {"name": "none"}
         laws = {"up_s": up.quantiles, "down_s": down.quantiles}
         single = {"up_unsure": up.unsure, "down_unsure": down.unsure}
-        values = min(law.values for law in (up, down) if law.quantiles.any())
+        some = [law for law in (up, down) if law.quantiles.any()]
+        values = min(law.values for law in some)
         table = self._table("network", laws, single)
         # a deployment's server divides the seconds of both ways by their bytes
-        return {**table, "values": values, "together": found.run.deployed}
+        common = _in_common(max(some, key=lambda law: law.common))
+        return {**table, "values": values, "together": found.run.deployed, **common}
 
     def _law(self, what: str, seconds: Floats, amount: Floats) -> Law:
         """Return the law of seconds per amount, over the dispatches that have both."""
@@ -277,7 +279,8 @@ class _Maker:
         known = np.isfinite(seconds) & (amount > 0)
         if not known.any():
             self.notes.append(f"Nothing is recorded of {what}; they count as none.")
-            return fitted(np.zeros(1), np.zeros(1, np.int64), found.population)
+            nothing = np.zeros(1, np.int64)
+            return fitted(np.zeros(1), nothing, nothing, found.population)
         values = seconds[known] / amount[known]
         clients = found.client[known]
         if len(np.unique(clients)) == len(clients):
@@ -285,13 +288,16 @@ class _Maker:
                 f"No client has two values of {what}: all that varies counts as the clients', "
                 "nothing as chance."
             )
-        inside, count = held_out(values, clients, found.round[known], found.population)
+        rounds = found.round[known]
+        inside, count = held_out(values, clients, rounds, found.population)
+        law = fitted(values, clients, rounds, found.population)
         self.fits.append(
             f"{what.capitalize()}: {len(values)} values of {len(np.unique(clients))} clients; of "
             f"{count} in the last third of the rounds {inside} lie within the {LEVEL:.0%} "
-            "intervals of the rounds before."
+            f"intervals of the rounds before; {law.common:.0%} of what varies within clients is "
+            "common to a round."
         )
-        return fitted(values, clients, found.population)
+        return law
 
     def _failures(self) -> dict[str, Any]:
         found = self.found
@@ -386,6 +392,11 @@ class _Maker:
         file = self.path.with_name(f"{self.path.stem}-{key}.csv")
         _write(file, csv_text(rows))
         return {"name": name, "file": str(file)}
+
+
+def _in_common(law: Law) -> dict[str, Any]:
+    """Return the option that says how far clients' seconds in a round go together."""
+    return {"common": round(law.common, 3)} if round(law.common, 3) else {}
 
 
 def _overlaps(synchrony: Any) -> bool:

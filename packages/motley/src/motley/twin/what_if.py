@@ -18,6 +18,7 @@ import numpy as np
 
 from motley.core.errors import ConfigError, DataError
 from motley.core.files import is_file
+from motley.experiments.registry import catalogue, record_of
 from motley.experiments.run import as_experiment
 from motley.experiments.store import default_folder
 from motley.experiments.sweep import Failure, compare, expand
@@ -26,6 +27,7 @@ from motley.results.labels import group_runs
 from motley.results.load import Run
 from motley.results.measures import Axis, Censored, costs, curve, metric_of, to_target, trained
 from motley.results.number_text import MB, short_number
+from motley.results.predictions import Predicted
 from motley.twin.fit import LEVEL
 
 __all__ = ["Forecast", "Predicted", "Rule", "predicted", "what_if"]
@@ -36,41 +38,20 @@ OFTEN = 0.8
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """The median of a quantity and its 80 % prediction interval; NaN where nothing is predicted."""
-
-    median: float
-    low: float
-    high: float
-
-    def holds(self, value: float) -> bool:
-        """Return whether a value lies within the interval."""
-        return self.low * (1 - 1e-9) <= value <= self.high * (1 + 1e-9)
-
-    def scaled(self, factor: float) -> Predicted:
-        """Return the same in another unit."""
-        return Predicted(self.median * factor, self.low * factor, self.high * factor)
-
-    def __str__(self) -> str:
-        if not np.isfinite(self.median):
-            return DASH
-        low, high = short_number(self.low), short_number(self.high)
-        return f"{short_number(self.median)} ({low} to {high})"
-
-
-@dataclass(frozen=True)
 class Rule:
     """What is predicted of one rule.
 
     Parameters
     ----------
-    seconds: of the recorded number of rounds. bits: of all messages until then. reached: share of
-    the seeds that reach the target. to_target_s, to_target_bits: until then, NaN unless all do.
-    left_out: clients that take no part in at least 80 % of the seeds.
+    rule: what it is found again by, see :func:`_keys`. seconds: of the recorded number of rounds.
+    bits: of all messages until then. reached: share of the seeds that reach the target.
+    to_target_s, to_target_bits: until then, NaN unless all do. left_out: clients that take no part
+    in at least 80 % of the seeds.
     """
 
     label: str
     recorded: bool
+    rule: Mapping[str, Sequence[Any]]
     seconds: Predicted
     bits: Predicted
     reached: float
@@ -85,11 +66,12 @@ class Forecast:
 
     Parameters
     ----------
-    rules: the recorded rule first. rounds, seconds, bits, left_out: what was recorded. failures:
-    variants that could not be run. directory: of the runs.
+    rules: the recorded rule first. clients: how many. rounds, seconds, bits, left_out: what was
+    recorded. failures: variants that could not be run. directory: of the runs.
     """
 
     rules: tuple[Rule, ...]
+    clients: int
     rounds: int
     seconds: float
     bits: float
@@ -146,6 +128,8 @@ class Forecast:
         """Return everything as plain values, for ``prediction.json``; what is not predicted is
         None."""
         found = {
+            "level": LEVEL,
+            "clients": self.clients,
             "rounds": self.rounds,
             "seconds": self.seconds,
             "bits": self.bits,
@@ -213,14 +197,16 @@ def what_if(
         raise next(one.error for one in failures if one.point.experiment.run_id() in mine)
     rounds = min([recorded["rounds"], *(run.tables["rounds"].num_rows for run in own)])
     units = recorded["server_s"], _bits_scale(own, recorded)
+    changed = tuple(key.partition(".")[0] for key in over or {})
     rules = [
-        _rule(label, members[0].meta["run_id"] in mine, members, rounds, target, *units)
+        _rule(label, members[0].meta["run_id"] in mine, changed, members, rounds, target, *units)
         for label, members in group_runs(runs).items()
     ]
     rules.sort(key=lambda rule: not rule.recorded)
     seconds, bits = (recorded[name][rounds - 1] for name in ("seconds", "bits"))
     missing = recorded["never_accepted"]
-    return Forecast(tuple(rules), rounds, seconds, bits, missing, target, failures, folder)
+    clients = own[0].tables["federation"].num_rows
+    return Forecast(tuple(rules), clients, rounds, seconds, bits, missing, target, failures, folder)
 
 
 def _recorded(path: Path) -> dict[str, Any]:
@@ -263,6 +249,7 @@ def _bits_scale(runs: Sequence[Run], recorded: Mapping[str, Any]) -> float:
 def _rule(
     label: str,
     recorded: bool,
+    changed: Sequence[str],
     runs: Sequence[Run],
     rounds: int,
     target: float | None,
@@ -274,10 +261,11 @@ def _rule(
     ends = [_at_round(run, "time_s", rounds) + server_s * rounds for run in runs]
     bits = [scale * _at_round(run, "total_bits", rounds) for run in runs]
     nothing = Predicted(float("nan"), float("nan"), float("nan"))
+    whole = label, recorded, _keys(runs[0].config, changed), predicted(ends), predicted(bits)
     left_out = _left_out(runs, rounds)
     if target is None:
         unasked = float("nan"), nothing, nothing
-        return Rule(label, recorded, predicted(ends), predicted(bits), *unasked, left_out)
+        return Rule(*whole, *unasked, left_out)
     axes: tuple[Axis, ...] = ("round", "seconds", "bits")
     hits = {axis: [_hit(run, axis, target) for run in runs] for axis in axes}
     reached = float(np.mean([one.reached for one in hits["round"]]))
@@ -288,7 +276,20 @@ def _rule(
             predicted([one.value + server_s * at.value for one, at in pairs]),
             predicted([scale * one.value for one in hits["bits"]]),
         )
-    return Rule(label, recorded, predicted(ends), predicted(bits), reached, *until, left_out)
+    return Rule(*whole, reached, *until, left_out)
+
+
+def _keys(config: Mapping[str, Any], changed: Sequence[str]) -> dict[str, list[Any]]:
+    """Return of each key of a rule the values that say the same, by which a real run is recognised;
+    of a selector the options that are not its defaults, too, which is what a Flower strategy
+    records. ``changed``: keys that were varied beside selector, synchrony and cohort."""
+    found = {
+        key: [config.get(key)]
+        for key in dict.fromkeys(("selector", "synchrony", "cohort", *changed))
+    }
+    rule = catalogue("selector").build(config["selector"])
+    found["selector"].append(record_of("selector", rule))
+    return found
 
 
 def _hit(run: Run, axis: Axis, target: float) -> Censored:

@@ -17,6 +17,13 @@ is: it rises from 0 to 1 by steps that are ``Gamma(values / (P - 1))``, divided 
 same for all clients (the Bayesian bootstrap; Rubin, Annals of Statistics 1981). ``values`` (of the
 component; none: W is the identity) is the number of values that the laws rest on. A population that
 is larger than the file takes its clients in turn.
+
+``u_kt`` is uniform, and of clients in the same round dependent by a normal copula,
+
+    u_kt = Phi(sqrt(common) g_t + sqrt(1 - common) z_kt),
+
+with one standard normal number g_t of the round for all clients: in a round in which the machine or
+the link is loaded, everybody is slower. ``common = 0``, the default, is independent.
 """
 
 from __future__ import annotations
@@ -30,7 +37,7 @@ from typing_extensions import override
 from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.errors import ConfigError, DataError
 from motley.core.files import files_digest
-from motley.core.keys import Key
+from motley.core.keys import Key, normal_quantile
 from motley.world.availability import chain_online
 from motley.world.draws import check_positive, key_of
 from motley.world.interfaces import Availability, Device, Failures, Network
@@ -50,15 +57,18 @@ class RecordedDevice(Device):
     ----------
     file: CSV or Parquet, see the module: ``client``, ``step_s`` and perhaps ``unsure``.
     values: recorded ones behind the laws, see the module; None: the laws are known.
+    common: share of what varies that all clients of a round have in common, 0 <= common < 1.
     """
 
     follows_examples: ClassVar[bool] = False
 
     file: str
     values: int | None = None
+    common: float = 0.0
 
     def __post_init__(self) -> None:
         _check_values(self.values)
+        _check_common(self.common)
         _laws(self.file, "step_s", "unsure")
 
     def files_digest(self) -> str:
@@ -67,7 +77,8 @@ class RecordedDevice(Device):
 
     @override
     def step_s(self, key: Key, ids: Ids, round_index: int, examples: Ints, steps: Ints) -> Floats:
-        return _drawn(_laws(self.file, "step_s", "unsure"), self.values, key, ids, round_index)
+        laws = _laws(self.file, "step_s", "unsure")
+        return _drawn(laws, self.values, self.common, key, ids, round_index)
 
 
 @dataclass(frozen=True)
@@ -82,14 +93,17 @@ class RecordedNetwork(Network):
     values: recorded ones behind the laws, see the module; None: the laws are known.
     together: both ways have the same quantile in a round, as where their seconds were measured as
     one.
+    common: share of what varies that all clients of a round have in common, 0 <= common < 1.
     """
 
     file: str
     values: int | None = None
     together: bool = False
+    common: float = 0.0
 
     def __post_init__(self) -> None:
         _check_values(self.values)
+        _check_common(self.common)
         for way in ("up", "down"):
             _laws(self.file, f"{way}_s", f"{way}_unsure")
 
@@ -108,7 +122,7 @@ class RecordedNetwork(Network):
     def _mbps(self, way: str, key: Key, ids: Ids, round_index: int) -> Floats:
         laws = _laws(self.file, f"{way}_s", f"{way}_unsure")
         of = key if self.together else key.fold(way)
-        drawn = _drawn(laws, self.values, of, ids, round_index)
+        drawn = _drawn(laws, self.values, self.common, of, ids, round_index)
         with np.errstate(divide="ignore"):
             return 1.0 / drawn
 
@@ -193,14 +207,26 @@ class RecordedFailures(Failures):
 
 
 def _drawn(
-    of: tuple[Floats, Floats], values: int | None, key: Key, ids: Ids, round_index: int
+    of: tuple[Floats, Floats],
+    values: int | None,
+    common: float,
+    key: Key,
+    ids: Ids,
+    round_index: int,
 ) -> Floats:
     """Return a draw of each client's law in a round, ``[len(ids)]``; ``of``: see
     :func:`_laws`."""
     laws, deviation = of
     rows = np.asarray(ids) % len(laws)
     last = laws.shape[1] - 1
-    place = key_of(key, "round", round_index).uniform(ids)[:, 0] * last
+    place = key_of(key, "round", round_index).uniform(ids)[:, 0]
+    if common:
+        from scipy.special import ndtr
+
+        everybody = key.fold("common", round_index).normal(np.zeros(1, np.int64))[0, 0]
+        alone = normal_quantile(place)
+        place = ndtr(np.sqrt(common) * everybody + np.sqrt(1 - common) * alone)
+    place = place * last
     if values is not None and last:
         steps = np.cumsum(key.fold("law").numpy().gamma(values / last, size=last))
         place = np.interp(place, np.append(0.0, steps / steps[-1]) * last, np.arange(last + 1.0))
@@ -250,6 +276,14 @@ def _positive(file: str, names: tuple[str, ...]) -> dict[str, Floats]:
 def _check_values(values: int | None) -> None:
     if values is not None and values < 1:
         raise ConfigError(f"got values = {values}; expected at least 1, or none")
+
+
+def _check_common(common: float) -> None:
+    if not 0 <= common < 1:
+        raise ConfigError(
+            f"got common = {common}; expected a share of at least 0 and below 1, 0 where clients' "
+            "seconds in a round are independent"
+        )
 
 
 def _check_clients(file: str, client: Floats, points: int) -> None:
