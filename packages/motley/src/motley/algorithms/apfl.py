@@ -22,6 +22,7 @@ Deviations and readings
 * INTERPRETATION-D BatchNorm: v_k's statistics are those of the forward passes at m; an examination
   mixes statistics by alpha, too.
 * READING alpha moves by the values before the step.
+* READING an examination mixes with the received x, not with the trained w, which is not kept.
 * The shared model is FedAvg's, bit for bit. alpha fixed at 0 examines exactly FedAvg's model, at 1
   exactly that of local training.
 

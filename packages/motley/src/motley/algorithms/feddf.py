@@ -23,19 +23,19 @@ wall time and no virtual time. It needs every single upload.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D one upload is not distilled, its model is taken. A teacher with logits that are
-  not finite is left out; where none is left, the average stays.
+* INTERPRETATION-D one upload is not distilled, its model is taken (the code distils it). A teacher
+  with logits that are not finite is left out; where none is left, the average stays.
 * The student trains in train mode, so its BatchNorm statistics adapt to the public data;
   ``freeze_statistics`` distils in eval mode (INTERPRETATION-D: dropout is off with it).
 * INTERPRETATION-D batches run through a permutation of the public samples, the last short batch
-  left out. The last step is measured too, so that fewer than ``every`` steps are. ``keep_average``
-  lets the average win where no student is better.
+  left out (the code keeps it). The last step is measured too, so that fewer than ``every`` steps
+  are. ``keep_average`` lets the average win where no student is better.
 * No T^2 factor; teachers are not weighed by n_k. One architecture. ``steps = 0`` is FedAvg, bit for
   bit.
-* The authors' constants are the defaults; 10,000 steps a round are for a GPU: on a CPU take e.g.
-  ``steps = 100, patience = 50``.
-* Published: CIFAR-10 with CIFAR-100 images as public set, 20 clients, participation .1, 40 epochs
-  at rate .1. The KL of the example's q to a uniform student is .110944.
+* The constants of the authors' scripts are the defaults, but for ``batch_size``; 10,000 steps a
+  round are for a GPU: on a CPU take e.g. ``steps = 100, patience = 50``.
+* Published: CIFAR-10 with CIFAR-100 images as public set, 20 clients, participation .4 in words and
+  .1 in the script, 40 epochs at rate .1. The KL of the example's q to a uniform student is .110944.
 
 >>> from motley.algorithms.feddf import FedDF
 >>> FedDF(steps=100, patience=50, every=10).steps

@@ -18,12 +18,13 @@ State: none. Traffic: the slice, both ways; positions are free, for both sides k
 BatchNorm is static: it uses the statistics of the batch in training, and cumulative ones, collected
 by the clients before an examination, in evaluation.
 
-Deviations: every width has statistics of its own in evaluation. The server knows which classes a
-client has, as in the authors' code; this is not billed. Rows of absent classes are sent, and do not
-count.
+Deviations: every width has statistics of its own in evaluation, where nothing is masked. The server
+knows which classes a client has, as in the authors' code; this is not billed. Rows of absent
+classes are sent, and do not count.
 
-``mask = false`` counts the rows of absent classes. Published: SGD .1 (MNIST .01), momentum .9,
-decay 5e-4, norm clipped to 1, batches of 10, 5 epochs, widths 1, 1/2, 1/4, 1/8, 1/16.
+``mask = false`` counts the rows of absent classes. Published: SGD .1 (MNIST .01), times .1 at half
+of the rounds (CIFAR-10: at 3/8 and 5/8), momentum .9, decay 5e-4, norm clipped to 1, batches of 10,
+5 epochs, widths 1, 1/2, 1/4, 1/8, 1/16.
 
 Worked
 ------

@@ -11,9 +11,9 @@ Ghosh, Chung, Yin, Ramchandran: *An Efficient Framework for Clustered Federated 
               models     x_j <- x_j + mean of delta_i over S_j
               gradients  x_j <- x_j + (sum of delta_i over S_j) / M, M all participants
 
-Symbols: F_i the mean loss on all training samples of client i, in eval mode; k models, numbered
-from 0 in code and tables. With ``shared_base`` the models differ in the head (the last linear
-layer) alone, and the base is averaged over all participants.
+Symbols: F_i the mean loss on all training samples of client i, in eval mode and without
+augmentation; k models, numbered from 0 in code and tables. With ``shared_base`` the models differ
+in the head (the last linear layer) alone, and the base is averaged over all participants.
 State: k models at the server, nothing with the clients. Cost: k forward passes over the samples of
 each participant; k models (a model and k - 1 heads) down, one model and one whole number up. The
 server learns j of every participant, under secure aggregation too. A client is probed and examined

@@ -17,15 +17,16 @@ Deviations and readings
 -----------------------
 * READING z is the input of the model's last linear layer. The authors put a projection head between
   features and classifier and contrast its output, to which the classifier is applied: with such a
-  model (two linear layers before the last) this is their z; with another it is the penultimate
-  layer. Compare methods on one model.
+  model (two linear layers before the last, no activation between the second and the last) this is
+  their z; with another it is the penultimate layer. Compare methods on one model.
 * In its first participation a client has no previous model, and the contrast is 0; the passes are
   charged all the same, since time is planned without the client states.
 * ``mu = 0`` is FedAvg, bit for bit: nothing is kept, and no further forward passes are made.
 * The cosine of a zero vector is 0 (lengths are at least 1e-8).
 * Probes measure l alone.
 * Published: mu from 0.001 to 10 (5 on CIFAR-10, 1 on CIFAR-100, the latter INTERPRETATION-R), T =
-  .5, a projection head of 256, SGD .01, momentum .9, 10 epochs, 10 clients, Dirichlet .5.
+  .5, a projection head of 256, SGD .01, momentum .9, decay 1e-5, batches of 64, 10 epochs, 10
+  clients, Dirichlet .5.
 
 Worked
 ------

@@ -45,7 +45,8 @@ Deviations and readings
 * In kd a round is local work, CCR, HFL, which is the published order begun elsewhere; the published
   pre-training (40 epochs) is left to the local work of the first rounds. The answer's seconds are
   counted with the download.
-* Local work is the experiment's.
+* In kd all networks are of one kind and begin with the run's initial model.
+* Local work is the experiment's. Public samples are not augmented.
 
 Worked
 ------
