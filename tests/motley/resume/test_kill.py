@@ -94,6 +94,7 @@ def _kill_and_resume(live: Live, tmp_path: Path, kills: int, rounds: int, **more
         assert ended == -signal.SIGKILL, (
             f"it ended with {ended} before the blow; 0: give it more rounds"
         )
+        assert _checkpoints(out) != found, "no checkpoint within two minutes: nothing to resume"
     assert_same(whole, run(experiment, out=out, resume=True))
 
 
