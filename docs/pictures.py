@@ -74,7 +74,7 @@ def twin() -> str:
         "unseen": "other laws",
         "loaded": "shared load",
     }
-    numbers = {"tuned": range(6), "unseen": range(6, 12), "loaded": range(12, 16)}
+    numbers = {"tuned": range(6), "unseen": range(6, 12), "loaded": range(12, 14)}
     rows = {
         name: [
             (median(rule["true_s"]), *rule["predicted_s"])
