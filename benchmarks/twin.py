@@ -6,7 +6,7 @@ Each federation has 8 to 20 clients and laws of speeds, links and absences that 
 Those of federations 0 to 5 were looked at while the twin was made: log-normal with outliers, two
 kinds of clients, exponential; day and night, coins. Those of 6 to 11 are of other kinds, and were
 run when the twin was done: gamma, Pareto, spells of slowness, three kinds; sessions with
-log-normal lengths, nights at nearly one hour. Those of 12 to 15 share a load: a log-normal factor
+log-normal lengths, nights at nearly one hour. Those of 12 and 13 share a load: a log-normal factor
 of sigma 0.4, common to all clients of a round, beside one of 0.15 of each client's own.
 
 Ten rounds under ``uniform`` are recorded; who is online is recorded as a deployment does it, when
@@ -48,7 +48,7 @@ OUT = Path(__file__).with_name("measured") / "twin.json"
 ROUNDS = 10
 TUNED = range(6)
 UNSEEN = range(6, 12)
-LOADED = range(12, 16)
+LOADED = range(12, 14)
 TRUE_RUNS = 5
 CHOOSING = ("uniform", "oort", "fedcs", "power_of_choice")
 

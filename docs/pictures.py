@@ -74,7 +74,7 @@ def twin() -> str:
         "unseen": "other laws",
         "loaded": "shared load",
     }
-    numbers = {"tuned": range(6), "unseen": range(6, 12), "loaded": range(12, 16)}
+    numbers = {"tuned": range(6), "unseen": range(6, 12), "loaded": range(12, 14)}
     rows = {
         name: [
             (median(rule["true_s"]), *rule["predicted_s"])
@@ -101,7 +101,8 @@ def twin() -> str:
         for power in range(int(low) + 1, int(high) + 1):
             at = side * (power - low) / (high - low)
             parts.append(_text(x + at, top + side + 16, f"{10**power}", 12))
-            parts.append(_text(x - 4, top + side - at + 4, f"{10**power}", 12, end=True))
+            if name == "tuned":  # one scale for all panels
+                parts.append(_text(x - 4, top + side - at + 4, f"{10**power}", 12, end=True))
         for true, *told in rows[name]:
             across = x + side * (log10(true) - low) / (high - low)
             middle, least, most = (
