@@ -152,6 +152,25 @@ def test_rows_of_absent_classes_do_not_count():
     assert SlicedTraining().finish(ModelState(x, x[:0], x[:0]), context)[0]["delta"].held is None
 
 
+@pytest.mark.parametrize("method", [HeteroFL, FedRolex])
+@pytest.mark.parametrize(
+    ("mask", "absent_rows", "masks", "leaves_out"),
+    [
+        (True, "as_mask", True, True),
+        (True, "left_out", True, True),
+        (False, "as_mask", False, False),
+        (False, "left_out", False, True),
+    ],
+)
+def test_rows_of_absent_classes_are_left_out_as_the_mask_or_always(
+    method, mask, absent_rows, masks, leaves_out
+):
+    plain = Algorithm(CrossEntropy(), LocalRule(), Mean(), Average())
+    made = method(mask, absent_rows).change(plain)
+    assert made.loss == (MaskedClasses(CrossEntropy()) if masks else CrossEntropy())
+    assert made.local.mask == leaves_out
+
+
 @pytest.mark.parametrize("method", [HeteroFL(mask=False), FedRolex(mask=False)])
 @pytest.mark.parametrize("weights", ["uniform", "examples"])
 def test_with_all_of_the_width_and_no_mask_it_is_fedavg_bit_for_bit(method, weights):
@@ -244,8 +263,9 @@ def test_engines_that_batch_clients_refuse_slices_by_name():
 
 def test_the_mask_is_for_classes_alone():
     plain = Algorithm(HalfSquaredError(), LocalRule(), Mean(), Average())
-    made = HeteroFL().change(plain)
-    assert (made.loss, made.local.mask, made.weights) == (plain.loss, False, "uniform")
+    for method in (HeteroFL(), HeteroFL(absent_rows="left_out")):
+        made = method.change(plain)
+        assert (made.loss, made.local.mask, made.weights) == (plain.loss, False, "uniform")
     assert "write mask = false" in MaskedClasses(CrossEntropy()).refuses_targets("positions", 3)
 
 

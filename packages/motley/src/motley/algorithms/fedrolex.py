@@ -30,7 +30,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from motley.algorithms.parts import Algorithm, Method, Slicing
-from motley.algorithms.sliced import SlicedTraining, masked
+from motley.algorithms.sliced import AbsentRows, SlicedTraining, masked
 from motley.core.paper import Paper, cite
 
 __all__ = ["FedRolex", "Rolling"]
@@ -54,12 +54,15 @@ class FedRolex(Method):
     Parameters
     ----------
     mask: whether classes that a client lacks are masked in its loss and its last layer.
+    absent_rows: whether the last layer's rows of these classes count where ``mask`` is false
+    (``as_mask``), or are ``left_out`` with and without it.
     """
 
     paper: ClassVar[Paper] = cite("alam2022fedrolex")
     mask: bool = True
+    absent_rows: AbsentRows = "as_mask"
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        loss, mask = masked(plain, self.mask)
+        loss, mask = masked(plain, self.mask, self.absent_rows)
         return plain.replace(loss=loss, local=Rolling(mask=mask), weights="uniform")

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -62,7 +62,11 @@ from motley.algorithms.parts import (
 )
 from motley.tasks.task import ModelState
 
-__all__ = ["MaskedClasses", "SlicedTraining", "masked"]
+__all__ = ["AbsentRows", "MaskedClasses", "SlicedTraining", "masked"]
+
+AbsentRows = Literal["as_mask", "left_out"]
+"""Whether the last layer's rows of classes that a client lacks are averaged: not with the mask, or
+never."""
 
 
 @dataclass(frozen=True)
@@ -181,8 +185,10 @@ class MaskedClasses(LossAround):
         return {**beside, **found}
 
 
-def masked(plain: Algorithm, mask: bool) -> tuple[Loss, bool]:
-    """Return an algorithm's loss with absent classes masked, and whether it is; a loss of something
-    else than classes stays."""
-    fits = mask and plain.loss.kind == "classes"
-    return (MaskedClasses(plain.loss) if fits else plain.loss), fits
+def masked(plain: Algorithm, mask: bool, absent_rows: AbsentRows) -> tuple[Loss, bool]:
+    """Return an algorithm's loss, with absent classes masked if ``mask``, and whether the rows of
+    absent classes are left out of the average; a loss of something else than classes stays, and all
+    rows count."""
+    classes = plain.loss.kind == "classes"
+    loss = MaskedClasses(plain.loss) if classes and mask else plain.loss
+    return loss, classes and (mask or absent_rows == "left_out")

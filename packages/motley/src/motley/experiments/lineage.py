@@ -17,6 +17,8 @@ _LATER_OF_TASKS = ("alphabet", "classes", "fixed")
 
 
 _LATER: Mapping[str, Mapping[str, Any]] = {
+    "algorithm.fedrolex": {"absent_rows": "as_mask"},
+    "algorithm.heterofl": {"absent_rows": "as_mask"},
     "device.recorded": {"common": 0.0},
     "network.recorded": {"common": 0.0},
     "selector.active_fl": {"drawn": None, "floor": 0.0},
