@@ -20,7 +20,9 @@ import motley
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
 from motley.experiments.build import build
+from motley.tasks.flat import FlatModule
 from motley.tasks.hf import AdaptedLanguageModel
+from motley.tasks.slices import narrowed
 from motley.tasks.task import IGNORED
 
 needs_extra = pytest.mark.skipif(
@@ -283,6 +285,33 @@ def test_another_kind_of_model_trains_in_every_engine(texts):
         ends.append(loop.state.server.model.x)
     assert ends[0].dtype == torch.float64
     torch.testing.assert_close(*ends, rtol=1e-10, atol=1e-12)
+
+
+@needs_extra
+def test_clients_of_half_the_ranks_send_half_and_compute_what_the_cut_model_does(texts, tmp_path):
+    """Rank 2, two clients a round: 64 of 128 numbers each way. The narrower module has the scale of
+    the whole one, so it computes what the whole one does with its second rank at 0."""
+    options = {
+        "algorithm": {"name": "lora_fedavg", "measure_bias": True},
+        "capacity": {"name": "constant", "width": 0.5},
+    }
+    run = motley.run(keys(texts, **options), out=tmp_path / "run")
+    for column in ("down_bits", "up_paper_bits"):
+        assert run.column("rounds", column).tolist() == [2 * 64 * 32] * 2
+    assert all("bias" in notes for notes in run.column("rounds", "notes"))
+    loop = build(keys(texts, **options))
+    task = loop.setting.task
+    narrow = FlatModule(narrowed(task.model, task.layout, 0.5, False))
+    whole = FlatModule.of(task.model)
+    kept = torch.from_numpy(task.layout.kept_positions(0.5))
+    weights = torch.arange(128) / 128
+    narrow.w.copy_(weights[kept])
+    whole.w.zero_()[kept] = weights[kept]
+    x = task.federation.x[:3]
+    with torch.no_grad():
+        one, other = (flat.module.eval()(x) for flat in (narrow, whole))
+    torch.testing.assert_close(one, other)
+    assert narrow.w.numel() == 64
 
 
 def _model(config: dict[str, Any]) -> Any:

@@ -33,6 +33,7 @@ from motley.algorithms.parts import (
     Tuning,
 )
 from motley.algorithms.positions import per_position
+from motley.core.adapters import ranked
 from motley.core.errors import ContractError
 from motley.core.keys import Key, Streams
 from motley.core.work import LocalWork
@@ -319,8 +320,13 @@ class Setting:
             raise ContractError(
                 f"precision bfloat16 needs weights of torch.float32, got {self.dtype}"
             )
-        if self.algorithm.local.slicing is not None and not self.sliced:
-            layout = cuttable(self.task.layout, construct(self.task.model, 0))
+        slicing = self.algorithm.local.slicing
+        if slicing is not None and not self.sliced:
+            layout = (
+                ranked(self.task.layout)
+                if slicing.ranks
+                else cuttable(self.task.layout, construct(self.task.model, 0))
+            )
             object.__setattr__(self, "task", dataclasses.replace(self.task, layout=layout))
         local = self.algorithm.local.bound(self.task.layout)
         server = self.algorithm.server.bound(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 import torch
@@ -60,7 +60,9 @@ class HeldSlices(Holding):
         that it can hold."""
         if self.capacity is None:
             return np.ones(len(ids))
-        held = self.capacity.widths(self._key, ids, max(round, 1), self._step_s(ids, round))
+        held = self.capacity.widths(
+            self._key, ids, max(round, 1), self._step_s(ids, round), self._cost
+        )
         if not self.slicing.widths:
             return held
         rising = np.array(self.slicing.widths[::-1])
@@ -68,6 +70,14 @@ class HeldSlices(Holding):
             rising[np.maximum(np.searchsorted(rising, held + 1e-9, side="right") - 1, 0)],
             np.float64,
         )
+
+    @cached_property
+    def _cost(self) -> Floats | None:
+        """The share of a step's seconds at each level of ranks, which is far from the square: most
+        of a step is the base model; None for widths."""
+        if self.capacity is None or not self.slicing.ranks:
+            return None
+        return np.array([self._share(level) for level in self.capacity.levels])
 
     @override
     def offset(self, version: int) -> int:

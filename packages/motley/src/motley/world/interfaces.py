@@ -358,14 +358,21 @@ class Capacity(ABC):
         falling.
         """
 
-    def widths(self, key: Key, ids: Ids, round_index: int, step_s: Floats) -> Floats:
-        """Return the share of the width of each client ``[len(ids)]``, in (0, 1]; ``step_s``: see
-        :meth:`level`."""
+    def widths(
+        self, key: Key, ids: Ids, round_index: int, step_s: Floats, cost: Floats | None = None
+    ) -> Floats:
+        """Return the share of the width of each client ``[len(ids)]``, in (0, 1]; ``step_s``,
+        ``cost``: see :meth:`level`, the squares of the levels by default."""
         if self.batch_sizes:
             return np.ones(len(ids))
         levels = np.array(self.levels)
         return np.asarray(
-            levels[self.level(key, ids, round_index, step_s, np.square(levels))], np.float64
+            levels[
+                self.level(
+                    key, ids, round_index, step_s, np.square(levels) if cost is None else cost
+                )
+            ],
+            np.float64,
         )
 
     def held_batch_sizes(self, key: Key, ids: Ids, step_s: Floats, batch_size: int) -> Ids:
