@@ -24,6 +24,7 @@ from motley.tasks.flat import FlatModule
 from motley.tasks.hf import AdaptedLanguageModel
 from motley.tasks.slices import narrowed
 from motley.tasks.task import IGNORED
+from tests.motley.engines.test_memory import measured
 
 needs_extra = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("transformers", "peft")),
@@ -312,6 +313,32 @@ def test_clients_of_half_the_ranks_send_half_and_compute_what_the_cut_model_does
         one, other = (flat.module.eval()(x) for flat in (narrow, whole))
     torch.testing.assert_close(one, other)
     assert narrow.w.numel() == 64
+
+
+@needs_extra
+def test_the_memory_of_training_is_within_15_percent_of_the_measured_peak(texts, tmp_path):
+    """Also fewer ranks take less, and a client that cannot hold its rank is refused."""
+    task = {"base": {**TINY, "n_embd": 32}, "rank": 8}
+    sizes = {"local": {"steps": 1, "batch_size": 8, "optimizer": {"name": "adam", "lr": 0.1}}}
+    options = keys(texts, task, algorithm="flexlora", **sizes)
+    setting = build(options).setting
+    found = setting.memory()
+    module = setting.task.model()
+    data = setting.task.federation
+    rows = torch.arange(8) % len(data.x)
+
+    def step() -> None:
+        scores = module(data.x[rows])
+        loss = F.cross_entropy(scores.flatten(0, 1), data.y[rows].flatten(), ignore_index=IGNORED)
+        loss.backward()
+
+    assert found.total == pytest.approx(measured(module, step, 2, tmp_path), rel=0.15)
+    assert found.optimizer == 2 * found.gradients == 2 * 4 * setting.task.layout.size
+    assert setting.memory(0.25).total < found.total
+    assert setting.memory(0.25).gradients == found.gradients / 4
+    little = {"name": "by_memory", "low": 0.001, "high": 0.001, "levels": [1.0, 0.5]}
+    with pytest.raises(ConfigError, match=r"training takes .* MB even with the share 0.5"):
+        build({**options, "capacity": little})
 
 
 def _model(config: dict[str, Any]) -> Any:

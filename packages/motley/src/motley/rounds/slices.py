@@ -53,6 +53,8 @@ class HeldSlices(Holding):
         self._step_s = step_s
         self._key = setting.streams.key("device").fold("capacity")
         self._share = cache(setting.work_share)
+        if self.capacity is not None and self.capacity.measure == "bytes":
+            self.widths(np.arange(len(setting.task.federation)), 1)  # refuses who holds nothing
 
     @override
     def widths(self, ids: Ids, round: int) -> Floats:
@@ -73,9 +75,13 @@ class HeldSlices(Holding):
 
     @cached_property
     def _cost(self) -> Floats | None:
-        """The share of a step's seconds at each level of ranks, which is far from the square: most
-        of a step is the base model; None for widths."""
-        if self.capacity is None or not self.slicing.ranks:
+        """The bytes that training takes at each level, or the share of a step's seconds: for ranks
+        it is far from the square, for most of a step is the base model; None for widths."""
+        if self.capacity is None:
+            return None
+        if self.capacity.measure == "bytes":
+            return np.array([self.setting.memory(level).total for level in self.capacity.levels])
+        if not self.slicing.ranks:
             return None
         return np.array([self._share(level) for level in self.capacity.levels])
 
