@@ -149,9 +149,17 @@ def test_a_sweep_reads_a_set_once_and_writes_nothing_into_it(
     with reading.last_kept():
         first = load_dataset("mnist", empty / "here")
         assert load_dataset("mnist", empty / "here") is first
+
+        def scaled(scale: str) -> torch.Tensor:
+            return Image("mnist", scale=scale).load(Key(0), 4, empty / "here").x
+
+        standard = scaled("standard")
+        assert scaled("standard") is standard
+        assert not torch.equal(scaled("unit"), standard)
         mnist.x[0][0] = 255 - mnist.x[0][0]
         layouts.pack(empty / "here", mnist, monkeypatch)
         assert not torch.equal(load_dataset("mnist", empty / "here").x, first.x)
+        assert not torch.equal(scaled("standard"), standard)
     assert load_dataset("mnist", empty / "here") is not load_dataset("mnist", empty / "here")
 
 

@@ -25,6 +25,7 @@ from motley.tasks.preparation import ArrayPreparation
 from motley.tasks.public_classes import Classes, with_classes
 from motley.tasks.public_data.facts import spelled
 from motley.tasks.public_data.places import places
+from motley.tasks.public_data.reading import made
 from motley.tasks.task import Dataset, TaskSource, Transform
 
 __all__ = ["Image", "digits"]
@@ -80,7 +81,9 @@ class Image(TaskSource):
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
         """Return the images: float32 and scaled if they fit and nothing is augmented, else as
         stored."""
-        dataset = self._read(folder)
+        return made(self._read(folder), (self.data, self.scale, self.augment), self._scaled)
+
+    def _scaled(self, dataset: Dataset) -> Dataset:
         if dataset.test.all():
             raise DataError(f"{self.data} has test samples only; there is nothing to train on")
         if self.data != "digits" and self.data not in DATASETS:

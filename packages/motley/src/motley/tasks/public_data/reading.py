@@ -20,17 +20,18 @@ from motley.tasks.public_data.facts import PUBLIC
 from motley.tasks.public_data.search import Found, first
 from motley.tasks.task import Dataset
 
-__all__ = ["last_kept", "load", "load_texts", "read", "read_texts"]
+__all__ = ["last_kept", "load", "load_texts", "made", "read", "read_texts"]
 
 
-# the set that was read last, by its files; None: nothing is kept
+# the set that was read last, by its files, and what was made of it, by how; None: nothing is kept
 _last: dict[tuple[object, ...], Dataset] | None = None
+_made: dict[object, Dataset] = {}
 
 
 @contextmanager
 def last_kept() -> Iterator[None]:
-    """Inside the block, the set that was read last stays in memory and serves the next run:
-    decoding CIFAR-10 takes seconds."""
+    """Inside the block, the set that was read last stays in memory and serves the next run, and
+    what was made of it last, too: decoding CIFAR-10 takes seconds."""
     global _last
     before = _last
     _last = {}
@@ -38,6 +39,18 @@ def last_kept() -> Iterator[None]:
         yield
     finally:
         _last = before
+        _made.clear()
+
+
+def made(dataset: Dataset, how: object, make: Callable[[Dataset], Dataset]) -> Dataset:
+    """Return ``make(dataset)``, which must depend on ``how`` and the data set alone; it is made
+    once for all runs in a row that ask for the same, inside :func:`last_kept`."""
+    if _last is None or all(dataset is not kept for kept in _last.values()):
+        return make(dataset)
+    if how not in _made:
+        _made.clear()
+        _made[how] = make(dataset)
+    return _made[how]
 
 
 def load(name: str, folder: Path | None = None) -> Dataset:
@@ -62,6 +75,7 @@ def load(name: str, folder: Path | None = None) -> Dataset:
     stamp = (name, found, *((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files))
     if stamp not in _last:
         _last.clear()
+        _made.clear()
         _last[stamp] = read(name, found)
     return _last[stamp]
 
