@@ -235,6 +235,21 @@ def test_bfloat16_products_learn_nearly_the_same(texts):
 
 
 @needs_extra
+def test_a_batch_in_parts_takes_the_same_step_in_less_memory(texts):
+    """Batches of 8 in parts of 3, 3 and 2, padded ends among them."""
+    ends, sizes = [], []
+    for parts in (None, 3):
+        work = {"epochs": 1, "batch_size": 8, "micro_batch": parts, "optimizer": {"lr": 0.5}}
+        loop = build(keys(texts, local=work, dtype="float64"))
+        sizes.append(loop.setting.memory().step)
+        while not loop.done:
+            loop.step()
+        ends.append(loop.state.server.model.x)
+    torch.testing.assert_close(*ends, rtol=1e-10, atol=1e-12)
+    assert sizes[1] < 0.6 * sizes[0]
+
+
+@needs_extra
 def test_own_task_takes_a_model_with_adapters_and_trains_as_the_task_does(texts):
     import peft
 

@@ -375,7 +375,8 @@ class Setting:
         samples, the run's by default; see :mod:`motley.engines.memory`."""
         task = self.task
         data = task.federation
-        rows = torch.arange(batch_size or self.work.batch_size) % len(data.x)
+        size = batch_size or self.work.batch_size
+        rows = torch.arange(min(size, self.work.micro_batch or size)) % len(data.x)
         raw = data.x[rows]
         raw = raw if task.transform is None else task.transform(raw, None)
         targets = data.y[rows]

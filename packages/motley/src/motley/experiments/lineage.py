@@ -17,6 +17,7 @@ _LATER_OF_TASKS = ("alphabet", "classes", "fixed")
 
 
 _LATER: Mapping[str, Mapping[str, Any]] = {
+    "local": {"micro_batch": None},
     "selector.active_fl": {"drawn": None, "floor": 0.0},
     "selector.delta": {"form": "loss"},
     "selector.fedcvr_bolt": {
