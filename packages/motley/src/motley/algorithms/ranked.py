@@ -29,7 +29,6 @@ from motley.algorithms.parts import (
     ClientState,
     JobContext,
     LocalRule,
-    ModelState,
     Part,
     Parts,
     Server,
@@ -39,6 +38,7 @@ from motley.algorithms.parts import (
 from motley.algorithms.sliced import SlicedTraining
 from motley.core.adapters import Adapter
 from motley.core.layout import Layout
+from motley.tasks.task import ModelState
 
 __all__ = ["FactorServer", "RankedTraining", "stacked"]
 

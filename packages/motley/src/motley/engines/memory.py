@@ -50,7 +50,7 @@ class TrainingMemory(NamedTuple):
         return sum(self)
 
 
-class _Living(TorchDispatchMode):
+class _Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of tensors that operations inside the block make and that are still
     there.
 
@@ -60,7 +60,7 @@ class _Living(TorchDispatchMode):
     """
 
     def __init__(self, others: list[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.others = {t.untyped_storage()._cdata for t in others}
         self.living: dict[int, tuple[StorageWeakRef, int]] = {}
         self.most = 0
@@ -70,12 +70,17 @@ class _Living(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        self.living = {at: one for at, one in self.living.items() if not one[0].expired()}
+        self.living = {
+            at: one
+            for at, one in self.living.items()
+            if not one[0].expired()  # type: ignore[no-untyped-call]
+        }
         for value in tree_leaves(out):
             if isinstance(value, Tensor):
                 storage = value.untyped_storage()
                 if storage._cdata not in self.others:
-                    self.living[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+                    seen = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+                    self.living[storage._cdata] = seen, storage.nbytes()
         self.most = max(self.most, sum(size for _, size in self.living.values()))
         return out
 
