@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-core test-slow test-chaos test-compose test-hostile test-privacy test-flower test-flower-faults test-deployment test-ray test-trackers test-notebook test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
+.PHONY: help install demo test test-core test-slow test-chaos test-compose test-hostile test-privacy test-flower test-flower-faults test-deployment test-hf test-ray test-trackers test-notebook test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ test-flower-faults:  ## faults in real deployments: killed, paused, late, full d
 
 test-deployment:  ## the doors of a deployment: SuperLink, SuperNodes, proxy, outsider (5 minutes; needs nginx; builds .venv-flower)
 	@scripts/test-deployment
+
+test-hf:  ## models of Hugging Face with adapters (1 minute; builds .venv-hf)
+	@scripts/test-hf
 
 test-ray:  ## the engine on a Ray cluster of two nodes (about 10 minutes; builds .venv-ray)
 	@scripts/test-ray
@@ -84,4 +87,4 @@ release-check: install  ## build wheel and source distribution, check them, inst
 	@scripts/release-check
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .venv-flower .venv-ray .venv-trackers .venv-lowest .venv-3.* benchmarks/peers/.venv-* site dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-flower .venv-ray .venv-trackers .venv-hf .venv-lowest .venv-3.* benchmarks/peers/.venv-* site dist build .pytest_cache .mypy_cache .ruff_cache

@@ -80,6 +80,7 @@ def test_the_lowest_python_is_the_first_of_the_classifiers():
     [
         "constraints.txt",
         "constraints-docs.txt",
+        "constraints-hf.txt",
         "constraints-notebook.txt",
         "constraints-ray.txt",
         "constraints-trackers.txt",

@@ -30,14 +30,17 @@ from motley.algorithms.fedrep import FedRep
 from motley.algorithms.fedrod import FedRoD
 from motley.algorithms.fedrolex import FedRolex
 from motley.algorithms.fedsam import FedLESAM, FedSAM
+from motley.algorithms.ffa_lora import FFALoRA
 from motley.algorithms.fine_tuned import FineTuned
 from motley.algorithms.fjord import FjORD
 from motley.algorithms.flash_robust import RobustTraining
+from motley.algorithms.flexlora import FlexLoRA
 from motley.algorithms.heterofl import HeteroFL
 from motley.algorithms.ifca import IFCA
 from motley.algorithms.lg_fedavg import LGFedAvg
 from motley.algorithms.local import SGD, Adam, Clip
 from motley.algorithms.local_only import LocalOnly
+from motley.algorithms.lora_fedavg import LoRAFedAvg
 from motley.algorithms.mifa import MIFA, FedVARP
 from motley.algorithms.moon import Moon
 from motley.algorithms.moon_fednova import MoonFedNova
@@ -112,6 +115,10 @@ ROWS = [
     (IFCA(average="gradients", shared_base=True), "uniform", None),
     (FjORD(widths=(1.0, 0.5, 0.25)), None, MOMENTUM),
     (FjORD(widths=(1.0, 0.5, 0.25), distil=True), None, None),
+    (LoRAFedAvg(), None, MOMENTUM),
+    (LoRAFedAvg(measure_bias=True), None, None),
+    (FFALoRA(), None, MOMENTUM),
+    (FlexLoRA(), None, None),
     (FineTuned({"name": "fedprox", "mu": 0.1}), None, None),
 ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,6 +22,8 @@ from motley.privacy.noise import noisy_shares
 from motley.privacy.options import Privacy
 from motley.rounds.learning import Learning
 from motley.rounds.private import PrivateRounds
+from motley.tasks.own import from_clients, own_task
+from motley.testing.algorithms import adapted, mlp
 from motley.world.interfaces import Failures
 
 pytest.importorskip("dp_accounting")
@@ -47,7 +50,7 @@ CLASSES = {
 
 
 def loop_of(**keys):
-    return build({**BASE, **keys})
+    return build({key: value for key, value in {**BASE, **keys}.items() if value is not None})
 
 
 def finished(**keys):
@@ -73,6 +76,18 @@ ADMITTED = [
     {"synchrony": {"name": "asynchronous"}, "stop": {"rounds": 6}},
     {"failures": {"name": "drop_out", "rate": 0.5}},
 ]
+ADAPTED = {
+    "task": own_task(
+        from_clients(
+            [(np.full((9, 6), k / 9, np.float32), np.arange(9) % 4) for k in range(12)],
+            test_fraction=0.25,
+            classes=4,
+        ),
+        partial(adapted, mlp),
+    ),
+    "population": None,
+    "partition": None,
+}
 SERVED = {**CLASSES, "split": {"test": "client", "server": 0.1}}
 NO_BOUND = {
     "fedbio": SERVED,
@@ -82,8 +97,10 @@ NO_BOUND = {
     "fedrolex": CLASSES,
     "fedvarp": {},
     "fjord": CLASSES,
+    "flexlora": ADAPTED,
     "heterofl": CLASSES,
     "ifca": {},
+    "lora_fedavg": ADAPTED,
     "mifa": {},
     "qfedavg": {},
     "rhfl": {**CLASSES, "public": 0.1},
@@ -94,7 +111,7 @@ SPARSE = ("randomk", "tensor_drop", "topk")
 ADMITTED += [
     {
         "algorithm": {"name": name, "lam": 10.0} if name == "pfedme" else name,
-        **(CLASSES if name in OF_CLASSES else {}),
+        **(CLASSES if name in OF_CLASSES else ADAPTED if name == "ffa_lora" else {}),
         "stop": {"rounds": 2},
     }
     for name in catalogue("algorithm").names()

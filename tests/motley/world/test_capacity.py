@@ -3,6 +3,8 @@ hand."""
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -111,11 +113,33 @@ def test_batch_sizes_of_clients():
             "expected a number of at least 0 for each of the 1 levels",
         ),
         ({"name": "by_speed", "step_s": -1.0}, r"got step_s = -1.0"),
+        ({"name": "by_memory", "low": 0.0}, r"got megabytes = \[0.0, 1024.0\]; expected 0 < low"),
     ],
 )
 def test_bad_options_are_named(options, message):
     with pytest.raises(ConfigError, match=message):
         CAPACITY.build(options)
+
+
+def test_by_memory_a_client_holds_the_most_that_fits():
+    """Of 10 MB; the levels take 20, 10 and 2 MB, or 12, 11 and 10.1 MB."""
+    ids = np.arange(3)
+    exact = CAPACITY.build({"name": "by_memory", "low": 10, "high": 10, "levels": [1, 0.5, 0.25]})
+    costs = np.array([20e6, 10e6, 2e6])
+    assert exact.widths(Key(0), ids, 1, np.ones(3), costs).tolist() == [0.5] * 3
+    costs = np.array([12e6, 11e6, 10.1e6])
+    message = (
+        r"client 0 has 10 MB \(so 3 of 3 clients have too little\), and training takes 10.1 MB "
+        r'even with the share 0.25; list less, give low = 10.1, or write too_little = "least"'
+    )
+    with pytest.raises(ConfigError, match=message):
+        exact.widths(Key(0), ids, 1, np.ones(3), costs)
+    least = dataclasses.replace(exact, too_little="least")
+    assert least.widths(Key(0), ids, 1, np.ones(3), costs).tolist() == [0.25] * 3
+    spread = dataclasses.replace(exact, low=1.0, high=19.0)
+    drawn = spread.widths(Key(0), np.arange(900), 1, np.ones(900), np.array([13e6, 7e6, 1e6]))
+    # a third each, with a deviation of sqrt(2/9 / 900)
+    assert [np.mean(drawn == w) for w in (1, 0.5, 0.25)] == pytest.approx([1 / 3] * 3, abs=0.05)
 
 
 # ------------------------------------------------------------------------------------- in a run
@@ -542,3 +566,22 @@ def test_engines_agree_on_batches_of_unequal_size(engine):
     torch.testing.assert_close(
         other.state.server.model.x, reference.state.server.model.x, rtol=1e-10, atol=1e-12
     )
+
+
+def test_by_memory_widths_and_batches_are_those_whose_training_fits():
+    """The limit lies between what two levels take; who holds none is refused when the run is
+    made."""
+    setting = build(Experiment(**KEYS)).setting
+    whole, half = (setting.memory(width).total / 1e6 for width in (1.0, 0.5))
+    assert half < whole
+    middle = {"name": "by_memory", "low": (whole + half) / 2, "high": (whole + half) / 2}
+    loop, _ = started(capacity={**middle, "levels": [1.0, 0.5]})
+    assert loop.backend.widths(loop.state).tolist() == [0.5] * 8
+    with pytest.raises(ConfigError, match=r"and training takes .* even with the share 1"):
+        started(capacity={**middle, "levels": [1.0]})
+    plain = {"algorithm": "fedavg", "local": {"epochs": 1, "batch_size": 32}}
+    setting = build(Experiment(**{**KEYS, **plain, "capacity": None})).setting
+    few, many = (setting.memory(batch_size=size).total / 1e6 for size in (8, 16))
+    limit = {"name": "by_memory", "low": (few + many) / 2, "high": (few + many) / 2}
+    loop, _ = started(**plain, capacity={**limit, "batch_sizes": [32, 16, 8]})
+    assert loop.setting.work.client_batch_sizes.tolist() == [8] * 8

@@ -172,6 +172,8 @@ class Slicing:
     statistics in training, so that the model gets some before an examination.
     widths: the listed widths, falling from 1, of which a client draws one for every batch; empty:
     it trains its own width alone. distils: whether a client's widest slice then teaches the others.
+    ranks: whether a slice has fewer ranks of every low-rank adapter, and all else whole
+    (:mod:`motley.core.adapters`), in place of fewer units of hidden layers.
 
     Example
     -------
@@ -184,6 +186,7 @@ class Slicing:
     static_norm: bool = False
     widths: tuple[float, ...] = ()
     distils: bool = False
+    ranks: bool = False
 
     def offset(self, version: int) -> int:
         """Return the number of the first unit in the slices of clients that receive this version of
@@ -598,10 +601,11 @@ class Method(ABC):
     changes.
 
     ``reveals``: what a server learns of single clients, also under secure aggregation; empty:
-    nothing."""
+    nothing. ``adapters``: whether it is made for models with low-rank adapters."""
 
     paper: ClassVar[Paper]
     reveals: ClassVar[str] = ""
+    adapters: ClassVar[bool] = False
 
     @abstractmethod
     def change(self, plain: Algorithm) -> Algorithm:

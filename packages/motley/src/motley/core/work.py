@@ -31,6 +31,8 @@ class LocalWork:
         BatchNorm); nothing is dropped with ``batch_size = 1``.
     client_batch_sizes: int64 ``[K]``, samples per step of each client, where not all can hold
     ``batch_size``; None: all can.
+    micro_batch: the most samples that pass through the model at a time; the gradients of a step's
+    parts add up to that of its batch. None: all.
     """
 
     batch_size: int
@@ -39,6 +41,7 @@ class LocalWork:
     max_steps: int | None = None
     drop_single: bool = False
     client_batch_sizes: Ints | None = field(default=None, compare=False)
+    micro_batch: int | None = None
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):

@@ -33,11 +33,14 @@ from motley.algorithms.parts import (
     Tuning,
 )
 from motley.algorithms.positions import per_position
+from motley.core.adapters import ranked
 from motley.core.errors import ContractError
 from motley.core.keys import Key, Streams
 from motley.core.work import LocalWork
+from motley.engines.memory import TrainingMemory, training_memory
 from motley.tasks.flat import construct, initial
-from motley.tasks.precision import Precision
+from motley.tasks.nn import set_stream
+from motley.tasks.precision import Precision, products, widened
 from motley.tasks.slices import cuttable, narrowed, operations
 from motley.tasks.task import ModelState, Task, model_input
 
@@ -319,8 +322,13 @@ class Setting:
             raise ContractError(
                 f"precision bfloat16 needs weights of torch.float32, got {self.dtype}"
             )
-        if self.algorithm.local.slicing is not None and not self.sliced:
-            layout = cuttable(self.task.layout, construct(self.task.model, 0))
+        slicing = self.algorithm.local.slicing
+        if slicing is not None and not self.sliced:
+            layout = (
+                ranked(self.task.layout)
+                if slicing.ranks
+                else cuttable(self.task.layout, construct(self.task.model, 0))
+            )
             object.__setattr__(self, "task", dataclasses.replace(self.task, layout=layout))
         local = self.algorithm.local.bound(self.task.layout)
         server = self.algorithm.server.bound(
@@ -361,6 +369,33 @@ class Setting:
         return operations(construct(slice_of, 0), sample) / operations(
             construct(task.model, 0), sample
         )
+
+    def memory(self, width: float = 1.0, batch_size: int | None = None) -> TrainingMemory:
+        """Return the memory of a local step on a slice of this width, on a batch of so many
+        samples, the run's by default; see :mod:`motley.engines.memory`."""
+        task = self.task
+        data = task.federation
+        size = batch_size or self.work.batch_size
+        rows = torch.arange(min(size, self.work.micro_batch or size)) % len(data.x)
+        raw = data.x[rows]
+        raw = raw if task.transform is None else task.transform(raw, None)
+        targets = data.y[rows]
+        targets = targets.to(self.dtype) if targets.is_floating_point() else targets
+        slicing = self.algorithm.local.slicing
+        divided = slicing is not None and slicing.divides
+        cut = partial(narrowed, task.model, task.layout, width, divided)
+        made = task.model if width == 1.0 else cut
+        module = construct(made, 0).to(self.dtype).train()
+        set_stream(module, Key(0))
+        loss = self.algorithm.loss
+
+        def mean(outputs: Tensor) -> Tensor:
+            outputs = widened(outputs)
+            known = not (loss.prepares or loss.whole_model)
+            return (loss.loss(outputs, targets, {}) if known else outputs.square()).mean()
+
+        with products(self.precision, "cpu"):
+            return training_memory(module, self.solver, model_input(raw, self.dtype), mean)
 
     def tuning_steps(self, clients: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the local steps of each client's fine-tuning before an examination, ``[n]``."""

@@ -61,6 +61,8 @@ def refuses_method(setting: Setting) -> str | None:
     models; None if it can."""
     loss = setting.algorithm.loss
     rule = setting.algorithm.local
+    if setting.work.micro_batch is not None:
+        return "batches pass in parts (local.micro_batch), which sequential and threads compute"
     if rule.slicing is not None:
         return (
             f"clients under {type(rule).__name__} train slices of the model, which "

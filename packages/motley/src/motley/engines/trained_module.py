@@ -125,15 +125,14 @@ class TrainedModule:
         kept = self.model.w.clone()
         self.model.w.copy_(at)
         with self.one_sample(batch):
-            loss = self.losses(batch, frozen)
-            found = torch.autograd.grad(loss.mean(), self._chosen, materialize_grads=True)
+            loss, found = self._gradients(batch, frozen)
         self.model.w.copy_(kept)
         if len(found) == len(self.parameters):
-            return loss.detach(), torch.cat([g.reshape(-1) for g in found])
+            return loss, torch.cat([g.reshape(-1) for g in found])
         gradient = torch.zeros_like(at)
         for entry, g in zip(self._moving, found, strict=True):
             gradient[entry.slice] = g.reshape(-1)
-        return loss.detach(), gradient
+        return loss, gradient
 
     def turn(self, direction: Tensor) -> None:
         """Put a direction ``[D]`` in the gradient's place."""
@@ -157,14 +156,39 @@ class TrainedModule:
 
     def gradient(self, batch: Batch, frozen: FrozenModels | None) -> Tensor:
         """Return the per-sample losses, detached; the blocks hold the gradient of their mean."""
+        whole = len(self._chosen) == len(self.parameters) and not self.direct
         with self.one_sample(batch):
-            loss = self.losses(batch, frozen)
-            if len(self._chosen) == len(self.parameters) and not self.direct:
+            if whole and self.setting.work.micro_batch is None:
+                loss = self.losses(batch, frozen)
                 self.model.gradient(loss.mean())
                 return loss.detach()
-            found = torch.autograd.grad(loss.mean(), self._chosen, materialize_grads=True)
+            loss, found = self._gradients(batch, frozen)
         self.hold(found)
-        return loss.detach()
+        return loss
+
+    def _gradients(
+        self, batch: Batch, frozen: FrozenModels | None
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """Return the per-sample losses, detached, and the gradients of their mean by the parameters
+        that move; in parts of ``micro_batch`` samples, if there is one."""
+        size = len(batch.inputs)
+        most = self.setting.work.micro_batch or size
+        if most >= size:
+            loss = self.losses(batch, frozen)
+            return loss.detach(), torch.autograd.grad(
+                loss.mean(), self._chosen, materialize_grads=True
+            )
+        losses = []
+        total = [torch.zeros_like(p) for p in self._chosen]
+        for first in range(0, size, most):
+            some = slice(first, first + most)
+            extra = {name: value[some] for name, value in batch.extra.items()}
+            loss = self.losses(Batch(batch.inputs[some], batch.targets[some], extra), frozen)
+            found = torch.autograd.grad(loss.sum() / size, self._chosen, materialize_grads=True)
+            for sum_, part in zip(total, found, strict=True):
+                sum_ += part
+            losses.append(loss.detach())
+        return torch.cat(losses), total
 
     def hold(self, found: Sequence[Tensor]) -> None:
         """Put the gradients of the parameters that move, in their order and shapes, in the

@@ -205,6 +205,12 @@ def _client_states(
 
 def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: Streams) -> Setting:
     norm = any(isinstance(module, _BatchNorm) for module in task.model().modules())
+    if norm and experiment.local.micro_batch is not None:
+        raise ConfigError(
+            "BatchNorm would normalise each part of a batch by itself; leave it out, or use a "
+            "model without BatchNorm",
+            "local.micro_batch",
+        )
     solver: Any = experiment.part("local.optimizer")
     if experiment.local.clip is not None:
         solver = dataclasses.replace(solver, clip=experiment.local.clip)

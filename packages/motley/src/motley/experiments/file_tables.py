@@ -11,7 +11,7 @@ Clip(norm=1.0, of='corrected')
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -257,6 +257,9 @@ class Local(KeyTable):
     """Samples per step; the last short batch of an epoch is kept."""
     max_steps: Count | None = None
     """Cap on the steps of a round."""
+    micro_batch: Count | None = None
+    """Samples that pass through the model at a time, where a batch does not fit into memory; the
+    step is that of the whole batch, up to rounding."""
     optimizer: Annotated[dict[str, Any], BeforeValidator(_sgd), _RECORD] = Field(
         default_factory=lambda: {"name": "sgd", "lr": 0.01}
     )
@@ -271,7 +274,8 @@ class Local(KeyTable):
     def work(self, drop_single: bool = False) -> LocalWork:
         """Return the local work as plain numbers for planner and engines."""
         epochs = 1 if self.epochs is None and self.steps is None else self.epochs
-        return LocalWork(self.batch_size, epochs, self.steps, self.max_steps, drop_single)
+        work = LocalWork(self.batch_size, epochs, self.steps, self.max_steps, drop_single)
+        return replace(work, micro_batch=self.micro_batch)
 
 
 def _batches(value: object) -> object:

@@ -51,7 +51,11 @@ def with_batch_sizes(setting: Setting, world: World) -> Setting:
     key = setting.streams.key("device")
     ids = np.arange(len(examples))
     step_s = world.device.step_s(key, ids, 1, examples, work.total(examples))
-    held = world.capacity.held_batch_sizes(key.fold("capacity"), ids, step_s, work.batch_size)
+    cost = None
+    if world.capacity.measure == "bytes":
+        sizes = np.minimum(world.capacity.batch_sizes, work.batch_size).tolist()
+        cost = np.array([setting.memory(batch_size=size).total for size in sizes])
+    held = world.capacity.held_batch_sizes(key.fold("capacity"), ids, step_s, work.batch_size, cost)
     return dataclasses.replace(setting, work=dataclasses.replace(work, client_batch_sizes=held))
 
 

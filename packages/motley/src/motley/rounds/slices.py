@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 import torch
@@ -53,6 +53,8 @@ class HeldSlices(Holding):
         self._step_s = step_s
         self._key = setting.streams.key("device").fold("capacity")
         self._share = cache(setting.work_share)
+        if self.capacity is not None and self.capacity.measure == "bytes":
+            self.widths(np.arange(len(setting.task.federation)), 1)  # refuses who holds nothing
 
     @override
     def widths(self, ids: Ids, round: int) -> Floats:
@@ -60,7 +62,9 @@ class HeldSlices(Holding):
         that it can hold."""
         if self.capacity is None:
             return np.ones(len(ids))
-        held = self.capacity.widths(self._key, ids, max(round, 1), self._step_s(ids, round))
+        held = self.capacity.widths(
+            self._key, ids, max(round, 1), self._step_s(ids, round), self._cost
+        )
         if not self.slicing.widths:
             return held
         rising = np.array(self.slicing.widths[::-1])
@@ -68,6 +72,18 @@ class HeldSlices(Holding):
             rising[np.maximum(np.searchsorted(rising, held + 1e-9, side="right") - 1, 0)],
             np.float64,
         )
+
+    @cached_property
+    def _cost(self) -> Floats | None:
+        """The bytes that training takes at each level, or the share of a step's seconds: for ranks
+        it is far from the square, for most of a step is the base model; None for widths."""
+        if self.capacity is None:
+            return None
+        if self.capacity.measure == "bytes":
+            return np.array([self.setting.memory(level).total for level in self.capacity.levels])
+        if not self.slicing.ranks:
+            return None
+        return np.array([self._share(level) for level in self.capacity.levels])
 
     @override
     def offset(self, version: int) -> int:

@@ -30,6 +30,7 @@ from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.fingerprint import fingerprint as hash_of
 from motley.core.keys import Key
 from motley.tasks.flat import construct, layout_of
+from motley.tasks.logits import as_logits
 from motley.tasks.metrics import Metric, MetricFunction, chosen
 from motley.tasks.nn import replace_stochastic, require_keyed
 from motley.tasks.own_federation import from_arrays, from_clients, from_files
@@ -139,7 +140,8 @@ def own_task(
     Parameters
     ----------
     model: makes a fresh module; torch's dropout layers in it are replaced by layers that draw from
-    the job's key.
+    the job's key. A model of ``transformers`` or ``peft`` becomes a module of tokens and scores
+    (:class:`~motley.tasks.logits.LogitsOf`).
     loss: name, or name and options (``{"name": "huber", "delta": 2.0}``), or a function of outputs
     ``[B, ...]`` and targets ``[B, ...]`` that returns the loss of each sample ``[B]``, or their
     mean, which is then computed sample by sample. Unless given, ``cross_entropy`` for classes,
@@ -220,7 +222,7 @@ def _made(model: Callable[[], nn.Module]) -> nn.Module:
             f"the function that makes the model gave {type(made).__name__}; expected a "
             "torch.nn.Module"
         )
-    return replace_stochastic(made)
+    return replace_stochastic(as_logits(made))
 
 
 def _tried(

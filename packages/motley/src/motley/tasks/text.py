@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from motley.tasks.preparation import TextPreparation
 from motley.tasks.public_data.places import places
 from motley.tasks.task import IGNORED, Dataset, Federation, Task, TaskSource
 
-__all__ = ["NextCharacter"]
+__all__ = ["ClientWindows", "NextCharacter", "join_windows", "read_clients"]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class NextCharacter(TaskSource):
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
         """Return the windows, client after client: ``x`` int64 ``[n, T]``, ``y`` int64 ``[n, T]``
         or ``[n]``."""
-        texts = self._read(folder)
+        texts = read_clients(self.data, folder)
         all_texts = texts.train + texts.test
         named = self.data == "shakespeare" and not self.alphabet
         letters = sorted(set(self.alphabet) or set().union(*(all_texts if named else texts.train)))
@@ -102,26 +102,14 @@ class NextCharacter(TaskSource):
             (self._windows(train, letters, train_step), self._windows(test, letters, test_step))
             for train, test in zip(texts.train, texts.test, strict=True)
         ]
-        kept = [
-            k
-            for k, (train, test) in enumerate(pairs)
-            if len(train) >= self.min_examples and len(test)
-        ]
-        if not kept:
-            raise DataError(
-                f"no client of {self.data!r} has {self.min_examples} training windows of "
-                f"{self.window} characters and a test window; use a smaller window, stride or "
-                "min_examples"
-            )
-        windows = np.concatenate([half for k in kept for half in pairs[k]])
-        counts = np.array([[len(half) for half in pairs[k]] for k in kept])
+        kept, windows, test, groups = join_windows(
+            pairs, self.min_examples, f"{self.window} characters", f"client of {self.data!r}"
+        )
         names = tuple("\\n" if letter == "\n" else letter for letter in letters) + (
             () if named else ("unknown",)
         )
         x = torch.from_numpy(windows[:, :-1].clip(min=0))
         y = windows[:, 1:] if self.targets == "every" else windows[:, -1]
-        test = np.repeat(np.tile([False, True], len(kept)), counts.ravel())
-        groups = np.repeat(np.array(kept, np.int64), counts.sum(1))
         prepare = TextPreparation("".join(letters), self.window, unknown=not named)
         return Dataset(
             x,
@@ -134,19 +122,6 @@ class NextCharacter(TaskSource):
             preparation=prepare,
             measured=measured,
             client_names=texts.names,
-        )
-
-    def _read(self, folder: Path | None) -> TextClients:
-        if self.data == "shakespeare":
-            return load_shakespeare(folder)
-        for place in (Path(), *places(folder)):
-            path = place / Path(self.data).expanduser()
-            if self.data and is_folder(path):
-                return read_texts(path)
-        raise DataError(
-            f"task.data: got {self.data!r}{suggest(self.data, ['shakespeare'])}; expected "
-            "'shakespeare', or the path of a folder of .txt files (one, or one sub-folder, for "
-            f"each client) or of LEAF's JSON that exists{where_paths_start(self.data)}"
         )
 
     def _windows(self, text: str, letters: list[str], step: int) -> NDArray[np.int64]:
@@ -210,6 +185,74 @@ class NextCharacter(TaskSource):
         ):
             record.setdefault("targets", self.targets)
         return record
+
+
+class ClientWindows(NamedTuple):
+    """The windows of clients that have enough of them, client after client, training before test.
+
+    Parameters
+    ----------
+    kept: numbers of the clients. windows: int64 ``[n, T + 1]``. test: bool ``[n]``, whether a
+    window is for testing. groups: int64 ``[n]``, the client of each window.
+    """
+
+    kept: list[int]
+    windows: NDArray[np.int64]
+    test: NDArray[np.bool_]
+    groups: NDArray[np.int64]
+
+
+def join_windows(
+    pairs: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
+    min_examples: int,
+    length: str,
+    client: str,
+) -> ClientWindows:
+    """Return the training and test windows of all clients in one array, without the clients that
+    have fewer than ``min_examples`` training windows or no test window.
+
+    Parameters
+    ----------
+    pairs: the training and test windows of each client, ``[m, T + 1]``. length, client: in words,
+    for the message.
+
+    Raises
+    ------
+    DataError: no client is left.
+    """
+    kept = [k for k, (train, test) in enumerate(pairs) if len(train) >= min_examples and len(test)]
+    if not kept:
+        raise DataError(
+            f"no {client} has {min_examples} training windows of {length} and a test window; use a "
+            "smaller window, stride or min_examples"
+        )
+    counts = np.array([[len(half) for half in pairs[k]] for k in kept])
+    return ClientWindows(
+        kept,
+        np.concatenate([half for k in kept for half in pairs[k]]),
+        np.repeat(np.tile([False, True], len(kept)), counts.ravel()),
+        np.repeat(np.array(kept, np.int64), counts.sum(1)),
+    )
+
+
+def read_clients(data: str, folder: Path | None) -> TextClients:
+    """Return the texts that a task's option ``data`` names; ``folder``: searched first.
+
+    Raises
+    ------
+    DataError: there is no such folder, or it holds no texts.
+    """
+    if data == "shakespeare":
+        return load_shakespeare(folder)
+    for place in (Path(), *places(folder)):
+        path = place / Path(data).expanduser()
+        if data and is_folder(path):
+            return read_texts(path)
+    raise DataError(
+        f"task.data: got {data!r}{suggest(data, ['shakespeare'])}; expected "
+        "'shakespeare', or the path of a folder of .txt files (one, or one sub-folder, for "
+        f"each client) or of LEAF's JSON that exists{where_paths_start(data)}"
+    )
 
 
 def _places(text: str, letters: list[str]) -> Ints:

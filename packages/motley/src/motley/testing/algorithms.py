@@ -23,6 +23,7 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from motley.algorithms import AGGREGATORS, LOSSES, SERVERS
 from motley.algorithms.local import SGD, Solver
@@ -73,6 +74,33 @@ def normed() -> nn.Module:
 MODELS: Mapping[str, Callable[[], nn.Module]] = {"an MLP": mlp, "an MLP with BatchNorm": normed}
 
 
+class Adapted(nn.Module):
+    """A frozen linear layer and a low-rank adapter of rank 4."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.frozen = nn.Linear(inputs, outputs).requires_grad_(False)
+        self.lora_A = nn.Linear(inputs, 4, bias=False)
+        self.lora_B = nn.Linear(4, outputs, bias=False)
+        nn.init.zeros_(self.lora_B.weight)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        """Map ``[B, inputs]`` to ``[B, outputs]``."""
+        out: Tensor = self.frozen(x) + self.lora_B(self.lora_A(x))
+        return out
+
+
+def adapted(model: Callable[[], nn.Module]) -> nn.Module:
+    """Return a model of :data:`MODELS` whose linear layers are frozen and have adapters."""
+    return nn.Sequential(
+        *(
+            Adapted(layer.in_features, layer.out_features) if type(layer) is nn.Linear else layer
+            for layer in model().children()
+        )
+    )
+
+
 def _federation() -> Federation:
     count = sum(SIZES)
     key = Key(0).fold("contract")
@@ -92,7 +120,7 @@ class Play:
     Parameters
     ----------
     method: the method under test. weights: weighting of updates. solver: local optimiser. model: of
-    :data:`MODELS`. engine: name.
+    :data:`MODELS`, with adapters for a method that is made for them. engine: name.
     """
 
     method: Method
@@ -104,7 +132,10 @@ class Play:
     client_states: dict[int, ClientState] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        task = Task("contract", _federation(), MODELS[self.model])
+        model = MODELS[self.model]
+        task = Task(
+            "contract", _federation(), partial(adapted, model) if self.method.adapters else model
+        )
         plain = Algorithm(
             LOSSES.build("cross_entropy"),
             LocalRule(),
@@ -117,9 +148,9 @@ class Play:
             task, algorithm, self.solver, work, Streams(3), torch.float64, threads=2
         )
         self.algorithm = self.setting.algorithm  # bound to the model
-        model = initial(task.model, Key(1), torch.float64)
-        self.server = self.algorithm.server.init(self.algorithm.local.sent(model), len(SIZES))
-        self.first = self.algorithm.local.initial_state(model)
+        state = initial(task.model, Key(1), torch.float64)
+        self.server = self.algorithm.server.init(self.algorithm.local.sent(state), len(SIZES))
+        self.first = self.algorithm.local.initial_state(state)
 
     def refuses(self) -> str | None:
         """Return why the engine does not accept this method; None if it does."""

@@ -3,7 +3,9 @@
 A share of the width is the same for a client throughout (``per = "client"``), or drawn anew for
 every round (``per = "round"``). Methods whose clients train slices of the model (``heterofl``,
 ``fedrolex``) read it: of n units of a hidden layer the share r is ``ceil(r n)``, so a client sends,
-receives and computes about r squared of what the whole model takes.
+receives and computes about r squared of what the whole model takes. Under methods of low-rank
+adapters (``lora_fedavg``, ``flexlora``) it is the share of the ranks of each adapter, and a client
+sends and receives about r of what the whole adapters take.
 
 With ``batch_size`` or ``batch_sizes`` clients hold the whole model and so many samples of it at a
 time, under any method: their local steps are of the smaller of this and ``local.batch_size``, and
@@ -14,14 +16,15 @@ Worked
 ------
 Samples held, B = 32, 1 s a step, n = 40: with 32 two steps and 2 s, with 8 five steps of .25 s. All
 clients with 8 are a run with ``local.batch_size = 8``, bit for bit. ``by_speed`` gives a client the
-largest size with which a step takes at most ``step_s``, by its speed in round 1. FedNova is made
-for such unequal numbers of steps.
+largest size with which a step takes at most ``step_s``, by its speed in round 1, ``by_memory`` the
+largest that fits into its memory. FedNova is made for such unequal numbers of steps.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 from typing_extensions import override
@@ -29,10 +32,18 @@ from typing_extensions import override
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.draws import Per, check_per, check_positive, check_share, key_of
+from motley.world.draws import (
+    Per,
+    check_per,
+    check_positive,
+    check_range,
+    check_share,
+    key_of,
+    uniform,
+)
 from motley.world.interfaces import Capacity
 
-__all__ = ["CapacityBySpeed", "CapacityLevels", "ConstantCapacity"]
+__all__ = ["CapacityByMemory", "CapacityBySpeed", "CapacityLevels", "ConstantCapacity"]
 
 
 WIDTHS = (1.0, 0.5, 0.25, 0.125, 0.0625)
@@ -153,7 +164,7 @@ class CapacityBySpeed(Capacity):
     step takes it at most ``step_s`` seconds, else the least.
 
     A step of the whole model takes as long as ``device`` says, one of the share r about r squared
-    of that.
+    of that; of the share r of the ranks of adapters what the operations of the narrower ones say.
 
     Parameters
     ----------
@@ -172,4 +183,52 @@ class CapacityBySpeed(Capacity):
     @override
     def level(self, key: Key, ids: Ids, round_index: int, step_s: Floats, cost: Floats) -> Ids:
         fits = cost * step_s[:, None] <= self.step_s
+        return np.asarray(np.where(fits.any(1), fits.argmax(1), len(cost) - 1), np.int64)
+
+
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True)
+class CapacityByMemory(Capacity):
+    """Each client holds the widest of ``levels``, or the largest of ``batch_sizes``, with which
+    training fits into its memory, drawn once, uniformly in (``low``, ``high``) megabytes.
+
+    What training takes is estimated from the model (:mod:`motley.engines.memory`).
+
+    Parameters
+    ----------
+    low, high: megabytes of 10^6 bytes that a client has for training. too_little: a client that
+    cannot hold the least level is an error (``refuse``), or holds it all the same (``least``).
+    levels: shares of the width, or of the ranks of adapters, falling. batch_sizes: samples of a
+    batch in place of shares, falling.
+    """
+
+    measure: ClassVar[Literal["time", "bytes"]] = "bytes"
+
+    low: float = 256.0
+    high: float = 1024.0
+    too_little: Literal["refuse", "least"] = "refuse"
+    levels: tuple[float, ...] = WIDTHS
+    batch_sizes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_range("megabytes", self.low, self.high, "(megabytes)")
+        _check_levels(self.levels, self.batch_sizes)
+
+    @override
+    def level(self, key: Key, ids: Ids, round_index: int, step_s: Floats, cost: Floats) -> Ids:
+        memory = MEGABYTE * uniform(key, ids, self.low, self.high)
+        fits = cost <= memory[:, None]
+        poor = np.flatnonzero(~fits.any(1))
+        if len(poor) and self.too_little == "refuse":
+            least = (self.batch_sizes or self.levels)[-1]
+            held = f"batches of {least}" if self.batch_sizes else f"the share {least:g}"
+            has, takes = memory[poor[0]] / MEGABYTE, cost[-1] / MEGABYTE
+            raise ConfigError(
+                f"client {ids[poor[0]]} has {has:.4g} MB (so {len(poor)} of {len(ids)} clients "
+                f"have too little), and training takes {takes:.4g} MB even with {held}; list less, "
+                f'give low = {takes:.4g}, or write too_little = "least"',
+                "capacity",
+            )
         return np.asarray(np.where(fits.any(1), fits.argmax(1), len(cost) - 1), np.int64)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -324,7 +324,10 @@ class Dishonest(ABC):  # noqa: B024  (each kind overrides how clients lie; by de
 
 class Capacity(ABC):
     """How much a client can hold: a share of the model's width, for methods whose clients train
-    slices of it, or a batch size."""
+    slices of it, or a batch size. ``measure``: what :meth:`level` is told of each level, the time
+    or the bytes that training takes."""
+
+    measure: ClassVar[Literal["time", "bytes"]] = "time"
 
     @property
     @abstractmethod
@@ -345,25 +348,35 @@ class Capacity(ABC):
         ----------
         step_s: seconds of a local step of the whole model on a whole batch, for each of these
         clients in this round. cost: share of these seconds that a step takes at each level,
-        falling.
+        falling; bytes that training takes where :attr:`measure` says so.
         """
 
-    def widths(self, key: Key, ids: Ids, round_index: int, step_s: Floats) -> Floats:
-        """Return the share of the width of each client ``[len(ids)]``, in (0, 1]; ``step_s``: see
-        :meth:`level`."""
+    def widths(
+        self, key: Key, ids: Ids, round_index: int, step_s: Floats, cost: Floats | None = None
+    ) -> Floats:
+        """Return the share of the width of each client ``[len(ids)]``, in (0, 1]; ``step_s``,
+        ``cost``: see :meth:`level`, the squares of the levels by default."""
         if self.batch_sizes:
             return np.ones(len(ids))
         levels = np.array(self.levels)
         return np.asarray(
-            levels[self.level(key, ids, round_index, step_s, np.square(levels))], np.float64
+            levels[
+                self.level(
+                    key, ids, round_index, step_s, np.square(levels) if cost is None else cost
+                )
+            ],
+            np.float64,
         )
 
-    def held_batch_sizes(self, key: Key, ids: Ids, step_s: Floats, batch_size: int) -> Ids:
+    def held_batch_sizes(
+        self, key: Key, ids: Ids, step_s: Floats, batch_size: int, cost: Floats | None = None
+    ) -> Ids:
         """Return the samples that each client takes in a step ``[len(ids)]``, at most
-        ``batch_size``, the same in every round, where there are :attr:`batch_sizes`; ``step_s``:
-        see :meth:`level`, of round 1."""
+        ``batch_size``, the same in every round, where there are :attr:`batch_sizes`; ``step_s``,
+        ``cost``: see :meth:`level`, of round 1, the shares of the batch by default."""
         sizes = np.minimum(self.batch_sizes, batch_size)
-        return np.asarray(sizes[self.level(key, ids, 1, step_s, sizes / batch_size)], np.int64)
+        share = sizes / batch_size if cost is None else cost
+        return np.asarray(sizes[self.level(key, ids, 1, step_s, share)], np.int64)
 
 
 @dataclass(frozen=True)

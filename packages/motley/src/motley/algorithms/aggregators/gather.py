@@ -7,6 +7,7 @@ upload, in order of client id:
     each.client  int64 [M]
     each.weight  float64 [M]
     each.<part>  [M, ...] for every part of an upload
+    held.<part>  bool [M, ...], which coordinates each client holds; absent where all hold all
 
 State: none. Cost: all M uploads in memory at once. Single uploads are not available under secure
 aggregation.
@@ -68,7 +69,13 @@ class Gather(Mean):
             [upload.weight for upload in uploads], dtype=torch.float64
         )
         for name in uploads[0].parts:
-            out[f"each.{name}"] = torch.stack([upload.parts[name].value for upload in uploads])
+            parts = [upload.parts[name] for upload in uploads]
+            out[f"each.{name}"] = torch.stack([part.value for part in parts])
+            if any(part.held is not None for part in parts):
+                whole = torch.ones_like(parts[0].value, dtype=torch.bool)
+                out[f"held.{name}"] = torch.stack(
+                    [whole if part.held is None else part.held for part in parts]
+                )
         return out
 
 

@@ -1,0 +1,289 @@
+"""Causal language models of Hugging Face ``transformers`` with low-rank adapters of ``peft``, on
+texts by client: ``task = { name = "hf", base = "folder", data = "texts" }``.
+
+The base weights are frozen: constants of every client's module, which are neither trained, sent nor
+billed. What is learned and travels are the adapters' factors,
+
+    W x + (alpha / rank) B A x,      A ``[rank, inputs]`` drawn by the run's seed, B zeros
+
+(Hu et al., *LoRA: Low-Rank Adaptation of Large Language Models*, ICLR 2022). Modules of one process
+share the memory of the base weights. Needs the extra ``hf``; nothing is ever downloaded.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from typing_extensions import override
+
+from motley.core.errors import ConfigError, DataError, install_hint
+from motley.core.files import files_digest, is_folder, where_paths_start
+from motley.core.keys import Key
+from motley.tasks.flat import construct
+from motley.tasks.logits import LogitsOf
+from motley.tasks.metrics import as_metric
+from motley.tasks.nn import replace_stochastic
+from motley.tasks.own import outputs_of
+from motley.tasks.task import IGNORED, Dataset, Federation, Task, TaskSource
+from motley.tasks.text import join_windows, read_clients
+
+__all__ = ["AdaptedLanguageModel"]
+
+BYTES = "bytes"
+"""The tokenizer that every model can be used with: the bytes of UTF-8 are the tokens."""
+
+
+@dataclass(frozen=True)
+class AdaptedLanguageModel(TaskSource):
+    """The next token of texts by client, by a causal language model of ``transformers`` with
+    adapters of ``peft``.
+
+    A window is ``window`` tokens of one client, its targets the tokens that follow each of them.
+    Windows follow each other; places after the end of a text have no target, and count in no loss
+    and no metric. A client without a window in either half is left out.
+
+    Parameters
+    ----------
+    data: as for the task ``text``: ``shakespeare``, or a folder of texts by client.
+    base: path of a folder that ``save_pretrained`` wrote, or a table of its configuration with
+    ``model_type``, whose weights are drawn by a fixed seed, e.g. ``{ model_type = "gpt2" }``.
+    tokenizer: path of a tokenizer's folder, or ``bytes`` of UTF-8 as tokens; empty: that of the
+    model's folder, ``bytes`` where it has none.
+    window: T, tokens in a window. min_examples: clients with fewer training windows are left out.
+    rank, alpha: of the adapters; their product is scaled by alpha / rank, also where a client holds
+    fewer ranks. targets: names of the layers that get adapters; empty: those that ``peft`` names
+    for this kind of model. dropout: of the adapters' inputs. The base model has no dropout.
+    """
+
+    has_clients: ClassVar[bool] = True
+
+    data: str = "shakespeare"
+    base: str | Mapping[str, Any] = ""
+    tokenizer: str = ""
+    window: int = 64
+    min_examples: int = 1
+    rank: int = 8
+    alpha: float = 16.0
+    targets: tuple[str, ...] = ()
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("window", "min_examples", "rank"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ConfigError(f"{name}: got {value}; expected at least 1")
+        if not (0 < self.alpha < math.inf):
+            raise ConfigError(f"alpha: got {self.alpha}; expected a positive number")
+        if not 0.0 <= self.dropout < 1.0:
+            raise ConfigError(
+                f"dropout: got {self.dropout}; expected a share of at least 0 and below 1"
+            )
+        if not isinstance(self.base, str) and "model_type" not in self.base:
+            raise ConfigError(
+                'got a configuration without model_type; write base = { model_type = "gpt2" }, or '
+                "the path of a model's folder",
+                "task.base",
+            )
+
+    @override
+    def files_digest(self) -> str:
+        named = [self.data] if self.data != "shakespeare" else []
+        named += [self.base] if isinstance(self.base, str) else []
+        named += [self.tokenizer] if self.tokenizer not in ("", BYTES) else []
+        return " ".join(files_digest(path) for path in named)
+
+    @override
+    def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
+        """Return the windows, client after client: ``x`` and ``y`` int64 ``[n, T]``."""
+        texts = read_clients(self.data, folder)
+        encode = self._encoder()
+        pairs = [
+            (self._windows(encode(train)), self._windows(encode(test)))
+            for train, test in zip(texts.train, texts.test, strict=True)
+        ]
+        kept, windows, test, groups = join_windows(
+            pairs, self.min_examples, f"{self.window} tokens", f"client of {self.data!r}"
+        )
+        outputs = int(_config(self.base).vocab_size)
+        largest = int(windows.max())
+        if largest >= outputs:
+            raise ConfigError(
+                f"the tokenizer gives the token {largest}, and the model has {outputs}; name the "
+                'tokenizer that belongs to it, or vocab_size = 256 for "bytes"',
+                "task.tokenizer",
+            )
+        left = len(texts.names) - len(kept)
+        return Dataset(
+            torch.from_numpy(windows[:, :-1].clip(min=0)),
+            torch.from_numpy(np.ascontiguousarray(windows[:, 1:])),
+            outputs,
+            test,
+            groups,
+            notes={
+                "data": texts.note,
+                "clients": f"{len(kept)}; {left} left out, with fewer than {self.min_examples} "
+                "training windows or no test window",
+            },
+            client_names=texts.names,
+        )
+
+    def _windows(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the windows of a text with the token after each, ``[n, T + 1]``; :data:`IGNORED`
+        after its end."""
+        if len(tokens) < 2:
+            return np.zeros((0, self.window + 1), np.int64)
+        count = -(-(len(tokens) - 1) // self.window)
+        missing = count * self.window + 1 - len(tokens)
+        padded = np.pad(tokens, (0, missing), constant_values=IGNORED)
+        return np.lib.stride_tricks.sliding_window_view(padded, self.window + 1)[:: self.window]
+
+    def _encoder(self) -> Callable[[str], NDArray[np.int64]]:
+        """Return the function from a text to its tokens, without special ones."""
+        folder = self.tokenizer or (self.base if isinstance(self.base, str) else BYTES)
+        own = folder != BYTES and any(
+            (Path(folder).expanduser() / name).is_file()
+            for name in ("tokenizer.json", "tokenizer_config.json", "vocab.json")
+        )
+        if not own and self.tokenizer not in ("", BYTES):
+            raise DataError(
+                f"task.tokenizer: got {folder!r}; expected 'bytes', or the path of a folder with a "
+                f"tokenizer that exists{where_paths_start(folder)}"
+            )
+        if not own:
+            return lambda text: np.frombuffer(text.encode(), np.uint8).astype(np.int64)
+        tokenizer = _transformers().AutoTokenizer.from_pretrained(
+            str(Path(folder).expanduser()), local_files_only=True
+        )
+        return lambda text: np.array(
+            tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], np.int64
+        )
+
+    @override
+    def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:
+        """Return a function that makes fresh modules.
+
+        Raises
+        ------
+        ConfigError: the model has no layers of these names, or is shorter than a window.
+        """
+        config = _config(self.base)
+        longest = getattr(config, "max_position_embeddings", None)
+        if longest is not None and longest < self.window:
+            raise ConfigError(
+                f"got window = {self.window}, and the model reads {longest} tokens; expected at "
+                "most as many",
+                "task.window",
+            )
+        # two runs of one process may read a folder that changed between them
+        base = (
+            (str(Path(self.base).expanduser()), files_digest(self.base))
+            if isinstance(self.base, str)
+            else (json.dumps(dict(self.base), sort_keys=True), "")
+        )
+        make = partial(_adapted, *base, self.rank, self.alpha, self.targets, self.dropout)
+        classes = dataset.classes or 0
+        sample = torch.zeros(2, *dataset.x.shape[1:], dtype=torch.int64)
+        outputs_of(construct(make, 0), sample, (*dataset.y.shape[1:], classes), classes)
+        return make
+
+    @override
+    def task(self, name: str, dataset: Dataset, federation: Federation) -> Task:
+        """Return the task; perplexity is measured beside accuracy."""
+        return dataclasses.replace(
+            super().task(name, dataset, federation), metrics=(as_metric("perplexity"),)
+        )
+
+
+def _transformers() -> Any:
+    try:
+        import peft  # noqa: F401 - the other half of the extra
+        import transformers
+    except ImportError as error:
+        raise ConfigError(
+            f"it needs transformers and peft ({error}); {install_hint('hf')}", "task"
+        ) from None
+    return transformers
+
+
+def _config(model: str | Mapping[str, Any]) -> Any:
+    """Return a model's configuration, of a folder or made of its values, in which every dropout is
+    0: the base model is frozen, and its dropout would draw from torch's process-wide generator."""
+    auto = _transformers().AutoConfig
+    if isinstance(model, str):
+        path = Path(model).expanduser()
+        if not model or not is_folder(path) or not (path / "config.json").is_file():
+            raise DataError(
+                f"task.base: got {model!r}; expected the path of a folder with config.json and the "
+                "model's weights, as save_pretrained writes it, or a configuration such as "
+                f'{{ model_type = "gpt2" }}{where_paths_start(model)}'
+            )
+        config = auto.from_pretrained(str(path), local_files_only=True)
+    else:
+        options = dict(model)
+        try:
+            config = auto.for_model(options.pop("model_type"), **options)
+        except (TypeError, ValueError) as error:
+            reason = str(error).partition(". ")[0].splitlines()[0]
+            raise ConfigError(f"transformers refuses it: {reason[:200]}", "task.base") from None
+    for name, value in config.to_dict().items():
+        if name.endswith(("dropout", "pdrop")) and isinstance(value, float):
+            setattr(config, name, 0.0)
+    return config
+
+
+@lru_cache(maxsize=2)
+def _base(model: str, digest: str) -> nn.Module:
+    """Return the base model, frozen; ``model``: its folder where there is a ``digest`` of it, else
+    its configuration as JSON."""
+    config = _config(model if digest else json.loads(model))
+    auto = _transformers().AutoModelForCausalLM
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        base: nn.Module = (
+            auto.from_pretrained(model, config=config, dtype=torch.float32, local_files_only=True)
+            if digest
+            else auto.from_config(config, dtype=torch.float32)
+        )
+    return base.requires_grad_(False)
+
+
+def _adapted(
+    model: str, digest: str, rank: int, alpha: float, targets: tuple[str, ...], dropout: float
+) -> nn.Module:
+    """Return a fresh module with fresh adapters over the base weights, which it shares with all
+    others that were made of them."""
+    import peft
+
+    base = _base(model, digest)
+    # parameters of their own, for a module may be moved to another type or device
+    shared = {id(p): nn.Parameter(p.data, requires_grad=False) for p in base.parameters()}
+    options = peft.LoraConfig(
+        r=rank,
+        lora_alpha=alpha,
+        target_modules=list(targets) or None,
+        lora_dropout=dropout,
+        # layers of GPT-2 store their weights the other way round
+        fan_in_fan_out=any(type(m).__name__ == "Conv1D" for m in base.modules()),
+        task_type="CAUSAL_LM",
+    )
+    try:
+        with warnings.catch_warnings():
+            # peft calls what transformers will rename
+            warnings.simplefilter("ignore", FutureWarning)
+            adapted = peft.get_peft_model(copy.deepcopy(base, shared), options)
+    except ValueError as error:
+        raise ConfigError(f"peft refuses them: {str(error)[:200]}", "task.targets") from None
+    return replace_stochastic(LogitsOf(adapted))

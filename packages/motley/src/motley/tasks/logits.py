@@ -1,0 +1,42 @@
+"""Models of ``transformers`` and ``peft`` as modules of tokens and scores; imports neither."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor, nn
+from typing_extensions import override
+
+__all__ = ["LogitsOf", "as_logits"]
+
+
+class LogitsOf(nn.Module):
+    """A ``transformers`` model, with or without adapters, as a module from tokens ``[B, T]`` to
+    scores ``[B, T, C]``.
+
+    ``save_pretrained(folder)`` writes what ``transformers`` and ``peft`` read: of a model with
+    adapters ``adapter_config.json`` and the adapters' weights, for
+    ``peft.PeftModel.from_pretrained(base, folder)``.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        """Map tokens ``[B, T]`` to scores ``[B, T, C]``; position t sees positions 0 .. t alone."""
+        out: Tensor = self.model(input_ids=x, use_cache=False).logits
+        return out
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the adapters, or the model if it has none, into a folder."""
+        self.model.save_pretrained(str(folder))  # type: ignore[operator]
+
+
+def as_logits(module: nn.Module) -> nn.Module:
+    """Return a model of ``transformers`` or ``peft`` as a module of tokens and scores; any other
+    module as it is."""
+    of_library = any(kind.__module__.startswith("transformers.") for kind in type(module).__mro__)
+    adapted = type(module).__module__.startswith("peft.")
+    return LogitsOf(module) if of_library or adapted else module

@@ -1,0 +1,266 @@
+"""Low-rank adapters of which clients hold fewer ranks: factors and products by hand, what must
+coincide, and what is billed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from motley.algorithms.aggregators.gather import Gather
+from motley.algorithms.fedavg import FedAvg
+from motley.algorithms.ffa_lora import FFALoRA
+from motley.algorithms.flexlora import Redistributed, refactored
+from motley.algorithms.local import SGD
+from motley.algorithms.lora_fedavg import LoRAFedAvg, MeasuredFactors
+from motley.algorithms.parts import Part, ServerContext, ServerState, Upload, aggregate
+from motley.core.adapters import adapters_of, ranked
+from motley.core.errors import ConfigError, ModelError
+from motley.experiments.build import build
+from motley.tasks.flat import construct, layout_of
+from motley.tasks.own import from_clients, own_task
+from motley.tasks.task import ModelState
+from motley.testing.algorithms import Adapted, Play, adapted, mlp
+
+
+def layout(rank: int) -> Any:
+    """Return the layout of one adapter of two inputs, two outputs and a rank."""
+    module = nn.Module()
+    module.lora_A = nn.Linear(2, rank, bias=False)
+    module.lora_B = nn.Linear(rank, 2, bias=False)
+    return ranked(layout_of(module))
+
+
+def stepped(server: Any, rank: int, old: Any, *clients: Any) -> ServerState:
+    """Return the server's state after a step from ``old`` (A, B) on (weight, A, B) of clients, who
+    hold as many ranks as their factors have."""
+    model = layout(rank)
+    a, b = (torch.tensor(value).float() for value in old)
+    x = torch.cat([a.reshape(-1), b.reshape(-1)])
+    uploads = []
+    for k, (weight, own_a, own_b) in enumerate(clients):
+        one, other = (torch.tensor(value).float() for value in (own_a, own_b))
+        after = torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool)
+        for into, value in zip(after, (one, torch.ones_like(one).bool()), strict=True):
+            into[: 2 * rank].view(rank, 2)[: len(one)] = value
+        for into, value in zip(after, (other, torch.ones_like(other).bool()), strict=True):
+            into[2 * rank :].view(2, rank)[:, : len(one)] = value
+        value, held = after
+        part = Part((value - x) * held, "covered", None if held.all() else held)
+        uploads.append(Upload({"delta": part}, weight, client=k))
+    total = aggregate(Gather(), uploads, "weight")
+    none = torch.zeros(0)
+    state = ServerState(ModelState(x, none, none.long()))
+    return server(layout=model).update(state, total, ServerContext(model, 9, len(clients)))
+
+
+def factors(state: ServerState, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return A and B of a state of one adapter."""
+    x = state.model.x
+    return x[: 2 * rank].view(rank, 2), x[2 * rank :].view(2, rank)
+
+
+NOTHING = [[0.5, 0.5]], [[0.0], [0.0]]
+ONE = 3.0, [[1.0, 0.0]], [[1.0], [0.0]]
+OTHER = 1.0, [[0.0, 1.0]], [[0.0], [1.0]]
+"""Weights 3 and 1, products diag(1, 0) and diag(0, 1), whose mean is diag(.75, .25)."""
+
+
+def test_the_mean_of_factors_is_not_the_factor_of_the_mean():
+    """Factors (.75, .25) give ((.5625, .1875), (.1875, .0625)), off by .1875 in each of four
+    places: .375 of sqrt(.625)."""
+    state = stepped(MeasuredFactors, 1, NOTHING, ONE, OTHER)
+    a, b = factors(state, 1)
+    assert a.tolist() == [[0.75, 0.25]]
+    assert b.tolist() == [[0.75], [0.25]]
+    noted = MeasuredFactors().notes(state)
+    assert noted == pytest.approx({"bias": 0.375 / 0.625**0.5})
+    assert noted["bias"] == pytest.approx(0.474342, abs=1e-6)
+
+
+def test_with_the_same_first_factor_there_is_no_bias():
+    same = 1.0, ONE[1], OTHER[2]
+    state = stepped(MeasuredFactors, 1, NOTHING, ONE, same)
+    assert MeasuredFactors().notes(state)["bias"] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_product_of_one_rank_is_the_largest_singular_value_of_the_mean():
+    a, b = factors(stepped(Redistributed, 1, NOTHING, ONE, OTHER), 1)
+    assert a.tolist() == [[1.0, 0.0]]
+    torch.testing.assert_close(b, torch.tensor([[0.75], [0.0]]))
+
+
+def test_with_enough_ranks_the_product_is_the_mean_of_products():
+    """Of clients who hold one rank and two: P = .75 ((1, 2), (0, 0)) + .25 ((3, 0), (1, 2))."""
+    whole = 1.0, [[1.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [1.0, 2.0]]
+    narrow = 3.0, [[1.0, 2.0]], [[1.0], [0.0]]
+    old = [[1.0, 1.0], [2.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]
+    a, b = factors(stepped(Redistributed, 2, old, narrow, whole), 2)
+    torch.testing.assert_close(b @ a, torch.tensor([[1.5, 1.5], [0.25, 0.5]]))
+    torch.testing.assert_close(a @ a.mT, torch.eye(2))
+    sizes = b.square().sum(0)
+    assert sizes[0] > sizes[1]
+
+
+def test_ranks_that_the_mean_does_not_have_are_empty_and_can_learn():
+    """One client of one rank, B A = ((0, 2), (0, 0)): the second column of B is 0, the second row
+    of A stays, or both would have no gradient for ever."""
+    old = [[0.5, 0.5], [0.25, -1.0]], [[9.0, 9.0], [9.0, 9.0]]
+    client = 1.0, [[0.0, 1.0]], [[2.0], [0.0]]
+    a, b = factors(stepped(Redistributed, 2, old, client), 2)
+    assert a.tolist() == [[0.0, 1.0], [0.25, -1.0]]
+    assert b.tolist() == [[2.0, 0.0], [0.0, 0.0]]
+
+
+def test_a_rank_that_nobody_holds_stays_where_factors_are_averaged():
+    old = [[0.5, 0.5], [0.1, -1.0]], [[0.0, 0.3], [0.0, 9.0]]
+    a, b = factors(stepped(MeasuredFactors, 2, old, ONE, OTHER), 2)
+    assert a[1].tolist() == torch.tensor(old[0])[1].tolist()
+    assert b[:, 1].tolist() == torch.tensor(old[1])[:, 1].tolist()
+    assert a[0].tolist() == [0.75, 0.25]
+
+
+def test_the_sign_of_singular_vectors_is_fixed():
+    b, a = torch.randn(4, 3).double(), torch.randn(3, 5).double()
+    one, other = refactored(b, a), refactored(-b, -a)
+    for mine, theirs in zip(one, other, strict=True):
+        torch.testing.assert_close(mine, theirs)
+    torch.testing.assert_close(one[0] @ one[1], b @ a)
+
+
+def test_a_slice_has_the_first_ranks_of_every_adapter_and_all_else():
+    module = nn.Sequential(Adapted(3, 5), nn.LayerNorm(5))
+    made = ranked(layout_of(module))
+    rows = {name: [len(i) for i in index] for name, index in made.slices(0.3).items()}
+    assert rows == {
+        "0.lora_A.weight": [2, 3],
+        "0.lora_B.weight": [5, 2],
+        "1.weight": [5],
+        "1.bias": [5],
+    }
+    assert made.slices(0.3)["0.lora_A.weight"][0].tolist() == [0, 1]
+    assert [adapter.rank for adapter in adapters_of(made)] == [4]
+
+
+def test_one_rank_for_all_is_fedavg_on_the_adapters():
+    ends = []
+    for method in (FedAvg(), LoRAFedAvg(), LoRAFedAvg(measure_bias=True)):
+        loop = build(keys(method))
+        while not loop.done:
+            loop.step()
+        ends.append(loop.state.server.model.x)
+    assert torch.equal(ends[0], ends[1])
+    assert torch.equal(ends[0], ends[2])
+
+
+def test_with_the_first_factor_frozen_the_product_is_the_mean_of_products():
+    play = Play(FFALoRA(), "examples", SGD(lr=0.1))
+    made = layout_of(construct(play.setting.task.model, 0))
+    first = play.algorithm.local.start(play.algorithm.local.download(play.server), play.first)
+    results = play.round(0, (2, 0, 5))
+    after = play.algorithm.local.start(play.algorithm.local.download(play.server), play.first)
+    sizes = {2: 23.0, 0: 7.0, 5: 16.0}
+    for a, b in adapters_of(made):
+        assert torch.equal(first.x[a.slice], after.x[a.slice])
+        factor = first.x[a.slice].view(a.shape)
+        mean = sum(
+            sizes[one.client]
+            * (first.x + play.algorithm.local.update(one.parts))[b.slice].view(b.shape)
+            @ factor
+            for one in results
+        )
+        torch.testing.assert_close(after.x[b.slice].view(b.shape) @ factor, mean / 46.0)
+    assert play.server.model.x.numel() == 4 * 5 + 4 * 4
+
+
+def network() -> nn.Module:
+    return adapted(mlp)
+
+
+def keys(method: Any, **more: Any) -> dict[str, Any]:
+    """Return an experiment of six clients on a model with adapters of rank 4, 4 (6 + 5) + 4 (5 + 4)
+    = 80 numbers."""
+    rng = np.random.default_rng(0)
+    clients = [
+        (rng.normal(size=(12 + k, 6)).astype(np.float32), np.arange(12 + k) % 4) for k in range(6)
+    ]
+    return {
+        "task": own_task(from_clients(clients, test_fraction=0.25), network),
+        "algorithm": method,
+        "cohort": 3,
+        "stop": {"rounds": 2},
+        "local": {"epochs": 2, "batch_size": 4, "optimizer": {"lr": 0.3}},
+        "engine": "sequential",
+        **more,
+    }
+
+
+@pytest.mark.parametrize("method", ["lora_fedavg", "flexlora"])
+def test_what_travels_is_what_is_billed(method):
+    """Of rank 4 a share of .5 is two ranks, 40 numbers; clients of all, half and a quarter."""
+    capacity = {"name": "levels", "levels": [1.0, 0.5, 0.25]}
+    loop = build(keys(method, capacity=capacity))
+    widths = loop.backend.widths(loop.state)
+    assert len(set(widths.tolist())) > 1
+    seen = []
+    train = loop.engine.train
+
+    def watched(jobs, download, states, want=frozenset()):
+        for result in train(jobs, download, states, want):
+            held = result.parts["delta"].held
+            seen.append(80 if held is None else int(held.sum()))
+            assert seen[-1] == 80 * widths[result.client]
+            yield result
+
+    loop.engine.train = watched
+    while not loop.done:
+        loop.step()
+    assert loop.state.ledger.paper_bits == 32 * sum(seen)
+    assert len(seen) == 6
+
+
+def test_a_model_without_adapters_is_refused():
+    for method in ("lora_fedavg", "flexlora", "ffa_lora"):
+        with pytest.raises(ModelError, match=r'no low-rank adapters, .* task = \{ name = "hf"'):
+            build(
+                {
+                    "task": {"name": "image", "data": "digits"},
+                    "population": 5,
+                    "cohort": 2,
+                    "stop": {"rounds": 1},
+                    "algorithm": method,
+                }
+            )
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            {"algorithm": "ffa_lora", "capacity": {"name": "constant", "width": 0.5}},
+            "under 'ffa_lora' clients train the whole model",
+        ),
+        ({"aggregator": "median"}, "Median works on whole updates"),
+        ({"server": "adam"}, "ServerAdam would move coordinates that nobody trained"),
+        ({"compressor": "qsgd"}, "uploads cover part of the model"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(more, message):
+    with pytest.raises(ConfigError, match=message):
+        build(keys("lora_fedavg", **more))
+
+
+def test_by_speed_a_step_of_fewer_ranks_takes_what_its_operations_say():
+    """A sample passes 6 x 5 + 5 x 4 = 50 frozen weights and 80 of adapters, 40 with half of the
+    ranks: a step takes 90 / 130 = .69 of the time, not a quarter. So of .8 s a step .5 s are too
+    long with either, and .6 s are enough for half of the ranks."""
+    for step_s, width in ((0.6, 0.5), (0.5, 0.25), (0.81, 1.0)):
+        capacity = {"name": "by_speed", "step_s": step_s, "levels": [1.0, 0.5, 0.25]}
+        loop = build(
+            keys("flexlora", capacity=capacity, device={"name": "constant", "seconds": 0.8})
+        )
+        assert loop.backend.widths(loop.state).tolist() == [width] * 6
+        assert loop.setting.work_share(0.5) == pytest.approx(90 / 130)
