@@ -43,6 +43,16 @@ TINY = {
     "eos_token_id": 0,
 }
 
+BERT = {
+    "model_type": "bert",
+    "vocab_size": 256,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "max_position_embeddings": 16,
+}
+
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -212,7 +222,13 @@ def test_a_folder_brings_its_tokenizer_and_changes_the_run_id(texts, tmp_path):
         ({"base": "nowhere"}, "task.base: got 'nowhere'; expected the path of a folder with"),
         ({"base": {"model_type": "gpt9"}}, "task.base: transformers refuses it"),
         ({"window": 17}, "got window = 17, and the model reads 16 tokens"),
+        ({"base": {**TINY, "n_embd": 9}}, "task.base: transformers refuses it: .*divisible"),
+        ({"base": {**TINY, "n_embd": "8"}}, "task.base: transformers refuses it: .*expected int"),
+        ({"base": {"model_type": "t5"}}, "task.base: transformers refuses it: Unrecognized config"),
+        ({"base": {"model_type": "vit"}}, "task.base: a model of the kind 'vit' has no vocabulary"),
+        ({"base": BERT}, "task.base: a model of the kind 'bert' sees the tokens that it is to"),
         ({"targets": ["nothing"]}, "task.targets: peft refuses them"),
+        ({"targets": ["c_attn", "atn"]}, "task.targets: the model has no layer 'atn'; leave it"),
         ({"tokenizer": "nowhere"}, "task.tokenizer: got 'nowhere'; expected 'bytes', or"),
         ({"base": {**TINY, "vocab_size": 90}}, "gives the token 100, and the model has 90"),
     ],
@@ -220,6 +236,45 @@ def test_a_folder_brings_its_tokenizer_and_changes_the_run_id(texts, tmp_path):
 def test_what_does_not_fit_is_said(texts, task, message):
     with pytest.raises((ConfigError, DataError), match=message):
         build(keys(texts, task))
+
+
+@needs_extra
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("config.json", "{", "task.base: transformers cannot read .*not a valid JSON"),
+        ("config.json", "{}", "task.base: transformers cannot read .*Unrecognized model"),
+        ("model.safetensors", None, "task.base: transformers cannot read .*no file named model"),
+        ("model.safetensors", "cut", "task.base: transformers cannot read .*SafetensorError"),
+        ("tokenizer.json", "{", "task.tokenizer: transformers cannot read .*JSONDecodeError"),
+    ],
+)
+def test_damaged_folders_are_a_sentence(texts, tmp_path, file, text, message):
+    _model(TINY).save_pretrained(tmp_path)
+    if text is None:
+        (tmp_path / file).unlink()
+    else:
+        (tmp_path / file).write_text(text)
+    with pytest.raises(DataError, match=message):
+        build(keys(texts, {"base": str(tmp_path)}))
+
+
+@needs_extra
+def test_weights_that_a_folder_lacks_are_not_drawn_at_random(texts, tmp_path):
+    """A file of two blocks under a configuration of three, each with 12 parameters."""
+    _model(TINY).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "n_layer": 3}))
+    with pytest.raises(DataError, match=r"lacks 12 of the weights .*such as transformer\.h\.2"):
+        build(keys(texts, {"base": str(tmp_path)}))
+
+
+@needs_extra
+def test_every_dropout_of_the_base_is_off(texts):
+    config = {**BERT, "model_type": "biogpt"}
+    task = build(keys(texts, {"base": config, "targets": ["q_proj"]})).setting.task
+    kinds = {type(m).__name__: m for m in task.model().modules()}
+    assert all(m.p == 0 for name, m in kinds.items() if name == "Dropout")
 
 
 @needs_extra

@@ -17,7 +17,8 @@ import dataclasses
 import json
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 from torch import nn
 from typing_extensions import override
 
-from motley.core.errors import ConfigError, DataError, install_hint
+from motley.core.errors import ConfigError, DataError, UserError, install_hint
 from motley.core.files import files_digest, is_folder, where_paths_start
 from motley.core.keys import Key
 from motley.tasks.flat import construct
@@ -164,9 +165,10 @@ class AdaptedLanguageModel(TaskSource):
             )
         if not own:
             return lambda text: np.frombuffer(text.encode(), np.uint8).astype(np.int64)
-        tokenizer = _transformers().AutoTokenizer.from_pretrained(
-            str(Path(folder).expanduser()), local_files_only=True
-        )
+        with _readable("task.tokenizer", folder):
+            tokenizer = _transformers().AutoTokenizer.from_pretrained(
+                str(Path(folder).expanduser()), local_files_only=True
+            )
         return lambda text: np.array(
             tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], np.int64
         )
@@ -177,7 +179,8 @@ class AdaptedLanguageModel(TaskSource):
 
         Raises
         ------
-        ConfigError: the model has no layers of these names, or is shorter than a window.
+        ConfigError: the model has no layers of these names, is shorter than a window, or sees the
+        tokens that it is to predict.
         """
         config = _config(self.base)
         longest = getattr(config, "max_position_embeddings", None)
@@ -196,7 +199,15 @@ class AdaptedLanguageModel(TaskSource):
         make = partial(_adapted, *base, self.rank, self.alpha, self.targets, self.dropout)
         classes = dataset.classes or 0
         sample = torch.zeros(2, *dataset.x.shape[1:], dtype=torch.int64)
-        outputs_of(construct(make, 0), sample, (*dataset.y.shape[1:], classes), classes)
+        sample[1, -1] = 1
+        out = outputs_of(construct(make, 0), sample, (*dataset.y.shape[1:], classes), classes)
+        # the two rows differ in their last token alone
+        if (out[0, :-1] - out[1, :-1]).abs().sum() > 1e-5 * out[0, :-1].abs().sum():
+            raise ConfigError(
+                f"a model of the kind {config.model_type!r} sees the tokens that it is to predict; "
+                "expected a causal language model, such as gpt2 or llama",
+                "task.base",
+            )
         return make
 
     @override
@@ -230,18 +241,40 @@ def _config(model: str | Mapping[str, Any]) -> Any:
                 "model's weights, as save_pretrained writes it, or a configuration such as "
                 f'{{ model_type = "gpt2" }}{where_paths_start(model)}'
             )
-        config = auto.from_pretrained(str(path), local_files_only=True)
+        with _readable("task.base", model):
+            config = auto.from_pretrained(str(path), local_files_only=True)
     else:
         options = dict(model)
-        try:
+        with _readable("task.base", ""):
             config = auto.for_model(options.pop("model_type"), **options)
-        except (TypeError, ValueError) as error:
-            reason = str(error).partition(". ")[0].splitlines()[0]
-            raise ConfigError(f"transformers refuses it: {reason[:200]}", "task.base") from None
+    if not hasattr(config, "vocab_size"):
+        raise ConfigError(
+            f"a model of the kind {config.model_type!r} has no vocabulary; expected a causal "
+            "language model, such as gpt2 or llama",
+            "task.base",
+        )
     for name, value in config.to_dict().items():
-        if name.endswith(("dropout", "pdrop")) and isinstance(value, float):
+        if "drop" in name and isinstance(value, float):
             setattr(config, name, 0.0)
     return config
+
+
+@contextmanager
+def _readable(key: str, folder: str) -> Iterator[None]:
+    """Raise what ``transformers`` does not accept in a folder, or in a configuration (``""``), as
+    an error of the experiment."""
+    try:
+        yield
+    except (MemoryError, UserError):
+        raise
+    except Exception as error:  # transformers, safetensors and tokenizers each raise their own
+        reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".")[:200]
+        if not folder:
+            raise ConfigError(f"transformers refuses it: {reason}", key) from None
+        raise DataError(
+            f"{key}: transformers cannot read {folder!r} ({type(error).__name__}: {reason}); "
+            "expected a folder that save_pretrained wrote"
+        ) from None
 
 
 @lru_cache(maxsize=2)
@@ -250,12 +283,22 @@ def _base(model: str, digest: str) -> nn.Module:
     its configuration as JSON."""
     config = _config(model if digest else json.loads(model))
     auto = _transformers().AutoModelForCausalLM
-    with torch.random.fork_rng(devices=[]):
+    base: nn.Module
+    missing: set[str] = set()
+    options = {"config": config, "dtype": torch.float32}
+    with _readable("task.base", model if digest else ""), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
-        base: nn.Module = (
-            auto.from_pretrained(model, config=config, dtype=torch.float32, local_files_only=True)
-            if digest
-            else auto.from_config(config, dtype=torch.float32)
+        if digest:
+            base, report = auto.from_pretrained(
+                model, **options, local_files_only=True, output_loading_info=True
+            )
+            missing = set(report["missing_keys"])
+        else:
+            base = auto.from_config(**options)
+    if missing:
+        raise DataError(
+            f"task.base: got {model!r}, which lacks {len(missing)} of the weights of a causal "
+            f"language model, such as {min(missing)}; transformers would draw them at random"
         )
     return base.requires_grad_(False)
 
@@ -286,4 +329,8 @@ def _adapted(
             adapted = peft.get_peft_model(copy.deepcopy(base, shared), options)
     except ValueError as error:
         raise ConfigError(f"peft refuses them: {str(error)[:200]}", "task.targets") from None
+    names = [f".{name}" for name, _ in base.named_modules()]
+    unknown = [name for name in targets if not any(known.endswith(f".{name}") for known in names)]
+    if unknown:
+        raise ConfigError(f"the model has no layer {unknown[0]!r}; leave it out", "task.targets")
     return replace_stochastic(LogitsOf(adapted))
