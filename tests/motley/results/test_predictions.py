@@ -108,6 +108,23 @@ def test_the_report_shows_both(tmp_path, prediction, capsys):
     assert "a prediction is not followed; leave --follow out" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("whole", "rule", "message"),
+    [
+        ({"rounds": float("inf")}, {}, "OverflowError"),
+        ({}, {"rule": {"cohort": 2}}, "TypeError"),
+        ({}, {"seconds": {"median": 1.0, "low": 9.0, "high": 12.0}}, "1.0 is not between 9.0 and"),
+        ({}, {"bits": dict.fromkeys(("median", "low", "high"), float("nan"))}, "nan is not"),
+    ],
+)
+def test_values_that_no_prediction_has_are_a_sentence(prediction, whole, rule, message):
+    found = json.loads(prediction.read_text())
+    found["rules"][0] |= rule
+    prediction.write_text(json.dumps(found | whole))
+    with pytest.raises(DataError, match=f"is not what motley what-if of .*{message}"):
+        read_prediction(prediction)
+
+
 def test_bad_predictions_are_a_sentence(tmp_path, prediction):
     with pytest.raises(DataError, match=r"none.json' cannot be read .No such file"):
         read_prediction(tmp_path / "none.json")
@@ -115,6 +132,9 @@ def test_bad_predictions_are_a_sentence(tmp_path, prediction):
         prediction.write_text(text)
         with pytest.raises(DataError, match=rf"this version writes .{error}.*run motley what-if"):
             read_prediction(prediction)
+    prediction.write_text("[" * 100_000)
+    with pytest.raises(DataError, match=r"this version writes .RecursionError"):
+        read_prediction(prediction)
     run = load(recorded(tmp_path / "run", OORT, (2.0, 5.0)))
     with pytest.raises(ConfigError, match="a prediction is shown on a page; leave --format out"):
         report([run], tmp_path / "paper", format="csv", prediction=prediction)

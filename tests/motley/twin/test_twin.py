@@ -247,10 +247,18 @@ def test_bad_calls(tmp_path, constant, capsys):
         what_if(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match=r"--seeds: got 1 seed.s., which give no interval"):
         what_if(folder / "twin.toml", None, [0])
+    with pytest.raises(ConfigError, match="--target: got nan; expected a finite number"):
+        what_if(folder / "twin.toml", target=float("nan"))
     (tmp_path / "a.toml").write_text("")
     (tmp_path / "a.json").write_text("{}")
     assert call(["what-if", str(tmp_path / "a.toml")]) == 2
     assert "is not what motley twin writes (KeyError" in capsys.readouterr().err
+    (tmp_path / "a.json").write_text('{"seconds": [], "bits": []}')
+    with pytest.raises(DataError, match=r"twin writes .ValueError: 0 rounds have seconds, 0 bits"):
+        what_if(tmp_path / "a.toml")
+    (tmp_path / "a.json").write_text("[" * 100_000)
+    with pytest.raises(DataError, match=r"twin writes .RecursionError"):
+        what_if(tmp_path / "a.toml")
 
 
 def test_the_commands(constant, capsys):

@@ -62,15 +62,15 @@ def read_prediction(path: str | Path) -> dict[str, Any]:
     try:
         found = json.loads(Path(path).read_text())
         for rule in found["rules"]:
-            rule["seconds"] = Predicted(**{key: float(x) for key, x in rule["seconds"].items()})
-            rule["bits"] = Predicted(**{key: float(x) for key, x in rule["bits"].items()})
+            rule["seconds"], rule["bits"] = _interval(rule["seconds"]), _interval(rule["bits"])
+            rule["rule"] = {key: [*values] for key, values in rule["rule"].items()}
         return {
             "rounds": int(found["rounds"]),
             "seconds": float(found["seconds"]),
             "clients": int(found["clients"]),
             "level": float(found["level"]),
             "rules": [
-                {**rule, "recorded": bool(rule["recorded"]), "rule": dict(rule["rule"])}
+                {**rule, "recorded": bool(rule["recorded"])}
                 for rule in printable_tree(found["rules"])
             ],
         }
@@ -79,11 +79,25 @@ def read_prediction(path: str | Path) -> dict[str, Any]:
             f"{str(path)!r} cannot be read ({error.strerror}); motley what-if writes "
             "prediction.json into the folder of its runs"
         ) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise DataError(
             f"{str(path)!r} is not what motley what-if of this version writes "
             f"({type(error).__name__}: {error}); run motley what-if again"
         ) from None
+
+
+def _interval(told: Mapping[str, Any]) -> Predicted:
+    found = Predicted(**{key: float(x) for key, x in told.items()})
+    if not found.low <= found.median <= found.high:
+        raise ValueError(f"{found.median} is not between {found.low} and {found.high}")
+    return found
 
 
 def predicted_beside(groups: Groups, prediction: Mapping[str, Any]) -> Section:

@@ -179,6 +179,8 @@ def what_if(
             "be predicted; leave the target out",
             "--target",
         )
+    if target is not None and not np.isfinite(target):
+        raise ConfigError(f"got {target}; expected a finite number", "--target")
     experiment = as_experiment(path, overrides)
     folder = out or default_folder(experiment).parent
     mine, asked = (
@@ -220,6 +222,8 @@ def _recorded(path: Path) -> dict[str, Any]:
         found = json.loads(beside.read_text())
         columns = {name: [float(one) for one in found[name]] for name in ("seconds", "bits")}
         rounds = len(columns["seconds"])
+        if not rounds or len(columns["bits"]) != rounds:
+            raise ValueError(f"{rounds} rounds have seconds, {len(columns['bits'])} bits")
         return {
             **columns,
             "rounds": rounds,
@@ -228,7 +232,7 @@ def _recorded(path: Path) -> dict[str, Any]:
             "dispatched": int(found["dispatched"]),
             "stand_in": bool(found["stand_in"]),
         }
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError, OverflowError, RecursionError) as error:
         raise DataError(
             f"{beside} is not what motley twin writes ({type(error).__name__}: {error}); make the "
             "twin anew"
