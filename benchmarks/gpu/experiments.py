@@ -4,9 +4,15 @@ of devices, and ``make gpu``."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from torch import nn
+from typing_extensions import override
+
 from motley.experiments.config import Experiment
+from motley.tasks.models import Model
+from motley.testing.algorithms import Adapted
 
 __all__ = ["ALGORITHMS", "BASE", "HELD", "ON_DEVICE", "OTHERS", "UNLIKE", "Keys", "experiments"]
 
@@ -55,6 +61,18 @@ NEW: Keys = {
     "evaluate": {"every": 2, "adapt_epochs": [0, 1]},
 }
 
+
+@dataclass(frozen=True)
+class Adapters(Model):
+    """A frozen linear layer with an adapter of rank 4."""
+
+    @override
+    def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
+        return Adapted(shape[0], outputs)
+
+
+ADAPTED: Keys = {"task": {**BASE["task"], "model": Adapters()}}
+
 ALGORITHMS: dict[str, list[Keys]] = {
     "apfl": [{"adaptive": True}, NEW],
     "ditto": [OWN],
@@ -81,13 +99,16 @@ ALGORITHMS: dict[str, list[Keys]] = {
     "fedsam": [{}],
     "fedvarp": [{"weights": "uniform"}],
     "fedyogi": [{}],
+    "ffa_lora": [ADAPTED],
     "fine_tuned": [{"method": "fedprox", "steps": 2, **OWN}],
     "fjord": [LEVELS, {"distil": True, **LEVELS}],
     "flash_robust": [{}],
+    "flexlora": [ADAPTED, {**ADAPTED, **LEVELS}],
     "heterofl": [LEVELS, {**LEVELS, **NEW}],
     "ifca": [{"k": 3, **OWN}, {"shared_base": True, **OWN}],
     "lg_fedavg": [OWN],
     "local_only": [OWN],
+    "lora_fedavg": [{"measure_bias": True, **ADAPTED}, {**ADAPTED, **LEVELS}],
     "mifa": [{"weights": "uniform"}],
     "moon": [{}],
     "moon_fednova": [{}],

@@ -139,7 +139,7 @@ class _Functions(TorchFunctionMode):
             return self.owner.move(first, torch.device("cpu"), lambda: func(*args, **kwargs), False)
         if name == "to" and first is not None:
             return self._to(func, first, args[1:], kwargs)
-        wanted = kwargs.get("device")
+        wanted = kwargs.get("device") if name != "_parse_to" else None  # the arguments of Module.to
         if wanted is not None and torch.device(wanted) == torch.device(DEVICE):
             return self._made(func, name, args, kwargs)
         out = func(*args, **kwargs)

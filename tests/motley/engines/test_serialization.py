@@ -20,6 +20,7 @@ from motley.experiments.config import Experiment
 from motley.experiments.data import task_of
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.own import own_task
+from motley.testing.algorithms import Adapted
 
 from .conftest import federation
 
@@ -124,8 +125,10 @@ def test_no_block_is_no_object(bad):
 @pytest.mark.parametrize("algorithm", ALGORITHMS.names())
 def test_every_algorithm_can_be_sent(algorithm):
     plain = Algorithm(CrossEntropy(), LocalRule(), Mean(), Average())
-    made = ALGORITHMS.build(algorithm).change(plain)
-    layout = layout_of(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)))
+    method = ALGORITHMS.build(algorithm)
+    made = method.change(plain)
+    layer = Adapted(6, 4) if method.adapters else nn.Linear(6, 4)
+    layout = layout_of(nn.Sequential(layer, nn.BatchNorm1d(4)))
     bound = made.local.bound(layout)
     assert unsendable({"the loss": made.loss, "the correction": bound}) is None
     back = unwrap(wrap((made.loss, bound), bytearray))

@@ -187,13 +187,16 @@ def run_jobs(
 
 def _show(worker: _WorkerProcess, kind: str, said: Any, display: ProgressDisplay | None) -> None:
     """Pass a message about a run on to the display."""
-    if kind == "note":
+    if kind == "warning":
         warnings.warn(said, stacklevel=2)
     elif kind == "phase":
         worker.phase = said
     elif display is not None and worker.number is not None:
         shown = display.run(worker.number)
-        shown.begin(said, lambda: worker.phase) if kind == "begin" else shown.round(said)
+        if kind == "note":
+            shown.note(said)
+        else:
+            shown.begin(said, lambda: worker.phase) if kind == "begin" else shown.round(said)
 
 
 def _end(workers: Sequence[_WorkerProcess]) -> None:
@@ -214,13 +217,17 @@ class _Reports(OneRun):
         self._connection = connection
         self._lock = threading.Lock()
         self._phase: Callable[[], str] = lambda: "preparing"
-        self._noted: set[str] = set()
+        self._warned: set[str] = set()
 
-    def note(self, said: str) -> None:
+    def warn(self, said: str) -> None:
         """Send a warning; what was said before is not said again of the next run."""
-        if said not in self._noted:
-            self._noted.add(said)
-            self.send("note", said)
+        if said not in self._warned:
+            self._warned.add(said)
+            self.send("warning", said)
+
+    @override
+    def note(self, text: str) -> None:
+        self.send("note", text)
 
     def send(self, kind: str, said: object) -> None:
         """Send one message."""
@@ -270,7 +277,7 @@ def run_worker(descriptor: int, parent: int, total: int, threads: int) -> None:
         reading.last_kept(),
         warnings.catch_warnings(),
     ):
-        warnings.showwarning = lambda message, *_: reports.note(str(message))
+        warnings.showwarning = lambda message, *_: reports.warn(str(message))
         while True:
             # the record of a run names the command
             work, arguments, sys.argv = unwrap(bytearray(connection.recv_bytes()))
