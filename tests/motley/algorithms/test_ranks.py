@@ -246,11 +246,12 @@ def test_a_model_without_adapters_is_refused():
         ({"aggregator": "median"}, "Median works on whole updates"),
         ({"server": "adam"}, "ServerAdam would move coordinates that nobody trained"),
         ({"compressor": "qsgd"}, "uploads cover part of the model"),
+        ({"algorithm": "flexlora", "synchrony": "buffered"}, "a late update changes the factors"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(more, message):
     with pytest.raises(ConfigError, match=message):
-        build(keys("lora_fedavg", **more))
+        build({**keys("lora_fedavg"), **more})
 
 
 def test_by_speed_a_step_of_fewer_ranks_takes_what_its_operations_say():

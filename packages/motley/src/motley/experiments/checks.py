@@ -16,6 +16,7 @@ from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.own_loss import loss_of
 from motley.algorithms.parts import Algorithm, Loss
 from motley.algorithms.positions import per_position
+from motley.algorithms.ranked import FactorServer
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS, SignalRequirements
 from motley.engines.engine import PRE_TRAINING, Setting
@@ -317,6 +318,11 @@ def check_synchrony(synchrony: Synchrony, setting: Setting, weights: str, cohort
             f"the slices of {type(rule).__name__} belong to a round, and this server mixes rounds"
         )
         reason = f"{rolls}; use synchronous or deadline"
+    if isinstance(setting.algorithm.server, FactorServer) and synchrony.overlaps:
+        reason = (
+            "a late update changes the factors of an earlier round, and this server step adds it "
+            "to today's; use synchronous or deadline"
+        )
     reason = reason or synchrony.refuses(rule.uploads, weights)
     if reason:
         raise ConfigError(reason, "synchrony")
