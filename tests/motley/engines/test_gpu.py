@@ -71,6 +71,7 @@ PICTURES = {
 
 @pytest.mark.gpu
 @GPU
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("more", [{}, PICTURES], ids=["mlp", "pictures"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_local_steps_never_wait_for_a_gpu(

@@ -235,14 +235,15 @@ class _Reports(OneRun):
             self._connection.send_bytes(wrap((kind, said), bytearray))
 
     def watch(self) -> None:
-        """Send the phase of the run whenever it is another one."""
+        """Send the phase of the run whenever it is another one, as long as the parent listens."""
         sent = ""
-        while True:
-            time.sleep(_LOOK_S)
-            phase = self._phase()
-            if phase and phase != sent:
-                self.send("phase", phase)
-                sent = phase
+        with suppress(OSError):
+            while True:
+                time.sleep(_LOOK_S)
+                phase = self._phase()
+                if phase and phase != sent:
+                    self.send("phase", phase)
+                    sent = phase
 
     @override
     def begin(
