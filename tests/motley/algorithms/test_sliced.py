@@ -27,6 +27,7 @@ from motley.algorithms.parts import (
     step_model,
 )
 from motley.algorithms.sliced import MaskedClasses, SlicedTraining
+from motley.core.errors import ConfigError
 from motley.engines.batches import BatchPlan
 from motley.engines.engine import Job
 from motley.engines.local import Sequential
@@ -157,7 +158,6 @@ def test_rows_of_absent_classes_do_not_count():
     ("mask", "absent_rows", "masks", "leaves_out"),
     [
         (True, "as_mask", True, True),
-        (True, "left_out", True, True),
         (False, "as_mask", False, False),
         (False, "left_out", False, True),
     ],
@@ -169,6 +169,14 @@ def test_rows_of_absent_classes_are_left_out_as_the_mask_or_always(
     made = method(mask, absent_rows).change(plain)
     assert made.loss == (MaskedClasses(CrossEntropy()) if masks else CrossEntropy())
     assert made.local.mask == leaves_out
+
+
+@pytest.mark.parametrize("method", [HeteroFL, FedRolex])
+def test_rows_that_the_mask_leaves_out_have_no_second_name(method):
+    with pytest.raises(
+        ConfigError, match=r'absent_rows = "left_out" with mask = true.*mask = false'
+    ):
+        method(absent_rows="left_out")
 
 
 @pytest.mark.parametrize("method", [HeteroFL(mask=False), FedRolex(mask=False)])
@@ -263,7 +271,7 @@ def test_engines_that_batch_clients_refuse_slices_by_name():
 
 def test_the_mask_is_for_classes_alone():
     plain = Algorithm(HalfSquaredError(), LocalRule(), Mean(), Average())
-    for method in (HeteroFL(), HeteroFL(absent_rows="left_out")):
+    for method in (HeteroFL(), HeteroFL(False, "left_out")):
         made = method.change(plain)
         assert (made.loss, made.local.mask, made.weights) == (plain.loss, False, "uniform")
     assert "write mask = false" in MaskedClasses(CrossEntropy()).refuses_targets("positions", 3)

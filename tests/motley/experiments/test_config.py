@@ -525,7 +525,7 @@ def test_fedbuff_has_published_defaults_and_what_gives_earlier_results_keeps_its
         ("selector", {"name": "oort"}, {"split": "oort"}),
         ("selector", {"name": "pyramidfl"}, {"split": "oort"}),
         ("algorithm", {"name": "heterofl", "mask": False}, {"absent_rows": "left_out"}),
-        ("algorithm", {"name": "fedrolex"}, {"absent_rows": "left_out"}),
+        ("algorithm", {"name": "fedrolex", "mask": False}, {"absent_rows": "left_out"}),
     ],
 )
 def test_later_options_keep_earlier_run_ids(

@@ -224,6 +224,10 @@ def test_a_folder_brings_its_tokenizer_and_changes_the_run_id(texts, tmp_path):
         ({"window": 17}, "got window = 17, and the model reads 16 tokens"),
         ({"base": {**TINY, "n_embd": 9}}, "task.base: transformers refuses it: .*divisible"),
         ({"base": {**TINY, "n_embd": "8"}}, "task.base: transformers refuses it: .*expected int"),
+        (
+            {"base": {**TINY, "n_layr": 1}},
+            r"task.base: .* 'gpt2' has no option 'n_layr' \(did you mean 'n_layer'\?\); leave it",
+        ),
         ({"base": {"model_type": "t5"}}, "task.base: transformers refuses it: Unrecognized config"),
         ({"base": {"model_type": "vit"}}, "task.base: a model of the kind 'vit' has no vocabulary"),
         ({"base": BERT}, "task.base: a model of the kind 'bert' sees the tokens that it is to"),

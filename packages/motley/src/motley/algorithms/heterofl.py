@@ -44,7 +44,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from motley.algorithms.parts import Algorithm, Method
-from motley.algorithms.sliced import AbsentRows, SlicedTraining, masked
+from motley.algorithms.sliced import AbsentRows, SlicedTraining, check_rows, masked
 from motley.core.paper import Paper, cite
 
 __all__ = ["HeteroFL"]
@@ -59,12 +59,15 @@ class HeteroFL(Method):
     ----------
     mask: whether classes that a client lacks are masked in its loss and its last layer.
     absent_rows: whether the last layer's rows of these classes count where ``mask`` is false
-    (``as_mask``), or are ``left_out`` with and without it.
+    (``as_mask``), or are ``left_out`` all the same.
     """
 
     paper: ClassVar[Paper] = cite("diao2021heterofl")
     mask: bool = True
     absent_rows: AbsentRows = "as_mask"
+
+    def __post_init__(self) -> None:
+        check_rows(self.mask, self.absent_rows)
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:

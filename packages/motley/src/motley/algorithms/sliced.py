@@ -60,13 +60,28 @@ from motley.algorithms.parts import (
     Targets,
     Tensors,
 )
+from motley.core.errors import ConfigError
 from motley.tasks.task import ModelState
 
-__all__ = ["AbsentRows", "MaskedClasses", "SlicedTraining", "masked"]
+__all__ = ["AbsentRows", "MaskedClasses", "SlicedTraining", "check_rows", "masked"]
 
 AbsentRows = Literal["as_mask", "left_out"]
 """Whether the last layer's rows of classes that a client lacks are averaged: not with the mask, or
 never."""
+
+
+def check_rows(mask: bool, absent_rows: AbsentRows) -> None:
+    """Refuse a second name of the run with the mask, under which absent rows are left out.
+
+    Raises
+    ------
+    ConfigError: both are given.
+    """
+    if mask and absent_rows == "left_out":
+        raise ConfigError(
+            'got absent_rows = "left_out" with mask = true, which leaves these rows out; write '
+            "mask = false, or leave absent_rows out"
+        )
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from torch import nn
 from typing_extensions import override
 
-from motley.core.errors import ConfigError, DataError, UserError, install_hint
+from motley.core.errors import ConfigError, DataError, UserError, install_hint, suggest
 from motley.core.files import files_digest, is_folder, where_paths_start
 from motley.core.keys import Key
 from motley.tasks.flat import construct
@@ -245,8 +245,10 @@ def _config(model: str | Mapping[str, Any]) -> Any:
             config = auto.from_pretrained(str(path), local_files_only=True)
     else:
         options = dict(model)
+        kind = options.pop("model_type")
         with _readable("task.base", ""):
-            config = auto.for_model(options.pop("model_type"), **options)
+            config = auto.for_model(kind, **options)
+            _check_known(options, auto.for_model(kind))
     if not hasattr(config, "vocab_size"):
         raise ConfigError(
             f"a model of the kind {config.model_type!r} has no vocabulary; expected a causal "
@@ -257,6 +259,22 @@ def _config(model: str | Mapping[str, Any]) -> Any:
         if "drop" in name and isinstance(value, float):
             setattr(config, name, 0.0)
     return config
+
+
+_READ_BESIDE = frozenset({"attn_implementation", "rope_theta"})
+"""Keys that a configuration reads and keeps under another name."""
+
+
+def _check_known(options: Mapping[str, Any], plain: Any) -> None:
+    """Refuse a key that no part of the model would read: ``transformers`` keeps any."""
+    unknown = [key for key in options if not hasattr(plain, key) and key not in _READ_BESIDE]
+    if unknown:
+        known = {*plain.to_dict(), *plain.attribute_map, *_READ_BESIDE}
+        raise ConfigError(
+            f"a model of the kind {plain.model_type!r} has no option {unknown[0]!r}"
+            f"{suggest(unknown[0], known)}; leave it out",
+            "task.base",
+        )
 
 
 @contextmanager
