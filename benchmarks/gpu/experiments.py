@@ -104,6 +104,7 @@ ALGORITHMS: dict[str, list[Keys]] = {
     "fjord": [LEVELS, {"distil": True, **LEVELS}],
     "flash_robust": [{}],
     "flexlora": [ADAPTED, {**ADAPTED, **LEVELS}],
+    "flora": [ADAPTED, {**ADAPTED, **LEVELS}],
     "heterofl": [LEVELS, {**LEVELS, **NEW}],
     "ifca": [{"k": 3, **OWN}, {"shared_base": True, **OWN}],
     "lg_fedavg": [OWN],

@@ -35,6 +35,7 @@ from motley.algorithms.fine_tuned import FineTuned
 from motley.algorithms.fjord import FjORD
 from motley.algorithms.flash_robust import RobustTraining
 from motley.algorithms.flexlora import FlexLoRA
+from motley.algorithms.flora import FLoRA
 from motley.algorithms.heterofl import HeteroFL
 from motley.algorithms.ifca import IFCA
 from motley.algorithms.lg_fedavg import LGFedAvg
@@ -119,6 +120,7 @@ ROWS = [
     (LoRAFedAvg(measure_bias=True), None, None),
     (FFALoRA(), None, MOMENTUM),
     (FlexLoRA(), None, None),
+    (FLoRA(), None, MOMENTUM),
     (FineTuned({"name": "fedprox", "mu": 0.1}), None, None),
 ]
 

@@ -3,6 +3,7 @@ coincide, and what is billed."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,30 +15,34 @@ from motley.algorithms.aggregators.gather import Gather
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.ffa_lora import FFALoRA
 from motley.algorithms.flexlora import Redistributed, refactored
+from motley.algorithms.flora import RANKS, FLoRA, Stacking
 from motley.algorithms.local import SGD
 from motley.algorithms.lora_fedavg import LoRAFedAvg, MeasuredFactors
 from motley.algorithms.parts import Part, ServerContext, ServerState, Upload, aggregate
-from motley.core.adapters import adapters_of, ranked
+from motley.core.adapters import adapters_of, merged_of, ranked
 from motley.core.errors import ConfigError, ModelError
 from motley.experiments.build import build
 from motley.tasks.flat import construct, layout_of
+from motley.tasks.merged import merging
 from motley.tasks.own import from_clients, own_task
 from motley.tasks.task import ModelState
-from motley.testing.algorithms import Adapted, Play, adapted, mlp
+from motley.testing.algorithms import Adapted, Play, adapted, mlp, normed
 
 
-def layout(rank: int) -> Any:
+def layout(rank: int, merged: bool = False) -> Any:
     """Return the layout of one adapter of two inputs, two outputs and a rank."""
     module = nn.Module()
     module.lora_A = nn.Linear(2, rank, bias=False)
     module.lora_B = nn.Linear(rank, 2, bias=False)
+    if merged:
+        module.register_buffer("merged_product", torch.zeros(2, 2))
     return ranked(layout_of(module))
 
 
 def stepped(server: Any, rank: int, old: Any, *clients: Any) -> ServerState:
     """Return the server's state after a step from ``old`` (A, B) on (weight, A, B) of clients, who
     hold as many ranks as their factors have."""
-    model = layout(rank)
+    model = layout(rank, server is Stacking)
     a, b = (torch.tensor(value).float() for value in old)
     x = torch.cat([a.reshape(-1), b.reshape(-1)])
     uploads = []
@@ -52,9 +57,10 @@ def stepped(server: Any, rank: int, old: Any, *clients: Any) -> ServerState:
         part = Part((value - x) * held, "covered", None if held.all() else held)
         uploads.append(Upload({"delta": part}, weight, client=k))
     total = aggregate(Gather(), uploads, "weight")
-    none = torch.zeros(0)
-    state = ServerState(ModelState(x, none, none.long()))
-    return server(layout=model).update(state, total, ServerContext(model, 9, len(clients)))
+    buffers = torch.zeros(sum(entry.size for entry in model.buffers))
+    rule = server(layout=model)
+    state = rule.init(ModelState(x, buffers, buffers[:0].long()), 9)
+    return rule.update(state, total, ServerContext(model, 9, len(clients)))
 
 
 def factors(state: ServerState, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -113,6 +119,21 @@ def test_ranks_that_the_mean_does_not_have_are_empty_and_can_learn():
     a, b = factors(stepped(Redistributed, 2, old, client), 2)
     assert a.tolist() == [[0.0, 1.0], [0.25, -1.0]]
     assert b.tolist() == [[2.0, 0.0], [0.0, 0.0]]
+
+
+def test_the_product_of_a_stack_is_the_mean_of_products():
+    """diag(.75, .25) of two ranks, and of ranks one and two the product that FlexLoRA keeps whole;
+    the adapters are empty after it."""
+    state = stepped(Stacking, 1, NOTHING, ONE, OTHER)
+    assert state.model.buffers.tolist() == [0.75, 0.0, 0.0, 0.25]
+    assert state.extra[RANKS].tolist() == [[2]]
+    whole = 1.0, [[1.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [1.0, 2.0]]
+    narrow = 3.0, [[1.0, 2.0]], [[1.0], [0.0]]
+    old = [[1.0, 1.0], [2.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]
+    state = stepped(Stacking, 2, old, narrow, whole)
+    assert state.model.buffers.tolist() == [1.5, 1.5, 0.25, 0.5]
+    assert state.extra[RANKS].tolist() == [[3]]
+    assert not factors(state, 2)[1].any()
 
 
 def test_a_rank_that_nobody_holds_stays_where_factors_are_averaged():
@@ -176,19 +197,92 @@ def test_with_the_first_factor_frozen_the_product_is_the_mean_of_products():
     assert play.server.model.x.numel() == 4 * 5 + 4 * 4
 
 
+def test_one_client_merges_the_model_that_it_trained():
+    """With a stack of one client the model is that client's; FedAvg ends with the same."""
+    outputs = []
+    for method in (LoRAFedAvg(), FLoRA()):
+        play = Play(method, "examples", SGD(lr=0.1))
+        play.round(0, (3,))
+        network = play.context(1, 1).network
+        assert network is not None
+        outputs.append(network.outputs(play.server.model, play.setting.task.federation.x[:9]))
+    torch.testing.assert_close(*outputs)
+    fresh = play.server.model.x
+    for a, b in adapters_of(play.setting.task.layout):
+        assert not fresh[b.slice].any()
+        assert fresh[a.slice].any()
+
+
+def test_every_round_begins_with_adapters_of_its_own_and_earlier_ones_stay_merged():
+    play = Play(FLoRA(), "examples", SGD(lr=0.1))
+    a = adapters_of(play.setting.task.layout)[0].a.slice
+    seen = [play.server.model.x[a]]
+    products = [play.server.model.buffers]
+    for number in range(3):
+        play.round(number, (2, 0, 5))
+        seen.append(play.server.model.x[a])
+        products.append(play.server.model.buffers)
+    assert all(not torch.equal(seen[i], seen[j]) for i in range(4) for j in range(i))
+    assert [int((p != 0).any()) for p in products] == [0, 1, 1, 1]
+    product = merged_of(play.setting.task.layout)[0]
+    ranks = [torch.linalg.matrix_rank(p[product.slice].view(product.shape)) for p in products]
+    # widths .25, 1 and .25 of four ranks: six ranks a round, of a layer of five units
+    assert [int(rank) for rank in ranks] == [0, 5, 5, 5]
+
+
+class Scaled(Adapted):
+    """An adapter whose product is scaled, as those of ``peft`` are."""
+
+    def forward(self, x):
+        return self.frozen(x) - 0.5 * self.lora_B(self.lora_A(x))
+
+
+class Bent(Adapted):
+    """A layer that is no sum of a frozen layer and a product."""
+
+    def forward(self, x):
+        return self.frozen(x) + self.lora_B(self.lora_A(x)).tanh()
+
+
+def test_a_product_is_merged_with_the_scale_of_its_layer():
+    module = merging(partial(Scaled, 3, 5))
+    assert module.merged_scale == -0.5
+    torch.manual_seed(0)
+    nn.init.normal_(module.lora_B.weight)
+    x = torch.randn(7, 3)
+    trained = module(x)
+    module.merged_product = module.lora_B.weight.detach() @ module.lora_A.weight.detach()
+    nn.init.zeros_(module.lora_B.weight)
+    torch.testing.assert_close(module(x), trained)
+
+
+def test_a_layer_whose_product_cannot_be_merged_is_refused():
+    with pytest.raises(ModelError, match=r"'0' does not add s B A x .* algorithm = .flexlora"):
+        merging(lambda: nn.Sequential(Bent(3, 5)))
+
+
 def network() -> nn.Module:
     return adapted(mlp)
 
 
-def keys(method: Any, **more: Any) -> dict[str, Any]:
-    """Return an experiment of six clients on a model with adapters of rank 4, 4 (6 + 5) + 4 (5 + 4)
-    = 80 numbers."""
+def clients(count: int) -> list[Any]:
+    """Return the samples of clients, of six inputs and four classes."""
     rng = np.random.default_rng(0)
-    clients = [
-        (rng.normal(size=(12 + k, 6)).astype(np.float32), np.arange(12 + k) % 4) for k in range(6)
+    return [
+        (rng.normal(size=(12 + k, 6)).astype(np.float32), np.arange(12 + k) % 4)
+        for k in range(count)
     ]
+
+
+def normed_task() -> Any:
+    return own_task(from_clients(clients(6), test_fraction=0.25), partial(adapted, normed))
+
+
+def keys(method: Any, count: int = 6, **more: Any) -> dict[str, Any]:
+    """Return an experiment of clients on a model with adapters of rank 4, 4 (6 + 5) + 4 (5 + 4)
+    = 80 numbers."""
     return {
-        "task": own_task(from_clients(clients, test_fraction=0.25), network),
+        "task": own_task(from_clients(clients(count), test_fraction=0.25), network),
         "algorithm": method,
         "cohort": 3,
         "stop": {"rounds": 2},
@@ -198,7 +292,7 @@ def keys(method: Any, **more: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("method", ["lora_fedavg", "flexlora"])
+@pytest.mark.parametrize("method", ["lora_fedavg", "flexlora", "flora"])
 def test_what_travels_is_what_is_billed(method):
     """Of rank 4 a share of .5 is two ranks, 40 numbers; clients of all, half and a quarter."""
     capacity = {"name": "levels", "levels": [1.0, 0.5, 0.25]}
@@ -220,10 +314,73 @@ def test_what_travels_is_what_is_billed(method):
         loop.step()
     assert loop.state.ledger.paper_bits == 32 * sum(seen)
     assert len(seen) == 6
+    if method != "flora":
+        sent = loop.state.ledger.total("model", "down")
+        assert sent == 32 * sum(seen)
+
+
+def test_a_client_is_sent_the_stacks_that_it_missed():
+    """Of one client of one rank a stack has 6 + 5 and 5 + 4 numbers, and the products of the two
+    layers have 30 and 20: who missed one stack is sent 20 numbers, who missed two 22 + 18, who
+    missed three or more the products' 50. In round 1 nothing is merged, and fresh adapters do not
+    travel."""
+    sent = {0: 0, 1: 20, 2: 40, 3: 50, 4: 50, 5: 50}
+    capacity = {"name": "constant", "width": 0.25}
+    loop = build(keys("flora", cohort=1, stop={"rounds": 6}, capacity=capacity))
+    last = dict.fromkeys(range(6), 0)
+    seen = set()
+    for number in range(6):
+        before = loop.state.ledger.total("model", "down")
+        loop.step()
+        kept = loop.state.clients.client_states
+        (asked,) = (k for k in kept if int(kept[k]["merged"]) == number)
+        missed = number - last[asked]
+        last[asked] = number
+        seen.add(missed)
+        assert loop.state.ledger.total("model", "down") - before == 32 * sent[missed]
+        assert loop.state.server.extra[RANKS].tolist() == [[1, 1]] * (number + 1)
+    assert len(seen) > 2
+
+
+def test_who_takes_part_in_every_round_is_sent_the_newest_stack_alone():
+    """Of two clients of one rank a stack has 22 and 18 numbers, two rounds have one to send."""
+    capacity = {"name": "constant", "width": 0.25}
+    loop = build(keys("flora", 2, cohort=2, stop={"rounds": 3}, capacity=capacity))
+    while not loop.done:
+        loop.step()
+    assert loop.state.ledger.total("model", "down") == 2 * 2 * 32 * (22 + 18)
+
+
+def test_a_probe_sends_what_the_client_lacks():
+    """In round 2 each candidate lacks one stack of one rank, 20 numbers, or has it; who is then
+    asked holds the newest model and is sent nothing."""
+    more = {"cohort": 1, "stop": {"rounds": 2}, "capacity": {"name": "constant", "width": 0.25}}
+    loop = build(keys("flora", selector={"name": "power_of_choice", "d": 6}, **more))
+    while not loop.done:
+        loop.step()
+    ledger = loop.state.ledger
+    assert ledger.total("probe", "down") == 6 * 32 * 20
+    assert ledger.total("model", "down") == 0
+    assert ledger.total("probe", "up") == 2 * 6 * 32
+
+
+def test_a_run_goes_on_with_its_merged_products():
+    loops = [build(keys("flora", stop={"rounds": 4})) for _ in range(2)]
+    for _ in range(2):
+        loops[0].step()
+    saved = loops[0].state.save()
+    loops[1].state.restore(saved)
+    for loop in loops:
+        while not loop.done:
+            loop.step()
+    one, other = (loop.state for loop in loops)
+    assert torch.equal(one.server.model.buffers, other.server.model.buffers)
+    assert torch.equal(one.server.extra[RANKS], other.server.extra[RANKS])
+    assert one.ledger.total_bits == other.ledger.total_bits
 
 
 def test_a_model_without_adapters_is_refused():
-    for method in ("lora_fedavg", "flexlora", "ffa_lora"):
+    for method in ("lora_fedavg", "flexlora", "ffa_lora", "flora"):
         with pytest.raises(ModelError, match=r'no low-rank adapters, .* task = \{ name = "hf"'):
             build(
                 {
@@ -247,6 +404,11 @@ def test_a_model_without_adapters_is_refused():
         ({"server": "adam"}, "ServerAdam would move coordinates that nobody trained"),
         ({"compressor": "qsgd"}, "uploads cover part of the model"),
         ({"algorithm": "flexlora", "synchrony": "buffered"}, "a late update changes the factors"),
+        (
+            {"algorithm": "flora", "task": normed_task(), "recalibrate": {"clients": 2}},
+            "under 'flora' buffers are merged products, too",
+        ),
+        ({"algorithm": "flora", "synchrony": "buffered"}, "a late update changes the factors"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(more, message):

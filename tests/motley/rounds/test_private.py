@@ -98,6 +98,7 @@ NO_BOUND = {
     "fedvarp": {},
     "fjord": CLASSES,
     "flexlora": ADAPTED,
+    "flora": ADAPTED,
     "heterofl": CLASSES,
     "ifca": {},
     "lora_fedavg": ADAPTED,

@@ -341,6 +341,26 @@ def test_own_task_takes_a_model_with_adapters_and_trains_as_the_task_does(texts)
 
 
 @needs_extra
+def test_merged_adapters_are_saved_as_a_whole_model(texts, tmp_path):
+    """GPT-2 stores its layers the other way round; a client of half of the rank is in the stack."""
+    from transformers import AutoModelForCausalLM
+
+    capacity = {"name": "levels", "levels": [1.0, 0.5]}
+    run = motley.run(keys(texts, algorithm="flora", capacity=capacity), out=tmp_path / "run")
+    module = motley.load(run.directory).module()
+    products = {name: p for name, p in module.state_dict().items() if "merged_product" in name}
+    assert len(products) == 2
+    assert all(product.any() for product in products.values())
+    module.save_pretrained(tmp_path / "whole")
+    whole = AutoModelForCausalLM.from_pretrained(tmp_path / "whole").eval()
+    tokens = torch.randint(256, (3, 16), generator=torch.Generator().manual_seed(0))
+    outputs = module(tokens)
+    torch.testing.assert_close(whole(input_ids=tokens).logits, outputs)
+    assert (outputs - _model(TINY).eval()(input_ids=tokens).logits).abs().max() > 1e-4
+    torch.testing.assert_close(module(tokens), outputs)  # saving leaves the module as it was
+
+
+@needs_extra
 def test_another_kind_of_model_trains_in_every_engine(texts):
     """A llama has rotary buffers that are no part of its state."""
     llama = {

@@ -41,6 +41,7 @@ CATALOGUE = Catalogue(
         "fjord": "motley.algorithms.fjord:FjORD",
         "flash_robust": "motley.algorithms.flash_robust:RobustTraining",
         "flexlora": "motley.algorithms.flexlora:FlexLoRA",
+        "flora": "motley.algorithms.flora:FLoRA",
         "heterofl": "motley.algorithms.heterofl:HeteroFL",
         "ifca": "motley.algorithms.ifca:IFCA",
         "lg_fedavg": "motley.algorithms.lg_fedavg:LGFedAvg",

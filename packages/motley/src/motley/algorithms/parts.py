@@ -173,7 +173,8 @@ class Slicing:
     widths: the listed widths, falling from 1, of which a client draws one for every batch; empty:
     it trains its own width alone. distils: whether a client's widest slice then teaches the others.
     ranks: whether a slice has fewer ranks of every low-rank adapter, and all else whole
-    (:mod:`motley.core.adapters`), in place of fewer units of hidden layers.
+    (:mod:`motley.core.adapters`), in place of fewer units of hidden layers. merges: whether the
+    server merges the adapters' products into the model (:mod:`motley.tasks.merged`).
 
     Example
     -------
@@ -187,6 +188,7 @@ class Slicing:
     widths: tuple[float, ...] = ()
     distils: bool = False
     ranks: bool = False
+    merges: bool = False
 
     def offset(self, version: int) -> int:
         """Return the number of the first unit in the slices of clients that receive this version of
@@ -302,6 +304,12 @@ class LocalRule(_MethodPart):
         """Return all tensors that are sent to a client, hence all that is billed."""
         model = server.model
         return {"x": model.x, "buffers": model.buffers, "counters": model.counters}
+
+    def values_down(self, download: Tensors, client_state: ClientState | None) -> int | None:
+        """Return how many numbers of 32 bits of a download travel to a client that keeps this
+        state (None: that never took part), where it has some of them from earlier rounds; None, the
+        default: it has nothing, and all that it holds travels."""
+        return None
 
     def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
         """Return the model that a client starts from (FedBN inserts the client's normalisation

@@ -14,6 +14,7 @@ for both sides know how much it holds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -73,7 +74,7 @@ class FactorServer(Average):
     layout: Layout = Layout(())  # noqa: RUF009 - a frozen value
 
     @override
-    def bound(self, layout: Layout, draw: object) -> Server:
+    def bound(self, layout: Layout, draw: Callable[[int], ModelState]) -> Server:
         return type(self)(self.lr, layout)
 
     @override

@@ -14,8 +14,10 @@ from typing import NamedTuple
 from motley.core.errors import ModelError
 from motley.core.layout import Axis, Entry, Layout
 
-__all__ = ["Adapter", "adapters_of", "ranked"]
+__all__ = ["MERGED", "Adapter", "adapters_of", "merged_of", "ranked"]
 
+MERGED = "merged_product"
+"""The name of the buffer of merged products in an adapter's layer (:mod:`motley.tasks.merged`)."""
 _A, _B = "lora_A", "lora_B"
 
 
@@ -29,6 +31,12 @@ class Adapter(NamedTuple):
     def rank(self) -> int:
         """r."""
         return self.a.shape[0]
+
+    @property
+    def owner(self) -> str:
+        """Dotted name of the layer whose outputs the adapter changes."""
+        parts = self.a.name.split(".")
+        return ".".join(parts[: parts.index(_A)])
 
 
 def adapters_of(layout: Layout) -> tuple[Adapter, ...]:
@@ -57,6 +65,14 @@ def adapters_of(layout: Layout) -> tuple[Adapter, ...]:
             'use task = { name = "hf", ... }, or another algorithm, e.g. algorithm = "fedavg"'
         )
     return tuple(found)
+
+
+def merged_of(layout: Layout) -> tuple[Entry, ...]:
+    """Return the buffers of merged products, in the order of :func:`adapters_of`; empty where the
+    model has none."""
+    buffers = {entry.name: entry for entry in layout.buffers}
+    names = (f"{pair.owner}.{MERGED}".lstrip(".") for pair in adapters_of(layout))
+    return tuple(buffers[name] for name in names if name in buffers)
 
 
 def ranked(layout: Layout) -> Layout:

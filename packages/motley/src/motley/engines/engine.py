@@ -33,12 +33,13 @@ from motley.algorithms.parts import (
     Tuning,
 )
 from motley.algorithms.positions import per_position
-from motley.core.adapters import ranked
+from motley.core.adapters import merged_of, ranked
 from motley.core.errors import ContractError
 from motley.core.keys import Key, Streams
 from motley.core.work import LocalWork
 from motley.engines.memory import TrainingMemory, training_memory
 from motley.tasks.flat import construct, initial
+from motley.tasks.merged import merging
 from motley.tasks.nn import set_stream
 from motley.tasks.precision import Precision, products, widened
 from motley.tasks.slices import cuttable, narrowed, operations
@@ -324,6 +325,13 @@ class Setting:
             )
         slicing = self.algorithm.local.slicing
         if slicing is not None and not self.sliced:
+            if slicing.merges and not merged_of(self.task.layout):
+                merged = partial(merging, self.task.model)
+                object.__setattr__(
+                    self,
+                    "task",
+                    dataclasses.replace(self.task, model=merged, layout=None),  # type: ignore[arg-type]  # made of the module
+                )
             layout = (
                 ranked(self.task.layout)
                 if slicing.ranks

@@ -170,7 +170,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
         recalibrate=recalibration_of(experiment, setting),
         guard=experiment.guard,
     )
-    model = initial(task.model, streams.key("init"), setting.dtype)
+    model = initial(setting.task.model, streams.key("init"), setting.dtype)
     return Ready(
         with_privacy(experiment, plan, selector), _engine(experiment, setting), selector, model
     )

@@ -17,6 +17,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from motley.core.adapters import MERGED
 from motley.core.card import html_rows
 from motley.core.client_names import number_of
 from motley.core.components import imports
@@ -258,7 +260,10 @@ class TrainedRun(results.Run):
         import torch
 
         from motley.tasks.flat import construct
+        from motley.tasks.merged import merging
 
+        if any(name.endswith(MERGED) for name in weights):
+            factory = partial(merging, factory)
         module = construct(factory, 0).to(getattr(torch, self.config.get("dtype", "float32")))
         try:
             module.load_state_dict(weights)

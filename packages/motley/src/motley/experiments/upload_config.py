@@ -182,6 +182,12 @@ def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | 
             said = f"under {name!r} there are no statistics to go on with; write cumulative = true"
             raise ConfigError(said, key)
         return experiment.recalibrate
+    if slicing is not None and slicing.merges:
+        raise ConfigError(
+            f"under {name!r} buffers are merged products, too, which are no statistics; leave the "
+            "key out",
+            key,
+        )
     if slicing is not None and slicing.widths:
         raise ConfigError(
             f"under {name!r} each listed width has statistics of its own, which clients send; "

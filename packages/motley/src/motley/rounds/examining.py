@@ -59,6 +59,7 @@ from motley.rounds.state import BestRound, RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.tasks.metrics import Metric
 from motley.tasks.task import Federation, ModelState
+from motley.transport.ledger import VALUE_BITS
 from motley.transport.upload_config import split_state
 
 __all__ = ["NEW", "Examining", "PreparedOnce", "validate", "validation_view"]
@@ -483,12 +484,13 @@ class NewClients:
         statistics of a table's columns."""
         download = self.setting.algorithm.local.download(server)
         statistics = self.federation.statistics
-        bits = self.channel.download_bits(download, self.ids, np.zeros(0, np.int64)) + (
-            statistics.down_bits if statistics else 0
-        )
-        if (self.widths < 1).any():
+        bits = self.channel.download_bits(download, self.ids, np.zeros(0, np.int64))
+        values = self.setting.algorithm.local.values_down(download, None)
+        if values is not None:
+            bits = np.full(len(self.ids), VALUE_BITS * values)
+        elif (self.widths < 1).any():
             bits = bits - SliceSizes(self.setting).saved_bits(self.widths)
-        return int(bits.sum())
+        return int((bits + (statistics.down_bits if statistics else 0)).sum())
 
 
 def _adapted(

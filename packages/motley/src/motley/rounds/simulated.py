@@ -44,6 +44,7 @@ from motley.selectors.selector import Selector
 from motley.tasks.task import ModelState
 from motley.timing.synchrony import ServerStep
 from motley.timing.timeline import VirtualClock, probe_s
+from motley.transport.ledger import VALUE_BITS, message_bits
 
 __all__ = ["SimulatedBackend", "simulation"]
 
@@ -239,7 +240,7 @@ class SimulatedBackend(ClientBackend):
             up, down = self._link_mbps(state, ids)
             system = wanted.keys() - learning.keys()
             known = self._estimates(state, ids, download) if system else {}
-            spared = self.holding.spared(ids, state.draw_index, "gradient" in signals)
+            spared = self._spared(state, ids, download, "gradient" in signals)
             count = probing.count_scalars(signals)
             bits_down, bits_up = self.channel.probe(
                 state.ledger, ids, download, state.version + 1, count, spared
@@ -269,7 +270,7 @@ class SimulatedBackend(ClientBackend):
         clients = _clients(state)
         up, down = self._link_mbps(state, ids)
         whole = self.channel.download_bits(order.download, ids, self._with_newest(state))
-        bits_down = self.holding.bits_down(ids, state.draw_index, whole)
+        bits_down = self._bits_down(state, ids, order.download, whole)
         allocated = order.allocation.bits, order.allocation.paper_bits
         bits_up, paper_bits = self._bits_up(state, ids, allocated)
         loads = LinkLoads(bits_down, down, bits_up, up)
@@ -296,6 +297,25 @@ class SimulatedBackend(ClientBackend):
         }
         clients.in_flight = clients.in_flight.plus(lines, {**order.columns, **own})
         self.channel.send(state.ledger, ids, bits_down, state.version + 1)
+
+    def _bits_down(self, state: RunState, ids: Ids, download: Tensors, whole: Ids) -> Ids:
+        """See :meth:`Holding.bits_down`, of clients that are sent the newest model now."""
+        rule = self.setting.algorithm.local
+        if rule.values_down(download, None) is None:
+            return self.holding.bits_down(ids, state.draw_index, whole)
+        kept = self.pipeline.algorithm_states(state, ids.tolist())
+        values = [rule.values_down(download, kept[k]) or 0 for k in ids.tolist()]
+        return np.where(whole > 0, VALUE_BITS * np.array(values, np.int64), 0)
+
+    def _spared(
+        self, state: RunState, ids: Ids, download: Tensors, gradient: bool
+    ) -> tuple[Ids, Ids] | None:
+        """See :meth:`Holding.spared`, of clients that are probed now."""
+        spared = self.holding.spared(ids, state.draw_index, gradient)
+        if spared is None or self.setting.algorithm.local.values_down(download, None) is None:
+            return spared
+        whole = np.full(len(ids), message_bits(download))
+        return whole - self._bits_down(state, ids, download, whole), spared[1]
 
     def _bits_up(self, state: RunState, ids: Ids, whole: Bits) -> Bits:
         """See :meth:`Holding.bits_up`, of clients that are sent out now."""
@@ -579,7 +599,7 @@ class SimulatedBackend(ClientBackend):
         """Return the planner's signals of these clients."""
         up, down = self._link_mbps(state, ids)
         whole, upload = (np.full(len(ids), bits) for bits in self.channel.whole(download))
-        bits_down = self.holding.bits_down(ids, state.draw_index, whole)
+        bits_down = self._bits_down(state, ids, download, whole)
         bits_up, _ = self._bits_up(state, ids, (upload, upload))
         return probing.estimates(
             bits_down, down, self.planner.full_work_s(ids, state.draw_index), bits_up, up

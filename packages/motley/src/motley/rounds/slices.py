@@ -185,7 +185,8 @@ class SliceSizes:
                 "counters": PacketSpec(counters, counters, coding="int64"),
             }
             specs = {name: spec for name, spec in others.items() if spec.size}
-            bits.append(channel.upload_of(delta, specs))
+            # of fewer ranks all else is whole
+            bits.append(channel.upload_of(delta, None if self.slicing.ranks else specs))
             papers.append(channel.paper_of(delta.values_bits()))
         return np.array(bits, np.int64), np.array(papers, np.int64)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 from torch import Tensor, nn
 from typing_extensions import override
+
+from motley.core.adapters import MERGED
+from motley.tasks.merged import fold_in
 
 __all__ = ["LogitsOf", "as_logits"]
 
@@ -16,7 +20,8 @@ class LogitsOf(nn.Module):
 
     ``save_pretrained(folder)`` writes what ``transformers`` and ``peft`` read: of a model with
     adapters ``adapter_config.json`` and the adapters' weights, for
-    ``peft.PeftModel.from_pretrained(base, folder)``.
+    ``peft.PeftModel.from_pretrained(base, folder)``; of one into which adapters were merged
+    (:mod:`motley.tasks.merged`) the whole model, for ``transformers``.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -30,8 +35,13 @@ class LogitsOf(nn.Module):
         return out
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the adapters, or the model if it has none, into a folder."""
-        self.model.save_pretrained(str(folder))  # type: ignore[operator]
+        """Write the adapters, or the model if it has none of its own, into a folder."""
+        model = self.model
+        if any(hasattr(layer, MERGED) for layer in model.modules()):
+            model = copy.deepcopy(model)
+            fold_in(model)
+            model = model.merge_and_unload()  # type: ignore[operator]
+        model.save_pretrained(str(folder))  # type: ignore[operator]
 
 
 def as_logits(module: nn.Module) -> nn.Module:

@@ -148,7 +148,7 @@ class Play:
             task, algorithm, self.solver, work, Streams(3), torch.float64, threads=2
         )
         self.algorithm = self.setting.algorithm  # bound to the model
-        state = initial(task.model, Key(1), torch.float64)
+        state = initial(self.setting.task.model, Key(1), torch.float64)
         self.server = self.algorithm.server.init(self.algorithm.local.sent(state), len(SIZES))
         self.first = self.algorithm.local.initial_state(state)
 
@@ -517,11 +517,13 @@ def _resume(case: Case) -> None:
 
 def _buffers(case: Case) -> None:
     seen = case.watched("an MLP with BatchNorm")
-    size = sum(entry.size for entry in seen.play.setting.task.layout.buffers)
+    buffers = seen.play.setting.task.layout.buffers
+    size = sum(entry.size for entry in buffers)
+    (spread,) = (entry.slice for entry in buffers if entry.name.endswith("running_var"))
     first, *later = (stage.server.model for stage in seen.copies)
     for number, model in enumerate(later):
-        # mean, then variance, perhaps of several widths
-        variance = model.buffers.view(-1, size)[:, size // 2 :]
+        # perhaps of several widths
+        variance = model.buffers.view(-1, size)[:, spread]
         _require(
             bool((variance >= 0).all()), f"a running variance below 0 after round {number + 1}"
         )
