@@ -106,6 +106,7 @@ ALGORITHMS: dict[str, list[Keys]] = {
     "flexlora": [ADAPTED, {**ADAPTED, **LEVELS}],
     "flora": [ADAPTED, {**ADAPTED, **LEVELS}],
     "heterofl": [LEVELS, {**LEVELS, **NEW}],
+    "hetlora": [{"gamma": 0.5, "lam": 0.5, **ADAPTED}, {**ADAPTED, **LEVELS}],
     "ifca": [{"k": 3, **OWN}, {"shared_base": True, **OWN}],
     "lg_fedavg": [OWN],
     "local_only": [OWN],

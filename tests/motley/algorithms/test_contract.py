@@ -37,6 +37,7 @@ from motley.algorithms.flash_robust import RobustTraining
 from motley.algorithms.flexlora import FlexLoRA
 from motley.algorithms.flora import FLoRA
 from motley.algorithms.heterofl import HeteroFL
+from motley.algorithms.hetlora import HetLoRA
 from motley.algorithms.ifca import IFCA
 from motley.algorithms.lg_fedavg import LGFedAvg
 from motley.algorithms.local import SGD, Adam, Clip
@@ -121,6 +122,8 @@ ROWS = [
     (FFALoRA(), None, MOMENTUM),
     (FlexLoRA(), None, None),
     (FLoRA(), None, MOMENTUM),
+    (HetLoRA(gamma=0.5, lam=0.1), None, MOMENTUM),
+    (HetLoRA(gamma=1.0), None, None),
     (FineTuned({"name": "fedprox", "mu": 0.1}), None, None),
 ]
 

@@ -4,6 +4,7 @@ coincide, and what is billed."""
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.ffa_lora import FFALoRA
 from motley.algorithms.flexlora import Redistributed, refactored
 from motley.algorithms.flora import RANKS, FLoRA, Stacking
+from motley.algorithms.hetlora import HetLoRA, PrunedTraining, SizedAverage
 from motley.algorithms.local import SGD
 from motley.algorithms.lora_fedavg import LoRAFedAvg, MeasuredFactors
-from motley.algorithms.parts import Part, ServerContext, ServerState, Upload, aggregate
+from motley.algorithms.parts import JobContext, Part, ServerContext, ServerState, Upload, aggregate
 from motley.core.adapters import adapters_of, merged_of, ranked
 from motley.core.errors import ConfigError, ModelError
 from motley.experiments.build import build
@@ -197,6 +199,109 @@ def test_with_the_first_factor_frozen_the_product_is_the_mean_of_products():
     assert play.server.model.x.numel() == 4 * 5 + 4 * 4
 
 
+def test_factors_weigh_by_the_size_of_their_products():
+    """Products of norms 3 and sqrt(2); the client of one rank is padded with zeros."""
+    narrow = 99.0, [[1.0, 0.0]], [[3.0], [0.0]]
+    whole = 1.0, [[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]
+    old = [[9.0, 9.0], [9.0, 9.0]], [[9.0, 9.0], [9.0, 9.0]]
+    one, other = 3 / (3 + 2**0.5), 2**0.5 / (3 + 2**0.5)
+    assert (one, other) == pytest.approx((0.679623, 0.320377), abs=1e-6)
+    a, b = factors(stepped(SizedAverage, 2, old, narrow, whole), 2)
+    torch.testing.assert_close(a, torch.tensor([[1.0, 0.0], [0.0, other]]))
+    torch.testing.assert_close(b, torch.tensor([[3 * one + other, 0.0], [0.0, other]]))
+
+
+def test_products_of_one_size_are_averaged_alike_and_ranks_of_nobody_stay():
+    old = [[0.5, 0.5], [0.1, -1.0]], [[0.0, 0.3], [0.0, 9.0]]
+    a, b = factors(stepped(SizedAverage, 2, old, ONE, OTHER), 2)
+    assert a.tolist() == [[0.5, 0.5], torch.tensor(old[0])[1].tolist()]
+    assert b.tolist() == [[0.5, torch.tensor(0.3).item()], [0.5, 9.0]]
+    nothing = 1.0, ONE[1], [[0.0], [0.0]]
+    a, b = factors(stepped(SizedAverage, 1, NOTHING, nothing, nothing), 1)
+    assert (a.tolist(), b.tolist()) == ([[1.0, 0.0]], [[0.0], [0.0]])
+
+
+def pruning(gamma: float, x: torch.Tensor, ranks: int = 2) -> tuple[Any, JobContext]:
+    """Return the rule on one adapter of two ranks, and the job of a client that received x."""
+    made = layout(2)
+    rule = PrunedTraining(gamma=gamma, lam=0.1).bound(made)
+    kept = {"ranks": torch.tensor([ranks])}
+    return rule, JobContext(x, {"x": x}, kept, 1, 0.1, 9, 1.0, made)
+
+
+def test_the_term_pulls_at_the_last_ranks_alone():
+    """B = ((1, 2), (0, 0)), A = ((1, 0), (0, 3)): |B'| = 2, |A'| = 3, so 3 (1, 0) by B' and
+    2 (0, 1) by A', times lam = .1, beside the gradient of the loss."""
+    x = torch.tensor([1.0, 0.0, 0.0, 3.0, 1.0, 2.0, 0.0, 0.0])
+    rule, job = pruning(0.5, x)
+    (phase,) = rule.phases(job)
+    loss = torch.arange(8.0)
+    found = phase.direction(lambda at: loss, {"": x}, 0)
+    term = torch.tensor([0.0, 0.0, 0.0, 0.2, 0.0, 0.3, 0.0, 0.0])
+    torch.testing.assert_close(found, loss + term)
+    assert loss.tolist() == list(range(8))
+    x = torch.tensor([1.0, 0.0, 0.0, 3.0, 1.0, 0.0, 0.0, 0.0])
+    assert torch.equal(phase.direction(lambda at: loss, {"": x}, 0), loss)
+
+
+def test_ranks_that_became_smaller_are_let_go_of():
+    """|B'| |A'| was 6; a client that ends with 2 x 2 holds one rank from now on, one that ends with
+    3 x 2 the two that it had."""
+    x = torch.tensor([1.0, 0.0, 0.0, 3.0, 1.0, 2.0, 0.0, 0.0])
+    rule, job = pruning(0.5, x)
+    none = torch.zeros(0)
+    for last, ranks, held in ((2.0, 1, [1, 1, 0, 0, 1, 0, 1, 0]), (3.0, 2, None)):
+        after = torch.tensor([1.0, 0.0, 0.0, last, 1.0, 2.0, 0.0, 0.0])
+        parts, kept = rule.finish(ModelState(after, none, none.long()), job)
+        assert kept["ranks"].tolist() == [ranks]
+        found = parts["delta"].held
+        assert (None if found is None else found.int().tolist()) == held
+        assert rule.held_share(kept) == ranks / 2
+    rule, job = pruning(1.0, x)
+    assert rule.finish(ModelState(0 * x, none, none.long()), job)[0]["delta"].held is None
+    assert rule.initial_state(ModelState(x, none, none.long())) is None
+
+
+def test_who_let_go_of_ranks_is_billed_for_what_is_left():
+    """Everybody begins with 80 numbers of four ranks, and of gamma = .5 with two after a pruning:
+    with a term that strong nobody keeps more than one for long."""
+    local = {"steps": 4, "batch_size": 4, "optimizer": {"lr": 0.1}}
+    loop = build(keys(PRUNING, 2, cohort=2, stop={"rounds": 6}, local=local))
+    shares = []
+    while not loop.done:
+        held = loop.backend.widths(loop.state)
+        before = [loop.state.ledger.total(kind, way) for kind, way in BOTH]
+        loop.step()
+        after = [loop.state.ledger.total(kind, way) for kind, way in BOTH]
+        down, up = (end - begin for begin, end in zip(before, after, strict=True))
+        assert down == 32 * 80 * held.sum()
+        assert up > down  # headers
+        shares.append(held.tolist())
+        kept = loop.state.clients.client_states
+        assert loop.backend.widths(loop.state).tolist() == [
+            int(kept[k]["ranks"]) / 4 for k in (0, 1)
+        ]
+    assert shares[0] == [1.0, 1.0]
+    assert max(shares[-1]) < 1.0
+    assert all(now <= then for a, b in pairwise(shares) for then, now in zip(a, b, strict=True))
+    paper = sum(32 * 80 * sum(held) for held in shares)
+    assert loop.state.ledger.paper_bits == paper
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gamma": 0.0}, r"got gamma = 0.0; expected a share in \(0, 1\]"),
+        ({"gamma": 1.5}, "got gamma = 1.5; expected a share"),
+        ({"lam": -1.0}, "got lam = -1.0; expected a finite number of at least 0"),
+        ({"lam": float("nan")}, "got lam = nan"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        HetLoRA(**options)
+
+
 def test_one_client_merges_the_model_that_it_trained():
     """With a stack of one client the model is that client's; FedAvg ends with the same."""
     outputs = []
@@ -261,6 +366,11 @@ def test_a_layer_whose_product_cannot_be_merged_is_refused():
         merging(lambda: nn.Sequential(Bent(3, 5)))
 
 
+BOTH = ("model", "down"), ("upload", "up")
+PRUNING = {"name": "hetlora", "gamma": 0.5, "lam": 3.0}
+WITHOUT_PRUNING = {"name": "hetlora", "gamma": 1.0}
+
+
 def network() -> nn.Module:
     return adapted(mlp)
 
@@ -292,7 +402,7 @@ def keys(method: Any, count: int = 6, **more: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("method", ["lora_fedavg", "flexlora", "flora"])
+@pytest.mark.parametrize("method", ["lora_fedavg", "flexlora", "flora", WITHOUT_PRUNING])
 def test_what_travels_is_what_is_billed(method):
     """Of rank 4 a share of .5 is two ranks, 40 numbers; clients of all, half and a quarter."""
     capacity = {"name": "levels", "levels": [1.0, 0.5, 0.25]}
@@ -364,23 +474,28 @@ def test_a_probe_sends_what_the_client_lacks():
     assert ledger.total("probe", "up") == 2 * 6 * 32
 
 
-def test_a_run_goes_on_with_its_merged_products():
-    loops = [build(keys("flora", stop={"rounds": 4})) for _ in range(2)]
-    for _ in range(2):
+@pytest.mark.parametrize("method", ["flora", PRUNING])
+def test_a_run_goes_on_with_what_was_merged_and_pruned(method):
+    local = {"steps": 4, "batch_size": 4, "optimizer": {"lr": 0.1}}
+    loops = [build(keys(method, stop={"rounds": 5}, local=local)) for _ in range(2)]
+    for _ in range(3):
         loops[0].step()
-    saved = loops[0].state.save()
-    loops[1].state.restore(saved)
+    loops[1].state.restore(loops[0].state.save())
     for loop in loops:
         while not loop.done:
             loop.step()
     one, other = (loop.state for loop in loops)
+    assert torch.equal(one.server.model.x, other.server.model.x)
     assert torch.equal(one.server.model.buffers, other.server.model.buffers)
-    assert torch.equal(one.server.extra[RANKS], other.server.extra[RANKS])
+    assert one.server.extra.keys() == other.server.extra.keys()
     assert one.ledger.total_bits == other.ledger.total_bits
+    widths = [loop.backend.widths(loop.state) for loop in loops]
+    assert np.array_equal(*widths)
+    assert method == "flora" or widths[0].min() < 1.0
 
 
 def test_a_model_without_adapters_is_refused():
-    for method in ("lora_fedavg", "flexlora", "ffa_lora", "flora"):
+    for method in ("lora_fedavg", "flexlora", "ffa_lora", "flora", "hetlora"):
         with pytest.raises(ModelError, match=r'no low-rank adapters, .* task = \{ name = "hf"'):
             build(
                 {
@@ -407,6 +522,11 @@ def test_a_model_without_adapters_is_refused():
         (
             {"algorithm": "flora", "task": normed_task(), "recalibrate": {"clients": 2}},
             "under 'flora' buffers are merged products, too",
+        ),
+        ({"algorithm": "hetlora", "synchrony": "buffered"}, "a late update changes the factors"),
+        (
+            {"algorithm": "hetlora", "evaluate": {"diagnostics": True}},
+            "diagnostics compare the gradients of all clients at one model",
         ),
         ({"algorithm": "flora", "synchrony": "buffered"}, "a late update changes the factors"),
     ],

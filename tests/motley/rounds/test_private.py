@@ -100,6 +100,7 @@ NO_BOUND = {
     "flexlora": ADAPTED,
     "flora": ADAPTED,
     "heterofl": CLASSES,
+    "hetlora": ADAPTED,
     "ifca": {},
     "lora_fedavg": ADAPTED,
     "mifa": {},

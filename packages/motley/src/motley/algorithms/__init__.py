@@ -43,6 +43,7 @@ CATALOGUE = Catalogue(
         "flexlora": "motley.algorithms.flexlora:FlexLoRA",
         "flora": "motley.algorithms.flora:FLoRA",
         "heterofl": "motley.algorithms.heterofl:HeteroFL",
+        "hetlora": "motley.algorithms.hetlora:HetLoRA",
         "ifca": "motley.algorithms.ifca:IFCA",
         "lg_fedavg": "motley.algorithms.lg_fedavg:LGFedAvg",
         "local_only": "motley.algorithms.local_only:LocalOnly",

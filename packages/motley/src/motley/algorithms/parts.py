@@ -174,7 +174,8 @@ class Slicing:
     it trains its own width alone. distils: whether a client's widest slice then teaches the others.
     ranks: whether a slice has fewer ranks of every low-rank adapter, and all else whole
     (:mod:`motley.core.adapters`), in place of fewer units of hidden layers. merges: whether the
-    server merges the adapters' products into the model (:mod:`motley.tasks.merged`).
+    server merges the adapters' products into the model (:mod:`motley.tasks.merged`). prunes:
+    whether clients give up some of what they hold, :meth:`LocalRule.held_share`.
 
     Example
     -------
@@ -189,6 +190,7 @@ class Slicing:
     distils: bool = False
     ranks: bool = False
     merges: bool = False
+    prunes: bool = False
 
     def offset(self, version: int) -> int:
         """Return the number of the first unit in the slices of clients that receive this version of
@@ -310,6 +312,11 @@ class LocalRule(_MethodPart):
         state (None: that never took part), where it has some of them from earlier rounds; None, the
         default: it has nothing, and all that it holds travels."""
         return None
+
+    def held_share(self, client_state: ClientState | None) -> float:
+        """Return the share of the model's width that a client which keeps this state holds at
+        most. Asked where :attr:`Slicing.prunes` says so."""
+        return 1.0
 
     def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
         """Return the model that a client starts from (FedBN inserts the client's normalisation

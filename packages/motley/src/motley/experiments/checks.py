@@ -334,7 +334,8 @@ def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[
     name = experiment.algorithm["name"]
     slicing = setting.algorithm.local.slicing
     _check_static_norm(experiment, setting, selector)
-    if experiment.capacity is None or experiment.part("capacity").batch_sizes:
+    limited = experiment.capacity is not None and not experiment.part("capacity").batch_sizes
+    if not limited and not (slicing is not None and slicing.prunes):
         return
     if slicing is None:
         said = f"under {name!r} clients train the whole model"
@@ -342,7 +343,7 @@ def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[
         raise ConfigError(
             f'{said}; let them train slices, e.g. algorithm = "heterofl", {hint}', "capacity"
         )
-    narrowest = min(experiment.part("capacity").levels)
+    narrowest = min(experiment.part("capacity").levels) if limited else 1.0
     if slicing.widths and narrowest < min(slicing.widths):
         listed = [*slicing.widths, narrowest]
         said = (

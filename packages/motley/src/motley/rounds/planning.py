@@ -21,7 +21,7 @@ from motley.rounds.config import RunConfig
 from motley.rounds.heads import HeldHeads
 from motley.rounds.holding import ChosenModel, Holding
 from motley.rounds.prototypes import HeldPrototypes
-from motley.rounds.slices import HeldSlices
+from motley.rounds.slices import HeldSlices, Kept
 from motley.timing.timeline import FORWARD, Timelines, plan, transfer_s
 from motley.world.interfaces import World
 
@@ -73,10 +73,13 @@ class WorkPlanner:
 
     Parameters
     ----------
-    config: of the run. reported: signals that the selector wants with an update.
+    config: of the run. reported: signals that the selector wants with an update. kept: returns
+    what clients keep now; None: nobody has taken part.
     """
 
-    def __init__(self, config: RunConfig, reported: frozenset[str]) -> None:
+    def __init__(
+        self, config: RunConfig, reported: frozenset[str], kept: Kept | None = None
+    ) -> None:
         self.config = config
         self.setting = config.setting
         self.world = config.world
@@ -95,14 +98,14 @@ class WorkPlanner:
             reported, self.setting.algorithm.local.pre_training
         )
         algorithm = self.setting.algorithm
-        self.holding = self._holding()
+        self.holding = self._holding(kept)
         self._step_factor = algorithm.local.step_cost + FORWARD * algorithm.loss.passes
 
-    def _holding(self) -> Holding:
+    def _holding(self, kept: Kept | None) -> Holding:
         """Return what clients hold of the model; no experiment combines two kinds."""
         local = self.setting.algorithm.local
         if local.slicing is not None:
-            return HeldSlices(self.setting, self.world, self._whole_step_s)
+            return HeldSlices(self.setting, self.world, self._whole_step_s, kept)
         if self.setting.task.heads:
             return HeldHeads(self.setting)
         if local.prototypes is not None:

@@ -39,7 +39,7 @@ from motley.rounds.rows import federation_rows
 from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
-from motley.rounds.upload import ReceivedUpload, UploadPipeline, initial_client_state
+from motley.rounds.upload import ReceivedUpload, UploadPipeline, initial_client_state, kept_of
 from motley.selectors.selector import Selector
 from motley.tasks.task import ModelState
 from motley.timing.synchrony import ServerStep
@@ -127,7 +127,7 @@ class SimulatedBackend(ClientBackend):
         self.world = config.world
         self.channel = pipeline.channel
         self.federation = self.setting.task.federation
-        self.planner = WorkPlanner(config, reported)
+        self.planner = WorkPlanner(config, reported, kept_of(client_states))
         self.holding = self.planner.holding
         self.drift = DriftView(self.world.drift, self._key("shift").fold("drift"), self.federation)
         self._want = (reported & REPORTED) | {"loss", "update_norm"}

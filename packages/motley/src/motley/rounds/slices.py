@@ -4,7 +4,7 @@ traffic, and the models of each width."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property
 
 import numpy as np
@@ -22,8 +22,10 @@ from motley.transport.ledger import VALUE_BITS
 from motley.transport.packet import PacketSpec
 from motley.world.interfaces import World
 
-__all__ = ["HeldSlices", "SliceModels", "SliceSizes"]
+__all__ = ["HeldSlices", "Kept", "SliceModels", "SliceSizes"]
 
+Kept = Callable[[Iterable[int]], Mapping[int, ClientState | None]]
+"""Ids -> what the algorithm keeps of these clients."""
 COUNTER_BITS = 64
 """Bits of an integer buffer on the wire."""
 
@@ -35,17 +37,22 @@ class HeldSlices(Holding):
     Parameters
     ----------
     setting, world: of the run. step_s: the seconds of a step on the whole model, of clients in a
-    round.
+    round. kept: returns what clients keep now; None: nobody has taken part.
     """
 
     def __init__(
-        self, setting: Setting, world: World, step_s: Callable[[Ids, int], Floats]
+        self,
+        setting: Setting,
+        world: World,
+        step_s: Callable[[Ids, int], Floats],
+        kept: Kept | None = None,
     ) -> None:
         super().__init__(setting)
         self.slicing = setting.algorithm.local.slicing or Slicing()
         limited = world.capacity is not None and not world.capacity.batch_sizes
         self.capacity = world.capacity if limited else None
-        self.cut = limited
+        self.cut = limited or self.slicing.prunes
+        self._kept = kept if self.slicing.prunes else None
         self.listed = self.slicing.widths or (
             () if self.capacity is None else tuple(self.capacity.levels)
         )
@@ -59,7 +66,16 @@ class HeldSlices(Holding):
     @override
     def widths(self, ids: Ids, round: int) -> Floats:
         """See :meth:`Holding.widths`. A method that lists widths gives a client the widest of them
-        that it can hold."""
+        that it can hold; who gave some of it up holds what is left."""
+        held = self._given(ids, round)
+        if self._kept is None:
+            return held
+        share = self.setting.algorithm.local.held_share
+        states = self._kept(ids.tolist())
+        return np.minimum(held, [share(states.get(k)) for k in ids.tolist()])
+
+    def _given(self, ids: Ids, round: int) -> Floats:
+        """Return the width that each client can hold in a round."""
         if self.capacity is None:
             return np.ones(len(ids))
         held = self.capacity.widths(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from motley.core.errors import CodecError
 from motley.core.records import Cohort, Reports
 from motley.engines.engine import Setting, TrainResult
 from motley.rounds.channel import Channel
+from motley.rounds.client_state import ClientStates
 from motley.rounds.config import RunConfig
 from motley.rounds.diagnostics import CompressionError
 from motley.rounds.state import RunState
@@ -33,7 +34,7 @@ from motley.transport.allocators.allocator import AllocationContext
 from motley.transport.feedback import compress_update
 from motley.transport.upload_config import UploadConfig, merge_state, split_state
 
-__all__ = ["Allocation", "ReceivedUpload", "UploadPipeline", "initial_client_state"]
+__all__ = ["Allocation", "ReceivedUpload", "UploadPipeline", "initial_client_state", "kept_of"]
 
 CURVATURE_STEPS = 2.0
 """Local steps that one Hutchinson probe takes: two to three passes more on one batch.
@@ -79,6 +80,15 @@ def initial_client_state(config: RunConfig, model: ModelState) -> ClientState | 
     setting = config.setting
     sent = config.upload_config.initial_state(setting.task.layout, setting.dtype)
     return {**(setting.algorithm.local.initial_state(model) or {}), **sent} or None
+
+
+def kept_of(
+    states: ClientStates,
+) -> Callable[[Iterable[int]], dict[int, ClientState | None]]:
+    """Return the function from ids to what the algorithm keeps of these clients."""
+    return lambda clients: {
+        client: split_state(kept)[0] for client, kept in states.of(clients).items()
+    }
 
 
 class UploadPipeline:
@@ -171,10 +181,7 @@ class UploadPipeline:
         self, state: RunState, clients: Iterable[int]
     ) -> dict[int, ClientState | None]:
         """Return what the algorithm keeps of these clients."""
-        return {
-            client: split_state(kept)[0]
-            for client, kept in state.clients.client_states.of(clients).items()
-        }
+        return kept_of(state.clients.client_states)(clients)
 
     def _compression_state(self, state: RunState, client: int) -> Tensors:
         return (

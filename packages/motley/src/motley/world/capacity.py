@@ -4,8 +4,9 @@ A share of the width is the same for a client throughout (``per = "client"``), o
 every round (``per = "round"``). Methods whose clients train slices of the model (``heterofl``,
 ``fedrolex``) read it: of n units of a hidden layer the share r is ``ceil(r n)``, so a client sends,
 receives and computes about r squared of what the whole model takes. Under methods of low-rank
-adapters (``lora_fedavg``, ``flexlora``, ``flora``) it is the share of the ranks of each adapter,
-and a client sends and, but under ``flora``, receives about r of what the whole adapters take.
+adapters (``lora_fedavg``, ``flexlora``, ``flora``, ``hetlora``) it is the share of the ranks of
+each adapter, and a client sends and, but under ``flora``, receives about r of what the whole
+adapters take.
 
 With ``batch_size`` or ``batch_sizes`` clients hold the whole model and so many samples of it at a
 time, under any method: their local steps are of the smaller of this and ``local.batch_size``, and
