@@ -11,8 +11,8 @@ folder:
 ``toml title="pyproject"`` only has to be TOML
 ``sh``                     ``motley ...`` is run when the files it names are there (the page has
                            made them) and the libraries, too, else only parsed, as is a line of the
-                           README on another page with the same files; ``make ...`` must be a target,
-                           ``python x.py`` a file of the repository
+                           README on another page with the same files; ``make ...`` must be a
+                           target, ``python x.py`` a file of the repository
 """
 
 from __future__ import annotations
