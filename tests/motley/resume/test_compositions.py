@@ -11,8 +11,8 @@ import pytest
 
 from motley.experiments import registry
 
-DRAWN = 200
-RUN_EVERY = 20
+DRAWN = 120
+RUN_EVERY = 24
 RESUMED_EVERY = 60
 """Compositions, and which of them run whole, and also again and from a checkpoint: all of each
 would take a minute."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+from sklearn.metrics import balanced_accuracy_score, f1_score, recall_score, roc_auc_score
 
 from motley.core.errors import ConfigError, ModelError
 from motley.engines.scores import measured
@@ -85,6 +85,21 @@ def test_auroc_and_balanced_accuracy_are_those_of_scikit_learn() -> None:
     assert value("balanced_accuracy", outputs, y) == pytest.approx(
         balanced_accuracy_score(y, outputs.argmax(1))
     )
+
+
+def test_figures_of_classes_are_those_of_scikit_learn_to_the_bit() -> None:
+    """Classes that never occur, or are never predicted, among them."""
+    for samples, classes in ((1, 2), (2, 3), (7, 4), (60, 10), (60, 200)):
+        for _ in range(5):
+            y, said = RNG.integers(0, classes, (2, samples))
+            metric, recall = as_metric("macro_f1"), as_metric("balanced_accuracy")
+            assert metric.value(said, y) == f1_score(y, said, average="macro")
+            present = {"labels": np.unique(y), "average": "macro"}
+            assert recall.value(said, y) == recall_score(y, said, **present)
+            labels, told = RNG.integers(0, 2, (2, samples, classes))
+            assert metric.value(told, labels.astype(float)) == f1_score(
+                labels, told, average="macro", zero_division=np.nan
+            )
 
 
 def test_f1_of_labels_by_hand() -> None:

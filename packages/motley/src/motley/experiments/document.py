@@ -247,14 +247,18 @@ def _has(table: Mapping[str, Any], path: str) -> bool:
 
 def _without(table: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
     out = copied(table)
+    _drop(out, paths)
+    return out
+
+
+def _drop(table: dict[str, Any], paths: Iterable[str]) -> None:
     for path in paths:
         *parents, last = path.split(".")
-        inner: Any = out
+        inner: Any = table
         for parent in parents:
             inner = inner.get(parent, {}) if isinstance(inner, dict) else {}
         if isinstance(inner, dict):
             inner.pop(last, None)
-    return out
 
 
 def override(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
@@ -330,7 +334,7 @@ def set_keys(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
     the component it is meant for."""
     out = copied(document)
     for path in sorted(changes, key=lambda path: not path.endswith(".name")):
-        out = set_key(out, path, changes[path])
+        _set(out, path, changes[path])
     return out
 
 
@@ -338,17 +342,20 @@ def set_key(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any
     """Return the document with one key set. Another ``name`` drops the options of the component
     that was there before (the engine's ``device`` and ``threads`` are not options of a component,
     and stay)."""
+    return set_keys(document, {path: value})
+
+
+def _set(out: dict[str, Any], path: str, value: Any) -> None:
     *parents, last = path.split(".")
     if len(parents) > MOST_LEVELS:
         raise ConfigError(
             f"got a key of {len(parents) + 1} parts; expected at most {MOST_LEVELS}",
             shortened(path, 60),
         )
-    out = _without(
-        document,
-        [loser for pair in _RIVALS for loser, winner in (pair, pair[::-1]) if winner == path],
+    _drop(
+        out, [loser for pair in _RIVALS for loser, winner in (pair, pair[::-1]) if winner == path]
     )
-    table: dict[str, Any] = out
+    table = out
     for depth, parent in enumerate(parents):
         inner = table.get(parent)
         if isinstance(inner, str):
@@ -359,7 +366,7 @@ def set_key(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any
             table[parent] = (
                 {"name": value} if last == "name" else _changed(inner, last, value, path)
             )
-            return out
+            return
         if not isinstance(inner, dict):
             raise ConfigError(
                 f"{'.'.join(parents[: depth + 1])} is {inner!r}, which has no keys of its own", path
@@ -369,7 +376,6 @@ def set_key(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any
     if last == "name" and parents not in ([], ["engine"]) and table.get("name", value) != value:
         table.clear()
     table[last] = value
-    return out
 
 
 def _changed(component: Any, option: str, value: Any, path: str) -> Any:

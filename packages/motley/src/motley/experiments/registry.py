@@ -103,6 +103,8 @@ def kind_of(word: str, more: Sequence[str] = ()) -> str:
     ------
     ConfigError: no such kind.
     """
+    if word in KINDS:  # as the library itself writes it
+        return word
     said = word.strip().lower().replace("-", "_")
     kinds = (*KINDS, *more)
     words = {
