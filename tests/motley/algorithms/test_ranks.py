@@ -461,6 +461,41 @@ def test_who_takes_part_in_every_round_is_sent_the_newest_stack_alone():
     assert loop.state.ledger.total("model", "down") == 2 * 2 * 32 * (22 + 18)
 
 
+def test_by_deadline_a_client_holds_the_ranks_with_which_its_round_ends_in_time():
+    """Two steps of .8 s on 130 weights with all ranks, 90 / 130 and 70 / 130 of it with half and a
+    quarter; 80, 40 and 20 numbers up at 1,000 bits a second and down at twice that: 1.6 + 2.56 +
+    1.28, 1.107692 + 1.28 + .64 and .861538 + .64 + .32 s. Who is late with the least holds it."""
+    ends = 5.44, 3.027692, 1.821538
+    slow = {"name": "uniform", "up_mbps": [1e-3, 1e-3], "down_mbps": [2e-3, 2e-3]}
+    for seconds, width in (
+        (ends[0] + 1e-5, 1.0),
+        (ends[0] - 1e-5, 0.5),
+        (ends[1] + 1e-5, 0.5),
+        (ends[1] - 1e-5, 0.25),
+        (1.0, 0.25),
+    ):
+        capacity = {"name": "by_deadline", "seconds": seconds, "levels": [1.0, 0.5, 0.25]}
+        loop = build(
+            keys(
+                "flexlora",
+                capacity=capacity,
+                device={"name": "constant", "seconds": 0.8},
+                network=slow,
+                local={"steps": 2, "batch_size": 4, "optimizer": {"lr": 0.1}},
+            )
+        )
+        assert loop.backend.widths(loop.state).tolist() == [width] * 6
+    took = loop.step().time_s
+    headers = loop.state.ledger.total("upload", "up") / 3 - 32 * 20
+    assert took == pytest.approx(ends[2] + headers / 1000, abs=1e-5)
+
+
+def test_a_deadline_needs_links_that_are_known_before():
+    capacity = {"name": "by_deadline", "seconds": 3.0}
+    with pytest.raises(ConfigError, match="network: its links follow the clients' losses"):
+        build(keys("flexlora", capacity=capacity, network="inverted"))
+
+
 def test_a_probe_sends_what_the_client_lacks():
     """In round 2 each candidate lacks one stack of one rank, 20 numbers, or has it; who is then
     asked holds the newest model and is sent nothing."""

@@ -113,6 +113,11 @@ def test_batch_sizes_of_clients():
             "expected a number of at least 0 for each of the 1 levels",
         ),
         ({"name": "by_speed", "step_s": -1.0}, r"got step_s = -1.0"),
+        ({"name": "by_deadline", "seconds": 0.0}, r"got seconds = 0.0"),
+        (
+            {"name": "by_deadline", "levels": [0.5, 1.0]},
+            r"got levels = \[0.5, 1.0\]; expected falling shares",
+        ),
         ({"name": "by_memory", "low": 0.0}, r"got megabytes = \[0.0, 1024.0\]; expected 0 < low"),
     ],
 )

@@ -343,6 +343,16 @@ def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[
         raise ConfigError(
             f'{said}; let them train slices, e.g. algorithm = "heterofl", {hint}', "capacity"
         )
+    if (
+        limited
+        and experiment.part("capacity").measure == "round"
+        and (experiment.part("network").wants())
+    ):
+        raise ConfigError(
+            "its links follow the clients' losses, which are not known before they are sent what "
+            'they hold; use capacity = "by_speed", or another network',
+            "network",
+        )
     narrowest = min(experiment.part("capacity").levels) if limited else 1.0
     if slicing.widths and narrowest < min(slicing.widths):
         listed = [*slicing.widths, narrowest]

@@ -21,7 +21,7 @@ from motley.rounds.config import RunConfig
 from motley.rounds.heads import HeldHeads
 from motley.rounds.holding import ChosenModel, Holding
 from motley.rounds.prototypes import HeldPrototypes
-from motley.rounds.slices import HeldSlices, Kept
+from motley.rounds.slices import HeldSlices, Kept, step_passes
 from motley.timing.timeline import FORWARD, Timelines, plan, transfer_s
 from motley.world.interfaces import World
 
@@ -97,9 +97,8 @@ class WorkPlanner:
         self.before_training = probing.pre_training_signals(
             reported, self.setting.algorithm.local.pre_training
         )
-        algorithm = self.setting.algorithm
         self.holding = self._holding(kept)
-        self._step_factor = algorithm.local.step_cost + FORWARD * algorithm.loss.passes
+        self._step_factor = step_passes(self.setting)
 
     def _holding(self, kept: Kept | None) -> Holding:
         """Return what clients hold of the model; no experiment combines two kinds."""

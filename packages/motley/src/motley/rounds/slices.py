@@ -18,11 +18,12 @@ from motley.rounds.channel import Channel
 from motley.rounds.evaluation import Personal
 from motley.rounds.holding import Bits, Holding, View
 from motley.tasks.task import ModelState
+from motley.timing.timeline import FORWARD, transfer_s
 from motley.transport.ledger import VALUE_BITS
 from motley.transport.packet import PacketSpec
 from motley.world.interfaces import World
 
-__all__ = ["HeldSlices", "Kept", "SliceModels", "SliceSizes"]
+__all__ = ["HeldSlices", "Kept", "SliceModels", "SliceSizes", "step_passes"]
 
 Kept = Callable[[Iterable[int]], Mapping[int, ClientState | None]]
 """Ids -> what the algorithm keeps of these clients."""
@@ -51,6 +52,7 @@ class HeldSlices(Holding):
         self.slicing = setting.algorithm.local.slicing or Slicing()
         limited = world.capacity is not None and not world.capacity.batch_sizes
         self.capacity = world.capacity if limited else None
+        self._network = world.network
         self.cut = limited or self.slicing.prunes
         self._kept = kept if self.slicing.prunes else None
         self.listed = self.slicing.widths or (
@@ -78,9 +80,8 @@ class HeldSlices(Holding):
         """Return the width that each client can hold in a round."""
         if self.capacity is None:
             return np.ones(len(ids))
-        held = self.capacity.widths(
-            self._key, ids, max(round, 1), self._step_s(ids, round), self._cost
-        )
+        cost = self._round_s(ids, round) if self.capacity.measure == "round" else self._cost
+        held = self.capacity.widths(self._key, ids, max(round, 1), self._step_s(ids, round), cost)
         if not self.slicing.widths:
             return held
         rising = np.array(self.slicing.widths[::-1])
@@ -88,6 +89,23 @@ class HeldSlices(Holding):
             rising[np.maximum(np.searchsorted(rising, held + 1e-9, side="right") - 1, 0)],
             np.float64,
         )
+
+    def _round_s(self, ids: Ids, round: int) -> Floats:
+        """Return the seconds of each client's round at each level, ``[n, levels]``."""
+        levels = self.capacity.levels if self.capacity is not None else ()
+        shares = np.array([self._share(level) for level in levels])
+        bits = np.array([_bits(*self.sizes.parts(level)) for level in levels])
+        work = self.setting.work.total(self.setting.task.federation.seen[ids])
+        steps_s = self._step_s(ids, round) * work * step_passes(self.setting)
+        key = self.setting.streams.key("network")
+        now = max(round, 1)
+        links = (
+            self._network.downlink_mbps(key, ids, now),
+            self._network.uplink_mbps(key, ids, now),
+        )
+        travels_s = sum(transfer_s(bits[None, :], mbps[:, None]) for mbps in links)
+        seconds: Floats = steps_s[:, None] * shares + travels_s
+        return seconds
 
     @cached_property
     def _cost(self) -> Floats | None:
@@ -134,6 +152,12 @@ class HeldSlices(Holding):
     def spared(self, ids: Ids, round: int, gradient: bool) -> tuple[Ids, Ids]:
         widths = self.widths(ids, round)
         return self.sizes.saved_bits(widths), gradient * self.sizes.saved_values(widths)
+
+
+def step_passes(setting: Setting) -> float:
+    """Return the passes forward and backward over a batch that a local step of a run takes."""
+    algorithm = setting.algorithm
+    return algorithm.local.step_cost + FORWARD * algorithm.loss.passes
 
 
 class SliceSizes:

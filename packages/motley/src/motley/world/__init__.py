@@ -114,6 +114,7 @@ AVAILABILITY = Catalogue(
 CAPACITY = Catalogue(
     "capacity",
     {
+        "by_deadline": "motley.world.capacity:CapacityByDeadline",
         "by_memory": "motley.world.capacity:CapacityByMemory",
         "by_speed": "motley.world.capacity:CapacityBySpeed",
         "constant": "motley.world.capacity:ConstantCapacity",

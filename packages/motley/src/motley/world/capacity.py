@@ -44,7 +44,13 @@ from motley.world.draws import (
 )
 from motley.world.interfaces import Capacity
 
-__all__ = ["CapacityByMemory", "CapacityBySpeed", "CapacityLevels", "ConstantCapacity"]
+__all__ = [
+    "CapacityByDeadline",
+    "CapacityByMemory",
+    "CapacityBySpeed",
+    "CapacityLevels",
+    "ConstantCapacity",
+]
 
 
 WIDTHS = (1.0, 0.5, 0.25, 0.125, 0.0625)
@@ -187,6 +193,41 @@ class CapacityBySpeed(Capacity):
         return np.asarray(np.where(fits.any(1), fits.argmax(1), len(cost) - 1), np.int64)
 
 
+@dataclass(frozen=True)
+class CapacityByDeadline(Capacity):
+    """Each client holds the widest of ``levels`` with which its round takes it at most ``seconds``,
+    else the least.
+
+    A round is the download and the upload of what it holds, without headers, and its local steps,
+    at the speed and on the links that it has in this round; so slow clients of a ``deadline`` do
+    less in place of coming late. Under ``flora`` a stack counts like the client's own ranks.
+
+    Parameters
+    ----------
+    seconds: virtual seconds of a round, above 0. levels: shares of the width, or of the ranks of
+    adapters, falling.
+    """
+
+    measure: ClassVar[Literal["time", "bytes", "round"]] = "round"
+
+    seconds: float = 60.0
+    levels: tuple[float, ...] = WIDTHS
+
+    def __post_init__(self) -> None:
+        check_positive("seconds", self.seconds, "(virtual seconds of a round)")
+        _check_levels(self.levels, ())
+
+    @property
+    @override
+    def batch_sizes(self) -> tuple[int, ...]:
+        return ()
+
+    @override
+    def level(self, key: Key, ids: Ids, round_index: int, step_s: Floats, cost: Floats) -> Ids:
+        fits = cost <= self.seconds
+        return np.asarray(np.where(fits.any(1), fits.argmax(1), cost.shape[1] - 1), np.int64)
+
+
 MEGABYTE = 1_000_000
 
 
@@ -205,7 +246,7 @@ class CapacityByMemory(Capacity):
     batch in place of shares, falling.
     """
 
-    measure: ClassVar[Literal["time", "bytes"]] = "bytes"
+    measure: ClassVar[Literal["time", "bytes", "round"]] = "bytes"
 
     low: float = 256.0
     high: float = 1024.0

@@ -325,9 +325,9 @@ class Dishonest(ABC):  # noqa: B024  (each kind overrides how clients lie; by de
 class Capacity(ABC):
     """How much a client can hold: a share of the model's width, for methods whose clients train
     slices of it, or a batch size. ``measure``: what :meth:`level` is told of each level, the time
-    or the bytes that training takes."""
+    or the bytes that a step takes, or the seconds of a client's whole round."""
 
-    measure: ClassVar[Literal["time", "bytes"]] = "time"
+    measure: ClassVar[Literal["time", "bytes", "round"]] = "time"
 
     @property
     @abstractmethod
@@ -348,7 +348,8 @@ class Capacity(ABC):
         ----------
         step_s: seconds of a local step of the whole model on a whole batch, for each of these
         clients in this round. cost: share of these seconds that a step takes at each level,
-        falling; bytes that training takes where :attr:`measure` says so.
+        falling; where :attr:`measure` says so the bytes that training takes, or the seconds of
+        each client's round, ``[len(ids), levels]``.
         """
 
     def widths(
