@@ -31,6 +31,7 @@ def prediction(tmp_path):
     path = tmp_path / "prediction.json"
     rules = [rule(UNIFORM, True, 8.0, 12.0), rule(OORT, False, 4.0, 6.0)]
     whole = {"level": 0.8, "clients": 3, "rounds": 2, "seconds": 10.0, "rules": rules}
+    whole["source"] = "runs/\x1b[2Jhospitals"
     path.write_text(json.dumps(whole))
     return path
 
@@ -87,7 +88,10 @@ def test_a_run_beside_its_prediction(tmp_path, prediction, selector, ends, more,
     note, table = predicted_beside({"it": [run]}, read_prediction(prediction)).blocks
     assert table.rows[0].cells[-1].text == said
     tested = held is not None
-    assert note.text.startswith("Within the 80% interval of their prediction: the seconds of")
+    assert note.text.startswith(
+        r"Predicted by the twin of runs/\x1b[2Jhospitals. Within the 80% interval of their "
+        "prediction: the seconds of"
+    )
     assert f"of {held or 0} of {int(tested)} runs that the twin was not fitted to" in note.text
     if selector["name"] == "oort" and tested:
         cells = [cell.text for cell in table.rows[0].cells]

@@ -13,7 +13,7 @@ import numpy as np
 
 from motley.core.arrays import Floats
 from motley.core.errors import DataError
-from motley.core.untrusted import printable_tree
+from motley.core.untrusted import printable, printable_tree
 from motley.results.blocks import DASH, Section, Table, TableCell, TableRow, Text
 from motley.results.load import Run
 from motley.results.number_text import MB, short_number
@@ -65,6 +65,7 @@ def read_prediction(path: str | Path) -> dict[str, Any]:
             rule["seconds"], rule["bits"] = _interval(rule["seconds"]), _interval(rule["bits"])
             rule["rule"] = {key: [*values] for key, values in rule["rule"].items()}
         return {
+            "source": printable(str(found["source"])),
             "rounds": int(found["rounds"]),
             "seconds": float(found["seconds"]),
             "clients": int(found["clients"]),
@@ -118,6 +119,7 @@ def predicted_beside(groups: Groups, prediction: Mapping[str, Any]) -> Section:
         rows.append(TableRow(label, [TableCell(cell) for cell in cells], method))
     heads = ("", f"s in {rounds} rounds", "predicted", "MB", "predicted", "the seconds are")
     text = (
+        f"Predicted by the twin of {prediction['source']}. "
         f"Within the {prediction['level']:.0%} interval of their prediction: the seconds of "
         f"{inside} of {tested} runs that the twin was not fitted to. How often such intervals "
         "hold is measured in docs/twin.md."

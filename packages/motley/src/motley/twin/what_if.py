@@ -18,6 +18,7 @@ import numpy as np
 
 from motley.core.errors import ConfigError, DataError
 from motley.core.files import is_file
+from motley.core.untrusted import printable
 from motley.experiments.registry import catalogue, record_of
 from motley.experiments.run import as_experiment
 from motley.experiments.store import default_folder
@@ -66,11 +67,13 @@ class Forecast:
 
     Parameters
     ----------
-    rules: the recorded rule first. clients: how many. rounds, seconds, bits, left_out: what was
-    recorded. failures: variants that could not be run. directory: of the runs.
+    rules: the recorded rule first. source: folder of the recording. clients: how many. rounds,
+    seconds, bits, left_out: what was recorded. failures: variants that could not be run.
+    directory: of the runs.
     """
 
     rules: tuple[Rule, ...]
+    source: str
     clients: int
     rounds: int
     seconds: float
@@ -129,6 +132,7 @@ class Forecast:
         None."""
         found = {
             "level": LEVEL,
+            "source": self.source,
             "clients": self.clients,
             "rounds": self.rounds,
             "seconds": self.seconds,
@@ -208,7 +212,10 @@ def what_if(
     seconds, bits = (recorded[name][rounds - 1] for name in ("seconds", "bits"))
     missing = recorded["never_accepted"]
     clients = own[0].tables["federation"].num_rows
-    return Forecast(tuple(rules), clients, rounds, seconds, bits, missing, target, failures, folder)
+    source = recorded["source"]
+    return Forecast(
+        tuple(rules), source, clients, rounds, seconds, bits, missing, target, failures, folder
+    )
 
 
 def _recorded(path: Path) -> dict[str, Any]:
@@ -227,6 +234,7 @@ def _recorded(path: Path) -> dict[str, Any]:
         return {
             **columns,
             "rounds": rounds,
+            "source": printable(str(found["source"])),
             "server_s": float(found["server_s"]),
             "never_accepted": tuple(str(name) for name in found["never_accepted"]),
             "dispatched": int(found["dispatched"]),
