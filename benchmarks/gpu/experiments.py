@@ -104,7 +104,7 @@ ALGORITHMS: dict[str, list[Keys]] = {
     "fjord": [LEVELS, {"distil": True, **LEVELS}],
     "flash_robust": [{}],
     "flexlora": [ADAPTED, {**ADAPTED, **LEVELS}],
-    "flora": [ADAPTED, {**ADAPTED, **LEVELS}],
+    "flora": [ADAPTED, {**ADAPTED, **LEVELS, **NEW}],
     "heterofl": [LEVELS, {**LEVELS, **NEW}],
     "hetlora": [{"gamma": 0.5, "lam": 0.5, **ADAPTED}, {**ADAPTED, **LEVELS}],
     "ifca": [{"k": 3, **OWN}, {"shared_base": True, **OWN}],

@@ -12,6 +12,8 @@ import pytest
 import torch
 from torch import nn
 
+import motley
+from benchmarks.gpu.experiments import ADAPTED, BASE, NEW
 from motley.algorithms.aggregators.gather import Gather
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.ffa_lora import FFALoRA
@@ -507,6 +509,21 @@ def test_a_probe_sends_what_the_client_lacks():
     assert ledger.total("probe", "down") == 6 * 32 * 20
     assert ledger.total("model", "down") == 0
     assert ledger.total("probe", "up") == 2 * 6 * 32
+
+
+def test_new_clients_are_sent_all_that_was_merged(tmp_path):
+    """Two clients that no round asked; the product of 5 inputs and 3 outputs has 15 numbers, fewer
+    than the stacks of two rounds."""
+    more = {**ADAPTED, **NEW, "algorithm": "flora", "engine": {"name": "sequential"}}
+    run = motley.run({**BASE, **more}, out=tmp_path / "run")
+    seen = run.tables["evaluations"].to_pydict()
+    last = run.column("rounds", "total_bits")[-1]
+    sent = {
+        bits - last
+        for bits, scope in zip(seen["total_bits"], seen["scope"], strict=True)
+        if scope.startswith("new_")
+    }
+    assert sent == {2 * 32 * 15}
 
 
 @pytest.mark.parametrize("method", ["flora", PRUNING])
