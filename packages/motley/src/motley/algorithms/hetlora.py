@@ -86,6 +86,12 @@ def last_ranks(x: Tensor, adapter: Adapter, gamma: float) -> tuple[Tensor, Tenso
     return b[:, first:], x[adapter.a.slice].view(adapter.rank, -1)[first:]
 
 
+def _slope(lam: float, other: Tensor, size: Tensor) -> Tensor:
+    """Return what a factor of this size is multiplied with in the term's gradient; 0 for a factor
+    of zeros. No number is looked at, so that no step waits for its device."""
+    return torch.where(size > 0, lam * other / size, 0.0)
+
+
 @dataclass(frozen=True)
 class PrunedTraining(RankedTraining):
     """Local training with a term that makes the last ranks small, and prunes those that became
@@ -132,10 +138,8 @@ class PrunedTraining(RankedTraining):
             for adapter in adapters:
                 b, a = last_ranks(values[RECEIVED], adapter, self.gamma)
                 to_b, to_a = last_ranks(found, adapter, self.gamma)
-                sizes = b.norm(), a.norm()
-                if all(sizes):
-                    to_b.add_(b, alpha=float(self.lam * sizes[1] / sizes[0]))
-                    to_a.add_(a, alpha=float(self.lam * sizes[0] / sizes[1]))
+                to_b.add_(b * _slope(self.lam, a.norm(), b.norm()))
+                to_a.add_(a * _slope(self.lam, b.norm(), a.norm()))
             return found
 
         return (Phase(direction=direction),)

@@ -66,7 +66,9 @@ def fold_in(module: nn.Module) -> None:
 def _with_product(layer: nn.Module, inputs: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
     """Add what the products merged so far give; a hook, so that a copied layer uses its own."""
     product: Tensor = getattr(layer, MERGED)
-    if not product.any():  # in the first round, and where memory and operations are counted
+    # in the first round, and where memory and operations are counted, which is on the CPU; to look
+    # at another device's numbers would wait for it
+    if product.device.type == "cpu" and not product.any():
         return outputs
     scale: float = layer.merged_scale  # type: ignore[assignment]
     return torch.add(outputs, F.linear(inputs[0], product.to(inputs[0].dtype)), alpha=scale)
