@@ -327,11 +327,7 @@ class Setting:
         if slicing is not None and not self.sliced:
             if slicing.merges and not merged_of(self.task.layout):
                 merged = partial(merging, self.task.model)
-                object.__setattr__(
-                    self,
-                    "task",
-                    dataclasses.replace(self.task, model=merged, layout=None),  # type: ignore[arg-type]  # made of the module
-                )
+                object.__setattr__(self, "task", self.task.with_model(merged))
             layout = (
                 ranked(self.task.layout)
                 if slicing.ranks

@@ -26,8 +26,7 @@ def task_of_width(setting: Setting, width: float) -> Task:
     task = setting.task
     slicing = setting.algorithm.local.slicing
     divided = slicing is not None and slicing.divides
-    model = partial(narrowed, task.model, task.layout, width, divided)
-    return dataclasses.replace(task, model=model, layout=None)  # type: ignore[arg-type]  # made of the narrower module
+    return task.with_model(partial(narrowed, task.model, task.layout, width, divided))
 
 
 class SlicedClient(Client):

@@ -331,6 +331,11 @@ class Task(Carded):
         if self.layout is None:
             object.__setattr__(self, "layout", layout_of(construct(self.model, 0)))
 
+    def with_model(self, model: Callable[[], nn.Module]) -> Task:
+        """Return the task with another model, and with its layout."""
+        layout = layout_of(construct(model, 0))
+        return dataclasses.replace(self, model=model, layout=layout)
+
     @override
     def facts(self) -> dict[str, Any]:
         """Return what is learned, and from what."""
