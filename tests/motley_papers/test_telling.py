@@ -114,6 +114,14 @@ def test_a_paragraph_without_its_number_is_left_out(toy):
     )
 
 
+def test_what_announces_a_list_goes_with_the_list(toy):
+    text = (
+        "Found:\n\n- {{small | claim | it learns}}\n\nIn full:\n\n- {{paper | claim | it learns}}"
+    )
+    assert told(toy, text).startswith("Found:\n\n- **It learns.** It was so")
+    assert "In full" not in told(toy, text)
+
+
 @pytest.mark.parametrize(
     "place",
     [

@@ -27,10 +27,20 @@ from motley.core.adapters import adapters_of, merged_of, ranked
 from motley.core.errors import ConfigError, ModelError
 from motley.experiments.build import build
 from motley.tasks.flat import construct, layout_of
+from motley.tasks.initial_weights import check
 from motley.tasks.merged import merging
 from motley.tasks.own import from_clients, own_task
 from motley.tasks.task import ModelState
 from motley.testing.algorithms import Adapted, Play, adapted, mlp, normed
+
+
+class Narrow(nn.Module):
+    """An adapter of two ranks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lora_A = nn.Linear(3, 2, bias=False)
+        self.lora_B = nn.Linear(2, 3, bias=False)
 
 
 def layout(rank: int, merged: bool = False) -> Any:
@@ -490,6 +500,53 @@ def test_by_deadline_a_client_holds_the_ranks_with_which_its_round_ends_in_time(
     took = loop.step().time_s
     headers = loop.state.ledger.total("upload", "up") / 3 - 32 * 20
     assert took == pytest.approx(ends[2] + headers / 1000, abs=1e-5)
+
+
+def test_by_deadline_does_not_count_what_flora_has_merged():
+    """As above, whose products stay with the clients."""
+    held = [
+        build(
+            keys(
+                name,
+                capacity={"name": "by_deadline", "seconds": 3.1, "levels": [1.0, 0.5, 0.25]},
+                device={"name": "constant", "seconds": 0.8},
+                network={"name": "uniform", "up_mbps": [1e-3, 1e-3], "down_mbps": [2e-3, 2e-3]},
+                local={"steps": 2, "batch_size": 4, "optimizer": {"lr": 0.1}},
+            )
+        )
+        for name in ("flexlora", "flora")
+    ]
+    assert [loop.backend.widths(loop.state).tolist() for loop in held] == [[0.5] * 6] * 2
+
+
+def test_flora_begins_with_adapters_that_change_nothing():
+    model = layout(1, True)
+    x = torch.tensor([0.5, 0.5, 0.0, 1.0])
+    with pytest.raises(ModelError, match="flora begins with adapters that change nothing"):
+        Stacking(layout=model).init(ModelState(x, torch.zeros(4), torch.zeros(0).long()), 9)
+
+
+def test_a_product_is_not_merged_beside_a_weight_of_two_places():
+    def tied() -> nn.Module:
+        module = nn.Sequential(Adapted(3, 3), nn.Linear(3, 3))
+        module[1].weight = module[0].frozen.weight
+        return module
+
+    with pytest.raises(ModelError, match="weight of the layer '0' is used in another place"):
+        merging(tied)
+
+
+def test_hetlora_prunes_adapters_of_one_rank():
+    unequal = ranked(layout_of(nn.Sequential(Adapted(3, 3), Adapted(3, 3), Narrow())))
+    with pytest.raises(ModelError, match=r"have \[2, 4\] ranks; give all one rank, or write gamma"):
+        PrunedTraining().bound(unequal)
+    assert PrunedTraining(gamma=1.0).bound(unequal).layout == unequal
+
+
+def test_what_flora_merged_is_no_start_for_adapters():
+    weights = {"0.merged_product": torch.zeros(3, 3)}
+    with pytest.raises(ModelError, match="has products that flora merged, which no init loads"):
+        check(nn.Sequential(Adapted(3, 3)), weights, ["*"], strict=False, said="run")
 
 
 def test_a_deadline_needs_links_that_are_known_before():

@@ -8,7 +8,7 @@ A number is written as where it stands, so that no sentence can be older than it
     {{small | claim | It ends higher}}             the claim, what came of it, and the verdict
 
 A claim is named by words of its text. A paragraph, or an item of a list, of which a number has not
-been measured is left out.
+been measured is left out, and what announces a list with nothing left in it.
 """
 
 from __future__ import annotations
@@ -122,7 +122,13 @@ def fill(
         pieces = re.split(r"\n(?=- )", paragraph.strip())
         filled = [_filled(recipe, piece, numbers, scale, exhibits) for piece in pieces]
         out.append("\n".join(piece for piece in filled if piece))
-    return "\n\n".join(filter(None, out))
+    # what announces a list goes where nothing is left of the list
+    told = [
+        paragraph
+        for paragraph, after in zip(out, [*out[1:], ""], strict=True)
+        if after or not paragraph.endswith(":")
+    ]
+    return "\n\n".join(filter(None, told))
 
 
 def _filled(

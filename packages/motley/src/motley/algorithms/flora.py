@@ -20,7 +20,7 @@ Deviations and readings
 * INTERPRETATION-D who was absent merges what it missed when it comes back; in the paper everybody
   gets every stack. Fresh adapters are not billed: server and clients draw them from the run's
   seed and the number of merged stacks. They are the same for all clients of a round, of whom one
-  of less ``capacity`` holds the first ranks.
+  of less ``capacity`` holds the first ranks. Who came late is sent the same stacks again.
 * The product of a stack is formed, beside the frozen weights and not in them: modules of one
   process share those. Operations and memory are counted without it.
 * A round in which nothing was aggregated merges nothing, and its adapters stay.
@@ -64,6 +64,7 @@ from motley.algorithms.parts import (
 )
 from motley.algorithms.ranked import FactorServer, RankedTraining, stacked
 from motley.core.adapters import adapters_of, merged_of
+from motley.core.errors import ModelError
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
@@ -142,6 +143,11 @@ class Stacking(FactorServer):
 
     @override
     def init(self, model: ModelState, population: int) -> ServerState:
+        if any(model.x[adapter.b.slice].any() for adapter in adapters_of(self.layout)):
+            raise ModelError(
+                "flora begins with adapters that change nothing, and these do: a client of fewer "
+                "ranks would not hold all of them; merge them into the model that you begin with"
+            )
         adapters = len(merged_of(self.layout))
         return ServerState(model, {RANKS: torch.zeros(0, adapters, dtype=torch.int64)})
 

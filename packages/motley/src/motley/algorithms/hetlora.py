@@ -66,7 +66,7 @@ from motley.algorithms.parts import (
 from motley.algorithms.phases import GradientAt
 from motley.algorithms.ranked import FactorServer, RankedTraining
 from motley.core.adapters import Adapter, adapters_of
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, ModelError
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
@@ -108,6 +108,12 @@ class PrunedTraining(RankedTraining):
 
     @override
     def bound(self, layout: Layout) -> LocalRule:
+        ranks = sorted({adapter.rank for adapter in adapters_of(layout)})
+        if len(ranks) > 1 and self.gamma < 1:
+            raise ModelError(
+                f"hetlora prunes all adapters alike, and these have {ranks} ranks; give all one "
+                "rank, or write gamma = 1.0"
+            )
         return dataclasses.replace(self, layout=layout)
 
     @override

@@ -12,6 +12,7 @@ import torch
 from typing_extensions import override
 
 from motley.algorithms.parts import ClientState, ServerState, Slicing
+from motley.core.adapters import merged_of
 from motley.core.arrays import Floats, Ids
 from motley.engines.engine import Setting
 from motley.rounds.channel import Channel
@@ -94,7 +95,14 @@ class HeldSlices(Holding):
         """Return the seconds of each client's round at each level, ``[n, levels]``."""
         levels = self.capacity.levels if self.capacity is not None else ()
         shares = np.array([self._share(level) for level in levels])
-        bits = np.array([_bits(*self.sizes.parts(level)) for level in levels])
+        # a product of stacks stays where it is, and nobody sends it
+        merged = (
+            sum(one.size for one in merged_of(self.setting.task.layout))
+            if self.slicing.merges
+            else 0
+        )
+        sizes = [self.sizes.parts(level) for level in levels]
+        bits = np.array([_bits(x, buffers - merged, counters) for x, buffers, counters in sizes])
         work = self.setting.work.total(self.setting.task.federation.seen[ids])
         steps_s = self._step_s(ids, round) * work * step_passes(self.setting)
         key = self.setting.streams.key("network")

@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from motley.core.adapters import MERGED
 from motley.core.errors import DataError, ModelError, suggest
 from motley.core.files import is_file, is_folder
 from motley.core.fingerprint import fingerprint
@@ -164,6 +165,12 @@ def check(
     missing = [name for name in own if name not in weights and _matches(name, only)]
     extra = [name for name in weights if name not in own]
     lists = {"it lacks": missing, "it has": extra}
+    if any(name.rpartition(".")[2] == MERGED for name in extra):
+        raise ModelError(
+            f"{said} has products that flora merged, which no init loads; write the whole model, "
+            'motley.load(RUN).module().save_pretrained("FOLDER"), and begin with it, task.base = '
+            '"FOLDER"'
+        )
     if strict and (missing or extra):
         what = " and ".join(f"{verb} {_some(names)}" for verb, names in lists.items() if names)
         hint = (

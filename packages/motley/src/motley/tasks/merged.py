@@ -7,6 +7,7 @@ a process share.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import torch
@@ -29,7 +30,8 @@ def merging(factory: Callable[[], nn.Module]) -> nn.Module:
 
     Raises
     ------
-    ModelError: it has no adapters, or one of another form than ``s B A x`` on vectors.
+    ModelError: it has no adapters, or one of another form than ``s B A x`` on vectors, or beside a
+    weight that has two places.
 
     Example
     -------
@@ -39,8 +41,15 @@ def merging(factory: Callable[[], nn.Module]) -> nn.Module:
     (torch.Size([2, 3]), 1.0)
     """
     module = factory()
+    shared = Counter(id(p) for one in module.modules() for p in one.parameters(recurse=False))
     for adapter in adapters_of(layout_of(module)):
         layer = module.get_submodule(adapter.owner)
+        frozen = [p for p in layer.parameters() if not p.requires_grad]
+        if any(shared[id(p)] > 1 for p in frozen):
+            raise ModelError(
+                f"the weight of the layer {adapter.owner!r} is used in another place of the model, "
+                "too, which a merged product would change; leave the layer out of task.targets"
+            )
         if len(adapter.a.shape) != 2 or len(adapter.b.shape) != 2 or hasattr(layer, MERGED):
             raise _refused(adapter)
         scale = _scale(layer, adapter)

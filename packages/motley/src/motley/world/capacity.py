@@ -200,7 +200,8 @@ class CapacityByDeadline(Capacity):
 
     A round is the download and the upload of what it holds, without headers, and its local steps,
     at the speed and on the links that it has in this round; so slow clients of a ``deadline`` do
-    less in place of coming late. Under ``flora`` a stack counts like the client's own ranks.
+    less in place of coming late. Leave a deadline some milliseconds more for the headers. Under
+    ``flora`` a stack counts like the client's own ranks.
 
     Parameters
     ----------
