@@ -11,7 +11,7 @@ install:  ## build .venv with pinned versions
 demo: install  ## three selectors on scikit-learn's digits, a table and a report
 	@scripts/demo
 
-test: install  ## the test suite (about 14 minutes)
+test: install  ## the test suite (about 11 minutes)
 	@scripts/test
 
 test-core: install  ## the tests of the library alone, without deployments, recipes and pages
