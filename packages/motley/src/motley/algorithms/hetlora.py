@@ -22,7 +22,9 @@ Deviations and readings
 * INTERPRETATION-D the message of the round in which a client prunes is billed with its r ranks:
   time is planned before training. From the next round on it holds q in all that is billed.
 * At B' = 0, as all begin, the term has the gradient 0, and nobody prunes.
-* ``gamma = 1`` prunes nothing. ``lam`` is ours: the published values were not at hand.
+* The rules were built from descriptions of the paper, not from its text, which was not at hand:
+  check them before you compare with its tables. ``lam`` is ours.
+* ``gamma = 1`` prunes nothing.
 * Other trainable parameters and BatchNorm statistics are averaged with the run's weights.
 
 Worked
