@@ -1,10 +1,14 @@
-"""Write what ``motley inspect`` advises from: ``evidence.csv`` and ``profiles.csv`` of the recipe
-``league``, with the proof.
+"""Measure again what the league's first seeds chose, and write what ``motley inspect`` advises from.
 
 ::
 
-    motley reproduce league --jobs 2 --keep  # the runs
-    python benchmarks/league.py  # differences, profiles of the environments, and the proof
+    motley reproduce league --jobs 2 --keep  # the runs whose seeds choose
+    python benchmarks/league.py --again --jobs 2  # what they chose, with other seeds
+    python benchmarks/league.py --outside  # whom advice names in the federations outside
+    motley reproduce league --exhibit outside --jobs 2 --keep
+    python benchmarks/league.py  # named.csv, profiles.csv and proof.csv, with the proof
+
+All go on where they were stopped.
 """
 
 from __future__ import annotations
@@ -12,36 +16,60 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from motley.core.csv_text import csv_text
+from motley.experiments.sweep import Point, run_points
+from motley.results.load import load
 from motley_papers.advice import (
-    EVIDENCE,
+    CONTROL,
     KINDS,
-    OUTSIDE,
     PROFILES,
+    Evidence,
+    Profile,
     Proof,
-    evidence_csv,
-    league_evidence,
-    profiles_csv,
-    proof,
+    advise,
+    evidence_texts,
+    prove,
+    read_evidence,
 )
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
-from motley_papers.recipe import Cell, Exhibit, RankPlan, read
+from motley_papers.measuring import measure_of
+from motley_papers.naming import chosen, costs, differences, gains, most_gaining
+from motley_papers.recipe import Cell, Exhibit, read
+from motley_papers.reproduce import target_of
 
-STANDS = ("even", "labels-weak", "labels-strong", "sizes-weak", "sizes-strong", "writers")
-"""Environments on which advice may rest: those that differ in what they are named after. All others
-have labels of Dirichlet 0.5 beside it, so that what helps against skewed labels looks as if it
-helped against noise or speed; the proof advises them."""
-FOLDER = Path(__file__).resolve().parents[1] / "motley" / "recipes" / "league"
+SCALE = "small"
+AGAIN = (10, 11, 12, 13, 14)
+"""Seeds that measure again, and choose nothing."""
+EXHIBITS = {False: "shared", True: "personal"}
+"""Whether personal -> the exhibit of these entrants."""
+SECONDS = {False: "seconds_to_target", True: "use_seconds_to_target"}
+TRAFFIC = "traffic_mb_to_target"
+HEADLINE = "stable"
+RECIPE = read("league")
+FOLDER = RECIPE.folder or Path()
+MEASURED_AGAIN = "again.csv"
+"""Rows as those of ``measured.csv``, of the seeds that measure again."""
 
 
 def main() -> None:
-    """Write the evidence of one scale."""
+    """Measure again, or write the evidence."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--scale", default="small")
-    write_evidence(parser.parse_args().scale)
+    parser.add_argument("--again", action="store_true", help="run what was chosen, and keep it")
+    parser.add_argument("--outside", action="store_true", help="say whom advice names outside")
+    parser.add_argument("--out", type=Path, default=Path("runs/league/again"))
+    parser.add_argument("--jobs", type=int, default=1)
+    given = parser.parse_args()
+    if given.again:
+        measure_again(given.out, given.jobs)
+    elif given.outside:
+        tell_outside()
+    else:
+        write_evidence()
 
 
 def say(text: str) -> None:
@@ -50,86 +78,168 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def write_evidence(scale: str) -> None:
-    """Write the differences and profiles that advice looks at, from the numbers in the recipe's
-    folder; print the proofs."""
-    rows = read_rows(FOLDER / "measured" / scale / MEASURED)
-    stored = {
-        name: differences_of(rows, read("league").named(name)) for name in ("league", "outside")
-    }
-    rests = {name: one for name, one in stored["league"].items() if name in STANDS}
-    others = {name: one for name, one in stored["league"].items() if name not in STANDS} | stored[
-        "outside"
+def rows_of(name: str) -> list[MeasuredRow]:
+    """Return the rows of a file that is kept at this scale."""
+    return read_rows(FOLDER / "measured" / SCALE / name)
+
+
+def to_measure_again() -> list[tuple[Cell, int]]:
+    """Return what was chosen in each environment and uniform FedAvg, with each seed."""
+    rows = rows_of(MEASURED)
+    seeds = RECIPE.scale[SCALE].seeds
+    out = []
+    for name in EXHIBITS.values():
+        exhibit = RECIPE.named(name)
+        best = chosen(differences(rows, name, HEADLINE, seeds))
+        for cell in exhibit.cells(SCALE):
+            if cell.at["entrant"] in (CONTROL, best.get(cell.at["environment"])):
+                out += [(cell, seed) for seed in AGAIN]
+    return out
+
+
+def measure_again(out: Path, jobs: int) -> None:
+    """Run what was chosen with the seeds that measure again; keep the rows."""
+    todo = to_measure_again()
+    there = {(row.exhibit, row.cell, row.seed) for row in rows_of(MEASURED_AGAIN)}
+    missing = [
+        (cell, seed) for cell, seed in todo if (cell.exhibit.name, cell.name, seed) not in there
     ]
-    profiles = _profiles(scale)
-    for prefix, differences in (("", rests), (OUTSIDE, others)):
-        (FOLDER / f"{prefix}{EVIDENCE}").write_text(evidence_csv(differences), encoding="utf-8")
-        known = {name: profiles[name] for name in differences}
-        (FOLDER / f"{prefix}{PROFILES}").write_text(profiles_csv(known), encoding="utf-8")
-    league_evidence.cache_clear()
-    evidence = league_evidence()
-    assert evidence is not None
-    for personal, words in KINDS.items():
-        say(f"{words}:")
-        tell(proof(evidence, league_evidence(OUTSIDE), personal))
+    made = [RECIPE.experiment(cell, SCALE, seed) for cell, seed in missing]
+    points = {
+        one.result_id(): Point(f"{cell.exhibit.name} {cell.name}", one)
+        for (cell, _), one in zip(missing, made, strict=True)
+    }
+    folders = [out / "runs" / name for name in points]
+    say(f"{len(points)} runs")
+    failures = run_points(list(points.values()), folders, None, progress=True, jobs=jobs)[1]
+    for failure in failures:
+        say(f"failed: {failure.point.label}: {failure.error}")
+    rows = rows_of(MEASURED_AGAIN)
+    for (cell, seed), experiment in zip(missing, made, strict=True):
+        rows += _measured(cell, seed, out / "runs" / experiment.result_id())
+    text = csv_text([MeasuredRow._fields, *rows])
+    (FOLDER / "measured" / SCALE / MEASURED_AGAIN).write_text(text, encoding="utf-8")
+
+
+def _measured(cell: Cell, seed: int, folder: Path) -> list[MeasuredRow]:
+    """Return the rows of a finished run; none where it failed."""
+    if not folder.is_dir():
+        return []
+    run = load(folder)
+    out = []
+    for measure in RECIPE.measures(cell.exhibit):
+        one = measure_of(measure).of(run, cell.target)
+        out.append(
+            MeasuredRow(
+                cell.exhibit.name,
+                cell.name,
+                measure,
+                seed,
+                f"{one.value:.6g}",
+                str(one.reached).lower(),
+                folder.name,
+                target_of(cell, measure),
+            )
+        )
+    return out
+
+
+def measured_evidence() -> Evidence:
+    """Return what was measured in the league, without the proof."""
+    rows = rows_of(MEASURED)
+    again = rows_of(MEASURED_AGAIN)
+    seeds = RECIPE.scale[SCALE].seeds
+    found = {
+        personal: gains(
+            differences(rows, name, HEADLINE, seeds),
+            differences(again, name, HEADLINE, AGAIN),
+            costs(again, name, SECONDS[personal], AGAIN),
+            costs(again, name, TRAFFIC, AGAIN),
+        )
+        for personal, name in EXHIBITS.items()
+    }
+    return Evidence(found, _profiles(RECIPE.named("shared")))
+
+
+def tell_outside() -> None:
+    """Say whom advice names in each federation outside: the entrants that the exhibit ``outside``
+    must have."""
+    evidence = measured_evidence()
+    rows = rows_of(MEASURED)
+    seeds = RECIPE.scale[SCALE].seeds
+    for name, profile in _profiles(RECIPE.named("outside")).items():
+        for personal, words in KINDS.items():
+            found = advise(profile, evidence, personal)
+            say(f"{name}, {words}: {found[0] if found else 'nobody'}")
+    for personal, exhibit in EXHIBITS.items():
+        winner = most_gaining(differences(rows, exhibit, HEADLINE, seeds))
+        say(f"always, {KINDS[personal]}: {winner}")
+
+
+def write_evidence() -> None:
+    """Write what advice looks at, from the numbers in the recipe's folder; print the proofs."""
+    evidence = measured_evidence()
+    rows = rows_of(MEASURED)
+    exhibit = RECIPE.named("outside")
+    seeds = RECIPE.seeds(exhibit, SCALE)
+    outside = differences(rows, exhibit.name, HEADLINE, seeds)
+    profiles = _profiles(exhibit)
+    proofs = {
+        personal: prove(
+            evidence,
+            outside,
+            profiles,
+            most_gaining(differences(rows, name, HEADLINE, RECIPE.scale[SCALE].seeds)),
+            personal,
+        )
+        for personal, name in EXHIBITS.items()
+        if outside
+    }
+    whole = replace(evidence, profiles={**evidence.profiles, **profiles}, proofs=proofs)
+    for name, text in evidence_texts(whole).items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+    for personal, shown in proofs.items():
+        say(f"{KINDS[personal]}:")
+        tell(shown)
 
 
 def tell(shown: Proof) -> None:
     """Print a proof."""
-    for name, (entrant, gain, winner) in shown.by_environment.items():
+    for one in shown.advised:
         say(
-            f"{name}: {entrant or 'nothing advised'}; gain {gain:+.2f}, of always the winner "
-            f"{winner:+.2f}"
+            f"{one.federation}: {one.entrant or 'nobody'}; gain {one.gain:+.2f}, of always "
+            f"{one.winner} {one.winners_gain:+.2f}"
         )
-    for words, one in (("advice", shown.gain), ("always the winner", shown.winner)):
-        say(f"{words}: {one.mean:+.2f} [{one.low:+.2f}, {one.high:+.2f}] over uniform FedAvg")
+    for words, gain in (("advice", shown.gain), ("always the winner", shown.winners_gain)):
+        say(f"{words}: {gain.mean:+.2f} [{gain.low:+.2f}, {gain.high:+.2f}] over {CONTROL}")
     say(
         "helped {}, hurt {}, abstained {}: ".format(*shown.counts)
         + ("holds" if shown.holds else "does not hold")
     )
 
 
-def differences_of(rows: list[MeasuredRow], exhibit: Exhibit) -> dict[str, dict[str, list[float]]]:
-    """Return environment -> entrant -> difference to the control of each seed that both have."""
-    assert exhibit.ranks is not None
-    values: dict[tuple[str, ...], dict[int, float]] = {}
-    for row in rows:
-        if row.exhibit == exhibit.name and row.measure == exhibit.measures[0]:
-            values.setdefault(tuple(row.cell.split(" / ")), {})[row.seed] = float(row.value)
-    out: dict[str, dict[str, list[float]]] = {}
-    for (environment, entrant), ours in values.items():
-        theirs = values[environment, exhibit.ranks.against]
-        out.setdefault(environment, {})[entrant] = [
-            ours[s] - theirs[s] for s in sorted(ours) if s in theirs
-        ]
-    return out
+def _profiles(exhibit: Exhibit) -> dict[str, Profile]:
+    """Return the profiles of an exhibit's environments: those that are stored, and those of
+    environments that have none yet, which are stored at once."""
+    path = FOLDER / PROFILES
+    text = path.read_text(encoding="utf-8") if path.is_file() else "environment,finding,value\n"
+    empty = evidence_texts(Evidence({}, {}))
+    known = dict(read_evidence(empty["named.csv"], text, empty["proof.csv"]).profiles)
+    for environment in exhibit.axes["environment"]:
+        if environment not in known:
+            known[environment] = profile_of(exhibit, environment)
+            path.write_text(evidence_texts(Evidence({}, known))[PROFILES], encoding="utf-8")
+    return {name: known[name] for name in exhibit.axes["environment"]}
 
 
-def _profiles(scale: str) -> dict[str, Mapping[str, float]]:
-    """Return the profiles that are stored, and those of environments that have none yet."""
-    stored = [league_evidence(prefix) for prefix in ("", OUTSIDE)]
-    known = {
-        name: one for each in stored if each is not None for name, one in each.profiles.items()
-    }
-    for title in ("league", "outside"):
-        exhibit = read("league").named(title)
-        assert exhibit.ranks is not None
-        for environment in exhibit.axes[exhibit.ranks.over]:
-            if environment not in known:
-                known[environment] = profile_of(exhibit, exhibit.ranks, environment, scale)
-    return known
-
-
-def profile_of(
-    exhibit: Exhibit, plan: RankPlan, environment: str, scale: str
-) -> Mapping[str, float]:
+def profile_of(exhibit: Exhibit, environment: str) -> Mapping[str, float]:
     """Return how the clients of an environment differ, as ``motley inspect`` measures it."""
     import motley
 
-    place = {plan.over: environment, plan.of: plan.against}
+    place = {"environment": environment, "entrant": CONTROL}
     cell = Cell(exhibit, tuple(place[axis] for axis in exhibit.axes))
     say(f"inspecting {environment}")
-    inspected = motley.inspect(read("league").experiment(cell, scale, 0))  # type: ignore[arg-type]
+    inspected = motley.inspect(RECIPE.experiment(cell, SCALE, 0))
     return inspected.federations[0].inspection.profile()
 
 

@@ -1,10 +1,8 @@
-"""Tune every entrant of the league that is planned in ``benchmarks/league_plan``, before its runs.
+"""Tune every entrant of the league, before its runs.
 
 ::
 
-    # some hours of one core, then the runs
-    python benchmarks/tune_league.py --out runs/league_plan/tuning
-    motley reproduce benchmarks/league_plan --jobs 2 --unmeasured --keep
+    python benchmarks/tune_league.py  # some hours of one core
 
 Both go on where they were stopped. ``tuned.toml`` is written after every entrant, and says what it
 chose on validation samples.
@@ -28,7 +26,8 @@ from motley_papers.recipe import Recipe, read
 
 ENTRANT = "entrant"
 AFTERWARDS = ", fine-tuned"
-FOLDER = Path(__file__).resolve().parent / "league_plan"
+RECIPE = read("league")
+FOLDER = RECIPE.folder or Path()
 
 
 def main() -> None:
@@ -36,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=Path("runs/league_plan/tuning"))
+    parser.add_argument("--out", type=Path, default=Path("runs/league/tuning"))
     parser.add_argument("--scale", default="small")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", default="", help="entrants, separated by semicolons")
@@ -52,7 +51,7 @@ def say(text: str) -> None:
 
 def tune_all(out: Path, scale: str, jobs: int, only: list[str]) -> None:
     """Tune every entrant that has no values yet; write those of all after each."""
-    recipe = read(FOLDER)
+    recipe = RECIPE
     asked = document.parse((FOLDER / "spaces.toml").read_text(encoding="utf-8"), "spaces.toml")
     bases = _bases(recipe, scale, asked["environments"])
     entrants = _untuned(only)

@@ -1,30 +1,37 @@
-"""Make the parts of the page about the league, from its recipe and what was measured with it."""
+"""Make the parts of the pages about the league, from its recipe and what was measured with it."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from math import isfinite, isnan
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 from cells import ROOT, code, prose, table
 
 from motley.results.blocks import Picture
 from motley.results.measures import Censored
-from motley_papers.advice import KINDS, OUTSIDE, Proof, league_evidence, proof
+from motley_papers.advice import CONTROL, KINDS, Evidence, Gain, Proof, league_evidence
 from motley_papers.difference_map import difference_map
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
 from motley_papers.measuring import measure_of
+from motley_papers.naming import differences
 from motley_papers.ranks import Ranking
 from motley_papers.recipe import Exhibit, RankPlan, Recipe, read
-from motley_papers.standings import rankings, standings_table, summary
+from motley_papers.standings import rankings
 
 __all__ = [
     "league_advice",
+    "league_after_fine_tuning",
     "league_entrants",
     "league_environments",
+    "league_first",
+    "league_named",
+    "league_parts",
     "league_standings",
     "league_tuned",
     "pictures",
@@ -32,20 +39,161 @@ __all__ = [
 
 NOT_RUN = "Not run yet."
 _PICTURE = ROOT / "docs" / "assets" / "league.svg"
+_SCALE = "small"
+_WORTH = 1.0
+"""Points from which a gain is told on the first screen."""
+_PHRASES = {
+    "labels": "labels are skewed",
+    "sizes": "sizes are unequal",
+    "noise": "labels are wrong",
+    "features": "features differ",
+    "concepts": "labels mean different things",
+    "speeds": "devices and links differ in speed",
+    "absences": "clients are often away",
+    "liars": "some clients send false updates",
+    "even": "clients are alike",
+    "writers": "clients are writers (FEMNIST)",
+    "speakers": "clients are speakers (Shakespeare)",
+    "patients": "clients are groups of patients (breast cancer, by radius)",
+}
+"""First word of an environment's name -> in what its clients differ."""
+_KINDS = {False: "One model for all", True: "A model for each client"}
 
 
 @cache
-def _league() -> tuple[Recipe, Exhibit, RankPlan]:
-    recipe = read("league")
-    exhibit = recipe.named("league")
-    assert exhibit.ranks is not None
-    return recipe, exhibit, exhibit.ranks
+def _recipe() -> Recipe:
+    return read("league")
+
+
+def _plan(exhibit: str) -> tuple[Exhibit, RankPlan]:
+    found = _recipe().named(exhibit)
+    assert found.ranks is not None
+    return found, found.ranks
+
+
+@cache
+def _rows() -> list[MeasuredRow]:
+    """Return the league's numbers, of the seeds that choose."""
+    recipe = _recipe()
+    rows = read_rows((recipe.folder or Path()) / "measured" / _SCALE / MEASURED)
+    return [row for row in rows if row.seed in recipe.scale[_SCALE].seeds]
+
+
+def _in_words(environment: str) -> str:
+    """Return in what the clients of an environment differ.
+
+    >>> _in_words("noise-weak, labels")
+    'labels are wrong (weak), and skewed (Dirichlet 0.3)'
+    """
+    first, _, beside = environment.partition(", ")
+    factor, _, strength = first.partition("-")
+    words = _PHRASES[factor] + (f" ({strength})" if strength else "")
+    return words + (
+        ", and skewed (Dirichlet 0.3)"
+        if beside and factor == "noise"
+        else ", and labels are skewed (Dirichlet 0.3)"
+        if beside
+        else ""
+    )
+
+
+def _points(gain: Gain) -> str:
+    one = gain.interval
+    return f"{one.mean:+.1f} [{one.low:+.1f}, {one.high:+.1f}]".replace("-", "−")
+
+
+def _cost(gain: Gain) -> str:
+    if isnan(gain.seconds) or isnan(gain.traffic):
+        return "not every run reached the target"
+    return f"{gain.seconds:.2g} of the time, {gain.traffic:.2g} of the traffic"
+
+
+def league_first() -> str:
+    """Tell for whom which method was shown to help, the largest gains first."""
+    evidence = league_evidence()
+    return NOT_RUN if evidence is None else "\n\n".join(_first(evidence, one) for one in KINDS)
+
+
+def _first(evidence: Evidence, personal: bool) -> str:
+    """Tell one kind of model in sentences."""
+    again = {
+        (environment, entrant): gain
+        for environment, entrants in evidence.gains[personal].items()
+        for entrant, gain in entrants.items()
+        if gain.again
+    }
+    helps = sorted(
+        (place for place, gain in again.items() if gain.helps),
+        key=lambda place: -again[place].interval.mean,
+    )
+    told = [place for place in helps if again[place].interval.mean >= _WORTH]
+    lines = [
+        f"- If {_in_words(environment)}: try `{entrant}`, expect "
+        f"{_points(again[environment, entrant])} points; to the same target "
+        f"{_cost(again[environment, entrant])}."
+        for environment, entrant in told
+    ]
+    small = len(helps) - len(told)
+    less = f"; in {small} more the gain excludes zero and is below a point" if small else ""
+    left = f"- In the {len(again) - len(helps)} others: uniform FedAvg."
+    return "\n".join(
+        [
+            f"**{_KINDS[personal]}**, in {len(again)} environments{less}:",
+            "",
+            *lines,
+            left,
+        ]
+    )
+
+
+def league_named() -> str:
+    """List what was chosen in each environment, and what it gained when it was measured again."""
+    evidence = league_evidence()
+    if evidence is None:
+        return NOT_RUN
+    rows = []
+    for environment in evidence.gains[False]:
+        cells = []
+        for personal in KINDS:
+            found = {
+                entrant: gain
+                for entrant, gain in evidence.gains[personal].get(environment, {}).items()
+                if gain.again
+            }
+            entrant, gain = next(iter(found.items()), ("", None))
+            cells += (
+                [f"`{entrant}`", _points(gain), _ratio(gain.seconds), _ratio(gain.traffic)]
+                if gain is not None
+                else ["-"] * 4
+            )
+        rows.append((environment, *cells))
+    heads = (
+        "environment",
+        "one model",
+        "points",
+        "time",
+        "traffic",
+        "own models",
+        "points",
+        "time",
+        "traffic",
+    )
+    return table(heads, rows)
+
+
+def _ratio(value: float) -> str:
+    return "-" if isnan(value) else f"{value:.2g}"
 
 
 def league_environments() -> str:
     """List the environments with what makes each of them."""
-    _, exhibit, plan = _league()
-    rows = [(name, _settings(settings)) for name, settings in exhibit.axes[plan.over].items()]
+    exhibit, plan = _plan("shared")
+    outside, _ = _plan("outside")
+    rows = [
+        (name, _settings(settings))
+        for one in (exhibit, outside)
+        for name, settings in one.axes[plan.over].items()
+    ]
     return table(("environment", "settings beside the common ones"), rows)
 
 
@@ -59,30 +207,34 @@ def _settings(settings: dict[str, Any]) -> str:
 
 
 def league_entrants() -> str:
-    """List the entrants by group, and who is excused, with the reason."""
-    _, _, plan = _league()
-    groups = [
-        (title, ", ".join(f"`{name}`" for name in names)) for title, names in plan.groups.items()
-    ]
+    """List the entrants of each ranking by group, and who is excused, with the reason."""
+    groups = []
+    for name in ("shared", "personal", "widths"):
+        _, plan = _plan(name)
+        groups += [
+            (name, title, ", ".join(f"`{one}`" for one in names))
+            for title, names in plan.groups.items()
+        ]
+    _, plan = _plan("shared")
     excused = [
         f"- `{name.partition('.')[2]}` ({name.partition('.')[0]}): {prose(why)}."
         for name, why in plan.excused.items()
     ]
-    return "\n\n".join([table(("group", "entrants"), groups), "Not entrants:", "\n".join(excused)])
+    listed = table(("ranking", "group", "entrants"), groups)
+    return "\n\n".join([listed, "Not entrants:", "\n".join(excused)])
 
 
 def league_tuned() -> str:
     """List what tuning chose."""
-    recipe, _, plan = _league()
-    path = recipe.folder / "tuned.toml" if recipe.folder is not None else None
-    if path is None or not path.is_file():
-        return NOT_RUN
+    recipe = _recipe()
+    path = (recipe.folder or Path()) / "tuned.toml"
     from motley.experiments import document
 
-    chosen = document.parse(path.read_text(encoding="utf-8"), "tuned.toml").get(plan.of, {})
+    chosen = document.parse(path.read_text(encoding="utf-8"), "tuned.toml").get("entrant", {})
     rows = [
         (f"`{name}`", ", ".join(f"`{key} = {code(value)}`" for key, value in one.items()))
         for name, one in chosen.items()
+        if not name.endswith(", fine-tuned") or name == "FedAvg, fine-tuned"
     ]
     return table(("entrant", "chosen"), rows)
 
@@ -90,99 +242,210 @@ def league_tuned() -> str:
 def league_advice() -> str:
     """Tell what advice has gained where it was not learned from."""
     evidence = league_evidence()
-    outside = league_evidence(OUTSIDE)
-    if evidence is None:
+    if evidence is None or not evidence.proofs:
         return NOT_RUN
-    return "\n\n".join(
-        _proved(proof(evidence, outside, personal), words) for personal, words in KINDS.items()
-    )
+    return "\n\n".join(_proved(evidence.proofs[one], words) for one, words in KINDS.items())
 
 
 def _proved(shown: Proof, words: str) -> str:
     """Tell a proof in words and as a table."""
     helped, hurt, abstained = shown.counts
-    gain, winner = (
+    gain, always = (
         f"{one.mean:+.2f} points [{one.low:+.2f}, {one.high:+.2f}]"
-        for one in (shown.gain, shown.winner)
+        for one in (shown.gain, shown.winners_gain)
     )
+    winner = shown.advised[0].winner
+    worse = sum(one.winners_gain < 0 for one in shown.advised)
     verdict = "so it is given" if shown.holds else "so it is not given"
     said = (
         f"With {words}, advice helped {helped} times, hurt {hurt} and abstained {abstained}: "
-        f"{gain} over uniform FedAvg in the mean, {verdict}. Always taking the winner of the "
-        f"evidence gains {winner}, and is worse than uniform FedAvg in "
-        f"{sum(row[2] < 0 for row in shown.by_environment.values())} of "
-        f"{len(shown.by_environment)}."
+        f"{gain} over uniform FedAvg in the mean, {verdict}. Always taking `{winner}`, which gains "
+        f"most over the league, gains {always}, and is worse than uniform FedAvg in {worse} of "
+        f"{len(shown.advised)}."
     )
     rows = [
-        (name, f"`{one}`" if one else "-", f"{gain:+.1f}", f"{best:+.1f}")
-        for name, (one, gain, best) in shown.by_environment.items()
+        (
+            one.federation,
+            f"`{one.entrant}`" if one.entrant else "-",
+            f"{one.gain:+.1f}",
+            f"{one.winners_gain:+.1f}",
+        )
+        for one in shown.advised
     ]
-    heads = (
-        "environment",
-        "advised",
-        "gain over uniform FedAvg, points",
-        "gain of always the winner",
-    )
+    heads = ("federation", "advised", "gain over uniform FedAvg, points", f"gain of `{winner}`")
     return (said + "\n\n" + table(heads, rows)).replace("-0.0 ", "+0.0 ")
 
 
 def league_standings() -> str:
-    """Tell the standings with their picture, or that nothing was measured yet."""
-    _, _, plan = _league()
-    ranked = _ranked()
-    first = next(iter(ranked), None)
-    if first is None:
-        return NOT_RUN
-    shown = standings_table(plan, ranked)
-    rows = [(f"`{row.label}`", *(cell.whole for cell in row.cells)) for row in shown.rows]
-    words = summary(plan, ranked[first], first)
-    about = (
-        f"![{measure_of(first).title}: difference of every entrant to {plan.against} in every "
+    """Tell the three rankings, or that nothing was measured yet."""
+    parts = []
+    for name in ("shared", "personal", "widths"):
+        exhibit, plan = _plan(name)
+        ranked = _ranked(name)
+        first = next(iter(ranked), None)
+        if first is None or not ranked[first].standings:
+            parts.append(f"#### {exhibit.title}\n\n{NOT_RUN}")
+            continue
+        parts.append(
+            "\n\n".join(
+                [
+                    f"#### {exhibit.title}",
+                    *_how_many(exhibit),
+                    _picture(plan, first) if name == "shared" else "",
+                    _standings(plan, ranked),
+                ]
+            )
+        )
+    return "\n\n".join(re.sub(r"\n{3,}", "\n\n", part) for part in parts)
+
+
+def _picture(plan: RankPlan, measure: str) -> str:
+    return (
+        f"![{measure_of(measure).title}: difference of every entrant to {plan.against} in every "
         f"environment](assets/{_PICTURE.name})"
     )
-    return "\n\n".join([*_how_many(), *words, about, table(shown.heads, rows), shown.note])
 
 
-def _how_many() -> list[str]:
+def _standings(plan: RankPlan, ranked: dict[str, Ranking]) -> str:
+    """Return a row for each entrant that is in all environments, the best first."""
+    first, *others = ranked
+    found = ranked[first]
+    group = {entrant: title for title, names in plan.groups.items() for entrant in names}
+    places = {
+        name: {one.entrant: one.mean_rank for one in ranked[name].standings} for name in others
+    }
+    rows = [
+        (
+            f"`{one.entrant}`",
+            group[one.entrant],
+            f"{one.mean_rank:.1f}",
+            f"{one.median:+.2f}" if isfinite(one.median) else "-",
+            *(_place(places[name].get(one.entrant)) for name in others),
+        )
+        for one in found.standings
+    ]
+    heads = ("entrant", "kind", "mean rank", f"median difference to {plan.against}") + tuple(
+        f"rank by {measure_of(name).title}" for name in others
+    )
+    many = f"{len(found.environments)} environments, {len(found.standings)} entrants"
+    left = [f"`{name}`" for name in found.unranked]
+    beside = f" Not in every environment: {', '.join(left)}." if left else ""
+    return f"{many}.{beside}\n\n" + table(heads, rows)
+
+
+def _place(rank: float | None) -> str:
+    return "-" if rank is None else f"{rank:.1f}"
+
+
+def _how_many(exhibit: Exhibit) -> list[str]:
     """Say how many of the planned runs there are, unless it is all of them."""
-    recipe, exhibit, _ = _league()
-    planned = len(exhibit.cells("small")) * len(recipe.seeds(exhibit, "small"))
-    seeds = Counter(row.seed for row in _rows() if row.measure == exhibit.measures[0])
+    planned = len(exhibit.cells(_SCALE)) * len(_recipe().seeds(exhibit, _SCALE))
+    seeds = Counter(
+        row.seed
+        for row in _rows()
+        if row.exhibit == exhibit.name and row.measure == exhibit.measures[0]
+    )
     if seeds.total() >= planned:
         return []
     by_seed = ", ".join(f"{count:,} with seed {seed}" for seed, count in sorted(seeds.items()))
     return [f"**Not whole yet:** {seeds.total():,} of {planned:,} runs, {by_seed}."]
 
 
-@cache
-def _rows() -> list[MeasuredRow]:
-    """Return the league's numbers at ``small``."""
-    recipe, exhibit, _ = _league()
-    rows = read_rows((recipe.folder or Path()) / "measured" / "small" / MEASURED)
-    return [row for row in rows if row.exhibit == exhibit.name and row.measure in exhibit.measures]
+def league_after_fine_tuning() -> str:
+    """Tell whether the method matters once the clients fine-tune."""
+    exhibit, plan = _plan("after fine-tuning")
+    seeds = _recipe().scale[_SCALE].seeds
+    after = differences(_rows(), exhibit.name, exhibit.measures[0], seeds, plan.against)
+    before = differences(_rows(), "shared", "stable", seeds)
+    if not after:
+        return NOT_RUN
+    rows = [
+        (
+            environment,
+            *_spread(before.get(environment, {}).values()),
+            *_spread(entrants.values()),
+        )
+        for environment, entrants in after.items()
+    ]
+    heads = (
+        "environment",
+        "one model: nine of ten methods within",
+        "best",
+        "after fine-tuning: nine of ten within",
+        "best",
+    )
+    return "\n\n".join([*_how_many(exhibit), table(heads, rows)])
+
+
+def _spread(gains: Iterable[Sequence[float]]) -> tuple[str, str]:
+    """Return the range that holds nine of ten mean gains, the ends left out alike, and the
+    largest."""
+    means = sorted(fmean(one) for one in gains)
+    if not means:
+        return "-", "-"
+    cut = round(0.05 * len(means))
+    kept = means[cut : len(means) - cut]
+    return f"{kept[0]:+.1f} to {kept[-1]:+.1f}", f"{means[-1]:+.1f}"
+
+
+def league_parts() -> str:
+    """Tell what each part of a joint method gains: the whole less the method without it."""
+    exhibit, plan = _plan("parts")
+    seeds = _recipe().scale[_SCALE].seeds
+    found = differences(_rows(), exhibit.name, exhibit.measures[0], seeds)
+    if not found:
+        return NOT_RUN
+    rows = []
+    for title, names in plan.groups.items():
+        whole = next((name for name in names if name.endswith(", whole")), None)
+        for name in names:
+            if whole is None or name == whole:
+                continue
+            gained = {
+                environment: fmean(entrants[whole]) - fmean(entrants[name])
+                for environment, entrants in found.items()
+                if whole in entrants and name in entrants
+            }
+            if gained:
+                least, most = (
+                    min(gained, key=gained.__getitem__),
+                    max(gained, key=gained.__getitem__),
+                )
+                rows.append(
+                    (
+                        name.removeprefix(f"{title} without "),
+                        title,
+                        f"{median(gained.values()):+.1f}",
+                        f"{gained[least]:+.1f} ({least})",
+                        f"{gained[most]:+.1f} ({most})",
+                    )
+                )
+    heads = ("part", "of", "gain of the part, median, points", "least", "most")
+    return "\n\n".join([*_how_many(exhibit), table(heads, rows)])
 
 
 @cache
-def _ranked() -> dict[str, Ranking]:
-    """Return the rankings of what was measured at ``small``, by measure."""
-    _, exhibit, plan = _league()
+def _ranked(name: str) -> dict[str, Ranking]:
+    """Return the rankings of an exhibit, by measure."""
+    exhibit, plan = _plan(name)
     values: dict[str, dict[tuple[str, ...], dict[int, Censored]]] = {
-        name: {} for name in exhibit.measures
+        measure: {} for measure in exhibit.measures
     }
     for row in _rows():
-        cell = values[row.measure].setdefault(tuple(row.cell.split(" / ")), {})
-        cell[row.seed] = Censored(float(row.value), row.exact == "true")
+        if row.exhibit == name and row.measure in values:
+            cell = values[row.measure].setdefault(tuple(row.cell.split(" / ")), {})
+            cell[row.seed] = Censored(float(row.value), row.exact == "true")
     return rankings(exhibit, plan, values)
 
 
 def pictures() -> dict[Path, Callable[[], str]]:
     """Return the file of the map of differences and what draws it; nothing before something was
     measured."""
-    return {_PICTURE: _drawn} if _ranked() else {}
+    return {_PICTURE: _drawn} if _ranked("shared") else {}
 
 
 def _drawn() -> str:
-    _, _, plan = _league()
-    first, found = next(iter(_ranked().items()))
+    _, plan = _plan("shared")
+    first, found = next(iter(_ranked("shared").items()))
     picture: Picture | None = difference_map(found, plan.groups, measure_of(first).title)
     return "" if picture is None else re.sub(r"\s+$", "", picture.svg) + "\n"

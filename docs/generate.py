@@ -75,7 +75,8 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_league.league_standings,
             from_league.league_tuned,
         ),
-        from_league.league_advice,
+        *(from_league.league_first, from_league.league_named, from_league.league_advice),
+        *(from_league.league_after_fine_tuning, from_league.league_parts),
         *(
             from_recipes.recipes,
             from_recipes.results,

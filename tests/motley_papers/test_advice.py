@@ -7,44 +7,37 @@ import pytest
 from motley.core.errors import DataError
 from motley_papers.advice import (
     ABSTAINED,
-    OUTSIDE,
+    NAMED,
+    PROFILES,
+    PROOF,
     UNSHOWN,
+    Advised,
     Evidence,
+    Gain,
+    Proof,
     advice_lines,
     advise,
-    evidence_csv,
+    evidence_texts,
     factors,
     league_evidence,
-    profiles_csv,
-    proof,
+    prove,
     read_evidence,
+    speaks,
 )
 
-KINDS = {
-    "base": "selection, under FedAvg",
-    "one": "one model, uniform selection",
-    "own": "a model for each client",
-}
 EVEN = {"label_divergence": 0.0}
 SKEWED = {"label_divergence": 0.7, "drift": 0.9}
 SLOW = {"speed_spread": 0.4}
 BOTH = {**SKEWED, **SLOW}
+PAID = Proof([Advised("a", "one", 2.0, "one", 2.0), Advised("b", "one", 2.2, "one", 2.2)])
 
 
-def world(differences, profiles, control="base"):
-    made = {name: {"base": [0.0, 0.0, 0.0], **entrants} for name, entrants in differences.items()}
-    return Evidence(made, profiles, control, KINDS)
+def world(gains, profiles, proofs=None):
+    """Evidence for one model."""
+    return Evidence({False: gains}, profiles, proofs or {})
 
 
-def skewed(*shifts, own=(9.0, 10.0, 11.0)):
-    """As many environments with skewed labels alone: `own` gains about 10 in each, `one` may gain
-    nothing."""
-    names = [f"labels {i}" for i in range(len(shifts))]
-    differences = {
-        n: {"own": [v + d for v in own], "one": [-1.0, 0.0, 3.0]}
-        for n, d in zip(names, shifts, strict=True)
-    }
-    return world(differences, dict.fromkeys(names, SKEWED))
+LABELS = world({"labels": {"one": Gain([1.0, 2.0, 3.0])}}, {"labels": SKEWED})
 
 
 def test_factors_are_what_is_large_and_drift_is_none():
@@ -54,109 +47,123 @@ def test_factors_are_what_is_large_and_drift_is_none():
     assert factors({"availability": 0.7}) == {("availability", False)}
 
 
+def test_a_gain_has_its_interval():
+    # t of 2 degrees 4.303, deviation 1: 2 -+ 4.303 / 3^0.5
+    assert Gain([1.0, 2.0, 3.0]).interval.low == pytest.approx(2 - 4.3027 / 3**0.5, abs=1e-3)
+    assert not Gain([1.0, 2.0, 3.0]).helps
+    assert Gain([9.0, 10.0, 11.0]).helps
+    assert not Gain([9.0, 10.0, 11.0], again=False).helps  # the seeds that chose it flatter it
+    assert not Gain([9.0, nan, 11.0]).helps  # a run that diverged is no gain
+
+
+def test_an_environment_speaks_if_it_has_what_it_is_named_after():
+    assert speaks("labels-strong", SKEWED)
+    assert speaks("writers", BOTH)
+    assert not speaks("even", EVEN)
+    assert not speaks("noise-weak, labels", SKEWED)  # too weak to be seen: it would be of labels
+    assert not speaks("liars-weak, labels", SKEWED)  # nothing in a profile shows liars
+
+
+def evidence(**more):
+    return world(
+        {name: {"one": Gain([9.0, 10.0, 11.0])} for name in ("labels", *more)},
+        {"labels": SKEWED, **more},
+    )
+
+
 def test_only_environments_that_differ_alike_speak():
-    found = advise(BOTH, skewed(0.0), personal=True)
-    # level 1 - 0.05 / (1 environment x 1 entrant): t of 2 degrees 4.303, deviation 1, three seeds:
-    # 10 -+ 4.303 / 3^0.5
+    found = advise(BOTH, evidence(), personal=False)
     assert found is not None
-    assert (found.entrant, list(found.gains)) == ("own", ["labels 0"])
-    assert found.gains["labels 0"].low == pytest.approx(10 - 4.3027 / 3**0.5, abs=1e-3)
-    assert advise(EVEN, skewed(0.0), personal=True) is None  # differs in nothing
-    # not in what the environment differs in
-    assert advise(SLOW, skewed(0.0), personal=True) is None
-    # not at this strength
-    assert advise({"label_divergence": 0.3}, skewed(0.0), personal=True) is None
-    crossed = world({"labels and speeds": {"own": [9.0, 10.0, 11.0]}}, {"labels and speeds": BOTH})
-    assert advise(SLOW, crossed, personal=True) is None  # the gain may be of the labels
-    assert advise(SKEWED, crossed, personal=True) is None
+    assert (found[0], list(found[1])) == ("one", ["labels"])
+    assert advise(EVEN, evidence(), personal=False) is None
+    assert advise(SLOW, evidence(), personal=False) is None
+    assert advise({"label_divergence": 0.3}, evidence(), personal=False) is None  # not so strong
+    assert advise(BOTH, evidence(), personal=True) is None  # the other kind of model
+    crossed = world(
+        {"speeds-weak, labels": {"one": Gain([9.0, 10.0, 11.0])}}, {"speeds-weak, labels": BOTH}
+    )
+    assert advise(SLOW, crossed, personal=False) is None  # the gain may be of the labels
 
 
-def test_one_model_for_all_is_judged_apart_and_a_gain_that_may_be_none_is_no_gain():
-    assert advise(SKEWED, skewed(0.0), personal=False) is None
+def test_the_nearest_environment_silences_those_that_it_includes():
+    known = world(
+        {"labels": {"one": Gain([9.0, 10.0, 11.0])}, "speeds, labels": {"one": Gain([0.0, 1.0])}},
+        {"labels": SKEWED, "speeds, labels": BOTH},
+    )
+    assert advise(SKEWED, known, personal=False) is not None
+    assert advise(BOTH, known, personal=False) is None
 
 
-def test_every_environment_must_show_the_gain():
-    assert advise(SKEWED, skewed(0.0, 5.0), personal=True) is not None
-    # the second: 1 -+ 1 x t / 3^0.5
-    assert advise(SKEWED, skewed(0.0, -9.0), personal=True) is None
-
-
-def test_many_methods_must_show_more():
-    """With one method the t of 2 degrees is 4.3, with twenty it is 20: 10 -+ 20 / 3^0.5 holds
-    zero."""
-    names = [f"own {i}" for i in range(20)]
-    made = {"labels": {"base": [0.0] * 3, **{name: [9.0, 10.0, 11.0] for name in names}}}
-    kinds = {"base": KINDS["base"], **dict.fromkeys(names, KINDS["own"])}
-    assert advise(SKEWED, Evidence(made, {"labels": SKEWED}, "base", kinds), personal=True) is None
+def test_who_is_behind_in_another_environment_that_speaks_is_not_named():
+    there = {
+        "labels": {"one": Gain([9.0, 10.0, 11.0]), "two": Gain([1.0, 1.1, 1.2], again=False)},
+        "writers": {"one": Gain([-1.0, -0.5], again=False), "two": Gain([2.0, 2.1, 2.2])},
+    }
+    found = advise(SKEWED, world(there, dict.fromkeys(there, SKEWED)), personal=False)
+    assert found is not None
+    assert (found[0], list(found[1])) == ("two", ["writers", "labels"])
 
 
 def test_the_proof_by_hand():
-    outside = world(
-        {
-            "new": {"own": [2.0, 4.0], "one": [1.0, 1.0]},
-            "even": {"own": [-4.0, -2.0], "one": [0.0, 0.0]},
-        },
-        {"new": BOTH, "even": EVEN},
-    )
-    shown = proof(skewed(0.0, 2.0), outside, personal=True)
-    # each of the two is advised from the other; `new` from both; nothing is advised where nothing
-    # differs, where the winner loses 3
-    assert dict(shown.by_environment.items()) == {
-        "labels 0": ("own", 10.0, 10.0),
-        "labels 1": ("own", 12.0, 12.0),
-        "new": ("own", 3.0, 3.0),
-        "even": ("", 0.0, -3.0),
+    outside = {
+        "new": {"one": [2.0, 4.0], "best": [1.0, 1.0]},
+        "even": {"one": [-4.0, -2.0], "best": [-3.0, -1.0]},
     }
-    assert shown.counts == (3, 0, 1)
-    assert (shown.gain.mean, shown.winner.mean) == (6.25, 5.5)
-    assert not shown.holds  # 6.25 -+ 3.182 x 5.68 / 2
+    shown = prove(evidence(), outside, {"new": BOTH, "even": EVEN}, "best", False)
+    assert [(one.entrant, one.gain, one.winners_gain) for one in shown.advised] == [
+        ("one", 3.0, 1.0),
+        ("", 0.0, -2.0),
+    ]
+    assert shown.counts == (1, 0, 1)
+    assert (shown.gain.mean, shown.winners_gain.mean) == (1.5, -0.5)
+    assert not shown.holds  # 1.5 -+ 12.7 x 2.1 / 2^0.5
 
 
 def test_advice_is_given_only_where_it_has_paid():
-    paid = skewed(0.0, 1.0, 2.0)
-    unpaid = skewed(0.0)
-    lines = advice_lines(SKEWED, paid)
-    assert lines[0] == "These clients differ in: skewed labels (strong)."
-    assert lines[1].startswith(
-        "With a model for each client, own has gained over base: +10.0 points ["
-    )
-    assert lines[2].endswith("it helped 3 times, hurt 0 and abstained 0.")
-    assert advice_lines(SKEWED, unpaid) == [lines[0], UNSHOWN]  # left out, nothing speaks for it
+    known = evidence()
+    paid = Evidence(known.gains, known.profiles, {False: PAID})
+    lines = advice_lines(BOTH, paid)
+    assert lines == [
+        "These clients differ in: skewed labels (strong), unequal speeds (weak).",
+        "With one model for all, one has gained over uniform FedAvg: +10.0 points [+7.5, +12.5] "
+        "in labels. Beside it nothing was measured of: unequal speeds (weak).",
+        "Such advice in federations that it was not learned from: +2.1 points [+0.8, +3.4] in "
+        "the mean; it helped 2 times, hurt 0 and abstained 0.",
+    ]
+    assert advice_lines(SKEWED, known) == [lines[0].replace(", unequal speeds (weak)", ""), UNSHOWN]
     assert advice_lines(EVEN, paid) == [ABSTAINED]
 
 
-def test_a_run_that_diverged_is_no_gain():
-    assert advise(SKEWED, skewed(0.0, own=(9.0, nan, 11.0)), personal=True) is None
+def test_a_cost_is_told_beside_the_gain():
+    gain = Gain([9.0, 10.0, 11.0], seconds=0.5, traffic=2.0)
+    known = Evidence({False: {"labels": {"one": gain}}}, {"labels": SKEWED}, {False: PAID})
+    (_, told, _) = advice_lines(SKEWED, known)
+    assert told.endswith("in labels (0.5 of its time and 2 of its traffic to one target).")
 
 
 def test_evidence_is_read_as_it_was_written():
-    made = skewed(0.0, 1.0)
-    again = read_evidence(
-        evidence_csv(made.differences), profiles_csv(made.profiles), "base", KINDS
-    )
-    assert again.differences == made.differences
-    assert again.profiles == made.profiles
+    known = evidence(writers=BOTH)
+    made = Evidence(known.gains, known.profiles, {False: PAID})
+    texts = evidence_texts(made)
+    again = read_evidence(texts[NAMED], texts[PROFILES], texts[PROOF])
+    assert evidence_texts(again) == texts
+    assert advice_lines(BOTH, again) == advice_lines(BOTH, made)
     with pytest.raises(DataError, match="is damaged"):
-        read_evidence("environment,entrant\na,b\n", "", "base", {})
+        read_evidence("environment,entrant\na,b\n", texts[PROFILES], texts[PROOF])
+    with pytest.raises(DataError, match="is damaged"):
+        read_evidence(texts[NAMED], texts[PROFILES], texts[PROOF].replace("2.2", "much"))
 
 
-def test_the_leagues_own_evidence_differs_in_what_it_is_named_after():
-    """No environment on which advice rests has skewed labels beside something else, so that IID
-    clients are told of no method."""
+def test_the_leagues_own_advice():
+    """Clients that are alike are told of no method, and what is named was measured again with five
+    seeds."""
     found = league_evidence()
-    outside = league_evidence(OUTSIDE)
     assert found is not None
-    assert outside is not None
-    assert set(found.differences) <= set(found.profiles)
-    assert not set(found.differences) & set(outside.differences)
-    for name in found.differences:
-        assert {factor for factor, _ in factors(found.profiles[name])} <= {
-            "label_divergence",
-            "size_gini",
-            "feature_shift",
-            "label_noise",
-        }
     assert advice_lines(
         {"label_divergence": 0.0, "availability": 1.0, "drift": 0.4, "largest_share": 0.2}
     ) == [ABSTAINED]
-    assert not any("fine_tuned" in line for line in advice_lines(BOTH))
+    for environments in found.gains.values():
+        assert set(environments) <= set(found.profiles)
+        for entrants in environments.values():
+            assert {len(gain.points) for gain in entrants.values() if gain.again} <= {5}
+            assert sum(gain.again for gain in entrants.values()) <= 1

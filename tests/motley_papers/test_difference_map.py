@@ -35,8 +35,8 @@ def test_colours_by_hand():
     assert cell_colour(10.0, sure=True) == pytest.approx([0x00 / 255, 0x57 / 255, 0x9B / 255])
     assert cell_colour(-99.0, sure=True) == pytest.approx([0xB3 / 255, 0x47 / 255, 0])
     assert cell_colour(0.0, sure=False) == pytest.approx([1, 1, 1])
-    # five points are half of full colour, of which a pale cell keeps 0.3: red is 1 - 0.15
-    assert cell_colour(5.0, sure=False)[0] == pytest.approx(0.85)
+    # 2.5 points are half of full colour, of which a pale cell keeps 0.3: red is 1 - 0.15
+    assert cell_colour(2.5, sure=False)[0] == pytest.approx(0.85)
     # a sure difference, however small, has a quarter of it
     assert cell_colour(0.1, sure=True)[0] == pytest.approx(0.75)
     assert len(set(cell_colour(nan, sure=False))) == 1

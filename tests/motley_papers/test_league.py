@@ -11,11 +11,8 @@ from motley.core.errors import ConfigError
 from motley.experiments.build import build
 from motley.experiments.run import run
 from motley.selectors.catalogue import CATALOGUE as SELECTORS
-from motley_papers.advice import PERSONAL
 from motley_papers.recipe import read
 from motley_papers.reproduce import distinct, plan
-
-PLANNED = Path(__file__).resolve().parents[2] / "benchmarks" / "league_plan"
 
 
 @pytest.fixture(scope="module")
@@ -23,82 +20,68 @@ def league():
     return read("league")
 
 
+RANKED_EXHIBITS = ("shared", "personal", "widths")
+
+
 def test_every_method_is_an_entrant_or_excused(league):
     """A new method is one row in ``recipe.toml``: an entrant in one of the groups, or a reason in
-    ``excused``."""
-    exhibit = league.named("league")
-    (environment, *_) = exhibit.axes["environment"]
-    made = [cell for cell in exhibit.cells("small") if cell.at["environment"] == environment]
-    experiments = [league.experiment(cell, "small", 0) for cell in made]
+    ``excused``. The rankings together hold every method, or say why not."""
+    exhibits = [league.named(name) for name in RANKED_EXHIBITS]
+    cells = [c for e in exhibits for c in e.cells("small") if c.at["environment"] == "even"]
+    experiments = [league.experiment(cell, "small", 0) for cell in cells]
     there = {f"selector.{e.selector['name']}" for e in experiments} | {
         f"algorithm.{e.algorithm['name']}" for e in experiments
     }
     known = {f"selector.{name}" for name in SELECTORS.targets} | {
         f"algorithm.{name}" for name in ALGORITHMS.targets
     }
-    excused = set(exhibit.ranks.excused)
-    assert known - there - excused == set()
-    assert excused <= known
-    assert excused & there <= {"algorithm.fedavg"}  # under which selectors enter
+    excused = set(league.named("shared").ranks.excused)
+    assert known - there == excused - {"algorithm.fedavg"}  # under which selectors enter
 
 
-def test_the_planned_league_has_every_method_and_its_cells_are_experiments():
-    """``benchmarks/league_plan``: the three rankings together hold every method, or say why not."""
-    planned = read(PLANNED)
-    first = {exhibit.name: next(iter(exhibit.axes["environment"])) for exhibit in planned.exhibit}
-    cells = [
-        c
-        for exhibit in planned.exhibit
-        for c in exhibit.cells("small")
-        if c.at["environment"] == first[exhibit.name]
-    ]
-    experiments = [planned.experiment(cell, "small", 0) for cell in cells]
-    there = {f"selector.{e.selector['name']}" for e in experiments} | {
-        f"algorithm.{e.algorithm['name']}" for e in experiments
-    }
-    known = {f"selector.{name}" for name in SELECTORS.targets} | {
-        f"algorithm.{name}" for name in ALGORITHMS.targets
-    }
-    assert known - there == set(planned.named("shared").ranks.excused) - {"algorithm.fedavg"}
-    for cell in planned.named("parts").cells("smoke"):
+def test_each_part_of_a_joint_method_can_be_switched_off(league):
+    for cell in league.named("parts").cells("smoke"):
         if cell.at["environment"] == "labels":
-            # a part may need another that is switched off
-            build(planned.experiment(cell, "smoke", 0))
+            build(league.experiment(cell, "smoke", 0))
 
 
-def test_the_environments_are_a_grid(league):
-    exhibit = league.named("league")
+def test_each_factor_stands_alone_and_crossed_with_skewed_labels(league):
+    exhibit = league.named("shared")
     environments = exhibit.axes["environment"]
-    assert len(environments) >= 16
-    for factor in (
-        "labels",
-        "sizes",
-        "noise",
-        "features",
-        "concepts",
-        "speeds",
-        "absences",
-        "liars",
-    ):
-        assert {f"{factor}-weak", f"{factor}-strong"} <= set(environments)
-    data = {
-        league.experiment(cell, "small", 0).task["data"]
-        for cell in exhibit.cells("small")
-        if cell.at["entrant"] == "uniform FedAvg"
-    }
-    assert data == {"fashion_mnist", "femnist"}
+    skew = environments["labels"]["partition"]
+    for factor in ("sizes", "noise", "features", "concepts", "speeds", "absences", "liars"):
+        for strength in ("weak", "strong"):
+            alone = environments[f"{factor}-{strength}"]
+            crossed = environments[f"{factor}-{strength}, labels"]
+            differing = {"partition", "target"}
+            assert {k: v for k, v in crossed.items() if k not in differing} == {
+                k: v for k, v in alone.items() if k not in differing
+            }
+            assert crossed["partition"]["alpha"] == skew["alpha"]
+            assert "alpha" not in alone.get("partition", {})
+    assert league.base["partition"] == "iid"
+    # no ranking holds a federation that advice is proved in
+    assert not set(environments) & set(league.named("outside").axes["environment"])
 
 
 def test_each_entrant_is_in_one_group(league):
-    exhibit = league.named("league")
-    assert sorted(chain(*exhibit.ranks.groups.values())) == sorted(exhibit.axes["entrant"])
-    assert PERSONAL in exhibit.ranks.groups
+    for exhibit in league.exhibit:
+        grouped = chain(*exhibit.ranks.groups.values())
+        assert sorted(grouped) == sorted(exhibit.axes["entrant"]), exhibit.name
 
 
-@pytest.mark.parametrize("entrant", ["oort", "scaffold", "fedper", "HeteRo-Select"])
-def test_an_entrant_of_each_group_runs_where_everything_differs(league, entrant, tmp_path):
-    place = {"environment": ["all-strong"], "entrant": [entrant]}
-    for experiment in plan(league, league.exhibit, "smoke", only=place).values():
+def test_kinds_of_models_are_not_mixed(league):
+    shared, personal = (set(league.named(n).axes["entrant"]) for n in ("shared", "personal"))
+    assert shared & personal == {"uniform FedAvg"}
+
+
+@pytest.mark.parametrize("place", ["oort", "scaffold", "fedper", "heterofl", "FLASH, whole"])
+def test_an_entrant_of_each_kind_runs(league, place, tmp_path):
+    only = {"environment": ["concepts-strong, labels"], "entrant": [place]}
+    exhibits = [league.named(name) for name in RANKED_EXHIBITS]
+    made = plan(league, [e for e in exhibits if place in e.axes["entrant"]], "smoke", only=only)
+    assert made
+    for experiment in made.values():
         assert run(experiment, out=tmp_path / "run").finished
 
 

@@ -3,24 +3,27 @@ whether following it pays.
 
 How clients differ is said in *factors*: what of a profile
 (:meth:`motley.heterogeneity.record.Inspection.profile`) is large, each weak or strong. An
-environment speaks for a federation if it has a factor and none that the federation lacks at this
-strength. A method is named only if in *each* of these environments its gain over uniform FedAvg has
-an interval over paired seeds that excludes zero, with the level divided by the methods of its kind
-and the environments (Bonferroni). Methods that leave one model for all and methods that give each
-client its own are never compared.
+environment of the league speaks for a federation if it has the factor that it is named after, and
+none that the federation lacks at this strength; where the factors of one include those of another,
+the other is silent. In each environment one method of each kind of model was chosen with some seeds
+and measured again with others. It is named to a federation if an environment that speaks for it
+shows a gain over uniform FedAvg whose 95 % interval over the second seeds excludes zero, and if it
+is not behind uniform FedAvg in another that speaks. Methods that leave one model for all and
+methods that give each client its own are never compared.
 
-The proof: every environment, left out of the evidence, and every other federation is advised; what
-is gained over uniform FedAvg there, with 0 where nothing is named, must have a mean whose 95 % t
-interval excludes zero. Advice whose proof fails is not given.
+The proof: federations that no ranking holds are advised; what is gained over uniform FedAvg there,
+with 0 where nothing is named, must have a mean whose 95 % t interval excludes zero. Advice whose
+proof fails is not given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from importlib import resources
 from math import isfinite, isnan, nan
+from statistics import fmean
 
 from motley.core.csv_text import csv_rows, csv_text
 from motley.core.errors import DataError
@@ -28,39 +31,39 @@ from motley.results.measures import Interval, interval, spread
 
 __all__ = [
     "ABSTAINED",
-    "EVIDENCE",
+    "CONTROL",
     "KINDS",
-    "OUTSIDE",
-    "PERSONAL",
+    "NAMED",
     "PROFILES",
+    "PROOF",
     "UNSHOWN",
+    "Advised",
     "Evidence",
+    "Gain",
     "Proof",
     "advice_lines",
     "advise",
-    "evidence_csv",
+    "evidence_texts",
     "factors",
     "league_evidence",
-    "profiles_csv",
-    "proof",
     "read_evidence",
+    "speaks",
 ]
 
-EVIDENCE = "evidence.csv"
+CONTROL = "uniform FedAvg"
+NAMED = "named.csv"
 PROFILES = "profiles.csv"
-"""Files of the league's folder: differences by environment and entrant, and the environments'
-profiles."""
-PERSONAL = "a model for each client"
-"""The group of entrants that leave no model for all."""
-KINDS = {False: "one model for all", True: PERSONAL}
+PROOF = "proof.csv"
+"""Files of the league's folder: what was named where and its gains, the profiles of its
+environments, and what following advice gained."""
+KINDS = {False: "one model for all", True: "a model for each client"}
 """Whether each client gets its own model -> the kind of model in words."""
-OUTSIDE = "outside-"
-"""Before the names of the files of federations that are advised in the proof, and that advice does
-not rest on."""
 ABSTAINED = (
     "Clients hardly differ in anything that a method here has been shown to help: uniform FedAvg."
 )
 UNSHOWN = "No method here has been shown to help where clients differ so: uniform FedAvg."
+DIVERGED = -100.0
+"""The gain, in points, of a run that diverged: as far behind as accuracy can be."""
 Profile = Mapping[str, float]
 """Name of a finding -> its value, about 0 to 1; NaN where it was not measured."""
 Factor = tuple[str, bool]
@@ -77,6 +80,87 @@ FACTORS = {
 }
 """Finding -> its words, and the values from which it is weak and strong; of availability, which is
 a share online, what is missing."""
+NAMED_AFTER = {
+    "labels": "label_divergence",
+    "sizes": "size_gini",
+    "features": "feature_shift",
+    "concepts": "concept_shift",
+    "noise": "label_noise",
+    "speeds": "speed_spread",
+    "absences": "availability",
+    "liars": "",
+}
+"""First word of an environment's name, or what follows its comma -> the finding that it must have
+to speak; empty where no finding shows it, so that it never speaks."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What an entrant gained over uniform FedAvg in an environment.
+
+    Parameters
+    ----------
+    points: difference in percent points of each paired seed. again: whether it was chosen there,
+    and these are the seeds that measured it again; else they are those that chose.
+    seconds, traffic: mean virtual time and traffic to the environment's target, divided by those of
+    uniform FedAvg; NaN where a run of either missed it.
+    """
+
+    points: Sequence[float]
+    again: bool = True
+    seconds: float = nan
+    traffic: float = nan
+
+    @cached_property
+    def interval(self) -> Interval:
+        """Mean with its 95 % t interval over seeds."""
+        return interval(spread([one if isfinite(one) else DIVERGED for one in self.points]))
+
+    @property
+    def helps(self) -> bool:
+        """Whether it was measured again and the interval lies above zero."""
+        return self.again and self.interval.low > 0
+
+
+@dataclass(frozen=True)
+class Advised:
+    """A federation of the proof: the entrant that advice named (empty: none) and what it gained, in
+    points, and that of always taking the entrant that gains most over the league."""
+
+    federation: str
+    entrant: str
+    gain: float
+    winner: str
+    winners_gain: float
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What following advice gained over uniform FedAvg in federations outside the league."""
+
+    advised: Sequence[Advised] = ()
+
+    @cached_property
+    def gain(self) -> Interval:
+        """Mean gain, in points, with its 95 % t interval over federations."""
+        return interval(spread([one.gain for one in self.advised]))
+
+    @cached_property
+    def winners_gain(self) -> Interval:
+        """The same of always taking the winner."""
+        return interval(spread([one.winners_gain for one in self.advised]))
+
+    @property
+    def holds(self) -> bool:
+        """Whether advice beats always taking uniform FedAvg."""
+        return bool(self.advised) and self.gain.low > 0
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """How often advice helped, hurt and abstained."""
+        gains = [one.gain for one in self.advised if one.entrant]
+        helped = sum(gain > 0 for gain in gains)
+        return helped, len(gains) - helped, len(self.advised) - len(gains)
 
 
 @dataclass(frozen=True)
@@ -85,76 +169,24 @@ class Evidence:
 
     Parameters
     ----------
-    differences: environment -> entrant -> difference to uniform FedAvg of each paired seed, percent
-    points; NaN for a run that diverged. profiles: environment -> profile. control: name of uniform
-    FedAvg. kinds: entrant -> title of its group.
+    gains: whether personal -> environment -> entrant -> its gain. profiles: environment -> profile.
+    proofs: whether personal -> its proof.
     """
 
-    differences: Mapping[str, Mapping[str, Sequence[float]]]
+    gains: Mapping[bool, Mapping[str, Mapping[str, Gain]]]
     profiles: Mapping[str, Profile]
-    control: str
-    kinds: Mapping[str, str]
+    proofs: Mapping[bool, Proof] = field(default_factory=dict)
 
-    def without(self, environment: str) -> Evidence:
-        """Return the evidence of all other environments."""
-        left = {name: one for name, one in self.differences.items() if name != environment}
-        return Evidence(left, self.profiles, self.control, self.kinds)
-
-    def entrants(self, personal: bool) -> list[str]:
-        """Return the entrants of a kind that have a number in every environment."""
-        every = list(self.differences.values())
-        named = [one for one in every[0] if all(one in there for there in every)] if every else []
+    def speaking(self, differ: frozenset[Factor], personal: bool) -> list[str]:
+        """Return the environments that speak for clients that differ so, for a kind of model."""
+        known = {
+            name: factors(self.profiles[name])
+            for name in self.gains.get(personal, {})
+            if speaks(name, self.profiles[name]) and factors(self.profiles[name]) <= differ
+        }
         return [
-            one
-            for one in named
-            if one != self.control and (self.kinds.get(one) == PERSONAL) == personal
+            name for name, there in known.items() if not any(there < one for one in known.values())
         ]
-
-    def gain(self, environment: str, entrant: str, level: float = 0.95) -> Interval:
-        """Return an entrant's mean difference in an environment with its t interval over seeds."""
-        return interval(
-            spread([_finite(one) for one in self.differences[environment][entrant]]), level
-        )
-
-
-@dataclass(frozen=True)
-class Advice:
-    """The entrant that has been shown to help, in which environments, and its gain in each, the
-    least first."""
-
-    entrant: str
-    gains: Mapping[str, Interval]
-
-
-@dataclass(frozen=True)
-class Proof:
-    """What following advice gained over uniform FedAvg, in percent points.
-
-    Parameters
-    ----------
-    by_environment: environment -> entrant advised (empty: none), its gain, and that of the entrant
-    with the highest mean gain in all evidence, "always the winner". gain, winner: their means with
-    95 % t intervals over environments.
-    """
-
-    by_environment: Mapping[str, tuple[str, float, float]]
-    gain: Interval
-    winner: Interval
-
-    @property
-    def holds(self) -> bool:
-        """Whether advice beats always taking uniform FedAvg."""
-        return self.gain.low > 0
-
-    @property
-    def counts(self) -> tuple[int, int, int]:
-        """How often advice helped, hurt and abstained."""
-        gains = [gain for entrant, gain, _ in self.by_environment.values() if entrant]
-        return (
-            sum(gain > 0 for gain in gains),
-            sum(gain <= 0 for gain in gains),
-            len(self.by_environment) - len(gains),
-        )
 
 
 def factors(profile: Profile) -> frozenset[Factor]:
@@ -172,183 +204,236 @@ def factors(profile: Profile) -> frozenset[Factor]:
     return frozenset(found)
 
 
-def advise(profile: Profile, evidence: Evidence, personal: bool) -> Advice | None:
-    """Return what has been shown to help clients that differ as these do; None: nothing has.
+def speaks(environment: str, profile: Profile) -> bool:
+    """Return whether clients of an environment differ, and in what it is named after.
+
+    >>> speaks("noise-weak, labels", {"label_divergence": 0.6, "label_noise": 0.15})
+    True
+    >>> speaks("noise-weak, labels", {"label_divergence": 0.6, "label_noise": 0.05})
+    False
+    """
+    there = {name for name, _ in factors(profile)}
+    words = [word.strip().partition("-")[0] for word in environment.split(",")]
+    asked = {NAMED_AFTER[word] for word in words if word in NAMED_AFTER}
+    return bool(there) and asked <= there
+
+
+def advise(
+    profile: Profile, evidence: Evidence, personal: bool
+) -> tuple[str, Mapping[str, Gain]] | None:
+    """Return the entrant that has been shown to help clients that differ as these do, and its gains
+    in the environments that speak for them, those that were measured again first; None: nothing
+    has.
 
     Parameters
     ----------
     personal: whether each client may have a model of its own; else one model for all is wanted.
     """
-    differ = factors(profile)
-    known = {
-        name: factors(evidence.profiles[name])
-        for name in evidence.differences
-        if name in evidence.profiles
-    }
-    like = [name for name, there in known.items() if there and there <= differ]
-    entrants = evidence.entrants(personal)
-    level = 1 - 0.05 / max(1, len(like) * len(entrants))
-    found = []
-    for entrant in entrants:
-        gains = {name: evidence.gain(name, entrant, level) for name in like}
-        if gains and min(one.low for one in gains.values()) > 0:
-            found.append(Advice(entrant, dict(sorted(gains.items(), key=lambda one: one[1].mean))))
-    return max(found, key=lambda one: sum(gain.mean for gain in one.gains.values()), default=None)
+    measured = evidence.gains.get(personal, {})
+    speaking = evidence.speaking(factors(profile), personal)
+    best: tuple[float, str] | None = None
+    for name in speaking:
+        for entrant, gain in measured[name].items():
+            behind = any(
+                measured[other][entrant].interval.mean < 0
+                for other in speaking
+                if entrant in measured[other]
+            )
+            if gain.helps and not behind:
+                best = max(best or (0.0, ""), (gain.interval.low, entrant))
+    if best is None:
+        return None
+    entrant = best[1]
+    gains = {name: measured[name][entrant] for name in speaking if entrant in measured[name]}
+    return entrant, dict(sorted(gains.items(), key=lambda one: not one[1].again))
 
 
-def proof(evidence: Evidence, outside: Evidence | None, personal: bool) -> Proof:
-    """Return what following advice gains in each environment, left out of the evidence, and in each
-    federation outside."""
-    asked = [(name, evidence.without(name), evidence) for name in evidence.differences]
-    asked += (
-        [(name, evidence, outside) for name in outside.differences] if outside is not None else []
-    )
-    out: dict[str, tuple[str, float, float]] = {}
-    for name, known, there in asked:
-        found = advise(there.profiles[name], known, personal) if name in there.profiles else None
-        winner = _winner(known, personal, there.differences[name])
-        named = (
-            found.entrant if found is not None and found.entrant in there.differences[name] else ""
-        )
-        gains = [there.gain(name, one).mean if one else 0.0 for one in (named, winner)]
-        out[name] = (named, gains[0], gains[1])
-    columns = [[row[i] for row in out.values()] for i in (1, 2)]
-    return Proof(out, *(interval(spread(column)) for column in columns))
-
-
-def _winner(evidence: Evidence, personal: bool, there: Mapping[str, Sequence[float]]) -> str:
-    """Return the entrant of a kind with the highest mean gain over all environments; empty without
-    any."""
-    entrants = [one for one in evidence.entrants(personal) if one in there]
-    mean = {
-        one: sum(evidence.gain(name, one).mean for name in evidence.differences) for one in entrants
-    }
-    return max(mean, key=mean.__getitem__, default="")
-
-
-def advice_lines(
-    profile: Profile, evidence: Evidence | None = None, outside: Evidence | None = None
-) -> list[str]:
+def advice_lines(profile: Profile, evidence: Evidence | None = None) -> list[str]:
     """Return in what clients differ and what has been shown to help; none before the league was
     run.
 
     Parameters
     ----------
-    evidence, outside: the league's own by default.
+    evidence: the league's own by default.
     """
-    if evidence is None:
-        evidence = league_evidence()
-        outside = outside or league_evidence(OUTSIDE)
+    evidence = league_evidence() if evidence is None else evidence
     if evidence is None:
         return []
-    words = [
-        f"{FACTORS[name][0]} ({'strong' if large else 'weak'})"
-        for name, large in sorted(factors(profile))
-    ]
-    lines = [f"These clients differ in: {', '.join(words)}."] if words else []
-    said = [line for personal in KINDS for line in _of_kind(profile, evidence, outside, personal)]
+    words = _words(factors(profile))
+    lines = [f"These clients differ in: {words}."] if words else []
+    said = [line for personal in KINDS for line in _of_kind(profile, evidence, personal)]
     return [*lines, *(said or [UNSHOWN if words else ABSTAINED])]
 
 
-def _of_kind(
-    profile: Profile, evidence: Evidence, outside: Evidence | None, personal: bool
-) -> list[str]:
+def _words(differ: frozenset[Factor]) -> str:
+    return ", ".join(
+        f"{FACTORS[name][0]} ({'strong' if large else 'weak'})" for name, large in sorted(differ)
+    )
+
+
+def _of_kind(profile: Profile, evidence: Evidence, personal: bool) -> list[str]:
     """Return the advice for a kind of model, with its proof; none where nothing was shown, or where
     following it does not pay."""
     found = advise(profile, evidence, personal)
-    if found is None:
+    shown = evidence.proofs.get(personal, Proof())
+    if found is None or not shown.holds:
         return []
-    shown = proof(evidence, outside, personal)
-    if not shown.holds:
-        return []
-    where = "; ".join(f"{_points(gain)} in {name}" for name, gain in found.gains.items())
+    entrant, gains = found
+    seen = "; ".join(
+        f"{points(gain.interval)} in {name}{_cost(gain)}"
+        for name, gain in gains.items()
+        if gain.again
+    )
+    known = frozenset().union(*(factors(evidence.profiles[name]) for name in gains))
+    left = _words(factors(profile) - known)
+    more = f" Beside it nothing was measured of: {left}." if left else ""
     helped, hurt, abstained = shown.counts
     return [
-        f"With {KINDS[personal]}, {found.entrant} has gained over {evidence.control}: {where}.",
-        f"Such advice, where it was not learned from: {_points(shown.gain)} in the mean; it helped "
-        f"{helped} times, hurt {hurt} and abstained {abstained}.",
+        f"With {KINDS[personal]}, {entrant} has gained over {CONTROL}: {seen}.{more}",
+        f"Such advice in federations that it was not learned from: {points(shown.gain)} in the "
+        f"mean; it helped {helped} times, hurt {hurt} and abstained {abstained}.",
     ]
 
 
-def _points(one: Interval) -> str:
+def _cost(gain: Gain) -> str:
+    """Tell the time and traffic to the target beside uniform FedAvg's."""
+    if isnan(gain.seconds) or isnan(gain.traffic):
+        return ""
+    return f" ({gain.seconds:.2g} of its time and {gain.traffic:.2g} of its traffic to one target)"
+
+
+def points(one: Interval) -> str:
+    """Return a gain in points with its interval as text."""
     text = f"{one.mean:+.1f} points" + (
         f" [{one.low:+.1f}, {one.high:+.1f}]" if isfinite(one.low) else ""
     )
     return text.replace("-", "−")
 
 
-def _finite(difference: float) -> float:
-    """A run that diverged counts as far behind as accuracy can be."""
-    return difference if isfinite(difference) else -100.0
-
-
-@cache
-def league_evidence(prefix: str = "") -> Evidence | None:
-    """Return the evidence that comes with the package; None before the league was run.
+def prove(
+    evidence: Evidence,
+    outside: Mapping[str, Mapping[str, Sequence[float]]],
+    profiles: Mapping[str, Profile],
+    winner: str,
+    personal: bool,
+) -> Proof:
+    """Return what following advice gains in federations outside the league.
 
     Parameters
     ----------
-    prefix: of the files' names; :data:`OUTSIDE` for the federations that advice does not rest on.
+    outside: federation -> entrant -> difference to uniform FedAvg of each seed, in points; those
+    that advice names, and the winner. profiles: of these federations. winner: the entrant of this
+    kind that gains most over the league.
+
+    Raises
+    ------
+    KeyError: an entrant that advice names was not run in a federation.
+    """
+    out = []
+    for name, there in outside.items():
+        found = advise(profiles[name], evidence, personal)
+        entrant = "" if found is None else found[0]
+        gain = fmean(there[entrant]) if entrant else 0.0
+        out.append(Advised(name, entrant, gain, winner, fmean(there[winner])))
+    return Proof(out)
+
+
+@cache
+def league_evidence() -> Evidence | None:
+    """Return the evidence that comes with the package; None before the league was run.
 
     Raises
     ------
     DataError: a file is damaged.
     """
-    from motley_papers.recipe import read
-
     folder = resources.files("motley_papers") / "league"
-    files = [folder / f"{prefix}{name}" for name in (EVIDENCE, PROFILES)]
+    files = [folder / name for name in (NAMED, PROFILES, PROOF)]
     if not all(file.is_file() for file in files):
         return None
-    plan = read("league").named("league").ranks
-    if plan is None:
-        return None
-    kinds = {entrant: title for title, names in plan.groups.items() for entrant in names}
-    differences, profiles = (file.read_text(encoding="utf-8") for file in files)
-    return read_evidence(differences, profiles, plan.against, kinds)
+    named, profiles, proof = (file.read_text(encoding="utf-8") for file in files)
+    return read_evidence(named, profiles, proof)
 
 
-def read_evidence(
-    differences: str, profiles: str, control: str, kinds: Mapping[str, str]
-) -> Evidence:
-    """Return evidence from the texts of :data:`EVIDENCE` and :data:`PROFILES`.
+def read_evidence(named: str, profiles: str, proof: str) -> Evidence:
+    """Return evidence from the texts of :data:`NAMED`, :data:`PROFILES` and :data:`PROOF`.
 
     Raises
     ------
     DataError: a text has other columns or words for numbers.
     """
-    by_environment: dict[str, dict[str, list[float]]] = {}
-    named: dict[str, dict[str, float]] = {}
+    gains: dict[bool, dict[str, dict[str, Gain]]] = {}
+    found: dict[str, dict[str, float]] = {}
+    advised: dict[bool, list[Advised]] = {}
+    kinds = {words: personal for personal, words in KINDS.items()}
     try:
-        for row in csv_rows(differences):
-            seeds = [float(one) for one in row["differences"].split()]
-            by_environment.setdefault(row["environment"], {})[row["entrant"]] = seeds
+        for row in csv_rows(named):
+            there = gains.setdefault(kinds[row["model"]], {}).setdefault(row["environment"], {})
+            there[row["entrant"]] = Gain(
+                [float(one) for one in row["points"].split()],
+                row["seeds"] == "again",
+                float(row["seconds"]),
+                float(row["traffic"]),
+            )
         for row in csv_rows(profiles):
-            named.setdefault(row["environment"], {})[row["finding"]] = float(row["value"])
+            found.setdefault(row["environment"], {})[row["finding"]] = float(row["value"])
+        for row in csv_rows(proof):
+            one = Advised(
+                row["federation"],
+                row["entrant"],
+                float(row["gain"]),
+                row["winner"],
+                float(row["winners_gain"]),
+            )
+            advised.setdefault(kinds[row["model"]], []).append(one)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(
-            f"the league's {EVIDENCE} or {PROFILES} is damaged ({error}); restore it from the "
-            "repository"
+            f"the league's {NAMED}, {PROFILES} or {PROOF} is damaged ({error}); restore it from "
+            "the repository"
         ) from None
-    return Evidence(by_environment, named, control, kinds)
+    return Evidence(gains, found, {personal: Proof(rows) for personal, rows in advised.items()})
 
 
-def evidence_csv(differences: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
-    """Return :data:`EVIDENCE` as text."""
-    rows = [
-        (environment, entrant, " ".join(f"{one:.4g}" for one in seeds))
-        for environment, entrants in differences.items()
-        for entrant, seeds in entrants.items()
+def evidence_texts(evidence: Evidence) -> dict[str, str]:
+    """Return the files of evidence: name -> text. A finding that was not measured is left out."""
+    named = [
+        (
+            environment,
+            KINDS[personal],
+            entrant,
+            "again" if gain.again else "choice",
+            " ".join(f"{one:.4g}" for one in gain.points),
+            f"{gain.seconds:.4g}",
+            f"{gain.traffic:.4g}",
+        )
+        for personal, there in evidence.gains.items()
+        for environment, entrants in there.items()
+        for entrant, gain in entrants.items()
     ]
-    return csv_text([("environment", "entrant", "differences"), *rows])
-
-
-def profiles_csv(profiles: Mapping[str, Profile]) -> str:
-    """Return :data:`PROFILES` as text; what was not measured is left out."""
-    rows = [
+    found = [
         (environment, finding, f"{value:.4g}")
-        for environment, profile in profiles.items()
+        for environment, profile in evidence.profiles.items()
         for finding, value in profile.items()
         if not isnan(value)
     ]
-    return csv_text([("environment", "finding", "value"), *rows])
+    advised = [
+        (
+            one.federation,
+            KINDS[personal],
+            one.entrant,
+            f"{one.gain:.4g}",
+            one.winner,
+            f"{one.winners_gain:.4g}",
+        )
+        for personal, proof in evidence.proofs.items()
+        for one in proof.advised
+    ]
+    heads = (
+        ("environment", "model", "entrant", "seeds", "points", "seconds", "traffic"),
+        ("environment", "finding", "value"),
+        ("federation", "model", "entrant", "gain", "winner", "winners_gain"),
+    )
+    rows: tuple[Sequence[tuple[str, ...]], ...] = (named, found, advised)
+    names = (NAMED, PROFILES, PROOF)
+    return {
+        name: csv_text([head, *some]) for name, head, some in zip(names, heads, rows, strict=True)
+    }

@@ -25,12 +25,14 @@ NEITHER = "#FFFFFF"
 NONE = "#C9C9C9"
 """Colours of a large difference for the better and for the worse, of none, and of a cell without a
 number."""
-FAR = 10.0
+FAR = 5.0
 """The difference, in percent points, from which on the colour is full."""
 PALE = 0.3
 """Share of its colour that a cell keeps whose interval holds zero."""
 LEAST = 0.25
 """Share of the full colour that the smallest difference outside its interval has."""
+FEW = 3
+"""Seeds below which an interval says nothing, so that colours tell the size alone."""
 
 
 def difference_map(
@@ -39,8 +41,8 @@ def difference_map(
     """Draw a row for each entrant, by group and mean rank, and a column for each environment; None
     where nothing is known.
 
-    Blue is better than the control, orange worse; a cell is pale where the 95 % interval holds
-    zero, and grey without a number.
+    Blue is better than the control, orange worse; with three seeds and more a cell is pale where the
+    95 % interval holds zero. A cell without a number is grey.
 
     Parameters
     ----------
@@ -77,7 +79,7 @@ def difference_map(
         )
         axes.tick_params(axis="y", length=0)
         _separate(axes, rows, len(ranking.environments))
-        axes.set_xlabel("\n".join(wrap(legend(ranking.control), 90)), fontsize=7.5)
+        axes.set_xlabel("\n".join(wrap(legend(ranking), 90)), fontsize=7.5)
         about = (
             f"{what}: difference of {len(rows)} entrants to {ranking.control} in "
             f"{len(ranking.environments)} environments"
@@ -100,16 +102,22 @@ def rows_of(ranking: Ranking, groups: Mapping[str, Sequence[str]]) -> list[tuple
     return [(title, entrant) for title in titles for entrant in kept[title]]
 
 
-def cell_colour(difference: float, sure: bool) -> Floats:
+def cell_colour(difference: float, sure: bool | None) -> Floats:
     """Return red, green and blue in [0, 1] of a difference in percent points; NaN is a cell without
-    a number."""
+    a number.
+
+    Parameters
+    ----------
+    sure: whether its interval excludes zero; None where that says nothing.
+    """
     from matplotlib.colors import to_rgb
 
     if isnan(difference):
         return np.array(to_rgb(NONE))
     end = np.array(to_rgb(BETTER if difference > 0 else WORSE))
     share = min(1.0, abs(difference) / FAR)
-    share = max(share, LEAST) if sure else PALE * share
+    if sure is not None:
+        share = max(share, LEAST) if sure else PALE * share
     return np.asarray((1 - share) * np.array(to_rgb(NEITHER)) + share * end)
 
 
@@ -119,7 +127,12 @@ def _rgb(ranking: Ranking, environment: str, entrant: str) -> Floats:
         return cell_colour(float("nan"), sure=False)
     if not isfinite(found.mean):
         return cell_colour(-FAR, sure=True)  # a run that diverged
-    return cell_colour(found.mean, sign(found) != 0)
+    return cell_colour(found.mean, sign(found) != 0 if _judged(ranking) else None)
+
+
+def _judged(ranking: Ranking) -> bool:
+    """Return whether any cell has seeds enough for an interval."""
+    return any(one.n >= FEW for one in ranking.differences.values())
 
 
 def _separate(axes: Axes, rows: Sequence[tuple[str, str]], columns: int) -> None:
@@ -147,10 +160,10 @@ def _separate(axes: Axes, rows: Sequence[tuple[str, str]], columns: int) -> None
         )
 
 
-def legend(control: str) -> str:
+def legend(ranking: Ranking) -> str:
     """Return what the colours say, in words."""
+    pale = "pale where the 95 % interval holds zero, " if _judged(ranking) else ""
     return (
-        f"blue is better than {control} and orange worse; colours are full from {FAR:g} points on, "
-        "pale where the 95 % interval holds zero, and grey without a number. Behind each name "
-        "stands its mean rank."
+        f"blue is better than {ranking.control} and orange worse; colours are full from {FAR:g} "
+        f"points on, {pale}and grey without a number. Behind each name stands its mean rank."
     )

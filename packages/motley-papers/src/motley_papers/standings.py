@@ -85,7 +85,7 @@ def standings(exhibit: Exhibit, plan: RankPlan, ranked: Mapping[str, Ranking]) -
                 Text(sentence)
                 for sentence in [
                     *summary(plan, found, first),
-                    f"In the map, {legend(plan.against)}",
+                    f"In the map, {legend(found)}",
                 ]
             ),
             difference_map(found, plan.groups, measure_of(first).title),

@@ -1,0 +1,134 @@
+"""Which entrant of a ranking is worth measuring again, and what that showed.
+
+With few seeds the best of many entrants is mostly the luckiest, and an interval corrected for their
+number says nothing. So a few seeds choose one entrant in each environment, and others, which chose
+nothing, measure it again beside uniform FedAvg: their interval needs no correction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import inf, isfinite, nan, sqrt
+from statistics import fmean, median, variance
+
+from motley_papers.advice import CONTROL, DIVERGED, Gain
+from motley_papers.earlier import MeasuredRow
+
+__all__ = ["chosen", "costs", "differences", "gains", "most_gaining"]
+
+Differences = Mapping[str, Mapping[str, Sequence[float]]]
+"""Environment -> entrant -> difference to uniform FedAvg of each seed, in percent points."""
+
+
+def differences(
+    rows: Iterable[MeasuredRow],
+    exhibit: str,
+    measure: str,
+    seeds: Collection[int],
+    control: str = CONTROL,
+) -> dict[str, dict[str, list[float]]]:
+    """Return environment -> entrant -> difference to the control of each of these seeds that both
+    have; a run that diverged is far behind.
+
+    Parameters
+    ----------
+    exhibit: whose cells are ``ENVIRONMENT / ENTRANT``. measure: in percent.
+    """
+    values: dict[tuple[str, str], dict[int, float]] = {}
+    for row in rows:
+        if (row.exhibit, row.measure) == (exhibit, measure) and row.seed in seeds:
+            environment, _, entrant = row.cell.partition(" / ")
+            value = float(row.value)
+            values.setdefault((environment, entrant), {})[row.seed] = (
+                value if isfinite(value) else DIVERGED
+            )
+    out: dict[str, dict[str, list[float]]] = {}
+    for (environment, entrant), ours in values.items():
+        theirs = values.get((environment, control), {})
+        both = sorted(ours.keys() & theirs.keys())
+        if entrant != control and both:
+            out.setdefault(environment, {})[entrant] = [ours[s] - theirs[s] for s in both]
+    return out
+
+
+def chosen(found: Differences) -> dict[str, str]:
+    """Return environment -> the entrant whose mean gain is largest against its spread: the root of
+    the mean of its own variance and of the median variance in its environment, for two seeds alone
+    say little about a spread.
+
+    >>> chosen({"here": {"lucky": [3.0, 3.1], "good": [4.0, 5.0], "wild": [0.0, 6.0]}})
+    {'here': 'good'}
+    """
+    out = {}
+    for environment, entrants in found.items():
+        several = {name: some for name, some in entrants.items() if len(some) > 1}
+        usual = median(variance(some) for some in several.values()) if several else 0.0
+        score = {
+            name: _against(fmean(some), sqrt((variance(some) + usual) / 2))
+            for name, some in several.items()
+        }
+        if score:
+            out[environment] = max(score, key=score.__getitem__)
+    return out
+
+
+def _against(gain: float, spread: float) -> float:
+    return gain / spread if spread else inf if gain > 0 else -inf if gain < 0 else 0.0
+
+
+def most_gaining(found: Differences) -> str:
+    """Return the entrant with the highest mean gain over all environments, each counted alike, of
+    those that are in all but few: in at least nine of ten."""
+    means: dict[str, list[float]] = {}
+    for entrants in found.values():
+        for name, some in entrants.items():
+            means.setdefault(name, []).append(fmean(some))
+    whole = {name: fmean(some) for name, some in means.items() if len(some) >= 0.9 * len(found)}
+    return max(whole, key=whole.__getitem__)
+
+
+def costs(
+    rows: Iterable[MeasuredRow], exhibit: str, measure: str, seeds: Collection[int]
+) -> dict[tuple[str, str], float]:
+    """Return (environment, entrant) -> the mean of a cost to the target over seeds divided by that
+    of uniform FedAvg; NaN where a run of either missed it."""
+    values: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if (row.exhibit, row.measure) == (exhibit, measure) and row.seed in seeds:
+            environment, _, entrant = row.cell.partition(" / ")
+            reached = row.exact == "true"
+            values.setdefault((environment, entrant), []).append(
+                float(row.value) if reached else nan
+            )
+    return {
+        (environment, entrant): fmean(some) / fmean(values[environment, CONTROL])
+        for (environment, entrant), some in values.items()
+        if (environment, CONTROL) in values
+    }
+
+
+def gains(
+    choice: Differences,
+    again: Differences,
+    seconds: Mapping[tuple[str, str], float],
+    traffic: Mapping[tuple[str, str], float],
+) -> dict[str, dict[str, Gain]]:
+    """Return environment -> entrant -> its gain: of what was chosen there with the seeds that
+    measured it again, and of what was chosen elsewhere with the seeds that choose.
+
+    Parameters
+    ----------
+    seconds, traffic: costs of what was measured again.
+    """
+    named = {entrant for entrants in again.values() for entrant in entrants}
+    out: dict[str, dict[str, Gain]] = {}
+    for environment, entrants in choice.items():
+        here = out.setdefault(environment, {})
+        for entrant, some in entrants.items():
+            second = again.get(environment, {}).get(entrant)
+            place = environment, entrant
+            if second is not None:
+                here[entrant] = Gain(second, True, seconds.get(place, nan), traffic.get(place, nan))
+            elif entrant in named:
+                here[entrant] = Gain(some, False)
+    return out
