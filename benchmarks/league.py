@@ -1,4 +1,4 @@
-"""Measure again what the league's first seeds chose, and write what ``motley inspect`` advises from.
+"""Measure again what the league's first seeds chose; write what ``motley inspect`` advises from.
 
 ::
 
@@ -37,10 +37,10 @@ from motley_papers.advice import (
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
 from motley_papers.measuring import measure_of
 from motley_papers.naming import chosen, costs, differences, gains, most_gaining
-from motley_papers.recipe import Cell, Exhibit, read
+from motley_papers.recipe import Cell, Exhibit, Scale, read
 from motley_papers.reproduce import target_of
 
-SCALE = "small"
+SCALE: Scale = "small"
 AGAIN = (10, 11, 12, 13, 14)
 """Seeds that measure again, and choose nothing."""
 EXHIBITS = {False: "shared", True: "personal"}
@@ -50,6 +50,8 @@ TRAFFIC = "traffic_mb_to_target"
 HEADLINE = "stable"
 RECIPE = read("league")
 FOLDER = RECIPE.folder or Path()
+CHOICE = RECIPE.scale[SCALE].seeds or []
+"""Seeds that choose."""
 MEASURED_AGAIN = "again.csv"
 """Rows as those of ``measured.csv``, of the seeds that measure again."""
 
@@ -86,11 +88,10 @@ def rows_of(name: str) -> list[MeasuredRow]:
 def to_measure_again() -> list[tuple[Cell, int]]:
     """Return what was chosen in each environment and uniform FedAvg, with each seed."""
     rows = rows_of(MEASURED)
-    seeds = RECIPE.scale[SCALE].seeds
     out = []
     for name in EXHIBITS.values():
         exhibit = RECIPE.named(name)
-        best = chosen(differences(rows, name, HEADLINE, seeds))
+        best = chosen(differences(rows, name, HEADLINE, CHOICE))
         for cell in exhibit.cells(SCALE):
             if cell.at["entrant"] in (CONTROL, best.get(cell.at["environment"])):
                 out += [(cell, seed) for seed in AGAIN]
@@ -148,10 +149,9 @@ def measured_evidence() -> Evidence:
     """Return what was measured in the league, without the proof."""
     rows = rows_of(MEASURED)
     again = rows_of(MEASURED_AGAIN)
-    seeds = RECIPE.scale[SCALE].seeds
     found = {
         personal: gains(
-            differences(rows, name, HEADLINE, seeds),
+            differences(rows, name, HEADLINE, CHOICE),
             differences(again, name, HEADLINE, AGAIN),
             costs(again, name, SECONDS[personal], AGAIN),
             costs(again, name, TRAFFIC, AGAIN),
@@ -166,13 +166,12 @@ def tell_outside() -> None:
     must have."""
     evidence = measured_evidence()
     rows = rows_of(MEASURED)
-    seeds = RECIPE.scale[SCALE].seeds
     for name, profile in _profiles(RECIPE.named("outside")).items():
         for personal, words in KINDS.items():
             found = advise(profile, evidence, personal)
             say(f"{name}, {words}: {found[0] if found else 'nobody'}")
     for personal, exhibit in EXHIBITS.items():
-        winner = most_gaining(differences(rows, exhibit, HEADLINE, seeds))
+        winner = most_gaining(differences(rows, exhibit, HEADLINE, CHOICE))
         say(f"always, {KINDS[personal]}: {winner}")
 
 
@@ -189,7 +188,7 @@ def write_evidence() -> None:
             evidence,
             outside,
             profiles,
-            most_gaining(differences(rows, name, HEADLINE, RECIPE.scale[SCALE].seeds)),
+            most_gaining(differences(rows, name, HEADLINE, CHOICE)),
             personal,
         )
         for personal, name in EXHIBITS.items()

@@ -15,13 +15,13 @@ from cells import ROOT, code, prose, table
 
 from motley.results.blocks import Picture
 from motley.results.measures import Censored
-from motley_papers.advice import CONTROL, KINDS, Evidence, Gain, Proof, league_evidence
+from motley_papers.advice import KINDS, Evidence, Gain, Proof, league_evidence
 from motley_papers.difference_map import difference_map
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
 from motley_papers.measuring import measure_of
 from motley_papers.naming import differences
 from motley_papers.ranks import Ranking
-from motley_papers.recipe import Exhibit, RankPlan, Recipe, read
+from motley_papers.recipe import Exhibit, RankPlan, Recipe, Scale, read
 from motley_papers.standings import rankings
 
 __all__ = [
@@ -39,7 +39,7 @@ __all__ = [
 
 NOT_RUN = "Not run yet."
 _PICTURE = ROOT / "docs" / "assets" / "league.svg"
-_SCALE = "small"
+_SCALE: Scale = "small"
 _WORTH = 1.0
 """Points from which a gain is told on the first screen."""
 _PHRASES = {
@@ -71,12 +71,17 @@ def _plan(exhibit: str) -> tuple[Exhibit, RankPlan]:
     return found, found.ranks
 
 
+def _seeds() -> list[int]:
+    """Return the seeds that choose."""
+    return _recipe().scale[_SCALE].seeds or []
+
+
 @cache
 def _rows() -> list[MeasuredRow]:
     """Return the league's numbers, of the seeds that choose."""
     recipe = _recipe()
     rows = read_rows((recipe.folder or Path()) / "measured" / _SCALE / MEASURED)
-    return [row for row in rows if row.seed in recipe.scale[_SCALE].seeds]
+    return [row for row in rows if row.seed in _seeds()]
 
 
 def _in_words(environment: str) -> str:
@@ -324,8 +329,9 @@ def _standings(plan: RankPlan, ranked: dict[str, Ranking]) -> str:
         )
         for one in found.standings
     ]
-    heads = ("entrant", "kind", "mean rank", f"median difference to {plan.against}") + tuple(
-        f"rank by {measure_of(name).title}" for name in others
+    heads = (
+        *("entrant", "kind", "mean rank", f"median difference to {plan.against}"),
+        *(f"rank by {measure_of(name).title}" for name in others),
     )
     many = f"{len(found.environments)} environments, {len(found.standings)} entrants"
     left = [f"`{name}`" for name in found.unranked]
@@ -354,7 +360,7 @@ def _how_many(exhibit: Exhibit) -> list[str]:
 def league_after_fine_tuning() -> str:
     """Tell whether the method matters once the clients fine-tune."""
     exhibit, plan = _plan("after fine-tuning")
-    seeds = _recipe().scale[_SCALE].seeds
+    seeds = _seeds()
     after = differences(_rows(), exhibit.name, exhibit.measures[0], seeds, plan.against)
     before = differences(_rows(), "shared", "stable", seeds)
     if not after:
@@ -391,7 +397,7 @@ def _spread(gains: Iterable[Sequence[float]]) -> tuple[str, str]:
 def league_parts() -> str:
     """Tell what each part of a joint method gains: the whole less the method without it."""
     exhibit, plan = _plan("parts")
-    seeds = _recipe().scale[_SCALE].seeds
+    seeds = _seeds()
     found = differences(_rows(), exhibit.name, exhibit.measures[0], seeds)
     if not found:
         return NOT_RUN

@@ -2,7 +2,6 @@
 and some of it runs."""
 
 from itertools import chain
-from pathlib import Path
 
 import pytest
 

@@ -31,8 +31,6 @@ PALE = 0.3
 """Share of its colour that a cell keeps whose interval holds zero."""
 LEAST = 0.25
 """Share of the full colour that the smallest difference outside its interval has."""
-FEW = 3
-"""Seeds below which an interval says nothing, so that colours tell the size alone."""
 
 
 def difference_map(
@@ -41,8 +39,8 @@ def difference_map(
     """Draw a row for each entrant, by group and mean rank, and a column for each environment; None
     where nothing is known.
 
-    Blue is better than the control, orange worse; with three seeds and more a cell is pale where the
-    95 % interval holds zero. A cell without a number is grey.
+    Blue is better than the control, orange worse; with three seeds and more a cell is pale where
+    the 95 % interval holds zero. A cell without a number is grey.
 
     Parameters
     ----------
@@ -127,12 +125,7 @@ def _rgb(ranking: Ranking, environment: str, entrant: str) -> Floats:
         return cell_colour(float("nan"), sure=False)
     if not isfinite(found.mean):
         return cell_colour(-FAR, sure=True)  # a run that diverged
-    return cell_colour(found.mean, sign(found) != 0 if _judged(ranking) else None)
-
-
-def _judged(ranking: Ranking) -> bool:
-    """Return whether any cell has seeds enough for an interval."""
-    return any(one.n >= FEW for one in ranking.differences.values())
+    return cell_colour(found.mean, sign(found) != 0 if ranking.judged else None)
 
 
 def _separate(axes: Axes, rows: Sequence[tuple[str, str]], columns: int) -> None:
@@ -162,7 +155,7 @@ def _separate(axes: Axes, rows: Sequence[tuple[str, str]], columns: int) -> None
 
 def legend(ranking: Ranking) -> str:
     """Return what the colours say, in words."""
-    pale = "pale where the 95 % interval holds zero, " if _judged(ranking) else ""
+    pale = "pale where the 95 % interval holds zero, " if ranking.judged else ""
     return (
         f"blue is better than {ranking.control} and orange worse; colours are full from {FAR:g} "
         f"points on, {pale}and grey without a number. Behind each name stands its mean rank."

@@ -1,23 +1,19 @@
-"""Ranks of many entrants over many environments, against one control: mean ranks, tests, wins and
-losses.
+"""Ranks of many entrants over many environments, against one control: mean ranks, wins and losses.
 
 In every environment an entrant's score is the mean difference of a measure to the control, paired
 by seed; the control's is 0. Entrants are ranked by their scores, 1 the best, ties sharing the mean
 of their ranks; a run without a finite number (one that diverged) ranks last.
 
-READING: three tests, each where it is sound. Friedman's asks whether the entrants differ at all. An
-entrant is compared with the control, and with the leader, by Wilcoxon's signed-rank test over
-environments, corrected by Holm for the number of entrants: its verdict on two entrants does not
-depend on who else takes part, as tests of mean ranks do. The critical difference of mean ranks by
-Nemenyi is given beside them, for readers who look for it. Within one environment a win or a loss is
-a 95 % t interval over seeds that excludes zero.
+Within one environment a win or a loss is a 95 % t interval over seeds that excludes zero; three
+seeds are the fewest that tell one. There is no test over environments: those of a designed grid
+share data and factors, and a test would count one finding many times.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, nan, sqrt
+from math import inf, nan
 
 import numpy as np
 
@@ -25,17 +21,10 @@ from motley.core.arrays import Floats
 from motley.results.measures import Spread, interval, spread
 from motley_papers.power import LEVEL, holm, p_value
 
-__all__ = [
-    "Ranking",
-    "Scores",
-    "Standing",
-    "critical_difference",
-    "friedman_p",
-    "rank",
-    "ranks",
-    "sign",
-    "signed_rank_p",
-]
+__all__ = ["Ranking", "Scores", "Standing", "rank", "ranks", "sign"]
+
+FEWEST = 3
+"""Seeds from which an interval of one cell tells something."""
 
 Scores = Mapping[tuple[str, str], Mapping[int, float]]
 """(environment, entrant) -> seed -> the measure; infinite where a target was missed, NaN where a
@@ -49,15 +38,8 @@ class Standing:
     entrant: str
     mean_rank: float
     """Mean of its ranks over environments; 1 is the best."""
-    low: float
-    high: float
-    """95 % t interval of the mean rank, over environments."""
     median: float
     """Median over environments of its difference to the control."""
-    p: float
-    """Holm-corrected p value of the signed-rank test against the control; NaN for the control."""
-    p_leader: float
-    """Holm-corrected p value of the signed-rank test against the leader; NaN for the leader."""
     wins: int
     ties: int
     losses: int
@@ -75,10 +57,8 @@ class Ranking:
 
     Parameters
     ----------
-    environments, control: names. standings: by mean rank, the leader first. friedman: p value that
-    all entrants are alike.
-    critical: Nemenyi's critical difference of two mean ranks at 5 %. unranked: entrants that lack
-    an environment.
+    environments, control: names. standings: by mean rank, the leader first. unranked: entrants that
+    lack an environment.
     differences: (environment, entrant) -> mean and spread over seeds of the difference to the
     control, better above zero; those of unranked entrants, too.
     """
@@ -86,8 +66,6 @@ class Ranking:
     environments: list[str]
     control: str
     standings: list[Standing]
-    friedman: float
-    critical: float
     unranked: list[str]
     differences: Mapping[tuple[str, str], Spread]
 
@@ -97,11 +75,9 @@ class Ranking:
         return self.standings[0].entrant if self.standings else None
 
     @property
-    def open(self) -> list[str]:
-        """The leader and the entrants that the signed-rank test does not tell from it, best first;
-        [] for a clear leader."""
-        near = [one.entrant for one in self.standings[1:] if not one.p_leader <= LEVEL]
-        return [self.standings[0].entrant, *near] if near else []
+    def judged(self) -> bool:
+        """Whether any cell has seeds enough for an interval."""
+        return any(one.n >= FEWEST for one in self.differences.values())
 
 
 def rank(scores: Scores, control: str, higher: bool = True) -> Ranking:
@@ -119,16 +95,13 @@ def rank(scores: Scores, control: str, higher: bool = True) -> Ranking:
         one for one in entrants if all((environment, one) in found for environment in environments)
     ]
     if not environments or len(whole) < 2:
-        return Ranking(environments, control, [], nan, nan, entrants, found)
+        return Ranking(environments, control, [], entrants, found)
     means = np.array(
         [[found[environment, one].mean for one in whole] for environment in environments]
     )
     standings = _standings(whole, environments, control, means, found)
     missing = [one for one in entrants if one not in whole]
-    critical = critical_difference(len(whole), len(environments))
-    return Ranking(
-        environments, control, standings, friedman_p(ranks(means)), critical, missing, found
-    )
+    return Ranking(environments, control, standings, missing, found)
 
 
 def ranks(means: Floats) -> Floats:
@@ -138,61 +111,6 @@ def ranks(means: Floats) -> Floats:
 
     known = np.where(np.isnan(means), -inf, means)
     return np.asarray(rankdata(-known, axis=1), float)
-
-
-def friedman_p(ranked: Floats) -> float:
-    """Return the p value of Friedman's test, corrected for ties, that all entrants [environments,
-    entrants] are alike."""
-    from scipy.special import chdtrc
-
-    environments, entrants = ranked.shape
-    if environments < 2 or entrants < 2:
-        return nan
-    sums = ranked.sum(axis=0)
-    between = float(((sums - sums.mean()) ** 2).sum())
-    within = float(((ranked - (entrants + 1) / 2) ** 2).sum())
-    if within == 0:
-        return 1.0
-    statistic = (entrants - 1) * between / within
-    return float(chdtrc(entrants - 1, statistic))
-
-
-def critical_difference(entrants: int, environments: int, level: float = LEVEL) -> float:
-    """Return Nemenyi's critical difference ``q sqrt(k (k + 1) / (6 N))`` of the mean ranks of k
-    entrants over N environments."""
-    from scipy.stats import studentized_range
-
-    q = float(studentized_range.ppf(1 - level, entrants, inf)) / sqrt(2)
-    return q * sqrt(entrants * (entrants + 1) / (6 * environments))
-
-
-def signed_rank_p(differences: Floats) -> float:
-    """Return the two-sided p value of Wilcoxon's signed-rank test; zeros are left out, and without
-    any difference it is 1.
-
-    Without ties among at most 50 differences the distribution is exact, else it is the normal one,
-    corrected for ties.
-    """
-    known = differences[(differences != 0) & ~np.isnan(differences)]
-    if not len(known):
-        return 1.0
-    from scipy.stats import wilcoxon
-
-    sizes = np.abs(known)
-    tied = len(np.unique(sizes)) < len(sizes)
-    place = (
-        np.argsort(np.argsort(sizes, kind="stable"), kind="stable") + 1.0
-        if not tied
-        else _places(sizes)
-    )
-    exact = not tied and len(known) <= 50
-    return float(wilcoxon(np.sign(known) * place, method="exact" if exact else "approx").pvalue)
-
-
-def _places(sizes: Floats) -> Floats:
-    from scipy.stats import rankdata
-
-    return np.asarray(rankdata(sizes), float)
 
 
 def _differences(scores: Scores, control: str, higher: bool) -> dict[tuple[str, str], Spread]:
@@ -240,25 +158,17 @@ def _standings(
     found: Mapping[tuple[str, str], Spread],
 ) -> list[Standing]:
     placed = ranks(means)
-    first = int(placed.mean(axis=0).argmin())
-    beside = entrants.index(control) if control in entrants else first
-    against = _against(placed, means, beside), _against(placed, means, first)
     sure = _sure(entrants, environments, control, found)
     out = []
     for i, entrant in enumerate(entrants):
-        over = interval(spread(placed[:, i]))
         cells = [(environment, entrant) for environment in environments]
         wins, losses = (sum(sign(found[cell]) == side for cell in cells) for side in (1, -1))
         kept = [sign(found[cell]) for cell in cells if sure[cell]]
         out.append(
             Standing(
                 entrant,
-                over.mean,
-                over.low,
-                over.high,
+                float(placed[:, i].mean()),
                 float(np.median(means[:, i])),
-                against[0][i],
-                against[1][i],
                 wins,
                 len(cells) - wins - losses,
                 losses,
@@ -269,29 +179,19 @@ def _standings(
     return sorted(out, key=lambda one: one.mean_rank)
 
 
-def _against(placed: Floats, means: Floats, other: int) -> list[float]:
-    """Holm-corrected p values of every entrant against one of them, whose own is NaN; a run that
-    diverged loses by more than any."""
-    finite = np.abs(means[np.isfinite(means)])
-    far = 1.0 + 3.0 * float(finite.max(initial=0.0))
-    known = np.clip(np.where(np.isnan(means), -far, means), -far, far)
-    p = [
-        nan if i == other else signed_rank_p(known[:, i] - known[:, other])
-        for i in range(placed.shape[1])
-    ]
-    return holm(p)
-
-
 def _sure(
     entrants: Sequence[str],
     environments: Sequence[str],
     control: str,
     found: Mapping[tuple[str, str], Spread],
 ) -> dict[tuple[str, str], bool]:
-    """Whether the difference in each cell is left after Holm's correction for all of them."""
+    """Whether the difference in each cell is left after Holm's correction for all of them; one
+    without any spread is not tested."""
     cells = [(environment, entrant) for environment in environments for entrant in entrants]
     p = [
-        nan if entrant == control else p_value(found[environment, entrant])
+        nan
+        if entrant == control or found[environment, entrant].std == 0
+        else p_value(found[environment, entrant])
         for environment, entrant in cells
     ]
     return {cell: one <= LEVEL for cell, one in zip(cells, holm(p), strict=True)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf, isfinite, isnan
-from typing import Literal
 
 from motley.results.blocks import (
     DASH,
@@ -19,10 +18,8 @@ from motley.results.blocks import (
     non_empty,
 )
 from motley.results.measures import Censored
-from motley.results.number_text import short_number
 from motley_papers.difference_map import difference_map, legend
 from motley_papers.measuring import measure_of
-from motley_papers.power import LEVEL
 from motley_papers.ranks import Ranking, Scores, Standing, rank
 from motley_papers.recipe import Exhibit, RankPlan
 
@@ -107,22 +104,15 @@ def summary(plan: RankPlan, found: Ranking, measure: str) -> list[str]:
     lead = found.standings[0]
     best = (
         f"Ranked by {measure_of(measure).title} over {len(found.environments)} environments, "
-        f"{lead.entrant} has the best mean rank, {lead.mean_rank:.1f} of {many}"
+        f"{lead.entrant} has the best mean rank, {lead.mean_rank:.1f} of {many}; its median "
+        f"difference to {plan.against} is {_signed(lead.median)}."
     )
-    near = found.open[1:]
+    surely = [one.entrant for one in found.standings if one.sure_wins > one.sure_losses]
     told = (
-        f"; the signed-rank test does not tell it from {_some(near)}."
-        if near
-        else "; the signed-rank test tells it from all others."
+        f"After Holm's correction for every cell, more environments are won than lost by: "
+        f"{_some(surely)}."
     )
-    better = [one.entrant for one in found.standings if one.p <= LEVEL and one.median > 0]
-    worse = [one.entrant for one in found.standings if one.p <= LEVEL and one.median < 0]
-    return [
-        best + told,
-        f"Better than {plan.against} over environments, after Holm's correction: {_some(better)}. "
-        f"Worse: {_some(worse)}. The tests cannot tell the other "
-        f"{many - 1 - len(better) - len(worse)} from it.",
-    ]
+    return [best, told] if found.judged else [best]
 
 
 def _some(names: Sequence[str], most: int = 12) -> str:
@@ -130,6 +120,10 @@ def _some(names: Sequence[str], most: int = 12) -> str:
         return "none"
     left = len(names) - most
     return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "−") if isfinite(value) else DASH
 
 
 def standings_table(plan: RankPlan, ranked: Mapping[str, Ranking]) -> Table:
@@ -140,21 +134,14 @@ def standings_table(plan: RankPlan, ranked: Mapping[str, Ranking]) -> Table:
     places = {
         name: {one.entrant: one.mean_rank for one in ranked[name].standings} for name in others
     }
-    heads = [
-        "entrant",
-        "kind",
-        "mean rank, 95 %",
-        "median difference",
-        "wins, ties, losses",
-        "after Holm",
-        "p",
-    ]
+    heads = ["entrant", "kind", "mean rank", "median difference"]
+    heads += ["wins, ties, losses", "after Holm"] if found.judged else []
     rows = [
         TableRow(
             one.entrant,
             [
                 TableCell(group[one.entrant]),
-                *_cells(one),
+                *_cells(one, found.judged),
                 *(_number(places[name].get(one.entrant, float("nan"))) for name in others),
             ],
         )
@@ -164,20 +151,16 @@ def standings_table(plan: RankPlan, ranked: Mapping[str, Ranking]) -> Table:
     return Table(heads, rows, _note(plan, found))
 
 
-def _cells(one: Standing) -> list[TableCell]:
-    tone: Literal["", "good", "bad"] = (
-        "" if not one.p <= LEVEL else "good" if one.median > 0 else "bad"
-    )
-    held = f" [{one.low:.1f}, {one.high:.1f}]" if isfinite(one.low) else ""
-    return [
-        TableCell(f"{one.mean_rank:.1f}{held}", one.mean_rank),
-        TableCell(
-            f"{one.median:+.2f}".replace("-", "−") if isfinite(one.median) else DASH, one.median
-        ),
+def _cells(one: Standing, judged: bool) -> list[TableCell]:
+    cells = [
+        TableCell(f"{one.mean_rank:.1f}", one.mean_rank),
+        TableCell(_signed(one.median), one.median),
+    ]
+    wins = [
         TableCell(f"{one.wins}, {one.ties}, {one.losses}", one.wins - one.losses),
         TableCell(f"{one.sure_wins}, {one.sure_losses}", one.sure_wins - one.sure_losses),
-        TableCell(short_number(one.p) if isfinite(one.p) else DASH, one.p, tone=tone),
     ]
+    return [*cells, *(wins if judged else [])]
 
 
 def _number(value: float) -> TableCell:
@@ -185,13 +168,14 @@ def _number(value: float) -> TableCell:
 
 
 def _note(plan: RankPlan, found: Ranking) -> str:
+    wins = (
+        "Wins and losses: environments in which the paired 95 % t interval over seeds excludes "
+        "zero, then those left after Holm's correction for every cell. "
+        if found.judged
+        else ""
+    )
     return (
         f"Ranks are of mean differences to {plan.against}, paired by seed; 1 is the best, and a "
-        "run that diverged is last. Wins and losses: environments in which the paired 95 % t "
-        "interval over seeds excludes zero, then those left after Holm's correction for every "
-        f"cell. p: Wilcoxon's signed-rank test against {plan.against} over environments, after "
-        f"Holm. All alike, by Friedman's test: p = {short_number(found.friedman)}. Nemenyi's "
-        f"critical difference of mean ranks is {found.critical:.1f}; the signed-rank test needs "
-        "less, for it compares two entrants alone. The environments are a designed grid, no sample "
-        "of the world: an interval over them says how much the grid matters."
+        f"run that diverged is last. {wins}Environments that share data and factors are no sample "
+        "of the world, so that no test is made over them."
     )
