@@ -14,12 +14,13 @@ from typing import Any
 from cells import ROOT, code, prose, table
 
 from motley.results.blocks import Picture
-from motley.results.measures import Censored
+from motley.results.measures import Censored, spread
 from motley_papers.advice import KINDS, Evidence, Gain, Proof, league_evidence
 from motley_papers.difference_map import difference_map
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
 from motley_papers.measuring import measure_of
 from motley_papers.naming import differences
+from motley_papers.power import resolvable
 from motley_papers.ranks import Ranking
 from motley_papers.recipe import Exhibit, RankPlan, Recipe, Scale, read
 from motley_papers.standings import rankings
@@ -167,21 +168,21 @@ def league_named() -> str:
             }
             entrant, gain = next(iter(found.items()), ("", None))
             cells += (
-                [f"`{entrant}`", _points(gain), _ratio(gain.seconds), _ratio(gain.traffic)]
+                [
+                    f"`{entrant}`",
+                    _points(gain),
+                    f"{resolvable(spread(gain.points).std, len(gain.points)):.1f}",
+                    _ratio(gain.seconds),
+                    _ratio(gain.traffic),
+                ]
                 if gain is not None
-                else ["-"] * 4
+                else ["-"] * 5
             )
         rows.append((environment, *cells))
     heads = (
         "environment",
-        "one model",
-        "points",
-        "time",
-        "traffic",
-        "own models",
-        "points",
-        "time",
-        "traffic",
+        *("one model", "points", "resolves", "time", "traffic"),
+        *("own models", "points", "resolves", "time", "traffic"),
     )
     return table(heads, rows)
 
