@@ -2,7 +2,8 @@
 
 Columns and labels are judged again without the most outlying clients until no other is outlying, so
 that one client's faults are not told of its neighbours. Where more than a quarter of the clients
-(and more than two) would be told, clients differ widely and none is outlying.
+(and more than two) would be told, clients differ widely and none is outlying. Those whose columns
+lie hardly farther out than the others' count for that, and are not named.
 """
 
 from __future__ import annotations
@@ -160,6 +161,7 @@ def _columns_and_labels(data: ClientData, seen: _SeenRows, key: Key) -> list[Out
     others are judged again."""
     rows = seen.rows
     told = list[OutlyingClient]()
+    near = set[int]()
     clients = len(np.unique(rows.owner))
     constant = column_faults(rows, key).constant
     while not _widely(told, clients):
@@ -173,6 +175,8 @@ def _columns_and_labels(data: ClientData, seen: _SeenRows, key: Key) -> list[Out
         if not len(worst):
             break
         for k in worst.tolist():
+            if k not in labels and not columns.farther[k]:
+                near.add(k)
             told += (
                 _of_labels(data, labels[k])
                 if k in labels
@@ -180,7 +184,7 @@ def _columns_and_labels(data: ClientData, seen: _SeenRows, key: Key) -> list[Out
             )
         kept = ~np.isin(rows.owner, worst)
         rows = rows._replace(owner=rows.owner[kept], y=rows.y[kept], x=rows.x[kept])
-    told = [] if _widely(told, clients) else told
+    told = [] if _widely(told, clients) else [one for one in told if one.client not in near]
     return told + _constant(seen, constant)
 
 
