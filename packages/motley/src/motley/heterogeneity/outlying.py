@@ -290,7 +290,9 @@ def _column(seen: _SeenRows, client: int, j: int, spread: bool, key: Key) -> tup
     return "offset", f"{name} lies elsewhere and spreads as the others' ({medians})"
 
 
-def _medians(seen: _SeenRows, values: Floats, own: Bools, apart: float) -> tuple[float, float, str]:
+def _medians(
+    seen: _SeenRows, values: Floats, own: Bools, apart: float, times: float
+) -> tuple[float, float, str]:
     """Return the medians of the client's and of the others' values, and how they are told: of the
     class that the client has most of where its mix of classes moves its median.
 
