@@ -5,13 +5,15 @@ one.
     python benchmarks/inspect_outlying.py odd [--seeds 40]
     # federations of 10 to 1,000 clients without any fault
     python benchmarks/inspect_outlying.py clean [--seeds 100]
+    # federations in which every client's columns are offset a little
+    python benchmarks/inspect_outlying.py shifted [--seeds 20]
 
-Both write their table into ``benchmarks/measured/inspect_outlying.json``. The tables are
+Each writes its table into ``benchmarks/measured/inspect_outlying.json``. The tables are
 scikit-learn's; rows are divided equally, in unequal parts, or by a Dirichlet law over classes. The
 fault is planted at a client drawn among those that hold 15 rows or more. ``plain`` is a detector
 that has no federation to think of: on the pooled rows, a two-sided test of one client against the
 rest at 5 % after Bonferroni over clients and columns (Mann-Whitney for columns, Fisher's exact test
-on the errors of logistic regression for labels).
+on the errors of logistic regression for labels, (1 - share)^n for an absent class).
 """
 
 from __future__ import annotations
@@ -148,6 +150,10 @@ def plain(kind: str, x: Array, y: Array, owner: Array, odd: int) -> bool | None:
         wrong = cross_val_predict(model, x, y, cv=3) != y
         counts = [[int((wrong & part).sum()), int((~wrong & part).sum())] for part in (own, ~own)]
         return bool(fisher_exact(counts, "greater").pvalue < 0.05 / clients)
+    if kind == "absent class":
+        here, there = (np.bincount(y[part], minlength=int(y.max()) + 1) for part in (own, ~own))
+        chance = (1 - there[here == 0] / there.sum()) ** here.sum()
+        return bool((chance < 0.05 / (clients * len(here))).any())
     return None
 
 
@@ -251,14 +257,50 @@ def clean(seeds: int) -> list[dict[str, Any]]:
     return rows
 
 
+def shifted(seeds: int) -> list[dict[str, Any]]:
+    """Count federations in which a client is named although all clients differ alike: each has
+    offsets of its own, drawn from one normal law, in all columns of many values or in one."""
+    rows = []
+    for name in ("breast_cancer", "wine", "diabetes"):
+        given, y = table(name)
+        many = np.array([len(np.unique(column)) > 10 for column in given.T])
+        for skew in ("equal", "unequal"):
+            for columns in ("all columns", "one column"):
+                for size in (0.05, 0.15, 0.3, 0.6):
+                    named = 0
+                    for seed in range(seeds):
+                        rng = np.random.default_rng([seed, 5])
+                        owner = divided(y, TABLES[name], skew, rng)
+                        moved = many.copy()
+                        if columns == "one column":
+                            moved[:] = np.arange(len(many)) == rng.choice(np.flatnonzero(many))
+                        offsets = rng.normal(size=(TABLES[name], len(many))) * size * moved
+                        x = given + (offsets * given.std(axis=0))[owner]
+                        named += bool(found(x, y, owner, seed))
+                    rows.append(
+                        {
+                            "table": name,
+                            "clients": TABLES[name],
+                            "skew": skew,
+                            "columns": columns,
+                            "deviation": size,
+                            "seeds": seeds,
+                            "named": named,
+                        }
+                    )
+                    print(rows[-1], flush=True)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("odd", "clean"))
+    parser.add_argument("what", choices=("odd", "clean", "shifted"))
     parser.add_argument("--seeds", type=int, default=0)
     given = parser.parse_args()
-    rows = odd(given.seeds or 40) if given.what == "odd" else clean(given.seeds or 100)
+    make, seeds = {"odd": (odd, 40), "clean": (clean, 100), "shifted": (shifted, 20)}[given.what]
+    rows = make(given.seeds or seeds)
     known = json.loads(OUT.read_text()) if OUT.exists() else {}
     OUT.write_text(json.dumps({**known, given.what: rows}, indent=1) + "\n")
 

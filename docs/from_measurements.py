@@ -869,6 +869,29 @@ def inspect_outlying() -> str:
         )
         for row in found["clean"]
     ]
+    splits: dict[tuple[str, str], Counter[str]] = {}
+    for row in found["odd"]:
+        for kind in (row["kind"], f"{row['kind']}, {row['strength']:g}"):
+            splits.setdefault((kind, row["skew"]), Counter()).update(
+                {name: row.get(name, 0) for name in ("seeds", "named", "plain", "plain and named")}
+            )
+    skews = list(dict.fromkeys(row["skew"] for row in found["odd"]))
+    by_split = [
+        (
+            what,
+            *(
+                f"{one['plain and named']} of {one['plain']}"
+                if what.startswith(("units", "offset", "swapped", "random"))
+                else f"{one['named'] / one['seeds']:.0%} named"
+                for one in (splits[what, skew] for skew in skews)
+            ),
+        )
+        for what in (
+            *(f"units, {strength}" for strength in ("100", "10", "2.54", "0.5")),
+            *("offset", "swapped labels", "random labels"),
+            *("constant column", "copied data", "absent class"),
+        )
+    ]
     named = sum(row[1] for row in clean)
     total = sum(row[2] for row in clean)
     worst = max(clean, key=lambda row: row[1] / row[2])
@@ -879,7 +902,13 @@ def inspect_outlying() -> str:
         "columns alone), divided equally, in unequal parts and by Dirichlet 0.3. Strengths: the "
         "factor of a unit, an offset in deviations, the share of labels or samples (of several "
         "classes: of the classes). The plain detector tests one client against the rest on the "
-        f"pooled rows.\n\n{table(heads, rows)}\n\n`python benchmarks/inspect_outlying.py clean`: "
+        f"pooled rows.\n\n{table(heads, rows)}\n\nBy split: of those that a plain detector "
+        "finds, how many are named; where there is none, the share named. Both tables and the "
+        "clean ones were made before a client had to lie much farther out than the others and "
+        "before one law told how all classes vary: on breast cancer and wine this names 231 in "
+        "place of 235 of 238 units, 168 in place of 171 of 178 offsets, and 30 in place of 24 of "
+        "60 absent classes.\n\n"
+        f"{table(('planted', *skews), by_split)}\n\n`python benchmarks/inspect_outlying.py clean`: "
         f"of {total:,} clean federations of 10 to {slow['clients']:,} clients, equal, unequal, "
         f"Dirichlet 0.3 and 0.1, {named} had a client named ({named / total:.1%}); most often of "
         f"{worst[0]}: {worst[1]} of {worst[2]}. {slow['clients']:,} clients of 20 rows take "

@@ -4,6 +4,7 @@ any."""
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -74,6 +75,23 @@ def test_absent_classes_by_hand() -> None:
     assert absent_classes(few) == []
     skewed = np.array([[60.0, 0.0], [0.0, 60.0]] * 5)
     assert absent_classes(skewed) == []  # nobody has both
+
+
+def test_an_absent_class_is_found_among_few_equal_clients() -> None:
+    """Wine's classes vary over six equal clients by chance alone, so that all shares tell how they
+    vary; (1 - 0.4)^16 = 1 / 3,500 is just below 2 % of 1 / 18."""
+    y = datasets.load_wine(return_X_y=True)[1]
+    found = 0
+    for seed in range(20):
+        owner = np.random.default_rng(seed).permutation(np.arange(len(y)) % 6)
+        counts = np.bincount(owner * 3 + y, minlength=18).reshape(6, 3).astype(float)
+        assert absent_classes(counts) == []
+        counts[2, counts[2].argmax()] = 0
+        found += [one.client for one in absent_classes(counts)] == [2]
+    assert found >= 10
+    assert (
+        absent_classes(np.array([[50.0, 50], [50, 50], [50, 50], [50, 50], [99, 0]])) == []
+    )  # few
 
 
 def test_shared_rows_by_hand() -> None:
@@ -187,6 +205,58 @@ def test_clients_that_all_differ_are_no_outlying_ones() -> None:
     x, y, owner = cancer(0)
     x[:, 3] *= 10.0 ** (owner % 5)
     assert told(x, y, owner) == []
+
+
+@pytest.mark.parametrize("size", [0.15, 0.3])
+def test_clients_that_all_differ_a_little_name_nobody(size: float) -> None:
+    """Offsets of all clients from one normal law: the largest is no outlier."""
+    for seed in range(8):
+        x, y, owner = cancer(seed)
+        offsets = np.random.default_rng(seed).normal(size=(10, x.shape[1])) * size
+        assert told(x + (offsets * x.std(axis=0))[owner], y, owner) == []
+
+
+def test_a_fault_that_two_clients_share_is_found_at_both() -> None:
+    x, y, owner = cancer(0)
+    units(x, y, np.flatnonzero((owner == 6) | (owner == 3)))
+    assert {(one.client, one.kind) for one in told(x, y, owner)} == {(3, "units"), (6, "units")}
+
+
+def test_the_numbers_of_a_sentence_agree_and_are_plain_medians() -> None:
+    x, y, owner = cancer(0)
+    units(x, y, np.flatnonzero(owner == 6))
+    (one,) = told(x, y, owner)
+    here, there = (float(np.median(x[part, 3])) for part in (owner == 6, owner != 6))
+    assert numbers(one) == pytest.approx([here / there, here, there], rel=5e-3)
+
+
+def test_where_classes_mix_otherwise_the_medians_are_of_one_class() -> None:
+    x, y, owner = cancer(0)
+    kept = ((owner == 6) == (y == 1)) | (np.arange(len(y)) % 4 == 0)  # it has class 1, they 0
+    x, y, owner = x[kept], y[kept], owner[kept]
+    units(x, y, np.flatnonzero(owner == 6))
+    (one,) = (each for each in told(x, y, owner) if each.kind == "units")
+    here, there = (float(np.median(x[part & (y == 1), 3])) for part in (owner == 6, owner != 6))
+    assert "median of class '1' " in one.said
+    assert numbers(one) == pytest.approx([here / there, here, there], rel=5e-3)
+
+
+def numbers(one: OutlyingClient) -> list[float]:
+    """The factor and both medians of a sentence."""
+    said = re.fullmatch(
+        r"column 3 (\S+) times the others' \(median(?: of class '1')? (\S+) against (\S+)\)",
+        one.said,
+    )
+    assert said is not None, one.said
+    return [float(number.replace(",", "")) for number in said.groups()]
+
+
+def test_a_column_that_is_always_0_is_told_as_0() -> None:
+    x, y, owner = cancer(0)
+    x[owner == 6, 2] = 0
+    named = {f"c{j}": x[:, j] for j in range(6)}
+    (one,) = measure(from_arrays(named, y, owner, table={"scale": "federated"}), Key(0)).outlying
+    assert one.said == "c2 is always 0"
 
 
 def test_names_reach_the_sentence_and_json() -> None:

@@ -162,7 +162,9 @@ def test_outlying_clients_are_named_on_the_terminal_the_page_and_in_json() -> No
     page = html(found.page())
     assert "Outlying clients" in page
     assert "client 4" in page
-    assert json.loads(found.to_json())["federations"][0]["outlying"][0]["name"] == "client 4"
+    (told,) = json.loads(found.to_json())["federations"][0]["outlying"]
+    assert (told["row"], told["name"]) == (4, "client 4")
+    assert "client" not in told
     assert "Outlying clients" not in html(inspect(KEYS).page())
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -112,3 +113,18 @@ def test_what_is_missing_is_said_with_the_line_to_type(
 def test_python_says_the_same(here: Path) -> None:
     with pytest.raises(ConfigError, match="nothing says which column names the client of a row"):
         motley.inspect("all.csv")
+
+
+def test_an_outlying_client_of_a_table_is_a_pitfall(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(5, 1, size=(400, 2))
+    x[np.arange(400) % 8 == 3, 0] *= 100
+    rows = [f"hosp_{'ABCDEFGH'[k % 8]},{x[k, 0]},{x[k, 1]},{k // 8 % 2}" for k in range(400)]
+    path = tmp_path / "all.csv"
+    path.write_text("hospital,a,b,y\n" + "\n".join(rows) + "\n")
+    (said,) = motley.inspect(path, client="hospital", label="y").all_pitfalls
+    assert said == (
+        "hosp_D differs from all others (units), by a fault or for a reason; look there first, and "
+        'if it is a fault, repair the unit, or set task.scale = "client" (see the list of outlying '
+        "clients)"
+    )

@@ -14,9 +14,12 @@ from motley.core.arrays import Floats, Ids, Ints
 
 __all__ = ["absent_classes", "shared_rows"]
 
-CHANCE = 0.01
-"""Probability that any client of a clean federation is called outlying for an absent class; half of
-it for copies."""
+CHANCE = 0.02
+COPIED = 0.005
+"""Probabilities that any client of a clean federation is called outlying for an absent class, and
+for copies."""
+_CLIENTS = 6
+"""Clients below which nothing is known of how shares of classes vary."""
 _FEW = 5
 _PART = 0.1
 """Copies, and share of the smaller client's samples, below which copies are not worth telling."""
@@ -52,27 +55,31 @@ def absent_classes(counts: Floats) -> list[AbsentClass]:
     ----------
     counts: labels of each client and class ``[K, C]``.
 
-    Shares of a class vary over clients as a beta law with the mean and variance of the *other*
-    clients' shares (less what chance adds, plus 1.64 standard errors of that variance); the chance
-    of no sample among n is B(a, b + n) / B(a, b). With the shares of all alike it is
-    ``(1 - share)^n``. Where more than a tenth of the clients (and more than one) lack a class that
-    clients with equal shares would have, labels are skewed, and nobody is outlying.
+    Shares of a class vary over clients as a beta law. Its mean m is that of the *other* clients'
+    shares, its variance m (1 - m) r, with one r for all classes: what the other clients' shares of
+    all classes vary beyond chance. The chance of no sample among n is then B(a, b + n) / B(a, b),
+    and ``(1 - m)^n`` where they do not. Where more than a tenth of the clients (and more than one)
+    lack a class that clients with equal shares would have, labels are skewed, and nobody is
+    outlying; nor is anybody among fewer than six clients.
     """
     held = counts.sum(axis=1)
     used = held >= 2
     clients = int(used.sum())
-    if clients < 4:
+    if clients < _CLIENTS:
         return []
     size = held[used, None]
     share = counts[used] / size
-    mean, second, fourth = _moments(share)
+    others = clients - 1
+    mean = (share.sum(axis=0) - share) / others
     lacking = ((counts[used] == 0) & ((1 - mean) ** size < _LACKED / counts.shape[1])).any(axis=1)
     if lacking.sum() > max(1, clients / 10):
         return []
-    error = np.sqrt(np.maximum(fourth - np.square(second), 0.0) / (clients - 1))
+    squares = (np.square(share).sum(axis=0) - np.square(share)) / others
+    variance = np.maximum(squares - np.square(mean), 0.0) * others / (others - 1)
     possible = np.maximum(mean * (1 - mean), 1e-9)
-    by_chance = possible * ((1 / size).sum() - 1 / size) / (clients - 1)
-    alike = np.clip((second - by_chance + 1.64 * error) / possible, 1e-6, 0.99)
+    by_chance = possible * ((1 / size).sum() - 1 / size) / others
+    beyond = (variance - by_chance).sum(axis=1, keepdims=True)
+    alike = np.clip(beyond / possible.sum(axis=1, keepdims=True), 1e-6, 0.99)
     a = mean * (1 / alike - 1)
     b = (1 - mean) * (1 / alike - 1)
     none = np.where(
@@ -83,20 +90,6 @@ def absent_classes(counts: Floats) -> list[AbsentClass]:
     odd = (counts[used] == 0) & (none < np.log(CHANCE / counts.size))
     ids = np.flatnonzero(used)
     return [AbsentClass(int(ids[at]), c, float(mean[at, c])) for at, c in np.argwhere(odd).tolist()]
-
-
-def _moments(share: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the mean and the second and fourth central moments of shares over all clients but one,
-    for each of them ``[K, C]``."""
-    middle = np.median(share, axis=0)
-    apart = share - middle
-    others = len(share) - 1
-    one, two, three, four = (((apart**p).sum(axis=0) - apart**p) / others for p in (1, 2, 3, 4))
-    return (
-        middle + one,
-        np.maximum(two - one**2, 0.0),
-        four - 4 * one * three + 6 * one**2 * two - 3 * one**4,
-    )
 
 
 def shared_rows(
@@ -135,6 +128,6 @@ def shared_rows(
     law = np.bincount(label[left], minlength=classes) / np.maximum(np.square(counts.sum(axis=0)), 1)
     expected = (counts[one] * counts[other] * law).sum(axis=1) * np.where(one == other, 1.0, 2.0)
     smaller = np.minimum(counts[one].sum(axis=1), counts[other].sum(axis=1))
-    odd = poisson.sf(number - 1, expected) < CHANCE / (clients * (clients + 1))
+    odd = poisson.sf(number - 1, expected) < 2 * COPIED / (clients * (clients + 1))
     found = np.flatnonzero(odd & (number >= np.maximum(_FEW, _PART * smaller)))
     return [SharedRows(int(one[i]), int(other[i]), int(number[i])) for i in found.tolist()]

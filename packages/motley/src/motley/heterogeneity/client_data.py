@@ -9,7 +9,7 @@ samples.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,6 +91,21 @@ class ClientData:
         first, end, _ = clients.indices(len(self))
         labels = self.labels[slice(*self.rows.offsets[[first, end]].tolist())]
         return label_counts(labels, self.rows.sizes[first:end], self.targets, self.classes)
+
+    def without(self, clients: Collection[int]) -> ClientData:
+        """Return the samples of all other clients, which are numbered anew."""
+        kept = ~np.isin(np.arange(len(self)), list(clients))
+        sizes = self.rows.sizes
+        of_kept = np.repeat(kept, sizes)
+        return dataclasses.replace(
+            self,
+            rows=Ragged(
+                np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[kept])]),
+                self.rows.values[of_kept],
+            ),
+            labels=self.labels[of_kept],
+            names=tuple(one for one, keep in zip(self.names, kept, strict=False) if keep),
+        )
 
     def sample(self, key: Key, budget: int = BUDGET, clients: int = CLIENTS) -> Sample:
         """Return a random part of the samples: at most ``clients`` clients, about equally many

@@ -21,6 +21,11 @@ over clients, which one odd client does not move). A client is outlying where
 
 with the two-sided quantiles q and t of the normal law and of Student's (K / 2 degrees of freedom)
 for :data:`CHANCE`, divided by the number of statistics.
+
+A client is named only if it also lies much farther out than the others: its largest |sum| /
+sqrt(V), over columns and both statistics, is more than twice the upper quartile of the other
+clients'. Where all clients differ a little, the largest of them is no outlier, and up to a quarter
+of the clients do not hide each other's faults.
 """
 
 from __future__ import annotations
@@ -55,6 +60,9 @@ _WIDER = 1.3
 """Mean normal score and ratio of spreads below which a column is not worth telling."""
 _MANY = 20
 """Clients from which on a column's own spread over clients is estimated."""
+_FARTHER = 2.0
+_QUARTILE = 0.75
+"""How many times as far out as the upper quartile of the others a client must lie."""
 _MEDIAN = 0.4549
 """Median of the squared standard normal law."""
 
@@ -90,13 +98,14 @@ class ColumnFaults(NamedTuple):
     ----------
     place, spread: whether the client's values lie, or spread, otherwise. constant: whether they are
     all the same. size: of the most outlying column of each client, as a multiple of what is just
-    outlying ``[K]``.
+    outlying ``[K]``. farther: whether the client lies much farther out than the others ``[K]``.
     """
 
     place: Bools
     spread: Bools
     constant: Bools
     size: Floats
+    farther: Bools
 
     @property
     def any(self) -> Bools:
@@ -112,19 +121,33 @@ def column_faults(rows: Rows, key: Key) -> ColumnFaults:
     key: of the pairs whose differences measure the spread.
     """
     constant = _constant(rows)
-    place, far = _outlying(rows, _ROWS)
+    place, far, moved = _outlying(rows, _ROWS)
     one, other = _pairs(rows, key)
     apart = rows._replace(
         owner=rows.owner[one], y=rows.y[one], x=np.abs(rows.x[one] - rows.x[other])
     )
-    spread, wide = _outlying(apart, _PAIRS)
+    spread, wide, wider = _outlying(apart, _PAIRS)
     for k, j in np.argwhere(spread & ~constant).tolist():
         ratio = spread_ratio(rows, k, j, key)
         spread[k, j] = max(ratio, 1 / max(ratio, 1e-12)) >= _WIDER
     size = np.maximum(
         np.where(place, far, 0.0).max(axis=1), np.where(spread, wide, 0.0).max(axis=1)
     )
-    return ColumnFaults(place & ~constant, spread & ~constant, constant, size)
+    farther = _farther(np.maximum(moved, wider), size > 0)
+    return ColumnFaults(place & ~constant, spread & ~constant, constant, size, farther)
+
+
+def _farther(beyond: Floats, which: Bools) -> Bools:
+    """Return which of some clients ``[K]`` lie much farther beyond chance ``[K]`` than the
+    others."""
+    judged = beyond > 0
+    found = np.zeros(len(beyond), bool)
+    for k in np.flatnonzero(which).tolist():
+        others = np.delete(beyond, k)[np.delete(judged, k)]
+        if len(others):
+            usual = np.quantile(others, _QUARTILE, method="lower")
+            found[k] = beyond[k] > _FARTHER * usual
+    return found
 
 
 def normal_scores(x: Floats) -> Floats:
@@ -134,9 +157,9 @@ def normal_scores(x: Floats) -> Floats:
     return np.asarray(scores - scores.mean(axis=0))
 
 
-def _outlying(rows: Rows, least: int) -> tuple[Bools, Floats]:
-    """Return which clients' sums of scores are outlying, and each as a multiple of what just is
-    ``[K, D]``."""
+def _outlying(rows: Rows, least: int) -> tuple[Bools, Floats, Floats]:
+    """Return which clients' sums of scores are outlying, each as a multiple of what just is
+    ``[K, D]``, and each client's largest in standard errors by chance, 0 if not judged ``[K]``."""
     width = rows.x.shape[1]
     scores = np.zeros(rows.x.shape)
     square = np.zeros((rows.classes, width))
@@ -162,10 +185,14 @@ def _outlying(rows: Rows, least: int) -> tuple[Bools, Floats]:
             * np.median(variance[judged] / np.square(own[judged]), axis=0)
             / judged.sum()
         )
-    times = np.abs(sums) / np.sqrt(np.maximum(_limits(sums, variance, held), 1e-12))
-    return np.asarray(
-        (times > 1) & judged[:, None] & (np.abs(sums) > _MOVED * held[:, None])
-    ), times
+    size = np.abs(sums)
+    times = size / np.sqrt(np.maximum(_limits(sums, variance, held), 1e-12))
+    errors = (size / np.sqrt(np.maximum(variance, 1e-12))).max(axis=1)
+    return (
+        np.asarray((times > 1) & judged[:, None] & (size > _MOVED * held[:, None])),
+        times,
+        np.where(judged, errors, 0.0),
+    )
 
 
 def _sums(owner: Ints, values: Floats, clients: int) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Collection
 
 from numpy.typing import ArrayLike
 
@@ -36,7 +37,11 @@ that of their neighbours."""
 
 
 def measure(
-    data: Task | Federation, key: Key, first: Ints | None = None, names: Ints | None = None
+    data: Task | Federation,
+    key: Key,
+    first: Ints | None = None,
+    names: Ints | None = None,
+    without: Collection[int] = (),
 ) -> Inspection:
     """Return how the training samples of a federation's clients differ, with the labels that
     clients have.
@@ -46,7 +51,8 @@ def measure(
     data: a federation, or a task that holds one. key: of the clients and samples drawn; the same
     key gives the same bits.
     first, names: the clients' data views under a drift: the position at which each client's window
-    begins ``[K]``, and what each client calls each class ``[K, C]``.
+    begins ``[K]``, and what each client calls each class ``[K, C]``. without: clients that are left
+    out; the others are numbered anew.
 
     Raises
     ------
@@ -61,9 +67,9 @@ def measure(
     >>> round(found["label_divergence"].value, 2), found["missing_classes"].value
     (0.55, 0.5)
     """
-    return _measured(
-        of_federation(data.federation if isinstance(data, Task) else data, first, names), key
-    )
+    federation = data.federation if isinstance(data, Task) else data
+    samples = of_federation(federation, first, names)
+    return _measured(samples.without(without) if without else samples, key)
 
 
 def measure_arrays(

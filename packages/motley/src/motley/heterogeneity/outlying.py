@@ -2,7 +2,8 @@
 
 Columns and labels are judged again without the most outlying clients until no other is outlying, so
 that one client's faults are not told of its neighbours. Where more than a quarter of the clients
-(and more than two) would be told, clients differ widely and none is outlying.
+(and more than two) would be told, clients differ widely and none is outlying. Those whose columns
+lie hardly farther out than the others' count for that, and are not named.
 """
 
 from __future__ import annotations
@@ -34,17 +35,29 @@ _FLAT = 128
 samples cheap features are."""
 _FACTOR = 1.5
 """Factor below which other units are not told from an offset."""
+_MIXED = 0.25
+"""Share of a difference by which a client's mix of classes may change it; beyond, one class is
+told."""
+_ROUNDED = 1e-6
 _INPUTS = "the inputs"
 
 
 class _SeenRows(NamedTuple):
-    """The values of some rows and how they are told: names ``[D]``, and ``x * scale + shift`` in
-    the units of the raw table."""
+    """The values of some rows and how they are told: names ``[D]``, ``x * scale + shift`` in the
+    units of the raw table, and the names of classes; empty for targets that are numbers."""
 
     rows: Rows
     names: tuple[str, ...]
     shift: Floats
     scale: Floats
+    classes: tuple[str, ...]
+
+    def raw(self, column: int, x: Floats) -> Floats:
+        """Return values of a column in the units of the raw table; what single precision leaves of
+        0 is 0."""
+        shift, scale = float(self.shift[column]), float(self.scale[column])
+        raw = x * scale + shift
+        return np.where(np.abs(raw) < _ROUNDED * max(abs(shift), abs(x * scale).max()), 0.0, raw)
 
 
 def outlying_clients(
@@ -131,7 +144,8 @@ def _columns(data: ClientData, key: Key) -> _SeenRows | None:
         if known
         else (np.zeros(x.shape[1]), np.ones(x.shape[1]))
     )
-    return _SeenRows(rows, names, shift, scale)
+    classes = tuple(map(data.class_name, range(data.classes))) if data.targets == "classes" else ()
+    return _SeenRows(rows, names, shift, scale, classes)
 
 
 def _drawn(data: ClientData, clients: Ids, budget: int, key: Key) -> Ints:
@@ -160,6 +174,7 @@ def _columns_and_labels(data: ClientData, seen: _SeenRows, key: Key) -> list[Out
     others are judged again."""
     rows = seen.rows
     told = list[OutlyingClient]()
+    near = set[int]()
     clients = len(np.unique(rows.owner))
     constant = column_faults(rows, key).constant
     while not _widely(told, clients):
@@ -173,6 +188,8 @@ def _columns_and_labels(data: ClientData, seen: _SeenRows, key: Key) -> list[Out
         if not len(worst):
             break
         for k in worst.tolist():
+            if k not in labels and not columns.farther[k]:
+                near.add(k)
             told += (
                 _of_labels(data, labels[k])
                 if k in labels
@@ -180,7 +197,7 @@ def _columns_and_labels(data: ClientData, seen: _SeenRows, key: Key) -> list[Out
             )
         kept = ~np.isin(rows.owner, worst)
         rows = rows._replace(owner=rows.owner[kept], y=rows.y[kept], x=rows.x[kept])
-    told = [] if _widely(told, clients) else told
+    told = [] if _widely(told, clients) else [one for one in told if one.client not in near]
     return told + _constant(seen, constant)
 
 
@@ -245,7 +262,7 @@ def _column(seen: _SeenRows, client: int, j: int, spread: bool, key: Key) -> tup
             if spread
             else ("offset", "the inputs lie elsewhere")
         )
-    values = seen.rows.x[:, j] * seen.scale[j] + seen.shift[j]
+    values = seen.raw(j, seen.rows.x[:, j])
     own = seen.rows.owner == client
     others = {
         int(c): np.sort(values[~own & (seen.rows.y == c)]) for c in np.unique(seen.rows.y[~own])
@@ -254,23 +271,50 @@ def _column(seen: _SeenRows, client: int, j: int, spread: bool, key: Key) -> tup
     mine = values[known]
     label = seen.rows.y[known]
     like = np.array([np.median(others[c]) for c in label.tolist()])
-    here = float(np.median(mine))
-    there = float(np.median(like))
     times = float(np.median(mine / like)) if like.all() else np.nan
-    medians = f"median {_short(here)} against {_short(there)}"
+    moved = mine - np.median(mine - like)
+    here, there, medians = _medians(seen, values, own, float(np.median(mine - like)), times)
     if (
         times > 0
         and max(times, 1 / times) >= _FACTOR
-        and _misfit(mine / times, label, others)
-        < _misfit(mine - np.median(mine - like), label, others)
+        and _misfit(mine / times, label, others) < _misfit(moved, label, others)
     ):
-        return "units", f"{name} {_short(times)} times the others' ({medians})"
+        told = f" {_short(here / there)} times the others'" if here * there > 0 else " multiplied"
+        return "units", f"{name}{told} ({medians})"
     if spread:
         ratio = spread_ratio(seen.rows, client, j, key)
         return "units", f"{name} spreads {_short(ratio)} times as far as the others' ({medians})"
-    if here == there:  # a column of mostly one value, more or less often
+    # a column of mostly one value, more or less often
+    if float(np.median(mine)) == float(np.median(like)):
         return "", ""
     return "offset", f"{name} lies elsewhere and spreads as the others' ({medians})"
+
+
+def _medians(
+    seen: _SeenRows, values: Floats, own: Bools, apart: float, times: float
+) -> tuple[float, float, str]:
+    """Return the medians of the client's and of the others' values, and how they are told: of the
+    class that the client has most of where its mix of classes moves its median.
+
+    Parameters
+    ----------
+    values, own: of a column, and which are the client's ``[n]``. apart, times: difference and ratio
+    of the client's values to the median of others' of the same class.
+    """
+    here, there = (float(np.median(values[part])) for part in (own, ~own))
+    of = ""
+    mixed = abs(here - there - apart) > _MIXED * abs(apart)
+    if times > 0 and here * there > 0:
+        mixed |= abs(np.log(here / there / times)) > _MIXED
+    if seen.classes and mixed:
+        counts = np.bincount(seen.rows.y[own], minlength=len(seen.classes))
+        counts[np.bincount(seen.rows.y[~own], minlength=len(counts)) == 0] = 0
+        most = int(counts.argmax())
+        here, there = (
+            float(np.median(values[part & (seen.rows.y == most)])) for part in (own, ~own)
+        )
+        of = f" of class {seen.classes[most]!r}"
+    return here, there, f"median{of} {_short(here)} against {_short(there)}"
 
 
 def _misfit(values: Floats, label: Ints, others: Mapping[int, Floats]) -> float:
@@ -290,7 +334,7 @@ def _constant(seen: _SeenRows, constant: Bools) -> list[OutlyingClient]:
     told = []
     for k in np.flatnonzero(constant.any(axis=1)).tolist():
         j, *more = np.flatnonzero(constant[k]).tolist()
-        value = float(seen.rows.x[seen.rows.owner == k, j][0]) * seen.scale[j] + seen.shift[j]
+        value = float(seen.raw(j, seen.rows.x[seen.rows.owner == k, j][:1])[0])
         said = f"{seen.names[j]} is always {_short(value)}" + _and_more(len(more))
         told.append(
             OutlyingClient(

@@ -118,9 +118,9 @@ class OutlyingClient:
 
     Parameters
     ----------
-    client: its number. kind: in what it differs. column: the input column; empty where it is none.
-    said: what was found.
-    remedy: what to do about it. name: the client's own name; empty: it has none.
+    client: its number, the row of ``per_client`` arrays. kind: in what it differs. column: the
+    input column; empty where it is none. said: what was found. remedy: what to do about it. name:
+    the client's own name; empty: it has none.
     """
 
     client: int

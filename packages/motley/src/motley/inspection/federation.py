@@ -24,7 +24,8 @@ class InspectedFederation:
     pitfalls: sentences about its experiment, with the key to change. classes: picture of who holds
     which class; None without classes.
     drift: what diagnostics measured over the rounds of runs, name -> (rounds, values). clients:
-    name and number of training samples of each, ``[K]``, where clients have names.
+    name and number of training samples of each, ``[K]``, where clients have names. others: the
+    profile in which outlying clients do not count; None: none is outlying.
     """
 
     label: str
@@ -34,6 +35,7 @@ class InspectedFederation:
     classes: Picture | None = None
     drift: Mapping[str, tuple[Floats, Floats]] = field(default_factory=dict)
     clients: Sequence[tuple[str, int]] = ()
+    others: Mapping[str, float] | None = None
 
 
 def clients_of(federation: Federation) -> list[tuple[str, int]]:

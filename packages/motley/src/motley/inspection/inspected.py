@@ -13,6 +13,7 @@ from typing import Any
 from typing_extensions import override
 
 from motley.core.card import html_rows
+from motley.heterogeneity.record import OutlyingClient
 from motley.inspection.federation import InspectedFederation
 from motley.inspection.inspection_page import inspection_page
 from motley.results.blocks import Page
@@ -89,10 +90,7 @@ class Inspected:
                         "facts": dict(one.facts),
                         "pitfalls": list(one.pitfalls),
                         **({"clients": [name for name, _ in one.clients]} if one.clients else {}),
-                        "outlying": [
-                            {**dataclasses.asdict(each), "name": each.shown}
-                            for each in one.inspection.outlying
-                        ],
+                        "outlying": [_outlying(each) for each in one.inspection.outlying],
                         "profile": {
                             name: _number(value) for name, value in one.inspection.profile().items()
                         },
@@ -124,6 +122,12 @@ class Inspected:
         ConfigError: ``out`` has another suffix. StoreError: it cannot be written.
         """
         return write(self.page(), out)
+
+
+def _outlying(one: OutlyingClient) -> dict[str, Any]:
+    """Return an outlying client by name; ``row`` is its place in ``per_client`` arrays."""
+    given = dataclasses.asdict(one)
+    return {"row": given.pop("client"), **given, "name": one.shown}
 
 
 def _number(value: float) -> Any:

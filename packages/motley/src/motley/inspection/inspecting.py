@@ -24,7 +24,7 @@ from motley.inspection.drift import among_clients, beside_chance, drift_after, d
 from motley.inspection.federation import InspectedFederation, clients_of
 from motley.inspection.inspected import Inspected
 from motley.inspection.own_tables import LEFT_OUT
-from motley.inspection.pitfalls import Examined, pitfalls
+from motley.inspection.pitfalls import Examined, of_outlying, pitfalls
 from motley.inspection.pitfalls_of_sets import one_constant_for_all, pitfalls_of_set
 from motley.inspection.planned import synchronous_loop
 from motley.inspection.sources import InspectionSource, source_of
@@ -121,14 +121,40 @@ def inspect(
     shared = (
         one_constant_for_all([keys for source in sources for keys in source.keys]) if more else None
     )
-    advice = [] if more else _advice(found[0].inspection.profile())
+    advice = [] if more else _advice(found[0])
     return Inspected(found, [shared] if shared else [], advice)
 
 
-def _advice(profile: Mapping[str, float]) -> list[str]:
-    """Return what installed packages advise for clients that differ so, at most five lines each."""
+def _advice(one: InspectedFederation) -> list[str]:
+    """Return what installed packages advise for clients that differ so, at most five lines each,
+    after the names of outlying clients, which do not count for it."""
     found = [extension("advice", name) for name in extensions("advice")]
-    return [line for advise in found if advise is not None for line in advise(profile)]
+    profile = one.inspection.profile() if one.others is None else one.others
+    lines = [line for advise in found if advise is not None for line in advise(profile)]
+    if not lines or one.others is None:
+        return lines
+    names = dict.fromkeys(each.shown for each in one.inspection.outlying)
+    return [f"Outlying clients left out: {', '.join(names)}.", *lines]
+
+
+def _others(
+    found: Inspection, measured: Callable[[set[int]], Inspection]
+) -> dict[str, float] | None:
+    """Return the profile of a federation in which outlying clients do not count; None where none
+    is outlying, or so many that the others are no measure.
+
+    Parameters
+    ----------
+    measured: returns what is measured of the samples without some clients.
+    """
+    odd = {each.client for each in found.outlying}
+    if not 0 < len(odd) <= found.population / 2:
+        return None
+    others = measured(odd).profile()
+    return {
+        name: value if np.isnan(others[name]) else others[name]
+        for name, value in found.profile().items()
+    }
 
 
 def _labels(names: Sequence[str]) -> list[str]:
@@ -149,8 +175,15 @@ def _one(
         tell(f"{label}: measuring the data")
         found = measure(source.federation, Key(0))
         given = source.federation
+        odd = of_outlying(found.outlying)
         return InspectedFederation(
-            label, found, _facts(given), (), _classes(given, label), clients=clients_of(given)
+            label,
+            found,
+            _facts(given),
+            (odd,) if odd else (),
+            _classes(given, label),
+            clients=clients_of(given),
+            others=_others(found, lambda without: measure(given, Key(0), without=without)),
         )
     tell(f"{label}: reading the data")
     experiment = _here(source.experiment)
@@ -159,7 +192,9 @@ def _one(
     federation = ready.config.setting.task.federation
     try:
         tell(f"{label}: measuring the data")
-        found = measure(federation, ready.config.setting.streams.key("probe"), *_first_views(ready))
+        key = ready.config.setting.streams.key("probe")
+        views = _first_views(ready)
+        found = measure(federation, key, *views)
         tell(f"{label}: planning rounds")
         found = found.with_findings(system_findings(synchronous_loop(ready)))
         tell(f"{label}: measuring gradients")
@@ -169,6 +204,7 @@ def _one(
             )
         )
         committed = _pitfalls(source, experiment, ready, found, task)
+        others = _others(found, lambda without: measure(federation, key, *views, without))
         if rounds:
             found = found.with_findings(
                 drift_after(ready, rounds, lambda step: tell(f"{label}: round {step} of {rounds}"))
@@ -177,9 +213,9 @@ def _one(
         ready.engine.close()
     facts = _facts(federation) + _settings(ready)
     classes = _classes(federation, label)
-    return InspectedFederation(
-        label, found, facts, committed, classes, _diagnosed(source.runs), clients_of(federation)
-    )
+    diagnosed = _diagnosed(source.runs)
+    clients = clients_of(federation)
+    return InspectedFederation(label, found, facts, committed, classes, diagnosed, clients, others)
 
 
 def _by_chance(experiment: Experiment, ready: Ready, data: Path | None) -> list[Finding]:

@@ -8,7 +8,7 @@ to the reader stand in docs/inspect.md#pitfalls.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,11 +18,11 @@ from motley.algorithms.fednova import NormalisedUpdate
 from motley.algorithms.parts import JobContext
 from motley.experiments.build import Ready
 from motley.experiments.config import Experiment
-from motley.heterogeneity.record import Inspection
+from motley.heterogeneity.record import Inspection, OutlyingClient
 from motley.rounds.planning import WorkPlanner
 from motley.timing.synchrony import Synchronous
 
-__all__ = ["PITFALLS", "Examined", "pitfalls"]
+__all__ = ["PITFALLS", "Examined", "of_outlying", "pitfalls"]
 
 DIFFERENT = 0.2
 """Label divergence, feature shift or concept shift from which clients count as different in this
@@ -148,17 +148,22 @@ def chosen_for_wrong_labels(one: Examined) -> str | None:
 
 
 def outlying_clients(one: Examined) -> str | None:
-    """Single clients differ from all others, by a fault that no method of federated learning
-    mends."""
-    odd = one.found.outlying
+    """Single clients differ from all others, by a fault or for a reason."""
+    return of_outlying(one.found.outlying)
+
+
+def of_outlying(odd: Sequence[OutlyingClient]) -> str | None:
+    """Return the pitfall of outlying clients; None where there are none."""
     if not odd:
         return None
     names = list(dict.fromkeys(each.shown for each in odd))
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    differ = "differs" if len(names) == 1 else "differ"
     kinds = ", ".join(dict.fromkeys(each.kind for each in odd))
     return (
-        f"{', '.join(names[:3])}{more} differ from all others ({kinds}), which no choice of "
-        f"clients or algorithm mends; {odd[0].remedy} (see the list of outlying clients)"
+        f"{', '.join(names[:3])}{more} {differ} from all others ({kinds}), by a fault or for a "
+        f"reason; look there first, and if it is a fault, {odd[0].remedy} (see the list of "
+        "outlying clients)"
     )
 
 
