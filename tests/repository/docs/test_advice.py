@@ -202,8 +202,8 @@ def test_liars() -> None:
         f"costs `oort` {cost['oort']:.1f} points**, `active_fl` {cost['active_fl']:.1f} and "
         f"`pyramidfl` {cost['pyramidfl']:.1f}" in CHOOSING
     )
-    gains = [f"{-cost[rule]:.1f}" for rule in ("fedcg", "linucb", "divfl")]
-    assert f"gain {gains[0]}, {gains[1]} and {gains[2]}" in CHOOSING
+    gains = [f"{-cost[rule]:.1f}" for rule in ("fedcg", "linucb", "neural_bandit", "divfl")]
+    assert f"gain {', '.join(gains[:3])} and {gains[3]}" in CHOOSING
     apart = [
         100 * (max(ends) - min(ends))
         for rule in rules
