@@ -155,11 +155,11 @@ def test_of_several_comparisons_the_size_is_that_of_the_weakest_printed():
     said = tell(higher, [{**rows[0], "difference": "-1"}, rows[1]])
     assert "(ours) against 111.0 s (random), difference −1.00 s" in said
     assert (
-        "; the weakest printed difference, +0.750 (against active, x), lies inside "
-        "[−4.77, +2.68], the interval of the weakest. "
+        "; the least printed difference, +0.750 (against active, x), lies inside "
+        "[−4.77, +2.68], the interval of the least measured. "
     ) in said
     # of a claim that something is lower, the largest is the weakest
-    assert "the weakest printed difference, +0.750 (against random)" in tell(
+    assert "the least printed difference, +0.750 (against random)" in tell(
         FASTER, [{**rows[0], "printed": "0.75"}, {**rows[1], "printed": "-2"}]
     )
 

@@ -75,8 +75,8 @@ def what_came_of_it(claim: Claim, rows: Sequence[Mapping[str, str]], missed: boo
 
 
 def _size(rows: Sequence[Mapping[str, str]], up: bool) -> str:
-    """Return where the printed difference lies. Of several comparisons it is the weakest printed
-    one, whose rival need not be that of the weakest measured one: so both are named."""
+    """Return where the printed difference lies. Of several comparisons it is the least printed
+    one, whose rival need not be that of the least measured one: so both are named."""
     first = rows[0]
     said = _signed(float(first["claim_printed"]))
     if len(rows) == 1:
@@ -87,8 +87,8 @@ def _size(rows: Sequence[Mapping[str, str]], up: bool) -> str:
     rival = f"against {names}" if names else printed["comparison"]
     low, high = (_signed(float(first[name])) for name in ("claim_low", "claim_high"))
     return (
-        f"the weakest printed difference, {said} ({rival}), lies {first['size']} [{low}, {high}], "
-        "the interval of the weakest"
+        f"the least printed difference, {said} ({rival}), lies {first['size']} [{low}, {high}], "
+        "the interval of the least measured"
     )
 
 

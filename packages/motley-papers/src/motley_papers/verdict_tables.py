@@ -99,7 +99,7 @@ def _claim_cells(one: Judged) -> list[TableCell]:
     said = difference_words(one)
     said = f"{measure_of(one.measure).title}: {said}" if said != DASH and one.measure else said
     said += f" (weakest of {len(one.contrasts)})" if len(one.contrasts) > 1 and said != DASH else ""
-    printed = "printed" if len(one.contrasts) == 1 else "weakest printed"
+    printed = "printed" if len(one.contrasts) == 1 else "least printed"
     said += " (looks)" if any(contrast.looks for contrast in one.contrasts) else ""
     return [
         TableCell(one.claim.source or "ours"),
@@ -122,7 +122,7 @@ def _note(judged: Sequence[Judged]) -> str:
         "neither; not tested: fewer than two pairs, or nothing measured tests it. The verdict is "
         f"what Holm's correction leaves, over the paper's {theirs} claims and over ours apart; "
         "alone: without it. Size: whether the printed difference lies inside the interval, above "
-        "or below (of several comparisons the weakest printed, and the interval of the weakest). "
+        "or below (of several comparisons the least printed, and the interval of the least measured). "
         "Resolves: the smallest true difference that so many pairs find in 80 % of cases "
         "at 5 %. Needs: the pairs that would find the printed difference as often. A > before a "
         "number: a target was missed, and this is a lower bound."
