@@ -259,8 +259,8 @@ def reproduce(
     recipe: its name, its folder, or a recipe. exhibits: names like ``"table 3"``; all by default.
     scale: ``smoke`` (every code path, two rounds), ``small`` (two cores, the minutes are in the
     recipe) or ``paper``.
-    seeds: instead of the recipe's. only: axis -> the values that are run now. overrides: settings
-    as ``--set``.
+    seeds: instead of the recipe's. only: axis -> the values that are run now; exhibits and claims
+    without one are left out. overrides: settings as ``--set``.
     out: folder of all, ``runs/<recipe>/<scale>`` by default. data: folder of data packs. progress:
     show the runs on standard error.
     run: False gathers what is finished, and runs nothing. on_ray, jobs: as in

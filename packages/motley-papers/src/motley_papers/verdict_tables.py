@@ -122,10 +122,10 @@ def _note(judged: Sequence[Judged]) -> str:
         "neither; not tested: fewer than two pairs, or nothing measured tests it. The verdict is "
         f"what Holm's correction leaves, over the paper's {theirs} claims and over ours apart; "
         "alone: without it. Size: whether the printed difference lies inside the interval, above "
-        "or below (of several comparisons the least printed, and the interval of the least measured). "
-        "Resolves: the smallest true difference that so many pairs find in 80 % of cases "
-        "at 5 %. Needs: the pairs that would find the printed difference as often. A > before a "
-        "number: a target was missed, and this is a lower bound."
+        "or below (of several comparisons the least printed, and the interval of the least "
+        "measured). Resolves: the smallest true difference that so many pairs find in 80 % of "
+        "cases at 5 %. Needs: the pairs that would find the printed difference as often. A > "
+        "before a number: a target was missed, and this is a lower bound."
     )
     looks = {
         contrast.looks for one in judged for contrast in one.contrasts if contrast.looks is not None
