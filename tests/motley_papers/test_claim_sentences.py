@@ -144,6 +144,26 @@ def test_the_printed_difference_and_a_name_with_a_hyphen():
     assert "the printed difference, −2\u202f264, lies below the interval" in said
 
 
+def test_of_several_comparisons_the_size_is_that_of_the_weakest_printed():
+    """The rival that is weakest in the paper is another than the weakest one measured."""
+    higher = FASTER.model_copy(update={"lower": None, "higher": FASTER.lower})
+    of_all = {"size": "inside", "claim_printed": "0.75", "claim_low": "-4.77", "claim_high": "2.68"}
+    rows = [
+        {**ROW, **of_all, "comparison": f"ours against {name}", "difference": off, "printed": said}
+        for name, off, said in (("random", "2", "3.89"), ("active (x)", "1", "0.75"))
+    ]
+    said = tell(higher, [{**rows[0], "difference": "-1"}, rows[1]])
+    assert "(ours) against 111.0 s (random), difference −1.00 s" in said
+    assert (
+        "; the least printed difference, +0.750 (against active, x), lies inside "
+        "[−4.77, +2.68], the interval of the least measured. "
+    ) in said
+    # of a claim that something is lower, the largest is the weakest
+    assert "the least printed difference, +0.750 (against random)" in tell(
+        FASTER, [{**rows[0], "printed": "0.75"}, {**rows[1], "printed": "-2"}]
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "unit"),
     [

@@ -150,3 +150,24 @@ def test_the_most_special_protocol_counts(tmp_path):
     assert recipe.protocol(one, "paper").words == "whole protocol"
     assert recipe.protocol(two, "paper").words == "reduced: one level"
     assert recipe.protocol(one, "small", recipe.claim[0]).words == "whole protocol: any data"
+
+
+def test_a_smoke_run_is_on_other_data_whatever_larger_scales_are(tmp_path):
+    text = RECIPE.replace('title = "Skew"', 'title = "Skew"\nprotocol = "reduced: one level"')
+    text = text.replace('source = "Table 1"', 'source = "Table 1"\nprotocol = "whole: any data"')
+    recipe = read(folder(tmp_path / "toy", text))
+    found = [
+        recipe.protocol(recipe.named(name), "smoke", claim)
+        for name, claim in (("table 1", recipe.claim[0]), ("table 2", None))
+    ]
+    words = "other data: a smoke run, whose numbers mean nothing"
+    assert {one.words for one in found} == {words}
+    said = text.replace("[scale.small]", 'protocol = "whole"\n\n[scale.small]', 1)
+    recipe = read(folder(tmp_path / "said", said))
+    assert recipe.protocol(recipe.named("table 2"), "smoke").words == "whole protocol"
+
+
+def test_a_smoke_run_is_not_held_against_what_is_printed(tmp_path):
+    toy = folder(tmp_path / "toy", FAST)
+    found = reproduce(toy, ["table 1"], scale="smoke", out=tmp_path / "out")
+    assert next(iter(own_sentences(found))).endswith("; what is printed is of other data.")

@@ -71,6 +71,16 @@ def test_a_line_leaves_lower_bounds_out(drawn):
     assert axes.get_title("left") == "virtual s (diamonds: published, triangles: at least)"
 
 
+def test_the_words_for_a_picture_name_what_is_in_it(monkeypatch):
+    monkeypatch.setattr(pictures, "to_svg", lambda figure, name, about: about)
+    said = [
+        draw("beside:seconds", shown(published=published))[0].picture
+        for published in ({}, {("9", "a"): 12.0}, {("1", "a"): 12.0})
+    ]
+    both = "virtual s, measured and published, of 4 cells"
+    assert said == ["virtual s of 4 cells", "virtual s of 4 cells", both]
+
+
 def test_what_is_not_there_is_not_explained(drawn):
     assert drawn("line:seconds", shown()).get_title("left") == "virtual s"
     assert (

@@ -4,15 +4,18 @@ in every way they know."""
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import motley
 import motley_papers
 from motley.experiments.run import run
+from motley.results.measures import Censored
 from motley_papers.earlier import read_rows
 from motley_papers.recipe import SCALES, names, read
 from motley_papers.reproduce import distinct, plan
 from motley_papers.telling import rows_of_text
+from motley_papers.verdicts import _sides, comparisons
 
 FOLDER = Path(motley_papers.__file__).parent
 PAPERS = {
@@ -126,6 +129,53 @@ def test_figure_6a_is_claimed_as_the_paper_has_it():
 
 def test_seeds_that_were_added_after_a_look_are_admitted_to():
     assert read("hetero_select_v1").named("table 1").scale["small"].looks == [5, 13, 20]
+    assert read("flash").named("cifar-10, fedavg column").scale["small"].looks == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "path", sorted(FOLDER.glob("*/measured/*/verdicts.csv")), ids=lambda p: "-".join(p.parts[-4:-1])
+)
+def test_a_claim_that_no_draw_can_change_is_by_construction(path):
+    """In its comparisons each side, their difference or their ratio is the same with every seed."""
+    recipe = read(path.parents[2].name)
+    rows = {row["claim"]: row for row in rows_of_text(path.read_text())}
+    kept = read_rows(path.parent / "measured.csv")
+    fixed = []
+    for claim in recipe.claim:
+        if claim.tuned is None and rows.get(claim.text, {}).get("verdict", "not tested") != (
+            "not tested"
+        ):
+            pairs = both_sides(claim, recipe.named(claim.exhibit), kept)
+            if pairs and all(x.size > 2 and is_fixed(x, y) for x, y in pairs):
+                fixed.append(claim.text)
+    assert fixed == []
+    marked = {c.text for c in recipe.claim if c.untested.startswith("by construction: ")}
+    assert marked.isdisjoint(rows)
+
+
+def both_sides(claim, exhibit, kept):
+    """The numbers of both sides of a claim's comparisons, paired."""
+    cells = {cell.name: cell.values for cell in exhibit.all_cells()}
+    seen = {}
+    for row in kept:
+        if row.exhibit == exhibit.name and row.cell in cells:
+            one = Censored(float(row.value), row.exact == "true")
+            seen.setdefault((row.measure, cells[row.cell]), {})[row.seed] = one
+    return [
+        [
+            np.array([unit.value for unit in side.values()])
+            for side in _sides(claim, exhibit, seen, one.where, one.ours, one.other)
+        ]
+        for one in comparisons(claim)
+        if one.other is not None
+    ]
+
+
+def is_fixed(x, y):
+    ratio = x / y if y.all() else np.zeros_like(x)
+    return any(np.ptp(one) <= 1e-3 * np.abs(one).max() for one in (x - y, ratio) if one.any()) or (
+        bool((x == y).all())
+    )
 
 
 def test_the_papers_title_is_whole():

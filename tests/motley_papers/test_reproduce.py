@@ -7,7 +7,9 @@ from motley.cli import call
 from motley.core.errors import ConfigError
 from motley.results.load import load_all
 from motley_papers import recipe_page as pages
+from motley_papers.keeping import keep
 from motley_papers.output import write, write_for_print
+from motley_papers.power import pairs_needed
 from motley_papers.recipe_page import exhibit_tables, page
 from motley_papers.reproduce import reproduce
 from motley_papers.verdict_tables import verdict_table
@@ -69,6 +71,116 @@ def test_a_table_says_when_its_cells_are_of_unequally_many_seeds(toy, tmp_path):
     found = reproduce(toy, ["table 1"], out=tmp_path, seeds=[1], overrides=["stop.rounds=1"])
     (table,) = exhibit_tables(found, found.exhibits[0])
     assert table.note.startswith("Mean ± standard deviation over 1 to 2 seeds (0, 1).")
+
+
+def claims_of_two_tables(where):
+    """A recipe with kept numbers and a claim on each of two tables. The first is confirmed, but not
+    beside the second."""
+    text = RECIPE[: RECIPE.index("[[claim]]")].replace('{ alpha = ["0.3"] }', "{}")
+    for number in (1, 2):
+        text += f"""
+[[claim]]
+text = "Claim {number}"
+source = "Table {number}"
+exhibit = "table {number}"
+where = {{ method = "random" }}
+above = 1
+"""
+    recipe = folder(where, text)
+    keep(reproduce(recipe, out=where / "runs"))
+    kept = recipe / "measured" / "small" / "measured.csv"
+    # above 1 by 7.5 and 8.5 (t = 16 of one degree of freedom, one-sided p = 0.02), by 1 and 3
+    lines = kept.read_text().splitlines()
+    numbers = {("table 1", "0"): "8.5", ("table 1", "1"): "9.5"}
+    numbers |= {("table 2", "0"): "2", ("table 2", "1"): "4"}
+    rows = [line.split(",") for line in lines]
+    for row in rows[1:]:
+        row[4] = numbers.get((row[0], row[3]), row[4])
+    kept.write_text("\n".join(",".join(row) for row in rows) + "\n")
+    return recipe
+
+
+def test_a_verdict_is_the_same_whatever_is_asked_for(tmp_path):
+    recipe = claims_of_two_tables(tmp_path / "toy")
+    whole = reproduce(recipe, out=tmp_path / "none", run=False).judged
+    (one,) = reproduce(recipe, ["table 1"], out=tmp_path / "none", run=False).judged
+    assert [(c.claim.text, c.verdict, c.alone) for c in whole] == [
+        ("Claim 1", "not confirmed", "confirmed"),
+        ("Claim 2", "not confirmed", "not confirmed"),
+    ]
+    assert (one.verdict, one.alone, one.after_holm) == (
+        whole[0].verdict,
+        whole[0].alone,
+        whole[0].after_holm,
+    )
+    assert "over the paper's 2 claims" in verdict_table([one]).note
+
+
+def test_a_printed_difference_is_of_the_cells_that_were_run(made, tmp_path):
+    """Table 1 prints three cells more than the column of it that is run: their differences of 30
+    points say nothing about a column with one of 4."""
+    grid = """
+[[exhibit]]
+name = "table 3"
+title = "Skew and methods"
+measures = ["final"]
+[exhibit.axes.alpha]
+"0.3" = {}
+"1.0" = { "partition.alpha" = 1.0 }
+[exhibit.axes.method]
+random = { selector = "uniform" }
+power_of_choice = { selector = { name = "power_of_choice", d = 8 } }
+
+[[exhibit]]
+name = "column"
+title = "A column of table 3"
+like = "table 3"
+measures = ["final"]
+scale.small.only = { alpha = "0.3" }
+"""
+    claim = RECIPE[RECIPE.rindex("[[claim]]") :].replace("table 1", "column")
+    rows = {"0.3": (70, 74), "1.0": (40, 70)}
+    printed = "".join(
+        f"table 3,{alpha} / {method},final,{value},\n"
+        for alpha, values in rows.items()
+        for method, value in zip(("random", "power_of_choice"), values, strict=True)
+    )
+    text = RECIPE[: RECIPE.index("[[claim]]")] + grid + claim
+    recipe = folder(tmp_path / "toy", text, EXPECTED + printed)
+    found = reproduce(recipe, ["column"], out=made.directory, run=False)
+    (one,) = found.judged
+    (contrast,) = one.contrasts
+    assert contrast.interval.n == 2
+    assert (one.printed, contrast.printed) == (4, 4)
+    assert contrast.needs == pairs_needed(4, contrast.std)
+
+
+def test_only_leaves_out_exhibits_and_claims_without_the_value(made, tmp_path):
+    text = RECIPE.replace('"0.3" = { "partition.alpha" = 0.3 }\n', "").replace(
+        'scale.small.only = { alpha = ["0.3"] }', ""
+    )
+    text = text.replace('where = { method = "random" }', 'where = { method = "power_of_choice" }')
+    recipe = folder(tmp_path / "toy", text)
+    (recipe / "result.md").write_text(
+        "Two: {{small | table 2 | 1.0 / random | final}}.\n\n{{small | claim | it learns}}\n"
+    )
+    keep(reproduce(recipe, out=tmp_path / "kept"))
+
+    def asked(*exhibits, **only):
+        return reproduce(recipe, exhibits, only=only, out=tmp_path / "none", run=False)
+
+    choice = asked(method=["power_of_choice"])
+    assert [exhibit.name for exhibit in choice.exhibits] == ["table 1", "figure 1"]
+    assert "Two: " not in str(page(choice).blocks[0])
+    random = asked(method=["random"])
+    assert [exhibit.name for exhibit in random.exhibits] == ["table 1", "table 2", "figure 1"]
+    assert [one.claim.text for one in random.judged] == ["Power-of-Choice beats random"]
+    assert "It learns" not in str(page(random).blocks[0])
+    assert [one.verdict for one in random.judged] == [choice.judged[1].verdict]
+    with pytest.raises(
+        ConfigError, match="none of the chosen exhibits has method=power_of_choice: table 2"
+    ):
+        asked("table 2", method=["power_of_choice"])
 
 
 def test_what_another_exhibit_shows_as_printed_is_not_repeated(made, tmp_path):

@@ -1,5 +1,7 @@
 """Results in words: numbers come from cells, and a sentence without its number is left out."""
 
+import itertools
+
 import pytest
 
 from motley.core.errors import ConfigError
@@ -170,3 +172,10 @@ def test_the_recipes_tell_their_results(name):
     recipe = read(name)
     assert recipe.result
     fill(recipe, lambda scale: kept_numbers(recipe, scale))
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_announces_a_list_can_go_with_it(name):
+    paragraphs = read(name).result.split("\n\n")
+    before = [one for one, after in itertools.pairwise(paragraphs) if after.startswith("- ")]
+    assert [one for one in before if not one.endswith(":")] == []

@@ -8,8 +8,8 @@ import pytest
 from motley.results.measures import Censored
 from motley_papers.claim import WHOLE, Protocol
 from motley_papers.recipe import Claim, Exhibit
-from motley_papers.verdict_picture import printed_here, reach, towards, verdict_picture
-from motley_papers.verdicts import judge
+from motley_papers.verdict_picture import TONES, printed_here, reach, towards, verdict_picture
+from motley_papers.verdicts import corrected, judge
 
 pytestmark = pytest.mark.usefixtures("drawn")
 
@@ -91,7 +91,7 @@ def test_every_comparison_that_was_tested_is_a_dot_with_its_verdict():
     picture = verdict_picture([*tested, judged([12], higher=A, than=B)])
     assert (
         picture.about
-        == "Where the comparisons of 3 claims lie: 1 confirmed, 1 contradicted, 1 not confirmed"
+        == "Where the comparisons of 3 claims lie: 1 confirmed, 1 not confirmed, 1 contradicted"
     )
     said = re.findall(r"<title>(.*?)</title>", picture.svg)
     assert [one for one in said if "published" not in one] == [
@@ -101,3 +101,14 @@ def test_every_comparison_that_was_tested_is_a_dot_with_its_verdict():
     ]
     assert picture.svg.count("a &lt;is&gt; best") == 3
     assert verdict_picture([judged([12], higher=A, than=B)]) is None
+
+
+def test_what_the_correction_took_back_is_neither_counted_nor_coloured():
+    """Alone p = 0.035; among two claims not below 0.05."""
+    a = judged([12, 13, 14], higher=A, than=B)
+    equal = judged([10, 10, 11], text="the same", higher=A, than=B)
+    picture = verdict_picture(corrected([a, equal]))
+    assert picture.about == "Where the comparisons of 2 claims lie: 2 not confirmed"
+    assert "a against b: confirmed alone" in picture.svg
+    assert TONES["confirmed"] in verdict_picture([a]).svg.upper()
+    assert TONES["confirmed"] not in picture.svg.upper()

@@ -70,9 +70,26 @@ def what_came_of_it(claim: Claim, rows: Sequence[Mapping[str, str]], missed: boo
     if weakest["published"]:
         parts.append(f"published: {weakest['published'].rstrip('.')}")
     if weakest["size"]:
-        said = _signed(float(weakest["claim_printed"]))
-        parts.append(f"the printed difference, {said}, lies {weakest['size']} the interval")
+        parts.append(_size(rows, up))
     return "; ".join(parts) + "."
+
+
+def _size(rows: Sequence[Mapping[str, str]], up: bool) -> str:
+    """Return where the printed difference lies. Of several comparisons it is the least printed
+    one, whose rival need not be that of the least measured one: so both are named."""
+    first = rows[0]
+    said = _signed(float(first["claim_printed"]))
+    if len(rows) == 1:
+        return f"the printed difference, {said}, lies {first['size']} the interval"
+    printed = min(rows, key=lambda row: float(row["printed"]) * (1 if up else -1))
+    sides = _SIDES.fullmatch(printed["comparison"])
+    names = ", ".join(filter(None, (sides["other"], sides["where"]))) if sides else ""
+    rival = f"against {names}" if names else printed["comparison"]
+    low, high = (_signed(float(first[name])) for name in ("claim_low", "claim_high"))
+    return (
+        f"the least printed difference, {said} ({rival}), lies {first['size']} [{low}, {high}], "
+        "the interval of the least measured"
+    )
 
 
 def _lead(claim: Claim, row: Mapping[str, str], up: bool) -> str:

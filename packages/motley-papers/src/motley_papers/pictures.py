@@ -171,9 +171,10 @@ def _measured_and_published(shown: ExhibitData, argument: str) -> Iterator[Panel
             figure.legend(
                 handles=of_methods, loc="outside lower left", ncols=4, frameon=False, fontsize=8
             )
+        printed = any(cell in published for cell in measured)
         said = [
             *(["triangle: at least"] if bounds else []),
-            *(["diamond: published"] if published else []),
+            *(["diamond: published"] if printed else []),
         ]
         figure.suptitle(
             "; ".join(["dot: mean, with one standard deviation", *said]),
@@ -182,7 +183,8 @@ def _measured_and_published(shown: ExhibitData, argument: str) -> Iterator[Panel
             fontsize=8,
         )
         axes.set(xlabel=shown.titles[argument])
-        about = f"{shown.titles[argument]}, measured and published, of {len(measured)} cells"
+        beside = ", measured and published," if printed else ""
+        about = f"{shown.titles[argument]}{beside} of {len(measured)} cells"
         yield PanelPicture("", last, to_svg(figure, "beside", about))
 
 

@@ -51,6 +51,12 @@ OWN = "own"
 ELSEWHERE = "elsewhere"
 """Values of a tuned axis: what the setting chose itself, and what the others chose."""
 SCALES: tuple[Scale, ...] = get_args(Scale)
+_UNSAID: dict[Scale, str] = {
+    "smoke": "other data: a smoke run, whose numbers mean nothing",
+    "small": "reduced: see the notes",
+    "paper": "whole",
+}
+"""The protocol of a scale that says none."""
 Settings = dict[str, Any]
 """Key paths of the experiment file -> values, as in a grid."""
 
@@ -144,6 +150,10 @@ class Exhibit(RecipeTable):
             )
         ]
 
+    def all_cells(self) -> list[Cell]:
+        """Return the cells that are run at any scale."""
+        return self.model_copy(update={"scale": {}}).cells("paper")
+
     def tuned(self, axis: str | None) -> Exhibit:
         """Return the exhibit with ``own`` and ``elsewhere`` as the values of an axis; the exhibit
         itself for None."""
@@ -168,6 +178,10 @@ class Cell:
     def at(self) -> dict[str, str]:
         """Axis -> value."""
         return dict(zip(self.exhibit.axes, self.values, strict=True))
+
+    def has(self, values: Place) -> bool:
+        """Return whether it has one of these values of each axis that its exhibit has."""
+        return all(self.at[axis] in some for axis, some in values.items() if axis in self.at)
 
     @cached_property
     def settings(self) -> list[Settings]:
@@ -255,19 +269,14 @@ class Recipe(RecipeTable):
         self, exhibit: Exhibit | None, scale: Scale, claim: Claim | None = None
     ) -> Protocol:
         """Return how much of the paper's protocol a scale is, an exhibit at it, or a claim's test:
-        the most special that is said."""
-        own = (
-            [exhibit.scale.get(scale, Scaled()).protocol, exhibit.protocol]
-            if exhibit is not None
-            else []
-        )
-        said = [claim.protocol if claim is not None else "", *own, self.scale[scale].protocol]
-        return Protocol.read(
-            next(
-                (text for text in said if text),
-                "whole" if scale == "paper" else "reduced: see the notes",
-            )
-        )
+        the most special that is said. Of ``smoke``, whose data stand for all others, only what is
+        said of ``smoke`` itself counts."""
+        at = exhibit.scale.get(scale, Scaled()).protocol if exhibit is not None else ""
+        said = [at, self.scale[scale].protocol]
+        if scale != "smoke":
+            in_general = exhibit.protocol if exhibit is not None else ""
+            said = [claim.protocol if claim is not None else "", at, in_general, said[-1]]
+        return Protocol.read(next((text for text in said if text), _UNSAID[scale]))
 
     def printed(self, exhibit: Exhibit, measure: str) -> dict[tuple[str, ...], tuple[float, float]]:
         """Return what the paper printed for an exhibit, or for the one it is like: cell -> value
@@ -473,11 +482,7 @@ def _problems(recipe: Recipe) -> Iterator[str]:
     for claim in recipe.claim:
         yield from _claim_problems(claim, known)
     yield from _protocol_problems(recipe)
-    cells = {
-        (e.name, cell.name)
-        for e in recipe.exhibit
-        for cell in e.model_copy(update={"scale": {}}).cells("paper")
-    }
+    cells = {(e.name, cell.name) for e in recipe.exhibit for cell in e.all_cells()}
     for name, cell, measure in recipe.expected:
         if (name, cell) not in cells:
             yield f"expected.csv has {name}, {cell}, which is no cell"

@@ -23,7 +23,7 @@ from motley_papers.measuring import WALL_TIMES, measure_of, to_a_target
 from motley_papers.recipe import SCALES, Cell, Claim, Exhibit, Recipe, Scale, Scaled, read
 from motley_papers.sequential import SpendingPlan
 from motley_papers.sequential_plan import SequentialPlan, read_plan
-from motley_papers.verdicts import Judged, corrected, judge
+from motley_papers.verdicts import Judged, cells_of, comparisons, corrected, judge
 
 __all__ = ["Reproduction", "distinct", "plan", "reproduce", "target_of"]
 
@@ -53,6 +53,10 @@ class Reproduction:
     of one's own."""
     asked: Set[tuple[str, tuple[str, ...], int]] = frozenset()
     """(exhibit, cell, seed) of the runs that were asked for."""
+    only: Place = field(default_factory=dict)
+    """Axis -> the values that were asked for; claims about none of them are left out."""
+    others: Reproduction | None = None
+    """What there is of the recipe's other exhibits, whose claims count in the correction."""
     _known: dict[tuple[Path, str, float | None], Censored] = field(default_factory=dict, repr=False)
 
     def cells(self, exhibit: Exhibit) -> list[Cell]:
@@ -142,36 +146,51 @@ class Reproduction:
 
     @cached_property
     def judged(self) -> list[Judged]:
-        """The verdicts on the recipe's claims about the chosen exhibits, corrected for the number
-        of their comparisons."""
+        """The verdicts on the claims about what was asked for, corrected for all claims of the
+        recipe at this scale: they are the same whatever is asked for beside them."""
+        here = self._tested
+        there = self.others._tested if self.others is not None else []
+        return [
+            one
+            for one in corrected([*here, *there])[: len(here)]
+            if self._is_about(one.claim, self.only)
+        ]
+
+    @cached_property
+    def _tested(self) -> list[Judged]:
+        """The claims about the chosen exhibits, each tested as if it were the only one."""
         chosen = {exhibit.name: exhibit for exhibit in self.exhibits}
         out = []
         for claim in self.recipe.claim:
             if claim.exhibit in chosen:
                 exhibit = chosen[claim.exhibit]
-                looks = self.looks(claim)
+                measures = claim.measures(exhibit)
                 seeds = self.judged_seeds(exhibit, claim)
                 seen = {
                     (m, cell): {seed: value for seed, value in by.items() if seed in seeds}
-                    for m in claim.measures(exhibit)
+                    for m in measures
                     for cell, by in self.values(exhibit, m).items()
                 }
+                there = {cell.values for cell in self.cells(exhibit) or exhibit.cells(self.scale)}
                 printed = {
                     (m, cell): value
-                    for m in claim.measures(exhibit)
+                    for m in measures
                     for cell, value in self._printed(exhibit, m).items()
+                    if cell in there
                 }
-                out.append(
-                    judge(
-                        claim,
-                        exhibit,
-                        seen,
-                        printed,
-                        looks,
-                        self.recipe.protocol(exhibit, self.scale, claim),
-                    )
-                )
-        return corrected(out)
+                protocol = self.recipe.protocol(exhibit, self.scale, claim)
+                out.append(judge(claim, exhibit, seen, printed, self.looks(claim), protocol))
+        return out
+
+    def _is_about(self, claim: Claim, only: Place) -> bool:
+        """Whether a claim compares a cell with these values of axes; any claim is about none."""
+        cells = self.recipe.named(claim.exhibit).all_cells()
+        compared = (
+            cells
+            if claim.tuned is not None
+            else [c for one in comparisons(claim) for c in cells_of(one, cells)]
+        )
+        return any(cell.has(only) for cell in compared)
 
     def looks(self, claim: Claim) -> SpendingPlan | None:
         """Return the looks at a claim, in seeds: those of its sequential test, or those that its
@@ -207,7 +226,7 @@ def plan(
     out = {}
     for exhibit in exhibits:
         for cell in exhibit.cells(scale):
-            if all(cell.at.get(axis, values[0]) in values for axis, values in (only or {}).items()):
+            if cell.has(only or {}):
                 for seed in seeds if seeds is not None else recipe.seeds(exhibit, scale):
                     out[exhibit.name, cell.values, seed] = recipe.experiment(
                         cell, scale, seed, settings
@@ -240,8 +259,8 @@ def reproduce(
     recipe: its name, its folder, or a recipe. exhibits: names like ``"table 3"``; all by default.
     scale: ``smoke`` (every code path, two rounds), ``small`` (two cores, the minutes are in the
     recipe) or ``paper``.
-    seeds: instead of the recipe's. only: axis -> the values that are run now. overrides: settings
-    as ``--set``.
+    seeds: instead of the recipe's. only: axis -> the values that are run now; exhibits and claims
+    without one are left out. overrides: settings as ``--set``.
     out: folder of all, ``runs/<recipe>/<scale>`` by default. data: folder of data packs. progress:
     show the runs on standard error.
     run: False gathers what is finished, and runs nothing. on_ray, jobs: as in
@@ -264,7 +283,7 @@ def reproduce(
     recipe = recipe if isinstance(recipe, Recipe) else read(recipe)
     size = _scale(scale)
     _check_only(recipe, only or {})
-    chosen = recipe.choose(exhibits)
+    chosen = _with_values(recipe.choose(exhibits), only or {})
     settings = list(overrides)
     directory = out or Path("runs") / recipe.name / scale
     wanted = plan(recipe, chosen, size, seeds, only, settings)
@@ -289,10 +308,40 @@ def reproduce(
     if tell is not None and todo:
         tell(_forecast(recipe, size, folders))
     failures = run_points(todo, folders, data, progress, on_ray, jobs)[1] if run else []
-    found = _gather(
-        recipe, size, chosen, directory, points, failures, seeds or (), settings, kept_in, ids
+    found, others = (
+        _gather(recipe, size, these, directory, seeds or (), settings, kept_in, ids)
+        for these in (chosen, _claimed(recipe, chosen))
     )
-    return replace(found, asked=set(wanted))
+    return replace(
+        found,
+        planned=len(points),
+        failures=failures,
+        asked=set(wanted),
+        only=only or {},
+        others=others if others.exhibits else None,
+    )
+
+
+def _with_values(exhibits: Sequence[Exhibit], only: Place) -> list[Exhibit]:
+    """Return the exhibits that have a cell with these values of axes, at any scale.
+
+    Raises
+    ------
+    ConfigError: none has one.
+    """
+    found = [e for e in exhibits if any(cell.has(only) for cell in e.all_cells())]
+    if exhibits and not found:
+        values = "; ".join(f"{axis}={','.join(some)}" for axis, some in only.items())
+        names = "; ".join(exhibit.name for exhibit in exhibits)
+        raise ConfigError(f"none of the chosen exhibits has {values}: {names}", "only")
+    return found
+
+
+def _claimed(recipe: Recipe, chosen: Sequence[Exhibit]) -> list[Exhibit]:
+    """Return the exhibits beside the chosen ones that claims are about."""
+    gone = {exhibit.name for exhibit in chosen}
+    claimed = {claim.exhibit for claim in recipe.claim} - gone
+    return [exhibit for exhibit in recipe.exhibit if exhibit.name in claimed]
 
 
 def _forecast(recipe: Recipe, size: Scale, folders: Sequence[Path]) -> str:
@@ -318,8 +367,6 @@ def _gather(
     size: Scale,
     chosen: list[Exhibit],
     directory: Path,
-    points: Mapping[str, Point],
-    failures: list[Failure],
     seeds: Sequence[int],
     settings: Sequence[str],
     kept_in: Sequence[Path],
@@ -342,9 +389,7 @@ def _gather(
     kept = _earlier(recipe, size, chosen, known, names)
     own_plan = () if kept_in else seeds
     runs = _finished(directory, names)
-    return Reproduction(
-        recipe, size, chosen, runs, len(points), directory, failures, kept, sequential, own_plan
-    )
+    return Reproduction(recipe, size, chosen, runs, 0, directory, [], kept, sequential, own_plan)
 
 
 def _id(experiment: Experiment, known: dict[int, str]) -> str:

@@ -65,7 +65,7 @@ class ScaleNumbers:
 
     def missed(self, claim: Claim, exhibit: Exhibit) -> bool:
         """Return whether a number that the claim compares is only a lower bound."""
-        cells = exhibit.model_copy(update={"scale": {}}).cells("paper")
+        cells = exhibit.all_cells()
         named = {cell.name for one in comparisons(claim) for cell in cells_of(one, cells)}
         looked_at = set(claim.measures(exhibit))
         return any(
@@ -181,11 +181,7 @@ def _place(recipe: Recipe, text: str) -> Place:
             raise fault
         return scale, claims[0]
     exhibits = [exhibit for exhibit in recipe.exhibit if exhibit.name == names[0]]
-    cells = [
-        cell.name
-        for exhibit in exhibits
-        for cell in exhibit.model_copy(update={"scale": {}}).cells("paper")
-    ]
+    cells = [cell.name for exhibit in exhibits for cell in exhibit.all_cells()]
     if (
         len(names) == 2
         or names[1] not in cells

@@ -140,7 +140,8 @@ def until_decided(
     )
     plan = found.sequential.joined(plan)
     plan.write(found.directory)
-    found = replace(found, sequential=plan)
+    others = replace(found.others, sequential=plan) if found.others is not None else None
+    found = replace(found, sequential=plan, others=others)
     _announce(found, budget_s, jobs, tell)
     failed: list[Failure] = []
     while True:

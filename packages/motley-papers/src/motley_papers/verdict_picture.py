@@ -12,7 +12,7 @@ from motley.results.blocks import DASH, Picture
 from motley.results.figures import NARROW, mark, new_figure, styled, to_svg
 from motley.results.number_text import short_number
 from motley_papers.measuring import measure_of
-from motley_papers.verdict_tables import difference_words
+from motley_papers.verdict_tables import difference_words, words_of
 from motley_papers.verdicts import Contrast, Judged, Verdict
 
 if TYPE_CHECKING:
@@ -33,9 +33,10 @@ def verdict_picture(judged: Sequence[Judged]) -> Picture | None:
     """Draw for each claim that was tested its sentence, its difference in words, and a dot with a
     bar for each of its comparisons; None where none was tested.
 
-    A dot is the mean difference, right of the middle on the claimed side; its bar is the interval,
-    and a diamond the difference that the paper prints, where the runs are the paper's own protocol.
-    Every claim has a scale of its own, in the unit of its measure.
+    A dot is the mean difference, right of the middle on the claimed side, in the colour of the
+    claim's verdict if its own is the same; its bar is the interval, and a diamond the difference
+    that the paper prints, where the runs are the paper's own protocol. Every claim has a scale of
+    its own, in the unit of its measure.
     """
     rows = [
         (one, there)
@@ -88,9 +89,9 @@ def verdict_picture(judged: Sequence[Judged]) -> Picture | None:
             ha="left",
             fontsize=8,
         )
-        return to_svg(
-            figure, "verdicts", f"Where the comparisons of {len(rows)} claims lie: {_counted(rows)}"
-        )
+        words = words_of(one.verdict for one, _ in rows)
+        about = f"Where the comparisons of {len(rows)} claims lie: {words}"
+        return to_svg(figure, "verdicts", about)
 
 
 def _size_words(one: Judged) -> str:
@@ -108,13 +109,15 @@ def _draw_contrast(
     """Draw one comparison; ``place``: the claim's number, the height, and what one stands for."""
     y, at, scale = place
     found = contrast.interval
-    colour = TONES.get(contrast.verdict, "#777777")
+    decides = contrast.verdict == one.verdict
+    colour = TONES.get(contrast.verdict, "#777777") if decides else "#777777"
     ends = [towards(one, end) / scale for end in (found.low, found.high)]
     axes.plot(ends, [at, at], color=colour, linewidth=2, alpha=0.4)
     drawn = axes.plot(
         towards(one, found.mean) / scale, at, "o", color=colour, markersize=4, markeredgewidth=0
     )
-    mark(drawn[0], y, f"{contrast.label}: {contrast.verdict}")
+    alone = " alone" if contrast.verdict in TONES and not decides else ""
+    mark(drawn[0], y, f"{contrast.label}: {contrast.verdict}{alone}")
     printed = printed_here(one, contrast)
     if isfinite(printed):
         drawn = axes.plot(
@@ -153,8 +156,3 @@ def reach(one: Judged, contrasts: Sequence[Contrast]) -> float:
         )
     ]
     return max((abs(value) for value in drawn if isfinite(value)), default=0.0) or 1.0
-
-
-def _counted(rows: Sequence[tuple[Judged, Sequence[Contrast]]]) -> str:
-    words = [contrast.verdict for _, contrasts in rows for contrast in contrasts]
-    return ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))

@@ -99,6 +99,7 @@ def _claim_cells(one: Judged) -> list[TableCell]:
     said = difference_words(one)
     said = f"{measure_of(one.measure).title}: {said}" if said != DASH and one.measure else said
     said += f" (weakest of {len(one.contrasts)})" if len(one.contrasts) > 1 and said != DASH else ""
+    printed = "printed" if len(one.contrasts) == 1 else "least printed"
     said += " (looks)" if any(contrast.looks for contrast in one.contrasts) else ""
     return [
         TableCell(one.claim.source or "ours"),
@@ -106,14 +107,14 @@ def _claim_cells(one: Judged) -> list[TableCell]:
         *(TableCell(word, tone=TONES.get(word, "")) for word in (one.verdict, one.alone)),
         TableCell(one.claim.published),
         TableCell(one.claim.untested or said),
-        TableCell(f"printed {_range([one.printed])}: {one.size}" if one.size else DASH),
+        TableCell(f"{printed} {_range([one.printed])}: {one.size}" if one.size else DASH),
         TableCell(_range([contrast.resolves for contrast in one.contrasts])),
         TableCell(_range([contrast.needs for contrast in one.contrasts], whole=True)),
     ]
 
 
 def _note(judged: Sequence[Judged]) -> str:
-    theirs = sum(bool(one.claim.source) and one.verdict != "not tested" for one in judged)
+    theirs = max((one.family for one in judged if one.claim.source), default=0)
     note = (
         "95% t intervals of mean differences, paired by seed, simultaneous over what a claim "
         "compares. Confirmed: every interval lies on the claimed side; contradicted: one lies "
@@ -121,9 +122,10 @@ def _note(judged: Sequence[Judged]) -> str:
         "neither; not tested: fewer than two pairs, or nothing measured tests it. The verdict is "
         f"what Holm's correction leaves, over the paper's {theirs} claims and over ours apart; "
         "alone: without it. Size: whether the printed difference lies inside the interval, above "
-        "or below. Resolves: the smallest true difference that so many pairs find in 80 % of cases "
-        "at 5 %. Needs: the pairs that would find the printed difference as often. A > before a "
-        "number: a target was missed, and this is a lower bound."
+        "or below (of several comparisons the least printed, and the interval of the least "
+        "measured). Resolves: the smallest true difference that so many pairs find in 80 % of "
+        "cases at 5 %. Needs: the pairs that would find the printed difference as often. A > "
+        "before a number: a target was missed, and this is a lower bound."
     )
     looks = {
         contrast.looks for one in judged for contrast in one.contrasts if contrast.looks is not None

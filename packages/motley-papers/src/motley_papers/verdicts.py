@@ -4,7 +4,7 @@
 on the other side; where the data are not the paper's this is called *not seen here*. *Not
 confirmed*: neither. *Not tested*: runs are missing, or nothing measured tests it.
 
-The intervals of one claim are simultaneous (``packages/motley/src/motley/results/sides.py``): the
+The intervals of one claim are simultaneous (``sides.py``): the
 chance to confirm a claim that is false is at most 2.5 %, and so is the chance to contradict one
 that is true, whether it makes one comparison or seven. A recipe makes many claims; the verdict is
 what is left after Holm's correction over the paper's claims, or over our own.
@@ -120,6 +120,8 @@ class Judged:
     protocol: Protocol = WHOLE
     after_holm: Sides | None = None
     """Two-sided p values after Holm's correction; None before it."""
+    family: int = 0
+    """How many claims were tested that the correction is over; 0 before it."""
 
     @property
     def up(self) -> bool:
@@ -253,8 +255,10 @@ def corrected(judged: Sequence[Judged]) -> list[Judged]:
     for theirs in (True, False):
         family = [i for i, one in enumerate(judged) if bool(one.claim.source) == theirs]
         adjusted = iter(holm([p for i in family for p in judged[i].sides]))
+        tested = sum(judged[i].alone != "not tested" for i in family)
         for i in family:
-            out[i] = replace(judged[i], after_holm=Sides(next(adjusted), next(adjusted)))
+            after = Sides(next(adjusted), next(adjusted))
+            out[i] = replace(judged[i], after_holm=after, family=tested)
     return out
 
 
