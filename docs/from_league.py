@@ -41,7 +41,7 @@ __all__ = [
 NOT_RUN = "Not run yet."
 _PICTURE = ROOT / "docs" / "assets" / "league.svg"
 _SCALE: Scale = "small"
-_WORTH = 1.0
+_WORTH = 2.0
 """Points from which a gain is told on the first screen."""
 _PHRASES = {
     "labels": "labels are skewed",
@@ -51,7 +51,7 @@ _PHRASES = {
     "concepts": "labels mean different things",
     "speeds": "devices and links differ in speed",
     "absences": "clients are often away",
-    "liars": "some clients send false updates",
+    "liars": "some clients lie about themselves",
     "even": "clients are alike",
     "writers": "clients are writers (FEMNIST)",
     "speakers": "clients are speakers (Shakespeare)",
@@ -89,18 +89,12 @@ def _in_words(environment: str) -> str:
     """Return in what the clients of an environment differ.
 
     >>> _in_words("noise-weak, labels")
-    'labels are wrong (weak), and skewed (Dirichlet 0.3)'
+    'labels are wrong (weak), with skewed labels'
     """
     first, _, beside = environment.partition(", ")
     factor, _, strength = first.partition("-")
     words = _PHRASES[factor] + (f" ({strength})" if strength else "")
-    return words + (
-        ", and skewed (Dirichlet 0.3)"
-        if beside and factor == "noise"
-        else ", and labels are skewed (Dirichlet 0.3)"
-        if beside
-        else ""
-    )
+    return words + (", with skewed labels" if beside else "")
 
 
 def _points(gain: Gain) -> str:
@@ -110,7 +104,7 @@ def _points(gain: Gain) -> str:
 
 def _cost(gain: Gain) -> str:
     if isnan(gain.seconds) or isnan(gain.traffic):
-        return "not every run reached the target"
+        return "the target was not always reached"
     return f"{gain.seconds:.2g} of the time, {gain.traffic:.2g} of the traffic"
 
 
@@ -132,22 +126,22 @@ def _first(evidence: Evidence, personal: bool) -> str:
         (place for place, gain in again.items() if gain.helps),
         key=lambda place: -again[place].interval.mean,
     )
-    told = [place for place in helps if again[place].interval.mean >= _WORTH]
-    lines = [
-        f"- If {_in_words(environment)}: try `{entrant}`, expect "
-        f"{_points(again[environment, entrant])} points; to the same target "
-        f"{_cost(again[environment, entrant])}."
-        for environment, entrant in told
-    ]
-    small = len(helps) - len(told)
-    less = f"; in {small} more the gain excludes zero and is below a point" if small else ""
-    left = f"- In the {len(again) - len(helps)} others: uniform FedAvg."
+    told: dict[str, list[str]] = {}
+    for environment, entrant in helps:
+        gain = again[environment, entrant]
+        if gain.interval.mean >= _WORTH:
+            told.setdefault(entrant, []).append(
+                f"{_in_words(environment)}: {_points(gain)} points, {_cost(gain)}"
+            )
+    lines = [f"- Try `{entrant}` if {'; if '.join(places)}." for entrant, places in told.items()]
+    many = sum(map(len, told.values()))
     return "\n".join(
         [
-            f"**{_KINDS[personal]}**, in {len(again)} environments{less}:",
+            f"**{_KINDS[personal]}.** Gains of {_WORTH:g} points and more:",
             "",
             *lines,
-            left,
+            f"- Else uniform FedAvg: in {len(helps) - many} of the {len(again)} environments the "
+            f"gain excluded zero and was smaller, in {len(again) - len(helps)} none was shown.",
         ]
     )
 
