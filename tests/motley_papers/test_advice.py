@@ -10,6 +10,7 @@ from motley_papers.advice import (
     NAMED,
     PROFILES,
     PROOF,
+    UNPROVEN,
     UNSHOWN,
     Advised,
     Evidence,
@@ -130,7 +131,9 @@ def test_advice_is_given_only_where_it_has_paid():
         "Such advice in federations that it was not learned from: +2.1 points [+0.8, +3.4] in "
         "the mean; it helped 2 times, hurt 0 and abstained 0.",
     ]
-    assert advice_lines(SKEWED, known) == [lines[0].replace(", unequal speeds (weak)", ""), UNSHOWN]
+    differ = lines[0].replace(", unequal speeds (weak)", "")
+    assert advice_lines(SKEWED, known) == [differ, UNPROVEN]
+    assert advice_lines(SLOW, paid) == ["These clients differ in: unequal speeds (weak).", UNSHOWN]
     assert advice_lines(EVEN, paid) == [ABSTAINED]
 
 
@@ -162,6 +165,9 @@ def test_the_leagues_own_advice():
     assert advice_lines(
         {"label_divergence": 0.0, "availability": 1.0, "drift": 0.4, "largest_share": 0.2}
     ) == [ABSTAINED]
+    # while the proof of neither kind holds, as docs/league.md and docs/inspect.md say
+    assert not any(shown.holds for shown in found.proofs.values())
+    assert advice_lines({**SKEWED, "size_gini": 0.4})[1:] == [UNPROVEN]
     for environments in found.gains.values():
         assert set(environments) <= set(found.profiles)
         for entrants in environments.values():

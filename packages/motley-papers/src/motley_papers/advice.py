@@ -36,6 +36,7 @@ __all__ = [
     "NAMED",
     "PROFILES",
     "PROOF",
+    "UNPROVEN",
     "UNSHOWN",
     "Advised",
     "Evidence",
@@ -62,6 +63,11 @@ ABSTAINED = (
     "Clients hardly differ in anything that a method here has been shown to help: uniform FedAvg."
 )
 UNSHOWN = "No method here has been shown to help where clients differ so: uniform FedAvg."
+UNPROVEN = (
+    "What helped clients that differ so in the league has not surely beaten uniform FedAvg in "
+    "other federations: uniform FedAvg."
+)
+"""What is said instead of advice that nothing supports, and that its proof does not."""
 DIVERGED = -100.0
 """The gain, in points, of a run that diverged: as far behind as accuracy can be."""
 Profile = Mapping[str, float]
@@ -262,7 +268,8 @@ def advice_lines(profile: Profile, evidence: Evidence | None = None) -> list[str
     words = _words(factors(profile))
     lines = [f"These clients differ in: {words}."] if words else []
     said = [line for personal in KINDS for line in _of_kind(profile, evidence, personal)]
-    return [*lines, *(said or [UNSHOWN if words else ABSTAINED])]
+    found = any(advise(profile, evidence, personal) for personal in KINDS)
+    return [*lines, *(said or [UNPROVEN if found else UNSHOWN if words else ABSTAINED])]
 
 
 def _words(differ: frozenset[Factor]) -> str:
