@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from math import isfinite, isnan
 from pathlib import Path
@@ -28,6 +28,7 @@ from motley_papers.standings import rankings
 __all__ = [
     "league_advice",
     "league_after_fine_tuning",
+    "league_controls",
     "league_entrants",
     "league_environments",
     "league_first",
@@ -43,19 +44,21 @@ _PICTURE = ROOT / "docs" / "assets" / "league.svg"
 _SCALE: Scale = "small"
 _WORTH = 2.0
 """Points from which a gain is told on the first screen."""
+_QUICK = 0.6
+"""Share of uniform FedAvg's time to the target up to which a smaller gain is told, too."""
 _PHRASES = {
-    "labels": "labels are skewed",
-    "sizes": "sizes are unequal",
-    "noise": "labels are wrong",
-    "features": "features differ",
-    "concepts": "labels mean different things",
-    "speeds": "devices and links differ in speed",
-    "absences": "clients are often away",
-    "liars": "some clients lie about themselves",
-    "even": "clients are alike",
-    "writers": "clients are writers (FEMNIST)",
-    "speakers": "clients are speakers (Shakespeare)",
-    "patients": "clients are groups of patients (breast cancer, by radius)",
+    "labels": "labels",
+    "sizes": "sizes",
+    "noise": "wrong labels",
+    "features": "features",
+    "concepts": "what labels mean",
+    "speeds": "speed of devices and links",
+    "absences": "absences",
+    "liars": "lies about themselves",
+    "even": "nothing",
+    "writers": "writers (FEMNIST)",
+    "speakers": "speakers (Shakespeare)",
+    "patients": "groups of patients",
 }
 """First word of an environment's name -> in what its clients differ."""
 _KINDS = {False: "One model for all", True: "A model for each client"}
@@ -89,7 +92,7 @@ def _in_words(environment: str) -> str:
     """Return in what the clients of an environment differ.
 
     >>> _in_words("noise-weak, labels")
-    'labels are wrong (weak), with skewed labels'
+    'wrong labels (weak), with skewed labels'
     """
     first, _, beside = environment.partition(", ")
     factor, _, strength = first.partition("-")
@@ -103,61 +106,102 @@ def _points(gain: Gain) -> str:
 
 
 def _cost(gain: Gain) -> str:
-    if isnan(gain.seconds) or isnan(gain.traffic):
-        return "the target was not always reached"
-    return f"{gain.seconds:.2g} of the time, {gain.traffic:.2g} of the traffic"
+    """Tell the costs that are told apart from uniform FedAvg's."""
+    said = {"time": gain.seconds, "traffic": gain.traffic}
+    return "".join(
+        f", {value:.2g} times the {what}" for what, value in said.items() if not isnan(value)
+    )
 
 
 def league_first() -> str:
-    """Tell for whom which method was shown to help, the largest gains first."""
+    """Tell by what clients differ in which method was shown to help."""
     evidence = league_evidence()
-    return NOT_RUN if evidence is None else "\n\n".join(_first(evidence, one) for one in KINDS)
+    if evidence is None:
+        return NOT_RUN
+    rows = [
+        (_in_words(environment), *cells)
+        for environment in evidence.gains[False]
+        if any(cells := [_told(evidence, environment, personal) for personal in KINDS])
+    ]
+    counts = [
+        f"{_KINDS[personal]}: above zero in {above} of {many} environments, below in {below}."
+        for personal in KINDS
+        for above, below, many in [_counted(evidence, personal)]
+    ]
+    shown = table(("clients differ in", *_KINDS.values()), rows)
+    return "\n\n".join([shown, " ".join([*counts, *_which_one()])])
 
 
-def _first(evidence: Evidence, personal: bool) -> str:
-    """Tell one kind of model in sentences."""
-    again = {
-        (environment, entrant): gain
-        for environment, entrants in evidence.gains[personal].items()
-        for entrant, gain in entrants.items()
-        if gain.again
-    }
-    helps = sorted(
-        (place for place, gain in again.items() if gain.helps),
-        key=lambda place: -again[place].interval.mean,
-    )
-    told: dict[str, list[str]] = {}
-    for environment, entrant in helps:
-        gain = again[environment, entrant]
-        if gain.interval.mean >= _WORTH:
-            told.setdefault(entrant, []).append(
-                f"{_in_words(environment)}: {_points(gain)} points, {_cost(gain)}"
-            )
-    lines = [f"- Try `{entrant}` if {'; if '.join(places)}." for entrant, places in told.items()]
-    many = sum(map(len, told.values()))
-    return "\n".join(
-        [
-            f"**{_KINDS[personal]}.** Gains of {_WORTH:g} points and more:",
-            "",
-            *lines,
-            f"- Else uniform FedAvg: in {len(helps) - many} of the {len(again)} environments the "
-            f"gain excluded zero and was smaller, in {len(again) - len(helps)} none was shown.",
-            *(_which_one() if personal else []),
-        ]
-    )
+def _again(evidence: Evidence, personal: bool, environment: str) -> tuple[str, Gain] | None:
+    """Return what was measured again in an environment."""
+    found = evidence.gains[personal].get(environment, {})
+    return next(((name, gain) for name, gain in found.items() if gain.again), None)
+
+
+def _told(evidence: Evidence, environment: str, personal: bool) -> str:
+    """Tell a gain that excludes zero and is large, or saves time; empty for others."""
+    found = _again(evidence, personal, environment)
+    if found is None or not found[1].helps:
+        return ""
+    entrant, gain = found
+    large = gain.interval.mean >= _WORTH or gain.seconds <= _QUICK
+    return f"`{entrant}` {_points(gain)}{_cost(gain)}" if large else ""
+
+
+def _counted(evidence: Evidence, personal: bool) -> tuple[int, int, int]:
+    """Return in how many environments the gain lies above zero and below, and of how many."""
+    found = [_again(evidence, personal, name) for name in evidence.gains[personal]]
+    gains = [one[1].interval for one in found if one is not None]
+    return sum(one.low > 0 for one in gains), sum(one.high < 0 for one in gains), len(gains)
 
 
 def _which_one() -> list[str]:
-    """Tell how little it matters which method gives each client its model."""
-    ranked = next(iter(_ranked("personal").values())).standings
-    place = {one.entrant: i for i, one in enumerate(ranked, 1)}
+    """Tell how far the best method with a model for each client lies above plain fine-tuning, and
+    what fine-tuning costs where nothing asks for it."""
+    seeds = _seeds()
     tuned = "FedAvg, fine-tuned"
-    found = ranked[place[tuned] - 1]
-    return [
-        f"- Which of these methods matters less than that labels or their meaning differ: plain "
-        f"fine-tuning (`{tuned}`) is in place {place[tuned]} of {len(ranked)} by mean rank "
-        f"({found.mean_rank:.1f}; the first, `{ranked[0].entrant}`, has {ranked[0].mean_rank:.1f})."
+    above = differences(_rows(), "personal", "stable", seeds, tuned)
+    if not above:
+        return []
+    best = max(
+        (fmean(some), entrant, environment)
+        for environment, entrants in above.items()
+        for entrant, some in entrants.items()
+    )
+    alike = [
+        fmean(entrants[tuned])
+        for environment, entrants in differences(_rows(), "personal", "stable", seeds).items()
+        if environment != "even"
+        and environment.partition("-")[0] in ("sizes", "noise", "speeds", "absences", "liars")
+        and "labels" not in environment
     ]
+    return [
+        f"With the two seeds that choose, no method with a model for each client is more than "
+        f"{best[0]:.1f} points above plain fine-tuning (`{best[1]}` in {best[2]}), and fine-tuning "
+        f"costs {-max(alike):.1f} to {-min(alike):.1f} points where sizes, noise, speeds, absences "
+        "or liars differ alone."
+    ]
+
+
+def league_controls() -> str:
+    """Tell what the settings that come with a method gain without it."""
+    exhibit, plan = _plan("controls")
+    recipe = _recipe()
+    rows_there = read_rows((recipe.folder or Path()) / "measured" / _SCALE / MEASURED)
+    found = differences(
+        rows_there, exhibit.name, exhibit.measures[0], recipe.seeds(exhibit, _SCALE)
+    )
+    evidence = league_evidence()
+    if not found or evidence is None:
+        return NOT_RUN
+    names = [name for name in exhibit.axes[plan.of] if name != plan.against]
+    rows = []
+    for environment, entrants in found.items():
+        again = _again(evidence, False, environment)
+        named = f"`{again[0]}` {_points(again[1])}" if again is not None else "-"
+        gains = [_points(Gain(entrants[one])) if one in entrants else "-" for one in names]
+        rows.append((environment, named, *gains))
+    return table(("environment", "named", *names), rows)
 
 
 def league_named() -> str:
@@ -439,6 +483,11 @@ def league_parts() -> str:
     return "\n\n".join([*_how_many(exhibit), table(heads, rows)])
 
 
+def _environments(place: Mapping[str, str | list[str]]) -> list[str]:
+    some = place.get("environment", [])
+    return [some] if isinstance(some, str) else some
+
+
 @cache
 def _ranked(name: str) -> dict[str, Ranking]:
     """Return the rankings of an exhibit, by measure."""
@@ -446,8 +495,11 @@ def _ranked(name: str) -> dict[str, Ranking]:
     values: dict[str, dict[tuple[str, ...], dict[int, Censored]]] = {
         measure: {} for measure in exhibit.measures
     }
+    # where some methods cannot run nobody is ranked, so that all others are
+    left = {place for some in exhibit.without.values() for place in _environments(some)}
     for row in _rows():
-        if row.exhibit == name and row.measure in values:
+        environment = row.cell.partition(" / ")[0]
+        if row.exhibit == name and row.measure in values and environment not in left:
             cell = values[row.measure].setdefault(tuple(row.cell.split(" / ")), {})
             cell[row.seed] = Censored(float(row.value), row.exact == "true")
     return rankings(exhibit, plan, values)

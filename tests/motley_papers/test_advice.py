@@ -141,7 +141,7 @@ def test_a_cost_is_told_beside_the_gain():
     gain = Gain([9.0, 10.0, 11.0], seconds=0.5, traffic=2.0)
     known = Evidence({False: {"labels": {"one": gain}}}, {"labels": SKEWED}, {False: PAID})
     (_, told, _) = advice_lines(SKEWED, known)
-    assert told.endswith("in labels (0.5 of its time and 2 of its traffic to one target).")
+    assert told.endswith("in labels (0.5 times its time, 2 times its traffic to one target).")
 
 
 def test_evidence_is_read_as_it_was_written():

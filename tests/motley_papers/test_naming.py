@@ -49,15 +49,18 @@ def test_the_winner_is_in_nearly_all_environments():
     assert most_gaining(found) == "all"
 
 
-def test_costs_are_ratios_and_a_missed_target_has_none():
+def test_costs_are_ratios_where_they_are_told_apart():
+    made = {"uniform FedAvg": (10, 30), "one": (5, 25), "two": (10, 20)}
     rows = [
-        *(row("labels", "uniform FedAvg", seed, value, "s") for seed, value in ((0, 10), (1, 30))),
-        *(row("labels", "one", seed, value, "s") for seed, value in ((0, 10), (1, 20))),
-        row("labels", "two", 0, inf, "s", "false"),
+        row("labels", name, seed, value, "s")
+        for name, values in made.items()
+        for seed, value in enumerate(values)
     ]
+    rows += [row("labels", "three", 0, inf, "s", "false")]
     found = costs(rows, "shared", "s", (0, 1))
-    assert found["labels", "one"] == 0.75
-    assert np.isnan(found["labels", "two"])
+    assert found["labels", "one"] == 0.75  # 5 less both times
+    assert np.isnan(found["labels", "two"])  # 0 and 10 less
+    assert np.isnan(found["labels", "three"])  # missed
 
 
 def test_gains_are_of_the_second_seeds_where_there_are_some():

@@ -59,15 +59,17 @@ PROOF = "proof.csv"
 environments, and what following advice gained."""
 KINDS = {False: "one model for all", True: "a model for each client"}
 """Whether each client gets its own model -> the kind of model in words."""
-ABSTAINED = (
-    "Clients hardly differ in anything that a method here has been shown to help: uniform FedAvg."
+ABSTAINED = "Clients hardly differ in anything that is measured here: start with uniform FedAvg."
+UNSHOWN = (
+    "Nothing was shown in the league for clients that differ so: start with uniform FedAvg, and "
+    "compare."
 )
-UNSHOWN = "No method here has been shown to help where clients differ so: uniform FedAvg."
 UNPROVEN = (
-    "What helped clients that differ so in the league has not surely beaten uniform FedAvg in "
-    "other federations: uniform FedAvg."
+    "What helped in the league where clients differ in some of this has not been shown to help in "
+    "other federations: start with uniform FedAvg, and compare."
 )
-"""What is said instead of advice that nothing supports, and that its proof does not."""
+"""What is said where clients are alike, where nothing speaks for them, and where the proof of what
+speaks does not hold."""
 DIVERGED = -100.0
 """The gain, in points, of a run that diverged: as far behind as accuracy can be."""
 Profile = Mapping[str, float]
@@ -109,7 +111,7 @@ class Gain:
     points: difference in percent points of each paired seed. again: whether it was chosen there,
     and these are the seeds that measured it again; else they are those that chose.
     seconds, traffic: mean virtual time and traffic to the environment's target, divided by those of
-    uniform FedAvg; NaN where a run of either missed it.
+    uniform FedAvg; NaN where a run of either missed it or the two are not told apart.
     """
 
     points: Sequence[float]
@@ -303,10 +305,11 @@ def _of_kind(profile: Profile, evidence: Evidence, personal: bool) -> list[str]:
 
 
 def _cost(gain: Gain) -> str:
-    """Tell the time and traffic to the target beside uniform FedAvg's."""
-    if isnan(gain.seconds) or isnan(gain.traffic):
-        return ""
-    return f" ({gain.seconds:.2g} of its time and {gain.traffic:.2g} of its traffic to one target)"
+    """Tell the time and traffic to the target beside uniform FedAvg's, where they are told
+    apart."""
+    said = {"time": gain.seconds, "traffic": gain.traffic}
+    known = [f"{value:.2g} times its {what}" for what, value in said.items() if not isnan(value)]
+    return f" ({', '.join(known)} to one target)" if known else ""
 
 
 def points(one: Interval) -> str:

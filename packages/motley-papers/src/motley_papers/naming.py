@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf, isfinite, nan, sqrt
 from statistics import fmean, median, variance
 
+from motley.results.measures import interval, spread
 from motley_papers.advice import CONTROL, DIVERGED, Gain
 from motley_papers.earlier import MeasuredRow
 
@@ -91,20 +92,25 @@ def costs(
     rows: Iterable[MeasuredRow], exhibit: str, measure: str, seeds: Collection[int]
 ) -> dict[tuple[str, str], float]:
     """Return (environment, entrant) -> the mean of a cost to the target over seeds divided by that
-    of uniform FedAvg; NaN where a run of either missed it."""
-    values: dict[tuple[str, str], list[float]] = {}
+    of uniform FedAvg; NaN where a run of either missed it, and where the 95 % interval of the
+    paired differences holds zero: the first crossing of a swinging curve says little."""
+    values: dict[tuple[str, str], dict[int, float]] = {}
     for row in rows:
         if (row.exhibit, row.measure) == (exhibit, measure) and row.seed in seeds:
             environment, _, entrant = row.cell.partition(" / ")
-            reached = row.exact == "true"
-            values.setdefault((environment, entrant), []).append(
-                float(row.value) if reached else nan
-            )
-    return {
-        (environment, entrant): fmean(some) / fmean(values[environment, CONTROL])
-        for (environment, entrant), some in values.items()
-        if (environment, CONTROL) in values
-    }
+            value = float(row.value) if row.exact == "true" else nan
+            values.setdefault((environment, entrant), {})[row.seed] = value
+    out = {}
+    for (environment, entrant), ours in values.items():
+        theirs = values.get((environment, CONTROL), {})
+        pairs = [(ours[s], theirs[s]) for s in ours if s in theirs]
+        if pairs and all(isfinite(one) for pair in pairs for one in pair):
+            one = interval(spread([mine - other for mine, other in pairs]))
+            ratio = fmean(mine for mine, _ in pairs) / fmean(other for _, other in pairs)
+            out[environment, entrant] = nan if one.low <= 0 <= one.high else ratio
+        else:
+            out[environment, entrant] = nan
+    return out
 
 
 def gains(
