@@ -127,7 +127,7 @@ def test_advice_is_given_only_where_it_has_paid():
     assert lines == [
         "These clients differ in: skewed labels (strong), unequal speeds (weak).",
         "With one model for all, one has gained over uniform FedAvg: +10.0 points [+7.5, +12.5] "
-        "in labels. Beside it nothing was measured of: unequal speeds (weak).",
+        "in labels. Clients there did not differ in: unequal speeds (weak).",
         "Such advice in federations that it was not learned from: +2.1 points [+0.8, +3.4] in "
         "the mean; it helped 2 times, hurt 0 and abstained 0.",
     ]

@@ -295,7 +295,7 @@ def _of_kind(profile: Profile, evidence: Evidence, personal: bool) -> list[str]:
     )
     known = frozenset().union(*(factors(evidence.profiles[name]) for name in gains))
     left = _words(factors(profile) - known)
-    more = f" Beside it nothing was measured of: {left}." if left else ""
+    more = f" Clients there did not differ in: {left}." if left else ""
     helped, hurt, abstained = shown.counts
     return [
         f"With {KINDS[personal]}, {entrant} has gained over {CONTROL}: {seen}.{more}",
