@@ -144,8 +144,13 @@ def _told(evidence: Evidence, environment: str, personal: bool) -> str:
     if found is None or not found[1].helps:
         return ""
     entrant, gain = found
-    large = gain.interval.mean >= _WORTH or gain.seconds <= _QUICK
-    return f"`{entrant}` {_points(gain)}{_cost(gain)}" if large else ""
+    if gain.interval.mean < _WORTH and not gain.seconds <= _QUICK:
+        return ""
+    alone = {} if personal else _controls().get(environment, {})
+    plain = max(alone, key=lambda one: fmean(alone[one]), default="")
+    enough = plain and fmean(alone[plain]) >= gain.interval.mean / 2
+    beside = f"; {plain}: {_points(Gain(alone[plain]))}" if enough else ""
+    return f"`{entrant}` {_points(gain)}{_cost(gain)}{beside}"
 
 
 def _counted(evidence: Evidence, personal: bool) -> tuple[int, int, int]:
@@ -184,14 +189,19 @@ def _which_one() -> list[str]:
     ]
 
 
+@cache
+def _controls() -> dict[str, dict[str, list[float]]]:
+    """Return environment -> control -> its gain over uniform FedAvg with each seed."""
+    recipe = _recipe()
+    exhibit = recipe.named("controls")
+    rows = read_rows((recipe.folder or Path()) / "measured" / _SCALE / MEASURED)
+    return differences(rows, exhibit.name, exhibit.measures[0], recipe.seeds(exhibit, _SCALE))
+
+
 def league_controls() -> str:
     """Tell what the settings that come with a method gain without it."""
     exhibit, plan = _plan("controls")
-    recipe = _recipe()
-    rows_there = read_rows((recipe.folder or Path()) / "measured" / _SCALE / MEASURED)
-    found = differences(
-        rows_there, exhibit.name, exhibit.measures[0], recipe.seeds(exhibit, _SCALE)
-    )
+    found = _controls()
     evidence = league_evidence()
     if not found or evidence is None:
         return NOT_RUN
