@@ -292,6 +292,8 @@ class _GrowingArray:
         """Add rows ``[n, ...]``."""
         if part.dtype not in self._kinds:
             self._kinds.add(part.dtype)
+            # rows that nobody has written hold anything, also what cannot be cast
+            self._resize(self.count)
             self.rows = self.rows.astype(np.result_type(*self._kinds), copy=False)
         end = self.count + len(part)
         # An eighth more: the array is moved, not copied, and memory stays close to what is needed.
