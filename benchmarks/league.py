@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from motley.core.csv_text import csv_text
+from motley.experiments.store import RunFolder
 from motley.experiments.sweep import Point, run_points
 from motley.results.load import load
 from motley_papers.advice import (
@@ -37,8 +38,8 @@ from motley_papers.advice import (
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
 from motley_papers.measuring import measure_of
 from motley_papers.naming import chosen, costs, differences, gains, most_gaining
+from motley_papers.number_files import measured_row
 from motley_papers.recipe import Cell, Exhibit, Scale, read
-from motley_papers.reproduce import target_of
 
 SCALE: Scale = "small"
 AGAIN = (10, 11, 12, 13, 14)
@@ -123,26 +124,14 @@ def measure_again(out: Path, jobs: int) -> None:
 
 
 def _measured(cell: Cell, seed: int, folder: Path) -> list[MeasuredRow]:
-    """Return the rows of a finished run; none where it failed."""
-    if not folder.is_dir():
+    """Return the rows of a run; none where it did not finish."""
+    if not (RunFolder(folder).read() or {}).get("finished"):
         return []
     run = load(folder)
-    out = []
-    for measure in RECIPE.measures(cell.exhibit):
-        one = measure_of(measure).of(run, cell.target)
-        out.append(
-            MeasuredRow(
-                cell.exhibit.name,
-                cell.name,
-                measure,
-                seed,
-                f"{one.value:.6g}",
-                str(one.reached).lower(),
-                folder.name,
-                target_of(cell, measure),
-            )
-        )
-    return out
+    return [
+        measured_row(cell, measure, seed, measure_of(measure).of(run, cell.target), folder.name)
+        for measure in RECIPE.measures(cell.exhibit)
+    ]
 
 
 def measured_evidence() -> Evidence:
@@ -175,13 +164,13 @@ def tell_outside() -> None:
         say(f"always, {KINDS[personal]}: {winner}")
 
 
-def write_evidence() -> None:
-    """Write what advice looks at, from the numbers in the recipe's folder; print the proofs."""
+def proved_evidence() -> Evidence:
+    """Return what was measured in the league, with the proof where the federations outside were
+    run."""
     evidence = measured_evidence()
     rows = rows_of(MEASURED)
     exhibit = RECIPE.named("outside")
-    seeds = RECIPE.seeds(exhibit, SCALE)
-    outside = differences(rows, exhibit.name, HEADLINE, seeds)
+    outside = differences(rows, exhibit.name, HEADLINE, RECIPE.seeds(exhibit, SCALE))
     profiles = _profiles(exhibit)
     proofs = {
         personal: prove(
@@ -194,10 +183,15 @@ def write_evidence() -> None:
         for personal, name in EXHIBITS.items()
         if outside
     }
-    whole = replace(evidence, profiles={**evidence.profiles, **profiles}, proofs=proofs)
+    return replace(evidence, profiles={**evidence.profiles, **profiles}, proofs=proofs)
+
+
+def write_evidence() -> None:
+    """Write what advice looks at, from the numbers in the recipe's folder; print the proofs."""
+    whole = proved_evidence()
     for name, text in evidence_texts(whole).items():
         (FOLDER / name).write_text(text, encoding="utf-8")
-    for personal, shown in proofs.items():
+    for personal, shown in whole.proofs.items():
         say(f"{KINDS[personal]}:")
         tell(shown)
 

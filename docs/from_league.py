@@ -224,23 +224,18 @@ def league_named() -> str:
     for environment in evidence.gains[False]:
         cells = []
         for personal in KINDS:
-            found = {
-                entrant: gain
-                for entrant, gain in evidence.gains[personal].get(environment, {}).items()
-                if gain.again
-            }
-            entrant, gain = next(iter(found.items()), ("", None))
-            cells += (
-                [
-                    f"`{entrant}`",
-                    _points(gain),
-                    f"{resolvable(spread(gain.points).std, len(gain.points)):.1f}",
-                    _ratio(gain.seconds),
-                    _ratio(gain.traffic),
-                ]
-                if gain is not None
-                else ["-"] * 5
-            )
+            found = _again(evidence, personal, environment)
+            if found is None:
+                cells += ["-"] * 5
+                continue
+            entrant, gain = found
+            cells += [
+                f"`{entrant}`",
+                _points(gain),
+                f"{resolvable(spread(gain.points).std, len(gain.points)):.1f}",
+                _ratio(gain.seconds),
+                _ratio(gain.traffic),
+            ]
         rows.append((environment, *cells))
     heads = (
         "environment",

@@ -5,11 +5,13 @@ from __future__ import annotations
 from math import nan
 
 from motley.core.csv_text import csv_text
+from motley.results.measures import Censored
 from motley_papers.earlier import CURVES, MEASURED, CurvePoint, MeasuredRow, curve_points, to_gzip
+from motley_papers.recipe import Cell
 from motley_papers.reproduce import Reproduction, target_of
 from motley_papers.sequential_plan import SEQUENTIAL
 
-__all__ = ["measured_rows", "number_files", "verdicts_csv"]
+__all__ = ["measured_row", "measured_rows", "number_files", "verdicts_csv"]
 
 
 def measured_rows(found: Reproduction) -> list[MeasuredRow]:
@@ -24,21 +26,22 @@ def measured_rows(found: Reproduction) -> list[MeasuredRow]:
                 before = found.earlier_at(exhibit, cell)
                 for seed, one in sorted(seeds.items()):
                     run = here[seed].directory.name if seed in here else before[seed]
-                    value = f"{one.value:.6g}"
-                    exact = str(one.reached).lower()
-                    rows.append(
-                        MeasuredRow(
-                            exhibit.name,
-                            cell.name,
-                            measure,
-                            seed,
-                            value,
-                            exact,
-                            run,
-                            target_of(cell, measure),
-                        )
-                    )
+                    rows.append(measured_row(cell, measure, seed, one, run))
     return rows
+
+
+def measured_row(cell: Cell, measure: str, seed: int, value: Censored, run: str) -> MeasuredRow:
+    """Return one measured number of one run, whose name is given."""
+    return MeasuredRow(
+        cell.exhibit.name,
+        cell.name,
+        measure,
+        seed,
+        f"{value.value:.6g}",
+        str(value.reached).lower(),
+        run,
+        target_of(cell, measure),
+    )
 
 
 def verdicts_csv(found: Reproduction) -> str:

@@ -4,10 +4,10 @@
 on the other side; where the data are not the paper's this is called *not seen here*. *Not
 confirmed*: neither. *Not tested*: runs are missing, or nothing measured tests it.
 
-The intervals of one claim are simultaneous (``sides.py``): the
-chance to confirm a claim that is false is at most 2.5 %, and so is the chance to contradict one
-that is true, whether it makes one comparison or seven. A recipe makes many claims; the verdict is
-what is left after Holm's correction over the paper's claims, or over our own.
+The intervals of one claim are simultaneous (:mod:`motley_papers.sides`): the chance to confirm a
+claim that is false is at most 2.5 %, and so is the chance to contradict one that is true, whether
+it makes one comparison or seven. A recipe makes many claims; the verdict is what is left after
+Holm's correction over the paper's claims, or over our own.
 """
 
 from __future__ import annotations

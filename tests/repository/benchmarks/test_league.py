@@ -1,0 +1,56 @@
+"""What advice looks at is what the league's numbers give, and its page says no other figures."""
+
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from benchmarks import league
+from motley_papers.advice import evidence_texts
+from motley_papers.naming import differences
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "league.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def evidence():
+    return league.proved_evidence()
+
+
+def test_the_stored_evidence_is_that_of_the_measured_numbers(evidence):
+    for name, text in evidence_texts(evidence).items():
+        assert (league.FOLDER / name).read_text(encoding="utf-8") == text, name
+
+
+def test_what_was_measured_again_is_what_was_chosen():
+    asked = {(cell.exhibit.name, cell.name, seed) for cell, seed in league.to_measure_again()}
+    rows = league.rows_of(league.MEASURED_AGAIN)
+    assert {(row.exhibit, row.cell, row.seed) for row in rows} == asked
+
+
+def test_the_figures_in_sentences_of_the_page():
+    rows = league.rows_of(league.MEASURED)
+    found = differences(rows, "shared", league.HEADLINE, league.CHOICE)
+    lost = -fmean(found["features-strong, labels"]["pyramidfl"])
+    assert f"loses {lost:.1f} points where labels are skewed, too" in PAGE
+    lost = -fmean(found["writers"]["mifa"])
+    assert f"`mifa` loses {lost:.0f} points among writers" in PAGE
+
+
+def test_what_the_page_says_of_the_proof(evidence):
+    one, own = (evidence.proofs[personal] for personal in (False, True))
+    assert one.gain.low < 0 < one.gain.mean
+    assert sum(bool(each.entrant) for each in own.advised) == 2
+    assert len(own.advised) == 9
+    assert "for own models two of nine were advised" in PAGE
+
+
+def test_what_comes_with_hetero_select_gains_as_much_without_its_selection(evidence):
+    rows = league.rows_of(league.MEASURED)
+    exhibit = league.RECIPE.named("controls")
+    found = differences(
+        rows, exhibit.name, league.HEADLINE, league.RECIPE.seeds(exhibit, league.SCALE)
+    )
+    for place in ("features-strong, labels", "writers", "speakers"):
+        gain = evidence.gains[False][place]["HeteRo-Select v2, whole"].interval
+        assert fmean(found[place]["FedAvg, HeteRo-Select's settings"]) > gain.low
