@@ -14,8 +14,9 @@ from typing import Any
 from cells import ROOT, code, prose, table
 
 from motley.results.blocks import Picture
-from motley.results.measures import Censored, spread
+from motley.results.measures import Censored, Interval, spread
 from motley_papers.advice import KINDS, Evidence, Gain, Proof, league_evidence
+from motley_papers.crossing import CROSS, Crossing, crossings
 from motley_papers.difference_map import difference_map
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
 from motley_papers.measuring import measure_of
@@ -29,6 +30,7 @@ __all__ = [
     "league_advice",
     "league_after_fine_tuning",
     "league_controls",
+    "league_crossed",
     "league_entrants",
     "league_environments",
     "league_first",
@@ -81,11 +83,23 @@ def _seeds() -> list[int]:
 
 
 @cache
+def _all_rows() -> list[MeasuredRow]:
+    """Return the league's numbers."""
+    return read_rows((_recipe().folder or Path()) / "measured" / _SCALE / MEASURED)
+
+
+@cache
 def _rows() -> list[MeasuredRow]:
     """Return the league's numbers, of the seeds that choose."""
-    recipe = _recipe()
-    rows = read_rows((recipe.folder or Path()) / "measured" / _SCALE / MEASURED)
-    return [row for row in rows if row.seed in _seeds()]
+    return [row for row in _all_rows() if row.seed in _seeds()]
+
+
+def _gains(name: str) -> dict[str, dict[str, list[float]]]:
+    """Return environment -> entrant -> difference to the control with each seed that the exhibit
+    has, by the first of its measures."""
+    exhibit, plan = _plan(name)
+    seeds = _recipe().seeds(exhibit, _SCALE)
+    return differences(_all_rows(), name, exhibit.measures[0], seeds, plan.against)
 
 
 def _in_words(environment: str) -> str:
@@ -100,8 +114,7 @@ def _in_words(environment: str) -> str:
     return words + (", with skewed labels" if beside else "")
 
 
-def _points(gain: Gain) -> str:
-    one = gain.interval
+def _points(one: Interval) -> str:
     return f"{one.mean:+.1f} [{one.low:+.1f}, {one.high:+.1f}]".replace("-", "−")
 
 
@@ -149,8 +162,8 @@ def _told(evidence: Evidence, environment: str, personal: bool) -> str:
     alone = {} if personal else _controls().get(environment, {})
     plain = max(alone, key=lambda one: fmean(alone[one]), default="")
     enough = plain and fmean(alone[plain]) >= gain.interval.mean / 2
-    beside = f"; {plain}: {_points(Gain(alone[plain]))}" if enough else ""
-    return f"`{entrant}` {_points(gain)}{_cost(gain)}{beside}"
+    beside = f"; {plain}: {_points(Gain(alone[plain]).interval)}" if enough else ""
+    return f"`{entrant}` {_points(gain.interval)}{_cost(gain)}{beside}"
 
 
 def _counted(evidence: Evidence, personal: bool) -> tuple[int, int, int]:
@@ -192,10 +205,7 @@ def _which_one() -> list[str]:
 @cache
 def _controls() -> dict[str, dict[str, list[float]]]:
     """Return environment -> control -> its gain over uniform FedAvg with each seed."""
-    recipe = _recipe()
-    exhibit = recipe.named("controls")
-    rows = read_rows((recipe.folder or Path()) / "measured" / _SCALE / MEASURED)
-    return differences(rows, exhibit.name, exhibit.measures[0], recipe.seeds(exhibit, _SCALE))
+    return _gains("controls")
 
 
 def league_controls() -> str:
@@ -209,8 +219,8 @@ def league_controls() -> str:
     rows = []
     for environment, entrants in found.items():
         again = _again(evidence, False, environment)
-        named = f"`{again[0]}` {_points(again[1])}" if again is not None else "-"
-        gains = [_points(Gain(entrants[one])) if one in entrants else "-" for one in names]
+        named = f"`{again[0]}` {_points(again[1].interval)}" if again is not None else "-"
+        gains = [_points(Gain(entrants[one]).interval) if one in entrants else "-" for one in names]
         rows.append((environment, named, *gains))
     return table(("environment", "named", *names), rows)
 
@@ -231,7 +241,7 @@ def league_named() -> str:
             entrant, gain = found
             cells += [
                 f"`{entrant}`",
-                _points(gain),
+                _points(gain.interval),
                 f"{resolvable(spread(gain.points).std, len(gain.points)):.1f}",
                 _ratio(gain.seconds),
                 _ratio(gain.traffic),
@@ -405,10 +415,11 @@ def _place(rank: float | None) -> str:
 def _how_many(exhibit: Exhibit) -> list[str]:
     """Say how many of the planned runs there are, unless it is all of them."""
     planned = len(exhibit.cells(_SCALE)) * len(_recipe().seeds(exhibit, _SCALE))
+    asked = _recipe().seeds(exhibit, _SCALE)
     seeds = Counter(
         row.seed
-        for row in _rows()
-        if row.exhibit == exhibit.name and row.measure == exhibit.measures[0]
+        for row in _all_rows()
+        if (row.exhibit, row.measure) == (exhibit.name, exhibit.measures[0]) and row.seed in asked
     )
     if seeds.total() >= planned:
         return []
@@ -451,6 +462,63 @@ def _spread(gains: Iterable[Sequence[float]]) -> tuple[str, str]:
     cut = round(0.05 * len(means))
     kept = means[cut : len(means) - cut]
     return f"{kept[0]:+.1f} to {kept[-1]:+.1f}", f"{means[-1]:+.1f}"
+
+
+def league_crossed() -> str:
+    """Tell what the best selections and algorithms gain alone, and whether their gains add up."""
+    exhibit, plan = _plan("crossed")
+    found = crossings(_gains("crossed"), plan.against)
+    if not found:
+        return "\n\n".join([*_how_many(exhibit), NOT_RUN])
+    first = next(iter(found.values()))
+    alone = [
+        (f"`{name}`", *(_points(part(one)[name]) for one in found.values()))
+        for part, names in ((_selections, first.selections), (_algorithms, first.algorithms))
+        for name in names
+    ]
+    beside = [(environment, *_beyond(one)) for environment, one in found.items()]
+    heads = (
+        "environment",
+        "best pair",
+        "its gain",
+        "sum of its parts",
+        "pairs that gain more than the sum, and less",
+        "most beyond the sum",
+        "least",
+        "resolves",
+    )
+    return "\n\n".join(
+        [
+            *_how_many(exhibit),
+            table(("alone", *found), alone),
+            table(heads, beside),
+        ]
+    )
+
+
+def _selections(one: Crossing) -> Mapping[str, Interval]:
+    return one.selections
+
+
+def _algorithms(one: Crossing) -> Mapping[str, Interval]:
+    return one.algorithms
+
+
+def _beyond(one: Crossing) -> list[str]:
+    """Tell how far pairs gain more or less than the sum of their parts."""
+    best = max(one.together, key=lambda pair: one.together[pair].mean)
+    beyond = one.interactions
+    most, least = (pick(beyond, key=lambda pair: beyond[pair].mean) for pick in (max, min))
+    above = sum(each.low > 0 for each in beyond.values())
+    below = sum(each.high < 0 for each in beyond.values())
+    return [
+        f"`{CROSS.join(best)}`",
+        _points(one.together[best]),
+        f"{one.selections[best[0]].mean + one.algorithms[best[1]].mean:+.1f}".replace("-", "−"),
+        f"{above} and {below} of {len(beyond)}",
+        *(f"`{CROSS.join(pair)}` {_points(beyond[pair])}" for pair in (most, least)),
+        f"{median(each.high - each.mean for each in beyond.values()):.1f}",
+    ]
 
 
 def league_parts() -> str:

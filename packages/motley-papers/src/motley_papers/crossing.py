@@ -1,0 +1,79 @@
+"""Do the gains of a selection and of an algorithm add up?
+
+Entrants are named ``SELECTION x ALGORITHM``; one selection and one algorithm are plain, and their
+pair is the control. In one environment, with the same seed on both sides of each difference:
+
+    gain(s, a)         score of the pair less that of the control
+    alone              gain(s, plain) of a selection, gain(plain, a) of an algorithm
+    interaction(s, a)  gain(s, a) - gain(s, plain) - gain(plain, a);  0 where gains add up
+
+Intervals are t intervals over seeds; those of interactions hold at 95 % for all pairs of an
+environment together (Bonferroni).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from motley.results.measures import Interval, interval, spread
+
+__all__ = ["CROSS", "Crossing", "crossings"]
+
+CROSS = " x "
+_LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """What two parts gain in one environment, alone and beside each other, in percent points.
+
+    Parameters
+    ----------
+    selections, algorithms: name -> gain with the other part plain. together: (selection,
+    algorithm) -> gain of the pair over the control. interactions: the same keys -> what the pair
+    gains beyond the sum, with an interval that is simultaneous over the pairs.
+    """
+
+    selections: Mapping[str, Interval]
+    algorithms: Mapping[str, Interval]
+    together: Mapping[tuple[str, str], Interval]
+    interactions: Mapping[tuple[str, str], Interval]
+
+
+def crossings(
+    differences: Mapping[str, Mapping[str, Sequence[float]]], control: str
+) -> dict[str, Crossing]:
+    """Return environment -> what was found there, of environments where all pairs have the same
+    number of seeds.
+
+    Parameters
+    ----------
+    differences: environment -> entrant -> difference to ``control`` of each seed, in order of the
+    seeds. control: the plain pair.
+    """
+    plain_selection, _, plain_algorithm = control.partition(CROSS)
+    out = {}
+    for environment, entrants in differences.items():
+        gains = {tuple(name.split(CROSS)): some for name, some in entrants.items()}
+        selections = {s: some for (s, a), some in gains.items() if a == plain_algorithm}
+        algorithms = {a: some for (s, a), some in gains.items() if s == plain_selection}
+        pairs = [(s, a) for s in selections for a in algorithms]
+        even = len({len(some) for some in gains.values()}) == 1
+        if not pairs or not even or not gains.keys() >= set(pairs):
+            continue
+        beyond = {
+            (s, a): [
+                both - one - other
+                for both, one, other in zip(gains[s, a], selections[s], algorithms[a], strict=True)
+            ]
+            for s, a in pairs
+        }
+        level = 1 - (1 - _LEVEL) / len(pairs)
+        out[environment] = Crossing(
+            {name: interval(spread(some)) for name, some in selections.items()},
+            {name: interval(spread(some)) for name, some in algorithms.items()},
+            {pair: interval(spread(gains[pair])) for pair in pairs},
+            {pair: interval(spread(some), level) for pair, some in beyond.items()},
+        )
+    return out
