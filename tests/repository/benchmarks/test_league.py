@@ -9,7 +9,9 @@ from benchmarks import league
 from motley_papers.advice import evidence_texts
 from motley_papers.naming import differences
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "league.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+PAGE = (DOCS / "league.md").read_text(encoding="utf-8")
+RULES = (DOCS / "selection-rules.csv").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +37,16 @@ def test_the_figures_in_sentences_of_the_page():
     assert f"loses {lost:.1f} points where labels are skewed, too" in PAGE
     lost = -fmean(found["writers"]["mifa"])
     assert f"`mifa` loses {lost:.0f} points among writers" in PAGE
+
+
+def test_the_figures_of_flash_beside_its_rule():
+    found = differences(league.rows_of(league.MEASURED), "shared", league.HEADLINE, league.CHOICE)[
+        "speeds-strong, labels"
+    ]
+    behind = -fmean(found["flash, selection only"])
+    loss = -fmean(found["flash_robust"])
+    assert f"it was {behind:.1f} points behind uniform where labels and speeds differ" in RULES
+    assert f"its robust loss alone (`flash_robust`) {loss:.1f}" in RULES
 
 
 def test_what_the_page_says_of_the_proof(evidence):
