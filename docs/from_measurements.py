@@ -567,7 +567,7 @@ def traffic() -> str:
             f"`{experiment}`, {found['rows'][0]['rounds']} rounds, {said}:\n\n{table(head, rows)}"
         )
         if "early" in found:
-            rows = [
+            early = [
                 (
                     f"`{r['method']}`",
                     f"{r['rounds']:.0f}",
@@ -577,7 +577,7 @@ def traffic() -> str:
                 )
                 for r in found["early"]["rows"]
             ]
-            head = (
+            heads = (
                 "after " + f"{found['early']['seconds']:g} virtual s",
                 "rounds",
                 "accuracy",
@@ -586,7 +586,7 @@ def traffic() -> str:
             )
             parts.append(
                 "The same, early, with the methods that were not run to the "
-                f"end:\n\n{table(head, rows)}"
+                f"end:\n\n{table(heads, early)}"
             )
     return "\n\n".join(parts)
 
