@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-core test-slow test-chaos test-compose test-hostile test-privacy test-flower test-flower-faults test-deployment test-hf test-ray test-trackers test-notebook test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
+.PHONY: help install demo test test-core test-slow test-chaos test-compose test-hostile test-mutants test-privacy test-flower test-flower-faults test-deployment test-hf test-ray test-trackers test-notebook test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -28,6 +28,9 @@ test-compose: install  ## 20,000 random compositions of all components, run whol
 
 test-hostile: install  ## 600 changes in the files of runs: none may be believed (about 5 minutes)
 	@scripts/test-hostile --summary benchmarks/results/hostile.json
+
+test-mutants: install  ## 300 small changes of the code: how many do the tests notice? (about 2 hours of one core; resumable)
+	@.venv/bin/python scripts/mutants.py --log build/mutants.jsonl
 
 test-privacy: install  ## runs that differ in one client's data, with the same releases, for every combination (30 minutes at most)
 	@scripts/test-privacy --summary benchmarks/results/privacy.json
