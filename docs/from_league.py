@@ -142,7 +142,8 @@ def league_first() -> str:
         for above, below, many in [_counted(evidence, personal)]
     ]
     shown = table(("clients differ in", *_KINDS.values()), rows)
-    return "\n\n".join([shown, " ".join([*counts, *_which_one()])])
+    said = [*counts, *_which_one(), *_once_fine_tuned(), *_together()]
+    return "\n\n".join([shown, " ".join(said)])
 
 
 def _again(evidence: Evidence, personal: bool, environment: str) -> tuple[str, Gain] | None:
@@ -199,6 +200,36 @@ def _which_one() -> list[str]:
         f"than {best[0]:.1f} points above plain fine-tuning (`{best[1]}` in {best[2]}); where "
         f"sizes, noise, speeds, absences or liars differ alone, fine-tuning costs "
         f"{-max(alike):.1f} to {-min(alike):.1f} points (two seeds)."
+    ]
+
+
+def _once_fine_tuned() -> list[str]:
+    """Tell how far methods with one model lie apart, before clients fine-tune it and after; nothing
+    while runs are missing."""
+    exhibit, _ = _plan("after fine-tuning")
+    if _how_many(exhibit):
+        return []
+    widths = [
+        median(high - low for low, high in (_nine_of_ten(one.values()) for one in found.values()))
+        for found in _before_and_after()
+    ]
+    return [
+        f"Nine of ten methods with one model span {widths[0]:.1f} points in the median "
+        f"environment, and {widths[1]:.1f} [once the clients fine-tune](measured.md#league-after)."
+    ]
+
+
+def _together() -> list[str]:
+    """Tell whether gains of selections and algorithms add up; nothing while runs are missing."""
+    exhibit, plan = _plan("crossed")
+    if _how_many(exhibit):
+        return []
+    found = crossings(_gains("crossed"), plan.against)
+    every = [one for place in found.values() for one in place.interactions.values()]
+    above, below = sum(one.low > 0 for one in every), sum(one.high < 0 for one in every)
+    return [
+        f"Of {len(every)} [pairs of a selection and an algorithm](measured.md#league-crossed), "
+        f"{above} gain surely more than the sum of what each gains alone, and {below} less."
     ]
 
 
@@ -429,10 +460,8 @@ def _how_many(exhibit: Exhibit) -> list[str]:
 
 def league_after_fine_tuning() -> str:
     """Tell whether the method matters once the clients fine-tune."""
-    exhibit, plan = _plan("after fine-tuning")
-    seeds = _seeds()
-    after = differences(_rows(), exhibit.name, exhibit.measures[0], seeds, plan.against)
-    before = differences(_rows(), "shared", "stable", seeds)
+    exhibit, _ = _plan("after fine-tuning")
+    before, after = _before_and_after()
     if not after:
         return NOT_RUN
     rows = [
@@ -453,15 +482,39 @@ def league_after_fine_tuning() -> str:
     return "\n\n".join([*_how_many(exhibit), table(heads, rows)])
 
 
+def _before_and_after() -> tuple[dict[str, dict[str, list[float]]], ...]:
+    """Return environment -> method -> its gains over uniform FedAvg, and over fine-tuned FedAvg
+    once all clients fine-tune; the same environments and methods, by the names of the first."""
+    exhibit, plan = _plan("after fine-tuning")
+    found = differences(_rows(), exhibit.name, exhibit.measures[0], _seeds(), plan.against)
+    after = {
+        environment: {name.removesuffix(", fine-tuned"): some for name, some in entrants.items()}
+        for environment, entrants in found.items()
+    }
+    shared = differences(_rows(), "shared", "stable", _seeds())
+    before = {
+        environment: {name: shared[environment][name] for name in entrants}
+        for environment, entrants in after.items()
+    }
+    return before, after
+
+
 def _spread(gains: Iterable[Sequence[float]]) -> tuple[str, str]:
-    """Return the range that holds nine of ten mean gains, the ends left out alike, and the
-    largest."""
-    means = sorted(fmean(one) for one in gains)
-    if not means:
+    """Return the range that holds nine of ten mean gains, and the largest."""
+    found = list(gains)
+    if not found:
         return "-", "-"
+    low, high = _nine_of_ten(found)
+    return f"{low:+.1f} to {high:+.1f}", f"{max(map(fmean, found)):+.1f}"
+
+
+def _nine_of_ten(gains: Iterable[Sequence[float]]) -> tuple[float, float]:
+    """Return the ends of the range that holds nine of ten mean gains, as many left out below as
+    above."""
+    means = sorted(fmean(one) for one in gains)
     cut = round(0.05 * len(means))
     kept = means[cut : len(means) - cut]
-    return f"{kept[0]:+.1f} to {kept[-1]:+.1f}", f"{means[-1]:+.1f}"
+    return kept[0], kept[-1]
 
 
 def league_crossed() -> str:
