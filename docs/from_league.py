@@ -467,8 +467,8 @@ def league_after_fine_tuning() -> str:
     rows = [
         (
             environment,
-            *_spread(before.get(environment, {}).values()),
-            *_spread(entrants.values()),
+            *_spread(before[environment]),
+            *_spread(entrants),
         )
         for environment, entrants in after.items()
     ]
@@ -499,13 +499,11 @@ def _before_and_after() -> tuple[dict[str, dict[str, list[float]]], ...]:
     return before, after
 
 
-def _spread(gains: Iterable[Sequence[float]]) -> tuple[str, str]:
-    """Return the range that holds nine of ten mean gains, and the largest."""
-    found = list(gains)
-    if not found:
-        return "-", "-"
-    low, high = _nine_of_ten(found)
-    return f"{low:+.1f} to {high:+.1f}", f"{max(map(fmean, found)):+.1f}"
+def _spread(gains: Mapping[str, Sequence[float]]) -> tuple[str, str]:
+    """Return the range that holds nine of ten mean gains, and the largest with whose it is."""
+    low, high = _nine_of_ten(gains.values())
+    best = max(gains, key=lambda name: fmean(gains[name]))
+    return f"{low:+.1f} to {high:+.1f}", f"`{best}` {fmean(gains[best]):+.1f}"
 
 
 def _nine_of_ten(gains: Iterable[Sequence[float]]) -> tuple[float, float]:
