@@ -328,6 +328,19 @@ class Capacity(ABC):
     or the bytes that a step takes, or the seconds of a client's whole round."""
 
     measure: ClassVar[Literal["time", "bytes", "round"]] = "time"
+    requires: ClassVar[frozenset[str]] = frozenset()
+    """Columns of the selector's cohort that :meth:`chosen` needs."""
+
+    @property
+    def limit(self) -> Capacity:
+        """What a client can hold, chosen or not: this capacity itself, unless it gives a chosen
+        client less."""
+        return self
+
+    def chosen(self, ids: Ids, scores: Floats) -> Floats:
+        """Return the largest share of the width that each client of a cohort is given, ``[m]``,
+        whatever it could hold; ``scores``: the selector's, ``[m]``."""
+        return np.ones(len(ids))
 
     @property
     @abstractmethod
