@@ -91,6 +91,8 @@ class ConstantCapacity(Capacity):
     """Every client can hold the same share ``width`` of the model's width, or the same
     ``batch_size`` of the whole model."""
 
+    measure: ClassVar[Literal["time", "bytes", "round", "nothing"]] = "nothing"
+
     width: float = 1.0
     batch_size: int | None = None
 
@@ -131,6 +133,8 @@ class CapacityLevels(Capacity):
     levels: shares of the width, falling. weights: how likely each level is, at least 0; all alike
     if left out. batch_sizes: samples of a batch in place of shares, falling.
     """
+
+    measure: ClassVar[Literal["time", "bytes", "round", "nothing"]] = "nothing"
 
     levels: tuple[float, ...] = WIDTHS
     weights: tuple[float, ...] = ()
@@ -217,7 +221,7 @@ class CapacityByDeadline(Capacity):
     adapters, falling.
     """
 
-    measure: ClassVar[Literal["time", "bytes", "round"]] = "round"
+    measure: ClassVar[Literal["time", "bytes", "round", "nothing"]] = "round"
 
     seconds: float = 60.0
     levels: tuple[float, ...] = WIDTHS
@@ -255,7 +259,7 @@ class CapacityByMemory(Capacity):
     batch in place of shares, falling.
     """
 
-    measure: ClassVar[Literal["time", "bytes", "round"]] = "bytes"
+    measure: ClassVar[Literal["time", "bytes", "round", "nothing"]] = "bytes"
 
     low: float = 256.0
     high: float = 1024.0

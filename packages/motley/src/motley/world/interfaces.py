@@ -324,10 +324,10 @@ class Dishonest(ABC):  # noqa: B024  (each kind overrides how clients lie; by de
 
 class Capacity(ABC):
     """How much a client can hold: a share of the model's width, for methods whose clients train
-    slices of it, or a batch size. ``measure``: what :meth:`level` is told of each level, the time
+    slices of it, or a batch size. ``measure``: what :meth:`level` looks at of each level, the time
     or the bytes that a step takes, or the seconds of a client's whole round."""
 
-    measure: ClassVar[Literal["time", "bytes", "round"]] = "time"
+    measure: ClassVar[Literal["time", "bytes", "round", "nothing"]] = "time"
     requires: ClassVar[frozenset[str]] = frozenset()
     """Columns of the selector's cohort that :meth:`chosen` needs."""
 
