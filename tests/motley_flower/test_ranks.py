@@ -56,23 +56,28 @@ def setup(**keys):
     return Experiment(**{"task": "own", "population": K, **KEYS, **keys})
 
 
+def logged(node, log):
+    """A ClientApp that appends the bytes of every request and answer to ``log``."""
+
+    def app(message, context):
+        reply = answers(node, message, context)
+        if message.metadata.message_type != "query.motley_enrol":
+            log.append((bytes_in(message), bytes_in(reply)))
+        return reply
+
+    return app
+
+
 def grid_of(experiment, folder, shares=None, log=None):
-    """A grid of clients 0, 1, ..., of which some can hold a share of the ranks. ``log``: gets the
-    bytes of every request and answer."""
+    """A grid of clients 0, 1, ..., of which some can hold a share of the ranks; see
+    :func:`logged`."""
     nodes = {}
     for client in range(K):
         node = Node(experiment, folder / "sites", lambda client, config: task())
-
-        def app(message, context, node=node):
-            reply = answers(node, message, context)
-            if log is not None and message.metadata.message_type != "query.motley_enrol":
-                log.append((bytes_in(message), bytes_in(reply)))
-            return reply
-
         config = {"partition-id": client}
         if client in (shares or {}):
             config["share"] = shares[client]
-        nodes[100 + client] = FakeNode(app, config)
+        nodes[100 + client] = FakeNode(logged(node, [] if log is None else log), config)
     return FakeGrid(nodes)
 
 

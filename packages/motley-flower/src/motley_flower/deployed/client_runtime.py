@@ -186,7 +186,7 @@ class ClientRuntime:
         who = np.array([order.client])
         own = {order.client: split_state(memory)[0]}
         slices = Slices(np.array([order.width])) if order.width < 1 else None
-        met = self.engine.measure(who, self._model(order), own, order.probed, key, slices=slices)
+        met = self.engine.measure(who, self._model(order), own, order.probed, key, None, slices)
         told = {name: _number(value[0]) for name, value in met.items()}
         return {"signals": self.signals.sent(order, told), "forgot": forgot}
 
