@@ -320,6 +320,18 @@ def test_own_samples_are_checked():
     assert server_task(4, x, y, model, classes=3, test=False).federation.global_test is None
 
 
+def test_a_client_s_tokens_reach_a_model_that_looks_them_up():
+    def language_model():
+        return nn.Sequential(nn.Embedding(12, 5), nn.Linear(5, 3))
+
+    tokens = np.arange(12).reshape(3, 4)
+    for task in (
+        client_task(1, 2, tokens, tokens % 3, language_model, classes=3),
+        server_task(2, tokens, tokens % 3, language_model, classes=3),
+    ):
+        assert task.federation.x.tolist() == tokens.tolist()
+
+
 # -------------------------------------------------------------------------- what cannot be deployed
 
 

@@ -32,6 +32,7 @@ from motley.tasks.merged import merging
 from motley.tasks.own import from_clients, own_task
 from motley.tasks.task import ModelState
 from motley.testing.algorithms import Adapted, Play, adapted, mlp, normed
+from tests.rows import Rows
 
 
 class Narrow(nn.Module):
@@ -439,6 +440,49 @@ def test_what_travels_is_what_is_billed(method):
     if method != "flora":
         sent = loop.state.ledger.total("model", "down")
         assert sent == 32 * sum(seen)
+
+
+@pytest.mark.parametrize("method", ["lora_fedavg", "flexlora", "flora", PRUNING])
+def test_the_chosen_hold_ranks_by_their_scores(method):
+    """The best of three is given all ranks, the others a half and a quarter: 80, 40 and 20
+    numbers, less where a client can hold no more, or let go of ranks."""
+    within = {"name": "levels", "levels": [1.0, 0.25], "weights": [3.0, 1.0]}
+    capacity = {"name": "by_score", "levels": [1.0, 0.5, 0.25], "within": within}
+    rows = Rows()
+    # without the value nobody is probed, so nobody holds the model before the choice
+    selector = {"name": "hetero_select", "w_value": 0.0, "w_direction": 0.0}
+    more = {"selector": selector, "capacity": capacity, "stop": {"rounds": 4}}
+    loop = build(keys(method, **more), writer=rows)
+    can = loop.backend.widths(loop.state)
+    assert set(can) == {1.0, 0.25}
+    seen = []
+    train = loop.engine.train
+
+    def watched(jobs, download, states, want=frozenset()):
+        for result in train(jobs, download, states, want):
+            sent = result.parts["delta"].held
+            seen[-1][result.client] = 80 if sent is None else int(sent.sum())
+            yield result
+
+    loop.engine.train = watched
+    limited = set()
+    while not loop.done:
+        can = loop.backend.widths(loop.state)
+        seen.append({})
+        loop.step()
+        row = rows.tables["clients"][-1]
+        of = dict(zip(row["client"].tolist(), row["score"].tolist(), strict=True))
+        best = sorted(of, key=lambda k: (-of[k], k))
+        given = {k: min(can[k], share) for k, share in zip(best, (1, 0.5, 0.25), strict=True)}
+        limited |= {given[k] == can[k] for k in best}
+        if method is not PRUNING:
+            assert seen[-1] == {k: 80 * share for k, share in given.items()}
+        bits = dict(zip(row["client"].tolist(), row["bits_up"].tolist(), strict=True))
+        heads = {bits[k] - 32 * 80 * given[k] for k in best}
+        assert len(heads) == 1
+        if method != "flora":
+            assert row["bits_down"].tolist() == [32 * 80 * given[k] for k in row["client"].tolist()]
+    assert limited == {True, False}
 
 
 def test_a_client_is_sent_the_stacks_that_it_missed():

@@ -12,11 +12,18 @@ import torch
 import motley
 from motley.core.errors import ConfigError
 from motley.core.keys import Key, Streams
+from motley.core.records import Cohort
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds.loop import RoundLoop
+from motley.selectors import CATALOGUE as SELECTORS
 from motley.world import CAPACITY
-from motley.world.capacity import CapacityBySpeed, CapacityLevels, ConstantCapacity
+from motley.world.capacity import (
+    CapacityByScore,
+    CapacityBySpeed,
+    CapacityLevels,
+    ConstantCapacity,
+)
 from tests.rows import Rows
 
 KEY = Streams(0).key("device").fold("capacity")
@@ -51,6 +58,30 @@ def test_a_slow_client_holds_as_much_as_it_can_compute_in_time():
     speeds = np.array([0.3, 0.8, 1.2, 2.0, 9.0])
     found = CapacityBySpeed(0.3, (1.0, 0.5, 0.25)).widths(KEY, np.arange(5), 1, speeds)
     assert found.tolist() == [1.0, 0.5, 0.5, 0.25, 0.25]
+
+
+def test_the_chosen_are_given_levels_by_their_scores():
+    """Of four clients and three levels the places 0, 3/4, 6/4, 9/4: two of the widest. Equal scores
+    fall by client id. One client, and the first of fewer clients than levels, are given the
+    widest."""
+    ids, scores = np.array([4, 7, 1, 9]), np.array([0.2, 0.9, 0.2, 0.5])
+    by_score = CapacityByScore((1.0, 0.5, 0.25))
+    assert by_score.chosen(ids, scores).tolist() == [0.25, 1.0, 0.5, 1.0]
+    assert by_score.chosen(ids[:1], scores[:1]).tolist() == [1.0]
+    assert by_score.chosen(ids[:2], scores[:2]).tolist() == [0.5, 1.0]
+    assert by_score.chosen(ids[:0], scores[:0]).tolist() == []
+    many = by_score.chosen(MANY, np.arange(len(MANY))[::-1] / 7)
+    assert [int((many == level).sum()) for level in (1.0, 0.5, 0.25)] == [6667, 6667, 6666]
+    assert sorted(many, reverse=True) == many.tolist()
+
+
+def test_before_the_choice_a_client_holds_what_it_can():
+    """Of the levels, the least is 1/4; by speed alone client 0 holds all, client 1 the half."""
+    within = {"name": "by_speed", "step_s": 0.3, "levels": [1.0, 0.5]}
+    by_score = CAPACITY.build({"name": "by_score", "levels": [0.25], "within": within})
+    speeds = np.array([0.3, 0.8])
+    assert by_score.widths(KEY, np.arange(2), 1, speeds).tolist() == [1.0, 0.5]
+    assert set(CapacityByScore().widths(KEY, MANY, 1, SPEED)) == {1.0}
 
 
 def test_batch_sizes_of_clients():
@@ -117,6 +148,22 @@ def test_batch_sizes_of_clients():
         (
             {"name": "by_deadline", "levels": [0.5, 1.0]},
             r"got levels = \[0.5, 1.0\]; expected falling shares",
+        ),
+        (
+            {"name": "by_score", "levels": [0.5, 1.0]},
+            r"got levels = \[0.5, 1.0\]; expected falling shares",
+        ),
+        (
+            {"name": "by_score", "within": "by_score"},
+            "got within = 'by_score'; expected a capacity that says which share each client can",
+        ),
+        (
+            {"name": "by_score", "within": {"name": "by_speed", "batch_sizes": [8]}},
+            "got within = {'name': 'by_speed', 'batch_sizes': .*; expected a capacity that says",
+        ),
+        (
+            {"name": "by_score", "within": "by_sped"},
+            r"capacity.within.name|got 'by_sped' \(did you mean 'by_speed'\?\)",
         ),
         ({"name": "by_memory", "low": 0.0}, r"got megabytes = \[0.0, 1024.0\]; expected 0 < low"),
     ],
@@ -208,6 +255,71 @@ def test_the_slice_is_billed_exactly_and_takes_its_share_of_the_operations():
     assert step_s.tolist() == [
         1.0 if width == 1.0 else pytest.approx(share, rel=1e-12) for width in widths
     ]
+
+
+SCORED = {
+    "selector": "hetero_select",
+    "capacity": {
+        "name": "by_score",
+        "levels": [1.0, 0.5],
+        "within": {"name": "levels", "levels": [1.0, 0.5], "weights": [3.0, 1.0]},
+    },
+}
+
+
+def watched_widths(loop):
+    """Return a list to which each round appends the widths that clients train, by client."""
+    seen = []
+    train = loop.engine.train
+
+    def watched(jobs, *rest):
+        jobs = list(jobs)
+        seen.append({job.client: job.width for job in jobs})
+        yield from train(jobs, *rest)
+
+    loop.engine.train = watched
+    return seen
+
+
+@pytest.mark.parametrize("algorithm", ["heterofl", "fedrolex", HALVES])
+def test_the_chosen_train_and_are_billed_for_the_width_of_their_score(algorithm):
+    """The two best of four train all that they can hold, the others the half; a step of each takes
+    its share of the operations."""
+    loop, tables = started(**SCORED, algorithm=algorithm)
+    can = loop.backend.widths(loop.state)
+    assert set(can) == {1.0, 0.5}
+    planned = loop.backend.holding.chosen(Cohort(np.arange(4)))  # a plan knows no scores
+    assert planned.widths(np.arange(4), 1).tolist() == can[:4].tolist()
+    seen = watched_widths(loop)
+    while not loop.done:
+        loop.step()
+    assert (loop.backend.widths(loop.state) == can).all()
+    share = (64 * 10 + 10 * 5 + 5 * 10) / (64 * 20 + 20 * 10 + 10 * 10)
+    step_s = {1.0: (1 + share) / 2 if algorithm is HALVES else 1.0, 0.5: share}
+    rows = flat(tables, "clients")
+    for number, widths in enumerate(seen, 1):
+        of = {row["client"]: row for row in rows if row["round"] == number}
+        best = sorted(of, key=lambda k: (-of[k]["score"], k))
+        for place, k in enumerate(best):
+            assert widths[k] == min(can[k], 1.0 if place < 2 else 0.5)
+            assert of[k]["bits_down"] in (0, 32 * SIZES[widths[k]])  # 0: a probe sent it
+            head = loop.channel.upload_bits - 32 * WHOLE
+            assert of[k]["bits_up"] == 32 * SIZES[widths[k]] + head
+            assert of[k]["compute_s"] == pytest.approx(
+                of[k]["local_steps"] * step_s[widths[k]], rel=1e-9
+            )
+    assert {widths[k] < can[k] for widths in seen for k in widths} == {True, False}
+
+
+def test_a_selector_that_gives_scores_is_named():
+    """As is said of those that give none."""
+    giving = [
+        name
+        for name in SELECTORS.names()
+        if all(option.default is not ... for option in SELECTORS.options(name))
+        and "scores" in SELECTORS.build(name).provides()
+    ]
+    assert giving == ["hetero_select", "hetero_select_v1"]
 
 
 def test_clients_are_examined_at_their_own_width_and_with_the_whole_model():
@@ -455,6 +567,23 @@ def test_threads_do_what_sequential_does(algorithm):
             "clients under OrderedDropout train slices of the model",
         ),
         (
+            {"capacity": "by_score"},
+            "capacity: 'by_score' orders the chosen clients by the selector's scores, and "
+            '\'uniform\' gives none; use "hetero_select" or "hetero_select_v1"',
+        ),
+        (
+            {**SCORED, "synchrony": {"name": "buffered"}},
+            "synchrony: 'by_score' compares the clients that are chosen for a round, .* use sync",
+        ),
+        (
+            {
+                "selector": "hetero_select",
+                "algorithm": HALVES,
+                "capacity": {"name": "by_score", "within": {"name": "constant", "width": 0.25}},
+            },
+            "got clients that hold 0.0625 of the width",
+        ),
+        (
             {"evaluate": {"diagnostics": True}},
             "evaluate.diagnostics: diagnostics compare the gradients",
         ),
@@ -471,13 +600,22 @@ def test_a_key_that_is_left_out_is_not_in_the_run_id():
     assert Experiment(**KEYS).run_id() != plain.run_id()
 
 
-@pytest.mark.parametrize("algorithm", ["heterofl", "fedrolex", {**HALVES, "distil": True}])
-def test_a_killed_run_goes_on_to_the_same_bits(algorithm, tmp_path):
+@pytest.mark.parametrize(
+    ("algorithm", "more"),
+    [
+        ("heterofl", {}),
+        ("fedrolex", {}),
+        ({**HALVES, "distil": True}, {}),
+        ("heterofl", {**SCORED, "task": KEYS["task"]}),
+    ],
+)
+def test_a_killed_run_goes_on_to_the_same_bits(algorithm, more, tmp_path):
     keys = {
         **KEYS,
         "algorithm": algorithm,
         "task": NORMED,
         "capacity": {"name": "levels", "levels": [1.0, 0.5], "per": "round"},
+        **more,
     }
     whole = motley.run(keys, out=tmp_path / "whole")
     step = RoundLoop.step

@@ -31,6 +31,8 @@ __all__ = [
     "flower",
 ]
 
+SHARE = "share"
+"""The name of what a client can hold of the ranks, in its node's configuration and at enrolment."""
 POLL_S = 0.25
 """Seconds between two looks for replies."""
 LONGEST_REASON = 300

@@ -39,6 +39,7 @@ from motley.rounds.client_state import ClientStates
 from motley.rounds.config import RunConfig
 from motley.rounds.diagnostics import CompressionError
 from motley.rounds.in_flight import InFlight
+from motley.rounds.slices import HeldSlices
 from motley.rounds.state import RunState
 from motley.rounds.upload import ReceivedUpload, UploadPipeline
 from motley.timing.synchrony import ServerStep
@@ -47,8 +48,9 @@ from motley_flower.deployed.dispatches import DeployedDispatch, landed_table, wa
 from motley_flower.deployed.grid_transport import Reply, WaitingTransport
 from motley_flower.deployed.incidents import in_a_line
 from motley_flower.deployed.protocol import pack
+from motley_flower.deployed.ranks import sent_part
 from motley_flower.deployed.request_codec import RequestCodec
-from motley_flower.messages import failure_of_app
+from motley_flower.messages import SHARE, failure_of_app
 
 if TYPE_CHECKING:
     from motley_flower.deployed.secure_rounds import DeployedSums
@@ -141,8 +143,15 @@ class DeployedBackend(ClientBackend):
         self.limits = limits
         self._clients = clients
         self.sums = sums
-        # the last message of a model, and its bytes
-        self._packed: tuple[Tensors, bytes] = ({}, b"")
+        # the model sent last, and its bytes by the share of the ranks that they hold
+        self._packed: tuple[Tensors, dict[float, bytes]] = ({}, {})
+        # no capacity that a deployment takes looks at a client's seconds
+        slicing = self.setting.algorithm.local.slicing
+        self.holding = (
+            None
+            if slicing is None
+            else HeldSlices(self.setting, config.world, lambda ids, _: np.ones(len(ids)))
+        )
 
     # ---------------------------------------------------------------------- which clients there are
 
@@ -258,7 +267,7 @@ class DeployedBackend(ClientBackend):
         }
         found: dict[int, Mapping[str, Floats]] = {int(client): {} for client in ids}
         if learning:
-            model = self._model(state, download)
+            widths = dict(zip(ids.tolist(), self._held(state, Cohort(ids)).tolist(), strict=True))
             accepted = clients.accepted
             if state.privacy is not None:
                 state.privacy.asked(learning, ids)
@@ -269,7 +278,8 @@ class DeployedBackend(ClientBackend):
                     state.draw_index,
                     accepted.get(client, -1),
                     learning,
-                    model,
+                    self._model(state, download, widths[client]),
+                    widths[client],
                 )
                 for client in ids.tolist()
             }
@@ -288,23 +298,41 @@ class DeployedBackend(ClientBackend):
             }
         return answered, signals
 
-    def _model(self, state: RunState, download: Tensors) -> bytes:
-        """Return a model as one message; packed once for all its receivers.
+    def _held(self, state: RunState, cohort: Cohort) -> Floats:
+        """Return the share of the ranks that each client of a cohort is sent, ``[m]``: what the
+        experiment's capacity gives it, and no more than it has said that it can hold."""
+        if self.holding is None:
+            return np.ones(len(cohort.ids))
+        given = self.holding.chosen(cohort).widths(cohort.ids, state.draw_index)
+        said = _clients(state).registry.signals[SHARE][cohort.ids, 0]
+        return np.asarray(np.minimum(given, said), np.float64)
+
+    @property
+    def listed_widths(self) -> tuple[float, ...]:
+        """See :attr:`ClientBackend.listed_widths`: those of the experiment's capacity."""
+        return () if self.holding is None else self.holding.listed
+
+    def _model(self, state: RunState, download: Tensors, width: float = 1.0) -> bytes:
+        """Return a model, or this share of its ranks, as one message; packed once for all its
+        receivers.
 
         Raises
         ------
         ConfigError: the model is not finite.
         """
         if self._packed[0] is not download:
+            self._packed = download, {}
+        packed = self._packed[1]
+        if width not in packed:
             try:
-                self._packed = download, pack(download)
+                packed[width] = pack(sent_part(download, self.setting.task.layout, width))
             except CodecError:
                 said = (
                     f"the model is not finite after {state.version} steps; lower "
                     "local.optimizer.lr, or clip"
                 )
                 raise ConfigError(said, "local.optimizer.lr") from None
-        return self._packed[1]
+        return packed[width]
 
     # ---------------------------------------------------------------------- sending out and waiting
 
@@ -339,7 +367,10 @@ class DeployedBackend(ClientBackend):
         """Send every client of a cohort its request; a client that cannot be reached is lost."""
         clients = _clients(state)
         cohort = order.cohort
-        model = self._model(state, order.download)
+        widths = self._held(state, cohort)
+        paper_bits = order.allocation.paper_bits
+        if self.holding is not None:
+            paper_bits = self.holding.sizes.upload_bits(self.channel, widths)[1]
         steps, _ = self._steps(state, cohort)
         secure = {} if self.sums is None else self.sums.open(state, cohort.ids.tolist())
         start_s = self.transport.now_s
@@ -347,7 +378,11 @@ class DeployedBackend(ClientBackend):
         sent = []
         columns = {
             name: np.broadcast_to(column, len(cohort.ids)).tolist()
-            for name, column in order.columns.items()
+            for name, column in {
+                **order.columns,
+                "paper_bits": paper_bits,
+                "width": widths,
+            }.items()
         }
         for i, client in enumerate(cohort.ids.tolist()):
             row = {name: column[i] for name, column in columns.items()}
@@ -365,7 +400,11 @@ class DeployedBackend(ClientBackend):
             if self.sums is None or client in secure:
                 kept = clients.accepted.get(client, -1)
                 sealed[client] = self.codec.train(
-                    clients.registry.run, one, kept, model, secure.get(client, b"")
+                    clients.registry.run,
+                    one,
+                    kept,
+                    self._model(state, order.download, one.width),
+                    secure.get(client, b""),
                 ).seal()
                 one.bits_down = 8 * len(sealed[client])
         messages = (

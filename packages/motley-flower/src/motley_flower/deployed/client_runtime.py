@@ -13,6 +13,7 @@ and brings numbers.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,7 +26,7 @@ from torch import Tensor
 from motley import __version__
 from motley.algorithms.parts import Part
 from motley.core.errors import CodecError, ConfigError
-from motley.engines.engine import MEASURED, REPORTED, Job, TrainResult
+from motley.engines.engine import MEASURED, REPORTED, Job, Slices, TrainResult
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
 from motley.rounds.upload import initial_client_state
@@ -38,6 +39,8 @@ from motley_flower.deployed.client_signals import ClientSignals
 from motley_flower.deployed.client_state import ClientStateFile
 from motley_flower.deployed.client_sums import NoisySums
 from motley_flower.deployed.protocol import Answer, Order, Told, agreement, open_order, pack, unpack
+from motley_flower.deployed.ranks import narrowed, sent_part, widened
+from motley_flower.messages import SHARE
 
 if TYPE_CHECKING:
     from motley_flower.deployed.secure_rounds import ClientSecrets
@@ -53,7 +56,8 @@ class ClientRuntime:
     experiment: the same as the server's. folder: where client states are stored. task: data and
     model of the client's own;
     None: the experiment's. data: folder to look into first for data packs. secrets: of secure
-    aggregation; None: updates are sent in the clear.
+    aggregation; None: updates are sent in the clear. share: of the ranks of adapters that these
+    clients can hold at most.
 
     Raises
     ------
@@ -67,6 +71,7 @@ class ClientRuntime:
         task: Task | None = None,
         data: Path | None = None,
         secrets: ClientSecrets | None = None,
+        share: float = 1.0,
     ) -> None:
         # one client at a time; the account of a private run is the server's, unless no server is
         # trusted with it
@@ -83,6 +88,7 @@ class ClientRuntime:
             algorithm.server.init(algorithm.local.sent(model), population)
         )
         self.first = initial_client_state(self.config, model)
+        self.share = _share(share, algorithm.local.slicing is not None)
         self.secrets = secrets
         self.signals = ClientSignals(experiment, folder)
         plan = self.config.privacy
@@ -132,6 +138,11 @@ class ClientRuntime:
                 f"the server asks for {asked} updates, and this client sends {own} ones",
                 "secure_aggregation",
             )
+        if order.kind in ("probe", "train") and order.width > self.share:
+            raise CodecError(
+                f"got an order for the share {order.width:g} of the ranks; this client holds at "
+                f"most {self.share:g}"
+            )
         self.signals.check(order)
         done = {
             "enrol": self._enrol,
@@ -145,12 +156,13 @@ class ClientRuntime:
         ).seal()
 
     def _enrol(self, order: Order) -> dict[str, Any]:
-        """Report, where wanted, the number of training samples of a client and their label
-        counts."""
+        """Report, where wanted, the number of training samples of a client, their label counts,
+        and the share of the ranks that it can hold."""
         data = self.setting.task.federation
         known: dict[str, Callable[[], Any]] = {
             "num_examples": lambda: data.train.sizes,
             "label_histogram": data.histogram,
+            SHARE: lambda: np.full(len(data), self.share),
         }
         unknown = sorted(set(order.want) - known.keys())
         if unknown:
@@ -173,7 +185,8 @@ class ClientRuntime:
         key = self.setting.streams.key("probe").fold(order.round)
         who = np.array([order.client])
         own = {order.client: split_state(memory)[0]}
-        met = self.engine.measure(who, unpack(order.model, self.like), own, order.probed, key)
+        slices = Slices(np.array([order.width])) if order.width < 1 else None
+        met = self.engine.measure(who, self._model(order), own, order.probed, key, None, slices)
         told = {name: _number(value[0]) for name, value in met.items()}
         return {"signals": self.signals.sent(order, told), "forgot": forgot}
 
@@ -194,11 +207,9 @@ class ClientRuntime:
         key = self.setting.key("compress", job)
         layout = self.setting.task.layout
         layers = compressor.curvature_layers(order.theta, layout, key, before)
-        job = Job(order.client, order.dispatch, order.steps, order.lr, layers=layers)
+        job = dataclasses.replace(job, layers=layers, width=order.width)
         want = frozenset(order.want) & REPORTED | {"loss", "update_norm"}
-        (result,) = self.engine.train(
-            [job], unpack(order.model, self.like), {order.client: own}, want
-        )
+        (result,) = self.engine.train([job], self._model(order), {order.client: own}, want)
         told = {name: _number(result.signals[name]) for name in order.want}
         report = {
             "steps": result.steps,
@@ -218,6 +229,12 @@ class ClientRuntime:
         )
         return {**report, "upload": upload}
 
+    def _model(self, order: Order) -> dict[str, Tensor]:
+        """Return the model of an order; of fewer ranks the others are 0."""
+        layout = self.setting.task.layout
+        found = unpack(order.model, sent_part(self.like, layout, order.width))
+        return found | {"x": widened(found["x"], layout, order.width)[0]}
+
     def _upload(
         self, order: Order, result: TrainResult, before: Mapping[str, Tensor]
     ) -> tuple[bytes, Mapping[str, Tensor]]:
@@ -236,6 +253,8 @@ class ClientRuntime:
             return self.secrets.masked(
                 self.folder, order.run, order.client, order.secure, values["delta"], examples
             ), before
+        if order.width < 1:
+            values["delta"] = narrowed(values["delta"], layout, order.width)
         if "delta" not in values or upload_config.plain:
             return pack(values), before
         job = Job(order.client, order.dispatch, order.steps, order.lr)
@@ -268,6 +287,19 @@ class ClientRuntime:
 
     def _store(self, order: Order) -> ClientStateFile:
         return ClientStateFile(self.folder, order.run, order.client, self.first)
+
+
+def _share(value: object, ranks: bool) -> float:
+    """Return the share of the ranks that a client can hold, checked."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise ConfigError(f"got {value!r}; expected a share in (0, 1], e.g. 0.5", SHARE)
+    if value < 1 and not ranks:
+        raise ConfigError(
+            f"this client can hold the share {value:g} of the ranks, and under this algorithm all "
+            "train the whole model; use lora_fedavg or flexlora",
+            SHARE,
+        )
+    return float(value)
 
 
 def _number(value: object) -> Told:

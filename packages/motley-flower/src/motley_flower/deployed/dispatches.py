@@ -28,7 +28,8 @@ class DeployedDispatch:
     ----------
     client, dispatch, version, steps: of the request. start_s, expires_s: when it was sent, and when
     it is given up. draw_index .. paper_bits: the columns of
-    :data:`~motley.rounds.in_flight.DISPATCH_COLUMNS`. want: signals that it is to report.
+    :data:`~motley.rounds.in_flight.DISPATCH_COLUMNS`. width: share of the ranks that the model sent
+    has. want: signals that it is to report.
     bits_down: of the request. message: the transport's number of it. arrives_s: when the answer
     came; infinite before.
     compute_s: seconds of work, as the client says. bits_up: of its answer. outcome: as soon as it
@@ -51,6 +52,7 @@ class DeployedDispatch:
     theta: float
     budget: float
     paper_bits: int
+    width: float = 1.0
     want: tuple[str, ...] = ()
     bits_down: int = 0
     message: str = ""

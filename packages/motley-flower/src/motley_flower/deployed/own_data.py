@@ -94,7 +94,7 @@ def server_task(
 
 def _samples(x: ArrayLike, y: ArrayLike, classes: int | None) -> tuple[Tensor, Tensor]:
     where = "the arrays given"
-    rows = features(x, where)
+    rows = features(x, where, whole=True)
     if classes is not None:
         return rows, class_labels(y, where, len(rows), classes, positions=True)[0]
     targets = features(y, where).float()

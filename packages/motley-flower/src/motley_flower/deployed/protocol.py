@@ -60,7 +60,7 @@ Noise = tuple[NoiseLaw, float | None, float | None, float]
 """How a signal is noised: law, interval (none for shares of labels), and scale of the noise over
 the interval's width."""
 
-PROTOCOL = 5
+PROTOCOL = 6
 """The number of the messages' form and meaning: raised with every change of what a server and its
 clients must read or compute alike. Messages of before there was a number have none."""
 _MAGIC = b"MTLD"
@@ -110,8 +110,9 @@ class Order:
     :func:`agreement`. client: the receiver. round, dispatch: repeated in the answer. kept: dispatch
     of the client's last accepted upload, whose state it goes on from; -1: none. steps, lr: local
     work.
-    theta, budget: the client's share of the update, and the round's mean. want: signals reported
-    with an update, or at enrolment.
+    theta, budget: the client's share of the update, and the round's mean. width: share of the ranks
+    of adapters that the model has here, and that the client trains or measures. want: signals
+    reported with an update, or at enrolment.
     probed: signals to measure, and on how many batches (None: all). noise: signal -> what the
     client adds to it before it sends it.
     most_examples: samples at which a client's weight is capped, where it multiplies its upload by
@@ -130,6 +131,7 @@ class Order:
     lr: float = 0.0
     theta: float = 1.0
     budget: float = 1.0
+    width: float = 1.0
     want: tuple[str, ...] = ()
     probed: Mapping[str, int | None] = field(default_factory=dict)
     noise: Mapping[str, Noise] = field(default_factory=dict)
@@ -184,6 +186,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "lr": (int, float),
     "theta": (int, float),
     "budget": (int, float),
+    "width": (int, float),
     "want": (tuple,),
     "probed": (dict,),
     "noise": (dict,),
@@ -216,6 +219,7 @@ def open_order(data: object) -> Order:
         or not _RUN.fullmatch(order.run)
         or order.client < 0
         or order.steps < 0
+        or not 0 < order.width <= 1
     ):
         raise CodecError(
             f"got an order {order.kind!r} of run {order.run[:80]!r} for client {order.client}; "

@@ -38,6 +38,8 @@ from motley_flower.deployed.protocol import (
     open_answer,
     packet_spec,
 )
+from motley_flower.deployed.ranks import narrowed, widened
+from motley_flower.messages import SHARE
 
 __all__ = ["RequestCodec"]
 
@@ -73,6 +75,8 @@ class RequestCodec:
         always = set() if self.private else {"loss", "update_norm"} if masked is None else {"loss"}
         self.want = tuple(sorted(frozenset(requirements.reported) & REPORTED | always))
         kept = {"num_examples", HISTOGRAM} & requirements.enrolled
+        if self.setting.algorithm.local.slicing is not None:
+            kept |= {SHARE}
         self.enrolled = tuple(sorted(kept if self.private else {*kept, "num_examples"}))
         self.noise: dict[str, Noise] = {}
         self.most_examples = 0
@@ -98,9 +102,10 @@ class RequestCodec:
         accepted: int,
         wanted: Mapping[str, int | None],
         model: bytes,
+        width: float,
     ) -> Order:
         """Return the request to measure a model; ``accepted``: number of the client's last accepted
-        dispatch, -1 for none."""
+        dispatch, -1 for none; ``width``: share of the ranks that the model has."""
         noise = self._noise(wanted)
         return Order(
             "probe",
@@ -109,6 +114,7 @@ class RequestCodec:
             client,
             round,
             kept=accepted,
+            width=width,
             probed=dict(wanted),
             noise=noise,
             model=model,
@@ -140,6 +146,7 @@ class RequestCodec:
             dispatch.lr,
             dispatch.theta,
             dispatch.budget,
+            dispatch.width,
             dispatch.want,
             noise=self._noise(dispatch.want),
             most_examples=self.most_examples,
@@ -168,8 +175,11 @@ class RequestCodec:
                 if np.isinf(value).any() or (np.isnan(value).any() and name != HISTOGRAM):
                     raise CodecError(f"got {name} that are not finite")
             return 1, {name: np.atleast_1d(value) for name, value in signals.items()}
+        share = float(signals.get(SHARE, 1.0))
+        if not 0 < share <= 1:
+            raise CodecError(f"got a client that holds the share {share:g}; expected one in (0, 1]")
         for name, value in signals.items():
-            if not (
+            if name != SHARE and not (
                 np.isfinite(value).all() and (value >= 0).all() and (value == np.floor(value)).all()
             ):
                 raise CodecError(f"got {name} that are not whole numbers of at least 0")
@@ -178,7 +188,8 @@ class RequestCodec:
             raise CodecError(
                 f"got a client with {examples:g} samples; expected at most {MOST_EXAMPLES}"
             )
-        return int(examples), {name: signals[name] for name in order.want if name == HISTOGRAM}
+        told = {HISTOGRAM, SHARE}.intersection(order.want)
+        return int(examples), {name: np.atleast_1d(signals[name]) for name in sorted(told)}
 
     def read_measured(self, order: Order, data: object) -> dict[str, Floats]:
         """Return what a probe measured; raises as :meth:`read_enrolment`."""
@@ -213,8 +224,15 @@ class RequestCodec:
             dispatch.masked = answer.upload
             return TrainResult(dispatch.client, {}, None, answer.steps, signals, True), answer
         packets = wire.decode(answer.upload, specs)
+        found = {name: _sound(name, packets[name].dense()) for name in self.whole}
+        held = None
+        if dispatch.width < 1:
+            layout = self.setting.task.layout
+            found["delta"], held = widened(found["delta"], layout, dispatch.width)
         parts = {
-            name: Part(_sound(name, packets[name].dense()).reshape(p.value.shape), p.fold)
+            name: Part(
+                found[name].reshape(p.value.shape), p.fold, held if name == "delta" else None
+            )
             for name, p in self.whole.items()
         }
         return TrainResult(dispatch.client, parts, None, answer.steps, signals, True), answer
@@ -223,10 +241,13 @@ class RequestCodec:
         """Return how each part of the upload that this client was asked for is written."""
         job = Job(dispatch.client, dispatch.dispatch, dispatch.steps, dispatch.lr)
         upload = self.config.upload_config
+        layout = self.setting.task.layout
+        if dispatch.width < 1:
+            delta = narrowed(self.whole["delta"].value, layout, dispatch.width)
+            return {**self.specs, "delta": packet_spec(delta)}
         if upload.plain or "delta" not in self.specs:
             return self.specs
         key = self.setting.key("compress", job)
-        layout = self.setting.task.layout
         return {
             **self.specs,
             "delta": upload.compressor.spec(dispatch.theta, layout, key, self.setting.dtype),

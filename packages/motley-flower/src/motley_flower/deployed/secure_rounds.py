@@ -75,6 +75,11 @@ def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -
             'clients do both, privacy.noise_by = "clients", or leave privacy or secure_aggregation '
             "out"
         )
+    if algorithm.local.slicing is not None:
+        return (
+            "clients may hold different ranks, and masks hide who holds which; take ffa_lora, "
+            "under which all hold all"
+        )
     if not config.upload_config.plain:
         return "compressed updates cannot be masked; leave compressor and feedback out"
     if type(config.synchrony) not in (Synchronous, Deadline):

@@ -325,10 +325,17 @@ def _refuses_work(experiment: Experiment, ready: Ready) -> str | None:
             "a head is averaged over the clients that hold it only in a simulation, which "
             "knows their classes; leave task.heads out"
         )
-    if algorithm.local.slicing is not None:
+    slicing = algorithm.local.slicing
+    if slicing is not None and (not slicing.ranks or slicing.merges or slicing.prunes):
         return (
-            "clients train slices of the model only in a simulation, which knows what they can "
-            "hold; use another algorithm"
+            "of all that clients may hold in part, real ones can hold fewer ranks, under "
+            "lora_fedavg and flexlora; use one of these, or another algorithm"
+        )
+    capacity = config.world.capacity
+    if slicing is not None and capacity is not None and capacity.limit.measure != "nothing":
+        return (
+            "memory and speed of real clients are not those of the file; let each say what it can "
+            'hold, --node-config "share=0.5", and leave capacity out'
         )
     if config.setting.work.client_batch_sizes is not None:
         return (

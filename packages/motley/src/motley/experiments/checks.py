@@ -28,7 +28,7 @@ from motley.tasks.own import sample_outputs
 from motley.tasks.precision import uncomputable
 from motley.tasks.task import NO_CLASSES, Task
 from motley.timing.synchrony import Synchrony
-from motley.world.interfaces import Dishonest
+from motley.world.interfaces import Capacity, Dishonest
 
 __all__ = [
     "check_algorithm",
@@ -334,7 +334,8 @@ def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[
     name = experiment.algorithm["name"]
     slicing = setting.algorithm.local.slicing
     _check_static_norm(experiment, setting, selector)
-    limited = experiment.capacity is not None and not experiment.part("capacity").batch_sizes
+    capacity = experiment.part("capacity")
+    limited = capacity is not None and not capacity.batch_sizes
     if not limited and not (slicing is not None and slicing.prunes):
         return
     if slicing is None:
@@ -343,17 +344,15 @@ def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[
         raise ConfigError(
             f'{said}; let them train slices, e.g. algorithm = "heterofl", {hint}', "capacity"
         )
-    if (
-        limited
-        and experiment.part("capacity").measure == "round"
-        and (experiment.part("network").wants())
-    ):
+    if limited:
+        _check_chosen(experiment, capacity, selector)
+    if limited and capacity.limit.measure == "round" and (experiment.part("network").wants()):
         raise ConfigError(
             "its links follow the clients' losses, which are not known before they are sent what "
             'they hold; use capacity = "by_speed", or another network',
             "network",
         )
-    narrowest = min(experiment.part("capacity").levels) if limited else 1.0
+    narrowest = min(*capacity.levels, *capacity.limit.levels) if limited else 1.0
     if slicing.widths and narrowest < min(slicing.widths):
         listed = [*slicing.widths, narrowest]
         said = (
@@ -375,6 +374,23 @@ def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[
             "slices of it"
         )
         raise ConfigError(f"{said}; leave it out", "evaluate.diagnostics")
+
+
+def _check_chosen(experiment: Experiment, capacity: Capacity, selector: Selector[Any]) -> None:
+    """Refuse shares by score where the selector gives none, or not of several clients at a time."""
+    if capacity.requires - selector.rule.provides():
+        raise ConfigError(
+            f"'by_score' orders the chosen clients by the selector's scores, and "
+            f'{experiment.selector["name"]!r} gives none; use "hetero_select" or '
+            '"hetero_select_v1"',
+            "capacity",
+        )
+    if capacity.requires and experiment.part("synchrony").overlaps:
+        raise ConfigError(
+            "'by_score' compares the clients that are chosen for a round, and this server sends "
+            "them out one by one; use synchronous or deadline",
+            "synchrony",
+        )
 
 
 def _check_static_norm(experiment: Experiment, setting: Setting, selector: Selector[Any]) -> None:

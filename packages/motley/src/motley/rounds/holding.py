@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from motley.core.arrays import Floats, Ids
+from motley.core.records import Cohort
 from motley.engines.engine import DataView, Setting, TrainResult
 from motley.rounds.channel import Channel
 
@@ -45,6 +46,10 @@ class Holding:
     def widths(self, ids: Ids, round: int) -> Floats:
         """Return the share of the model's width that each client holds in a round, ``[n]``."""
         return np.ones(len(ids))
+
+    def chosen(self, cohort: Cohort) -> Holding:
+        """Return what the clients of a cohort hold, now that they are chosen; of others: this."""
+        return self
 
     def offset(self, version: int) -> int:
         """Return the number of the first unit that clients hold of this version of the model."""

@@ -29,6 +29,7 @@ DISPATCH_COLUMNS: Mapping[str, type] = {
     "theta": np.float64,  # share of its update that may be uploaded
     "budget": np.float64,  # mean share in its round
     "up_mbps": np.float64,
+    "width": np.float64,  # share of the model's width, or of the ranks, that it was sent
     "rehearsal": np.bool_,
     "factor": np.float64,  # on the update it sends, of simulated corruption; 1: none
 }

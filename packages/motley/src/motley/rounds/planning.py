@@ -7,6 +7,7 @@ of a frozen model costs a third of a step).
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from functools import partial
 from typing import NamedTuple
@@ -110,6 +111,12 @@ class WorkPlanner:
         if local.prototypes is not None:
             return HeldPrototypes(self.setting)
         return Holding(self.setting) if local.choice is None else ChosenModel(self.setting)
+
+    def chosen(self, cohort: Cohort) -> WorkPlanner:
+        """Return a planner for a cohort, whose clients hold what they were chosen for."""
+        found = copy.copy(self)
+        found.holding = self.holding.chosen(cohort)
+        return found
 
     def step_s(self, ids: Ids, round: int) -> Floats:
         """Return the seconds of a pass forward and backward over a batch of the run's size,

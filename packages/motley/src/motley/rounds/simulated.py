@@ -28,7 +28,7 @@ from motley.rounds.client_state import ClientStates
 from motley.rounds.config import RunConfig
 from motley.rounds.data_drift import DriftView
 from motley.rounds.diagnostics import CompressionError
-from motley.rounds.holding import Bits
+from motley.rounds.holding import Bits, Holding
 from motley.rounds.in_flight import InFlight
 from motley.rounds.lies import Heard, claimed_examples, told
 from motley.rounds.loop import MakePrivate, RoundLoop
@@ -268,13 +268,15 @@ class SimulatedBackend(ClientBackend):
         cohort = order.cohort
         ids = order.cohort.ids
         clients = _clients(state)
+        planner = self.planner.chosen(cohort)
+        holding = planner.holding
         up, down = self._link_mbps(state, ids)
         whole = self.channel.download_bits(order.download, ids, self._with_newest(state))
-        bits_down = self._bits_down(state, ids, order.download, whole)
+        bits_down = self._bits_down(state, ids, order.download, whole, holding)
         allocated = order.allocation.bits, order.allocation.paper_bits
-        bits_up, paper_bits = self._bits_up(state, ids, allocated)
+        bits_up, paper_bits = self._bits_up(state, ids, allocated, holding)
         loads = LinkLoads(bits_down, down, bits_up, up)
-        lines = self.planner.timelines(
+        lines = planner.timelines(
             cohort,
             loads,
             state.dispatch,
@@ -284,7 +286,7 @@ class SimulatedBackend(ClientBackend):
             order.allocation.extra_steps,
         )
         factor = self.world.failures.upload_factor(self._key("fail"), ids, state.draw_index)
-        counted_s = self.planner.paper_s(
+        counted_s = planner.paper_s(
             lines, order.allocation.extra_steps, paper_bits, up, state.draw_index
         )
         own = {
@@ -294,15 +296,18 @@ class SimulatedBackend(ClientBackend):
             "paper_bits": paper_bits,
             "factor": factor,
             "up_mbps": up,
+            "width": holding.widths(ids, state.draw_index),
         }
         clients.in_flight = clients.in_flight.plus(lines, {**order.columns, **own})
         self.channel.send(state.ledger, ids, bits_down, state.version + 1)
 
-    def _bits_down(self, state: RunState, ids: Ids, download: Tensors, whole: Ids) -> Ids:
+    def _bits_down(
+        self, state: RunState, ids: Ids, download: Tensors, whole: Ids, holding: Holding
+    ) -> Ids:
         """See :meth:`Holding.bits_down`, of clients that are sent the newest model now."""
         rule = self.setting.algorithm.local
         if rule.values_down(download, None) is None:
-            return self.holding.bits_down(ids, state.draw_index, whole)
+            return holding.bits_down(ids, state.draw_index, whole)
         kept = self.pipeline.algorithm_states(state, ids.tolist())
         values = [rule.values_down(download, kept[k]) or 0 for k in ids.tolist()]
         return np.where(whole > 0, VALUE_BITS * np.array(values, np.int64), 0)
@@ -315,12 +320,12 @@ class SimulatedBackend(ClientBackend):
         if spared is None or self.setting.algorithm.local.values_down(download, None) is None:
             return spared
         whole = np.full(len(ids), message_bits(download))
-        return whole - self._bits_down(state, ids, download, whole), spared[1]
+        return whole - self._bits_down(state, ids, download, whole, self.holding), spared[1]
 
-    def _bits_up(self, state: RunState, ids: Ids, whole: Bits) -> Bits:
+    def _bits_up(self, state: RunState, ids: Ids, whole: Bits, holding: Holding) -> Bits:
         """See :meth:`Holding.bits_up`, of clients that are sent out now."""
         view = self.data_view(state, ids)
-        return self.holding.bits_up(self.channel, ids, state.draw_index, view, whole)
+        return holding.bits_up(self.channel, ids, state.draw_index, view, whole)
 
     def _slices(self, state: RunState, ids: Ids) -> Slices | None:
         """Return the slices of the newest model that these clients hold now; None: the whole
@@ -451,7 +456,7 @@ class SimulatedBackend(ClientBackend):
             lines.steps,
             columns["lr"],
             views,
-            self._widths(group),
+            columns["width"].tolist(),
             strict=True,
         )
         return [
@@ -467,16 +472,6 @@ class SimulatedBackend(ClientBackend):
             )
             for (c, d, s, lr, view, r), share in zip(planned, theta, strict=True)
         ]
-
-    def _widths(self, group: InFlight) -> list[float]:
-        """Return the width of each client's slice in the round in which it was sent out."""
-        found = np.ones(len(group))
-        rounds = group.columns["draw_index"]
-        for number in np.unique(rounds).tolist() if self.holding.cut else ():
-            found[rounds == number] = self.holding.widths(
-                group.timelines.client[rounds == number], number
-            )
-        return found.tolist()
 
     def widths(self, state: RunState) -> Floats | None:
         """Return the share of the model's width that each client holds now, ``[K]``; None where all
@@ -599,8 +594,8 @@ class SimulatedBackend(ClientBackend):
         """Return the planner's signals of these clients."""
         up, down = self._link_mbps(state, ids)
         whole, upload = (np.full(len(ids), bits) for bits in self.channel.whole(download))
-        bits_down = self._bits_down(state, ids, download, whole)
-        bits_up, _ = self._bits_up(state, ids, (upload, upload))
+        bits_down = self._bits_down(state, ids, download, whole, self.holding)
+        bits_up, _ = self._bits_up(state, ids, (upload, upload), self.holding)
         return probing.estimates(
             bits_down, down, self.planner.full_work_s(ids, state.draw_index), bits_up, up
         )

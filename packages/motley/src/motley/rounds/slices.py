@@ -3,6 +3,7 @@ traffic, and the models of each width."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property
@@ -14,6 +15,7 @@ from typing_extensions import override
 from motley.algorithms.parts import ClientState, ServerState, Slicing
 from motley.core.adapters import merged_of
 from motley.core.arrays import Floats, Ids
+from motley.core.records import Cohort
 from motley.engines.engine import Setting
 from motley.rounds.channel import Channel
 from motley.rounds.evaluation import Personal
@@ -52,12 +54,16 @@ class HeldSlices(Holding):
         super().__init__(setting)
         self.slicing = setting.algorithm.local.slicing or Slicing()
         limited = world.capacity is not None and not world.capacity.batch_sizes
-        self.capacity = world.capacity if limited else None
+        self._given_to = world.capacity if limited else None
+        self.capacity = None if self._given_to is None else self._given_to.limit
+        self._chosen: dict[int, float] = {}
         self._network = world.network
         self.cut = limited or self.slicing.prunes
         self._kept = kept if self.slicing.prunes else None
         self.listed = self.slicing.widths or (
-            () if self.capacity is None else tuple(self.capacity.levels)
+            ()
+            if self.capacity is None or self._given_to is None
+            else tuple(sorted({*self.capacity.levels, *self._given_to.levels}, reverse=True))
         )
         self.sizes = SliceSizes(setting)
         self._step_s = step_s
@@ -77,12 +83,24 @@ class HeldSlices(Holding):
         states = self._kept(ids.tolist())
         return np.minimum(held, [share(states.get(k)) for k in ids.tolist()])
 
+    @override
+    def chosen(self, cohort: Cohort) -> Holding:
+        """See :meth:`Holding.chosen`. A cohort without scores, of a plan, holds what it can."""
+        if self._given_to is None or cohort.scores is None:
+            return self
+        shares = self._given_to.chosen(cohort.ids, cohort.scores)
+        found = copy.copy(self)
+        found._chosen = dict(zip(cohort.ids.tolist(), shares.tolist(), strict=True))
+        return found
+
     def _given(self, ids: Ids, round: int) -> Floats:
-        """Return the width that each client can hold in a round."""
+        """Return the width that each client can hold in a round, or is given if it is chosen."""
         if self.capacity is None:
             return np.ones(len(ids))
         cost = self._round_s(ids, round) if self.capacity.measure == "round" else self._cost
         held = self.capacity.widths(self._key, ids, max(round, 1), self._step_s(ids, round), cost)
+        if self._chosen:
+            held = np.minimum(held, [self._chosen.get(k, 1.0) for k in ids.tolist()])
         if not self.slicing.widths:
             return held
         rising = np.array(self.slicing.widths[::-1])

@@ -116,6 +116,7 @@ CAPACITY = Catalogue(
     {
         "by_deadline": "motley.world.capacity:CapacityByDeadline",
         "by_memory": "motley.world.capacity:CapacityByMemory",
+        "by_score": "motley.world.capacity:CapacityByScore",
         "by_speed": "motley.world.capacity:CapacityBySpeed",
         "constant": "motley.world.capacity:ConstantCapacity",
         "levels": "motley.world.capacity:CapacityLevels",

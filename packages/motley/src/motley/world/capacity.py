@@ -19,13 +19,19 @@ Samples held, B = 32, 1 s a step, n = 40: with 32 two steps and 2 s, with 8 five
 clients with 8 are a run with ``local.batch_size = 8``, bit for bit. ``by_speed`` gives a client the
 largest size with which a step takes at most ``step_s``, by its speed in round 1, ``by_memory`` the
 largest that fits into its memory. FedNova is made for such unequal numbers of steps.
+
+Shares by score, levels (1, 1/2, 1/4): clients 4, 7, 1, 9 are chosen with the scores .2, .9, .2, .5.
+In order 7, 9, 1, 4 (of equal scores the smaller id first), the places 0, 3/4, 6/4, 9/4 of the
+levels, rounded down, give them 1, 1, 1/2, 1/4. Client 9 can hold 1/4, and is given that.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from functools import cached_property
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from typing_extensions import override
@@ -33,6 +39,7 @@ from typing_extensions import override
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
+from motley.world import CAPACITY
 from motley.world.draws import (
     Per,
     check_per,
@@ -47,6 +54,7 @@ from motley.world.interfaces import Capacity
 __all__ = [
     "CapacityByDeadline",
     "CapacityByMemory",
+    "CapacityByScore",
     "CapacityBySpeed",
     "CapacityLevels",
     "ConstantCapacity",
@@ -82,6 +90,8 @@ def _check_levels(levels: tuple[float, ...], batch_sizes: tuple[int, ...]) -> No
 class ConstantCapacity(Capacity):
     """Every client can hold the same share ``width`` of the model's width, or the same
     ``batch_size`` of the whole model."""
+
+    measure: ClassVar[Literal["time", "bytes", "round", "nothing"]] = "nothing"
 
     width: float = 1.0
     batch_size: int | None = None
@@ -123,6 +133,8 @@ class CapacityLevels(Capacity):
     levels: shares of the width, falling. weights: how likely each level is, at least 0; all alike
     if left out. batch_sizes: samples of a batch in place of shares, falling.
     """
+
+    measure: ClassVar[Literal["time", "bytes", "round", "nothing"]] = "nothing"
 
     levels: tuple[float, ...] = WIDTHS
     weights: tuple[float, ...] = ()
@@ -209,7 +221,7 @@ class CapacityByDeadline(Capacity):
     adapters, falling.
     """
 
-    measure: ClassVar[Literal["time", "bytes", "round"]] = "round"
+    measure: ClassVar[Literal["time", "bytes", "round", "nothing"]] = "round"
 
     seconds: float = 60.0
     levels: tuple[float, ...] = WIDTHS
@@ -247,7 +259,7 @@ class CapacityByMemory(Capacity):
     batch in place of shares, falling.
     """
 
-    measure: ClassVar[Literal["time", "bytes", "round"]] = "bytes"
+    measure: ClassVar[Literal["time", "bytes", "round", "nothing"]] = "bytes"
 
     low: float = 256.0
     high: float = 1024.0
@@ -275,3 +287,60 @@ class CapacityByMemory(Capacity):
                 "capacity",
             )
         return np.asarray(np.where(fits.any(1), fits.argmax(1), len(cost) - 1), np.int64)
+
+
+@dataclass(frozen=True)
+class CapacityByScore(Capacity):
+    """The chosen clients of a round are given ``levels`` by the selector's scores, the best the
+    widest, and never more than they can hold by ``within``.
+
+    INTERPRETATION: who is more informative learns with more. After the choice the m clients are
+    ordered by falling score, of equal scores the smaller id first; the i-th of them, from 0, is
+    given the level floor(i L / m) of L, or what it can hold, if that is less. Before the choice a
+    client's estimates and probes are of what it can hold, and so are its evaluations.
+
+    Parameters
+    ----------
+    levels: shares of the width, or of the ranks of adapters, falling. within: another ``capacity``,
+    whose shares are limits; by default clients can hold all.
+    """
+
+    requires: ClassVar[frozenset[str]] = frozenset({"scores"})
+
+    levels: tuple[float, ...] = WIDTHS
+    within: str | Mapping[str, Any] = "constant"
+
+    def __post_init__(self) -> None:
+        _check_levels(self.levels, ())
+        if self.limit.requires or self.limit.batch_sizes:
+            raise ConfigError(
+                f"got within = {self.within!r}; expected a capacity that says which share each "
+                'client can hold, e.g. { name = "by_memory", low = 0.5, high = 2.0 }'
+            )
+
+    @cached_property
+    @override
+    def limit(self) -> Capacity:
+        found: Capacity = CAPACITY.build(self.within, "capacity.within")
+        return found
+
+    @property
+    @override
+    def batch_sizes(self) -> tuple[int, ...]:
+        return ()
+
+    @override
+    def level(self, key: Key, ids: Ids, round_index: int, step_s: Floats, cost: Floats) -> Ids:
+        return self.limit.level(key, ids, round_index, step_s, cost)
+
+    @override
+    def widths(
+        self, key: Key, ids: Ids, round_index: int, step_s: Floats, cost: Floats | None = None
+    ) -> Floats:
+        return self.limit.widths(key, ids, round_index, step_s, cost)
+
+    @override
+    def chosen(self, ids: Ids, scores: Floats) -> Floats:
+        place = np.empty(len(ids), np.int64)
+        place[np.lexsort((ids, -scores))] = np.arange(len(ids))
+        return np.asarray(np.array(self.levels)[place * len(self.levels) // max(len(ids), 1)])

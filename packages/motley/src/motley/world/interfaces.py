@@ -324,10 +324,23 @@ class Dishonest(ABC):  # noqa: B024  (each kind overrides how clients lie; by de
 
 class Capacity(ABC):
     """How much a client can hold: a share of the model's width, for methods whose clients train
-    slices of it, or a batch size. ``measure``: what :meth:`level` is told of each level, the time
+    slices of it, or a batch size. ``measure``: what :meth:`level` looks at of each level, the time
     or the bytes that a step takes, or the seconds of a client's whole round."""
 
-    measure: ClassVar[Literal["time", "bytes", "round"]] = "time"
+    measure: ClassVar[Literal["time", "bytes", "round", "nothing"]] = "time"
+    requires: ClassVar[frozenset[str]] = frozenset()
+    """Columns of the selector's cohort that :meth:`chosen` needs."""
+
+    @property
+    def limit(self) -> Capacity:
+        """What a client can hold, chosen or not: this capacity itself, unless it gives a chosen
+        client less."""
+        return self
+
+    def chosen(self, ids: Ids, scores: Floats) -> Floats:
+        """Return the largest share of the width that each client of a cohort is given, ``[m]``,
+        whatever it could hold; ``scores``: the selector's, ``[m]``."""
+        return np.ones(len(ids))
 
     @property
     @abstractmethod
