@@ -480,6 +480,7 @@ def test_the_chosen_hold_ranks_by_their_scores(method):
         bits = dict(zip(row["client"].tolist(), row["bits_up"].tolist(), strict=True))
         heads = {bits[k] - 32 * 80 * given[k] for k in best}
         assert len(heads) == 1
+        assert row["width"].tolist() == [given[k] for k in row["client"].tolist()]
         if method != "flora":
             assert row["bits_down"].tolist() == [32 * 80 * given[k] for k in row["client"].tolist()]
     assert limited == {True, False}
@@ -544,6 +545,35 @@ def test_by_deadline_a_client_holds_the_ranks_with_which_its_round_ends_in_time(
     took = loop.step().time_s
     headers = loop.state.ledger.total("upload", "up") / 3 - 32 * 20
     assert took == pytest.approx(ends[2] + headers / 1000, abs=1e-5)
+
+
+def test_by_deadline_a_client_holds_no_more_than_another_capacity_lets_it():
+    """In time for half of the ranks, as above; who has memory for a quarter holds a quarter."""
+    in_time = {"name": "by_deadline", "seconds": 5.0, "levels": [1.0, 0.5, 0.25]}
+    more = {
+        "selector": {"name": "hetero_select", "w_value": 0.0, "w_direction": 0.0},
+        "device": {"name": "constant", "seconds": 0.8},
+        "network": {"name": "uniform", "up_mbps": [1e-3, 1e-3], "down_mbps": [2e-3, 2e-3]},
+        "local": {"steps": 2, "batch_size": 4, "optimizer": {"lr": 0.1}},
+    }
+
+    def held(capacity: Any) -> list[float]:
+        loop = build(keys("flexlora", capacity=capacity, **more))
+        assert loop.backend.listed_widths == (1.0, 0.5, 0.25)
+        widths: list[float] = loop.backend.widths(loop.state).tolist()
+        return widths
+
+    drawn = {"name": "levels", "levels": [1.0, 0.5, 0.25], "weights": [1.0, 0.0, 1.0]}
+    assert held(in_time) == [0.5] * 6
+    both = held({**in_time, "within": drawn})
+    assert both == [min(0.5, share) for share in held(drawn)]
+    assert set(both) == {0.5, 0.25}
+    assert held({"name": "by_score", "levels": [1.0], "within": {**in_time, "within": drawn}}) == (
+        both
+    )
+    little = {"name": "by_memory", "low": 1e-6, "high": 1e-6}
+    with pytest.raises(ConfigError, match="client 0 has 1e-06 MB"):
+        build(keys("flexlora", capacity={**in_time, "within": little}, **more))
 
 
 def test_by_deadline_does_not_count_what_flora_has_merged():

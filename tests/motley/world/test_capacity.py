@@ -80,7 +80,8 @@ def test_before_the_choice_a_client_holds_what_it_can():
     within = {"name": "by_speed", "step_s": 0.3, "levels": [1.0, 0.5]}
     by_score = CAPACITY.build({"name": "by_score", "levels": [0.25], "within": within})
     speeds = np.array([0.3, 0.8])
-    assert by_score.widths(KEY, np.arange(2), 1, speeds).tolist() == [1.0, 0.5]
+    held = [one.widths(KEY, np.arange(2), 1, speeds) for one in by_score.chain]
+    assert np.min(held, axis=0).tolist() == [1.0, 0.5]
     assert set(CapacityByScore().widths(KEY, MANY, 1, SPEED)) == {1.0}
 
 
@@ -153,6 +154,11 @@ def test_batch_sizes_of_clients():
             {"name": "by_score", "levels": [0.5, 1.0]},
             r"got levels = \[0.5, 1.0\]; expected falling shares",
         ),
+        (
+            {"name": "by_deadline", "within": {"name": "by_speed", "batch_sizes": [8]}},
+            "expected a capacity that says which share each client can hold",
+        ),
+        ({"name": "by_deadline", "within": "by_score"}, "got within = 'by_score'; expected"),
         (
             {"name": "by_score", "within": "by_score"},
             "got within = 'by_score'; expected a capacity that says which share each client can",

@@ -332,7 +332,11 @@ def _refuses_work(experiment: Experiment, ready: Ready) -> str | None:
             "lora_fedavg and flexlora; use one of these, or another algorithm"
         )
     capacity = config.world.capacity
-    if slicing is not None and capacity is not None and capacity.limit.measure != "nothing":
+    if (
+        slicing is not None
+        and capacity is not None
+        and any(one.measure != "nothing" for one in capacity.chain)
+    ):
         return (
             "memory and speed of real clients are not those of the file; let each say what it can "
             'hold, --node-config "share=0.5", and leave capacity out'

@@ -346,13 +346,14 @@ def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[
         )
     if limited:
         _check_chosen(experiment, capacity, selector)
-    if limited and capacity.limit.measure == "round" and (experiment.part("network").wants()):
+    chain = capacity.chain if limited else []
+    if any(one.measure == "round" for one in chain) and experiment.part("network").wants():
         raise ConfigError(
             "its links follow the clients' losses, which are not known before they are sent what "
             'they hold; use capacity = "by_speed", or another network',
             "network",
         )
-    narrowest = min(*capacity.levels, *capacity.limit.levels) if limited else 1.0
+    narrowest = min([level for one in chain for level in one.levels], default=1.0)
     if slicing.widths and narrowest < min(slicing.widths):
         listed = [*slicing.widths, narrowest]
         said = (

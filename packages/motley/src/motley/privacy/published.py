@@ -65,7 +65,7 @@ PUBLISHED: Mapping[str, Mapping[str, Kind]] = {
     "clients.*": _columns(
         {
             "noisy": "round dispatch client outcome version staleness score download_s upload_s"
-            " bits_down bits_up theta up_mbps",
+            " bits_down bits_up theta up_mbps width",
             "clock": "local_steps start_s compute_s",
             "withheld": "num_examples weight loss update_norm",
         }

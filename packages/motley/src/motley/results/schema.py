@@ -4,7 +4,9 @@
 ``rounds``            one row per round: a server step, and what happened since the last.
                       ``selections``: calls of ``select`` so far: one a round where the server waits
                       for its cohort, more where it replaces clients one by one
-``clients``           one row per client sent out, in the round in which its flight ended
+``clients``           one row per client sent out, in the round in which its flight ended.
+                      ``width``: the share of the model's width, or of the ranks of its adapters,
+                      that it was sent
 ``evaluations``       one row per (evaluation, scope, client). Scope ``mean`` (client -1): the
                       headline, which for ``split.test = "client"`` is the unweighted mean over the
                       clients' own test sets; ``global`` (client -1): the one test set, where there
@@ -121,6 +123,7 @@ TABLES: dict[str, pa.Schema] = {
             ("bits_up", _f),
             ("theta", _f),
             ("up_mbps", _f),
+            ("width", _f),
         ]
     ),
     "evaluations": pa.schema(

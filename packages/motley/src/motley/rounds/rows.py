@@ -47,6 +47,7 @@ def client_rows(landed: InFlight, reports: Reports) -> dict[str, Any]:
         "bits_up": reports.bits_up,
         "theta": columns["theta"],
         "up_mbps": columns["up_mbps"],
+        "width": columns["width"],
     }
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, cached_property
+from functools import cache
 
 import numpy as np
 import torch
@@ -54,22 +54,20 @@ class HeldSlices(Holding):
         super().__init__(setting)
         self.slicing = setting.algorithm.local.slicing or Slicing()
         limited = world.capacity is not None and not world.capacity.batch_sizes
-        self._given_to = world.capacity if limited else None
-        self.capacity = None if self._given_to is None else self._given_to.limit
+        self.capacity = world.capacity if limited else None
+        self._chain = self.capacity.chain if self.capacity is not None else []
         self._chosen: dict[int, float] = {}
         self._network = world.network
         self.cut = limited or self.slicing.prunes
         self._kept = kept if self.slicing.prunes else None
-        self.listed = self.slicing.widths or (
-            ()
-            if self.capacity is None or self._given_to is None
-            else tuple(sorted({*self.capacity.levels, *self._given_to.levels}, reverse=True))
-        )
+        levels = {level for one in self._chain for level in one.levels}
+        self.listed = self.slicing.widths or tuple(sorted(levels, reverse=True))
         self.sizes = SliceSizes(setting)
         self._step_s = step_s
         self._key = setting.streams.key("device").fold("capacity")
         self._share = cache(setting.work_share)
-        if self.capacity is not None and self.capacity.measure == "bytes":
+        self._cost = cache(self._costs)
+        if any(one.measure == "bytes" for one in self._chain):
             self.widths(np.arange(len(setting.task.federation)), 1)  # refuses who holds nothing
 
     @override
@@ -86,22 +84,27 @@ class HeldSlices(Holding):
     @override
     def chosen(self, cohort: Cohort) -> Holding:
         """See :meth:`Holding.chosen`. A cohort without scores, of a plan, holds what it can."""
-        if self._given_to is None or cohort.scores is None:
+        if self.capacity is None or cohort.scores is None:
             return self
-        shares = self._given_to.chosen(cohort.ids, cohort.scores)
+        shares = self.capacity.chosen(cohort.ids, cohort.scores)
         found = copy.copy(self)
         found._chosen = dict(zip(cohort.ids.tolist(), shares.tolist(), strict=True))
         return found
 
     def _given(self, ids: Ids, round: int) -> Floats:
         """Return the width that each client can hold in a round, or is given if it is chosen."""
-        if self.capacity is None:
-            return np.ones(len(ids))
-        cost = self._round_s(ids, round) if self.capacity.measure == "round" else self._cost
-        held = self.capacity.widths(self._key, ids, max(round, 1), self._step_s(ids, round), cost)
+        held = np.ones(len(ids))
+        for one in self._chain:
+            cost = (
+                self._round_s(ids, round, one.levels)
+                if one.measure == "round"
+                else self._cost(one.measure, one.levels)
+            )
+            step_s = self._step_s(ids, round)
+            held = np.minimum(held, one.widths(self._key, ids, max(round, 1), step_s, cost))
         if self._chosen:
             held = np.minimum(held, [self._chosen.get(k, 1.0) for k in ids.tolist()])
-        if not self.slicing.widths:
+        if self.capacity is None or not self.slicing.widths:
             return held
         rising = np.array(self.slicing.widths[::-1])
         return np.asarray(
@@ -109,9 +112,8 @@ class HeldSlices(Holding):
             np.float64,
         )
 
-    def _round_s(self, ids: Ids, round: int) -> Floats:
+    def _round_s(self, ids: Ids, round: int, levels: tuple[float, ...]) -> Floats:
         """Return the seconds of each client's round at each level, ``[n, levels]``."""
-        levels = self.capacity.levels if self.capacity is not None else ()
         shares = np.array([self._share(level) for level in levels])
         # a product of stacks stays where it is, and nobody sends it
         merged = (
@@ -133,17 +135,14 @@ class HeldSlices(Holding):
         seconds: Floats = steps_s[:, None] * shares + travels_s
         return seconds
 
-    @cached_property
-    def _cost(self) -> Floats | None:
-        """The bytes that training takes at each level, or the share of a step's seconds: for ranks
-        it is far from the square, for most of a step is the base model; None for widths."""
-        if self.capacity is None:
-            return None
-        if self.capacity.measure == "bytes":
-            return np.array([self.setting.memory(level).total for level in self.capacity.levels])
+    def _costs(self, measure: str, levels: tuple[float, ...]) -> Floats | None:
+        """Return the bytes that training takes at each level, or the share of a step's seconds: for
+        ranks it is far from the square, for most of a step is the base model; None for widths."""
+        if measure == "bytes":
+            return np.array([self.setting.memory(level).total for level in levels])
         if not self.slicing.ranks:
             return None
-        return np.array([self._share(level) for level in self.capacity.levels])
+        return np.array([self._share(level) for level in levels])
 
     @override
     def offset(self, version: int) -> int:

@@ -86,6 +86,20 @@ def _check_levels(levels: tuple[float, ...], batch_sizes: tuple[int, ...]) -> No
         )
 
 
+def _outer(within: str | Mapping[str, Any]) -> Capacity | None:
+    found: Capacity | None = CAPACITY.build(within, "capacity.within") if within else None
+    return found
+
+
+def _check_outer(capacity: CapacityByDeadline | CapacityByScore) -> None:
+    outer = capacity.outer
+    if outer is not None and (outer.batch_sizes or any(one.requires for one in outer.chain)):
+        raise ConfigError(
+            f"got within = {capacity.within!r}; expected a capacity that says which share each "
+            'client can hold, e.g. { name = "by_memory", low = 0.5, high = 2.0 }'
+        )
+
+
 @dataclass(frozen=True)
 class ConstantCapacity(Capacity):
     """Every client can hold the same share ``width`` of the model's width, or the same
@@ -218,17 +232,25 @@ class CapacityByDeadline(Capacity):
     Parameters
     ----------
     seconds: virtual seconds of a round, above 0. levels: shares of the width, or of the ranks of
-    adapters, falling.
+    adapters, falling. within: another ``capacity``, whose shares are limits, too, e.g. of memory;
+    empty: none.
     """
 
     measure: ClassVar[Literal["time", "bytes", "round", "nothing"]] = "round"
 
     seconds: float = 60.0
     levels: tuple[float, ...] = WIDTHS
+    within: str | Mapping[str, Any] = ""
 
     def __post_init__(self) -> None:
         check_positive("seconds", self.seconds, "(virtual seconds of a round)")
         _check_levels(self.levels, ())
+        _check_outer(self)
+
+    @cached_property
+    @override
+    def outer(self) -> Capacity | None:
+        return _outer(self.within)
 
     @property
     @override
@@ -302,27 +324,23 @@ class CapacityByScore(Capacity):
     Parameters
     ----------
     levels: shares of the width, or of the ranks of adapters, falling. within: another ``capacity``,
-    whose shares are limits; by default clients can hold all.
+    whose shares are limits; empty: clients can hold all.
     """
 
+    measure: ClassVar[Literal["time", "bytes", "round", "nothing"]] = "nothing"
     requires: ClassVar[frozenset[str]] = frozenset({"scores"})
 
     levels: tuple[float, ...] = WIDTHS
-    within: str | Mapping[str, Any] = "constant"
+    within: str | Mapping[str, Any] = ""
 
     def __post_init__(self) -> None:
         _check_levels(self.levels, ())
-        if self.limit.requires or self.limit.batch_sizes:
-            raise ConfigError(
-                f"got within = {self.within!r}; expected a capacity that says which share each "
-                'client can hold, e.g. { name = "by_memory", low = 0.5, high = 2.0 }'
-            )
+        _check_outer(self)
 
     @cached_property
     @override
-    def limit(self) -> Capacity:
-        found: Capacity = CAPACITY.build(self.within, "capacity.within")
-        return found
+    def outer(self) -> Capacity | None:
+        return _outer(self.within)
 
     @property
     @override
@@ -331,13 +349,13 @@ class CapacityByScore(Capacity):
 
     @override
     def level(self, key: Key, ids: Ids, round_index: int, step_s: Floats, cost: Floats) -> Ids:
-        return self.limit.level(key, ids, round_index, step_s, cost)
+        return np.zeros(len(ids), np.int64)
 
     @override
     def widths(
         self, key: Key, ids: Ids, round_index: int, step_s: Floats, cost: Floats | None = None
     ) -> Floats:
-        return self.limit.widths(key, ids, round_index, step_s, cost)
+        return np.ones(len(ids))  # before the choice a client can hold all that ``within`` lets it
 
     @override
     def chosen(self, ids: Ids, scores: Floats) -> Floats:

@@ -331,16 +331,21 @@ class Capacity(ABC):
     requires: ClassVar[frozenset[str]] = frozenset()
     """Columns of the selector's cohort that :meth:`chosen` needs."""
 
-    @property
-    def limit(self) -> Capacity:
-        """What a client can hold, chosen or not: this capacity itself, unless it gives a chosen
-        client less."""
-        return self
-
     def chosen(self, ids: Ids, scores: Floats) -> Floats:
         """Return the largest share of the width that each client of a cohort is given, ``[m]``,
         whatever it could hold; ``scores``: the selector's, ``[m]``."""
         return np.ones(len(ids))
+
+    @property
+    def outer(self) -> Capacity | None:
+        """The capacity that this one lies within, whose shares of the width are limits, too; None:
+        there is none."""
+        return None
+
+    @property
+    def chain(self) -> list[Capacity]:
+        """This capacity and those that it lies within: a client holds the least that they give."""
+        return [self, *([] if self.outer is None else self.outer.chain)]
 
     @property
     @abstractmethod
