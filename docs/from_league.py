@@ -98,8 +98,23 @@ def _gains(name: str) -> dict[str, dict[str, list[float]]]:
     """Return environment -> entrant -> difference to the control with each seed that the exhibit
     has, by the first of its measures."""
     exhibit, plan = _plan(name)
-    seeds = _recipe().seeds(exhibit, _SCALE)
-    return differences(_all_rows(), name, exhibit.measures[0], seeds, plan.against)
+    return differences(_all_rows(), name, exhibit.measures[0], _whole(exhibit), plan.against)
+
+
+def _whole(exhibit: Exhibit) -> list[int]:
+    """Return the seeds of an exhibit of which every run is there."""
+    cells = len(exhibit.cells(_SCALE))
+    there = _counted_seeds(exhibit)
+    return [seed for seed in _recipe().seeds(exhibit, _SCALE) if there[seed] == cells]
+
+
+def _counted_seeds(exhibit: Exhibit) -> Counter[int]:
+    """Return how many runs of an exhibit there are with each of its seeds."""
+    asked = _recipe().seeds(exhibit, _SCALE)
+    first = exhibit.name, exhibit.measures[0]
+    return Counter(
+        row.seed for row in _all_rows() if (row.exhibit, row.measure) == first and row.seed in asked
+    )
 
 
 def _in_words(environment: str) -> str:
@@ -446,12 +461,7 @@ def _place(rank: float | None) -> str:
 def _how_many(exhibit: Exhibit) -> list[str]:
     """Say how many of the planned runs there are, unless it is all of them."""
     planned = len(exhibit.cells(_SCALE)) * len(_recipe().seeds(exhibit, _SCALE))
-    asked = _recipe().seeds(exhibit, _SCALE)
-    seeds = Counter(
-        row.seed
-        for row in _all_rows()
-        if (row.exhibit, row.measure) == (exhibit.name, exhibit.measures[0]) and row.seed in asked
-    )
+    seeds = _counted_seeds(exhibit)
     if seeds.total() >= planned:
         return []
     by_seed = ", ".join(f"{count:,} with seed {seed}" for seed, count in sorted(seeds.items()))

@@ -28,6 +28,14 @@ def test_what_a_pair_gains_beyond_the_sum_by_hand():
     assert (one.mean, one.low, one.high) == (2.0, 2.0, 2.0)
 
 
+def test_a_pair_that_cannot_run_is_left_out():
+    ones = [1.0, 1.0]
+    alone = {"a x fedavg": ones, "c x fedavg": ones, "uniform x b": ones}
+    found = _of({**alone, "a x b": [2.0, 3.0]})["here"]
+    assert set(found.interactions) == {("a", "b")}
+    assert set(found.selections) == {"a", "c"}
+
+
 def test_the_plain_pairs_are_no_pairs():
     found = _of({"a x fedavg": [1.0, 1.0], "uniform x b": [1.0, 2.0], "a x b": [2.0, 3.0]})
     assert set(found["here"].interactions) == {("a", "b")}
@@ -35,7 +43,7 @@ def test_the_plain_pairs_are_no_pairs():
 
 def test_an_environment_whose_runs_are_not_all_there_is_left_out():
     assert _of({"a x fedavg": [1.0, 1.0], "uniform x b": [1.0, 2.0], "a x b": [2.0]}) == {}
-    assert _of({"a x fedavg": [1.0, 1.0], "uniform x b": [1.0, 2.0]}) == {}
+    assert _of({"a x fedavg": [1.0, 1.0], "uniform x b": [1.0, 2.0]}) == {}  # no pair
     assert _of({"a x fedavg": [1.0, 1.0]}) == {}
 
 

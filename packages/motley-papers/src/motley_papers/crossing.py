@@ -44,8 +44,8 @@ class Crossing:
 def crossings(
     differences: Mapping[str, Mapping[str, Sequence[float]]], control: str
 ) -> dict[str, Crossing]:
-    """Return environment -> what was found there, of environments where all pairs have the same
-    number of seeds.
+    """Return environment -> what was found there, of environments where all entrants have the same
+    number of seeds. A pair that cannot run is missing.
 
     Parameters
     ----------
@@ -58,9 +58,8 @@ def crossings(
         gains = {tuple(name.split(CROSS)): some for name, some in entrants.items()}
         selections = {s: some for (s, a), some in gains.items() if a == plain_algorithm}
         algorithms = {a: some for (s, a), some in gains.items() if s == plain_selection}
-        pairs = [(s, a) for s in selections for a in algorithms]
-        even = len({len(some) for some in gains.values()}) == 1
-        if not pairs or not even or not gains.keys() >= set(pairs):
+        pairs = [(s, a) for s in selections for a in algorithms if (s, a) in gains]
+        if not pairs or len({len(some) for some in gains.values()}) != 1:
             continue
         beyond = {
             (s, a): [
