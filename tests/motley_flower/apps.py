@@ -95,14 +95,13 @@ def fedavg(**options):
     return flower("serverapp.strategy").FedAvg(**{"fraction_evaluate": 0.0, **options})
 
 
-def run(on, selector="uniform", m=2, rounds=3, strategy=None, timeout=200, start=None, **options):
+def run(on, selector="uniform", m=2, rounds=3, strategy=None, timeout=200, **options):
     """Run FedAvg, or another strategy, with a selector on a fake grid; return the coordinator and
     Flower's result."""
     if not isinstance(selector, Selector):
         selector = build(selector, seed=0, horizon=50)
     wrapped = with_selector(strategy or fedavg(), selector, m, clock=on.clock, **options)
-    first = start or model()
-    result = wrapped.start(on, first, num_rounds=rounds, timeout=timeout)
+    result = wrapped.start(on, model(), num_rounds=rounds, timeout=timeout)
     return wrapped.motley, result
 
 

@@ -1,9 +1,8 @@
 """Let a strategy make its step on clients' replies, and refuse a step that ruins the model or the
 strategy.
 
-A step is *sound* where the new model has the names and shapes of the model sent and is at most
-1,000 times its norm away, all its numbers are finite, and so are the numbers that the strategy
-keeps. Where it is not, or where the strategy
+A step is *sound* where the new model has the names and shapes of the model sent, all its numbers
+are finite, and so are the numbers that the strategy keeps. Where it is not, or where the strategy
 raises, the strategy is put back, the replies that spoil it are named, and the step is made again
 without them: those with which alone a step is not sound, else those whose updates stand out
 (:mod:`motley.core.outliers`). Where that does not help, the model of before stays.
@@ -12,7 +11,6 @@ without them: those with which alone a step is not sound, else those whose updat
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from motley.core.errors import UserError
-from motley.core.outliers import LARGEST_STEP, outlying_of_arrays
+from motley.core.outliers import outlying_of_arrays
 from motley.core.untrusted import one_line
 from motley_flower.messages import flower
 from motley_flower.strategy.attributes import nested
@@ -150,8 +148,6 @@ class GuardedStep:
             return "with it the model gets other names or shapes than were sent"
         if not all(_finite(array.numpy()) for array in arrays.values()):
             return "with it the model gets numbers that are not finite"
-        if like is not None and _far(arrays, like):
-            return f"with it the model moves by more than {LARGEST_STEP:,.0f} times its norm"
         for one, before in zip(self._strategies, self._before, strict=True):
             for name, value in vars(one).items():
                 if name not in _NOT_KEPT and not _finite(value) and _finite(before.get(name)):
@@ -206,21 +202,6 @@ def _copy_of(content: Any) -> Any:
         for name, record in content.array_records.items()
     }
     return app.RecordDict({**dict(content.items()), **taken})
-
-
-def _far(arrays: Mapping[str, Any], like: Mapping[str, Any]) -> bool:
-    """Return whether a new model is too far from the one sent, unless that is all zeros."""
-    pairs = [(arrays[name].numpy(), before.numpy()) for name, before in like.items()]
-    pairs = [pair for pair in pairs if np.issubdtype(pair[1].dtype, np.floating)]
-    size = math.hypot(*(_norm(before) for _, before in pairs))
-    moved = math.hypot(
-        *(_norm(np.subtract(after, before, dtype=np.float64)) for after, before in pairs)
-    )
-    return 0 < LARGEST_STEP * size < moved
-
-
-def _norm(array: np.ndarray) -> float:
-    return float(np.linalg.norm(array.astype(np.float64, copy=False)))
 
 
 def _finite(value: Any) -> bool:

@@ -21,12 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["LARGEST_STEP", "MOST_TIMES", "outlying", "outlying_of_arrays", "weight_cap"]
+__all__ = ["MOST_TIMES", "outlying", "outlying_of_arrays", "weight_cap"]
 
 MOST_TIMES = 10.0
 """Multiple of the median number of samples above which what one client says counts no more."""
-LARGEST_STEP = 1000.0
-"""Multiple of the model's norm by which one step may move it."""
 _BLOCK = 1 << 22
 """Numbers of all uploads that are sorted at a time: 32 MiB."""
 

@@ -34,7 +34,6 @@ from torch import Tensor
 
 from motley.algorithms.parts import ServerState
 from motley.core.bounds import Count
-from motley.core.outliers import LARGEST_STEP
 
 __all__ = ["Guard", "norm", "total_norm"]
 
@@ -46,7 +45,7 @@ OVERFLOW = math.sqrt(torch.finfo(torch.float32).max)
 class Guard:
     """How large a step of the server may be."""
 
-    factor: Annotated[float, Gt(1)] = LARGEST_STEP
+    factor: Annotated[float, Gt(1)] = 1000.0
     """Multiple of the median norm of recent steps, and of the model's norm, above which a step is
     refused."""
     window: Count = 20
