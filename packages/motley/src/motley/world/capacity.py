@@ -87,7 +87,7 @@ def _check_levels(levels: tuple[float, ...], batch_sizes: tuple[int, ...]) -> No
 
 
 def _outer(within: str | Mapping[str, Any]) -> Capacity | None:
-    found: Capacity | None = CAPACITY.build(within, "capacity.within") if within else None
+    found: Capacity | None = CAPACITY.build(within, "capacity.within") if within != "" else None
     return found
 
 
