@@ -18,6 +18,7 @@ __all__ = [
     "cluster_prediction",
     "cluster_situations",
     "cluster_traffic",
+    "fine_tuning",
     "floor",
     "gpu",
     "heterogeneity",
@@ -138,6 +139,75 @@ def precision_accuracy() -> str:
         ),
         rows,
     )
+
+
+def fine_tuning() -> str:
+    """Say what ranks and clients chosen under memory and links save, from
+    ``benchmarks/measured/fine_tuning.json``."""
+    found = measured("fine_tuning")
+    plan = found["plan"]
+    words = {
+        "uniform": ("4 for all", "uniform"),
+        "memory": ("by memory", "uniform"),
+        "ranks": ("by memory and time", "uniform"),
+        "clients": ("4 for all", "Oort"),
+        "both": ("by memory and time", "Oort"),
+    }
+    rows, held = [], []
+    for row in found["arms"]:
+        costs = [
+            "-" if row[what] is None else f"{row[what]:,.0f}"
+            for what in ("seconds", "up_mb", "down_mb")
+        ]
+        ends = [
+            _beside(row[what], row[f"{what}_difference"]) for what in ("perplexity", "worst_tenth")
+        ]
+        saved = "-" if row["saved"] is None else _interval(row["saved"], 0)
+        there = f"{row['reached']} of {row['seeds']}"
+        rows.append((*words[row["arm"]], there, costs[0], saved, *costs[1:], *ends))
+        held.append(
+            (
+                *words[row["arm"]],
+                *(f"{row['clients'][rank]:.1f}" for rank in row["sent"]),
+                *(f"{row['sent'][rank]:.0f}" for rank in row["sent"]),
+            )
+        )
+    head = (
+        *("ranks", "clients", "reached", "virtual s", "saved, %", "MB up", "MB down"),
+        *("perplexity at the end", "worst tenth"),
+    )
+    ranks = list(found["arms"][0]["sent"])
+    heads = (
+        *("ranks", "clients"),
+        *(f"clients that got at most {rank}" for rank in ranks),
+        *(f"times {rank} were sent" for rank in ranks),
+    )
+    arms = {row["arm"]: row for row in found["arms"]}
+    mean, low, high = (-value for value in arms["both"]["saved"])  # of time more, so high first
+    verdict = "holds" if mean <= -25 else "fails"
+    times = arms["memory"]["seconds"] / arms["uniform"]["seconds"]
+    said = (
+        "The claim, that ranks and clients chosen together reach the target in at least 25 % less "
+        f"time than 4 ranks for all, {verdict}: {mean:+.0f} % of time [{high:+.0f}, {low:+.0f}]. "
+        f"Ranks by memory alone take {times:.1f} times as long, and learn no more"
+    ).replace("-", "−")
+    weights = plan["pretrained"]["weights"] / 1e6
+    return (
+        f"{said}. A model of {weights:.1f} million weights starts at a mean perplexity of "
+        f"{plan['untuned']:.2f} over 32 speakers it has not seen; the target is "
+        f"{plan['target']:.2f}. Means of {len(plan['seeds'])} seeds, with paired 95 % intervals "
+        f"of the time saved and of the differences at the end.\n\n{table(head, rows)}\n\n"
+        f"{table(heads, held)}"
+    )
+
+
+def _interval(bounds: Sequence[float], digits: int) -> str:
+    mean, low, high = (f"{value:.{digits}f}".replace("-", "−") for value in bounds)
+    return f"{mean} ({low} to {high})"
+
+
+def _beside(value: float, difference: Sequence[float] | None) -> str:
+    return f"{value:.2f}" + ("" if difference is None else f"; {_interval(difference, 2)}")
 
 
 def floor() -> str:

@@ -60,7 +60,7 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_measurements.choosing,
         ),
         *(from_measurements.precision, from_measurements.precision_accuracy),
-        from_measurements.floor,
+        *(from_measurements.fine_tuning, from_measurements.floor),
         from_measurements.gpu,
         *(from_measurements.private_cost, from_measurements.privacy_attacks),
         *(from_measurements.uploads, from_measurements.traffic, from_measurements.loopback),
@@ -103,6 +103,7 @@ MAKERS |= {
 PICTURES = {
     ROOT / "docs" / "assets" / "personal_gains.svg": pictures.personal_gains,
     ROOT / "docs" / "assets" / "twin.svg": pictures.twin,
+    ROOT / "docs" / "assets" / "fine_tuning.svg": pictures.fine_tuning,
     ROOT / "docs" / "assets" / "peers.svg": from_peers.picture_of_peers,
     ROOT / "docs" / "assets" / "house.svg": house.house,
     **from_league.pictures(),

@@ -1,16 +1,17 @@
-"""Draw the pictures of the pages that come from measurements, ``heterogeneity.json`` and
-``twin.json`` in ``benchmarks/measured``, as SVG."""
+"""Draw the pictures of the pages that come from measurements, ``heterogeneity.json``, ``twin.json``
+and ``fine_tuning.json`` in ``benchmarks/measured``, as SVG."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from itertools import pairwise
 from math import log10
 from statistics import median
 
 from from_measurements import measured
 
-__all__ = ["personal_gains", "twin"]
+__all__ = ["fine_tuning", "personal_gains", "twin"]
 
 METHODS = ("fedavg", "fine_tuned", "ditto", "fedper", "ifca")
 COLUMNS = {"personal_labels": "Label skew", "personal_concepts": "Concept shift"}
@@ -117,6 +118,74 @@ def twin() -> str:
             parts.append(f'<circle cx="{across:.1f}" cy="{middle:.1f}" r="2.5" fill="{fill}"/>')
         said.append(f"{groups[name]}: {inside} of {len(rows[name])} within the interval")
     return _picture("Predicted seconds by true ones", "; ".join(said), parts, top + side + 28)
+
+
+LINES = {
+    "uniform": ("4 ranks", "#718096"),
+    "memory": ("memory", "#d69e2e"),
+    "ranks": ("memory, time", "#c05621"),
+    "clients": ("4 ranks, Oort", "#38a169"),
+    "both": ("both", "#2b6cb0"),
+}
+"""Arm of the measurement of fine-tuning -> its name in the picture, and its colour."""
+
+
+def fine_tuning() -> str:
+    """Return the mean perplexity over clients by virtual time, a line for each arm: the mean over
+    seeds, as far as all of them ran."""
+    found = measured("fine_tuning")
+    target = found["plan"]["target"]
+    curves = {}
+    for name in LINES:
+        runs = [run for run in found["runs"] if run["arm"] == name]
+        end = min(run["seconds"][-1] for run in runs)
+        times = [end * k / 40 for k in range(41)]
+        curves[name] = [
+            (at, sum(_at(at, run["seconds"], run["perplexity"]) for run in runs) / len(runs))
+            for at in times
+        ]
+    every = [point for line in curves.values() for point in line]
+    last, low, high = max(x for x, _ in every), min(y for _, y in every), max(y for _, y in every)
+    left, top, width, height = 48.0, 40.0, 390.0, 190.0
+
+    def place(at: float, value: float) -> str:
+        down = height * (high - value) / (high - low)
+        return f"{left + width * at / last:.1f} {top + down:.1f}"
+
+    parts = [_text(8, 20, "Mean perplexity over clients, by virtual seconds", 14, bold=True)]
+    parts.append(
+        f'<path d="M{left} {top}V{top + height}H{left + width}" fill="none" stroke="{INK}"/>'
+    )
+    parts.append(
+        f'<path d="M{place(0, target)}L{place(last, target)}" stroke="{INK}" '
+        'stroke-dasharray="4 4"/>'
+    )
+    for value in (low, target, high):
+        level = float(place(0, value).split()[1])
+        parts.append(_text(left - 6, level + 4, f"{value:.2f}", 12, end=True))
+    for share in (0.5, 1.0):
+        x = left + width * share
+        parts.append(_text(x, top + height + 16, f"{last * share:.0f} s", 12, end=True))
+    said = []
+    for row, (arm, line) in enumerate(curves.items()):
+        name, colour = LINES[arm]
+        path = "L".join(place(*point) for point in line)
+        parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        y = top + 20 + 22 * row
+        parts.append(
+            f'<path d="M{left + width + 12} {y - 4}h18" stroke="{colour}" stroke-width="3"/>'
+        )
+        parts.append(_text(left + width + 36, y, name, 13))
+        said.append(f"{name}: {line[-1][1]:.2f} after {line[-1][0]:.0f} s")
+    return _picture("Perplexity by virtual time", "; ".join(said), parts, top + height + 28)
+
+
+def _at(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Return the height of a line through points of rising ``xs`` at ``x`` within them."""
+    for (x0, y0), (x1, y1) in pairwise(zip(xs, ys, strict=True)):
+        if x <= x1:
+            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+    return ys[-1]
 
 
 def _picture(title: str, told: str, parts: Sequence[str], height: float) -> str:

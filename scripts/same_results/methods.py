@@ -78,6 +78,40 @@ _ALGORITHMS: dict[str, tuple[Keys, Keys]] = {
         {"name": "heterofl", "mask": False},
         {"capacity": {"name": "constant", "width": 0.5}},
     ),
+    "heterofl, by memory": (
+        {"name": "heterofl"},
+        {
+            "capacity": {
+                "name": "by_memory",
+                "low": 0.01,
+                "high": 0.2,
+                "too_little": "least",
+                "levels": [1.0, 0.5],
+            }
+        },
+    ),
+    "heterofl, by deadline": (
+        {"name": "heterofl"},
+        {
+            "capacity": {
+                "name": "by_deadline",
+                "seconds": 1.0,
+                "levels": [1.0, 0.5, 0.25],
+                "within": {"name": "levels", "levels": [1.0, 0.5]},
+            }
+        },
+    ),
+    "heterofl, by score": (
+        {"name": "heterofl"},
+        {
+            "selector": "hetero_select",
+            "capacity": {
+                "name": "by_score",
+                "levels": [1.0, 0.5],
+                "within": {"name": "by_speed", "step_s": 0.2, "levels": [1.0, 0.5]},
+            },
+        },
+    ),
     "fedrolex": (
         {"name": "fedrolex"},
         {"capacity": {"name": "by_speed", "step_s": 0.2, "levels": [1.0, 0.5, 0.25]}},

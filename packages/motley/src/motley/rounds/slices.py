@@ -66,7 +66,7 @@ class HeldSlices(Holding):
         self._step_s = step_s
         self._key = setting.streams.key("device").fold("capacity")
         self._share = cache(setting.work_share)
-        self._cost = cache(self._costs)
+        self._known: dict[tuple[str, tuple[float, ...]], Floats | None] = {}
         if any(one.measure == "bytes" for one in self._chain):
             self.widths(np.arange(len(setting.task.federation)), 1)  # refuses who holds nothing
 
@@ -134,6 +134,12 @@ class HeldSlices(Holding):
         travels_s = sum(transfer_s(bits[None, :], mbps[:, None]) for mbps in links)
         seconds: Floats = steps_s[:, None] * shares + travels_s
         return seconds
+
+    def _cost(self, measure: str, levels: tuple[float, ...]) -> Floats | None:
+        """See :meth:`_costs`; a cache of this object's own method would keep the run's data."""
+        if (measure, levels) not in self._known:
+            self._known[measure, levels] = self._costs(measure, levels)
+        return self._known[measure, levels]
 
     def _costs(self, measure: str, levels: tuple[float, ...]) -> Floats | None:
         """Return the bytes that training takes at each level, or the share of a step's seconds: for
