@@ -146,7 +146,7 @@ def fine_tuning() -> str:
         ]
     every = [point for line in curves.values() for point in line]
     last, low, high = max(x for x, _ in every), min(y for _, y in every), max(y for _, y in every)
-    left, top, width, height = 48.0, 40.0, 390.0, 190.0
+    left, top, width, height = 48.0, 40.0, 360.0, 190.0
 
     def place(at: float, value: float) -> str:
         down = height * (high - value) / (high - low)
