@@ -82,9 +82,11 @@ class Loopback:
     folder: for logs and everything else. nodes: how many; node k is client k, and what it keeps
     lies in ``site-k``. secure: TLS, and nodes with keys, so that a node that is started again has
     its id of before. database: whether the SuperLink keeps its state in a file, and finds it again.
+    more: node -> what its configuration says besides, e.g. "share=0.5".
     """
 
-    def __init__(self, folder, nodes, secure=False, database=False):
+    def __init__(self, folder, nodes, secure=False, database=False, more=None):
+        self.more = more or {}
         self.folder = folder
         self.nodes = nodes
         self.secure = secure
@@ -184,7 +186,7 @@ class Loopback:
         ]
         config = (
             f"partition-id={k if client is None else client} num-partitions={self.nodes} "
-            f'folder="{self.folder}/site-{k}"'
+            f'folder="{self.folder}/site-{k}" {self.more.get(k, "")}'
         )
         self.start(
             f"node-{k}",
