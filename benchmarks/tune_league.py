@@ -25,6 +25,8 @@ from motley.tuning.study import tune
 from motley_papers.recipe import Recipe, read
 
 ENTRANT = "entrant"
+TUNED = ("shared", "personal", "widths", "cnn")
+"""Exhibits whose entrants are tuned themselves; those of the others have their values."""
 AFTERWARDS = ", fine-tuned"
 RECIPE = read("league")
 FOLDER = RECIPE.folder or Path()
@@ -53,42 +55,33 @@ def tune_all(out: Path, scale: str, jobs: int, only: list[str]) -> None:
     """Tune every entrant that has no values yet; write those of all after each."""
     recipe = RECIPE
     asked = document.parse((FOLDER / "spaces.toml").read_text(encoding="utf-8"), "spaces.toml")
-    bases = _bases(recipe, scale, asked["environments"])
-    entrants = _untuned(only)
     written = FOLDER / "tuned.toml"
     chosen = document.parse(written.read_text(encoding="utf-8"), "tuned.toml").get(ENTRANT, {})
-    for name, settings in entrants.items():
-        if name not in chosen:
-            over = {**asked["every"], **asked["spaces"].get(name, {})}
-            chosen[name] = tuned(name, settings, bases, over, asked["seeds"], out, jobs)
-            written.write_text(frozen(recipe, chosen, asked), encoding="utf-8")
-            say(f"{name}: {chosen[name]}")
+    for exhibit in TUNED:
+        bases = bases_of(exhibit, scale, asked["environments"])
+        for name, settings in untuned(exhibit, only).items():
+            if name not in chosen:
+                over = {**asked["every"], **asked["spaces"].get(name, {})}
+                chosen[name] = tuned(name, settings, bases, over, asked["seeds"], out, jobs)
+                written.write_text(frozen(recipe, chosen, asked), encoding="utf-8")
+                say(f"{name}: {chosen[name]}")
 
 
-def _bases(
-    recipe: Recipe, scale: str, environments: Mapping[str, dict[str, Any]]
+def bases_of(
+    exhibit: str, scale: str, environments: Mapping[str, dict[str, Any]]
 ) -> list[Experiment]:
-    """Return FedAvg with uniform selection in each environment of tuning."""
-    exhibit = recipe.named("shared").model_copy(
-        update={"axes": {"environment": environments, ENTRANT: {"plain": {}}}}
+    """Return FedAvg with uniform selection, as an exhibit has it, in each environment of tuning."""
+    there = RECIPE.named(exhibit).model_copy(
+        update={"axes": {"environment": environments, ENTRANT: {"plain": {}}}, "scale": {}}
     )
-    return [recipe.experiment(cell, scale, 0) for cell in exhibit.cells(scale)]  # type: ignore[arg-type]
+    return [RECIPE.experiment(cell, scale, 0) for cell in there.cells(scale)]  # type: ignore[arg-type]
 
 
-def _untuned(only: list[str]) -> Mapping[str, Mapping[str, Any]]:
-    """Return the settings, as recipe.toml has them, of the entrants that are tuned themselves."""
+def untuned(exhibit: str, only: list[str]) -> Mapping[str, Mapping[str, Any]]:
+    """Return the settings, as recipe.toml has them, of an exhibit's entrants that are tuned."""
     keys = document.parse((FOLDER / "recipe.toml").read_text(encoding="utf-8"), "recipe.toml")
-    tuned_in = [
-        one["axes"][ENTRANT]
-        for one in keys["exhibit"]
-        if one["name"] in ("shared", "personal", "widths")
-    ]
-    return {
-        name: settings
-        for one in tuned_in
-        for name, settings in one.items()
-        if not only or name in only
-    }
+    there = next(one["axes"][ENTRANT] for one in keys["exhibit"] if one["name"] == exhibit)
+    return {name: settings for name, settings in there.items() if not only or name in only}
 
 
 def tuned(
