@@ -270,8 +270,13 @@ def test_the_interval_of_best_of_two_is_that_of_the_weaker():
     assert found.interval.high == pytest.approx(2 + 6.205347 / 3**0.5)  # t at 1 - 0.05 / 4
 
 
-@pytest.mark.parametrize(("printed", "size"), [(2.9, "inside"), (-9.0, "below"), (9.0, "above")])
+@pytest.mark.parametrize(
+    ("printed", "size"),
+    [(5.2, "inside"), (2.9, "too wide"), (4.9, "too wide"), (-9.0, "below"), (9.0, "above")],
+)
 def test_the_size(printed, size):
+    """The interval, 3 -+ 4.303 / sqrt 3, is 4.97 long: what is smaller and lies inside may as well
+    be nothing."""
     paper = {("final", ("a",)): 70.0 + printed, ("final", ("b",)): 70.0}
     found = judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10]), paper)
     assert (found.printed, found.size) == (pytest.approx(printed), size)
@@ -324,7 +329,7 @@ def test_what_the_seeds_resolve_and_what_the_printed_difference_needs():
     (row,) = verdict_table(
         [judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10]), printed)]
     ).rows
-    assert [cell.text for cell in row.cells[6:]] == ["printed 1.00: inside", "3.26", "10"]
+    assert [cell.text for cell in row.cells[6:]] == ["printed 1.00: too wide", "3.26", "10"]
     (bare,) = judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10])).contrasts
     assert str(bare.needs) == "nan"
 
