@@ -245,10 +245,9 @@ def test_a_part_of_the_ranks_is_put_back_where_it_was():
         ({"algorithm": "hetlora"}, "fewer ranks, under lora_fedavg and flexlora"),
         (
             {"capacity": {"name": "by_memory", "too_little": "least"}},
-            'let each say what it can hold, --node-config "share=0.5"',
+            'let each client say what it can hold, --node-config "share=0.5"',
         ),
         ({"capacity": "by_speed"}, "memory and speed of real clients are not those of the file"),
-        ({"capacity": "by_deadline"}, "memory and speed of real clients are not"),
         (
             {
                 "capacity": {"name": "by_score", "within": {"name": "by_speed"}},

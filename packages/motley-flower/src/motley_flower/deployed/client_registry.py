@@ -4,7 +4,7 @@ and short questions to many."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -13,8 +13,8 @@ import numpy as np
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import CodecError, ConfigError
 from motley.core.outliers import MOST_TIMES, weight_cap
-from motley.core.records import Reports
 from motley.transport.ledger import Direction, Kind, Ledger
+from motley_flower.deployed.dispatches import DeployedDispatch, landed_table
 from motley_flower.deployed.grid_transport import Reply, WaitingTransport
 from motley_flower.deployed.incidents import IncidentLog, in_a_line
 from motley_flower.deployed.protocol import Order
@@ -82,7 +82,8 @@ class ClientRegistry:
     never met. signals: name -> ``[K, d]``, reported at enrolment.
     incidents: what went wrong with clients, until it is written.
     speed: ``[K, 3]``, measured the last time a client delivered: seconds per local step, of the
-    download, of the upload; else NaN."""
+    download, of the upload; else NaN. trained: ``[K]``, the share of the ranks that it trained
+    then."""
 
     def __init__(
         self,
@@ -100,6 +101,7 @@ class ClientRegistry:
         self.examples = np.zeros(population, np.int64)
         self.signals: dict[str, Floats] = {}
         self.speed = np.full((population, 3), np.nan)
+        self.trained = np.ones(population)
         self.incidents = IncidentLog(lambda: transport.now_s)
         self._unknown_ids: set[int] = set()
         self._connected: set[int] = set()  # clients met that were present at the last look
@@ -345,12 +347,19 @@ class ClientRegistry:
             )
         return new
 
-    def learn(self, reports: Reports) -> None:
-        """Take in how long clients took."""
-        steps = np.maximum(reports.local_steps, 1.0)
-        seen = np.stack([reports.compute_s / steps, reports.download_s, reports.upload_s], axis=1)
-        good = np.isfinite(seen).all(axis=1)
-        self.speed[reports.ids[good]] = seen[good]
+    def learn(self, dispatches: Sequence[DeployedDispatch]) -> None:
+        """Take in how long clients took that have answered, and with which share of the ranks."""
+        lines = landed_table(dispatches).timelines
+        steps = np.maximum(lines.steps, 1)
+        took = (
+            (lines.computed_s - lines.downloaded_s) / steps,
+            lines.downloaded_s - lines.start_s,
+            lines.arrives_s - lines.computed_s,
+        )
+        seen = np.stack(took, axis=1)
+        good = np.isfinite(seen).all(axis=1) & ~lines.dropped
+        self.speed[lines.client[good]] = seen[good]
+        self.trained[lines.client[good]] = np.array([one.width for one in dispatches])[good]
 
     def estimates(self, ids: Ids, steps: Ids, up_bits: int) -> dict[str, Floats]:
         """Return the planner's signals ``[n]``: what was measured of these clients the last time
@@ -378,6 +387,7 @@ class ClientRegistry:
             "examples": self.examples,
             "signals": dict(self.signals),
             "speed": self.speed,
+            "trained": self.trained,
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -385,6 +395,7 @@ class ClientRegistry:
         self.run, self.met, self.examples, self.speed = (
             saved[name] for name in ("run", "met", "examples", "speed")
         )
+        self.trained = saved.get("trained", self.trained)  # one begun before this was kept
         self.signals = dict(saved["signals"])
         self._capped = set(np.flatnonzero(self.examples > self._caps()).tolist())
 
