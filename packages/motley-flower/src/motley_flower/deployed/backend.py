@@ -225,12 +225,12 @@ class DeployedBackend(ClientBackend):
         return with_values(reports, {"num_examples": counted.astype(np.float64)}), {}
 
     def available(self, state: RunState) -> Ids:
-        """Return the clients that are connected, met, have data, and are neither in flight nor lost
-        since the last step."""
+        """Return the clients that are connected, met, have data, and are neither in flight, lost
+        since the last step, nor asked anew which share of the ranks they hold."""
         clients = _clients(state)
         ids = clients.registry.answering()
         clients.seen = self.transport.present(fresh=False)
-        busy = np.isin(ids, list(clients.busy))
+        busy = np.isin(ids, list(clients.busy | clients.registry.unsure))
         return ids[
             (self.setting.work.total(clients.registry.examples[ids]) > 0)
             & clients.registry.met[ids]
@@ -486,6 +486,8 @@ class DeployedBackend(ClientBackend):
                 if reply.unanswered
                 else in_a_line(reply.reason)
             )
+            if failure_of_app(why):
+                clients.registry.failed(one.client)
             self._lose(clients, one, why or "lost")
             self._check_app(clients, one.client, why)
             return

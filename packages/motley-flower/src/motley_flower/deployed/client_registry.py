@@ -19,7 +19,7 @@ from motley_flower.deployed.grid_transport import Reply, WaitingTransport
 from motley_flower.deployed.incidents import IncidentLog, in_a_line
 from motley_flower.deployed.protocol import Order
 from motley_flower.deployed.request_codec import RequestCodec
-from motley_flower.messages import failure_of_app
+from motley_flower.messages import SHARE, failure_of_app
 
 __all__ = ["ClientRegistry", "Limits"]
 
@@ -83,7 +83,7 @@ class ClientRegistry:
     incidents: what went wrong with clients, until it is written.
     speed: ``[K, 3]``, measured the last time a client delivered: seconds per local step, of the
     download, of the upload; else NaN. trained: ``[K]``, the share of the ranks that it trained
-    then."""
+    then. unsure: clients met whose app failed, and which are asked anew which share they hold."""
 
     def __init__(
         self,
@@ -111,6 +111,7 @@ class ClientRegistry:
         self._refusal = ""  # why the client that answered last cannot be asked
         self._refused: set[int] = set()  # clients whose app failed, or answered what cannot be read
         self._asked: dict[str, Order] = {}  # message -> enrolment request that is not answered yet
+        self.unsure: set[int] = set()
         # client that did not answer -> until when it is left alone, how long
         self._pauses: dict[int, tuple[float, float]] = {}
 
@@ -164,6 +165,12 @@ class ClientRegistry:
     def heard(self, client: int) -> None:
         """Forget how long a client that answers was left alone."""
         self._pauses.pop(client, None)
+
+    def failed(self, client: int) -> None:
+        """Ask a client whose app failed anew, where clients hold shares of the ranks: it may have
+        been started again with less than it said."""
+        if SHARE in self.signals:
+            self.unsure.add(client)
 
     def ask(
         self,
@@ -232,19 +239,24 @@ class ClientRegistry:
                 self._refusal = f" (client {order.client} answered: {why})"
                 if reply.data is not None or failure_of_app(reply.reason):
                     self._refused.add(order.client)
+                    self.failed(order.client)
                 self.silent(order.client)
         _bill(ledger, kind, "up", sizes, step)
         return found
 
     def meet(self, ledger: Ledger, step: int, until_s: float | None = None) -> Ids:
-        """Ask clients that are present and were never met what they have; return those met now,
-        sorted.
+        """Ask clients that are present and were never met what they have, and those whose app
+        failed which share of the ranks they hold now; return those met now, sorted.
 
         ``until_s``: when to stop waiting for answers; None: answers that are not here already are
         taken in by a later call, so that a newcomer keeps no other client waiting."""
         self.present()
         asked = {order.client for order in self._asked.values()}
-        new = [int(k) for k in self.answering() if not self.met[k] and int(k) not in asked]
+        new = [
+            k
+            for k in self.answering().tolist()
+            if (not self.met[k] or k in self.unsure) and k not in asked
+        ]
         self._asked |= self._send(
             ledger, {k: self.codec.enrol(self.run, k) for k in new}, "enrol", step
         )
@@ -257,6 +269,10 @@ class ClientRegistry:
                 ledger, self._asked, replies, self.codec.read_enrolment, "enrol", step
             )
             for client, (examples, signals) in found.items():
+                self.unsure.discard(client)
+                if self.met[client]:  # all else stays as it was said first
+                    self.signals[SHARE][client] = signals[SHARE]
+                    continue
                 self.met[client], self.examples[client] = True, examples
                 now.append(client)
                 for name, value in signals.items():

@@ -335,10 +335,10 @@ def _refuses_work(experiment: Experiment, ready: Ready) -> str | None:
     if (
         slicing is not None
         and capacity is not None
-        and any(one.measure in ("time", "bytes") for one in capacity.chain)
+        and any(one.measure == "time" for one in capacity.chain)
     ):
         return (
-            "memory and speed of real clients are not those of the file; write capacity = "
+            "steps of real clients do not take what the file says; write capacity = "
             '"by_deadline", whose seconds are measured here, or let each client say what it can '
             'hold, --node-config "share=0.5"'
         )
