@@ -27,6 +27,7 @@ from motley_papers.recipe import Recipe, read
 ENTRANT = "entrant"
 TUNED = ("shared", "personal", "widths", "cnn")
 """Exhibits whose entrants are tuned themselves; those of the others have their values."""
+RATE = "local.optimizer.lr"
 AFTERWARDS = ", fine-tuned"
 RECIPE = read("league")
 FOLDER = RECIPE.folder or Path()
@@ -78,10 +79,15 @@ def bases_of(
 
 
 def untuned(exhibit: str, only: list[str]) -> Mapping[str, Mapping[str, Any]]:
-    """Return the settings, as recipe.toml has them, of an exhibit's entrants that are tuned."""
+    """Return the settings, as recipe.toml has them, of an exhibit's entrants that are tuned: those
+    without a learning rate of their own."""
     keys = document.parse((FOLDER / "recipe.toml").read_text(encoding="utf-8"), "recipe.toml")
     there = next(one["axes"][ENTRANT] for one in keys["exhibit"] if one["name"] == exhibit)
-    return {name: settings for name, settings in there.items() if not only or name in only}
+    return {
+        name: settings
+        for name, settings in there.items()
+        if RATE not in settings and (not only or name in only)
+    }
 
 
 def tuned(

@@ -951,7 +951,7 @@ def inspect_outlying() -> str:
             what,
             *(
                 f"{one['plain and named']} of {one['plain']}"
-                if what.startswith(("units", "offset", "swapped", "random"))
+                if what.startswith(("units", "offset", "swapped", "random", "absent"))
                 else f"{one['named'] / one['seeds']:.0%} named"
                 for one in (splits[what, skew] for skew in skews)
             ),
@@ -973,11 +973,7 @@ def inspect_outlying() -> str:
         "factor of a unit, an offset in deviations, the share of labels or samples (of several "
         "classes: of the classes). The plain detector tests one client against the rest on the "
         f"pooled rows.\n\n{table(heads, rows)}\n\nBy split: of those that a plain detector "
-        "finds, how many are named; where there is none, the share named. Both tables and the "
-        "clean ones were made before a client had to lie much farther out than the others and "
-        "before one law told how all classes vary: on breast cancer and wine this names 231 in "
-        "place of 235 of 238 units, 168 in place of 171 of 178 offsets, and 30 in place of 24 of "
-        "60 absent classes.\n\n"
+        "finds, how many are named; where there is none, the share named.\n\n"
         f"{table(('planted', *skews), by_split)}\n\n`python benchmarks/inspect_outlying.py clean`: "
         f"of {total:,} clean federations of 10 to {slow['clients']:,} clients, equal, unequal, "
         f"Dirichlet 0.3 and 0.1, {named} had a client named ({named / total:.1%}); most often of "
