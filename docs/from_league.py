@@ -29,6 +29,7 @@ from motley_papers.standings import rankings
 __all__ = [
     "league_advice",
     "league_after_fine_tuning",
+    "league_cnn",
     "league_controls",
     "league_crossed",
     "league_entrants",
@@ -157,7 +158,7 @@ def league_first() -> str:
         for above, below, many in [_counted(evidence, personal)]
     ]
     shown = table(("clients differ in", *_KINDS.values()), rows)
-    said = [*counts, *_which_one(), *_once_fine_tuned(), *_together()]
+    said = [*counts, *_which_one(), *_once_fine_tuned(), *_together(), *_with_a_cnn()]
     return "\n\n".join([shown, " ".join(said)])
 
 
@@ -245,6 +246,20 @@ def _together() -> list[str]:
     return [
         f"Of {len(every)} [pairs of a selection and an algorithm](measured.md#league-crossed), "
         f"{above} gain surely more than the sum of what each gains alone, and {below} less."
+    ]
+
+
+def _with_a_cnn() -> list[str]:
+    """Tell how many gains a larger model on other data shows, and how many are those of the MLP;
+    nothing while runs are missing."""
+    exhibit, _ = _plan("cnn")
+    if _how_many(exhibit):
+        return []
+    agreed = [_agreed(*both) for both in _beside_the_mlp().values()]
+    same, other, neither = (sum(one[i] for one in agreed) for i in range(3))
+    return [
+        f"[With a CNN on CIFAR-10](measured.md#league-cnn), {same} of {same + other + neither} "
+        f"gains are surely of the sign that they have here, and {other} of the other."
     ]
 
 
@@ -580,6 +595,78 @@ def _beyond(one: Crossing) -> list[str]:
         *(f"`{CROSS.join(pair)}` {_points(beyond[pair])}" for pair in (most, least)),
         f"{median(each.high - each.mean for each in beyond.values()):.1f}",
     ]
+
+
+def league_cnn() -> str:
+    """Tell what methods gain with a larger model on other data, beside what they gain here."""
+    exhibit, plan = _plan("cnn")
+    gains = _gains("cnn")
+    if not gains:
+        return "\n\n".join([*_how_many(exhibit), NOT_RUN])
+    beside = _beside_the_mlp()
+    rates = {name: keys["local.optimizer.lr"] for name, keys in exhibit.axes[plan.of].items()}
+    rows = [
+        (
+            f"`{_without_suffix(name)}`",
+            f"{rates[name]:g}",
+            *(_points(Gain(entrants[name]).interval) for entrants in gains.values()),
+            _counts(*beside[name]) if name in beside else "-",
+        )
+        for name in exhibit.axes[plan.of]
+        if name != plan.against
+    ]
+    heads = ("gain of", "rate", *gains, "as with the MLP: surely, surely not, neither")
+    plain = ", ".join(
+        f"{fmean(values):.1f} in {environment}" for environment, values in _plain_cnn().items()
+    )
+    said = f"Uniform FedAvg, with the rate {rates[plan.against]:g}, reaches {plain}."
+    return "\n\n".join([*_how_many(exhibit), table(heads, rows), said])
+
+
+def _plain_cnn() -> dict[str, list[float]]:
+    """Return environment -> what uniform FedAvg reached with each whole seed, in percent."""
+    exhibit, plan = _plan("cnn")
+    seeds = _whole(exhibit)
+    found: dict[str, list[float]] = {}
+    for row in _all_rows():
+        environment, _, name = row.cell.partition(" / ")
+        asked = (row.exhibit, row.measure, name) == ("cnn", exhibit.measures[0], plan.against)
+        if asked and row.seed in seeds:
+            found.setdefault(environment, []).append(float(row.value))
+    return found
+
+
+def _beside_the_mlp() -> dict[str, tuple[list[Interval], list[float]]]:
+    """Return entrant -> its gains with the CNN, and the mean gain with the MLP in the same
+    environments; those that have both."""
+    found = _gains("cnn")
+    shared = differences(_rows(), "shared", "stable", _seeds())
+    return {
+        name: (
+            [Gain(entrants[name]).interval for entrants in found.values()],
+            [fmean(shared[place][_without_suffix(name)]) for place in found],
+        )
+        for name in next(iter(found.values()), {})
+        if all(_without_suffix(name) in shared[place] for place in found)
+    }
+
+
+def _without_suffix(name: str) -> str:
+    """Return the entrant of the first ranking that an entrant with the CNN is."""
+    return name.removesuffix(", CNN")
+
+
+def _agreed(with_cnn: Sequence[Interval], with_mlp: Sequence[float]) -> tuple[int, int, int]:
+    """Return how many gains with the CNN surely have the sign of those with the MLP, surely the
+    other, and neither."""
+    sure = [(one.low > 0) - (one.high < 0) for one in with_cnn]
+    same = sum(sign * mean > 0 for sign, mean in zip(sure, with_mlp, strict=True))
+    other = sum(sign * mean < 0 for sign, mean in zip(sure, with_mlp, strict=True))
+    return same, other, len(sure) - same - other
+
+
+def _counts(with_cnn: Sequence[Interval], with_mlp: Sequence[float]) -> str:
+    return ", ".join(map(str, _agreed(with_cnn, with_mlp)))
 
 
 def league_parts() -> str:
