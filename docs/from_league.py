@@ -14,8 +14,19 @@ from typing import Any
 from cells import ROOT, code, prose, table
 
 from motley.results.blocks import Picture
-from motley.results.measures import Censored, Interval, spread
-from motley_papers.advice import KINDS, Evidence, Gain, Proof, league_evidence
+from motley.results.measures import Censored, Interval, interval, spread
+from motley_papers.advice import (
+    KINDS,
+    LEFT_OUT,
+    NAMED,
+    PROFILES,
+    Evidence,
+    Gain,
+    Proof,
+    evidence_texts,
+    league_evidence,
+    read_evidence,
+)
 from motley_papers.crossing import CROSS, Crossing, crossings
 from motley_papers.difference_map import difference_map
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
@@ -419,7 +430,45 @@ def league_advice() -> str:
     evidence = league_evidence()
     if evidence is None or not evidence.proofs:
         return NOT_RUN
-    return "\n\n".join(_proved(evidence.proofs[one], words) for one, words in KINDS.items())
+    proved = [_proved(evidence.proofs[one], words) for one, words in KINDS.items()]
+    return "\n\n".join([*proved, _left_out(evidence)])
+
+
+def _left_out(evidence: Evidence) -> str:
+    """Tell what advice has gained in each environment left out."""
+    empty = evidence_texts(Evidence({}, {}))
+    text = ((_recipe().folder or Path()) / LEFT_OUT).read_text(encoding="utf-8")
+    proofs = read_evidence(empty[NAMED], empty[PROFILES], text).proofs
+    rows = []
+    for personal, words in KINDS.items():
+        shown, there = proofs[personal], evidence.gains[personal]
+        helped, hurt, abstained = shown.counts
+        again = sum(
+            there[one.federation][one.entrant].again for one in shown.advised if one.entrant
+        )
+        less = interval(spread([one.gain - one.winners_gain for one in shown.advised]))
+        gains = (
+            f"{one.mean:+.2f} [{one.low:+.2f}, {one.high:+.2f}]"
+            for one in (shown.gain, shown.winners_gain, less)
+        )
+        advised = f"{helped + hurt} ({again}, {helped + hurt - again})"
+        rows.append((words, advised, f"{abstained}", f"{helped}", f"{hurt}", *gains))
+    apart = [
+        words for one, words in KINDS.items() if proofs[one].holds != evidence.proofs[one].holds
+    ]
+    said = (
+        f"Each of the {len(proofs[False].advised)} environments of the league is left out and "
+        "advised from the others (in brackets: how many names are scored by the seeds that "
+        "measured again, and by those that chose); environments share data, so these intervals are "
+        "too narrow, and the federations above decide"
+    )
+    if apart:
+        said += f"; for {' and '.join(apart)} only one of the two proofs excludes zero"
+    heads = (
+        *("model", "advised", "abstained", "helped", "hurt", "points over uniform FedAvg"),
+        *("of always the winner", "advice less the winner"),
+    )
+    return f"{said}.\n\n{table(heads, rows)}"
 
 
 def _proved(shown: Proof, words: str) -> str:
