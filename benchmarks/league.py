@@ -6,7 +6,7 @@
     python benchmarks/league.py --again --jobs 2  # what they chose, with other seeds
     python benchmarks/league.py --outside  # whom advice names in the federations outside
     motley reproduce league --exhibit outside --jobs 2 --keep
-    python benchmarks/league.py  # named.csv, profiles.csv and proof.csv, with the proof
+    python benchmarks/league.py  # what advice looks at, with its proofs
 
 All go on where they were stopped.
 """
@@ -26,13 +26,16 @@ from motley.results.load import load
 from motley_papers.advice import (
     CONTROL,
     KINDS,
+    LEFT_OUT,
     PROFILES,
+    PROOF,
     Evidence,
     Profile,
     Proof,
     advise,
     evidence_texts,
     prove,
+    prove_left_out,
     read_evidence,
 )
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
@@ -186,11 +189,40 @@ def proved_evidence() -> Evidence:
     return replace(evidence, profiles={**evidence.profiles, **profiles}, proofs=proofs)
 
 
+def left_out(evidence: Evidence) -> dict[bool, Proof]:
+    """Return, for each kind of model, what advice from the other environments gains in each; the
+    winner is that of the other environments among the entrants that were run there."""
+    rows, again = rows_of(MEASURED), rows_of(MEASURED_AGAIN)
+    out = {}
+    for personal, name in EXHIBITS.items():
+        found = differences(rows, name, HEADLINE, CHOICE)
+        second = differences(again, name, HEADLINE, AGAIN)
+        winners = {
+            left: most_gaining(
+                {
+                    other: {entrant: some[entrant] for entrant in some if entrant in there}
+                    for other, some in found.items()
+                    if other != left
+                }
+            )
+            for left, there in found.items()
+        }
+        measured = {left: {**there, **second.get(left, {})} for left, there in found.items()}
+        out[personal] = prove_left_out(evidence, measured, winners, personal)
+    return out
+
+
+def left_out_text(evidence: Evidence) -> str:
+    """Return the file of what advice gains in environments left out."""
+    return evidence_texts(Evidence({}, {}, left_out(evidence)))[PROOF]
+
+
 def write_evidence() -> None:
     """Write what advice looks at, from the numbers in the recipe's folder; print the proofs."""
     whole = proved_evidence()
     for name, text in evidence_texts(whole).items():
         (FOLDER / name).write_text(text, encoding="utf-8")
+    (FOLDER / LEFT_OUT).write_text(left_out_text(whole), encoding="utf-8")
     for personal, shown in whole.proofs.items():
         say(f"{KINDS[personal]}:")
         tell(shown)

@@ -14,8 +14,19 @@ from typing import Any
 from cells import ROOT, code, prose, table
 
 from motley.results.blocks import Picture
-from motley.results.measures import Censored, Interval, spread
-from motley_papers.advice import KINDS, Evidence, Gain, Proof, league_evidence
+from motley.results.measures import Censored, Interval, interval, spread
+from motley_papers.advice import (
+    KINDS,
+    LEFT_OUT,
+    NAMED,
+    PROFILES,
+    Evidence,
+    Gain,
+    Proof,
+    evidence_texts,
+    league_evidence,
+    read_evidence,
+)
 from motley_papers.crossing import CROSS, Crossing, crossings
 from motley_papers.difference_map import difference_map
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
@@ -64,6 +75,8 @@ _PHRASES = {
     "patients": "groups of patients",
 }
 """First word of an environment's name -> in what its clients differ."""
+_ALONE = "fine-tuning alone"
+TUNED = "FedAvg, fine-tuned"
 _KINDS = {False: "One model for all", True: "A model for each client"}
 
 
@@ -158,8 +171,8 @@ def league_first() -> str:
         for above, below, many in [_counted(evidence, personal)]
     ]
     shown = table(("clients differ in", *_KINDS.values()), rows)
-    said = [*counts, *_which_one(), *_once_fine_tuned(), *_together(), *_with_a_cnn()]
-    return "\n\n".join([shown, " ".join(said)])
+    said = [*counts, *_which_one(evidence), *_once_fine_tuned(), *_together(), *_with_a_cnn()]
+    return "\n\n".join([shown, *_otherwise(evidence), " ".join(said)])
 
 
 def _again(evidence: Evidence, personal: bool, environment: str) -> tuple[str, Gain] | None:
@@ -176,9 +189,9 @@ def _told(evidence: Evidence, environment: str, personal: bool) -> str:
     entrant, gain = found
     if gain.interval.mean < _WORTH and not gain.seconds <= _QUICK:
         return ""
-    alone = {} if personal else _controls().get(environment, {})
+    alone = _alone(personal).get(environment, {})
     plain = max(alone, key=lambda one: fmean(alone[one]), default="")
-    enough = plain and fmean(alone[plain]) >= gain.interval.mean / 2
+    enough = plain not in ("", entrant) and fmean(alone[plain]) >= gain.interval.mean / 2
     beside = f"; {plain}: {_points(Gain(alone[plain]).interval)}" if enough else ""
     return f"`{entrant}` {_points(gain.interval)}{_cost(gain)}{beside}"
 
@@ -190,32 +203,44 @@ def _counted(evidence: Evidence, personal: bool) -> tuple[int, int, int]:
     return sum(one.low > 0 for one in gains), sum(one.high < 0 for one in gains), len(gains)
 
 
-def _which_one() -> list[str]:
-    """Tell how far the best method with a model for each client lies above plain fine-tuning, and
-    what fine-tuning costs where nothing asks for it."""
-    seeds = _seeds()
-    tuned = "FedAvg, fine-tuned"
-    above = differences(_rows(), "personal", "stable", seeds, tuned)
-    if not above:
-        return []
-    best = max(
-        (fmean(some), entrant, environment)
-        for environment, entrants in above.items()
-        for entrant, some in entrants.items()
-        if "labels" in environment or "concepts" in environment
-    )
-    alike = [
-        fmean(entrants[tuned])
-        for environment, entrants in differences(_rows(), "personal", "stable", seeds).items()
+def _otherwise(evidence: Evidence) -> list[str]:
+    """Tell what to do where no row of the first screen stands."""
+    rest = [
+        _in_words(environment)
+        for environment in evidence.gains[False]
         if environment != "even"
-        and environment.partition("-")[0] in ("sizes", "noise", "speeds", "absences", "liars")
-        and "labels" not in environment
+        and not any(_told(evidence, environment, personal) for personal in KINDS)
     ]
+    plain = list(
+        dict.fromkeys(one.removesuffix(" (weak)").removesuffix(" (strong)") for one in rest)
+    )
+    both = [
+        one
+        if {f"{one} (weak)", f"{one} (strong)"} <= {*rest} or one in rest
+        else next(said for said in rest if said.startswith(f"{one} ("))
+        for one in plain
+    ]
+    return [f"**No row, so uniform FedAvg:** {', '.join(both)}; and clients that are alike."]
+
+
+def _which_one(evidence: Evidence) -> list[str]:
+    """Tell how often a method with a model for each client is surely better than plain
+    fine-tuning; nothing while runs are missing."""
+    exhibit, _ = _plan(_ALONE)
+    if _how_many(exhibit):
+        return []
+    over = [
+        _interval([a - b for a, b in zip(found[1].points, _alone(True)[place][TUNED], strict=True)])
+        for place in _alone(True)
+        for found in [_again(evidence, True, place)]
+        if found is not None and found[0] != TUNED
+    ]
+    above, below = sum(one.low > 0 for one in over), sum(one.high < 0 for one in over)
+    most = max(one.mean for one in over)
     return [
-        f"Where labels or their meaning differ, no method with a model for each client is more "
-        f"than {best[0]:.1f} points above plain fine-tuning (`{best[1]}` in {best[2]}); where "
-        f"sizes, noise, speeds, absences or liars differ alone, fine-tuning costs "
-        f"{-max(alike):.1f} to {-min(alike):.1f} points (two seeds)."
+        f"Beside plain fine-tuning, with the same seeds, the named method with a model for each "
+        f"client is surely better in {above} of {len(over)} environments, by {most:.1f} points "
+        f"at most, and surely worse in {below}."
     ]
 
 
@@ -225,13 +250,22 @@ def _once_fine_tuned() -> list[str]:
     exhibit, _ = _plan("after fine-tuning")
     if _how_many(exhibit):
         return []
+    before, after = _before_and_after()
     widths = [
-        median(high - low for low, high in (_nine_of_ten(one.values()) for one in found.values()))
-        for found in _before_and_after()
+        [high - low for low, high in (_nine_of_ten(one.values()) for one in found.values())]
+        for found in (before, after)
     ]
+    best = [
+        [max(fmean(some) for some in one.values()) for one in found.values()]
+        for found in (before, after)
+    ]
+    narrower = sum(b < a for a, b in zip(*widths, strict=True))
+    more = sum(b > a for a, b in zip(*best, strict=True))
     return [
-        f"Nine of ten methods with one model span {widths[0]:.1f} points in the median "
-        f"environment, and {widths[1]:.1f} [once the clients fine-tune](measured.md#league-after)."
+        f"[Once clients fine-tune](measured.md#league-after) ({len(after)} environments, two "
+        f"seeds), methods with one model still differ: nine of ten span {median(widths[1]):.1f} "
+        f"points in the median, {median(widths[0]):.1f} before; narrower in {narrower}, and the "
+        f"best gains more in {more}."
     ]
 
 
@@ -243,9 +277,16 @@ def _together() -> list[str]:
     found = crossings(_gains("crossed"), plan.against)
     every = [one for place in found.values() for one in place.interactions.values()]
     above, below = sum(one.low > 0 for one in every), sum(one.high < 0 for one in every)
+    beside = [both for place in found.values() for both in place.beside.values()]
+    better = sum(min(one.low for one in both) > 0 for both in beside)
+    worse = sum(min(one.high for one in both) < 0 for both in beside)
+    most = max(one.mean for one in every if one.low > 0)
     return [
         f"Of {len(every)} [pairs of a selection and an algorithm](measured.md#league-crossed), "
-        f"{above} gain surely more than the sum of what each gains alone, and {below} less."
+        f"{better} are surely better than both parts and {worse} worse than one (95 % for the "
+        f"pairs of an environment together); {above} gain more than the sum of both, by "
+        f"{most:.1f} points at most, {below} less, and of {len(every) - above - below} it cannot "
+        f"be told."
     ]
 
 
@@ -261,6 +302,16 @@ def _with_a_cnn() -> list[str]:
         f"[With a CNN on CIFAR-10](measured.md#league-cnn), {same} of {same + other + neither} "
         f"gains are surely of the sign that they have here, and {other} of the other."
     ]
+
+
+def _interval(differences: Sequence[float]) -> Interval:
+    return Gain(differences).interval
+
+
+def _alone(personal: bool) -> dict[str, dict[str, list[float]]]:
+    """Return environment -> what comes with a method, or plain fine-tuning -> its gain over uniform
+    FedAvg with each seed."""
+    return _gains(_ALONE) if personal else _controls()
 
 
 @cache
@@ -379,7 +430,45 @@ def league_advice() -> str:
     evidence = league_evidence()
     if evidence is None or not evidence.proofs:
         return NOT_RUN
-    return "\n\n".join(_proved(evidence.proofs[one], words) for one, words in KINDS.items())
+    proved = [_proved(evidence.proofs[one], words) for one, words in KINDS.items()]
+    return "\n\n".join([*proved, _left_out(evidence)])
+
+
+def _left_out(evidence: Evidence) -> str:
+    """Tell what advice has gained in each environment left out."""
+    empty = evidence_texts(Evidence({}, {}))
+    text = ((_recipe().folder or Path()) / LEFT_OUT).read_text(encoding="utf-8")
+    proofs = read_evidence(empty[NAMED], empty[PROFILES], text).proofs
+    rows = []
+    for personal, words in KINDS.items():
+        shown, there = proofs[personal], evidence.gains[personal]
+        helped, hurt, abstained = shown.counts
+        again = sum(
+            there[one.federation][one.entrant].again for one in shown.advised if one.entrant
+        )
+        less = interval(spread([one.gain - one.winners_gain for one in shown.advised]))
+        gains = (
+            f"{one.mean:+.2f} [{one.low:+.2f}, {one.high:+.2f}]"
+            for one in (shown.gain, shown.winners_gain, less)
+        )
+        advised = f"{helped + hurt} ({again}, {helped + hurt - again})"
+        rows.append((words, advised, f"{abstained}", f"{helped}", f"{hurt}", *gains))
+    apart = [
+        words for one, words in KINDS.items() if proofs[one].holds != evidence.proofs[one].holds
+    ]
+    said = (
+        f"Each of the {len(proofs[False].advised)} environments of the league is left out and "
+        "advised from the others (in brackets: how many names are scored by the seeds that "
+        "measured again, and by those that chose); environments share data, so these intervals are "
+        "too narrow, and the federations above decide"
+    )
+    if apart:
+        said += f"; for {' and '.join(apart)} only one of the two proofs excludes zero"
+    heads = (
+        *("model", "advised", "abstained", "helped", "hurt", "points over uniform FedAvg"),
+        *("of always the winner", "advice less the winner"),
+    )
+    return f"{said}.\n\n{table(heads, rows)}"
 
 
 def _proved(shown: Proof, words: str) -> str:
@@ -489,11 +578,14 @@ def league_after_fine_tuning() -> str:
     before, after = _before_and_after()
     if not after:
         return NOT_RUN
+    own = _best_of_their_own()
     rows = [
         (
             environment,
             *_spread(before[environment]),
             *_spread(entrants),
+            own[environment],
+            f"{_seconds('shared', environment)}, {_seconds(exhibit.name, environment)}",
         )
         for environment, entrants in after.items()
     ]
@@ -503,8 +595,49 @@ def league_after_fine_tuning() -> str:
         "best",
         "after fine-tuning: nine of ten within",
         "best",
+        "best with a model for each client",
+        "seconds to the target: FedAvg, then fine-tuned",
     )
     return "\n\n".join([*_how_many(exhibit), table(heads, rows)])
+
+
+def _best_of_their_own() -> dict[str, str]:
+    """Return environment -> the method with a model for each client that gains most over the
+    fine-tuned FedAvg of this table."""
+    after, personal = _plan("after fine-tuning"), _plan("personal")
+    tuned = differences(_rows(), "personal", "stable", _seeds(), "uniform FedAvg")
+    plain = _control_scores(after[0].name, after[0].measures[0], after[1].against)
+    uniform = _control_scores("personal", "stable", "uniform FedAvg")
+    said = {}
+    for environment in plain:
+        gains = {
+            name: fmean(tuned[environment][name])
+            for name in personal[1].groups["a model for each client"]
+            if name in tuned[environment]
+        }
+        best = max(gains, key=lambda name: gains[name])
+        over = gains[best] + uniform[environment] - plain[environment]
+        said[environment] = f"`{best}` {over:+.1f}"
+    return said
+
+
+def _control_scores(exhibit: str, measure: str, control: str) -> dict[str, float]:
+    """Return environment -> the mean of a measure of one entrant, with the seeds that choose."""
+    found: dict[str, list[float]] = {}
+    for row in _rows():
+        environment, _, name = row.cell.partition(" / ")
+        if (row.exhibit, row.measure, name) == (exhibit, measure, control):
+            found.setdefault(environment, []).append(float(row.value))
+    return {environment: fmean(values) for environment, values in found.items()}
+
+
+def _seconds(exhibit: str, environment: str) -> str:
+    """Return the mean virtual time of FedAvg to the target of an environment."""
+    measure, control = {
+        "shared": ("seconds_to_target", "uniform FedAvg"),
+        "after fine-tuning": ("use_seconds_to_target", "uniform FedAvg, fine-tuned"),
+    }[exhibit]
+    return f"{_control_scores(exhibit, measure, control)[environment]:.0f}"
 
 
 def _before_and_after() -> tuple[dict[str, dict[str, list[float]]], ...]:

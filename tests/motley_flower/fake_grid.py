@@ -23,13 +23,13 @@ class FakeNode:
     """``app(message, context)`` gives a reply, raises (an error reply), or returns None: nothing,
     ever.
 
-    ``delay_s``: how long an answer takes. ``unreadable``: pulling its answer raises, as objects
-    that cannot be inflated do.
+    ``delay_s``: how long an answer takes, or a function of the message. ``unreadable``: pulling its
+    answer raises, as objects that cannot be inflated do.
     """
 
     app: Callable[[Any, Any], Any]
     config: dict[str, Any] = field(default_factory=dict)
-    delay_s: float = 1.0
+    delay_s: float | Callable[[Any], float] = 1.0
     unreadable: bool = False
     killed_at: float | None = None
     activated_at: float = 0.0
@@ -148,8 +148,9 @@ class FakeGrid:
                     lambda m=message: self._error(m, 5, "Node Unavailable", 1),
                 )
             else:
+                delay_s = target.delay_s
                 self.waiting[name] = (
-                    self.now_s + target.delay_s,
+                    self.now_s + (delay_s(message) if callable(delay_s) else delay_s),
                     lambda m=message, t=target: self._run(m, t),
                 )
         return ids

@@ -244,17 +244,16 @@ def test_a_part_of_the_ranks_is_put_back_where_it_was():
         ({"algorithm": "flora"}, "fewer ranks, under lora_fedavg and flexlora"),
         ({"algorithm": "hetlora"}, "fewer ranks, under lora_fedavg and flexlora"),
         (
-            {"capacity": {"name": "by_memory", "too_little": "least"}},
-            'let each say what it can hold, --node-config "share=0.5"',
+            {"capacity": {"name": "by_memory", "batch_sizes": [4, 2]}},
+            "which batches a client can hold is known only in a simulation",
         ),
-        ({"capacity": "by_speed"}, "memory and speed of real clients are not those of the file"),
-        ({"capacity": "by_deadline"}, "memory and speed of real clients are not"),
+        ({"capacity": "by_speed"}, 'write capacity = "by_deadline", whose seconds are measured'),
         (
             {
                 "capacity": {"name": "by_score", "within": {"name": "by_speed"}},
                 "selector": "hetero_select",
             },
-            "memory and speed of real clients are not",
+            "steps of real clients do not take what the file says",
         ),
     ],
 )
@@ -267,3 +266,76 @@ def test_masks_hide_who_holds_which_ranks():
     ready = prepare(setup(weights="uniform"), None, task())
     options = SecureOptions(clip=1.0)
     assert "masks hide who holds which" in secure_refusal(ready, options)
+
+
+def memory_of(level, **keys):
+    """Megabytes that training takes with this share of the ranks."""
+    return prepare(setup(**keys), None, task()).config.setting.memory(level).total / 1e6
+
+
+BY_MEMORY = {"name": "by_memory", "levels": [1.0, 0.5, 0.25], "too_little": "least"}
+
+
+@pytest.mark.parametrize(
+    "capacity",
+    [
+        BY_MEMORY,
+        {"name": "by_deadline", "levels": [1.0], "seconds": 1e6, "within": BY_MEMORY},
+    ],
+)
+def test_by_memory_a_node_holds_what_fits_into_the_memory_that_it_says(capacity, tmp_path):
+    """Client 5 has memory for half of the ranks and says a quarter; memory in the file is of
+    simulated clients."""
+    whole, half, quarter = map(memory_of, (1.0, 0.5, 0.25))
+    log = []
+    experiment = setup(cohort=K, capacity=capacity)
+    grid = grid_of(experiment, tmp_path, {5: 0.25}, log)
+    memory = whole, whole - 1e-6, half, half - 1e-6, quarter - 1e-6, half
+    for client, mb in enumerate(memory):
+        grid.nodes[100 + client].config["memory_mb"] = mb
+    deploy(grid, experiment, tmp_path / "real", task=task())
+    assert {(order.client, order.width) for order, *_ in trained(log)} == set(
+        enumerate((1.0, 0.5, 0.5, 0.25, 0.25, 0.25))
+    )
+
+
+def test_a_node_without_enough_memory_says_so(tmp_path):
+    refusing = {**BY_MEMORY, "too_little": "refuse"}
+
+    def share(memory, **keys):
+        node = Node(setup(**keys), tmp_path, lambda client, config: task())
+        config = {} if memory is None else {"memory_mb": memory}
+        return node.runtime(0, config).share
+
+    for memory in (None, 0, -1.0, True, "much", float("inf"), float("nan")):
+        with pytest.raises(ConfigError, match=r'memory_mb: got .*; start the node .*"memory_mb=51'):
+            share(memory, capacity=BY_MEMORY)
+    with pytest.raises(
+        ConfigError, match=r"has 1e-06 MB, and training takes 0\.00\d+ MB even with the share 0.25"
+    ):
+        share(1e-6, capacity=refusing)
+    assert share(1e-6, capacity=BY_MEMORY) == 0.25
+    assert share(512, capacity=refusing) == 1.0
+    assert share(1e-6, capacity=LEVELS) == 1.0
+
+
+def test_a_client_that_comes_back_with_a_smaller_share_is_asked_for_that(tmp_path):
+    """Client 1 is started again after round 1; what it was asked before it had said so is lost."""
+    log = []
+    experiment = setup(cohort=K, stop={"rounds": 6})
+    grid = grid_of(experiment, tmp_path, {4: 0.5}, log)
+
+    def told(done):
+        if done.round == 1:
+            grid.restart(101, {"partition-id": 1, "share": 0.25})
+
+    done = deploy(grid, experiment, tmp_path / "real", task=task(), told=told)
+    rows = columns(done, "clients")
+    own = rows["client"] == 1
+    seen = list(zip(rows["width"][own].tolist(), rows["outcome"][own].tolist(), strict=True))
+    assert seen[0] == (1.0, "accepted")
+    assert seen[-1] == (0.25, "accepted")
+    assert [one for one in seen if one[1] != "accepted"] == [(1.0, "dropped")]
+    others = rows["outcome"][~own]
+    assert set(others) == {"accepted"}
+    assert [open_order(sent).kind for sent, _ in log].count("enrol") == K + 1

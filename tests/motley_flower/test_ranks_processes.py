@@ -16,10 +16,12 @@ pytestmark = pytest.mark.flower
 
 SHARES = {1: 0.5, 2: 0.25}
 SETTINGS = {**KEYS, "algorithm": "flexlora", "population": 6, "stop": {"rounds": 2}}
-SHARED = f"""
+# no round takes a thousandth of a second: who was measured in the first holds the least afterwards
+TOO_LATE = {"name": "by_deadline", "seconds": 0.001, "levels": [1.0, 0.5, 0.25]}
+SHARED = """
 from motley.experiments.config import Experiment
 
-SETUP = Experiment(**{ {**SETTINGS, "task": "own"}!r})
+SETUP = Experiment(**{settings!r})
 """
 SERVER = """
 import logging
@@ -53,9 +55,13 @@ serve(app, SETUP, task=lambda client, config: task())
 """
 
 
-def test_each_node_trains_the_ranks_that_it_can_hold(tmp_path):
+@pytest.mark.parametrize(
+    ("capacity", "second"), [(None, [1.0, 0.5, 0.25]), (TOO_LATE, [0.25, 0.25, 0.25])]
+)
+def test_each_node_trains_the_ranks_that_it_can_hold(tmp_path, capacity, second):
     pytest.importorskip("flwr")
-    app = write_app(tmp_path / "app", __init__=SHARED, server=SERVER, client=CLIENT)
+    shared = SHARED.format(settings={**SETTINGS, "task": "own", "capacity": capacity})
+    app = write_app(tmp_path / "app", __init__=shared, server=SERVER, client=CLIENT)
     more = {k: f"share={share}" for k, share in SHARES.items()}
     there = Loopback(tmp_path / "there", 3, more=more)
     try:
@@ -72,6 +78,7 @@ def test_each_node_trains_the_ranks_that_it_can_hold(tmp_path):
         there.stop()
     assert not nothing_left(there.folder)
     done = motley.load(tmp_path / "run")
-    sent = zip(*(done.column("clients", name) for name in ("client", "width")), strict=True)
-    assert sorted(set(sent)) == [(0, 1.0), (1, 0.5), (2, 0.25)]
+    sent = zip(*(done.column("clients", k) for k in ("round", "client", "width")), strict=True)
+    first = [(1, 0, 1.0), (1, 1, 0.5), (1, 2, 0.25)]
+    assert sorted(sent) == [*first, *((2, k, width) for k, width in enumerate(second))]
     assert set(done.column("clients", "outcome")) == {"accepted"}

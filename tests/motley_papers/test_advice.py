@@ -22,6 +22,7 @@ from motley_papers.advice import (
     factors,
     league_evidence,
     prove,
+    prove_left_out,
     read_evidence,
     speaks,
 )
@@ -118,6 +119,32 @@ def test_the_proof_by_hand():
     assert shown.counts == (1, 0, 1)
     assert (shown.gain.mean, shown.winners_gain.mean) == (1.5, -0.5)
     assert not shown.holds  # 1.5 -+ 12.7 x 2.1 / 2^0.5
+
+
+def test_the_proof_with_each_environment_left_out_by_hand():
+    there = {
+        "labels": {"one": Gain([9.0, 10.0, 11.0]), "two": Gain([1.0, 3.0], again=False)},
+        "writers": {"two": Gain([2.0, 2.1, 2.2]), "one": Gain([5.0, 7.0], again=False)},
+        "speeds": {"one": Gain([0.0, 1.0], again=False), "two": Gain([3.0, 5.0], again=False)},
+    }
+    known = world(there, {"labels": SKEWED, "writers": SKEWED, "speeds": SLOW})
+    for name in ("labels", "writers"):  # with its own evidence, one is named in both
+        assert advise(known.profiles[name], known, personal=False)[0] == "one"
+    measured = {
+        place: {e: gain.points for e, gain in some.items()} for place, some in there.items()
+    }
+    winners = {"labels": "one", "writers": "two", "speeds": "two"}
+    shown = prove_left_out(known, measured, winners, False)
+    assert [(one.federation, one.entrant, one.gain) for one in shown.advised] == [
+        ("labels", "two", 2.0),
+        ("writers", "one", 6.0),
+        ("speeds", "", 0.0),
+    ]
+    assert [one.winners_gain for one in shown.advised] == pytest.approx([10.0, 2.1, 4.0])
+    assert shown.counts == (2, 0, 1)
+    # deviation (28 / 3)^0.5, t of 2 degrees 4.303
+    assert shown.gain.mean == pytest.approx(8 / 3)
+    assert shown.gain.low == pytest.approx(8 / 3 - 4.3027 * 28**0.5 / 3, abs=1e-3)
 
 
 def test_advice_is_given_only_where_it_has_paid():

@@ -26,6 +26,12 @@ def test_what_a_pair_gains_beyond_the_sum_by_hand():
     # (5 - 1 - 2, 7 - 3 - 2) = (2, 2): surely 2, though each gain swings
     one = found.interactions["oort", "fedyogi"]
     assert (one.mean, one.low, one.high) == (2.0, 2.0, 2.0)
+    # over oort alone (4, 4), over fedyogi alone (3, 5): 4 with 12.71 standard errors of 1 at 95 %,
+    # and 25.45 for two differences of one pair together
+    over_selection, over_algorithm = found.beside["oort", "fedyogi"]
+    assert (over_selection.mean, over_selection.low) == (4.0, 4.0)
+    assert over_algorithm.mean == 4.0
+    assert over_algorithm.low == pytest.approx(4.0 - 25.452, abs=1e-3)
 
 
 def test_a_pair_that_cannot_run_is_left_out():

@@ -6,7 +6,7 @@ from statistics import fmean
 import pytest
 
 from benchmarks import league
-from motley_papers.advice import evidence_texts
+from motley_papers.advice import LEFT_OUT, evidence_texts
 from motley_papers.naming import differences
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -22,6 +22,17 @@ def evidence():
 def test_the_stored_evidence_is_that_of_the_measured_numbers(evidence):
     for name, text in evidence_texts(evidence).items():
         assert (league.FOLDER / name).read_text(encoding="utf-8") == text, name
+
+
+def test_the_stored_proof_with_environments_left_out_is_that_of_the_measured_numbers(evidence):
+    assert (league.FOLDER / LEFT_OUT).read_text(encoding="utf-8") == league.left_out_text(evidence)
+    for personal, shown in league.left_out(evidence).items():
+        there = evidence.gains[personal]
+        assert [one.federation for one in shown.advised] == list(there)
+        for one in shown.advised:
+            if one.entrant:  # scored by the seeds that its page counts
+                points = there[one.federation][one.entrant].points
+                assert one.gain == pytest.approx(fmean(points))
 
 
 def test_what_was_measured_again_is_what_was_chosen():
@@ -55,6 +66,11 @@ def test_what_the_page_says_of_the_proof(evidence):
     assert sum(bool(each.entrant) for each in own.advised) == 2
     assert len(own.advised) == 9
     assert "for own models two of nine were advised" in PAGE
+    left_out = league.left_out(evidence)
+    shared, personal = (left_out[kind].gain.mean for kind in (False, True))
+    assert f"gain {shared:.1f} and {personal:.1f} points by advice" in PAGE
+    winners = (left_out[kind].winners_gain.mean for kind in (False, True))
+    assert "(`feddyn` {:.1f}, `fedrod` {:.1f})".format(*winners) in PAGE
 
 
 def test_what_comes_with_hetero_select_gains_as_much_without_its_selection(evidence):

@@ -33,6 +33,8 @@ __all__ = [
 
 SHARE = "share"
 """The name of what a client can hold of the ranks, in its node's configuration and at enrolment."""
+MEMORY = "memory_mb"
+"""The name of the megabytes, of 10^6 bytes, that a client has for training, there."""
 POLL_S = 0.25
 """Seconds between two looks for replies."""
 LONGEST_REASON = 300

@@ -13,7 +13,8 @@ methods that give each client its own are never compared.
 
 The proof: federations that no ranking holds are advised; what is gained over uniform FedAvg there,
 with 0 where nothing is named, must have a mean whose 95 % t interval excludes zero. Advice whose
-proof fails is not given.
+proof fails is not given. Each environment of the league is left out and advised from the others,
+too (:func:`prove_left_out`); that is told, and decides nothing.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ __all__ = [
     "ABSTAINED",
     "CONTROL",
     "KINDS",
+    "LEFT_OUT",
     "NAMED",
     "PROFILES",
     "PROOF",
@@ -47,6 +49,7 @@ __all__ = [
     "evidence_texts",
     "factors",
     "league_evidence",
+    "prove_left_out",
     "read_evidence",
     "speaks",
 ]
@@ -55,8 +58,10 @@ CONTROL = "uniform FedAvg"
 NAMED = "named.csv"
 PROFILES = "profiles.csv"
 PROOF = "proof.csv"
+LEFT_OUT = "left_out.csv"
 """Files of the league's folder: what was named where and its gains, the profiles of its
-environments, and what following advice gained."""
+environments, what following advice gained outside, and, in the same columns, in environments left
+out."""
 KINDS = {False: "one model for all", True: "a model for each client"}
 """Whether each client gets its own model -> the kind of model in words."""
 ABSTAINED = "Clients hardly differ in anything that is measured here: start with uniform FedAvg."
@@ -144,7 +149,7 @@ class Advised:
 
 @dataclass(frozen=True)
 class Proof:
-    """What following advice gained over uniform FedAvg in federations outside the league."""
+    """What following advice gained over uniform FedAvg in federations that it does not know."""
 
     advised: Sequence[Advised] = ()
 
@@ -345,6 +350,38 @@ def prove(
         entrant = "" if found is None else found[0]
         gain = fmean(there[entrant]) if entrant else 0.0
         out.append(Advised(name, entrant, gain, winner, fmean(there[winner])))
+    return Proof(out)
+
+
+def prove_left_out(
+    evidence: Evidence,
+    measured: Mapping[str, Mapping[str, Sequence[float]]],
+    winners: Mapping[str, str],
+    personal: bool,
+) -> Proof:
+    """Return what following advice gains in each environment of the league, advised from the
+    evidence of the others.
+
+    What is named is scored by the seeds that measured it again where the environment left out chose
+    it, too, and else by those that chose there. These had no say in what the others named. Yet they
+    are not quite fresh: had they flattered it, it would sooner have been chosen, so such a score is
+    low rather than high; and the same seed may draw the same splits and first weights where it was
+    named, so luck may carry over. Neither are scores independent: their interval is too narrow.
+
+    Parameters
+    ----------
+    measured: environment -> entrant -> difference to uniform FedAvg of each seed that scores it, in
+    points. winners: environment -> the entrant of this kind that gains most over the others.
+
+    Raises
+    ------
+    KeyError: an entrant that advice names was not run in the environment left out.
+    """
+    out: list[Advised] = []
+    for left, there in measured.items():
+        others = {name: some for name, some in evidence.gains[personal].items() if name != left}
+        known = Evidence({personal: others}, evidence.profiles)
+        out += prove(known, {left: there}, evidence.profiles, winners[left], personal).advised
     return Proof(out)
 
 

@@ -6,9 +6,10 @@ pair is the control. In one environment, with the same seed on both sides of eac
     gain(s, a)         score of the pair less that of the control
     alone              gain(s, plain) of a selection, gain(plain, a) of an algorithm
     interaction(s, a)  gain(s, a) - gain(s, plain) - gain(plain, a);  0 where gains add up
+    beside             gain(s, a) - gain(s, plain), and gain(s, a) - gain(plain, a)
 
-Intervals are t intervals over seeds; those of interactions hold at 95 % for all pairs of an
-environment together (Bonferroni).
+Intervals are t intervals over seeds; those of interactions, and those beside the parts, hold at
+95 % for all pairs of an environment together (Bonferroni).
 """
 
 from __future__ import annotations
@@ -32,13 +33,16 @@ class Crossing:
     ----------
     selections, algorithms: name -> gain with the other part plain. together: (selection,
     algorithm) -> gain of the pair over the control. interactions: the same keys -> what the pair
-    gains beyond the sum, with an interval that is simultaneous over the pairs.
+    gains beyond the sum, with an interval that is simultaneous over the pairs. beside: the same
+    keys -> what it gains over its selection alone, and over its algorithm alone, with intervals
+    that are simultaneous over both and the pairs.
     """
 
     selections: Mapping[str, Interval]
     algorithms: Mapping[str, Interval]
     together: Mapping[tuple[str, str], Interval]
     interactions: Mapping[tuple[str, str], Interval]
+    beside: Mapping[tuple[str, str], tuple[Interval, Interval]]
 
 
 def crossings(
@@ -69,10 +73,23 @@ def crossings(
             for s, a in pairs
         }
         level = 1 - (1 - _LEVEL) / len(pairs)
+        of_two = 1 - (1 - _LEVEL) / (2 * len(pairs))
         out[environment] = Crossing(
             {name: interval(spread(some)) for name, some in selections.items()},
             {name: interval(spread(some)) for name, some in algorithms.items()},
             {pair: interval(spread(gains[pair])) for pair in pairs},
             {pair: interval(spread(some), level) for pair, some in beyond.items()},
+            {
+                (s, a): (
+                    _less(gains[s, a], selections[s], of_two),
+                    _less(gains[s, a], algorithms[a], of_two),
+                )
+                for s, a in pairs
+            },
         )
     return out
+
+
+def _less(one: Sequence[float], other: Sequence[float], level: float) -> Interval:
+    """Return the mean of paired differences with its interval."""
+    return interval(spread([a - b for a, b in zip(one, other, strict=True)]), level)

@@ -39,7 +39,6 @@ from motley.rounds.client_state import ClientStates
 from motley.rounds.config import RunConfig
 from motley.rounds.diagnostics import CompressionError
 from motley.rounds.in_flight import InFlight
-from motley.rounds.slices import HeldSlices
 from motley.rounds.state import RunState
 from motley.rounds.upload import ReceivedUpload, UploadPipeline
 from motley.timing.synchrony import ServerStep
@@ -48,7 +47,7 @@ from motley_flower.deployed.dispatches import DeployedDispatch, landed_table, wa
 from motley_flower.deployed.grid_transport import Reply, WaitingTransport
 from motley_flower.deployed.incidents import in_a_line
 from motley_flower.deployed.protocol import pack
-from motley_flower.deployed.ranks import sent_part
+from motley_flower.deployed.ranks import MeasuredSlices, sent_part
 from motley_flower.deployed.request_codec import RequestCodec
 from motley_flower.messages import SHARE, failure_of_app
 
@@ -145,12 +144,11 @@ class DeployedBackend(ClientBackend):
         self.sums = sums
         # the model sent last, and its bytes by the share of the ranks that they hold
         self._packed: tuple[Tensors, dict[float, bytes]] = ({}, {})
-        # no capacity that a deployment takes looks at a client's seconds
         slicing = self.setting.algorithm.local.slicing
         self.holding = (
             None
             if slicing is None
-            else HeldSlices(self.setting, config.world, lambda ids, _: np.ones(len(ids)))
+            else MeasuredSlices(self.setting, config.world, clients.registry)
         )
 
     # ---------------------------------------------------------------------- which clients there are
@@ -227,12 +225,12 @@ class DeployedBackend(ClientBackend):
         return with_values(reports, {"num_examples": counted.astype(np.float64)}), {}
 
     def available(self, state: RunState) -> Ids:
-        """Return the clients that are connected, met, have data, and are neither in flight nor lost
-        since the last step."""
+        """Return the clients that are connected, met, have data, and are neither in flight, lost
+        since the last step, nor asked anew which share of the ranks they hold."""
         clients = _clients(state)
         ids = clients.registry.answering()
         clients.seen = self.transport.present(fresh=False)
-        busy = np.isin(ids, list(clients.busy))
+        busy = np.isin(ids, list(clients.busy | clients.registry.unsure))
         return ids[
             (self.setting.work.total(clients.registry.examples[ids]) > 0)
             & clients.registry.met[ids]
@@ -339,7 +337,7 @@ class DeployedBackend(ClientBackend):
     def workload(self, state: RunState, cohort: Cohort) -> Mapping[str, Floats]:
         """Return the work planned for a cohort, by the speed that was measured last; links are
         unknown, so infinite."""
-        steps, step_s = self._steps(state, cohort)
+        steps, step_s = self._steps(state, cohort, self._held(state, cohort))
         examples = _clients(state).registry.counted[cohort.ids]
         seconds = np.nan_to_num(step_s * steps)
         return {
@@ -349,14 +347,15 @@ class DeployedBackend(ClientBackend):
             "uplink_mbps": np.full(len(steps), np.inf),
         }
 
-    def _steps(self, state: RunState, cohort: Cohort) -> tuple[Ids, Floats]:
+    def _steps(self, state: RunState, cohort: Cohort, widths: Floats) -> tuple[Ids, Floats]:
         """Return the local steps that each client is asked to take and its seconds per step (NaN
-        where it never delivered)."""
+        where it never delivered) with these shares of the ranks."""
         registry = _clients(state).registry
         ids = cohort.ids
         steps = self.setting.work.total(registry.examples[ids])
         steps = steps if cohort.local_steps is None else np.maximum(cohort.local_steps, 1)
-        step_s, down_s, up_s = registry.speed[ids].T
+        speed = registry.speed[ids] if self.holding is None else self.holding.speed(ids, widths)
+        step_s, down_s, up_s = speed.T
         known = np.isfinite(step_s)
         steps[known] = np.maximum(
             self.config.synchrony.steps(steps[known], -(down_s + up_s)[known], step_s[known]), 1
@@ -371,7 +370,7 @@ class DeployedBackend(ClientBackend):
         paper_bits = order.allocation.paper_bits
         if self.holding is not None:
             paper_bits = self.holding.sizes.upload_bits(self.channel, widths)[1]
-        steps, _ = self._steps(state, cohort)
+        steps, _ = self._steps(state, cohort, widths)
         secure = {} if self.sums is None else self.sums.open(state, cohort.ids.tolist())
         start_s = self.transport.now_s
         sealed = {}
@@ -487,6 +486,8 @@ class DeployedBackend(ClientBackend):
                 if reply.unanswered
                 else in_a_line(reply.reason)
             )
+            if failure_of_app(why):
+                clients.registry.failed(one.client)
             self._lose(clients, one, why or "lost")
             self._check_app(clients, one.client, why)
             return
@@ -506,6 +507,7 @@ class DeployedBackend(ClientBackend):
                 one.dispatch,
                 one.version + 1,
             )
+            self._learn_late(clients, one, reply.data)
             late_s = clients.now_s - one.start_s
             clients.registry.incidents.note(
                 one.client, "answered late", f"its upload came after {late_s:.0f} s", one.dispatch
@@ -532,6 +534,18 @@ class DeployedBackend(ClientBackend):
                 # it stays a member of the sum, to which it adds nothing: else others would see what
                 # its data did
                 one.result = one.result or self._nothing(one)
+
+    def _learn_late(self, clients: DeployedClients, one: DeployedDispatch, data: object) -> None:
+        """Take in how long a client took that answered too late, where shares of the ranks follow
+        seconds: else it would be sent as much again, and be late again."""
+        if self.holding is None or not self.holding.timed:
+            return
+        try:
+            _, answer = self.codec.read_trained(clients.registry.run, one, data)
+        except CodecError:
+            return
+        one.compute_s = float(answer.compute_s)
+        clients.registry.learn([one])
 
     def _nothing(self, one: DeployedDispatch) -> TrainResult:
         """Return the result of a client of a private run whose answer cannot be read: no update,
@@ -667,8 +681,9 @@ class DeployedBackend(ClientBackend):
 
     def observe(self, state: RunState, reports: Reports) -> None:
         """Take in how long clients took."""
-        _clients(state).landed = []
-        _clients(state).registry.learn(reports)
+        clients = _clients(state)
+        clients.registry.learn(clients.landed)
+        clients.landed = []
 
     def _tick(self, clients: DeployedClients) -> None:
         """Advance the clock to the current wall time."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from motley.core.errors import ConfigError
 from motley.core.files import private_files
-from motley_flower.messages import SHARE, flower
+from motley_flower.messages import MEMORY, SHARE, flower
 from motley_flower.node_registry import ENROL
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ class Node:
                 "this node has no folder for what its clients keep; start the node with "
                 '--node-config folder="/..."'
             )
-        share = config.get(SHARE, 1.0)
-        which = (client if self.task is not None else None, str(folder), str(data), share)
+        holds = config.get(SHARE, 1.0), config.get(MEMORY)
+        which = (client if self.task is not None else None, str(folder), str(data), *holds)
         if self._runtime is None or self._runtime[0] != which:
             task = None if self.task is None else self.task(client, config)
             made = ClientRuntime(
@@ -79,7 +79,7 @@ class Node:
                 task,
                 Path(data) if data else None,
                 self.secrets,
-                share,
+                *holds,
             )
             self._runtime = which, made
         return self._runtime[1]
@@ -139,7 +139,8 @@ def serve(
     app: the ClientApp. experiment: the same as the server's. folder: for what its clients keep
     between rounds, an absolute path; None: as the node's configuration says,
     ``--node-config 'partition-id=3 folder="/srv/client"'``, to which ``share=0.5`` adds that the
-    client can hold half of the ranks of adapters, under ``lora_fedavg`` and ``flexlora``.
+    client can hold half of the ranks of adapters, under ``lora_fedavg`` and ``flexlora``;
+    ``memory_mb=512`` says what it has for training, where ``capacity`` is ``by_memory``.
     task: makes a client's data and model (:func:`~motley_flower.deployed.own_data.client_task`),
     for ``task = "own"``;
     None: as the experiment says. data: folder to look into first for data packs; None: as the

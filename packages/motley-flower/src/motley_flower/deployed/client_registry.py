@@ -4,7 +4,7 @@ and short questions to many."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -13,13 +13,13 @@ import numpy as np
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import CodecError, ConfigError
 from motley.core.outliers import MOST_TIMES, weight_cap
-from motley.core.records import Reports
 from motley.transport.ledger import Direction, Kind, Ledger
+from motley_flower.deployed.dispatches import DeployedDispatch, landed_table
 from motley_flower.deployed.grid_transport import Reply, WaitingTransport
 from motley_flower.deployed.incidents import IncidentLog, in_a_line
 from motley_flower.deployed.protocol import Order
 from motley_flower.deployed.request_codec import RequestCodec
-from motley_flower.messages import failure_of_app
+from motley_flower.messages import SHARE, failure_of_app
 
 __all__ = ["ClientRegistry", "Limits"]
 
@@ -82,7 +82,8 @@ class ClientRegistry:
     never met. signals: name -> ``[K, d]``, reported at enrolment.
     incidents: what went wrong with clients, until it is written.
     speed: ``[K, 3]``, measured the last time a client delivered: seconds per local step, of the
-    download, of the upload; else NaN."""
+    download, of the upload; else NaN. trained: ``[K]``, the share of the ranks that it trained
+    then. unsure: clients met whose app failed, and which are asked anew which share they hold."""
 
     def __init__(
         self,
@@ -100,6 +101,7 @@ class ClientRegistry:
         self.examples = np.zeros(population, np.int64)
         self.signals: dict[str, Floats] = {}
         self.speed = np.full((population, 3), np.nan)
+        self.trained = np.ones(population)
         self.incidents = IncidentLog(lambda: transport.now_s)
         self._unknown_ids: set[int] = set()
         self._connected: set[int] = set()  # clients met that were present at the last look
@@ -109,6 +111,7 @@ class ClientRegistry:
         self._refusal = ""  # why the client that answered last cannot be asked
         self._refused: set[int] = set()  # clients whose app failed, or answered what cannot be read
         self._asked: dict[str, Order] = {}  # message -> enrolment request that is not answered yet
+        self.unsure: set[int] = set()
         # client that did not answer -> until when it is left alone, how long
         self._pauses: dict[int, tuple[float, float]] = {}
 
@@ -162,6 +165,12 @@ class ClientRegistry:
     def heard(self, client: int) -> None:
         """Forget how long a client that answers was left alone."""
         self._pauses.pop(client, None)
+
+    def failed(self, client: int) -> None:
+        """Ask a client whose app failed anew, where clients hold shares of the ranks: it may have
+        been started again with less than it said."""
+        if SHARE in self.signals:
+            self.unsure.add(client)
 
     def ask(
         self,
@@ -230,19 +239,24 @@ class ClientRegistry:
                 self._refusal = f" (client {order.client} answered: {why})"
                 if reply.data is not None or failure_of_app(reply.reason):
                     self._refused.add(order.client)
+                    self.failed(order.client)
                 self.silent(order.client)
         _bill(ledger, kind, "up", sizes, step)
         return found
 
     def meet(self, ledger: Ledger, step: int, until_s: float | None = None) -> Ids:
-        """Ask clients that are present and were never met what they have; return those met now,
-        sorted.
+        """Ask clients that are present and were never met what they have, and those whose app
+        failed which share of the ranks they hold now; return those met now, sorted.
 
         ``until_s``: when to stop waiting for answers; None: answers that are not here already are
         taken in by a later call, so that a newcomer keeps no other client waiting."""
         self.present()
         asked = {order.client for order in self._asked.values()}
-        new = [int(k) for k in self.answering() if not self.met[k] and int(k) not in asked]
+        new = [
+            k
+            for k in self.answering().tolist()
+            if (not self.met[k] or k in self.unsure) and k not in asked
+        ]
         self._asked |= self._send(
             ledger, {k: self.codec.enrol(self.run, k) for k in new}, "enrol", step
         )
@@ -255,6 +269,10 @@ class ClientRegistry:
                 ledger, self._asked, replies, self.codec.read_enrolment, "enrol", step
             )
             for client, (examples, signals) in found.items():
+                self.unsure.discard(client)
+                if self.met[client]:  # all else stays as it was said first
+                    self.signals[SHARE][client] = signals[SHARE]
+                    continue
                 self.met[client], self.examples[client] = True, examples
                 now.append(client)
                 for name, value in signals.items():
@@ -345,12 +363,19 @@ class ClientRegistry:
             )
         return new
 
-    def learn(self, reports: Reports) -> None:
-        """Take in how long clients took."""
-        steps = np.maximum(reports.local_steps, 1.0)
-        seen = np.stack([reports.compute_s / steps, reports.download_s, reports.upload_s], axis=1)
-        good = np.isfinite(seen).all(axis=1)
-        self.speed[reports.ids[good]] = seen[good]
+    def learn(self, dispatches: Sequence[DeployedDispatch]) -> None:
+        """Take in how long clients took that have answered, and with which share of the ranks."""
+        lines = landed_table(dispatches).timelines
+        steps = np.maximum(lines.steps, 1)
+        took = (
+            (lines.computed_s - lines.downloaded_s) / steps,
+            lines.downloaded_s - lines.start_s,
+            lines.arrives_s - lines.computed_s,
+        )
+        seen = np.stack(took, axis=1)
+        good = np.isfinite(seen).all(axis=1) & ~lines.dropped
+        self.speed[lines.client[good]] = seen[good]
+        self.trained[lines.client[good]] = np.array([one.width for one in dispatches])[good]
 
     def estimates(self, ids: Ids, steps: Ids, up_bits: int) -> dict[str, Floats]:
         """Return the planner's signals ``[n]``: what was measured of these clients the last time
@@ -378,6 +403,7 @@ class ClientRegistry:
             "examples": self.examples,
             "signals": dict(self.signals),
             "speed": self.speed,
+            "trained": self.trained,
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -385,6 +411,7 @@ class ClientRegistry:
         self.run, self.met, self.examples, self.speed = (
             saved[name] for name in ("run", "met", "examples", "speed")
         )
+        self.trained = saved.get("trained", self.trained)  # one begun before this was kept
         self.signals = dict(saved["signals"])
         self._capped = set(np.flatnonzero(self.examples > self._caps()).tolist())
 

@@ -14,6 +14,7 @@ and brings numbers.
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,18 +30,20 @@ from motley.core.errors import CodecError, ConfigError
 from motley.engines.engine import MEASURED, REPORTED, Job, Slices, TrainResult
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
+from motley.rounds.config import RunConfig
 from motley.rounds.upload import initial_client_state
 from motley.tasks.task import Task
 from motley.transport import wire
 from motley.transport.feedback import compress_update
 from motley.transport.packet import Packet
 from motley.transport.upload_config import merge_state, split_state
+from motley.world.capacity import MEGABYTE, CapacityByMemory
 from motley_flower.deployed.client_signals import ClientSignals
 from motley_flower.deployed.client_state import ClientStateFile
 from motley_flower.deployed.client_sums import NoisySums
 from motley_flower.deployed.protocol import Answer, Order, Told, agreement, open_order, pack, unpack
 from motley_flower.deployed.ranks import narrowed, sent_part, widened
-from motley_flower.messages import SHARE
+from motley_flower.messages import MEMORY, SHARE
 
 if TYPE_CHECKING:
     from motley_flower.deployed.secure_rounds import ClientSecrets
@@ -57,7 +60,8 @@ class ClientRuntime:
     model of the client's own;
     None: the experiment's. data: folder to look into first for data packs. secrets: of secure
     aggregation; None: updates are sent in the clear. share: of the ranks of adapters that these
-    clients can hold at most.
+    clients can hold at most. memory_mb: megabytes of 10^6 bytes that they have for training, by
+    which ``by_memory`` gives shares; None: unknown.
 
     Raises
     ------
@@ -72,6 +76,7 @@ class ClientRuntime:
         data: Path | None = None,
         secrets: ClientSecrets | None = None,
         share: float = 1.0,
+        memory_mb: float | None = None,
     ) -> None:
         # one client at a time; the account of a private run is the server's, unless no server is
         # trusted with it
@@ -88,7 +93,8 @@ class ClientRuntime:
             algorithm.server.init(algorithm.local.sent(model), population)
         )
         self.first = initial_client_state(self.config, model)
-        self.share = _share(share, algorithm.local.slicing is not None)
+        said = _share(share, algorithm.local.slicing is not None)
+        self.share = min(said, _fitting(self.config, memory_mb))
         self.secrets = secrets
         self.signals = ClientSignals(experiment, folder)
         plan = self.config.privacy
@@ -300,6 +306,43 @@ def _share(value: object, ranks: bool) -> float:
             SHARE,
         )
     return float(value)
+
+
+def _fitting(config: RunConfig, memory_mb: object) -> float:
+    """Return the share of the ranks with which training fits into a client's memory, of those that
+    ``by_memory`` lists; 1 where the experiment has no such capacity.
+
+    Raises
+    ------
+    ConfigError: no memory is said, or too little.
+    """
+    capacity = config.world.capacity
+    found = 1.0
+    for rule in [] if capacity is None else capacity.chain:
+        if not isinstance(rule, CapacityByMemory) or rule.batch_sizes:
+            continue
+        if (
+            isinstance(memory_mb, bool)
+            or not isinstance(memory_mb, int | float)
+            or not 0 < memory_mb < math.inf
+        ):
+            raise ConfigError(
+                f"got {memory_mb!r}, and by_memory gives clients what fits into their memory; "
+                f'start the node with --node-config "{MEMORY}=512", in megabytes',
+                MEMORY,
+            )
+        takes = {level: config.setting.memory(level).total / MEGABYTE for level in rule.levels}
+        fits = [level for level, one in takes.items() if one <= memory_mb]
+        least = rule.levels[-1]
+        if not fits and rule.too_little == "refuse":
+            raise ConfigError(
+                f"this client has {memory_mb:g} MB, and training takes {takes[least]:.4g} MB even "
+                f"with the share {least:g} of the ranks; list less in capacity, or write "
+                'too_little = "least"',
+                MEMORY,
+            )
+        found = min(found, max(fits, default=least))
+    return found
 
 
 def _number(value: object) -> Told:

@@ -10,10 +10,10 @@ It does what Flower's strategies cannot, because they wait for all clients, roun
 
 The experiment is the one that a simulation would run: selector, algorithm, synchrony (deadline with
 over-selection, buffered and asynchronous steps), compression with error feedback, ``stop``. Its
-seconds are seconds of the wall clock; its devices, networks, availability and failures are ignored,
-for these are real. The folder it leaves is a run's folder with the tables of a simulation, its
-report and its model; what went wrong with clients is in the table ``incidents``. A line about every
-round is printed.
+seconds are seconds of the wall clock; its devices, networks, availability, failures and clients'
+megabytes are ignored, for these are real. The folder it leaves is a run's folder with the tables of
+a simulation, its report and its model; what went wrong with clients is in the table ``incidents``.
+A line about every round is printed.
 
 After every server step the state is written to a new file, which then replaces the old one. Started
 again with the same ``out``, a deployment goes on at the next step; a finished one is only loaded.
@@ -335,11 +335,12 @@ def _refuses_work(experiment: Experiment, ready: Ready) -> str | None:
     if (
         slicing is not None
         and capacity is not None
-        and any(one.measure != "nothing" for one in capacity.chain)
+        and any(one.measure == "time" for one in capacity.chain)
     ):
         return (
-            "memory and speed of real clients are not those of the file; let each say what it can "
-            'hold, --node-config "share=0.5", and leave capacity out'
+            "steps of real clients do not take what the file says; write capacity = "
+            '"by_deadline", whose seconds are measured here, or let each client say what it can '
+            'hold, --node-config "share=0.5"'
         )
     if config.setting.work.client_batch_sizes is not None:
         return (

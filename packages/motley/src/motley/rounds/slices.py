@@ -96,7 +96,7 @@ class HeldSlices(Holding):
         held = np.ones(len(ids))
         for one in self._chain:
             cost = (
-                self._round_s(ids, round, one.levels)
+                self.round_s(ids, round, one.levels)
                 if one.measure == "round"
                 else self._cost(one.measure, one.levels)
             )
@@ -112,9 +112,10 @@ class HeldSlices(Holding):
             np.float64,
         )
 
-    def _round_s(self, ids: Ids, round: int, levels: tuple[float, ...]) -> Floats:
-        """Return the seconds of each client's round at each level, ``[n, levels]``."""
-        shares = np.array([self._share(level) for level in levels])
+    def level_costs(self, levels: Iterable[float]) -> tuple[Floats, Floats]:
+        """Return what each level takes, ``[levels]`` each: the operations of a step, as a share of
+        those on the whole model, and the bits of a message one way, without headers."""
+        levels = list(levels)
         # a product of stacks stays where it is, and nobody sends it
         merged = (
             sum(one.size for one in merged_of(self.setting.task.layout))
@@ -122,7 +123,13 @@ class HeldSlices(Holding):
             else 0
         )
         sizes = [self.sizes.parts(level) for level in levels]
-        bits = np.array([_bits(x, buffers - merged, counters) for x, buffers, counters in sizes])
+        bits = [_bits(x, buffers - merged, counters) for x, buffers, counters in sizes]
+        shares = [self._share(level) for level in levels]
+        return np.array(shares, np.float64), np.array(bits, np.float64)
+
+    def round_s(self, ids: Ids, round: int, levels: tuple[float, ...]) -> Floats:
+        """Return the seconds of each client's round at each level, ``[n, levels]``."""
+        shares, bits = self.level_costs(levels)
         work = self.setting.work.total(self.setting.task.federation.seen[ids])
         steps_s = self._step_s(ids, round) * work * step_passes(self.setting)
         key = self.setting.streams.key("network")
