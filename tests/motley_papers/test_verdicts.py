@@ -7,7 +7,7 @@ from motley.results.measures import Censored
 from motley_papers.claim import Protocol
 from motley_papers.recipe import Claim, Exhibit
 from motley_papers.sequential import SpendingPlan
-from motley_papers.verdict_tables import verdict_table
+from motley_papers.verdict_tables import counted_words, headline, verdict_table
 from motley_papers.verdicts import corrected, judge
 
 METHODS = {"a": {}, "b": {}, "c": {}}
@@ -249,6 +249,17 @@ def test_on_other_data_a_claim_is_not_contradicted():
     )
     assert (elsewhere.verdict, elsewhere.size) == ("not seen here", "")
     assert (here.verdict, here.size) == ("contradicted", "above")
+
+
+def test_theory_stands_apart_from_what_a_papers_experiment_claims():
+    seen = values(a=[12, 13, 14], b=[10, 10, 10])
+    judged = [
+        judge(claim(source="s", **A_OVER_B), TABLE, seen, protocol=Protocol.read(text))
+        for text in ("whole", "theory: a lemma about any data")
+    ]
+    assert headline(judged) == {"confirmed": 1}
+    (text,) = counted_words(judged)
+    assert "with the whole protocol 1 confirmed; on theory, with data of ours 1 conf" in text.text
 
 
 def test_what_nothing_measured_tests_is_not_tested():

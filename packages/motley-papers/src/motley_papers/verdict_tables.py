@@ -44,8 +44,10 @@ _TESTED_AT = {
 
 
 def headline(judged: Sequence[Judged]) -> dict[Verdict, int]:
-    """Return how many of the paper's own claims have which verdict, after the correction."""
-    words = [one.verdict for one in judged if one.claim.source]
+    """Return how many of the paper's own claims have which verdict, after the correction, without
+    its theory: what is held against data of ours repeats no experiment of the paper."""
+    own = [one for one in judged if one.claim.source and one.protocol.kind != "theory"]
+    words = [one.verdict for one in own]
     return {word: words.count(word) for word in ORDER if word in words}
 
 
