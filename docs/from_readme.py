@@ -78,7 +78,7 @@ def trust_in_short() -> str:
         if (True, kind) in found
     }
     said = "; ".join(f"{Protocol.read(kind).words}: {words}" for kind, words in by.items())
-    papers = {one.rows[0]["recipe"] for one in theirs} - {"chapter"}
+    papers = {one.found.name for one in theirs} - {"chapter"}
     rows = [
         (
             f"{chaos['kills']:,} kills of {chaos['combinations']} random experiments, resumed",

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
 from cells import prose, table
 
 from motley_papers import measuring, pictures, recipe
-from motley_papers.claim import KINDS, Protocol
+from motley_papers.claim import KINDS, Kind, Protocol
 from motley_papers.claim_sentences import what_came_of_it
 from motley_papers.telling import ScaleNumbers, fill, kept_numbers
-from motley_papers.verdict_tables import ORDER, words_of
+from motley_papers.verdict_tables import ORDER, sizes_of, words_of
 
 __all__ = ["counted", "headline", "recipe_words", "recipes", "results", "verdicts"]
 
@@ -70,27 +71,35 @@ def results() -> str:
 
 
 class Tested(NamedTuple):
-    """A claim that was tested: whose it is, the kind of its protocol, its verdict after the
-    correction, the size; its rows."""
+    """A claim that was tested: its recipe, scale and numbers, whose it is, the kind of its
+    protocol, its verdict after the correction, the size; its rows."""
 
+    found: recipe.Recipe
+    scale: str
+    at: ScaleNumbers
     theirs: bool
-    kind: str
+    kind: Kind
     verdict: str
     size: str
-    rows: list[dict[str, str]]
+    rows: list[Mapping[str, str]]
 
 
 def tested_claims(found: recipe.Recipe, scale: str) -> list[Tested]:
     """Return the claims of a recipe that were tested at a scale."""
     at = kept_numbers(found, scale)
-    out = dict[str, list[dict[str, str]]]()
-    for row in at.verdicts if at is not None else ():
-        out.setdefault(row["claim"], []).append({**row, "recipe": found.name})
+    if at is None:
+        return []
+    out = dict[str, list[Mapping[str, str]]]()
+    for row in at.verdicts:
+        out.setdefault(row["claim"], []).append(row)
     made = [(rows[0], rows) for rows in out.values() if rows[0]["verdict"] != "not tested"]
     return [
         Tested(
+            found,
+            scale,
+            at,
             bool(one["source"]),
-            one["protocol"].partition(":")[0].removesuffix(" protocol"),
+            Protocol.kind_of(one["protocol"]),
             one["verdict"],
             one["size"],
             rows,
@@ -99,18 +108,30 @@ def tested_claims(found: recipe.Recipe, scale: str) -> list[Tested]:
     ]
 
 
-def headline() -> dict[tuple[bool, str], list[Tested]]:
-    """Return the claims of all recipes by whose they are and how much of the protocol tested them.
-    One that two scales test alike counts once, at ``paper``."""
-    out: dict[tuple[bool, str], list[Tested]] = {}
+def all_tested() -> list[Tested]:
+    """Return the claims of all recipes that were tested. One that two scales test on the same kind
+    of protocol is there once: at the scale that made more of its comparisons, else at ``paper``."""
+    out = []
     for name in recipe.names():
-        seen: set[tuple[str, str]] = set()
-        for scale in ("paper", "small"):
-            for one in tested_claims(recipe.read(name), scale):
-                key = one.rows[0]["claim"], one.kind
-                if key not in seen:
-                    out.setdefault((one.theirs, one.kind), []).append(one)
-                seen.add(key)
+        found = recipe.read(name)
+        kept: dict[tuple[str, str], Tested] = {}
+        for one in (one for scale in ("paper", "small") for one in tested_claims(found, scale)):
+            key = one.rows[0]["claim"], one.kind
+            if key not in kept or _made(one) > _made(kept[key]):
+                kept[key] = one
+        out += kept.values()
+    return out
+
+
+def _made(one: Tested) -> int:
+    return sum(row["sign"] != "not tested" for row in one.rows)
+
+
+def headline() -> dict[tuple[bool, Kind], list[Tested]]:
+    """Return the tested claims by whose they are and how much of the protocol tested them."""
+    out: dict[tuple[bool, Kind], list[Tested]] = {}
+    for one in all_tested():
+        out.setdefault((one.theirs, one.kind), []).append(one)
     return out
 
 
@@ -123,12 +144,12 @@ def counted() -> str:
         claims = found.get((theirs, kind), [])
         sizes = [one.size for one in claims if one.size]
         cells = (str([one.verdict for one in claims].count(word)) for word in ORDER[:-1])
-        inside = f"{sizes.count('inside')} of {len(sizes)}" if sizes else "–"
+        size = sizes_of(sizes) if sizes else "–"
         whose = "the papers' own" if theirs else "ours"
         rows += (
-            [(whose, Protocol.read(kind).words, str(len(claims)), *cells, inside)] if claims else []
+            [(whose, Protocol.read(kind).words, str(len(claims)), *cells, size)] if claims else []
         )
-    return table(("claims", "tested on", "number", *ORDER[:-1], "printed size inside"), rows)
+    return table(("claims", "tested on", "number", *ORDER[:-1], "printed size"), rows)
 
 
 def _counts(found: recipe.Recipe, scale: str) -> str:
@@ -153,23 +174,9 @@ def _counts(found: recipe.Recipe, scale: str) -> str:
 
 
 def verdicts() -> str:
-    """List the claims that were tested, a row each, from
-    ``packages/motley-papers/src/motley_papers/*/measured/*/verdicts.csv``.
-
-    Those that two scales of a recipe test alike stand at ``paper``.
-    """
-    rows: list[tuple[str, ...]] = []
-    for name in recipe.names():
-        found = recipe.read(name)
-        told: set[tuple[str, ...]] = set()
-        for scale in ("paper", "small"):
-            at = kept_numbers(found, scale)
-            for one in tested_claims(found, scale) if at is not None else ():
-                row = _claim_row(found, at, one)
-                whose = "the paper's own" if one.theirs else "ours"
-                rows += [] if row in told else [(f"`{name}`", scale, whose, *row)]
-                told.add(row)
-    return table(_HEADS, rows)
+    """List the claims that were tested, a row each, as :func:`counted` counts them, from
+    ``packages/motley-papers/src/motley_papers/*/measured/*/verdicts.csv``."""
+    return table(_HEADS, [_claim_row(one) for one in all_tested()])
 
 
 _HEADS = (
@@ -178,14 +185,17 @@ _HEADS = (
 )
 
 
-def _claim_row(found: recipe.Recipe, at: ScaleNumbers, one: Tested) -> tuple[str, ...]:
-    first = one.rows[0]
+def _claim_row(one: Tested) -> tuple[str, ...]:
+    found, first = one.found, one.rows[0]
     claim = next(claim for claim in found.claim if claim.text == first["claim"])
     return (
+        f"`{found.name}`",
+        one.scale,
+        "the paper's own" if one.theirs else "ours",
         prose(first["claim"]),
         first["source"] or "–",
         first["protocol"],
-        what_came_of_it(claim, one.rows, at.missed(claim, found.named(claim.exhibit))),
+        what_came_of_it(claim, one.rows, one.at.missed(claim, found.named(claim.exhibit))),
         first["verdict"],
         first["alone"],
     )

@@ -1,10 +1,13 @@
 """Claims in sentences: what came of them stands before the verdict, with numbers and units."""
 
+import re
+
 import pytest
 
 from motley_papers.claim import Claim
 from motley_papers.claim_sentences import tell
 from motley_papers.measuring import MEASURES, measure_of
+from motley_papers.recipe import names, read
 
 FASTER = Claim(
     text="Faster than FedCG to 90 %",
@@ -162,6 +165,30 @@ def test_of_several_comparisons_the_size_is_that_of_the_weakest_printed():
     assert "the least printed difference, +0.750 (against random)" in tell(
         FASTER, [{**rows[0], "printed": "0.75"}, {**rows[1], "printed": "-2"}]
     )
+
+
+def test_an_interval_too_wide_to_tell_the_size_says_so():
+    wide = {**ROW, "size": "too wide", "claim_printed": "-3"}
+    said = tell(FASTER, [wide])
+    assert "; the printed difference, −3.00, lies inside the interval, too wide to tell. " in said
+    several = {**wide, "claim_low": "-9", "claim_high": "5", "printed": "-3"}
+    assert "lies inside [−9.00, +5.00], the interval of the least measured, too wide to tell" in (
+        tell(FASTER, [several, several])
+    )
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_claim_with_a_margin_names_it(name):
+    """In its own words, and in the sentence of what came of it."""
+    recipe = read(name)
+    for claim in recipe.claim:
+        measure = claim.measures(recipe.named(claim.exhibit))[0]
+        said = tell(claim, [{**ROW, "measure": measure}])
+        unit = measure_of(measure).unit.replace("%", "points")
+        allowed = f" (up to {claim.margin:g}{' ' * bool(unit)}{unit} the other way allowed): "
+        assert (allowed in said) == bool(claim.margin)
+        if claim.margin:
+            assert re.search("(at most|no more than|no gain of more than|within) ", claim.text)
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_a_cell_has_one_standard_deviation_on_both_sides(tmp_path):
         (
             "minutes = 0.1",
             'protocol = "small"',
-            "scale small: got the protocol 'small'; expected whole, reduced: WHAT or other",
+            "scale small: got the protocol 'small'; expected whole, theory: WHAT, reduced: WHAT",
         ),
         ("minutes = 0.1", 'protocol = "reduced"', "scale small: got the protocol 'reduced'"),
         (

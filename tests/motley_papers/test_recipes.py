@@ -117,6 +117,34 @@ def test_stored_verdicts_are_those_of_the_recipes_claims(path):
             assert row["size"] == ""
 
 
+@pytest.mark.parametrize("name", names())
+def test_statements_of_theory_are_told_apart(name):
+    """They are about any data, and no experiment of the paper tests them. Lemma A.4's mu is not
+    among them: its number comes from the paper's data."""
+    recipe = read(name)
+    for claim in recipe.claim:
+        words = claim.source.partition(" ")[0], claim.text.partition(" ")[0]
+        stated = {"Theorem", "Lemma", "Lemmas", "Proposition"}.intersection(words)
+        theory = (stated and "Lemma A.4" not in claim.source) or "the bound on" in claim.source
+        at = recipe.protocol(recipe.named(claim.exhibit), "small", claim)
+        assert (at.kind == "theory") == bool(theory), claim.text
+
+
+def test_what_a_closed_form_refutes_is_not_tested():
+    recipe = read("hetero_select_v1")
+    lemmas = [claim for claim in recipe.claim if claim.exhibit == "lemmas III.5 and A.2"]
+    assert len(lemmas) == 3
+    assert all(claim.untested.startswith("by construction: ") for claim in lemmas)
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_source_says_where_and_does_not_repeat_the_claim(name):
+    for claim in read(name).claim:
+        assert not claim.source or claim.source.lower() != claim.text.lower()
+        if claim.source and name == "chapter":  # which is read without its pages
+            assert claim.source.startswith(("on ", "list of pitfalls: "))
+
+
 def test_figure_6a_is_claimed_as_the_paper_has_it():
     recipe = read("hetero_select")
     claims = [claim for claim in recipe.claim if claim.exhibit == "figure 6a"]

@@ -1,5 +1,6 @@
 """How often verdicts are wrong, in simulated experiments: equal rivals, a winner, ties, whole
-numbers, plans that are lengthened.
+numbers, plans that are lengthened, skewed differences. The rates of few seeds and of skewed
+differences stand in docs/recipe-verdicts.md.
 
 A claim "best of k" is simulated as a recipe tests it: n seeds, the same for all, paired differences
 from each rival. Each rule may confirm or refute a claim wrongly in 2.5 % of experiments at most.
@@ -80,6 +81,37 @@ def test_a_true_winner_is_found_as_easily_as_a_true_loser(n):
     assert refuted == 0
     _, lost = rates(*numbers(7, n, off=(-3.0, *[0.0] * 6)))
     assert confirmed >= lost > 0.15
+
+
+def near(share, stated):
+    """Whether a simulated share is the stated one within three standard errors and its rounding."""
+    return abs(share - stated) <= 0.0005 + 3 * (stated * (1 - stated) / MANY) ** 0.5
+
+
+def test_with_five_seeds_one_standard_deviation_is_seldom_found():
+    ahead, _ = rates(*numbers(7, 5, off=1.0))
+    _, behind = rates(*numbers(7, 5, off=(-1.0, *[0.0] * 6)))
+    assert near(ahead, 0.009)
+    assert near(behind, 0.063)
+    assert near(rates(*numbers(7, 5, off=3.0))[0], 0.73)
+    assert rates(*numbers(7, 10, off=3.0))[0] > 0.999
+
+
+@pytest.mark.parametrize(
+    ("kind", "mean", "stated"), [("lognormal", np.exp(0.5), 0.18), ("exponential", 1.0, 0.114)]
+)
+def test_skewed_differences_err_on_one_side(kind, mean, stated):
+    """The t test supposes normal differences. Two sides that are equally skewed have even ones."""
+    x, y = getattr(np.random.default_rng(7), kind)(size=(2, MANY, 5))
+
+    def wrong(differences):
+        found = sides_of(differences.mean(axis=1), differences.std(axis=1, ddof=1), 5)
+        return (found.confirms <= LEVEL / 2).mean(), (found.refutes <= LEVEL / 2).mean()
+
+    confirmed, refuted = wrong(x - mean)
+    assert confirmed <= MOST
+    assert near(refuted, stated)
+    assert max(wrong(x - y)) <= MOST
 
 
 @pytest.mark.parametrize("off", [(0.0,) * 7, (0.5, *[3.0] * 6), (-1.0, *[0.0] * 6)])

@@ -7,7 +7,7 @@ from motley.results.measures import Censored
 from motley_papers.claim import Protocol
 from motley_papers.recipe import Claim, Exhibit
 from motley_papers.sequential import SpendingPlan
-from motley_papers.verdict_tables import verdict_table
+from motley_papers.verdict_tables import counted_words, headline, verdict_table
 from motley_papers.verdicts import corrected, judge
 
 METHODS = {"a": {}, "b": {}, "c": {}}
@@ -251,6 +251,17 @@ def test_on_other_data_a_claim_is_not_contradicted():
     assert (here.verdict, here.size) == ("contradicted", "above")
 
 
+def test_theory_stands_apart_from_what_a_papers_experiment_claims():
+    seen = values(a=[12, 13, 14], b=[10, 10, 10])
+    judged = [
+        judge(claim(source="s", **A_OVER_B), TABLE, seen, protocol=Protocol.read(text))
+        for text in ("whole", "theory: a lemma about any data")
+    ]
+    assert headline(judged) == {"confirmed": 1}
+    (text,) = counted_words(judged)
+    assert "with the whole protocol 1 confirmed; on theory, with data of ours 1 conf" in text.text
+
+
 def test_what_nothing_measured_tests_is_not_tested():
     found = judge(
         claim(untested="means over all clients", **A_OVER_B),
@@ -270,8 +281,13 @@ def test_the_interval_of_best_of_two_is_that_of_the_weaker():
     assert found.interval.high == pytest.approx(2 + 6.205347 / 3**0.5)  # t at 1 - 0.05 / 4
 
 
-@pytest.mark.parametrize(("printed", "size"), [(2.9, "inside"), (-9.0, "below"), (9.0, "above")])
+@pytest.mark.parametrize(
+    ("printed", "size"),
+    [(5.2, "inside"), (2.9, "too wide"), (4.9, "too wide"), (-9.0, "below"), (9.0, "above")],
+)
 def test_the_size(printed, size):
+    """The interval, 3 -+ 4.303 / sqrt 3, is 4.97 long: what is smaller and lies inside may as well
+    be nothing."""
     paper = {("final", ("a",)): 70.0 + printed, ("final", ("b",)): 70.0}
     found = judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10]), paper)
     assert (found.printed, found.size) == (pytest.approx(printed), size)
@@ -324,7 +340,7 @@ def test_what_the_seeds_resolve_and_what_the_printed_difference_needs():
     (row,) = verdict_table(
         [judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10]), printed)]
     ).rows
-    assert [cell.text for cell in row.cells[6:]] == ["printed 1.00: inside", "3.26", "10"]
+    assert [cell.text for cell in row.cells[6:]] == ["printed 1.00: too wide", "3.26", "10"]
     (bare,) = judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10])).contrasts
     assert str(bare.needs) == "nan"
 

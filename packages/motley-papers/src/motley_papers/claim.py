@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 if TYPE_CHECKING:
     from motley_papers.recipe import Exhibit
 
-__all__ = ["CHOSEN_BY", "KINDS", "WHOLE", "Claim", "Place", "Protocol", "RecipeTable"]
+__all__ = ["CHOSEN_BY", "KINDS", "WHOLE", "Claim", "Kind", "Place", "Protocol", "RecipeTable"]
 
 Values = Annotated[
     list[str], BeforeValidator(lambda value: value if isinstance(value, list) else [value])
@@ -19,13 +19,16 @@ Place = dict[str, Values]
 """Axis -> the values meant; the key ``measure`` names a measure."""
 CHOSEN_BY = "validation"
 """The measure by which the value of a tuned axis is chosen."""
-Kind = Literal["whole", "reduced", "other data"]
-KINDS: tuple[Kind, ...] = ("whole", "reduced", "other data")
+Kind = Literal["whole", "theory", "reduced", "other data"]
+KINDS: tuple[Kind, ...] = ("whole", "theory", "reduced", "other data")
+KIND_WORDS: dict[Kind, str] = {"whole": "whole protocol", "theory": "theory on data of ours"}
+"""How a kind is named where it is not by itself."""
 
 
 class Protocol(NamedTuple):
     """How much of a paper's protocol something is: ``what`` is smaller than in the paper, or which
-    data stand for the paper's."""
+    data stand for the paper's. A ``theory`` (a lemma, a bound) is about any data: it is tested on
+    ours, and no experiment of the paper is repeated."""
 
     kind: Kind
     what: str = ""
@@ -38,13 +41,20 @@ class Protocol(NamedTuple):
 
     @property
     def problem(self) -> bool:
-        """Whether the kind is unknown, or nothing says what is reduced, or which data these are."""
+        """Whether the kind is unknown, or nothing says what is reduced, which data these are, or
+        what the theory is about."""
         return self.kind not in KINDS or (self.kind != "whole" and not self.what)
+
+    @classmethod
+    def kind_of(cls, words: str) -> Kind:
+        """Return the kind that :attr:`words` begins with."""
+        return next(kind for kind in KINDS if words.startswith(KIND_WORDS.get(kind, kind)))
 
     @property
     def words(self) -> str:
-        """``whole protocol``, ``reduced: WHAT`` or ``other data: WHAT``."""
-        kind = "whole protocol" if self.kind == "whole" else self.kind
+        """``whole protocol``, ``theory on data of ours: WHAT``, ``reduced: WHAT`` or
+        ``other data: WHAT``."""
+        kind = KIND_WORDS.get(self.kind, self.kind)
         return f"{kind}: {self.what}" if self.what else kind
 
 
@@ -70,7 +80,8 @@ class Claim(RecipeTable):
     source: str = ""
     """Where the paper says it: section, table, sentence; empty for a claim of our own."""
     protocol: str = ""
-    """How much of the paper's protocol tests it, where that differs from the exhibit's."""
+    """How much of the paper's protocol tests it, where that differs from the exhibit's;
+    ``theory: WHAT`` of a lemma or bound."""
     untested: str = ""
     """Why nothing that was measured tests it."""
     published: str = ""

@@ -55,7 +55,7 @@ def what_came_of_it(claim: Claim, rows: Sequence[Mapping[str, str]], missed: boo
     up = claim.higher is not None or claim.above is not None
     known = [row for row in rows if isfinite(float(row["difference"]))]
     weakest = min(known, key=lambda row: (_DOUBT[row["sign"]], _towards(row, up)))
-    parts = [f"{_lead(claim, weakest, up)}: {_numbers(weakest)}"]
+    parts = [f"{_lead(claim, weakest, up)}{_allowed(claim, weakest)}: {_numbers(weakest)}"]
     if len(rows) > 1:
         held = sum(row["sign"] == "confirmed" for row in rows)
         left = len(rows) - len(known)
@@ -79,16 +79,19 @@ def _size(rows: Sequence[Mapping[str, str]], up: bool) -> str:
     one, whose rival need not be that of the least measured one: so both are named."""
     first = rows[0]
     said = _signed(float(first["claim_printed"]))
+    wide = first["size"] == "too wide"
+    where = "inside" if wide else first["size"]
+    end = ", too wide to tell" if wide else ""
     if len(rows) == 1:
-        return f"the printed difference, {said}, lies {first['size']} the interval"
+        return f"the printed difference, {said}, lies {where} the interval{end}"
     printed = min(rows, key=lambda row: float(row["printed"]) * (1 if up else -1))
     sides = _SIDES.fullmatch(printed["comparison"])
     names = ", ".join(filter(None, (sides["other"], sides["where"]))) if sides else ""
     rival = f"against {names}" if names else printed["comparison"]
     low, high = (_signed(float(first[name])) for name in ("claim_low", "claim_high"))
     return (
-        f"the least printed difference, {said} ({rival}), lies {first['size']} [{low}, {high}], "
-        "the interval of the least measured"
+        f"the least printed difference, {said} ({rival}), lies {where} [{low}, {high}], "
+        f"the interval of the least measured{end}"
     )
 
 
@@ -102,6 +105,15 @@ def _lead(claim: Claim, row: Mapping[str, str], up: bool) -> str:
     if _towards(row, up) > -claim.margin:
         return "It looks so, but not beyond chance"
     return "It was not so"
+
+
+def _allowed(claim: Claim, row: Mapping[str, str]) -> str:
+    """Return what the claim allows in the other direction, in the unit of its measure."""
+    if not claim.margin:
+        return ""
+    unit = measure_of(row["measure"]).unit if row["measure"] else ""
+    much = _with(f"{claim.margin:g}", "points" if unit == "%" else unit)
+    return f" (up to {much} the other way allowed)"
 
 
 def _towards(row: Mapping[str, str], up: bool) -> float:

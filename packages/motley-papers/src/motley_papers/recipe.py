@@ -505,8 +505,8 @@ def _protocol_problems(recipe: Recipe) -> Iterator[str]:
     for name, text in said:
         if text and Protocol.read(text).problem:
             yield (
-                f"{name}: got the protocol {text!r}; expected whole, reduced: WHAT or other "
-                "data: WHAT"
+                f"{name}: got the protocol {text!r}; expected whole, theory: WHAT, reduced: WHAT "
+                "or other data: WHAT"
             )
     for name, scaled in tables:
         if scaled.looks and (

@@ -22,6 +22,7 @@ __all__ = [
     "counted_words",
     "difference_words",
     "headline",
+    "sizes_of",
     "verdict_table",
     "words_of",
 ]
@@ -36,14 +37,17 @@ ORDER: tuple[Verdict, ...] = (
 )
 _TESTED_AT = {
     "whole": "with the whole protocol",
+    "theory": "on theory, with data of ours",
     "reduced": "on a reduced scale",
     "other data": "on other data",
 }
 
 
 def headline(judged: Sequence[Judged]) -> dict[Verdict, int]:
-    """Return how many of the paper's own claims have which verdict, after the correction."""
-    words = [one.verdict for one in judged if one.claim.source]
+    """Return how many of the paper's own claims have which verdict, after the correction, without
+    its theory: what is held against data of ours repeats no experiment of the paper."""
+    own = [one for one in judged if one.claim.source and one.protocol.kind != "theory"]
+    words = [one.verdict for one in own]
     return {word: words.count(word) for word in ORDER if word in words}
 
 
@@ -51,6 +55,13 @@ def words_of(verdicts: Iterable[str]) -> str:
     """Return ``2 confirmed, 1 not tested``."""
     found = list(verdicts)
     return ", ".join(f"{found.count(word)} {word}" for word in ORDER if word in found)
+
+
+def sizes_of(sizes: Sequence[str]) -> str:
+    """Return ``1 inside, 2 outside, 3 too wide to tell`` of :attr:`Judged.size`."""
+    outside = sizes.count("above") + sizes.count("below")
+    inside, wide = sizes.count("inside"), sizes.count("too wide")
+    return f"{inside} inside, {outside} outside, {wide} too wide to tell"
 
 
 def counted_words(judged: Sequence[Judged]) -> list[Block]:
@@ -64,10 +75,7 @@ def counted_words(judged: Sequence[Judged]) -> list[Block]:
     texts += [f"Claims of ours, corrected apart: {words_of(ours)}."] if ours else []
     sizes = [one.size for one in judged if one.claim.source and one.size]
     if sizes:
-        texts.append(
-            f"The size: of {len(sizes)} printed differences {sizes.count('inside')} lie inside the "
-            "measured interval."
-        )
+        texts.append(f"Printed differences, by their intervals: {sizes_of(sizes)}.")
     return [Text(" ".join(texts))] if texts else []
 
 
@@ -123,9 +131,10 @@ def _note(judged: Sequence[Judged]) -> str:
         f"what Holm's correction leaves, over the paper's {theirs} claims and over ours apart; "
         "alone: without it. Size: whether the printed difference lies inside the interval, above "
         "or below (of several comparisons the least printed, and the interval of the least "
-        "measured). Resolves: the smallest true difference that so many pairs find in 80 % of "
-        "cases at 5 %. Needs: the pairs that would find the printed difference as often. A > "
-        "before a number: a target was missed, and this is a lower bound."
+        "measured); too wide: inside one at least as long as it is large. Resolves: the smallest "
+        "true difference that so many pairs find in 80 % of cases at 5 %. Needs: the pairs that "
+        "would find the printed difference as often. A > before a number: a target was missed, "
+        "and this is a lower bound."
     )
     looks = {
         contrast.looks for one in judged for contrast in one.contrasts if contrast.looks is not None

@@ -175,15 +175,20 @@ class Judged:
 
     @property
     def size(self) -> str:
-        """Whether the printed difference lies ``inside``, ``above`` or ``below`` the interval;
-        empty where none is printed of these data, or the measured one is a bound or has no
-        interval."""
+        """Whether the printed difference lies ``inside``, ``above`` or ``below`` the interval.
+
+        ``too wide``: inside one that is at least as long as the difference is large, so that none
+        at all, or twice as much, may lie inside as well. Empty where none is printed of these data,
+        or the measured one is a bound or has no interval.
+        """
         found = self.interval
         said = self.printed
         known = all(one.exact for one in self.contrasts) and isfinite(found.low) and isfinite(said)
         if not known or self.protocol.kind == "other data":
             return ""
-        return "below" if said < found.low else "above" if said > found.high else "inside"
+        if found.low <= said <= found.high:
+            return "inside" if found.high - found.low < abs(said) else "too wide"
+        return "below" if said < found.low else "above"
 
     @property
     def _all_printed(self) -> bool:

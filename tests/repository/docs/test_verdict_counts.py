@@ -1,0 +1,80 @@
+"""The counts of verdicts on docs/verdicts.md and in the README are those of its table."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def recipes() -> Iterator[ModuleType]:
+    """docs/from_recipes.py."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    import from_recipes
+
+    yield from_recipes
+    sys.path.remove(str(ROOT / "docs"))
+
+
+def _rows(text: str) -> list[list[str]]:
+    return [line.strip("| ").split(" | ") for line in text.splitlines()[2:]]
+
+
+def test_every_claim_that_counts_has_one_row(recipes: ModuleType) -> None:
+    counted = {(whose, on): int(many) for whose, on, many, *_ in _rows(recipes.counted())}
+    rows = _rows(recipes.verdicts())
+    kinds = {on for _, on in counted}
+    told = Counter(
+        (
+            whose.replace("paper's", "papers'"),
+            next(kind for kind in kinds if on.startswith(kind)),
+        )
+        for _, _, whose, _, _, on, *_ in rows
+    )
+    assert told == counted
+    named = Counter((recipe, claim, on) for recipe, _, _, claim, _, on, *_ in rows)
+    assert max(named.values()) == 1
+
+
+def test_the_scale_that_made_more_comparisons_counts(recipes: ModuleType) -> None:
+    made: dict[tuple[str, str, str], set[tuple[int, bool]]] = {}
+    for name in recipes.recipe.names():
+        found = recipes.recipe.read(name)
+        for scale in ("small", "paper"):
+            for one in recipes.tested_claims(found, scale):
+                made.setdefault(_key(one), set()).add(_rank(one))
+    assert max(map(len, made.values())) == 2
+    assert {_key(one): _rank(one) for one in recipes.all_tested()} == {
+        key: max(ranks) for key, ranks in made.items()
+    }
+
+
+def _key(one: Any) -> tuple[str, str, str]:
+    return one.found.name, one.rows[0]["claim"], one.kind
+
+
+def _rank(one: Any) -> tuple[int, bool]:
+    """How many comparisons were made, and whether at ``paper``."""
+    return sum(row["sign"] != "not tested" for row in one.rows), one.scale == "paper"
+
+
+def test_theory_does_not_count_as_the_protocol_of_a_paper(recipes: ModuleType) -> None:
+    found = recipes.headline()
+    theory = found[True, "theory"]
+    assert {one.found.name for one in theory} == {
+        "fedcvr_bolt",
+        "hetero_select",
+        "hetero_select_v1",
+    }
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"theory on data of ours: {recipes.words_of(one.verdict for one in theory)};" in readme
+    whole = [one.verdict for one in found[True, "whole"]]
+    assert f"whole protocol: {recipes.words_of(whole)};" in readme
