@@ -283,24 +283,25 @@ def _together() -> list[str]:
     most = max(one.mean for one in every if one.low > 0)
     return [
         f"Of {len(every)} [pairs of a selection and an algorithm](measured.md#league-crossed), "
-        f"{better} are surely better than both parts and {worse} worse than one (95 % for the "
-        f"pairs of an environment together); {above} gain more than the sum of both, by "
-        f"{most:.1f} points at most, {below} less, and of {len(every) - above - below} it cannot "
-        f"be told."
+        f"{better} are surely better than both parts and {worse} worse than one (95 % together in "
+        f"an environment); {above} gain more than the sum of both, by "
+        f"{most:.1f} points at most, {below} less, {len(every) - above - below} cannot be told."
     ]
 
 
 def _with_a_cnn() -> list[str]:
     """Tell how many gains a larger model on other data shows, and how many are those of the MLP;
-    nothing while runs are missing."""
+    nothing with fewer than three seeds."""
     exhibit, _ = _plan("cnn")
-    if _how_many(exhibit):
+    seeds = len(_whole(exhibit))
+    if seeds < 3:
         return []
     agreed = [_agreed(*both) for both in _beside_the_mlp().values()]
     same, other, neither = (sum(one[i] for one in agreed) for i in range(3))
     return [
-        f"[With a CNN on CIFAR-10](measured.md#league-cnn), {same} of {same + other + neither} "
-        f"gains are surely of the sign that they have here, and {other} of the other."
+        f"[With a CNN on CIFAR-10](measured.md#league-cnn) ({seeds} seeds), {same} of "
+        f"{same + other + neither} gains surely have the sign that they have here, and {other} "
+        f"the other."
     ]
 
 
@@ -606,8 +607,8 @@ def _best_of_their_own() -> dict[str, str]:
     fine-tuned FedAvg of this table."""
     after, personal = _plan("after fine-tuning"), _plan("personal")
     tuned = differences(_rows(), "personal", "stable", _seeds(), "uniform FedAvg")
-    plain = _control_scores(after[0].name, after[0].measures[0], after[1].against)
-    uniform = _control_scores("personal", "stable", "uniform FedAvg")
+    plain = _control_scores(after[0].name, after[0].measures[0], after[1].against, _seeds())
+    uniform = _control_scores("personal", "stable", "uniform FedAvg", _seeds())
     said = {}
     for environment in plain:
         gains = {
@@ -621,12 +622,14 @@ def _best_of_their_own() -> dict[str, str]:
     return said
 
 
-def _control_scores(exhibit: str, measure: str, control: str) -> dict[str, float]:
-    """Return environment -> the mean of a measure of one entrant, with the seeds that choose."""
+def _control_scores(
+    exhibit: str, measure: str, control: str, seeds: Sequence[int]
+) -> dict[str, float]:
+    """Return environment -> the mean of a measure of one entrant with these seeds."""
     found: dict[str, list[float]] = {}
-    for row in _rows():
+    for row in _all_rows():
         environment, _, name = row.cell.partition(" / ")
-        if (row.exhibit, row.measure, name) == (exhibit, measure, control):
+        if (row.exhibit, row.measure, name) == (exhibit, measure, control) and row.seed in seeds:
             found.setdefault(environment, []).append(float(row.value))
     return {environment: fmean(values) for environment, values in found.items()}
 
@@ -637,7 +640,7 @@ def _seconds(exhibit: str, environment: str) -> str:
         "shared": ("seconds_to_target", "uniform FedAvg"),
         "after fine-tuning": ("use_seconds_to_target", "uniform FedAvg, fine-tuned"),
     }[exhibit]
-    return f"{_control_scores(exhibit, measure, control)[environment]:.0f}"
+    return f"{_control_scores(exhibit, measure, control, _seeds())[environment]:.0f}"
 
 
 def _before_and_after() -> tuple[dict[str, dict[str, list[float]]], ...]:
@@ -749,24 +752,10 @@ def league_cnn() -> str:
         if name != plan.against
     ]
     heads = ("gain of", "rate", *gains, "as with the MLP: surely, surely not, neither")
-    plain = ", ".join(
-        f"{fmean(values):.1f} in {environment}" for environment, values in _plain_cnn().items()
-    )
+    scores = _control_scores(exhibit.name, exhibit.measures[0], plan.against, _whole(exhibit))
+    plain = ", ".join(f"{score:.1f} in {environment}" for environment, score in scores.items())
     said = f"Uniform FedAvg, with the rate {rates[plan.against]:g}, reaches {plain}."
     return "\n\n".join([*_how_many(exhibit), table(heads, rows), said])
-
-
-def _plain_cnn() -> dict[str, list[float]]:
-    """Return environment -> what uniform FedAvg reached with each whole seed, in percent."""
-    exhibit, plan = _plan("cnn")
-    seeds = _whole(exhibit)
-    found: dict[str, list[float]] = {}
-    for row in _all_rows():
-        environment, _, name = row.cell.partition(" / ")
-        asked = (row.exhibit, row.measure, name) == ("cnn", exhibit.measures[0], plan.against)
-        if asked and row.seed in seeds:
-            found.setdefault(environment, []).append(float(row.value))
-    return found
 
 
 def _beside_the_mlp() -> dict[str, tuple[list[Interval], list[float]]]:
@@ -792,7 +781,7 @@ def _without_suffix(name: str) -> str:
 def _agreed(with_cnn: Sequence[Interval], with_mlp: Sequence[float]) -> tuple[int, int, int]:
     """Return how many gains with the CNN surely have the sign of those with the MLP, surely the
     other, and neither."""
-    sure = [(one.low > 0) - (one.high < 0) for one in with_cnn]
+    sure = [int(one.low > 0) - int(one.high < 0) for one in with_cnn]
     same = sum(sign * mean > 0 for sign, mean in zip(sure, with_mlp, strict=True))
     other = sum(sign * mean < 0 for sign, mean in zip(sure, with_mlp, strict=True))
     return same, other, len(sure) - same - other
