@@ -172,7 +172,8 @@ def league_first() -> str:
     ]
     shown = table(("clients differ in", *_KINDS.values()), rows)
     said = [*counts, *_which_one(evidence), *_once_fine_tuned(), *_together(), *_with_a_cnn()]
-    return "\n\n".join([shown, *_otherwise(evidence), " ".join(said)])
+    listed = "\n".join(f"- {one}" for one in said)
+    return "\n\n".join([shown, *_otherwise(evidence), listed])
 
 
 def _again(evidence: Evidence, personal: bool, environment: str) -> tuple[str, Gain] | None:
@@ -220,7 +221,10 @@ def _otherwise(evidence: Evidence) -> list[str]:
         else next(said for said in rest if said.startswith(f"{one} ("))
         for one in plain
     ]
-    return [f"**No row, so uniform FedAvg:** {', '.join(both)}; and clients that are alike."]
+    return [
+        f"**No row, so uniform FedAvg,** where these stand alone: {', '.join(both)}; and where "
+        f"clients are alike."
+    ]
 
 
 def _which_one(evidence: Evidence) -> list[str]:
