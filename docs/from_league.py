@@ -150,9 +150,7 @@ def _points(one: Interval) -> str:
 def _cost(gain: Gain) -> str:
     """Tell the costs that are told apart from uniform FedAvg's."""
     said = {"time": gain.seconds, "traffic": gain.traffic}
-    return "".join(
-        f", {value:.2g} times the {what}" for what, value in said.items() if not isnan(value)
-    )
+    return "".join(f", {value:.2g}× {what}" for what, value in said.items() if not isnan(value))
 
 
 def league_first() -> str:
@@ -160,8 +158,13 @@ def league_first() -> str:
     evidence = league_evidence()
     if evidence is None:
         return NOT_RUN
+    alone = _gains(_ALONE)
     rows = [
-        (_in_words(environment), *cells)
+        (
+            _in_words(environment),
+            *cells,
+            _points(Gain(alone[environment][TUNED]).interval) if environment in alone else "",
+        )
         for environment in evidence.gains[False]
         if any(cells := [_told(evidence, environment, personal) for personal in KINDS])
     ]
@@ -170,7 +173,7 @@ def league_first() -> str:
         for personal in KINDS
         for above, below, many in [_counted(evidence, personal)]
     ]
-    shown = table(("clients differ in", *_KINDS.values()), rows)
+    shown = table(("clients differ in", *_KINDS.values(), "Plain fine-tuning"), rows)
     said = [*counts, *_which_one(evidence), *_once_fine_tuned(), *_together(), *_with_a_cnn()]
     listed = "\n".join(f"- {one}" for one in said)
     return "\n\n".join([shown, *_otherwise(evidence), listed])
@@ -190,9 +193,9 @@ def _told(evidence: Evidence, environment: str, personal: bool) -> str:
     entrant, gain = found
     if gain.interval.mean < _WORTH and not gain.seconds <= _QUICK:
         return ""
-    alone = _alone(personal).get(environment, {})
+    alone = {} if personal else _controls().get(environment, {})
     plain = max(alone, key=lambda one: fmean(alone[one]), default="")
-    enough = plain not in ("", entrant) and fmean(alone[plain]) >= gain.interval.mean / 2
+    enough = plain and fmean(alone[plain]) >= gain.interval.mean / 2
     beside = f"; {plain}: {_points(Gain(alone[plain]).interval)}" if enough else ""
     return f"`{entrant}` {_points(gain.interval)}{_cost(gain)}{beside}"
 
@@ -234,8 +237,10 @@ def _which_one(evidence: Evidence) -> list[str]:
     if _how_many(exhibit):
         return []
     over = [
-        _interval([a - b for a, b in zip(found[1].points, _alone(True)[place][TUNED], strict=True)])
-        for place in _alone(True)
+        _interval(
+            [a - b for a, b in zip(found[1].points, _gains(_ALONE)[place][TUNED], strict=True)]
+        )
+        for place in _gains(_ALONE)
         for found in [_again(evidence, True, place)]
         if found is not None and found[0] != TUNED
     ]
@@ -311,12 +316,6 @@ def _with_a_cnn() -> list[str]:
 
 def _interval(differences: Sequence[float]) -> Interval:
     return Gain(differences).interval
-
-
-def _alone(personal: bool) -> dict[str, dict[str, list[float]]]:
-    """Return environment -> what comes with a method, or plain fine-tuning -> its gain over uniform
-    FedAvg with each seed."""
-    return _gains(_ALONE) if personal else _controls()
 
 
 @cache
