@@ -46,8 +46,9 @@ from motley_flower.deployed.client_registry import ClientRegistry, Limits
 from motley_flower.deployed.dispatches import DeployedDispatch, landed_table, waiting_table
 from motley_flower.deployed.grid_transport import Reply, WaitingTransport
 from motley_flower.deployed.incidents import in_a_line
+from motley_flower.deployed.measured_ranks import MeasuredSlices
 from motley_flower.deployed.protocol import pack
-from motley_flower.deployed.ranks import MeasuredSlices, sent_part
+from motley_flower.deployed.ranks import sent_part
 from motley_flower.deployed.request_codec import RequestCodec
 from motley_flower.messages import SHARE, failure_of_app
 
