@@ -11,8 +11,8 @@ from motley.experiments.build import build, prepare
 from motley.rounds.slices import HeldSlices
 from motley.world.devices import ConstantDevice
 from motley_flower.deployed.grid_transport import bytes_in
-from motley_flower.deployed.protocol import open_order
 from motley_flower.deployed.measured_ranks import MeasuredSlices
+from motley_flower.deployed.protocol import open_order
 from motley_flower.deployed.server_app import refuses
 from tests.motley_flower.client_runtimes import columns, deploy, same_model
 from tests.motley_flower.test_loop_resume import KilledError, killed_after
