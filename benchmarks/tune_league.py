@@ -22,7 +22,7 @@ from motley.experiments import document
 from motley.experiments.config import Experiment
 from motley.experiments.store import slug
 from motley.tuning.study import tune
-from motley_papers.recipe import Recipe, read
+from motley_papers.recipe import Recipe, Scale, read
 
 ENTRANT = "entrant"
 TUNED = ("shared", "personal", "widths", "cnn")
@@ -52,7 +52,7 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def tune_all(out: Path, scale: str, jobs: int, only: list[str]) -> None:
+def tune_all(out: Path, scale: Scale, jobs: int, only: list[str]) -> None:
     """Tune every entrant that has no values yet; write those of all after each."""
     recipe = RECIPE
     asked = document.parse((FOLDER / "spaces.toml").read_text(encoding="utf-8"), "spaces.toml")
@@ -69,13 +69,13 @@ def tune_all(out: Path, scale: str, jobs: int, only: list[str]) -> None:
 
 
 def bases_of(
-    exhibit: str, scale: str, environments: Mapping[str, dict[str, Any]]
+    exhibit: str, scale: Scale, environments: Mapping[str, dict[str, Any]]
 ) -> list[Experiment]:
     """Return FedAvg with uniform selection, as an exhibit has it, in each environment of tuning."""
     there = RECIPE.named(exhibit).model_copy(
         update={"axes": {"environment": environments, ENTRANT: {"plain": {}}}, "scale": {}}
     )
-    return [RECIPE.experiment(cell, scale, 0) for cell in there.cells(scale)]  # type: ignore[arg-type]
+    return [RECIPE.experiment(cell, scale, 0) for cell in there.cells(scale)]
 
 
 def untuned(exhibit: str, only: list[str]) -> Mapping[str, Mapping[str, Any]]:

@@ -32,8 +32,7 @@ def enrol(message: Message, context: Context) -> Message:
 
 @app.query("motley_probe")
 def probe(message: Message, context: Context) -> Message:
-    """Measure the signals that the selector needs before it chooses, on the model in the
-    message."""
+    """Measure what the selector needs before it chooses, on the model in the message."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -41,20 +40,16 @@ def probe(message: Message, context: Context) -> Message:
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     found = {}
     for name, batches in wanted(message).items():
-        x, y = map(
-            torch.from_numpy, my_data(context, "validation" if name == "val_loss" else "train")
-        )
+        part = "validation" if name == "val_loss" else "train"
+        x, y = map(torch.from_numpy, my_data(context, part))
         x, y = (x[: batches * BATCH], y[: batches * BATCH]) if batches else (x, y)
         with torch.inference_mode():
             outputs = model(x)
             p = outputs.softmax(1)
             loss = cross_entropy(outputs, y)
             if name == "robust_loss":  # FLASH, for its pseudo labels are the received model's own
-                loss = (
-                    loss
-                    + 0.1 * cross_entropy(outputs, p)
-                    + 4 * 4 * (1 - p[torch.arange(len(y)), y]).mean()
-                )
+                doubt = (1 - p[torch.arange(len(y)), y]).mean()
+                loss = loss + 0.1 * cross_entropy(outputs, p) + 4 * 4 * doubt
         found[name] = loss.item()
     return measured(message, found)
 
