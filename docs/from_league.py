@@ -225,8 +225,8 @@ def _otherwise(evidence: Evidence) -> list[str]:
         for one in plain
     ]
     return [
-        f"**No row, so uniform FedAvg,** where these stand alone: {', '.join(both)}; and where "
-        f"clients are alike."
+        f"**No row, so uniform FedAvg** (among liars with equal weights). Less than {_WORTH:g} "
+        f"points were shown where these stand alone: {', '.join(both)}."
     ]
 
 
@@ -245,11 +245,11 @@ def _which_one(evidence: Evidence) -> list[str]:
         if found is not None and found[0] != TUNED
     ]
     above, below = sum(one.low > 0 for one in over), sum(one.high < 0 for one in over)
-    most = max(one.mean for one in over)
+    most, least = (pick(one.mean for one in over) for pick in (max, min))
     return [
         f"Beside plain fine-tuning, with the same seeds, the named method with a model for each "
-        f"client is surely better in {above} of {len(over)} environments, by {most:.1f} points "
-        f"at most, and surely worse in {below}."
+        f"client is surely better in {above} of {len(over)} environments and surely worse in "
+        f"{below}, by {most:.1f} and {-least:.1f} points at most."
     ]
 
 
@@ -309,8 +309,8 @@ def _with_a_cnn() -> list[str]:
     same, other, neither = (sum(one[i] for one in agreed) for i in range(3))
     return [
         f"[With a CNN on CIFAR-10](measured.md#league-cnn) ({seeds} seeds), {same} of "
-        f"{same + other + neither} gains surely have the sign that they have here, and {other} "
-        f"the other."
+        f"{same + other + neither} gains and losses surely have the MLP's sign, {other} the other, "
+        f"{neither} neither."
     ]
 
 
