@@ -76,7 +76,8 @@ _PHRASES = {
 }
 """First word of an environment's name -> in what its clients differ."""
 _ALONE = "fine-tuning alone"
-TUNED = "FedAvg, fine-tuned"
+_TUNED = "FedAvg, fine-tuned"
+"""The exhibit of plain fine-tuning with the seeds that measure again, and its entrant."""
 _KINDS = {False: "One model for all", True: "A model for each client"}
 
 
@@ -163,7 +164,7 @@ def league_first() -> str:
         (
             _in_words(environment),
             *cells,
-            _points(Gain(alone[environment][TUNED]).interval) if environment in alone else "",
+            _points(Gain(alone[environment][_TUNED]).interval) if environment in alone else "",
         )
         for environment in evidence.gains[False]
         if any(cells := [_told(evidence, environment, personal) for personal in KINDS])
@@ -236,14 +237,12 @@ def _which_one(evidence: Evidence) -> list[str]:
     exhibit, _ = _plan(_ALONE)
     if _how_many(exhibit):
         return []
-    over = [
-        _interval(
-            [a - b for a, b in zip(found[1].points, _gains(_ALONE)[place][TUNED], strict=True)]
-        )
-        for place in _gains(_ALONE)
-        for found in [_again(evidence, True, place)]
-        if found is not None and found[0] != TUNED
-    ]
+    over = []
+    for place, plain in _gains(_ALONE).items():
+        named = _again(evidence, True, place)
+        if named is not None and named[0] != _TUNED:
+            pairs = zip(named[1].points, plain[_TUNED], strict=True)
+            over.append(Gain([a - b for a, b in pairs]).interval)
     above, below = sum(one.low > 0 for one in over), sum(one.high < 0 for one in over)
     most, least = (pick(one.mean for one in over) for pick in (max, min))
     return [
@@ -312,10 +311,6 @@ def _with_a_cnn() -> list[str]:
         f"{same + other + neither} gains and losses surely have the MLP's sign, {other} the other, "
         f"{neither} neither."
     ]
-
-
-def _interval(differences: Sequence[float]) -> Interval:
-    return Gain(differences).interval
 
 
 @cache

@@ -6,6 +6,7 @@ from statistics import fmean
 import pytest
 
 from benchmarks import league
+from motley.results.measures import interval, spread
 from motley_papers.advice import LEFT_OUT, evidence_texts
 from motley_papers.naming import differences
 
@@ -72,6 +73,48 @@ def test_what_the_page_says_of_the_proof(evidence):
     winners = (left_out[kind].winners_gain.mean for kind in (False, True))
     said = "by always one method {:.1f} (`feddyn`, surely more) and {:.1f} (`fedrod` but once"
     assert said.format(*winners) in PAGE
+    less = [
+        interval(spread([one.gain - one.winners_gain for one in left_out[kind].advised]))
+        for kind in (False, True)
+    ]
+    assert less[0].high < 0 < less[1].high
+    assert [{one.winner for one in left_out[kind].advised} for kind in (False, True)] == [
+        {"feddyn"},
+        {"fedrod", "FedAvg, fine-tuned"},
+    ]
+
+
+def test_plain_fine_tuning_is_measured_where_own_models_stand_on_the_first_screen(
+    evidence, monkeypatch
+):
+    monkeypatch.syspath_prepend(str(DOCS))
+    import from_league
+
+    only = league.RECIPE.named("fine-tuning alone").scale["small"].only["environment"]
+    assert only == [
+        place for place in evidence.gains[True] if from_league._told(evidence, place, True)
+    ]
+    personal = differences(league.rows_of(league.MEASURED), "personal", "stable", league.CHOICE)
+    blank = [
+        fmean(personal[place]["FedAvg, fine-tuned"])
+        for place in evidence.gains[True]
+        if place not in only and from_league._told(evidence, place, False)
+    ]
+    assert f"it lost {-max(blank):.0f} to {-min(blank):.0f} points (two seeds)" in PAGE
+
+
+def test_what_the_rate_of_the_cnn_costs_alone():
+    exhibit = league.RECIPE.named("cnn")
+    seeds = [10, 11, 12]  # those of which every run is there
+    found = differences(
+        league.rows_of(league.MEASURED), "cnn", "stable", seeds, exhibit.ranks.against
+    )
+    costs = sorted(
+        -fmean(found[place]["uniform FedAvg, rate 0.03, CNN"]) for place in ("even", "noise-strong")
+    )
+    measured = (DOCS / "measured.md").read_text(encoding="utf-8")
+    said = "0.03 alone costs uniform FedAvg {:.1f} to {:.1f} points where labels are alike"
+    assert said.format(*costs) in measured
 
 
 def test_what_comes_with_hetero_select_gains_as_much_without_its_selection(evidence):
