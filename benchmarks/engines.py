@@ -33,7 +33,7 @@ from torch import nn
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.fedavg import Average
 from motley.algorithms.fedprox import Proximal
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.parts import Algorithm
 from motley.algorithms.positions import per_position

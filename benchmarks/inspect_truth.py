@@ -23,7 +23,7 @@ import numpy as np
 
 from motley.core.keys import Key, Streams
 from motley.experiments.config import Experiment
-from motley.experiments.data import task_of
+from motley.experiments.run_data import task_of
 from motley.heterogeneity.measure import measure, measure_arrays
 from motley.tasks.task import Task
 from motley.world.shift.concept_shift import ClassSwap

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from motley.algorithms import AGGREGATORS, CATALOGUE, LOSSES, SERVERS
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.parts import Algorithm, LocalRule
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork

@@ -18,7 +18,7 @@ from motley.core.keys import PURPOSES
 from motley.core.records import SIGNALS, SignalRequirements
 from motley.core.server_signals import UPDATE_SIGNALS
 from motley.experiments import config, document, file_tables, registry
-from motley.results.privacy import OCCASIONS, signals_in_words
+from motley.results.privacy_section import OCCASIONS, signals_in_words
 from motley.results.schema import TABLES
 from motley.selectors.catalogue import CATALOGUE as SELECTORS
 from motley.testing.selectors import CHECKS

@@ -30,10 +30,10 @@ from motley_papers.advice import (
 from motley_papers.crossing import CROSS, Crossing, crossings
 from motley_papers.difference_map import difference_map
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
+from motley_papers.mean_ranks import Ranking
 from motley_papers.measuring import measure_of
 from motley_papers.naming import differences
 from motley_papers.power import resolvable
-from motley_papers.ranks import Ranking
 from motley_papers.recipe import Exhibit, RankPlan, Recipe, Scale, read
 from motley_papers.standings import rankings
 

@@ -11,7 +11,7 @@ from from_peers import TITLES
 from from_recipes import headline
 
 from motley.experiments import registry
-from motley_papers.claim import KINDS, Protocol
+from motley_papers.recipe_claim import KINDS, Protocol
 from motley_papers.verdict_tables import words_of
 
 __all__ = ["beside_frameworks", "contents", "trust_in_short"]

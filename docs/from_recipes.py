@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from cells import prose, table
 
-from motley_papers import measuring, pictures, recipe
-from motley_papers.claim import KINDS, Kind, Protocol
+from motley_papers import exhibit_pictures, measuring, recipe
 from motley_papers.claim_sentences import what_came_of_it
+from motley_papers.recipe_claim import KINDS, Kind, Protocol
 from motley_papers.telling import ScaleNumbers, fill, kept_numbers
 from motley_papers.verdict_tables import ORDER, sizes_of, words_of
 
@@ -208,8 +208,8 @@ def recipe_words() -> str:
         ("`note.NAME.early`, `.late`, `.mean`, `.least`", "what a rule noted under NAME"),
         ("`domain.NAME`", "clients of one appearance"),
     ]
-    drawn = ", ".join(f"`{name}`" for name in pictures.PICTURES)
-    by_measure = ", ".join(f"`{name}:`" for name in pictures.BY_MEASURE)
+    drawn = ", ".join(f"`{name}`" for name in exhibit_pictures.PICTURES)
+    by_measure = ", ".join(f"`{name}:`" for name in exhibit_pictures.BY_MEASURE)
     return (
         f"{table(('measure', 'is'), rows)}\n\n"
         f"Pictures: {drawn}; an axis after `curves:`, a measure after {by_measure}."

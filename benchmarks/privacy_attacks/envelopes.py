@@ -13,8 +13,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from motley.core.errors import SecureAggregationError
-from motley_flower.secure.client import SecureClient
-from motley_flower.secure.round import SecureRound
+from motley_flower.secure.masking_client import SecureClient
+from motley_flower.secure.secure_round import SecureRound
 from motley_flower.secure.terms import HEADER, SecureOptions, SecureTerms
 
 N = 8

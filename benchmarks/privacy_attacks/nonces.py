@@ -13,8 +13,8 @@ import os
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from motley.core.errors import SecureAggregationError
-from motley_flower.secure.draws import DRAWS, DrawClient, DrawServer, draw
 from motley_flower.secure.terms import bitmap
+from motley_flower.secure.verifiable_draws import DRAWS, DrawClient, DrawServer, draw
 
 N = 12
 M = 4

@@ -15,10 +15,10 @@ import numpy as np
 
 from motley.core.errors import SecureAggregationError
 from motley_flower.deployed.secure_rounds import ClientSecrets
-from motley_flower.secure.draws import DrawServer
 from motley_flower.secure.keyfiles import new_identity
-from motley_flower.secure.round import SecureRound
+from motley_flower.secure.secure_round import SecureRound
 from motley_flower.secure.terms import SecureOptions, SecureTerms
+from motley_flower.secure.verifiable_draws import DrawServer
 
 N = 6
 SIZE = 50

@@ -21,7 +21,7 @@ from motley_flower.deployed.client_runtime import ClientRuntime
 from motley_flower.deployed.protocol import Order, open_answer, pack
 from motley_flower.deployed.secure_rounds import ClientSecrets
 from motley_flower.secure.keyfiles import new_identity
-from motley_flower.secure.round import SecureRound
+from motley_flower.secure.secure_round import SecureRound
 from motley_flower.secure.terms import SecureOptions, SecureTerms
 
 CLIP = 0.5

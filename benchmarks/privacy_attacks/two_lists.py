@@ -11,8 +11,8 @@ import random
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from motley.core.errors import SecureAggregationError
-from motley_flower.secure.draws import DRAWS, DrawClient, DrawServer
 from motley_flower.secure.terms import bitmap
+from motley_flower.secure.verifiable_draws import DRAWS, DrawClient, DrawServer
 
 N = 9
 M = 4

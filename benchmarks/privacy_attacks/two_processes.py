@@ -17,7 +17,7 @@ import numpy as np
 from motley.core.errors import MotleyError
 from motley_flower.deployed.secure_rounds import ClientSecrets
 from motley_flower.secure.keyfiles import new_identity
-from motley_flower.secure.round import SecureRound
+from motley_flower.secure.secure_round import SecureRound
 from motley_flower.secure.terms import SecureOptions, SecureTerms, Step, sealed
 
 N = 4

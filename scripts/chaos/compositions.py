@@ -27,7 +27,7 @@ from same_results.experiments import EXPERIMENTS
 from same_results.own import made
 
 from chaos.combinations import Entry, Keys, threads_of
-from motley.algorithms.local import Clip
+from motley.algorithms.local_optimisers import Clip
 from motley.algorithms.weights import Weighting
 from motley.core.errors import UserError
 from motley.experiments import document, registry

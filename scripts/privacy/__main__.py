@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from motley.experiments.audit import audit
 from motley.experiments.config import Experiment
-from motley.experiments.neighbours import Neighbours, neighbours
+from motley.experiments.neighbouring_worlds import Neighbours, neighbours
+from motley.experiments.privacy_attack import audit
 from motley.experiments.replay import replay
 from privacy.combinations import BASE, PRIVACY, Case, combinations, examples
 

@@ -18,8 +18,8 @@ from motley.core.errors import DataError, UserError
 from motley.core.records import SIGNALS
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment, load
-from motley.experiments.data import task_of
 from motley.experiments.registry import build, catalogue
+from motley.experiments.run_data import task_of
 from motley.experiments.sweep import expand
 from motley.privacy.disclosure import noised
 from motley.privacy.options import HISTOGRAM

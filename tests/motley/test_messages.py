@@ -14,7 +14,7 @@ import typer
 
 import motley
 from motley.cli import call
-from motley.commands.options import raise_failures
+from motley.commands.shared_options import raise_failures
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.experiments.config import Experiment
 from motley.experiments.sweep import Failure, Point

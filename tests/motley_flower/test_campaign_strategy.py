@@ -18,7 +18,7 @@ import pytest
 import motley
 from motley.selectors import build
 from motley_flower.messages import flower
-from motley_flower.strategy.state import MOST_REFUSALS
+from motley_flower.strategy.strategy_state import MOST_REFUSALS
 from motley_flower.strategy.wrapper import with_selector
 from tests.motley_flower.apps import model, reply, weights
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode

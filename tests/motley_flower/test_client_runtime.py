@@ -17,7 +17,7 @@ from motley.core.errors import CodecError, ConfigError, DataError
 from motley.experiments.build import prepare
 from motley_flower.deployed.client_app import Node, serve
 from motley_flower.deployed.client_runtime import ClientRuntime
-from motley_flower.deployed.client_state import ClientStateFile
+from motley_flower.deployed.kept_state import ClientStateFile
 from motley_flower.deployed.own_data import client_task, server_task
 from motley_flower.deployed.protocol import Order, agreement, open_answer, pack
 from motley_flower.deployed.server_app import Limits, refuses

@@ -9,15 +9,15 @@ import json
 import pytest
 
 from motley.core.errors import ConfigError
-from motley_flower.deployed.backend import DeployedClients
+from motley_flower.deployed.deployed_backend import DeployedClients
 from motley_flower.deployed.grid_transport import bytes_in
 from motley_flower.deployed.protocol import open_order
 from motley_flower.deployed.secure_rounds import DeployedSums
 from motley_flower.deployed.server_app import Limits
 from motley_flower.secure.drawable import DrawTable
-from motley_flower.secure.draws import DrawServer, verify_draws
 from motley_flower.secure.keyfiles import as_register, new_identity
 from motley_flower.secure.terms import SecureOptions
+from motley_flower.secure.verifiable_draws import DrawServer, verify_draws
 from tests.motley_flower.client_runtimes import columns
 from tests.motley_flower.fake_grid import FakeGrid
 from tests.motley_flower.test_secure_loop import federation, keys, secured, setting

@@ -15,8 +15,8 @@ import pytest
 
 import motley
 from motley.core import codec
-from motley_flower.secure.draws import verify_draws
 from motley_flower.secure.keyfiles import as_register, new_identity
+from motley_flower.secure.verifiable_draws import verify_draws
 from tests.motley_flower.loopback import Loopback, write_app
 from tests.motley_flower.started import ended_like_interrupted, nothing_left
 from tests.motley_flower.test_private_processes import CLIENTS, MASKED, OWN_CLIENT, OWN_SERVER

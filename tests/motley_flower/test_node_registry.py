@@ -10,7 +10,7 @@ import pytest
 
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome
-from motley_flower.checks import NodeError
+from motley_flower.checked_numbers import NodeError
 from motley_flower.messages import flower
 from motley_flower.node_registry import ENROL, NodeRegistry, read_enrolment
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode, echo, echo_nodes

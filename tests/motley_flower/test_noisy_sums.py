@@ -14,8 +14,8 @@ import torch
 import motley
 from motley.core.errors import ConfigError, SecureAggregationError
 from motley.experiments.build import prepare
-from motley.privacy import distributed
-from motley.privacy.distributed import ClientNoise
+from motley.privacy import distributed_noise
+from motley.privacy.distributed_noise import ClientNoise
 from motley_flower.deployed.client_app import Node
 from motley_flower.deployed.client_runtime import ClientRuntime
 from motley_flower.deployed.client_sums import NoisySums
@@ -84,7 +84,7 @@ def spent(keys):
 
 def test_without_the_noise_it_is_the_simulation_but_for_rounding(keys, monkeypatch):
     zeros = lambda n, sigma, entropy: np.zeros(n, np.int64)  # noqa: E731
-    monkeypatch.setattr(distributed, "discrete_gaussian", zeros)
+    monkeypatch.setattr(distributed_noise, "discrete_gaussian", zeros)
     setup = setting()
     real = secured(federation(setup, keys), setup, keys)
     simulated = motley.run(setup, out=keys / "simulated")

@@ -19,7 +19,7 @@ from motley.core.errors import CodecError, ConfigError, StoreError
 from motley.core.records import Outcome, SignalRequirements
 from motley.engines.local import Sequential
 from motley.experiments.build import prepare
-from motley.privacy.ledger import PrivacyState
+from motley.privacy.privacy_ledger import PrivacyState
 from motley.rounds.private import PrivateRounds
 from motley.selectors.selector import Selector
 from motley.transport import wire

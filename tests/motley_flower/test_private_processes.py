@@ -16,8 +16,8 @@ import pytest
 from safetensors.torch import load_file
 
 import motley
-from motley_flower.secure.draws import verify_draws
 from motley_flower.secure.keyfiles import as_register, new_identity
+from motley_flower.secure.verifiable_draws import verify_draws
 from tests.motley_flower.loopback import Loopback, until, write_app
 from tests.motley_flower.started import ended_like_interrupted, nothing_left
 

@@ -17,8 +17,8 @@ from motley_flower.deployed.client_app import Node
 from motley_flower.deployed.grid_transport import bytes_in
 from motley_flower.deployed.protocol import open_order
 from motley_flower.deployed.secure_rounds import ClientSecrets
-from motley_flower.secure.client import SecureClient
 from motley_flower.secure.keyfiles import new_identity
+from motley_flower.secure.masking_client import SecureClient
 from motley_flower.secure.terms import HEADER, SecureOptions
 from tests.motley_flower.client_runtimes import answers, columns, deploy, experiment
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from motley_papers.claim import Claim
 from motley_papers.claim_sentences import tell
 from motley_papers.measuring import MEASURES, measure_of
 from motley_papers.recipe import names, read
+from motley_papers.recipe_claim import Claim
 
 FASTER = Claim(
     text="Faster than FedCG to 90 %",

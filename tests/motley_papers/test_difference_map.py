@@ -5,7 +5,7 @@ from math import nan
 import pytest
 
 from motley_papers.difference_map import cell_colour, difference_map, rows_of
-from motley_papers.ranks import rank
+from motley_papers.mean_ranks import rank
 
 pytestmark = pytest.mark.usefixtures("drawn")
 

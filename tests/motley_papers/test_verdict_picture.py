@@ -6,8 +6,8 @@ import re
 import pytest
 
 from motley.results.measures import Censored
-from motley_papers.claim import WHOLE, Protocol
 from motley_papers.recipe import Claim, Exhibit
+from motley_papers.recipe_claim import WHOLE, Protocol
 from motley_papers.verdict_picture import TONES, printed_here, reach, towards, verdict_picture
 from motley_papers.verdicts import corrected, judge
 

@@ -4,8 +4,8 @@ half width = 4.302653 s / sqrt 3."""
 import pytest
 
 from motley.results.measures import Censored
-from motley_papers.claim import Protocol
 from motley_papers.recipe import Claim, Exhibit
+from motley_papers.recipe_claim import Protocol
 from motley_papers.sequential import SpendingPlan
 from motley_papers.verdict_tables import counted_words, headline, verdict_table
 from motley_papers.verdicts import corrected, judge

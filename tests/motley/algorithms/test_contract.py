@@ -40,8 +40,8 @@ from motley.algorithms.heterofl import HeteroFL
 from motley.algorithms.hetlora import HetLoRA
 from motley.algorithms.ifca import IFCA
 from motley.algorithms.lg_fedavg import LGFedAvg
-from motley.algorithms.local import SGD, Adam, Clip
 from motley.algorithms.local_only import LocalOnly
+from motley.algorithms.local_optimisers import SGD, Adam, Clip
 from motley.algorithms.lora_fedavg import LoRAFedAvg
 from motley.algorithms.mifa import MIFA, FedVARP
 from motley.algorithms.moon import Moon

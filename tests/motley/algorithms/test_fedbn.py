@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from motley.algorithms.fedbn import FedBN, PersonalBatchNorm
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.parts import Algorithm, LocalRule
 from motley.core import codec
 from motley.core.errors import ConfigError

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from motley.algorithms.fedlc import CalibratedLoss, FedLC
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.losses import CrossEntropy
 from motley.core.errors import ConfigError
 from motley.experiments.build import build

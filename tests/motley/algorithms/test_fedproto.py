@@ -12,8 +12,8 @@ import torch
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.fedavgm import FedAvgM
 from motley.algorithms.fedproto import FedProto, PrototypeLoss, PrototypeMean
-from motley.algorithms.local import SGD
 from motley.algorithms.local_only import LocalOnly
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.parts import Loss, ServerContext, ServerState, Upload, aggregate
 from motley.core.errors import ConfigError

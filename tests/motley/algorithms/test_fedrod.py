@@ -9,7 +9,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from motley.algorithms.fedrod import BalancedLoss, FedRoD, HeadBeside
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.parts import JobContext
 from motley.core.errors import ConfigError

@@ -10,14 +10,14 @@ from torch.nn import functional as F
 
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fjord import FjORD, Taught
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.losses import CrossEntropy, HalfSquaredError
 from motley.core.errors import ConfigError, ContractError
 from motley.engines.batches import BatchPlan
 from motley.engines.engine import Job
 from motley.engines.local import Sequential
 from motley.engines.ordered_client import self_distillation
-from motley.tasks.slices import narrowed
+from motley.tasks.narrow_models import narrowed
 from motley.testing.algorithms import Play
 
 HALVES = (1.0, 0.5, 0.25)

@@ -11,7 +11,7 @@ import torch
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.fedavg import Average, FedAvg
 from motley.algorithms.ifca import EMPTY_ROUNDS, IFCA
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.parts import Choice, ServerState, Upload
 from motley.core.errors import ConfigError
 from motley.testing.algorithms import MODELS, Play

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from motley.algorithms.flash_robust import FlashRobust
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.moon import ContrastiveLoss, Moon, contrast
 from motley.core.errors import ConfigError

@@ -19,8 +19,8 @@ from motley.algorithms.fedper import FedPer
 from motley.algorithms.fedrep import FedRep
 from motley.algorithms.fine_tuned import FineTuned
 from motley.algorithms.lg_fedavg import LGFedAvg
-from motley.algorithms.local import SGD, Clip
 from motley.algorithms.local_only import LocalOnly
+from motley.algorithms.local_optimisers import SGD, Clip
 from motley.algorithms.parts import Method
 from motley.algorithms.per_fedavg import PerFedAvg
 from motley.algorithms.pfedme import PFedMe

@@ -18,7 +18,7 @@ from motley.algorithms.ditto import Ditto
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fedper import FedPer
 from motley.algorithms.fedrep import FedRep
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.parts import Method
 from motley.core.keys import Key
 from motley.core.work import LocalWork

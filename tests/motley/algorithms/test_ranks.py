@@ -20,7 +20,7 @@ from motley.algorithms.ffa_lora import FFALoRA
 from motley.algorithms.flexlora import Redistributed, refactored
 from motley.algorithms.flora import RANKS, FLoRA, Stacking
 from motley.algorithms.hetlora import HetLoRA, PrunedTraining, SizedAverage
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.lora_fedavg import LoRAFedAvg, MeasuredFactors
 from motley.algorithms.parts import JobContext, Part, ServerContext, ServerState, Upload, aggregate
 from motley.core.adapters import adapters_of, merged_of, ranked

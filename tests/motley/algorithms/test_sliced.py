@@ -15,7 +15,7 @@ from motley.algorithms.fedrolex import FedRolex, Rolling
 from motley.algorithms.fjord import Taught
 from motley.algorithms.flash_robust import FlashRobust
 from motley.algorithms.heterofl import HeteroFL
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.losses import CrossEntropy, HalfSquaredError
 from motley.algorithms.parts import (
     Algorithm,
@@ -31,9 +31,9 @@ from motley.core.errors import ConfigError
 from motley.engines.batches import BatchPlan
 from motley.engines.engine import Job
 from motley.engines.local import Sequential
-from motley.tasks import slices
+from motley.tasks import narrow_models
 from motley.tasks.flat import layout_of
-from motley.tasks.slices import cuttable, narrowed
+from motley.tasks.narrow_models import cuttable, narrowed
 from motley.tasks.task import ModelState
 from motley.testing.algorithms import Play
 
@@ -216,7 +216,7 @@ def test_the_structure_is_read_before_clients_train(monkeypatch):
     download = play.algorithm.local.download(play.server)
     engine = Sequential(play.setting)
     monkeypatch.setattr(
-        slices, "_traced", lambda module: pytest.fail("a graph is read while clients train")
+        narrow_models, "_traced", lambda module: pytest.fail("a graph is read while clients train")
     )
     assert all(
         done.finite

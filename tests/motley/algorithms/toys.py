@@ -16,7 +16,7 @@ from torch import nn
 
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.fedavg import Average
-from motley.algorithms.local import SGD, Solver
+from motley.algorithms.local_optimisers import SGD, Solver
 from motley.algorithms.losses import HalfSquaredError
 from motley.algorithms.parts import (
     Algorithm,

@@ -11,7 +11,7 @@ from torch import nn
 
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.fedavg import Average
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.parts import Algorithm, LocalRule, Loss, Server
 from motley.core.keys import Key, Streams

@@ -15,7 +15,7 @@ from torch.func import functional_call
 
 from motley.algorithms.fednova import NormalisedUpdate
 from motley.algorithms.fedprox import Proximal
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.parts import LocalRule
 from motley.algorithms.scaffold import ControlVariates
 from motley.core.work import LocalWork

@@ -19,7 +19,7 @@ from torch import Tensor
 from benchmarks.gpu.experiments import ALGORITHMS, BASE, HELD, ON_DEVICE, OTHERS, Keys, experiments
 from motley.algorithms import CATALOGUE, LOSSES, OPTIMIZERS
 from motley.algorithms.fedprox import Proximal
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.losses import CrossEntropy
 from motley.core.errors import ConfigError
 from motley.engines.samples import Samples

@@ -16,8 +16,8 @@ from motley.algorithms.fedprox import Proximal
 from motley.algorithms.fedrep import HeadThenBase
 from motley.algorithms.flash_robust import FlashRobust
 from motley.algorithms.lg_fedavg import PersonalBase
-from motley.algorithms.local import SGD, Adam, AdamW, Clip
 from motley.algorithms.local_only import WholeModel
+from motley.algorithms.local_optimisers import SGD, Adam, AdamW, Clip
 from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.per_fedavg import AfterOneStep
 from motley.algorithms.pfedme import MoreauEnvelope

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from motley.algorithms.fedprox import Proximal
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.parts import GradientCorrection, LocalRule, Loss
 from motley.core.errors import ContractError, EngineError

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
-from motley.algorithms.local import SGD, Adam
+from motley.algorithms.local_optimisers import SGD, Adam
 from motley.engines.memory import training_memory
 from motley.tasks.sequence_models import Transformer
 

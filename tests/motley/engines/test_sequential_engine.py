@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from motley.algorithms.fedprox import Proximal
-from motley.algorithms.local import SGD, Clip
+from motley.algorithms.local_optimisers import SGD, Clip
 from motley.algorithms.losses import HalfSquaredError
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork

@@ -17,7 +17,7 @@ from motley.algorithms.parts import Algorithm, LocalRule
 from motley.core.keys import Key
 from motley.engines.serialization import from_memory, to_memory, unsendable, unwrap, wrap
 from motley.experiments.config import Experiment
-from motley.experiments.data import task_of
+from motley.experiments.run_data import task_of
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.own import own_task
 from motley.testing.algorithms import Adapted

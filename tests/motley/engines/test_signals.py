@@ -10,7 +10,7 @@ from torch import nn
 
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.flash_robust import FlashRobust
-from motley.algorithms.local import SGD, Clip
+from motley.algorithms.local_optimisers import SGD, Clip
 from motley.algorithms.parts import PersonalRule
 from motley.core.keys import Key
 from motley.core.ragged import Ragged

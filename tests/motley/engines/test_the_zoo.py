@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from motley.algorithms.fedprox import Proximal
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.core.work import LocalWork
 from motley.engines import ENGINES
 from motley.engines.local import Sequential

@@ -13,7 +13,7 @@ from motley.engines.engine import Engine, EngineEvent
 from motley.experiments.config import Experiment
 from motley.experiments.progress import ProgressLog
 from motley.experiments.run import _divided_as, run
-from motley.rounds.config import RoundSummary
+from motley.rounds.run_config import RoundSummary
 
 KEYS = {
     "task": {"name": "image", "data": "digits", "model": "digits_mlp"},

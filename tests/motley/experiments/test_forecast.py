@@ -12,7 +12,7 @@ from motley.experiments import progress
 from motley.experiments.config import Experiment
 from motley.experiments.forecast import Pace, left_s
 from motley.experiments.progress import ProgressBars, ProgressLog
-from motley.rounds.config import RoundSummary
+from motley.rounds.run_config import RoundSummary
 
 EXPERIMENT = Experiment(
     population=6, cohort=2, stop={"rounds": 10}, task="quadratic", partition="by_writer"

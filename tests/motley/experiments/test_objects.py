@@ -23,7 +23,7 @@ from motley.experiments import registry
 from motley.experiments.config import Experiment
 from motley.experiments.run import run
 from motley.experiments.sweep import compare
-from motley.rounds.config import RoundSummary
+from motley.rounds.run_config import RoundSummary
 from motley.selectors.selector import SelectionRule
 from motley.selectors.uniform import Uniform
 from motley.tasks import from_clients, own_task

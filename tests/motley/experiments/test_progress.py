@@ -13,7 +13,7 @@ from motley.core.errors import DataError
 from motley.experiments import progress
 from motley.experiments.config import Experiment
 from motley.experiments.progress import ProgressBars, ProgressLog, RoundLog
-from motley.rounds.config import RoundSummary
+from motley.rounds.run_config import RoundSummary
 
 EXPERIMENT = Experiment(
     population=6, cohort=2, stop={"rounds": 100}, task="quadratic", partition="by_writer"

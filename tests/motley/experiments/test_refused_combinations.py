@@ -19,7 +19,7 @@ from motley.algorithms.fedrep import FedRep
 from motley.algorithms.fedrolex import FedRolex
 from motley.algorithms.heterofl import HeteroFL
 from motley.algorithms.lg_fedavg import LGFedAvg
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.parts import Algorithm, Method
 from motley.algorithms.rhfl import RHFL
 from motley.algorithms.scaffold import Scaffold

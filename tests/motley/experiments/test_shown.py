@@ -22,7 +22,7 @@ from motley.experiments.config import Experiment
 from motley.experiments.progress import ProgressText
 from motley.experiments.shown import in_cell
 from motley.inspection.inspected import Inspected
-from motley.rounds.config import RoundSummary
+from motley.rounds.run_config import RoundSummary
 from motley.tasks import from_clients, own_task
 
 KEYS: dict[str, Any] = {

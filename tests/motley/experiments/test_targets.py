@@ -13,8 +13,8 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key, Streams
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
-from motley.experiments.data import _federation
 from motley.experiments.run import with_own
+from motley.experiments.run_data import _federation
 from motley.tasks import from_arrays, own_task
 from motley.tasks.federate import Split, partition_input
 from motley.tasks.task import Dataset, Task

@@ -16,9 +16,9 @@ import pytest
 from motley.core.errors import DataError
 from motley.core.keys import Key, Streams
 from motley.experiments.config import Experiment
-from motley.experiments.data import task_of
+from motley.experiments.run_data import task_of
+from motley.heterogeneity.findings import Inspection
 from motley.heterogeneity.measure import measure, measure_arrays
-from motley.heterogeneity.record import Inspection
 from motley.tasks.own import from_arrays
 from motley.tasks.task import Task
 from motley.world.shift.concept_shift import ClassSwap

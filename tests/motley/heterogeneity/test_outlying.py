@@ -16,9 +16,9 @@ from sklearn import datasets
 from motley.core.keys import Key
 from motley.heterogeneity.class_faults import absent_classes, shared_rows
 from motley.heterogeneity.column_faults import Rows, excess, normal_scores, spread_ratio
+from motley.heterogeneity.findings import Inspection, OutlyingClient
 from motley.heterogeneity.measure import measure, measure_arrays
 from motley.heterogeneity.outlying import _and_more
-from motley.heterogeneity.record import Inspection, OutlyingClient
 from motley.tasks.own import from_arrays
 
 Array = NDArray[np.float64]

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 import motley
 from motley.cli import app, call
 from motley.core.errors import ConfigError, StoreError
-from motley.heterogeneity.record import Inspection
+from motley.heterogeneity.findings import Inspection
+from motley.inspection.findings_terminal import as_table, bullets
 from motley.inspection.inspecting import inspect
-from motley.inspection.terminal import as_table, bullets
 from motley.results.page import html
 from motley.tasks.own import from_arrays
 

@@ -10,7 +10,7 @@ import pytest
 
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
-from motley.heterogeneity.record import Finding, Inspection, OutlyingClient
+from motley.heterogeneity.findings import Finding, Inspection, OutlyingClient
 from motley.inspection.pitfalls import PITFALLS, Examined, pitfalls
 
 KEYS: dict[str, Any] = {

@@ -9,7 +9,7 @@ import pytest
 
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
-from motley.heterogeneity.record import Finding
+from motley.heterogeneity.findings import Finding
 from motley.inspection.planned import PlannedRounds, planned_rounds, synchronous_loop
 from motley.inspection.system import _law_distance, scaled_ratio, system_findings
 from motley.timing.timeline import Timelines, plan

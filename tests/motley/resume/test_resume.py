@@ -22,9 +22,9 @@ from motley.results.schema import EQUAL_TABLES
 from motley.results.writer import Writer
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.client_state import DiskClientStates
-from motley.rounds.last_updates import DiskLastUpdates
 from motley.rounds.loop import RoundLoop
 from motley.rounds.simulated import SimulatedBackend
+from motley.rounds.stored_last_updates import DiskLastUpdates
 from tests.motley.resume.conftest import assert_same, make
 
 Unbroken = Callable[[Experiment], Run]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from motley.core.keys import Streams
-from motley.experiments.audit import own_runs
+from motley.experiments.privacy_attack import own_runs
 from motley.privacy.noise import noise
 from motley.rounds.attacked import Canary, attacked_run
 from motley.selectors.selector import Selector

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.parts import (
     Algorithm,
     ClientState,
@@ -27,8 +27,8 @@ from motley.core.records import Cohort, Outcome, Reports, SelectionContext, Sign
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds.checkpoint import Checkpoints
-from motley.rounds.config import Stop
 from motley.rounds.loop import RoundLoop
+from motley.rounds.run_config import Stop
 from motley.rounds.simulated import simulation as simulation_of
 from motley.selectors.selector import SelectionRule, Selector
 from motley.tasks.task import ModelState

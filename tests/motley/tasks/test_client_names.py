@@ -16,7 +16,7 @@ import motley
 from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.experiments.data import task_of
+from motley.experiments.run_data import task_of
 from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.formats import image_folders, leaf
 from motley.tasks.own import fingerprint, from_arrays, from_clients, from_files, own_task

@@ -12,7 +12,7 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
-from motley.experiments.data import task_of
+from motley.experiments.run_data import task_of
 from motley.tasks.held_out import held_out_count, held_out_ids, hold_out_clients
 
 KEYS = {

@@ -22,7 +22,7 @@ from motley.core.keys import Key
 from motley.experiments.build import build
 from motley.tasks.flat import FlatModule
 from motley.tasks.hf import AdaptedLanguageModel
-from motley.tasks.slices import narrowed
+from motley.tasks.narrow_models import narrowed
 from motley.tasks.task import IGNORED
 from tests.motley.engines.test_memory import measured
 

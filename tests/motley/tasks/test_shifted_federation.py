@@ -9,7 +9,7 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
-from motley.experiments.data import task_of
+from motley.experiments.run_data import task_of
 from motley.world.shift.feature_shift import Domains
 
 

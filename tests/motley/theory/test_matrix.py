@@ -14,7 +14,7 @@ from motley.algorithms.feddf import FedDF
 from motley.algorithms.fednova import FedNova
 from motley.algorithms.fedopt import FedAdam
 from motley.algorithms.fedprox import FedProx
-from motley.algorithms.local import SGD, Adam
+from motley.algorithms.local_optimisers import SGD, Adam
 from motley.algorithms.moon import Moon
 from motley.algorithms.qfedavg import QFedAvg
 from motley.algorithms.rhfl import RHFL

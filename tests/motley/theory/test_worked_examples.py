@@ -9,7 +9,7 @@ from torch import nn
 from motley.algorithms import CATALOGUE
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.fedavg import Average
-from motley.algorithms.local import SGD
+from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.losses import HalfSquaredError
 from motley.algorithms.parts import Algorithm, LocalRule
 from motley.core.ragged import Ragged

@@ -20,7 +20,7 @@ from motley.transport.allocators.fedcg_lp import FedCGProgram
 from motley.transport.allocators.flexcom import FlexCom
 from motley.transport.allocators.from_selector import FromSelector
 from motley.transport.allocators.optrate import OptRate
-from motley.transport.allocators.uniform import UniformAllocator
+from motley.transport.allocators.uniform_ratio import UniformAllocator
 from motley.transport.budgets import ConstantBudget, CosineBudget
 
 ALEXNET = 2_780_000

@@ -12,9 +12,9 @@ import motley
 from motley.core.errors import ConfigError
 from motley.selectors import build
 from motley_flower.messages import flower
-from motley_flower.secure.draws import verify_draws
 from motley_flower.secure.keyfiles import as_register
-from motley_flower.secure.round import CohortHistory
+from motley_flower.secure.secure_round import CohortHistory
+from motley_flower.secure.verifiable_draws import verify_draws
 from motley_flower.strategy.secure_sums import SecureSums
 from motley_flower.strategy.wrapper import with_selector
 from tests.motley_flower.apps import fedavg, model, outcomes, weights

@@ -7,7 +7,7 @@ import random
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from motley_flower.secure.client import SecureClient
+from motley_flower.secure.masking_client import SecureClient
 from motley_flower.secure.server import SecureServer
 from motley_flower.secure.terms import SecureOptions, SecureTerms
 

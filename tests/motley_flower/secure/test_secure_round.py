@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motley.core.errors import ConfigError, RoundAbandonedError
-from motley_flower.secure.client import SecureClient
+from motley_flower.secure.masking_client import SecureClient
 from motley_flower.secure.primitives import sign
 from motley_flower.secure.terms import HEADER, SecureOptions
 from tests.motley_flower.secure.rounds import (

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motley.core.errors import ConfigError, RoundAbandonedError, SecureAggregationError, StoreError
-from motley_flower.secure.draws import DrawServer
 from motley_flower.secure.endpoint import SecureEndpoint
 from motley_flower.secure.keyfiles import as_register, new_identity, read_identity
-from motley_flower.secure.round import CohortHistory, SecureRound
+from motley_flower.secure.secure_round import CohortHistory, SecureRound
 from motley_flower.secure.terms import SecureOptions, Step, sealed
+from motley_flower.secure.verifiable_draws import DrawServer
 from tests.motley_flower.secure.rounds import people, terms_of
 
 OPTIONS = SecureOptions(1.0, bits=20, max_weight=10)

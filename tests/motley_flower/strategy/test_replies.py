@@ -12,7 +12,7 @@ import pytest
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome
 from motley.selectors import build
-from motley_flower.checks import NodeError, number_of, numbers_of, whole_number
+from motley_flower.checked_numbers import NodeError, number_of, numbers_of, whole_number
 from motley_flower.messages import flower
 from motley_flower.strategy.replies import array_of
 from motley_flower.strategy.wrapper import with_selector

@@ -14,9 +14,9 @@ from motley.core.errors import ConfigError, SecureAggregationError
 from motley.core.records import Outcome, Reports
 from motley.selectors import CATALOGUE, Selector, build
 from motley_flower.messages import flower
-from motley_flower.secure.draws import verify_draws
 from motley_flower.secure.keyfiles import as_register, new_identity
 from motley_flower.secure.terms import SecureOptions
+from motley_flower.secure.verifiable_draws import verify_draws
 from motley_flower.secure_messages import RECORD, SECURE, secure_record
 from motley_flower.strategy.secure_client import MaskedUpdates
 from motley_flower.strategy.wrapper import with_selector

@@ -83,7 +83,7 @@ def test_the_contract_names_what_a_careless_method_breaks(own_biases: Any) -> No
             def change(self, plain: Any) -> Any:
                 return plain.replace(local=careless())  # noqa: B023
 
-        from motley.algorithms.local import SGD
+        from motley.algorithms.local_optimisers import SGD
         from motley.testing.algorithms import CHECKS, Case
 
         with pytest.raises(AssertionError, match=message):

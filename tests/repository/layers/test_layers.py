@@ -56,9 +56,9 @@ ALLOWED: dict[str, set[str]] = {
         "core",
         "=algorithms",
         "algorithms.parts",
-        "algorithms.local",
+        "algorithms.local_optimisers",
         "algorithms.head_loss",
-        "algorithms.own_loss",
+        "algorithms.task_loss",
         "algorithms.positions",
         "algorithms.random",
         "tasks",
@@ -237,6 +237,19 @@ def test_nothing_imports_in_a_circle() -> None:
 
     for name in graph:
         visit(name, ())
+
+
+ONE_EACH = {"__init__.py", "__main__.py", "command.py"}
+"""What a package has one of, the last for its part of the command."""
+
+
+def test_no_two_modules_have_one_name() -> None:
+    """A name in a traceback, or in a reader's search, means one file of the three distributions."""
+    found: dict[str, list[Path]] = {}
+    for path in FILES:
+        if path.name not in ONE_EACH:
+            found.setdefault(path.name, []).append(path)
+    assert not {name: paths for name, paths in found.items() if len(paths) > 1}
 
 
 def test_no_class_name_occurs_in_two_modules() -> None:

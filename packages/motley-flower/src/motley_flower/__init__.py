@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from motley_flower.deployed.client_app import serve
     from motley_flower.deployed.own_data import client_task, server_task
     from motley_flower.deployed.server_app import Limits, run
-    from motley_flower.strategy.client_app import enrolled, measured, wanted
     from motley_flower.strategy.coordinator import SelectionCoordinator
     from motley_flower.strategy.participation import ParticipationRow, participation
+    from motley_flower.strategy.query_answers import enrolled, measured, wanted
     from motley_flower.strategy.reporting import with_reports
     from motley_flower.strategy.secure_client import MaskedUpdates
     from motley_flower.strategy.wrapper import with_selector
@@ -46,7 +46,7 @@ _MODULES = {
     "strategy.reporting": ("with_reports",),
     "strategy.coordinator": ("SelectionCoordinator",),
     "strategy.participation": ("ParticipationRow", "participation"),
-    "strategy.client_app": ("enrolled", "measured", "wanted"),
+    "strategy.query_answers": ("enrolled", "measured", "wanted"),
     "deployed.server_app": ("Limits", "run"),
     "deployed.client_app": ("serve",),
     "deployed.own_data": ("server_task", "client_task"),

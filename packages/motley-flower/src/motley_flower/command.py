@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motley.commands.options import say, tell
+from motley.commands.shared_options import say, tell
 from motley.core.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ import numpy as np
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS, Outcome, Report
-from motley_flower.checks import AppError, NodeError, number_of, only_metrics, whole_number
+from motley_flower.checked_numbers import AppError, NodeError, number_of, only_metrics, whole_number
 from motley_flower.client_list import ClientList
 from motley_flower.client_places import NOBODY, ClientPlaces
 from motley_flower.majority import Majority

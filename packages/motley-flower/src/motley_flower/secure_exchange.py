@@ -13,10 +13,10 @@ from motley_flower.secure_messages import missing_extra
 
 try:
     from motley_flower.secure.drawable import DrawTable
-    from motley_flower.secure.draws import DrawServer
     from motley_flower.secure.keyfiles import as_register
-    from motley_flower.secure.round import CohortHistory, SecureRound
+    from motley_flower.secure.secure_round import CohortHistory, SecureRound
     from motley_flower.secure.terms import SecureOptions, SecureTerms
+    from motley_flower.secure.verifiable_draws import DrawServer
 except ModuleNotFoundError as missing:
     raise missing_extra(missing) from None
 

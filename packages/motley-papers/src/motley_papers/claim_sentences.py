@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 
 from motley.results.number_text import short_number
-from motley_papers.claim import Claim
 from motley_papers.measuring import measure_of
+from motley_papers.recipe_claim import Claim
 
 __all__ = ["tell", "what_came_of_it"]
 

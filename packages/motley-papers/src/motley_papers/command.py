@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motley.commands.options import (
+from motley.commands.shared_options import (
     Data,
     Format,
     Jobs,

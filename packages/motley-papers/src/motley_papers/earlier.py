@@ -24,7 +24,7 @@ from motley.core.files import no_file
 from motley.experiments import document
 from motley.results.load import Run
 from motley.results.measures import Censored
-from motley.results.metrics import rows_of, written_scope
+from motley.results.recorded_metrics import rows_of, written_scope
 from motley.results.schema import TABLES
 
 __all__ = [

@@ -20,8 +20,8 @@ from motley.core.errors import ConfigError, suggest
 from motley.results import measures
 from motley.results.load import Run
 from motley.results.measures import Censored
-from motley.results.metrics import written_scope
 from motley.results.number_text import MB
+from motley.results.recorded_metrics import written_scope
 from motley_papers import client_measures, picks, quadratic_measures
 
 __all__ = ["MEASURES", "WALL_TIMES", "Measure", "measure_of", "to_a_target"]

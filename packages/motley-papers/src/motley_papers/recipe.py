@@ -38,9 +38,9 @@ from motley.experiments.config import Experiment
 from motley.experiments.data_variants import download_mb
 from motley.experiments.error_messages import config_error
 from motley.results.measures import AXES
-from motley_papers.claim import Claim, Place, Protocol, RecipeTable
+from motley_papers.exhibit_pictures import AXES_OF, BY_MEASURE, PICTURES
 from motley_papers.measuring import measure_of
-from motley_papers.pictures import AXES_OF, BY_MEASURE, PICTURES
+from motley_papers.recipe_claim import Claim, Place, Protocol, RecipeTable
 from motley_papers.tuned import with_tuned
 
 __all__ = ["Cell", "Claim", "Exhibit", "RankPlan", "Recipe", "Scale", "Scaled", "names", "read"]
@@ -87,7 +87,7 @@ class Scaled(RecipeTable):
 
 
 class RankPlan(RecipeTable):
-    """Which axis of an exhibit is ranked, over which other axis (:mod:`motley_papers.ranks`)."""
+    """Which axis of an exhibit is ranked, over which other (:mod:`motley_papers.mean_ranks`)."""
 
     of: str
     """The axis whose values are ranked."""

@@ -28,11 +28,11 @@ from motley.results.columns import Compared
 from motley.results.measures import Censored, Spread, spread
 from motley.results.method_rows import MethodRow
 from motley.results.number_text import plus_minus, short_number
+from motley_papers.exhibit_pictures import BY_MEASURE, ExhibitData, draw
+from motley_papers.mean_ranks import Ranking
 from motley_papers.measuring import Measure, measure_of
 from motley_papers.number_files import measured_rows, verdicts_csv
 from motley_papers.own_runs import own_runs
-from motley_papers.pictures import BY_MEASURE, ExhibitData, draw
-from motley_papers.ranks import Ranking
 from motley_papers.recipe import Exhibit, RankPlan, Recipe
 from motley_papers.reproduce import Reproduction
 from motley_papers.standings import rankings, standings, standings_table

@@ -17,10 +17,10 @@ from motley.experiments.store import RunFolder
 from motley.experiments.sweep import Failure, Point, run_points
 from motley.results.load import Run, load
 from motley.results.measures import Censored
-from motley_papers.claim import Place
 from motley_papers.earlier import MEASURED, Earlier, MeasuredRow, read_rows, still_planned
 from motley_papers.measuring import WALL_TIMES, measure_of, to_a_target
 from motley_papers.recipe import SCALES, Cell, Claim, Exhibit, Recipe, Scale, Scaled, read
+from motley_papers.recipe_claim import Place
 from motley_papers.sequential import SpendingPlan
 from motley_papers.sequential_plan import SequentialPlan, read_plan
 from motley_papers.verdicts import Judged, cells_of, comparisons, corrected, judge

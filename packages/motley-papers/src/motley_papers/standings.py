@@ -19,8 +19,8 @@ from motley.results.blocks import (
 )
 from motley.results.measures import Censored
 from motley_papers.difference_map import difference_map, legend
+from motley_papers.mean_ranks import Ranking, Scores, Standing, rank
 from motley_papers.measuring import measure_of
-from motley_papers.ranks import Ranking, Scores, Standing, rank
 from motley_papers.recipe import Exhibit, RankPlan
 
 __all__ = ["rankings", "standings", "standings_table", "summary"]

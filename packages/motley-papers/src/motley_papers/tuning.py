@@ -15,8 +15,8 @@ from math import isfinite
 import numpy as np
 
 from motley.results.measures import Censored
-from motley_papers.claim import CHOSEN_BY
 from motley_papers.recipe import ELSEWHERE, OWN, Exhibit
+from motley_papers.recipe_claim import CHOSEN_BY
 
 __all__ = ["after_tuning"]
 

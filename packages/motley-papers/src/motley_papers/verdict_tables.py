@@ -10,9 +10,9 @@ from typing import Literal
 from motley.results.blocks import DASH, Block, Section, Table, TableCell, TableRow, Text, non_empty
 from motley.results.measures import Spread
 from motley.results.number_text import short_number
-from motley_papers.claim import KINDS
 from motley_papers.measuring import measure_of
 from motley_papers.power import MOST_PAIRS
+from motley_papers.recipe_claim import KINDS
 from motley_papers.verdicts import Contrast, Judged, Verdict
 
 __all__ = [

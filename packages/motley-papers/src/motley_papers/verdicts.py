@@ -21,10 +21,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from motley.results.measures import Censored, Interval, Spread, spread
-from motley_papers.claim import WHOLE, Place, Protocol
 from motley_papers.measuring import measure_of
 from motley_papers.power import LEVEL, holm, pairs_needed, resolvable
 from motley_papers.recipe import Cell, Claim, Exhibit
+from motley_papers.recipe_claim import WHOLE, Place, Protocol
 from motley_papers.sequential import SpendingPlan
 from motley_papers.sides import Sides, least_std, of_all, sides_of
 from motley_papers.tuning import after_tuning

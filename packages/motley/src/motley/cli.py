@@ -25,7 +25,7 @@ from motley.commands import inspect as inspect_command
 from motley.commands import tune as tune_command
 from motley.commands import twin as twin_command
 from motley.commands import watch as watch_command
-from motley.commands.options import (
+from motley.commands.shared_options import (
     AllowImport,
     Data,
     Format,
@@ -364,7 +364,7 @@ def _show(
     from motley.results.labels import group_runs, label_runs
     from motley.results.measures import costs
     from motley.results.model_health import model_health
-    from motley.results.privacy import claims
+    from motley.results.privacy_section import claims
     from motley.results.terminal import terminal_tables
 
     console = Console()
@@ -474,7 +474,7 @@ def _lines(row: Mapping[str, Any]) -> list[str]:
     revealed = f"  [reveals {row['reveals']}]" if row.get("reveals") else ""
     lines = [f"{row['name']:<22} {row.get('about', '')}{revealed}".rstrip()]
     if row.get("leaves"):
-        from motley.results.privacy import leaving
+        from motley.results.privacy_section import leaving
 
         lines += [f"    {what:<20} {said}" for what, said in leaving(row["leaves"])]
     if row.get("code"):

@@ -13,7 +13,7 @@ import pytest
 
 import motley
 from motley.results.schema import EQUAL_TABLES
-from motley.rounds.config import RoundSummary
+from motley.rounds.run_config import RoundSummary
 from tests.motley.experiments.trackers.backends import BACKENDS, Backend, Make
 
 KEYS: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import motley
-from motley.rounds.config import RoundSummary
+from motley.rounds.run_config import RoundSummary
 
 KEYS: dict[str, Any] = {
     "population": 6,

@@ -5,7 +5,7 @@ A client has the experiment's file, as the server does, and carries out an order
 simulator's parts: the engine trains the job that a simulation would train, with the same batches;
 the update goes through the experiment's compressor and error feedback
 (:func:`motley.transport.feedback.compress_update`); what the client keeps between rounds lies on
-its own disk, in a :mod:`~motley_flower.deployed.client_state`.
+its own disk, in a :mod:`~motley_flower.deployed.kept_state`.
 
 An order can make a client do nothing else: it names an experiment, which must be the client's own,
 and brings numbers.
@@ -30,17 +30,17 @@ from motley.core.errors import CodecError, ConfigError
 from motley.engines.engine import MEASURED, REPORTED, Job, Slices, TrainResult
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
-from motley.rounds.config import RunConfig
-from motley.rounds.upload import initial_client_state
+from motley.rounds.run_config import RunConfig
+from motley.rounds.upload_pipeline import initial_client_state
 from motley.tasks.task import Task
 from motley.transport import wire
 from motley.transport.feedback import compress_update
 from motley.transport.packet import Packet
 from motley.transport.upload_config import merge_state, split_state
 from motley.world.capacity import MEGABYTE, CapacityByMemory
-from motley_flower.deployed.client_signals import ClientSignals
-from motley_flower.deployed.client_state import ClientStateFile
 from motley_flower.deployed.client_sums import NoisySums
+from motley_flower.deployed.kept_state import ClientStateFile
+from motley_flower.deployed.noised_signals import ClientSignals
 from motley_flower.deployed.protocol import Answer, Order, Told, agreement, open_order, pack, unpack
 from motley_flower.deployed.ranks import narrowed, sent_part, widened
 from motley_flower.messages import MEMORY, SHARE

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from motley.core.errors import SecureAggregationError
 from motley.core.files import disk_error, sync_folder
-from motley.privacy.distributed import ClientNoise
+from motley.privacy.distributed_noise import ClientNoise
 
 if TYPE_CHECKING:
     from motley_flower.secure.encoding import Words

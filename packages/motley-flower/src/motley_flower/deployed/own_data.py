@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from motley.core.arrays import Ints
 from motley.core.errors import ConfigError, DataError
 from motley.core.ragged import Ragged
-from motley.tasks.formats.checks import class_labels, features
+from motley.tasks.formats.sample_checks import class_labels, features
 from motley.tasks.own import own_task
 from motley.tasks.task import Federation, Task, Transform
 

@@ -24,10 +24,10 @@ from motley.core.untrusted import one_line
 from motley.engines.engine import REPORTED, Job, TrainResult
 from motley.experiments.config import Experiment
 from motley.privacy.options import HISTOGRAM
-from motley.rounds.config import RunConfig
+from motley.rounds.run_config import RunConfig
 from motley.transport import wire
 from motley.transport.packet import PacketSpec
-from motley_flower.checks import signal_shape
+from motley_flower.checked_numbers import signal_shape
 from motley_flower.deployed.dispatches import DeployedDispatch
 from motley_flower.deployed.protocol import (
     SPARE,

@@ -24,9 +24,9 @@ from motley.core.arrays import Floats
 from motley.core.errors import ConfigError, RoundAbandonedError
 from motley.core.records import Outcome
 from motley.experiments.build import Ready
-from motley.privacy.distributed import ClientNoise
-from motley.privacy.plan import PrivacyPlan
-from motley.rounds.config import RunConfig
+from motley.privacy.distributed_noise import ClientNoise
+from motley.privacy.privacy_plan import PrivacyPlan
+from motley.rounds.run_config import RunConfig
 from motley.rounds.state import RunState
 from motley.timing.deadline import Deadline
 from motley.timing.synchrony import Synchronous
@@ -39,11 +39,11 @@ from motley_flower.secure_messages import missing_extra
 
 try:
     from motley_flower.secure.drawable import check_drawable
-    from motley_flower.secure.draws import DrawServer
     from motley_flower.secure.endpoint import AGREEMENTS, SecureEndpoint
     from motley_flower.secure.keyfiles import as_register, read_identity
-    from motley_flower.secure.round import CohortHistory, SecureRound
+    from motley_flower.secure.secure_round import CohortHistory, SecureRound
     from motley_flower.secure.terms import SecureOptions, Step
+    from motley_flower.secure.verifiable_draws import DrawServer
 except ModuleNotFoundError as missing:
     raise missing_extra(missing) from None
 
@@ -218,7 +218,7 @@ class DeployedSums(SecureExchange):
 
     def transcript(self, saved: bytes) -> str:
         """Return all that was published of draws with this state, as
-        :meth:`~motley_flower.secure.draws.DrawServer.transcript`."""
+        :meth:`~motley_flower.secure.verifiable_draws.DrawServer.transcript`."""
         return DrawServer.restored(saved, self.register).transcript()
 
     def _agreed(self, state: RunState, count: int) -> DrawServer:

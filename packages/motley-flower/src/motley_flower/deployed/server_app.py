@@ -51,24 +51,24 @@ from motley.results.report import report as write_report
 from motley.results.writer import Writer, remove_streams
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.client_state import ClientStates
-from motley.rounds.config import RoundSummary
 from motley.rounds.loop import RoundLoop
+from motley.rounds.run_config import RoundSummary
 from motley.rounds.stopwatch import Stopwatch
-from motley.rounds.upload import UploadPipeline, initial_client_state
+from motley.rounds.upload_pipeline import UploadPipeline, initial_client_state
 from motley.rounds.upload_signals import SERVER_SIGNALS
 from motley.selectors.selector import Selector
 from motley.tasks.task import Task
 from motley.timing.asynchronous import Asynchronous
 from motley_flower.client_list import ClientList
-from motley_flower.deployed.backend import DeployedBackend, DeployedClients
 from motley_flower.deployed.client_registry import ClientRegistry, Limits
+from motley_flower.deployed.deployed_backend import DeployedBackend, DeployedClients
 from motley_flower.deployed.grid_transport import GridTransport, WaitingTransport
 from motley_flower.deployed.request_codec import RequestCodec
 from motley_flower.real_run import REAL, stopping_in_a_sentence
 
 if TYPE_CHECKING:
     from motley.algorithms.parts import Parts
-    from motley.privacy.distributed import ClientNoise
+    from motley.privacy.distributed_noise import ClientNoise
     from motley_flower.deployed.secure_rounds import DeployedSums
     from motley_flower.secure.terms import SecureOptions
 

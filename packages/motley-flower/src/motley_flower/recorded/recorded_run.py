@@ -42,7 +42,7 @@ from motley_flower.recorded.selection_state import (
     save_selection,
 )
 from motley_flower.strategy.round_observer import Metrics, RoundObserver, named_metrics
-from motley_flower.strategy.state import OpenRound
+from motley_flower.strategy.strategy_state import OpenRound
 
 if TYPE_CHECKING:
     import os

@@ -20,10 +20,10 @@ from motley.core import codec
 from motley.core.arrays import Floats
 from motley.core.errors import CodecError, SecureAggregationError
 from motley.core.files import disk_error, private_folder, replacing, sync_folder
-from motley_flower.secure.client import SecureClient
-from motley_flower.secure.draws import DRAWS, LINK, DrawClient
 from motley_flower.secure.encoding import Words
+from motley_flower.secure.masking_client import SecureClient
 from motley_flower.secure.terms import SecureOptions, SecureTerms, Step
+from motley_flower.secure.verifiable_draws import DRAWS, LINK, DrawClient
 
 __all__ = ["AGREEMENTS", "SecureEndpoint"]
 

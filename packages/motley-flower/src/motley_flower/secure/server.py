@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from motley.core.errors import RoundAbandonedError, SecureAggregationError
-from motley_flower.secure.client import mask_key, pair_key
 from motley_flower.secure.encoding import Words
+from motley_flower.secure.masking_client import mask_key, pair_key
 from motley_flower.secure.primitives import (
     ENVELOPE,
     SEED,

@@ -94,8 +94,9 @@ class SecureOptions:
     threshold: share of the cohort above which clients must remain in every step. None: the least
     that bears ``colluders``.
     draws: rounds whose cohorts are drawn so that clients can recompute them
-    (:mod:`motley_flower.secure.draws`); 0: none are. draw_rule: how they are drawn, ``"uniform"``,
-    ``"weighted"`` by samples or by ``"tiers"`` (:mod:`motley_flower.secure.drawable`).
+    (:mod:`motley_flower.secure.verifiable_draws`); 0: none are. draw_rule: how they are drawn,
+    ``"uniform"``, ``"weighted"`` by samples or by ``"tiers"``
+    (:mod:`motley_flower.secure.drawable`).
     colluders: clients of a cohort that may work together with the server, and it still learns no
     single update: a share of the cohort below 1, or a number. cohort: clients of a drawn round;
     needed with ``draws``: in larger cohorts, which share more clients, a server that says that

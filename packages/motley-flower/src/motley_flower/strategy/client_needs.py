@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from motley.core.records import SIGNALS, SignalRequirements
-from motley_flower.checks import only_metrics
+from motley_flower.checked_numbers import only_metrics
 from motley_flower.node_registry import RECORD
 
 __all__ = ["ClientNeeds"]

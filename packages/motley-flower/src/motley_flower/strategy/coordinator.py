@@ -26,14 +26,14 @@ from motley.core.records import Outcome, Report
 from motley.core.server_signals import LAST_UPDATE, UPDATE_SIGNALS, Value
 from motley.core.untrusted import printable, shortened
 from motley.selectors.selector import Selector
-from motley_flower.checks import AppError
+from motley_flower.checked_numbers import AppError
 from motley_flower.messages import Grid, SentMessage, content_bits, failure_of_app
 from motley_flower.node_registry import EXAMPLES, LOG, NodeRegistry
 from motley_flower.strategy.addressing import address_messages, ask_for
 from motley_flower.strategy.client_needs import ClientNeeds
 from motley_flower.strategy.enrolling import observe_enrolments
+from motley_flower.strategy.measured_candidates import SignalProber
 from motley_flower.strategy.participation import ExchangeRow, ParticipationRow
-from motley_flower.strategy.probing import SignalProber
 from motley_flower.strategy.replies import CheckedReply, ClientResult, ReplyReader
 from motley_flower.strategy.reply_signals import (
     LEARNING_RATES,
@@ -45,7 +45,7 @@ from motley_flower.strategy.reply_signals import (
 from motley_flower.strategy.round_observer import RoundObserver
 from motley_flower.strategy.sample_counts import SampleCounts
 from motley_flower.strategy.settings import SelectionSettings
-from motley_flower.strategy.state import MOST_REFUSALS, OpenRound, SelectionState
+from motley_flower.strategy.strategy_state import MOST_REFUSALS, OpenRound, SelectionState
 
 if TYPE_CHECKING:
     from motley_flower.strategy.secure_sums import SecureSums

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley_flower.checks import NodeError
+from motley_flower.checked_numbers import NodeError
 from motley_flower.limited_grid import ForwardingGrid
 from motley_flower.messages import flower
 from motley_flower.node_registry import EXAMPLES

@@ -6,7 +6,7 @@ for it. A number that is not finite makes a reply useless: a mean with it would 
 either.
 
 Flower's records are used as dictionaries. Every check says in a
-:class:`~motley_flower.checks.NodeError` what is wrong.
+:class:`~motley_flower.checked_numbers.NodeError` what is wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from motley.core.server_signals import Value
 from motley.core.untrusted import one_line
-from motley_flower.checks import (
+from motley_flower.checked_numbers import (
     AppError,
     NodeError,
     check_names,

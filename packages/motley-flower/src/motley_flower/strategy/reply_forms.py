@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from motley_flower.checks import AppError
+from motley_flower.checked_numbers import AppError
 from motley_flower.messages import flower
 
 __all__ = ["Item", "ReplyForm", "RunForm", "arrays_form", "metric_items"]

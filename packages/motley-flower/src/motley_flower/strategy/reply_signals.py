@@ -15,7 +15,7 @@ from motley.core.arrays import Floats
 from motley.core.keys import Streams
 from motley.core.server_signals import LAST_UPDATE, Value, next_consensus, update_signals
 from motley_flower.strategy.replies import ClientResult
-from motley_flower.strategy.state import SelectionState
+from motley_flower.strategy.strategy_state import SelectionState
 
 __all__ = [
     "LEARNING_RATES",

@@ -18,8 +18,8 @@ from typing import Any
 from motley.core.errors import ConfigError
 from motley_flower.messages import flower
 from motley_flower.node_registry import ENROL, EXAMPLES, RECORD
-from motley_flower.strategy.client_app import counts_of, measured, wanted
-from motley_flower.strategy.probing import PROBE
+from motley_flower.strategy.measured_candidates import PROBE
+from motley_flower.strategy.query_answers import counts_of, measured, wanted
 
 __all__ = ["MEASURED_BEFORE", "MEASURED_IN_TRAINING", "with_reports"]
 

@@ -17,7 +17,7 @@ from motley.core.records import Outcome
 from motley.core.round_line import round_line
 from motley.core.untrusted import printable
 from motley_flower.messages import WallClock
-from motley_flower.strategy.state import OpenRound
+from motley_flower.strategy.strategy_state import OpenRound
 
 __all__ = ["RoundObserver", "named_metrics"]
 

@@ -27,13 +27,13 @@ from motley_flower.secure_messages import RECORD, SECURE, missing_extra, secure_
 from motley_flower.strategy.replies import ReplyReader
 from motley_flower.strategy.reply_signals import arrays_of
 from motley_flower.strategy.settings import SelectionSettings
-from motley_flower.strategy.state import OpenRound, SelectionState
+from motley_flower.strategy.strategy_state import OpenRound, SelectionState
 
 try:
     from motley_flower.secure.drawable import check_drawable
-    from motley_flower.secure.draws import DrawServer
-    from motley_flower.secure.round import CohortHistory
+    from motley_flower.secure.secure_round import CohortHistory
     from motley_flower.secure.terms import SecureOptions
+    from motley_flower.secure.verifiable_draws import DrawServer
 except ModuleNotFoundError as missing:
     raise missing_extra(missing) from None
 

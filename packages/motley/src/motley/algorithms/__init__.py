@@ -97,11 +97,11 @@ SERVERS = Catalogue(
 OPTIMIZERS = Catalogue(
     "optimizer",
     {
-        "adam": "motley.algorithms.local:Adam",
-        "adamw": "motley.algorithms.local:AdamW",
-        "sgd": "motley.algorithms.local:SGD",
+        "adam": "motley.algorithms.local_optimisers:Adam",
+        "adamw": "motley.algorithms.local_optimisers:AdamW",
+        "sgd": "motley.algorithms.local_optimisers:SGD",
     },
-    base="motley.algorithms.local:Solver",
+    base="motley.algorithms.local_optimisers:Solver",
 )
 SCHEDULES = Catalogue(
     "lr_schedule",

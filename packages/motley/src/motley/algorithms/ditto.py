@@ -41,7 +41,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.local import Solver
+from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.parts import (
     Algorithm,
     ClientState,

@@ -52,7 +52,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.aggregators.gather import Gather, needs_gather
-from motley.algorithms.local import Solver
+from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.parts import (
     Algorithm,
     Method,

@@ -40,7 +40,7 @@ import torch
 from typing_extensions import override
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.local import Solver
+from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.parts import (
     Algorithm,
     Method,

@@ -11,8 +11,9 @@ The local update is linear in its gradients, ``x - w_k = lr sum_s a_{k,s} g_{k,s
 
 Symbols: ``||a||_1`` of the local solver that really ran (plain SGD: the number of steps; momentum,
 the proximal term and both together: the recursion of
-:meth:`motley.algorithms.local.SGD.solver_norm`; 3 steps give 5.61 at momentum 0.9, 2.71 at lr mu =
-0.1, 5.14 with both). ``tau_eff = sum_k p_k ||a_k||_1``. Option ``mu`` adds FedProx's proximal term.
+:meth:`motley.algorithms.local_optimisers.SGD.solver_norm`; 3 steps give 5.61 at momentum 0.9, 2.71
+at lr mu = 0.1, 5.14 with both). ``tau_eff = sum_k p_k ||a_k||_1``. Option ``mu`` adds FedProx's
+proximal term.
 
 State: none. Cost: one more scalar up.
 
@@ -63,7 +64,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.local import Solver
+from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.parts import (
     Algorithm,
     ClientState,

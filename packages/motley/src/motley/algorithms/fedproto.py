@@ -53,8 +53,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.feature_loss import FeatureLoss
-from motley.algorithms.local import Solver
 from motley.algorithms.local_only import WholeModel
+from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.parts import (
     Algorithm,
     JobContext,

@@ -65,7 +65,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.aggregators.cluster_means import ClusterMeans
-from motley.algorithms.local import Solver
+from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.parts import (
     Algorithm,
     Choice,

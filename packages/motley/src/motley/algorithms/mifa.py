@@ -55,7 +55,7 @@ from typing_extensions import override
 
 from motley.algorithms.aggregators.gather import Gather, needs_gather
 from motley.algorithms.fedavg import Average
-from motley.algorithms.local import Solver
+from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.parts import (
     Algorithm,
     ClientState,

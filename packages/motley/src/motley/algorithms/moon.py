@@ -50,7 +50,7 @@ from torch.nn.functional import cosine_similarity, softplus
 from typing_extensions import override
 
 from motley.algorithms.feature_loss import FeatureLoss
-from motley.algorithms.local import Solver
+from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.parts import (
     Algorithm,
     ClientState,

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from motley.algorithms.fednova import NormalisedAverage, NormalisedUpdate
-from motley.algorithms.local import Solver
+from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.moon import Moon, PreviousModel
 from motley.algorithms.parts import Algorithm
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from motley.algorithms.job import ClientState, JobContext, PreTrainingSignals, Tensors
-from motley.algorithms.local import Solver
+from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.phases import RECEIVED, GradientCorrection, Phase, Tuning
 from motley.algorithms.upload import BLOCK, UPDATES, BlockRun, Fold, Part, Parts, Upload
 from motley.algorithms.weights import Divide

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.local import Solver
+from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.parts import (
     Algorithm,
     ClientState,

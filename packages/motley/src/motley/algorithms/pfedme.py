@@ -46,7 +46,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.fedavg import Average
-from motley.algorithms.local import Solver
+from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.parts import (
     RECEIVED,
     Algorithm,

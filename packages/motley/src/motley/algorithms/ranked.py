@@ -24,7 +24,7 @@ from typing_extensions import override
 from motley.algorithms.aggregators.gather import Gather, needs_gather
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.fedavg import Average
-from motley.algorithms.local import Solver
+from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.parts import (
     Algorithm,
     ClientState,

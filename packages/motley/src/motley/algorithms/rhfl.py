@@ -74,7 +74,7 @@ from typing_extensions import override
 from motley.algorithms import LOSSES
 from motley.algorithms.aggregators.gather import Gather, client_models, needs_gather
 from motley.algorithms.flat_adam import FlatAdam
-from motley.algorithms.local import Solver
+from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.parts import (
     Algorithm,
     ClientState,

@@ -59,7 +59,7 @@ import torch
 from typing_extensions import override
 
 from motley.algorithms.fedavg import Average
-from motley.algorithms.local import Solver
+from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.parts import (
     Algorithm,
     ClientState,

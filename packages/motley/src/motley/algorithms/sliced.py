@@ -8,7 +8,8 @@ positions behind ``flatten`` whole; inputs and outputs are never cut, and layers
 added keep the same units. Which units a slice has is said by a method
 (:mod:`motley.algorithms.heterofl`, :mod:`motley.algorithms.fedrolex`,
 :mod:`motley.algorithms.fjord`), how wide it is by the world's ``capacity``. A network with
-attention, recurrence, embeddings, LayerNorm or GroupNorm is refused (:mod:`motley.tasks.slices`).
+attention, recurrence, embeddings, LayerNorm or GroupNorm is refused
+(:mod:`motley.tasks.narrow_models`).
 
     delta_c = (sum over clients k that hold c of a_k delta_kc) / (sum over the same clients of a_k)
     x_c <- x_c + lr delta_c
@@ -46,7 +47,7 @@ from typing_extensions import override
 
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.fedavg import Average
-from motley.algorithms.local import Solver
+from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.loss_around import LossAround
 from motley.algorithms.parts import (
     Algorithm,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motley.commands.options import Data, Settings, check_data, say, tell
+from motley.commands.shared_options import Data, Settings, check_data, say, tell
 from motley.core.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
-    from motley.experiments.audit import Audit
+    from motley.experiments.privacy_attack import Audit
 
 __all__ = ["audit_privacy"]
 
@@ -91,7 +91,7 @@ def audit_privacy(
     runs and compared with its claim.
     """
     from motley.experiments import document
-    from motley.experiments.audit import audit, check_trials
+    from motley.experiments.privacy_attack import audit, check_trials
     from motley.experiments.replay import replay
     from motley.experiments.run import as_experiment
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motley.commands.options import AllowImport, Data, Settings, check_data, tell
+from motley.commands.shared_options import AllowImport, Data, Settings, check_data, tell
 
 if TYPE_CHECKING:
     from motley.inspection.inspected import Inspected
@@ -102,7 +102,7 @@ def _show(found: Inspected) -> None:
     """Print the findings and the pitfalls."""
     from rich.console import Console
 
-    from motley.inspection.terminal import as_table, bullets, client_tables, heads
+    from motley.inspection.findings_terminal import as_table, bullets, client_tables, heads
 
     console = Console()
     if not console.is_terminal:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motley.commands.options import (
+from motley.commands.shared_options import (
     AllowImport,
     Data,
     Jobs,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from motley.commands.options import (
+from motley.commands.shared_options import (
     Data,
     Jobs,
     Settings,

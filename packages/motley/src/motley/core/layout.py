@@ -2,7 +2,7 @@
 shapes only, no tensors.
 
 A layout that knows how the axes of its tensors belong to units
-(:func:`motley.tasks.slices.cuttable`) also says which part of them a narrower model holds,
+(:func:`motley.tasks.narrow_models.cuttable`) also says which part of them a narrower model holds,
 :meth:`Layout.slices`.
 """
 
@@ -92,7 +92,7 @@ class Entry:
         if self.axes is None:
             raise ContractError(
                 f"the axes of {self.name!r} are not known; make the layout with "
-                "motley.tasks.slices.cuttable"
+                "motley.tasks.narrow_models.cuttable"
             )
         return tuple(
             np.arange(n) if axis is None else axis.kept(width, offset)

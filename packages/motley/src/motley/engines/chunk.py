@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from motley.algorithms.local import Scale
+from motley.algorithms.local_optimisers import Scale
 from motley.algorithms.parts import Phase, Tensors
 from motley.core.layout import Layout
 from motley.engines.batches import BatchPlan, BatchSchedule

@@ -36,7 +36,7 @@ from motley.engines.engine import (
     Setting,
     TrainResult,
 )
-from motley.engines.features import FrozenModels
+from motley.engines.last_layer_inputs import FrozenModels
 from motley.engines.samples import Samples
 from motley.engines.trained_module import Batch, TrainedModule, channels_last, set_training
 from motley.tasks.curvature import hutchinson, rademacher

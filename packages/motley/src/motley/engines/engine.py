@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from motley.algorithms.head_loss import per_head
-from motley.algorithms.local import Solver
+from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.parts import (
     Algorithm,
     BlockRun,
@@ -40,9 +40,9 @@ from motley.core.work import LocalWork
 from motley.engines.memory import TrainingMemory, training_memory
 from motley.tasks.flat import construct, initial
 from motley.tasks.merged import merging
+from motley.tasks.narrow_models import cuttable, narrowed, operations
 from motley.tasks.nn import set_stream
 from motley.tasks.precision import Precision, products, widened
-from motley.tasks.slices import cuttable, narrowed, operations
 from motley.tasks.task import ModelState, Task, model_input
 
 __all__ = [

@@ -12,7 +12,7 @@ device. Not counted: the library itself, workspaces inside operations, data, cac
 allocator.
 
 >>> from torch import nn
->>> from motley.algorithms.local import Adam
+>>> from motley.algorithms.local_optimisers import Adam
 >>> module = nn.Linear(3, 2)
 >>> training_memory(module, Adam(lr=0.1), torch.zeros(10, 3), lambda outputs: outputs.sum())[:3]
 (32, 32, 64)
@@ -31,7 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
-from motley.algorithms.local import Solver
+from motley.algorithms.local_optimisers import Solver
 
 __all__ = ["TrainingMemory", "training_memory"]
 

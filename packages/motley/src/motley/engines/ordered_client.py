@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.local import Block
+from motley.algorithms.local_optimisers import Block
 from motley.algorithms.parts import LocalRule, Part, Parts, Phase, Slicing, Tensors
 from motley.core.errors import ContractError
 from motley.engines.client import Client, StepHook

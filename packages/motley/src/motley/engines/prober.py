@@ -18,9 +18,9 @@ from torch import Tensor
 
 from motley.algorithms import LOSSES
 from motley.algorithms.head_loss import other_heads_masked
-from motley.algorithms.own_loss import loss_of
 from motley.algorithms.parts import ClientState, Loss, Tensors
 from motley.algorithms.positions import PositionMean, per_position
+from motley.algorithms.task_loss import loss_of
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError
 from motley.core.keys import Key

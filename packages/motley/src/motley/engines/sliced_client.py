@@ -15,7 +15,7 @@ from motley.algorithms.parts import LocalRule, Part, Parts, Tensors
 from motley.engines.client import Client, StepHook
 from motley.engines.engine import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.samples import Samples
-from motley.tasks.slices import narrowed
+from motley.tasks.narrow_models import narrowed
 from motley.tasks.task import ModelState, Task
 
 __all__ = ["SlicedClient", "task_of_width"]

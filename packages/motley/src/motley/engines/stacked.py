@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from motley.algorithms.local import Block, Scale, Solver
+from motley.algorithms.local_optimisers import Block, Scale, Solver
 from motley.core.layout import Entry, Layout
 from motley.engines.chunk import BatchStep, Chunk, Executor
 from motley.engines.engine import Setting

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from motley.algorithms.local import Block
+from motley.algorithms.local_optimisers import Block
 from motley.algorithms.parts import Phase, Tensors
 from motley.core.errors import ContractError
 from motley.engines.engine import Setting
-from motley.engines.features import FeatureHook, FrozenModels
+from motley.engines.last_layer_inputs import FeatureHook, FrozenModels
 from motley.tasks.flat import FlatModule
 from motley.tasks.precision import products, widened
 

@@ -17,7 +17,7 @@ from torch.func import functional_call, grad, grad_and_value, vmap
 from torch.nn.modules.batchnorm import _NormBase
 from typing_extensions import override
 
-from motley.algorithms.local import Block
+from motley.algorithms.local_optimisers import Block
 from motley.algorithms.parts import Tensors
 from motley.core.layout import Layout
 from motley.engines.chunk import Chunk, Executor

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from motley.privacy.attack import Observed
-from motley.privacy.plan import PrivacyPlan
+from motley.privacy.privacy_plan import PrivacyPlan
 from motley.selectors.defence import Defence
 from motley.selectors.selector import SelectionRule
 

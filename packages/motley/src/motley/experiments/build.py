@@ -13,12 +13,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.fedavg import Average
-from motley.algorithms.own_loss import loss_of
 from motley.algorithms.parts import Algorithm, ClientState, LocalRule
+from motley.algorithms.task_loss import loss_of
 from motley.core.components import imports
 from motley.core.errors import ConfigError
+from motley.core.freed_memory import release_freed_memory
 from motley.core.keys import Streams
-from motley.core.memory import release_freed_memory
 from motley.core.server_signals import LAST_UPDATE
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.distributed import Distributed
@@ -35,18 +35,18 @@ from motley.experiments.checks import (
     with_metrics,
 )
 from motley.experiments.config import Experiment
-from motley.experiments.data import server_context_of, task_of, with_drift
 from motley.experiments.privacy import with_privacy
-from motley.experiments.upload_config import recalibration_of, upload_config_of
+from motley.experiments.run_data import server_context_of, task_of, with_drift
+from motley.experiments.upload_settings import recalibration_of, upload_config_of
 from motley.results.writer import Writer
 from motley.rounds.client_state import ClientStates, open_client_states
-from motley.rounds.config import EvaluationSchedule, RunConfig
-from motley.rounds.last_updates import open_last_updates
 from motley.rounds.loop import MakePrivate, RoundLoop
 from motley.rounds.planning import with_batch_sizes
 from motley.rounds.private import PrivateRounds
+from motley.rounds.run_config import EvaluationSchedule, RunConfig
 from motley.rounds.simulated import simulation
-from motley.rounds.upload import initial_client_state
+from motley.rounds.stored_last_updates import open_last_updates
+from motley.rounds.upload_pipeline import initial_client_state
 from motley.selectors.selector import Selector
 from motley.tasks.flat import initial
 from motley.tasks.held_out import held_out_ids, hold_out_clients

@@ -21,7 +21,7 @@ from motley.experiments.audited import AuditedWorlds
 from motley.experiments.build import Ready
 from motley.privacy.attack import Observed
 from motley.rounds.attacked import Canary, attacked_run
-from motley.rounds.config import EvaluationSchedule, Stop
+from motley.rounds.run_config import EvaluationSchedule, Stop
 from motley.selectors.selector import Selector
 from motley.tasks.task import IGNORED, Federation
 

@@ -13,10 +13,10 @@ from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.fedavg import Average
 from motley.algorithms.head_loss import HeadLoss
 from motley.algorithms.losses import CrossEntropy
-from motley.algorithms.own_loss import loss_of
 from motley.algorithms.parts import Algorithm, Loss
 from motley.algorithms.positions import per_position
 from motley.algorithms.ranked import FactorServer
+from motley.algorithms.task_loss import loss_of
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS, SignalRequirements
 from motley.engines.engine import PRE_TRAINING, Setting

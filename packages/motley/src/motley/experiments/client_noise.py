@@ -8,9 +8,9 @@ import torch
 
 from motley.core.errors import ConfigError
 from motley.engines.engine import Setting
-from motley.privacy.distributed import ClientNoise, fewest_survivors
+from motley.privacy.distributed_noise import ClientNoise, fewest_survivors
 from motley.privacy.options import Privacy
-from motley.rounds.config import RunConfig
+from motley.rounds.run_config import RunConfig
 from motley.selectors.selector import SelectionRule
 from motley.tasks.task import ModelState
 from motley.timing.deadline import Deadline

@@ -61,8 +61,8 @@ from motley.experiments.file_tables import (
 )
 from motley.experiments.lineage import digest_of, lineage_id
 from motley.experiments.shown import ShownExperiment
-from motley.rounds.config import EvaluationSchedule, Recalibrate, Stop
 from motley.rounds.guard import Guard
+from motley.rounds.run_config import EvaluationSchedule, Recalibrate, Stop
 from motley.tasks.federate import Split
 from motley.tasks.held_out import held_out_count
 from motley.tasks.metrics import as_metric

@@ -29,7 +29,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from motley.algorithms.local import Clip
+from motley.algorithms.local_optimisers import Clip
 from motley.core import bounds
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.files import no_file

@@ -27,7 +27,7 @@ from motley.engines.cores import cores, share_cores
 from motley.engines.processes import end_with_parent, worker_environment, workers_kept
 from motley.engines.serialization import unsendable, unwrap, wrap
 from motley.experiments.progress import OneRun, ProgressDisplay
-from motley.rounds.config import RoundSummary
+from motley.rounds.run_config import RoundSummary
 from motley.tasks.public_data import reading
 
 __all__ = ["job_workers_kept", "run_jobs", "share_among"]

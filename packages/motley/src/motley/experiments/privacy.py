@@ -19,9 +19,9 @@ from motley.privacy.accounting import Kind, Release, bound, calibrated
 from motley.privacy.correlated import coefficients, inflation
 from motley.privacy.disclosure import algorithm_refuses, noised, unbounded
 from motley.privacy.options import HISTOGRAM, Privacy
-from motley.privacy.plan import PrivacyPlan
+from motley.privacy.privacy_plan import PrivacyPlan
 from motley.privacy.sums import MOST_COUNT_NOISE, MOST_UPLOADS, update_multiplier
-from motley.rounds.config import RunConfig
+from motley.rounds.run_config import RunConfig
 from motley.selectors.selector import SelectionRule, Selector
 from motley.tasks.task import Task
 from motley.transport.upload_config import UploadConfig

@@ -57,7 +57,7 @@ from motley.core.records import SIGNALS
 from motley.experiments.config import Experiment
 from motley.privacy.disclosure import sized_seconds
 from motley.rounds import probing
-from motley.rounds.config import RunConfig
+from motley.rounds.run_config import RunConfig
 from motley.selectors.selector import SelectionRule
 from motley.timing.synchrony import Synchronous
 

@@ -28,7 +28,7 @@ from motley.core.round_line import NO_NAMES, round_line, round_of
 from motley.core.untrusted import printable
 from motley.experiments.config import Experiment
 from motley.experiments.forecast import Pace, left_s, range_in_words
-from motley.rounds.config import RoundSummary
+from motley.rounds.run_config import RoundSummary
 
 __all__ = [
     "OneRun",

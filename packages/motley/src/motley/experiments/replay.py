@@ -23,7 +23,7 @@ from motley.core.arrays import Ids
 from motley.core.errors import ConfigError, UserError
 from motley.experiments.build import loop_of, prepare
 from motley.experiments.config import Experiment
-from motley.experiments.neighbours import CHANGES, Change, Neighbours, neighbours
+from motley.experiments.neighbouring_worlds import CHANGES, Change, Neighbours, neighbours
 from motley.experiments.run import run_built, run_record
 from motley.experiments.store import RunFolder
 from motley.experiments.trackers.running import tracked
@@ -125,7 +125,7 @@ def replay(
     data: folder searched first for data packs. changes: of the client's data; those that its
     samples do not allow are left out. client: its id; None: the last one, or one that was in the
     most sums if that was in none. make: makes the worlds of a client; None:
-    :func:`~motley.experiments.neighbours.neighbours`.
+    :func:`~motley.experiments.neighbouring_worlds.neighbours`.
 
     Raises
     ------

@@ -48,9 +48,9 @@ from motley.privacy.disclosure import algorithm_disclosure, selector_disclosure
 from motley.results.marks import Mark, pack_marks
 from motley.results.writer import Writer, remove_streams
 from motley.rounds.checkpoint import Checkpoints
-from motley.rounds.config import RoundSummary, RunConfig
 from motley.rounds.examining import NEW
 from motley.rounds.loop import RoundLoop
+from motley.rounds.run_config import RoundSummary, RunConfig
 from motley.tasks.flat import FlatModule, initial
 from motley.tasks.precision import bfloat16_instructions, slower
 from motley.tasks.task import ModelState, Task

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from motley.heterogeneity.client_data import ClientData
-from motley.heterogeneity.record import Finding
+from motley.heterogeneity.findings import Finding
 
 __all__ = ["duplicate_findings", "sample_hashes"]
 

@@ -1,5 +1,5 @@
 """All that can be measured of how clients' data differ, in one
-:class:`~motley.heterogeneity.record.Inspection`."""
+:class:`~motley.heterogeneity.findings.Inspection`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from motley.core.arrays import Ints
 from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.heterogeneity.client_data import ClientData, Sample, of_arrays, of_federation
-from motley.heterogeneity.concept_shift import concept_finding
+from motley.heterogeneity.concept_distance import concept_finding
 from motley.heterogeneity.duplicates import duplicate_findings, sample_hashes
-from motley.heterogeneity.feature_shift import feature_findings
-from motley.heterogeneity.label_noise import noise_findings
-from motley.heterogeneity.labels import label_findings
+from motley.heterogeneity.feature_distance import feature_findings
+from motley.heterogeneity.findings import Finding, Inspection
+from motley.heterogeneity.label_skew import label_findings
 from motley.heterogeneity.neighbours import agreeing, nearest
 from motley.heterogeneity.outlying import outlying_clients
-from motley.heterogeneity.record import Finding, Inspection
 from motley.heterogeneity.sizes import size_findings
+from motley.heterogeneity.wrong_labels import noise_findings
 from motley.tasks.task import NO_CLASSES, Federation, Task
 
 __all__ = ["measure", "measure_arrays"]

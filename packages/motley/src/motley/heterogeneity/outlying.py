@@ -20,8 +20,8 @@ from motley.heterogeneity.class_faults import absent_classes, shared_rows
 from motley.heterogeneity.client_data import ClientData
 from motley.heterogeneity.column_faults import ColumnFaults, Rows, column_faults, spread_ratio
 from motley.heterogeneity.features import cheap_features
+from motley.heterogeneity.findings import OutlyingClient
 from motley.heterogeneity.label_faults import LabelFault, label_faults
-from motley.heterogeneity.record import OutlyingClient
 
 __all__ = ["outlying_clients"]
 

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from motley.core.arrays import Ints
-from motley.heterogeneity.record import Finding
+from motley.heterogeneity.findings import Finding
 
 __all__ = ["size_findings"]
 

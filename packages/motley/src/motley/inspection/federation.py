@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from motley.core.arrays import Floats
-from motley.heterogeneity.record import Inspection
+from motley.heterogeneity.findings import Inspection
 from motley.results.blocks import Picture
 from motley.tasks.task import Federation
 

@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import override
 
 from motley.core.card import html_rows
-from motley.heterogeneity.record import OutlyingClient
+from motley.heterogeneity.findings import OutlyingClient
 from motley.inspection.federation import InspectedFederation
 from motley.inspection.inspection_page import inspection_page
 from motley.results.blocks import Page

@@ -17,10 +17,10 @@ from motley.core.extensions import extension, extensions
 from motley.core.keys import Key, Streams
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
-from motley.experiments.data import task_of
+from motley.experiments.run_data import task_of
+from motley.heterogeneity.findings import Finding, Inspection
 from motley.heterogeneity.measure import measure
-from motley.heterogeneity.record import Finding, Inspection
-from motley.inspection.drift import among_clients, beside_chance, drift_after, drift_at_start
+from motley.inspection.client_drift import among_clients, beside_chance, drift_after, drift_at_start
 from motley.inspection.federation import InspectedFederation, clients_of
 from motley.inspection.inspected import Inspected
 from motley.inspection.own_tables import LEFT_OUT

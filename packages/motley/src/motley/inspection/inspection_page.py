@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import isnan, nan
 
 from motley.core.client_names import name_of
-from motley.heterogeneity.record import PROFILE, Finding
+from motley.heterogeneity.findings import PROFILE, Finding
 from motley.inspection.federation import InspectedFederation
 from motley.inspection.pictures import client_curves, drift_curves, profile_bars
 from motley.inspection.words import bytes_in_words, interval_text, title, value_text

@@ -9,7 +9,7 @@ from math import isnan
 import numpy as np
 
 from motley.core.arrays import Floats
-from motley.heterogeneity.record import PROFILE
+from motley.heterogeneity.findings import PROFILE
 from motley.inspection.federation import InspectedFederation
 from motley.inspection.words import title, value_text
 from motley.results.blocks import Picture

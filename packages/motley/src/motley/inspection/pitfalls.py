@@ -18,7 +18,7 @@ from motley.algorithms.fednova import NormalisedUpdate
 from motley.algorithms.parts import JobContext
 from motley.experiments.build import Ready
 from motley.experiments.config import Experiment
-from motley.heterogeneity.record import Inspection, OutlyingClient
+from motley.heterogeneity.findings import Inspection, OutlyingClient
 from motley.rounds.planning import WorkPlanner
 from motley.timing.synchrony import Synchronous
 

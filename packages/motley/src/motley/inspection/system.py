@@ -22,7 +22,7 @@ import numpy as np
 
 from motley.core.arrays import Floats
 from motley.core.keys import Key
-from motley.heterogeneity.record import Finding
+from motley.heterogeneity.findings import Finding
 from motley.inspection.planned import PlannedRounds, planned_rounds
 from motley.rounds import probing
 from motley.rounds.loop import RoundLoop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isfinite, isnan
 
-from motley.heterogeneity.record import Finding
+from motley.heterogeneity.findings import Finding
 from motley.results.blocks import DASH
 from motley.results.number_text import short_number
 

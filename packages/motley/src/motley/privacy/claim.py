@@ -4,7 +4,7 @@ covered."""
 from __future__ import annotations
 
 from motley.privacy.accounting import Bound
-from motley.privacy.distributed import ClientNoise
+from motley.privacy.distributed_noise import ClientNoise
 from motley.privacy.options import Privacy
 from motley.privacy.published import NOT_COVERED
 

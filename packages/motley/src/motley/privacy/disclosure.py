@@ -23,7 +23,7 @@ from motley.selectors.selector import SelectionRule
 __all__ = ["Disclosure", "algorithm_disclosure", "selector_disclosure"]
 
 Follows = Literal["data", "size", "public"]
-# the size of a packet depends on no value (rounds/upload.py)
+# the size of a packet depends on no value (rounds/upload_pipeline.py)
 _COLUMNS: Mapping[str, Follows] = {
     "download_s": "public",
     "compute_s": "size",

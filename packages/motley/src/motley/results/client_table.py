@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from motley.core.arrays import Floats
 from motley.results.blocks import DASH, Table, TableCell, TableRow
 from motley.results.load import Run
-from motley.results.metrics import metric_of, metrics_of, percent_of, rows_of
 from motley.results.number_text import short_number
+from motley.results.recorded_metrics import metric_of, metrics_of, percent_of, rows_of
 
 __all__ = ["by_client", "client_table"]
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.results.load import Run
-from motley.results.metrics import better_of, metric_of, rows_of
+from motley.results.recorded_metrics import better_of, metric_of, rows_of
 
 __all__ = [
     "Fairness",

@@ -27,7 +27,8 @@ from motley.results.fairness import (
     over_samples,
 )
 from motley.results.load import Run
-from motley.results.metrics import (
+from motley.results.record import read_note
+from motley.results.recorded_metrics import (
     Pooled,
     better_of,
     headline_scope,
@@ -38,7 +39,6 @@ from motley.results.metrics import (
     rows_of,
     written_scope,
 )
-from motley.results.record import read_note
 
 __all__ = [
     "AXES",

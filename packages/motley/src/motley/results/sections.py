@@ -22,7 +22,7 @@ from motley.results.gains import missing_local
 from motley.results.labels import clock
 from motley.results.load import Run, citations
 from motley.results.method_rows import target_of
-from motley.results.privacy import privacy_section
+from motley.results.privacy_section import privacy_section
 
 __all__ = [
     "all_sections",

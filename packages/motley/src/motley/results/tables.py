@@ -27,8 +27,8 @@ from motley.results.method_rows import (
     differences,
     metric_rows,
 )
-from motley.results.metrics import written_scope
 from motley.results.new_clients import adapted_epochs
+from motley.results.recorded_metrics import written_scope
 from motley.results.widths import width_rows
 
 __all__ = [

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from motley.results.load import Run
 from motley.results.measures import Spread, spread
-from motley.results.metrics import metric_of, percent_of, rows_of
+from motley.results.recorded_metrics import metric_of, percent_of, rows_of
 
 __all__ = ["width_rows"]
 

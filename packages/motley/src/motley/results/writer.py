@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from motley.core.errors import ContractError, StoreError, suggest
 from motley.core.files import disk_error, replacing, sync_folder
-from motley.core.memory import release_freed_memory
+from motley.core.freed_memory import release_freed_memory
 from motley.results.journal import FILE, Journal
 from motley.results.load import read_blocks
 from motley.results.marks import Mark, disagreement, mark_of

@@ -29,14 +29,14 @@ from motley.core.records import SIGNALS, Cohort, Reports
 from motley.engines.engine import Engine
 from motley.privacy.attack import gaussian_ratio, laplace_ratio, mixture_ratio
 from motley.privacy.correlated import coefficients
-from motley.privacy.distributed import ClientNoise
-from motley.privacy.ledger import PrivacyState
+from motley.privacy.distributed_noise import ClientNoise
 from motley.privacy.noise import bounded
 from motley.privacy.options import SignalNoise
-from motley.privacy.plan import PrivacyPlan
+from motley.privacy.privacy_ledger import PrivacyState
+from motley.privacy.privacy_plan import PrivacyPlan
 from motley.privacy.sums import UPDATES_OF_A_SUM, clipped
-from motley.rounds.config import RunConfig
 from motley.rounds.private import PrivateRounds
+from motley.rounds.run_config import RunConfig
 from motley.rounds.simulated import simulation
 from motley.selectors.selector import Selector
 from motley.tasks.task import ModelState

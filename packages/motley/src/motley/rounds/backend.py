@@ -26,7 +26,7 @@ from motley.engines.engine import DataView, RunSum
 from motley.rounds.diagnostics import CompressionError
 from motley.rounds.in_flight import InFlight
 from motley.rounds.state import BackendState, RunState
-from motley.rounds.upload import Allocation, ReceivedUpload
+from motley.rounds.upload_pipeline import Allocation, ReceivedUpload
 from motley.timing.synchrony import ServerStep
 
 __all__ = ["Blame", "ClientBackend", "DispatchOrder", "Landed"]

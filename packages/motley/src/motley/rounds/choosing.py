@@ -17,15 +17,15 @@ from motley.core.arrays import Ids
 from motley.core.records import Outcome, Reports
 from motley.rounds import probing
 from motley.rounds.backend import ClientBackend, DispatchOrder
-from motley.rounds.config import RunConfig
 from motley.rounds.diagnostics import Diagnostics
 from motley.rounds.lies import liars_note
 from motley.rounds.round import Round
 from motley.rounds.rows import Tables
+from motley.rounds.run_config import RunConfig
 from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
-from motley.rounds.upload import UploadPipeline
+from motley.rounds.upload_pipeline import UploadPipeline
 from motley.rounds.upload_signals import UploadSignals
 from motley.tasks.task import ModelState
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from motley.algorithms.parts import ClientState
 from motley.core.errors import ConfigError, ContractError, StoreError
 from motley.core.files import create, disk_error, no_file, sync_folder
-from motley.core.memory import release_freed_memory
+from motley.core.freed_memory import release_freed_memory
 from motley.core.saved_state import built, save
 from motley.rounds.checkpoint import KEPT
 

@@ -63,8 +63,8 @@ from motley.core.errors import EngineError
 from motley.core.keys import Key
 from motley.core.records import Cohort, Outcome, Reports
 from motley.engines.engine import DataViews, Engine
-from motley.rounds.config import RunConfig
 from motley.rounds.in_flight import InFlight
+from motley.rounds.run_config import RunConfig
 from motley.transport.packet import Packet
 
 __all__ = ["CompressionError", "Diagnosis", "Diagnostics", "distances"]

@@ -49,11 +49,11 @@ from motley.core.arrays import Floats, Ids
 from motley.engines.engine import AdaptInputs, Engine, Job
 from motley.rounds.backend import ClientBackend
 from motley.rounds.channel import Channel
-from motley.rounds.config import RunConfig
 from motley.rounds.data_drift import DriftView
 from motley.rounds.evaluation import Evaluation, Personal, evaluate
 from motley.rounds.recalibration import collected
 from motley.rounds.rows import Tables, stamp
+from motley.rounds.run_config import RunConfig
 from motley.rounds.slices import SliceModels, SliceSizes
 from motley.rounds.state import BestRound, RunState
 from motley.rounds.stopwatch import Stopwatch

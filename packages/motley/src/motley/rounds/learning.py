@@ -15,13 +15,13 @@ from motley.core.records import Outcome
 from motley.core.server_signals import Value
 from motley.engines.engine import Engine, TrainResult, client_losses
 from motley.rounds.backend import ClientBackend
-from motley.rounds.config import RunConfig
 from motley.rounds.diagnostics import CompressionError
 from motley.rounds.refusals import Refusals
 from motley.rounds.round import Round
+from motley.rounds.run_config import RunConfig
 from motley.rounds.stage import Arrived, Stage
 from motley.rounds.state import RunState
-from motley.rounds.upload import ReceivedUpload, UploadPipeline
+from motley.rounds.upload_pipeline import ReceivedUpload, UploadPipeline
 from motley.rounds.worker_sums import WorkerSums, unusable
 
 __all__ = ["Learning"]

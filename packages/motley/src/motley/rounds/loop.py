@@ -25,12 +25,11 @@ from motley.core.keys import Streams
 from motley.core.last_updates import LastUpdates
 from motley.engines.cores import torch_threads
 from motley.engines.engine import Engine
-from motley.privacy.plan import PrivacyPlan
+from motley.privacy.privacy_plan import PrivacyPlan
 from motley.results.writer import Writer
 from motley.rounds.backend import ClientBackend
 from motley.rounds.channel import Channel, empty_upload
 from motley.rounds.choosing import Choosing, next_draws
-from motley.rounds.config import RoundSummary, RunConfig
 from motley.rounds.diagnostics import Diagnostics
 from motley.rounds.evaluation import Personal
 from motley.rounds.examining import Examining
@@ -39,11 +38,12 @@ from motley.rounds.private import PrivateRounds
 from motley.rounds.refusals import Refusals
 from motley.rounds.round import Round
 from motley.rounds.rows import Tables
+from motley.rounds.run_config import RoundSummary, RunConfig
 from motley.rounds.stage import Stage
 from motley.rounds.staleness import Staleness
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
-from motley.rounds.upload import UploadPipeline, initial_client_state
+from motley.rounds.upload_pipeline import UploadPipeline, initial_client_state
 from motley.rounds.upload_signals import UploadSignals
 from motley.selectors.selector import Selector
 from motley.tasks.task import ModelState

@@ -30,8 +30,8 @@ from motley.algorithms.parts import Parts, Upload
 from motley.core.arrays import Ids
 from motley.core.keys import Streams
 from motley.core.records import SIGNALS, Outcome, Reports
-from motley.privacy.ledger import PrivacyState
-from motley.privacy.plan import PrivacyPlan
+from motley.privacy.privacy_ledger import PrivacyState
+from motley.privacy.privacy_plan import PrivacyPlan
 from motley.privacy.published import HEARD
 from motley.privacy.sums import UPDATES_OF_A_SUM
 from motley.rounds.private import PrivateRounds

@@ -18,10 +18,10 @@ from motley.core.arrays import Floats, Ids
 from motley.core.records import Cohort
 from motley.engines.engine import Setting
 from motley.rounds import probing
-from motley.rounds.config import RunConfig
 from motley.rounds.heads import HeldHeads
 from motley.rounds.holding import ChosenModel, Holding
 from motley.rounds.prototypes import HeldPrototypes
+from motley.rounds.run_config import RunConfig
 from motley.rounds.slices import HeldSlices, Kept, step_passes
 from motley.timing.timeline import FORWARD, Timelines, plan, transfer_s
 from motley.world.interfaces import World

@@ -17,11 +17,11 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import RoundAbandonedError
 from motley.core.keys import Key, Streams
 from motley.core.records import Outcome, Reports
-from motley.privacy.distributed import ClientNoise
-from motley.privacy.ledger import PrivacyState
+from motley.privacy.distributed_noise import ClientNoise
 from motley.privacy.noise import Source, SystemRandomness, noise, released
 from motley.privacy.options import HISTOGRAM
-from motley.privacy.plan import PrivacyPlan
+from motley.privacy.privacy_ledger import PrivacyState
+from motley.privacy.privacy_plan import PrivacyPlan
 from motley.privacy.sums import clipped, next_clip, noised_sum, noisy_count
 from motley.rounds.round import Round
 from motley.rounds.stage import Arrived, Stage

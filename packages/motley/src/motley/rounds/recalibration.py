@@ -30,7 +30,7 @@ import numpy as np
 from motley.core.arrays import Ids
 from motley.core.keys import Key
 from motley.engines.engine import DataViews, Engine
-from motley.rounds.config import Recalibrate, RunConfig
+from motley.rounds.run_config import Recalibrate, RunConfig
 from motley.tasks.task import ModelState
 
 __all__ = ["batch_counts", "collected", "recalibrated"]

@@ -25,7 +25,6 @@ from motley.rounds import probing
 from motley.rounds.aggregation import UploadSum, corrupted
 from motley.rounds.backend import ClientBackend, DispatchOrder, Landed
 from motley.rounds.client_state import ClientStates
-from motley.rounds.config import RunConfig
 from motley.rounds.data_drift import DriftView
 from motley.rounds.diagnostics import CompressionError
 from motley.rounds.holding import Bits, Holding
@@ -36,10 +35,16 @@ from motley.rounds.planning import LinkLoads, WorkPlanner
 from motley.rounds.private import PrivateRounds
 from motley.rounds.recalibration import batch_counts, recalibrated
 from motley.rounds.rows import federation_rows
+from motley.rounds.run_config import RunConfig
 from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
-from motley.rounds.upload import ReceivedUpload, UploadPipeline, initial_client_state, kept_of
+from motley.rounds.upload_pipeline import (
+    ReceivedUpload,
+    UploadPipeline,
+    initial_client_state,
+    kept_of,
+)
 from motley.selectors.selector import Selector
 from motley.tasks.task import ModelState
 from motley.timing.synchrony import ServerStep

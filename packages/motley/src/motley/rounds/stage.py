@@ -23,7 +23,7 @@ from motley.core.records import Reports
 from motley.core.server_signals import Value
 from motley.rounds.round import Round
 from motley.rounds.state import RunState
-from motley.rounds.upload import ReceivedUpload
+from motley.rounds.upload_pipeline import ReceivedUpload
 
 __all__ = ["Arrived", "Stage"]
 

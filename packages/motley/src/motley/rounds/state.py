@@ -1,8 +1,9 @@
 """The state of a run: everything that evolves, with one :meth:`RunState.save` and one
 :meth:`RunState.restore`.
 
-What is not in here is either frozen for the whole run (:class:`~motley.rounds.config.RunConfig`,
-the message sizes, the upload pipeline, the backend) or lives within one server step only.
+What is not in here is either frozen for the whole run
+(:class:`~motley.rounds.run_config.RunConfig`, the message sizes, the upload pipeline, the backend)
+or lives within one server step only.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from motley.algorithms.parts import ServerState, Tensors
 from motley.core.arrays import Ids
 from motley.core.last_updates import LastUpdates
 from motley.core.saved_state import FIXED, restore_fields, save, save_fields
-from motley.privacy.ledger import PrivacyState
+from motley.privacy.privacy_ledger import PrivacyState
 from motley.rounds.client_state import ClientStates
 from motley.selectors.selector import Selector
 from motley.tasks.task import ModelState

@@ -16,11 +16,11 @@ import numpy as np
 from motley.core.arrays import Ids
 from motley.engines.engine import Engine, TrainResult
 from motley.rounds.backend import ClientBackend, Landed
-from motley.rounds.config import RunConfig
 from motley.rounds.diagnostics import CompressionError
+from motley.rounds.run_config import RunConfig
 from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
-from motley.rounds.upload import ReceivedUpload
+from motley.rounds.upload_pipeline import ReceivedUpload
 
 __all__ = ["WorkerSums", "unusable"]
 

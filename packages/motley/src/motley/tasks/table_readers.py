@@ -14,8 +14,8 @@ from motley.core.arrays import Floats
 from motley.core.errors import DataError, suggest
 from motley.core.files import is_file, is_folder, where_paths_start
 from motley.core.untrusted import shortened
-from motley.tasks.formats.checks import class_labels, features, grouped, multilabel
 from motley.tasks.formats.npz import arrays
+from motley.tasks.formats.sample_checks import class_labels, features, grouped, multilabel
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.preparation import (
     ArrayPreparation,
@@ -126,9 +126,10 @@ def make_dataset(
     ----------
     x: features, ``[n, ...]`` or an Arrow table. y: targets. client: client ids. several: a sample
     may have several labels, ``[n, C]``, 0 or 1 each. whole: whether an array of whole numbers stays
-    so, as in :func:`~motley.tasks.formats.checks.features`.
+    so, as in :func:`~motley.tasks.formats.sample_checks.features`.
     options: how a table's columns become inputs; None: features must be complete numbers, and stay
-    as they are. column: from which the ids are, see :func:`~motley.tasks.formats.checks.grouped`.
+    as they are. column: from which the ids are, see
+    :func:`~motley.tasks.formats.sample_checks.grouped`.
 
     Raises
     ------

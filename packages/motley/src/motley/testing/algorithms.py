@@ -26,8 +26,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from motley.algorithms import AGGREGATORS, LOSSES, SERVERS
-from motley.algorithms.local import SGD, Solver
-from motley.algorithms.own_loss import loss_of
+from motley.algorithms.local_optimisers import SGD, Solver
 from motley.algorithms.parts import (
     UPDATES,
     Algorithm,
@@ -43,6 +42,7 @@ from motley.algorithms.parts import (
     Upload,
     aggregate,
 )
+from motley.algorithms.task_loss import loss_of
 from motley.algorithms.weights import Weighting, divide_by
 from motley.core.components import overrides
 from motley.core.keys import Key, Streams

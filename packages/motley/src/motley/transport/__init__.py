@@ -41,7 +41,7 @@ ALLOCATORS = Catalogue(
         "flexcom": "motley.transport.allocators.flexcom:FlexCom",
         "from_selector": "motley.transport.allocators.from_selector:FromSelector",
         "optrate": "motley.transport.allocators.optrate:OptRate",
-        "uniform": "motley.transport.allocators.uniform:UniformAllocator",
+        "uniform": "motley.transport.allocators.uniform_ratio:UniformAllocator",
     },
     base="motley.transport.allocators.allocator:Allocator",
 )

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from motley.core.layout import Layout
 from motley.transport.allocators.allocator import Allocator
-from motley.transport.allocators.uniform import UniformAllocator
+from motley.transport.allocators.uniform_ratio import UniformAllocator
 from motley.transport.budgets import Budget, ConstantBudget
 from motley.transport.compressors.compressor import Compressor
 from motley.transport.compressors.identity import Identity

@@ -28,7 +28,7 @@ from motley.results.page import html, replace_files
 from motley.tuning.objectives import Objective, ObjectiveValue
 from motley.tuning.outcome import TunedMethod, TuningResult, TuningTrial, better_before, trials_csv
 from motley.tuning.spaces import NumberSpace, Space
-from motley.tuning.words import in_words, shown, with_interval
+from motley.tuning.study_words import in_words, shown, with_interval
 
 __all__ = ["results_table", "worries", "write_results"]
 

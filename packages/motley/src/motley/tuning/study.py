@@ -39,7 +39,7 @@ from motley.tuning.outcome import (
 from motley.tuning.plan import MethodChanges, MethodPlan, TuningPlan, plan_of
 from motley.tuning.proposals import Proposals, need_optuna, opened
 from motley.tuning.results import write_results
-from motley.tuning.words import folder_name, in_words, long, shown
+from motley.tuning.study_words import folder_name, in_words, long, shown
 
 __all__ = ["tune"]
 

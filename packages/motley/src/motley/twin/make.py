@@ -24,7 +24,7 @@ from motley.results.predictions import elapsed_s
 from motley.rounds.planning import LinkLoads
 from motley.timing import SYNCHRONY
 from motley.twin.fit import LEVEL, Law, beta_counts, fitted, held_out, presence
-from motley.twin.records import Records, read
+from motley.twin.recorded_clients import Records, read
 
 __all__ = ["Twin", "twin"]
 

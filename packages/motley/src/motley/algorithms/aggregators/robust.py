@@ -52,7 +52,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.local import Solver
+from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.parts import Aggregator, Algorithm, Part, Upload, aggregate
 from motley.algorithms.weights import Divide
 from motley.core.errors import ConfigError

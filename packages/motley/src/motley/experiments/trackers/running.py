@@ -14,13 +14,13 @@ from motley.core.untrusted import printable
 from motley.experiments.config import Experiment
 from motley.experiments.store import installed_versions
 from motley.experiments.trackers import TRACKERS
-from motley.experiments.trackers.figures import final_figures, recorded, round_figures
+from motley.experiments.trackers.tracked_figures import final_figures, recorded, round_figures
 from motley.experiments.trackers.tracker import Figures, RunGroup, Status, TrackedRun, Tracker
 from motley.results.load import LargeTables, Run, load
 from motley.results.marks import Mark
 from motley.results.record import read_record
-from motley.rounds.config import RoundSummary
 from motley.rounds.loop import RoundLoop
+from motley.rounds.run_config import RoundSummary
 
 __all__ = ["Trackers", "tracked"]
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from motley.core.errors import DataError
 from motley.core.files import check_file, is_file, no_file
 from motley.tasks.formats import cifar_pickles
-from motley.tasks.formats.checks import class_labels
+from motley.tasks.formats.sample_checks import class_labels
 from motley.tasks.task import Dataset
 
 __all__ = ["has_cifar", "has_idx", "read_cifar", "read_idx"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from motley.core.errors import DataError
 from motley.core.files import check_file, is_file
-from motley.tasks.formats.checks import grouped
+from motley.tasks.formats.sample_checks import grouped
 from motley.tasks.task import Dataset
 
 __all__ = ["read", "recognises"]

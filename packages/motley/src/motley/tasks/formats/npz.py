@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from motley.core.errors import DataError
 from motley.core.files import check_file
-from motley.tasks.formats.checks import as_images, class_labels, features, grouped
+from motley.tasks.formats.sample_checks import as_images, class_labels, features, grouped
 from motley.tasks.origin import Origin
 from motley.tasks.task import Dataset
 

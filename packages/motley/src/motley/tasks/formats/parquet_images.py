@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from motley.core.errors import DataError
 from motley.core.files import is_file
-from motley.tasks.formats.checks import class_labels, grouped
+from motley.tasks.formats.sample_checks import class_labels, grouped
 from motley.tasks.parquet_file import read_parquet
 from motley.tasks.task import Dataset
 

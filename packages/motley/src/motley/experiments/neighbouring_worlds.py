@@ -1,0 +1,406 @@
+"""The same experiment with other data of one client: what an attack on its privacy compares.
+
+A table or a set of images is written to files, one for each world, with one client's rows last, and
+read from them as any file is, so that all that is made of the samples (scales, classes, categories,
+the model's shape) is made of the data of that world. Data that a task makes itself are changed in
+the federation. Everybody else has the same samples in both worlds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from motley.core.arrays import Ints
+from motley.core.errors import ConfigError, DataError
+from motley.core.keys import Key, Streams
+from motley.core.ragged import Ragged
+from motley.experiments.config import Experiment
+from motley.experiments.run_data import task_of
+from motley.tasks.datasets import DATASETS
+from motley.tasks.held_out import held_out_ids
+from motley.tasks.image import Image
+from motley.tasks.raw_table import arrow_table, read_arrow
+from motley.tasks.table_readers import BUILTIN
+from motley.tasks.tabular import Tabular
+from motley.tasks.task import IGNORED, Federation, Task
+
+__all__ = ["CHANGES", "Change", "Neighbours", "neighbours"]
+
+Change = Literal["absent", "other", "far", "own_class", "non_finite"]
+CHANGES: Mapping[Change, str] = {
+    "absent": "it has no data, and sends zeros and the middles of its signals",
+    "other": "it has other samples, half as many, with other labels",
+    "far": "its samples are larger by far",
+    "own_class": "it has a class and words that nobody else has",
+    "non_finite": "its samples are not finite, and so neither are its updates",
+}
+"""Ways in which one client's data may differ, in words."""
+
+_FAR = 1e3
+_FEW = 8
+"""Samples below which a client gets more of them, not fewer."""
+_WORD = "a word of one client alone"
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Two worlds and more that differ in one client's data.
+
+    Parameters
+    ----------
+    client: its id. first: the task of the first world. others: change -> the task of another world.
+    """
+
+    client: int
+    first: Task
+    others: Mapping[Change, Task]
+
+
+def neighbours(
+    experiment: Experiment,
+    folder: Path,
+    data: Path | None = None,
+    client: int | None = None,
+) -> Neighbours:
+    """Return an experiment's task, and the same with other data of one client.
+
+    Parameters
+    ----------
+    folder: for the files of the worlds. data: folder searched first for data packs. client: its id;
+    None: the last one that takes part, whose number of samples moves nobody's place among them
+    (some draws of the simulated world follow that place, as no real client's do).
+
+    Raises
+    ------
+    ConfigError: there is no such client.
+    """
+    task = task_of(experiment, data=data)
+    federation = task.federation
+    key = Streams(experiment.seed, experiment.pin).key("split")
+    new = held_out_ids(key, len(federation), experiment.split.holdout_clients)
+    taking_part = np.setdiff1d(np.arange(len(federation)), new)
+    chosen = int(taking_part[-1]) if client is None else client
+    if chosen not in taking_part:
+        said = f"got {chosen}; expected a client that takes part, from 0 to {taking_part[-1]}"
+        raise ConfigError(f"{said}; leave it out for the last one", "--canary")
+    source = experiment.part("task")
+    worlds = _Worlds(experiment, folder, federation, chosen)
+    if isinstance(source, Tabular):
+        first, others = worlds.of_table(source)
+    elif isinstance(source, Image) and experiment.own_task is None and not _shared(federation):
+        first, others = worlds.of_images(source, data)
+    else:
+        first = task
+        fixed = _fixed_sizes(experiment)
+        others = {
+            "other": _changed(task, chosen, fixed=fixed),
+            "far": _changed(task, chosen, far=True, fixed=True),
+        }
+    if first.federation.x.is_floating_point():
+        others["non_finite"] = _spoiled(first, chosen)
+    return Neighbours(chosen, first, {"absent": first, **others})
+
+
+def _fixed_sizes(experiment: Experiment) -> bool:
+    """Return whether the client must keep its number of samples: where that is public, and where
+    others' draws in the simulated world follow the place of their samples among all."""
+    moved = any(getattr(experiment, key)["name"] != "none" for key in ("label_noise", "drift"))
+    return moved or getattr(experiment.privacy, "sizes", "private") == "public"
+
+
+def _sized(rows: Ints, fixed: bool) -> Ints:
+    """Return a client's rows of another world: as many, or half of them, or twice if they are
+    few."""
+    if fixed:
+        return rows
+    return rows[: len(rows) // 2] if len(rows) >= _FEW else np.repeat(rows, 2)
+
+
+def _shared(federation: Federation) -> bool:
+    """Return whether clients share samples, of which each has a copy."""
+    rows = np.concatenate([part.values for part in _parts(federation)])
+    return len(np.unique(rows)) < len(rows) or int(rows.max()) >= len(federation.y)
+
+
+def _parts(federation: Federation) -> tuple[Ragged, Ragged, Ragged]:
+    return federation.train, federation.validation, federation.test
+
+
+class _Worlds:
+    """Writes the samples of the worlds to files, and reads tasks from them.
+
+    Parameters
+    ----------
+    experiment: of the task. folder: for the files. federation: as the experiment divides the
+    samples.
+    client: in whose samples the worlds differ.
+    """
+
+    def __init__(
+        self, experiment: Experiment, folder: Path, federation: Federation, client: int
+    ) -> None:
+        self.experiment = experiment
+        self.folder = folder
+        self.client = client
+        rows = np.concatenate([part.values for part in _parts(federation)])
+        owner = np.concatenate([part.owner for part in _parts(federation)])
+        order = np.lexsort((rows, owner, owner == client))
+        tested = federation.global_test
+        self.test = np.zeros(0, np.int64) if tested is None else tested
+        self.rows = rows[order]
+        self.owner = owner[order]
+        mine = self.owner == client
+        self.others = self.rows[~mine]
+        self.mine = self.rows[mine]
+        self.fewer = _sized(self.mine, _fixed_sizes(experiment))
+
+    def _clients(self, mine: int, test: int) -> Ints:
+        """Return the client of each row of a file: first those of the common test set, which count
+        as client 0's, last those of the client that differs."""
+        others = self.owner[self.owner != self.client]
+        return np.concatenate([np.zeros(test, np.int64), others, np.full(mine, self.client)])
+
+    def _read(self, options: Mapping[str, Any], known: Any) -> Task:
+        """Return the task of one world's file; ``known``: its number of classes, or their names,
+        where these are public; else None.
+
+        Raises
+        ------
+        DataError: samples that a client may not have, e.g. of a class that is not on a public list.
+        """
+        source = self.experiment.part("task")
+        kept = {
+            name: value for name, value in self.experiment.task.items() if name != "client_groups"
+        }
+        if known is not None and hasattr(source, "classes"):
+            kept["classes"] = known
+        changes: dict[str, Any] = {"task": {**kept, **options}, "partition": {"name": "by_writer"}}
+        if isinstance(source, Tabular):
+            changes["split.test"] = "client"  # no file of a table marks a common test set
+        return task_of(self.experiment.replace(changes))
+
+    def _place(self, change: str, name: str) -> Path:
+        """Return the path of one world's file, which has the same name in all worlds."""
+        path = self.folder / change / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    # ------------------------------------------------------------------------------------- images
+
+    def of_images(self, source: Image, data: Path | None) -> tuple[Task, dict[Change, Task]]:
+        """Return the first task, and the others."""
+        raw = source._read(data)
+        x = raw.x.numpy()
+        y = raw.y.numpy()
+        count = raw.classes or 2
+        names = np.array(raw.names or [str(label) for label in range(count)])
+        white = 255 if x.dtype == np.uint8 else 1.0
+        key = Key(self.experiment.seed).fold("neighbours").numpy()
+        noise = (white * key.random((len(self.fewer), *x.shape[1:]))).astype(x.dtype)
+        public = source.data == "digits" or source.data in DATASETS
+        worlds: dict[Change | str, Any] = {
+            "first": (self.mine, x[self.mine], y[self.mine]),
+            "other": (self.fewer, noise, (y[self.fewer] + 1) % count),
+            "far": (self.mine, np.full_like(x[self.mine], white), y[self.mine]),
+        }
+        if not public:
+            worlds["own_class"] = (self.mine, x[self.mine], np.full_like(y[self.mine], count))
+        found: dict[Any, Task] = {}
+        for change, (rows, mine, labels) in worlds.items():
+            known = np.concatenate([self.test, self.others])
+            path = self._place(change, "samples.npz")
+            tested = np.arange(len(known) + len(rows)) < len(self.test)
+            arrays: dict[str, Any] = {
+                "x": np.concatenate([x[known], mine]),
+                "y": np.concatenate([y[known], labels]),
+                "client": self._clients(len(rows), len(self.test)),
+                "test": tested,
+                **({"classes": names} if public else {}),
+            }
+            np.savez(path, **arrays)
+            with nullcontext() if change == "first" else suppress(DataError):
+                found[change] = self._read({"data": str(path)}, names.tolist() if public else None)
+        return found.pop("first"), found
+
+    # ------------------------------------------------------------------------------------- tables
+
+    def of_table(self, source: Tabular) -> tuple[Task, dict[Change, Task]]:
+        """Return the first task, and the others."""
+        table, label = _arrow(source)
+        worlds: dict[Change | str, Any] = {
+            "first": table.take(self.mine),
+            "other": self._other(table.take(self.fewer), label),
+            "far": self._other(table.take(self.mine), label, times=_FAR),
+        }
+        public = source.data in BUILTIN
+        if source._classes and not public:
+            worlds["own_class"] = self._own_class(table.take(self.mine), label)
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        found: dict[Any, Task] = {}
+        known = len(set(table.column(label).to_pylist())) if public and source._classes else None
+        for change, mine in worlds.items():
+            rest = table.take(self.others)
+            whole = pa.concat_tables([rest, mine], promote_options="permissive")
+            whole = _put(whole, "client", pa.array(self._clients(mine.num_rows, test=0)))
+            path = self._place(change, "samples.parquet")
+            parquet.write_table(whole, path)
+            own = {"data": str(path), "label": label, "client": "client"}
+            with nullcontext() if change == "first" else suppress(DataError):
+                found[change] = self._read(own, known)
+        return found.pop("first"), found
+
+    def _other(self, mine: Any, label: str, times: float = 0.0) -> Any:
+        """Return a client's rows with other numbers and labels: ``times`` as large, or, at 0, in
+        the opposite order and turned round."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for name in mine.column_names:
+            column = mine.column(name)
+            turned = pa.chunked_array([column.take(np.arange(len(column))[::-1].copy())])
+            if name != label and _is_number(column):
+                wide = pc.cast(column, pa.float64())
+                turned = pc.multiply(wide, times) if times else pc.negate(wide)
+            elif name == label:
+                turned = column if times else self._next(column)
+            mine = _put(mine, name, turned)
+        return mine
+
+    def _next(self, column: Any) -> Any:
+        """Return a client's labels with each replaced by the next that it has; numbers turned
+        round."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if _is_number(column) and not self.experiment.part("task")._classes:
+            return pc.negate(column)
+        known = column.unique().to_pylist()
+        following = dict(zip(known, [*known[1:], known[0]], strict=True))
+        return pa.chunked_array(
+            [pa.array([following[one] for one in column.to_pylist()], column.type)]
+        )
+
+    def _own_class(self, mine: Any, label: str) -> Any:
+        """Return a client's rows with a label, and words, that nobody else has."""
+        import pyarrow as pa
+
+        for name in mine.column_names:
+            column = mine.column(name)
+            if name == label and _is_number(column):
+                mine = _put(mine, name, pa.array([self._unused] * len(column), column.type))
+            elif pa.types.is_string(column.type):
+                mine = _put(mine, name, pa.array([_WORD] * len(column)))
+        return mine
+
+    @property
+    def _unused(self) -> int:
+        """A class that no row has."""
+        classes = task_of(self.experiment).federation.classes
+        return int(classes or 0)
+
+
+def _arrow(source: Tabular) -> tuple[Any, str]:
+    """Return a table's rows without its clients, and the name of its label."""
+    from motley.tasks.table_readers import _builtin, read_columns
+
+    if source.data in BUILTIN:
+        x, y, names = _builtin(source.data, source._classes)
+        return _put(arrow_table(x, names), "label", _array(y)), "label"
+    path = Path(source.data).expanduser()
+    if path.suffix == ".npz":
+        x, y, _ = read_columns(path)
+        return _put(arrow_table(x), "label", _array(y)), "label"
+    table = _plain(read_arrow(path), source.label)
+    return table.drop_columns([source.client]) if source.client else table, source.label
+
+
+def _plain(table: Any, label: str) -> Any:
+    """Return a table whose words are strings, and so is a label of yes and no."""
+    import pyarrow as pa
+
+    for name in table.column_names:
+        kind = table.column(name).type
+        words = pa.types.is_dictionary(kind) or pa.types.is_large_string(kind)
+        if words or (name == label and pa.types.is_boolean(kind)):
+            table = _put(table, name, table.column(name).cast(pa.string()))
+    return table
+
+
+def _array(values: NDArray[Any]) -> Any:
+    import pyarrow as pa
+
+    return pa.array(values.tolist())
+
+
+def _put(table: Any, name: str, column: Any) -> Any:
+    """Return an Arrow table with a column in place of the one of its name, or at its end."""
+    at = table.schema.get_field_index(name)
+    return table.append_column(name, column) if at < 0 else table.set_column(at, name, column)
+
+
+def _is_number(column: Any) -> bool:
+    import pyarrow as pa
+
+    kind = column.type
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+# ------------------------------------------------------------------------------------- federations
+
+
+def _changed(task: Task, client: int, fixed: bool, far: bool = False) -> Task:
+    """Return a task with other samples of one client, with other labels, or ``far`` ones;
+    ``fixed``: as many as before."""
+    data = task.federation
+    rows = torch.from_numpy(np.concatenate([part[client] for part in _parts(data)]))
+    x = data.x.clone()
+    y = data.y.clone()
+    if x.is_floating_point():
+        x[rows] = _FAR * x[rows] if far else -x[rows].flip(0)
+    else:
+        x[rows] = x[rows].flip(0)
+    if not far:
+        y[rows] = _turned(y[rows], data.classes)
+    changed = _relabelled(dataclasses.replace(data, x=x, y=y), client, fixed)
+    return dataclasses.replace(task, federation=changed)
+
+
+def _relabelled(data: Federation, client: int, fixed: bool) -> Federation:
+    """Return a federation in which one client's labels are clean ones, and its training samples are
+    others in number unless ``fixed``."""
+    mine = _sized(data.train[client], fixed)
+    first, end = data.train.offsets[client : client + 2].tolist()
+    labels = data.y[torch.from_numpy(mine)].to(data.labels.dtype)
+    parts = [part if k != client else mine for k, part in enumerate(data.train)]
+    joined = torch.cat([data.labels[:first], labels, data.labels[end:]])
+    return dataclasses.replace(data, train=Ragged.of(parts), labels=joined)
+
+
+def _turned(y: Tensor, classes: int | None) -> Tensor:
+    """Return other targets."""
+    if classes is None:
+        return -3.0 * y - 1.0
+    if y.is_floating_point():
+        return 1.0 - y
+    return torch.where(y == IGNORED, y, (y + 1) % classes)
+
+
+def _spoiled(task: Task, client: int) -> Task:
+    """Return a task in which one client's samples are not finite."""
+    data = task.federation
+    rows = torch.from_numpy(np.concatenate([part[client] for part in _parts(data)]))
+    spoiled = data.x.clone()
+    spoiled[rows] = torch.nan
+    return dataclasses.replace(task, federation=dataclasses.replace(data, x=spoiled))

@@ -1,0 +1,293 @@
+"""The data of a run: the task with its federation, the samples that the server keeps, and the drift
+of the clients' samples."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from motley.algorithms.parts import ServerContext
+from motley.algorithms.positions import per_position
+from motley.algorithms.task_loss import loss_of
+from motley.core.components import imports
+from motley.core.errors import ConfigError
+from motley.core.keys import Streams
+from motley.core.ragged import Ragged
+from motley.engines.engine import Setting
+from motley.experiments.config import Experiment
+from motley.tasks.federate import PartitionInput, federate, hold_out, partition_input
+from motley.tasks.flat import FlatNetwork
+from motley.tasks.preparation import TablePreparation
+from motley.tasks.raw_table import RawColumn, RawTable
+from motley.tasks.task import NO_CLASSES, Dataset, Federation, Task, TaskSource, model_input
+from motley.world.interfaces import Drift
+from motley.world.shift.feature_shift import shifted
+
+__all__ = ["server_context_of", "task_of", "with_drift"]
+
+_MISSING = {
+    "public": (
+        "public",
+        "and there are none; write public = 0.1 (a tenth of the samples, labels dropped) or public "
+        '= { data = "cifar100" }, or let '
+        "the server keep samples to validate with, split = { server = 0.1 }, a tenth of which then "
+        "serve",
+        "unlabelled public samples",
+    ),
+    "validation": (
+        "split.server",
+        "and none are set aside; write split = { server = 0.1 } (a tenth of the samples, test data "
+        "is never used)",
+        "labelled samples of the server to validate with",
+    ),
+}
+"""What a server rule may need: the key that gives it, the remedy, and its description."""
+
+
+def task_of(
+    experiment: Experiment, streams: Streams | None = None, data: Path | None = None
+) -> Task:
+    """Return the experiment's model and federation: samples read, divided among clients, split,
+    shifted and given wrong labels."""
+    streams = streams or Streams(experiment.seed, experiment.pin)
+    if experiment.own_task is not None:
+        return experiment.own_task
+    source: TaskSource = experiment.part("task")
+    dataset = source.load(streams.key("data"), experiment.population or 0, data)
+    rows = partition_input(dataset, experiment.split, streams.key("split"))
+    rows, reserved = _reserved(experiment, streams, source, dataset, rows, data)
+    population = experiment.population or (
+        len(np.unique(rows.groups)) if rows.groups is not None else 0
+    )
+    federation = dataclasses.replace(
+        _federation(experiment, streams, dataset, rows, population), **reserved
+    )
+    federation = _with_reserved_inputs(dataset, federation)
+    with imports(True):  # a model named module:Class was allowed where the experiment was made
+        return source.task(experiment.task["name"], dataset, federation)
+
+
+def _federation(
+    experiment: Experiment,
+    streams: Streams,
+    dataset: Dataset,
+    rows: PartitionInput,
+    population: int,
+) -> Federation:
+    """Return the clients with their samples: the partition, then label noise, concept shift and
+    feature shift where asked for."""
+    partition = experiment.part("partition")
+    if partition.uses_classes and dataset.targets in ("positions", "multilabel"):
+        name = experiment.partition["name"]
+        why = NO_CLASSES[dataset.targets]
+        raise ConfigError(
+            f"{name!r} divides samples by their class, and {why}; use 'iid' or 'by_writer'",
+            "partition",
+        )
+    try:
+        parted = partition.split(streams.key("partition"), rows.labels, population, rows.groups)
+    except ConfigError as error:
+        about = [f"the data is {dataset.notes['data']}"] if "data" in dataset.notes else []
+        raise ConfigError(
+            "; ".join([str(error), *about, *_reserved_notes(experiment, rows)])
+        ) from None
+    clients = np.arange(len(parted.rows))
+    shift = streams.key("shift")
+    noise, concepts, features = (
+        experiment.part(key) for key in ("label_noise", "concept_shift", "feature_shift")
+    )
+
+    def noisy(labels: Any, owner: Any) -> Any:
+        return noise.apply(shift.fold("label_noise"), labels, owner, dataset.classes, len(clients))
+
+    def renamed(labels: Any, owner: Any) -> Any:
+        return concepts.apply(shift.fold("concept"), labels, owner, dataset.classes, len(clients))
+
+    def moved(x: Any, owner: Any, numbers: Any) -> Any:
+        key = shift.fold("feature")
+        return shifted(
+            features, key, x, owner, len(clients), *dataset.black_white, numbers
+        ), features.group(key, clients, len(clients))
+
+    def if_asked(key: str, function: Any) -> Any:
+        return None if getattr(experiment, key)["name"] == "none" else function
+
+    return federate(
+        dataset,
+        rows,
+        parted.rows,
+        experiment.split,
+        streams.key("split"),
+        if_asked("label_noise", noisy),
+        parted.notes,
+        if_asked("concept_shift", renamed),
+        if_asked("feature_shift", moved),
+        parted.overlap,
+    )
+
+
+# -------------------------------------------------------------------- samples that the server keeps
+
+
+def _reserved(
+    experiment: Experiment,
+    streams: Streams,
+    source: TaskSource,
+    dataset: Dataset,
+    rows: PartitionInput,
+    folder: Path | None,
+) -> tuple[PartitionInput, Mapping[str, Any]]:
+    """Return the rows left to clients, and the federation's fields ``server`` and ``public`` made
+    of the others."""
+    given: dict[str, Any] = {}
+    notes = dict(rows.notes)
+    key = streams.key("split").fold("server")
+    wanted = experiment.public
+    if experiment.split.server:
+        rows, kept = hold_out(dataset, rows, experiment.split.server, key.fold("validation"))
+        at = torch.from_numpy(kept)
+        given["server"] = (dataset.x[at], dataset.y[at])
+        notes["server"] = f"the server keeps {len(kept)} samples with clean labels to validate with"
+    if wanted is not None and wanted.share is not None:
+        rows, common = hold_out(dataset, rows, wanted.share, key.fold("public"))
+        given["public"] = dataset.x[torch.from_numpy(common)]
+        notes["public"] = f"{len(common)} samples without labels, held back from the task's own"
+    elif wanted is not None and wanted.data is not None:
+        given["public"] = source.public(
+            dataset, wanted.data, wanted.examples, key.fold("public"), folder
+        )
+        notes["public"] = f"{len(given['public'])} samples of {wanted.data}, without labels"
+    return dataclasses.replace(rows, notes=notes), given
+
+
+def _with_reserved_inputs(dataset: Dataset, federation: Federation) -> Federation:
+    """Return the federation with the samples that the server or all keep as model inputs, too."""
+    if dataset.table is None or not isinstance(federation.preparation, TablePreparation):
+        return federation
+    given: dict[str, Any] = {}
+    if federation.server is not None:
+        given["server"] = (
+            federation.preparation.inputs(_columns(dataset.table, federation.server[0])),
+            federation.server[1],
+        )
+    if federation.public is not None:
+        given["public"] = federation.preparation.inputs(_columns(dataset.table, federation.public))
+    return dataclasses.replace(federation, **given)
+
+
+def _columns(table: RawTable, values: Tensor) -> tuple[RawColumn, ...]:
+    """Return raw values ``[n, c]`` as the table's columns."""
+    return tuple(
+        column._replace(values=values[:, j].numpy()) for j, column in enumerate(table.columns)
+    )
+
+
+def _reserved_notes(experiment: Experiment, rows: PartitionInput) -> list[str]:
+    """Return a sentence for each key that took samples away before the rest was divided."""
+    shared = experiment.public is not None and experiment.public.share is not None
+    keys = {"split.server": "server", **({"public": "public"} if shared else {})}
+    return [f"{key}: {rows.notes[note]}" for key, note in keys.items() if note in rows.notes]
+
+
+def server_context_of(setting: Setting, name: str) -> ServerContext | None:
+    """Return what the server rule may use beside uploads; None for a rule that needs nothing.
+
+    Parameters
+    ----------
+    name: the algorithm's name, for messages.
+
+    Raises
+    ------
+    ConfigError: the rule needs something that this experiment does not give.
+    """
+    server = setting.algorithm.server
+    task = setting.task
+    data = task.federation
+    needs = server.needs
+    if not needs:
+        return None
+    held = (
+        None
+        if data.server is None
+        else (_inputs(setting, data.server[0]), _targets(setting, data.server[1]))
+    )
+    public = None if data.public is None else _inputs(setting, data.public)
+    if public is None and held is not None and "public" in needs:
+        some = (
+            setting.streams.key("server")
+            .fold("public")
+            .numpy()
+            .permutation(len(held[0]))[: max(1, len(held[0]) // 10)]
+        )
+        public = held[0][torch.from_numpy(some).to(held[0].device)]
+    given = {
+        "public": public is not None,
+        "validation": held is not None,
+        "classes": data.targets == "classes",
+    }
+    for need in sorted(needs):
+        if not given[need]:
+            missing = (
+                ("algorithm", f"and {NO_CLASSES[data.targets]}", "one class per sample")
+                if need == "classes"
+                else _MISSING[need]
+            )
+            key, remedy, thing = missing
+            raise ConfigError(f"{name!r} needs {thing}, {remedy}", key)
+    network = FlatNetwork(task.model, setting.dtype, setting.device, precision=setting.precision)
+    return ServerContext(
+        task.layout, data.pool, 0, network, public, held, per_position(loss_of(task), data.targets)
+    )
+
+
+def _inputs(setting: Setting, raw: Tensor) -> Tensor:
+    """Return stored samples as model inputs."""
+    transform = setting.task.transform
+    x = raw.to(setting.device)
+    return model_input(x if transform is None else transform(x, None), setting.dtype)
+
+
+def _targets(setting: Setting, y: Tensor) -> Tensor:
+    return y.to(setting.device, setting.dtype) if y.is_floating_point() else y.to(setting.device)
+
+
+# ------------------------------------------------------------------------------------- drift
+
+
+def with_drift(experiment: Experiment, streams: Streams, task: Task) -> Task:
+    """Return the task with each client's training samples in the order in which its window passes
+    over them, and window sizes.
+
+    Raises
+    ------
+    ConfigError: the task has no classes, or the drift does not fit them.
+    """
+    drift: Drift = experiment.part("drift")
+    if experiment.drift["name"] == "none":
+        return task
+    data = task.federation
+    key = streams.key("shift").fold("drift")
+    if data.classes is None or data.targets != "classes":
+        raise ConfigError(
+            f"a drift needs one class per sample; {NO_CLASSES[data.targets]}", "drift"
+        )
+    train = data.train
+    ids = np.arange(len(data))
+    try:
+        drift.tables(key, ids[:1], data.classes, 1, 0.0)
+    except ConfigError as error:
+        raise ConfigError(str(error), "drift") from None
+    clean = data.y[torch.from_numpy(train.values)].cpu().numpy().astype(np.int64)
+    order = drift.order(key, clean, train.owner, data.classes, len(data))
+    _, window = drift.window(key, ids, train.sizes, 1, 0.0)
+    ring = Ragged(train.offsets, train.values[order])
+    moved = dataclasses.replace(
+        data, train=ring, labels=data.labels[torch.from_numpy(order)], window=window
+    )
+    return dataclasses.replace(task, federation=moved)

@@ -1,0 +1,207 @@
+"""The upload configuration of a run, made of the experiment's five keys about compression and
+checked against the other parts."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from motley.core.errors import ConfigError, ContractError
+from motley.engines.engine import Setting
+from motley.experiments.config import Experiment
+from motley.rounds.run_config import Recalibrate
+from motley.selectors.selector import Selector
+from motley.transport.compressors.chain import Chain
+from motley.transport.upload_config import UploadConfig
+
+__all__ = ["recalibration_of", "upload_config_of"]
+
+
+def upload_config_of(
+    experiment: Experiment, setting: Setting, selector: Selector[Any], weights: str
+) -> UploadConfig:
+    """Return compressor, feedback, allocator and budget of a run.
+
+    Raises
+    ------
+    ConfigError: parts that do not fit together, in one sentence.
+    """
+    compressor = experiment.part("compressor")
+    if experiment.quantizer is not None:
+        try:
+            compressor = Chain(compressor, experiment.part("quantizer"))
+        except ConfigError as error:
+            raise ConfigError(str(error), "quantizer") from None
+    feedback, allocator, budget = (
+        experiment.part(key) for key in ("feedback", "allocator", "budget")
+    )
+    upload_config = UploadConfig(compressor, feedback, allocator, budget)
+    for key, reason in (
+        ("feedback", feedback.refuses(compressor)),
+        ("budget", allocator.refuses(budget)),
+        ("compressor", upload_config.refuses()),
+    ):
+        if reason:
+            raise ConfigError(reason, key)
+    _check_algorithm(upload_config, setting)
+    _check_changes(experiment, upload_config, setting, weights)
+    _check_wants(experiment, upload_config, setting, selector)
+    # a warm-up would not ask for the last round
+    budget.ratio(budget.warm_up + 1, experiment.stop.rounds)
+    if (
+        compressor.budgeted
+        and "upload_ratio" not in allocator.requires
+        and "budget" not in experiment.model_fields_set
+    ):
+        name = experiment.compressor["name"]
+        said = (
+            f"{name!r} without a budget sends everything; write e.g. budget = {{ name = "
+            f'"constant", average = 0.2 }}'
+        )
+        warnings.warn(said, stacklevel=2)
+    return upload_config
+
+
+def _check_algorithm(upload_config: UploadConfig, setting: Setting) -> None:
+    """Refuse compression where the algorithm does not upload one update of the whole model."""
+    rule = setting.algorithm.local
+    if not upload_config.plain and rule.slicing is not None:
+        said = (
+            "uploads cover part of the model, and a compressor works on updates of the whole model"
+        )
+        raise ConfigError(f"{type(rule).__name__}: {said}; leave the compressor out", "compressor")
+    if rule.choice is not None and upload_config.feedback.state_name is not None:
+        said = (
+            "a client's error memory belongs to one model, and here a client may take another "
+            "one in every round"
+        )
+        raise ConfigError(f'{type(rule).__name__}: {said}; write feedback = "none"', "feedback")
+    whole = "delta" in rule.uploads and rule.sends_whole
+    if not upload_config.plain and not whole:
+        name = type(rule).__name__
+        raise ConfigError(
+            f"{name} does not upload an update of the whole model, and that is what is compressed",
+            "compressor",
+        )
+    try:
+        upload_config.compressor.initial_state(setting.task.layout)
+    except ContractError as error:
+        raise ConfigError(str(error), "compressor") from None
+
+
+def _check_changes(
+    experiment: Experiment, upload_config: UploadConfig, setting: Setting, weights: str
+) -> None:
+    """Refuse algorithms, weights and synchronies that do not go with a feedback that uploads
+    changes of a mean kept at the server."""
+    if not upload_config.feedback.incremental:
+        return
+    name = experiment.feedback["name"]
+    algorithm = setting.algorithm
+    # FedDyn's server counts who took part
+    keeps = algorithm.local.initial_state(setting.zeros()) is not None
+    if (
+        keeps
+        or algorithm.aggregator.upload_visibility != "sum"
+        or algorithm.local.uploads != {"delta"}
+    ):
+        raise ConfigError(
+            f"{name!r} has the server average all clients' vectors; it goes with plain averaging "
+            "only",
+            "feedback",
+        )
+    if weights != "uniform":
+        raise ConfigError(
+            f'{name!r} counts every client alike; write weights = "uniform"', "weights"
+        )
+    if experiment.part("synchrony").overlaps:
+        raise ConfigError(
+            f"{name!r} wants rounds in which everybody has the newest model; use synchronous or "
+            "deadline",
+            "feedback",
+        )
+
+
+def _check_wants(
+    experiment: Experiment, upload_config: UploadConfig, setting: Setting, selector: Selector[Any]
+) -> None:
+    """Refuse an allocator that needs what the selector or the network does not provide."""
+    wants = upload_config.allocator.requires
+    name = experiment.allocator["name"]
+    for column in sorted(wants - {"uplink_mbps"}):
+        if column not in selector.rule.provides():
+            chosen = experiment.selector["name"]
+            raise ConfigError(
+                f"{name!r} needs the selector's {column}, and {chosen!r} gives none", "allocator"
+            )
+    if "uplink_mbps" in wants:
+        key = setting.streams.key("network")
+        network = experiment.part("network")
+        if not np.isfinite(network.uplink_mbps(key, np.arange(1), 1)).all():
+            said = f"{name!r} divides by how fast clients send, and here uploads take no time"
+            raise ConfigError(
+                f'{said}; give a network, e.g. network = {{ name = "uniform", up_mbps = [1, 5] }}',
+                "network",
+            )
+
+
+def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | None:
+    """Return how BatchNorm statistics are estimated; None: clients' own are averaged.
+
+    Raises
+    ------
+    ConfigError: the model has no such statistics, or not all clients share them at a server step.
+    """
+    if experiment.recalibrate is None:
+        return None
+    algorithm = setting.algorithm
+    name = experiment.algorithm["name"]
+    key = "recalibrate"
+    if algorithm.local.choice is not None:
+        raise ConfigError(
+            f"{name!r} has several models, and statistics are estimated of one; leave the key out",
+            key,
+        )
+    if not any(entry.batch_norm for entry in setting.task.layout.buffers):
+        raise ConfigError("this model has no BatchNorm statistics; leave the key out", key)
+    if setting.work.batch_size == 1:
+        raise ConfigError(
+            "statistics are estimated of batches, and one sample has no variance; write "
+            "local.batch_size = 2 or more",
+            key,
+        )
+    if not algorithm.local.sends_whole or algorithm.server.asks_clients:
+        raise ConfigError(
+            f"{name!r} works with models that clients hold themselves; leave the key out", key
+        )
+    slicing = algorithm.local.slicing
+    if slicing is not None and slicing.static_norm:
+        if not experiment.recalibrate.cumulative:
+            said = f"under {name!r} there are no statistics to go on with; write cumulative = true"
+            raise ConfigError(said, key)
+        return experiment.recalibrate
+    if slicing is not None and slicing.merges:
+        raise ConfigError(
+            f"under {name!r} buffers are merged products, too, which are no statistics; leave the "
+            "key out",
+            key,
+        )
+    if slicing is not None and slicing.widths:
+        raise ConfigError(
+            f"under {name!r} each listed width has statistics of its own, which clients send; "
+            "leave the key out",
+            key,
+        )
+    if algorithm.server.needs:
+        raise ConfigError(
+            f"{name!r} makes models of single uploads, statistics included; leave the key out", key
+        )
+    if experiment.part("synchrony").overlaps:
+        raise ConfigError(
+            "statistics are made between two rounds, and here clients are always under way; use "
+            "synchronous",
+            key,
+        )
+    return experiment.recalibrate

@@ -1,0 +1,79 @@
+"""What is fixed about the privacy of a run: multipliers, divisor, caps and the releases that the
+claim adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from motley.core.records import SignalRequirements
+from motley.privacy.accounting import Bound, Release
+from motley.privacy.claim import claim
+from motley.privacy.distributed_noise import ClientNoise
+from motley.privacy.options import Privacy
+
+__all__ = ["PrivacyPlan"]
+
+
+@dataclass(frozen=True)
+class PrivacyPlan:
+    """The privacy of a run.
+
+    Parameters
+    ----------
+    options: the table of the experiment. needs: what the rule needs of clients.
+    noise_multiplier: z of a sum, the count of unclipped updates included. update_multiplier: z of
+    the updates alone.
+    divisor: the fixed number that sums are divided by. count_noise: deviation of the noise on the
+    count, where the clip adapts.
+    max_rounds, max_signals: caps per client. releases: of a client at its caps. bound: their
+    epsilon.
+    shares: part of an upload -> its clip over ``privacy.clip``, 1 where left out. client_noise:
+    what clients add before they mask;
+    None: the server adds the noise.
+    """
+
+    options: Privacy
+    needs: SignalRequirements
+    noise_multiplier: float
+    update_multiplier: float
+    divisor: float
+    count_noise: float
+    max_rounds: int
+    max_signals: int
+    releases: tuple[Release, ...]
+    bound: Bound
+    shares: Mapping[str, float] = field(default_factory=dict)
+    client_noise: ClientNoise | None = None
+
+    def signal_cap(self, name: str) -> int:
+        """Return how often a client sends a signal at most: once at enrolment, else ``max_signals``
+        times."""
+        return self.max_signals if name in self.needs.probed or name in self.needs.reported else 1
+
+    def claim(self, seeded: bool) -> tuple[str, ...]:
+        """Return the claim in sentences. ``seeded``: whether noise comes from the run's seed, as in
+        a simulation."""
+        caps = {name: self.signal_cap(name) for name in self.options.signal_noise}
+        return claim(self.options, self.bound, self.max_rounds, caps, seeded, self.client_noise)
+
+    def record(self, seeded: bool) -> dict[str, Any]:
+        """Return the claim for ``run.json``."""
+        options = self.options
+        by_clients = self.client_noise
+        return {
+            "epsilon": self.bound.epsilon,
+            "delta": options.delta,
+            "adjacency": options.adjacency,
+            "accountant": self.bound.accountant,
+            "noise_multiplier": self.noise_multiplier,
+            "clip": options.clip,
+            "divisor": self.divisor,
+            "max_rounds": self.max_rounds,
+            "max_signals": self.max_signals,
+            "cohorts": options.cohorts,
+            "sizes": options.sizes,
+            "claim": list(self.claim(seeded)),
+            **({} if by_clients is None else {"noise_by": "clients", **by_clients.record()}),
+        }
