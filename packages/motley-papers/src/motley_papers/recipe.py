@@ -17,7 +17,6 @@ is run with every seed. Exhibits that come to the same experiment share the run.
 
 from __future__ import annotations
 
-import copy
 import csv
 import io
 import itertools
@@ -311,9 +310,7 @@ class Recipe(RecipeTable):
         ConfigError: the settings are no experiment.
         """
         try:
-            keys = document.override(
-                document.set_key(self._keys(cell, scale), "seed", seed), overrides
-            )
+            keys = self._keys(cell, scale, {"seed": seed}, document.parsed(overrides))
             name = json.dumps(keys, sort_keys=True, default=repr)
             if name not in self._made:  # exhibits share experiments
                 self._made[name] = Experiment(**keys)
@@ -321,19 +318,19 @@ class Recipe(RecipeTable):
         except ConfigError as error:
             raise ConfigError(f"{self.name}, {cell.exhibit.name}, {cell.name}: {error}") from None
 
-    def _keys(self, cell: Cell, scale: Scale) -> dict[str, Any]:
-        keys: dict[str, Any] = {"name": f"{self.name}-{scale}", **copy.deepcopy(self.base)}
+    def _keys(self, cell: Cell, scale: Scale, *more: Mapping[str, Any]) -> dict[str, Any]:
         own = cell.exhibit.scale.get(scale, Scaled())
         last = [
             own.axes[axis][value]
             for axis, value in cell.at.items()
             if value in own.axes.get(axis, {})
         ]
-        for settings in (*cell.settings, self.scale[scale].set, own.set, *last):
-            keys = document.set_keys(
-                keys, {key: value for key, value in settings.items() if key != "target"}
-            )
-        return keys
+        settings = (*cell.settings, self.scale[scale].set, own.set, *last)
+        return document.set_keys(
+            {"name": f"{self.name}-{scale}", **self.base},
+            *({key: value for key, value in one.items() if key != "target"} for one in settings),
+            *more,
+        )
 
     def data(self, scale: Scale) -> dict[str, float]:
         """Return the public data sets that the cells of a scale read, and the sizes of their

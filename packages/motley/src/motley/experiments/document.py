@@ -269,9 +269,17 @@ def override(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
     ConfigError: a setting that is not ``key=value``, or a path through something that is not a
     table.
     """
-    return set_keys(
-        document, {path: parse_value(text) for path, text in map(parse_setting, settings)}
-    )
+    return set_keys(document, parsed(settings))
+
+
+def parsed(settings: Iterable[str]) -> dict[str, Any]:
+    """Return the key and value of each setting ``a.b=c``.
+
+    Raises
+    ------
+    ConfigError: a setting that is not ``key=value``.
+    """
+    return {path: parse_value(text) for path, text in map(parse_setting, settings)}
 
 
 def parse_setting(setting: str, option: str = "--set") -> tuple[str, str]:
@@ -329,12 +337,13 @@ def _toml_value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)  # text, numbers, true and false are written alike
 
 
-def set_keys(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document with several keys set, names of components first, so that an option meets
-    the component it is meant for."""
+def set_keys(document: Mapping[str, Any], *changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document after one set of changes after the other; of each, names of components
+    are set first, so that an option meets the component it is meant for."""
     out = copied(document)
-    for path in sorted(changes, key=lambda path: not path.endswith(".name")):
-        _set(out, path, changes[path])
+    for each in changes:
+        for path in sorted(each, key=lambda path: not path.endswith(".name")):
+            _set(out, path, _copied(each[path]))
     return out
 
 

@@ -11,6 +11,7 @@ import dataclasses
 import importlib
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from motley.core.components import Catalogue, Option
@@ -88,7 +89,12 @@ def catalogue(kind: str) -> Catalogue:
     ------
     ConfigError: no such kind (with the nearest spelling).
     """
-    module, _, attribute = _WHERE[kind_of(kind)].partition(":")
+    return _imported(kind_of(kind))
+
+
+@cache
+def _imported(kind: str) -> Catalogue:
+    module, _, attribute = _WHERE[kind].partition(":")
     found = getattr(importlib.import_module(module), attribute)
     if not isinstance(found, Catalogue):
         raise TypeError(f"{module}.{attribute} is not a Catalogue")
