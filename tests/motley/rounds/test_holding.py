@@ -32,6 +32,15 @@ def built(**keys: Any) -> RoundLoop:
     return build(Experiment(**{**KEYS, **keys}))
 
 
+def test_a_paper_bills_a_prototype_and_a_count_for_each_class_of_a_client() -> None:
+    """Two labels a client, prototypes of 10 values: 2 * 32 * (10 + 1) bits."""
+    loop = built(algorithm="fedproto")
+    holding = loop.backend.holding  # type: ignore[attr-defined]
+    none = np.zeros(4, np.int64)
+    _, paper = holding.bits_up(loop.channel, IDS, 1, None, (none, none))
+    assert paper.tolist() == [704] * 4
+
+
 @pytest.mark.parametrize(
     ("keys", "kind"),
     [

@@ -82,6 +82,13 @@ def test_the_bonus_is_of_rounds_not_counts():
     np.testing.assert_allclose(selector.rule.scores(selector.state, 10, np.array([1, 2])), expected)
 
 
+def test_there_is_no_bonus_in_the_first_round():
+    """ln 1 = 0: what a client was heard of before (a warm start) counts alone."""
+    selector = enrolled(Oort(), [1], [10])
+    report(selector, 1, [1], 1.0)
+    assert selector.rule.scores(selector.state, 1, np.array([1])) == pytest.approx([1.0])
+
+
 def test_raw_form_drowns_the_bonus():
     """(vii) the paper adds the bonus to the raw utility: (100 + .16, (60 + .2146) / 4, 20 +
     .34)."""
