@@ -29,7 +29,7 @@ test-compose: install  ## 20,000 random compositions of all components, run whol
 test-hostile: install  ## 600 changes in the files of runs: none may be believed (about 5 minutes)
 	@scripts/test-hostile --summary benchmarks/results/hostile.json
 
-test-mutants: install  ## 300 small changes of the code: how many do the tests notice? (about 2 hours of one core; resumable)
+test-mutants: install  ## 300 small changes of the code: how many do the tests notice? (about 7 hours of one core; resumable)
 	@.venv/bin/python scripts/mutants.py --log build/mutants.jsonl
 
 test-privacy: install  ## runs that differ in one client's data, with the same releases, for every combination (30 minutes at most)

@@ -10,7 +10,7 @@ becomes its neighbour, ``and`` becomes ``or``, ``not`` goes, a number grows by o
 with a seed from all such places, each as likely. A mutant is killed if a test fails or takes three
 times as long as all tests take without it, first of the files that name its module, then of all.
 The tests must pass before anything is changed. What is done stands in the log and is not done
-again.
+again: a log is of one commit (``benchmarks/measured/mutants-COMMIT.jsonl``).
 """
 
 from __future__ import annotations

@@ -49,3 +49,14 @@ def test_the_same_seed_draws_the_same_places(tmp_path, mutants):
     one, other = (mutants.drawn(tmp_path, ["."], 2, seed=5) for _ in range(2))
     assert one == other
     assert len(one) == 2
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_nothing_is_judged_by_tests_that_fail_without_a_change(tmp_path, mutants, passes):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_one.py").write_text(f"def test_one():\n    assert {passes}\n")
+    if passes:
+        assert mutants.seconds_unchanged(tmp_path, ["tests"]) > 0
+        return
+    with pytest.raises(SystemExit, match="fails on the unchanged code"):
+        mutants.seconds_unchanged(tmp_path, ["tests"])

@@ -83,7 +83,7 @@ def test_the_bonus_is_of_rounds_not_counts():
 
 
 def test_there_is_no_bonus_in_the_first_round():
-    """ln 1 = 0: what a client was heard of before (a warm start) counts alone."""
+    """ln 1 = 0: the utility counts alone, which is 1 where all are equal."""
     selector = enrolled(Oort(), [1], [10])
     report(selector, 1, [1], 1.0)
     assert selector.rule.scores(selector.state, 1, np.array([1])) == pytest.approx([1.0])

@@ -310,7 +310,7 @@ class Recipe(RecipeTable):
         ConfigError: the settings are no experiment.
         """
         try:
-            keys = self._keys(cell, scale, {"seed": seed}, document.parsed(overrides))
+            keys = self._keys(cell, scale, {"seed": seed}, document.parse_settings(overrides))
             name = json.dumps(keys, sort_keys=True, default=repr)
             if name not in self._made:  # exhibits share experiments
                 self._made[name] = Experiment(**keys)

@@ -269,10 +269,10 @@ def override(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
     ConfigError: a setting that is not ``key=value``, or a path through something that is not a
     table.
     """
-    return set_keys(document, parsed(settings))
+    return set_keys(document, parse_settings(settings))
 
 
-def parsed(settings: Iterable[str]) -> dict[str, Any]:
+def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
     """Return the key and value of each setting ``a.b=c``.
 
     Raises
