@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from cells import prose, table
 
+from motley.results.measures import interval, spread
+
 from motley_papers import exhibit_pictures, measuring, recipe
 from motley_papers.claim_sentences import what_came_of_it
+from motley_papers.earlier import MeasuredRow
 from motley_papers.recipe_claim import KINDS, Kind, Protocol
 from motley_papers.telling import ScaleNumbers, fill, kept_numbers
 from motley_papers.verdict_tables import ORDER, sizes_of, words_of
 
-__all__ = ["counted", "headline", "recipe_words", "recipes", "results", "verdicts"]
+__all__ = ["counted", "headline", "printed", "recipe_words", "recipes", "results", "verdicts"]
 
 
 def recipes() -> str:
@@ -199,6 +202,75 @@ def _claim_row(one: Tested) -> tuple[str, ...]:
         first["verdict"],
         first["alone"],
     )
+
+
+class PrintedFigure(NamedTuple):
+    """A figure of a paper's table, and the values of those seeds that measured it nearest to the
+    paper's protocol: which kind that is, None where nothing was measured; no values where one is
+    only a bound, for a target was missed."""
+
+    value: float
+    kind: Kind | None
+    seeds: Sequence[float]
+
+    @property
+    def compared(self) -> bool:
+        """Whether two seeds or more measured it by the whole protocol."""
+        return self.kind == "whole" and len(self.seeds) > 1
+
+    @property
+    def inside(self) -> bool:
+        """Whether the printed value lies inside the 95 % interval of the seeds' mean."""
+        found = interval(spread(self.seeds))
+        return found.low <= self.value <= found.high
+
+
+def printed_figures(found: recipe.Recipe) -> dict[str, list[PrintedFigure]]:
+    """Return the printed figures of a recipe by exhibit."""
+    at = {scale: kept_numbers(found, scale) for scale in ("paper", "small")}
+    rows: dict[tuple[str, str, str, str], list[MeasuredRow]] = {}
+    for scale, numbers in at.items():
+        for row in numbers.measured if numbers is not None else ():
+            rows.setdefault((scale, row.exhibit, row.cell, row.measure), []).append(row)
+    out: dict[str, list[PrintedFigure]] = {}
+    for (name, cell, measure), (value, _) in found.expected.items():
+        exhibit = found.named(name)
+        ways = [
+            (found.protocol(exhibit, scale).kind, kept)
+            for scale in at
+            if (kept := rows.get((scale, name, cell, measure)))
+        ]
+        kind, best = min(ways, key=lambda way: KINDS.index(way[0]), default=(None, []))
+        exact = all(row.exact == "true" for row in best)
+        seeds = [float(row.value) for row in best] if exact else []
+        out.setdefault(name, []).append(PrintedFigure(value, kind, seeds))
+    return out
+
+
+def printed() -> str:
+    """Count the printed figures of every table and figure of the papers: how many were measured,
+    by how much of the protocol, and how many lie inside the interval of what was measured."""
+    rows = []
+    everything: list[PrintedFigure] = []
+    for name in recipe.names():
+        for exhibit, figures in printed_figures(recipe.read(name)).items():
+            everything += figures
+            rows.append((f"`{name}`", exhibit, *_counted_figures(figures)))
+    return table(
+        (
+            *("recipe", "exhibit", "printed", "whole protocol", "reduced"),
+            *("other data", "not measured", "inside the interval"),
+        ),
+        [*rows, ("all", "", *_counted_figures(everything))],
+    )
+
+
+def _counted_figures(figures: Sequence[PrintedFigure]) -> tuple[str, ...]:
+    kinds = [one.kind for one in figures]
+    compared = [one for one in figures if one.compared]
+    inside = f"{sum(one.inside for one in compared)} of {len(compared)}" if compared else "–"
+    counts = [kinds.count(kind) for kind in ("whole", "reduced", "other data", None)]
+    return (str(len(figures)), *map(str, counts), inside)
 
 
 def recipe_words() -> str:

@@ -83,6 +83,7 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_recipes.results,
             from_recipes.verdicts,
             from_recipes.counted,
+            from_recipes.printed,
             from_recipes.recipe_words,
         ),
         *(from_measurements.inspect_outlying, from_measurements.inspect_truth),

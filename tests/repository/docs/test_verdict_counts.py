@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -78,3 +79,43 @@ def test_theory_does_not_count_as_the_protocol_of_a_paper(recipes: ModuleType) -
     assert f"theory on data of ours: {recipes.words_of(one.verdict for one in theory)};" in readme
     whole = [one.verdict for one in found[True, "whole"]]
     assert f"whole protocol: {recipes.words_of(whole)};" in readme
+
+
+def test_every_printed_figure_is_counted_once(recipes: ModuleType) -> None:
+    *rows, total = [list(map(str.strip, row)) for row in _rows(recipes.printed())]
+    many = {name: len(recipes.recipe.read(name).expected) for name in recipes.recipe.names()}
+    for name, figures in many.items():
+        own = [row for row in rows if row[0] == f"`{name}`"]
+        assert sum(int(row[2]) for row in own) == figures
+    for row in (*rows, total):
+        assert int(row[2]) == sum(map(int, row[3:7]))
+    assert int(total[2]) == sum(many.values())
+
+
+def test_a_printed_figure_is_held_against_the_interval_of_the_seeds(recipes: ModuleType) -> None:
+    # three seeds: mean 1, deviation 0.1, t(2, 97.5 %) = 4.303, so 1 +- 0.2484
+    figure = recipes.PrintedFigure
+    assert figure(1.24, "whole", [0.9, 1.0, 1.1]).inside
+    assert not figure(1.26, "whole", [0.9, 1.0, 1.1]).inside
+    assert figure(1.26, "whole", [0.9, 1.0, 1.1]).compared
+    assert not figure(1.24, "reduced", [0.9, 1.0, 1.1]).compared
+    assert not figure(1.24, "whole", [1.0]).compared
+
+
+def test_a_measured_bound_is_compared_with_nothing(
+    recipes: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = recipes.recipe.read("hetero_select")
+    key = ("table 1", "cifar10 / fedavg", "paper_seconds_to_target")
+    kept = recipes.kept_numbers(found, "paper")
+
+    def missed(row: Any) -> Any:
+        named = (row.exhibit, row.cell, row.measure) == key and row.seed == 42
+        return row._replace(exact="false") if named else row
+
+    changed = replace(kept, measured=[missed(row) for row in kept.measured])
+    at = [one for one in found.expected if one[0] == "table 1"].index(key)
+    assert recipes.printed_figures(found)["table 1"][at].compared
+    monkeypatch.setattr(recipes, "kept_numbers", lambda _, scale: changed)
+    figure = recipes.printed_figures(found)["table 1"][at]
+    assert (figure.kind, figure.compared) == ("whole", False)
