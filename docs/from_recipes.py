@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from statistics import median
 from typing import NamedTuple
 
 from cells import prose, table
@@ -206,11 +207,12 @@ def _claim_row(one: Tested) -> tuple[str, ...]:
 
 class PrintedFigure(NamedTuple):
     """A figure of a paper's table, and the values of those seeds that measured it nearest to the
-    paper's protocol: which kind that is, None where nothing was measured; no values where one is
-    only a bound, for a target was missed."""
+    paper's protocol: which kind that is, None where nothing was measured, and what is smaller or
+    other than in the paper; no values where one is only a bound, for a target was missed."""
 
     value: float
     kind: Kind | None
+    what: str
     seeds: Sequence[float]
 
     @property
@@ -224,6 +226,12 @@ class PrintedFigure(NamedTuple):
         found = interval(spread(self.seeds))
         return found.low <= self.value <= found.high
 
+    @property
+    def half_width(self) -> float:
+        """Half of that interval, as a share of the printed value."""
+        found = interval(spread(self.seeds))
+        return (found.high - found.mean) / abs(self.value)
+
 
 def printed_figures(found: recipe.Recipe) -> dict[str, list[PrintedFigure]]:
     """Return the printed figures of a recipe by exhibit."""
@@ -236,14 +244,16 @@ def printed_figures(found: recipe.Recipe) -> dict[str, list[PrintedFigure]]:
     for (name, cell, measure), (value, _) in found.expected.items():
         exhibit = found.named(name)
         ways = [
-            (found.protocol(exhibit, scale).kind, kept)
+            (found.protocol(exhibit, scale), kept)
             for scale in at
             if (kept := rows.get((scale, name, cell, measure)))
         ]
-        kind, best = min(ways, key=lambda way: KINDS.index(way[0]), default=(None, []))
+        nothing: tuple[Protocol | None, list[MeasuredRow]] = (None, [])
+        way, best = min(ways, key=lambda way: KINDS.index(way[0].kind), default=nothing)
         exact = all(row.exact == "true" for row in best)
         seeds = [float(row.value) for row in best] if exact else []
-        out.setdefault(name, []).append(PrintedFigure(value, kind, seeds))
+        kind, what = (None, "") if way is None else way
+        out.setdefault(name, []).append(PrintedFigure(value, kind, what, seeds))
     return out
 
 
@@ -259,18 +269,22 @@ def printed() -> str:
     return table(
         (
             *("recipe", "exhibit", "printed", "whole protocol", "reduced"),
-            *("other data", "not measured", "inside the interval"),
+            *("other data", "not measured", "inside the interval", "reduced or other"),
         ),
-        [*rows, ("all", "", *_counted_figures(everything))],
+        [*rows, ("all", "", *_counted_figures(everything)[:-1], "")],
     )
 
 
 def _counted_figures(figures: Sequence[PrintedFigure]) -> tuple[str, ...]:
     kinds = [one.kind for one in figures]
     compared = [one for one in figures if one.compared]
-    inside = f"{sum(one.inside for one in compared)} of {len(compared)}" if compared else "–"
+    inside = "–"
+    if compared:
+        half = median(one.half_width for one in compared)
+        inside = f"{sum(one.inside for one in compared)} of {len(compared)} (± {half:.0%})"
     counts = [kinds.count(kind) for kind in ("whole", "reduced", "other data", None)]
-    return (str(len(figures)), *map(str, counts), inside)
+    whats = dict.fromkeys(one.what for one in figures if one.what)
+    return (str(len(figures)), *map(str, counts), inside, "; ".join(whats) or "–")
 
 
 def recipe_words() -> str:

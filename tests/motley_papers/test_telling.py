@@ -53,6 +53,22 @@ def test_numbers_of_cells(toy):
     assert told(toy, text, row(0, "71.5", "false")) == "It has more than 71.50 % (1 seeds)."
 
 
+def test_half_of_an_interval_and_a_difference_paired_by_seed(toy):
+    ours = [row(0, "71"), row(1, "72"), row(2, "73")]
+    theirs = [row(0, "70"), row(1, "70.5"), row(2, "72"), row(3, "90")]
+    rows = [*ours, *(one._replace(cell="power_of_choice") for one in theirs)]
+    place = "small | table 1 | random | final"
+    # 72 +- 4.3027 / sqrt(3); differences 1, 1.5, 1 of mean 1.1667 and deviation 0.2887
+    assert told(toy, f"{{{{{place} | half}}}}", *rows) == "2.48"
+    over = f"{{{{{place} | over power_of_choice}}}}"
+    assert told(toy, over, *rows) == "+1.17 ± 0.72"
+    swapped = "{{small | table 1 | power_of_choice | final | over random}}"
+    assert told(toy, swapped, *rows) == "−1.17 ± 0.72"
+    assert told(toy, over, *ours, rows[3]) == ""
+    assert told(toy, over, *ours[:2], *rows[3:5], rows[2]._replace(exact="false")) == ""
+    assert told(toy, f"{{{{{place} | half}}}}", ours[0]) == ""
+
+
 def test_a_claim_with_what_came_of_it(toy):
     text = "Found:\n\n- {{small | claim | it learns}}"
     assert told(toy, text) == (
@@ -132,6 +148,7 @@ def test_what_announces_a_list_goes_with_the_list(toy):
         "small | table 1 | oort | final",
         "small | table 1 | random | mse",
         "small | table 1 | random | final | mean",
+        "small | table 1 | random | final | over oort",
         "small | table 1",
         "small",
         "small | claim | nothing of the kind",

@@ -95,11 +95,12 @@ def test_every_printed_figure_is_counted_once(recipes: ModuleType) -> None:
 def test_a_printed_figure_is_held_against_the_interval_of_the_seeds(recipes: ModuleType) -> None:
     # three seeds: mean 1, deviation 0.1, t(2, 97.5 %) = 4.303, so 1 +- 0.2484
     figure = recipes.PrintedFigure
-    assert figure(1.24, "whole", [0.9, 1.0, 1.1]).inside
-    assert not figure(1.26, "whole", [0.9, 1.0, 1.1]).inside
-    assert figure(1.26, "whole", [0.9, 1.0, 1.1]).compared
-    assert not figure(1.24, "reduced", [0.9, 1.0, 1.1]).compared
-    assert not figure(1.24, "whole", [1.0]).compared
+    assert figure(1.24, "whole", "", [0.9, 1.0, 1.1]).inside
+    assert not figure(1.26, "whole", "", [0.9, 1.0, 1.1]).inside
+    assert figure(1.26, "whole", "", [0.9, 1.0, 1.1]).compared
+    assert not figure(1.24, "reduced", "fewer", [0.9, 1.0, 1.1]).compared
+    assert not figure(1.24, "whole", "", [1.0]).compared
+    assert figure(2.0, "whole", "", [0.9, 1.0, 1.1]).half_width == pytest.approx(0.1242, abs=1e-4)
 
 
 def test_a_measured_bound_is_compared_with_nothing(

@@ -5,6 +5,8 @@ A number is written as where it stands, so that no sentence can be older than it
 
     {{small | table 1 | random | drop}}            mean over seeds
     {{small | table 1 | random | drop | seeds}}    number of seeds
+    {{small | table 1 | random | drop | half}}     half of the mean's 95 % t interval
+    {{small | table 1 | random | drop | over oort}}  mean difference to a cell, paired by seed, +- half
     {{small | claim | It ends higher}}             the claim, what came of it, and the verdict
 
 A claim is named by words of its text. A paragraph, or an item of a list, of which a number has not
@@ -22,6 +24,7 @@ import numpy as np
 from motley.core.csv_text import csv_rows
 from motley.core.errors import ConfigError
 from motley.experiments import document
+from motley.results.measures import interval, paired, spread
 from motley.results.number_text import short_number, with_decimals
 from motley_papers.claim_sentences import tell
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
@@ -33,7 +36,13 @@ __all__ = ["ScaleNumbers", "fill", "kept_numbers", "rows_of_text"]
 
 _PLACE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 Place = tuple[str, Claim | tuple[str, str, str, str]]
-"""A scale, and a claim or the exhibit, cell, measure and ``mean`` or ``seeds``."""
+"""A scale, and a claim or the arguments of :meth:`ScaleNumbers.cell`."""
+_OVER = "over "
+
+
+def _short(measure: str, value: float) -> str:
+    decimals = measure_of(measure).decimals
+    return short_number(value) if decimals is None else with_decimals(value, decimals)
 
 
 @dataclass(frozen=True)
@@ -44,19 +53,36 @@ class ScaleNumbers:
     verdicts: Sequence[Mapping[str, str]]
 
     def cell(self, exhibit: str, cell: str, measure: str, what: str) -> str | None:
-        """Return the mean over seeds of a cell's measure, or its number of ``seeds``; None where
-        there is no such row."""
-        rows = [
-            row
-            for row in self.measured
-            if (row.exhibit, row.cell, row.measure) == (exhibit, cell, measure)
-        ]
+        """Return the ``mean`` over seeds of a cell's measure, its number of ``seeds``, ``half`` of
+        its interval, or its difference ``over`` another cell; None where nothing was measured."""
+        rows = self._rows(exhibit, cell, measure)
         if not rows or what == "seeds":
             return str(len(rows)) if rows else None
-        mean = float(np.mean([float(row.value) for row in rows]))
-        decimals = measure_of(measure).decimals
-        bound = "" if all(row.exact == "true" for row in rows) else "more than "
-        return bound + (short_number(mean) if decimals is None else with_decimals(mean, decimals))
+        exact = all(row.exact == "true" for row in rows.values())
+        values = {seed: float(row.value) for seed, row in rows.items()}
+        if what == "mean":
+            return ("" if exact else "more than ") + _short(measure, np.mean([*values.values()]))
+        if what == "half":
+            got = interval(spread([*values.values()]))
+            return _short(measure, got.high - got.mean) if exact and got.n > 1 else None
+        rival = self._rows(exhibit, what.removeprefix(_OVER), measure)
+        seeds = [seed for seed in values if seed in rival]
+        bounds = any(row.exact != "true" for row in rival.values())
+        if len(seeds) < 2 or bounds or not exact:
+            return None
+        others = [float(rival[seed].value) for seed in seeds]
+        got = paired([values[seed] for seed in seeds], others)
+        sign = "+" if got.mean > 0 else "−"
+        mean, half = abs(got.mean), got.high - got.mean
+        return f"{sign}{_short(measure, mean)} ± {_short(measure, half)}"
+
+    def _rows(self, exhibit: str, cell: str, measure: str) -> dict[int, MeasuredRow]:
+        """Return the rows of a cell's measure by seed."""
+        return {
+            row.seed: row
+            for row in self.measured
+            if (row.exhibit, row.cell, row.measure) == (exhibit, cell, measure)
+        }
 
     def rows_of(self, claim: Claim) -> list[Mapping[str, str]]:
         """Return the claim's rows of ``verdicts.csv``; none where it was not tested."""
@@ -170,7 +196,8 @@ def _place(recipe: Recipe, text: str) -> Place:
     scale, *names = (piece.strip() for piece in " ".join(text.split()).split("|"))
     fault = ConfigError(
         f"got {{{{{text}}}}}; expected SCALE | EXHIBIT | CELL | MEASURE, with | seeds for their "
-        "number, or SCALE | claim | words of one claim",
+        "number, | half for half of the interval, | over CELL for a difference; or SCALE | claim | "
+        "words of one claim",
         f"{recipe.name}/result.md",
     )
     if scale not in SCALES or len(names) not in (2, 3, 4):
@@ -186,7 +213,7 @@ def _place(recipe: Recipe, text: str) -> Place:
         len(names) == 2
         or names[1] not in cells
         or names[2] not in recipe.measures(exhibits[0])
-        or names[3:] not in ([], ["seeds"])
+        or names[3:] not in ([], ["seeds"], ["half"], *([_OVER + cell] for cell in cells))
     ):
         raise fault
     exhibit, cell, measure, what = *names[:3], *(names[3:] or ["mean"])
