@@ -897,6 +897,34 @@ def twin() -> str:
     return f"{table(('rule', *groups.values()), rows)}\n\n{said}"
 
 
+def twin_real() -> str:
+    """Put the predictions of twins beside what federations of real processes did, from
+    ``benchmarks/measured/twin_real.json``."""
+    found = measured("twin_real")
+    groups = {"seen": "looked at", "unseen": "not looked at"}
+    some = [found[name] for name in groups]
+    rows = []
+    for name in found["unseen"]["rules"]:
+        cells = [f"`{name}`" if name != "all" else "all"]
+        for one in some:
+            rule = one["rules"][name]
+            cells.append(f"{rule['error_s']:.0%}, {rule['within_s']} of {rule['true_runs']}")
+        rows.append(cells)
+    heads = [
+        f"{words} ({one['federations']})" for words, one in zip(groups.values(), some, strict=True)
+    ]
+    held, best = (
+        " and ".join(f"{one[key]} of {one[of]}" for one in some)
+        for key, of in (("retrodicted", "federations"), ("best_within_5_percent", "of"))
+    )
+    said = (
+        f"The first five recorded rounds took as long as the interval says in {held}. Of the rules "
+        f"that choose a cohort and wait for it, the one predicted to be the fastest took at most "
+        f"5 % longer than the fastest in {best}."
+    )
+    return f"{table(('rule', *heads), rows)}\n\n{said}"
+
+
 def inspect_outlying() -> str:
     """Tell how often planted faults are named and clean federations are, from
     ``benchmarks/measured/inspect_outlying.json``."""

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from cells import prose, table
 
 from motley.results.measures import interval, spread
-
 from motley_papers import exhibit_pictures, measuring, recipe
 from motley_papers.claim_sentences import what_came_of_it
 from motley_papers.earlier import MeasuredRow

@@ -88,7 +88,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         ),
         *(from_measurements.inspect_outlying, from_measurements.inspect_truth),
         *(from_measurements.tuned_best, from_measurements.client_noise_cost),
-        from_measurements.twin,
+        *(from_measurements.twin, from_measurements.twin_real),
     )
 }
 MAKERS |= {
@@ -104,6 +104,7 @@ MAKERS |= {
 PICTURES = {
     ROOT / "docs" / "assets" / "personal_gains.svg": pictures.personal_gains,
     ROOT / "docs" / "assets" / "twin.svg": pictures.twin,
+    ROOT / "docs" / "assets" / "twin_real.svg": pictures.twin_real,
     ROOT / "docs" / "assets" / "fine_tuning.svg": pictures.fine_tuning,
     ROOT / "docs" / "assets" / "peers.svg": from_peers.picture_of_peers,
     ROOT / "docs" / "assets" / "house.svg": house.house,

@@ -1,9 +1,9 @@
-"""Draw the pictures of the pages that come from measurements, ``heterogeneity.json``, ``twin.json``
-and ``fine_tuning.json`` in ``benchmarks/measured``, as SVG."""
+"""Draw the pictures of the pages that come from ``heterogeneity.json``, ``twin.json``,
+``twin_real.json`` and ``fine_tuning.json`` in ``benchmarks/measured``, as SVG."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import pairwise
 from math import log10
@@ -11,7 +11,7 @@ from statistics import median
 
 from from_measurements import measured
 
-__all__ = ["fine_tuning", "personal_gains", "twin"]
+__all__ = ["fine_tuning", "personal_gains", "twin", "twin_real"]
 
 METHODS = ("fedavg", "fine_tuned", "ditto", "fedper", "ifca")
 COLUMNS = {"personal_labels": "Label skew", "personal_concepts": "Concept shift"}
@@ -67,44 +67,71 @@ def personal_gains() -> str:
 
 
 def twin() -> str:
-    """Return a point for each federation and rule, the predicted seconds by those of the median
-    true run, with the interval; a panel for each group of federations."""
+    """Return :func:`_predicted` of simulated federations, a panel for each group of them."""
     found = measured("twin")
     groups = {
-        "tuned": "laws looked at",
-        "unseen": "other laws",
-        "loaded": "shared load",
+        "tuned": ("laws looked at", range(6)),
+        "unseen": ("other laws", range(6, 12)),
+        "loaded": ("shared load", range(12, 14)),
     }
-    numbers = {"tuned": range(6), "unseen": range(6, 12), "loaded": range(12, 14)}
-    rows = {
-        name: [
+    panels = {
+        words: [
             (median(rule["true_s"]), *rule["predicted_s"])
-            for key, one in found["federations"].items()
-            if int(key) in numbers[name]
-            for rule in one["rules"].values()
+            for number in numbers
+            for rule in found["federations"][str(number)]["rules"].values()
         ]
-        for name in groups
-        if name in found
+        for words, numbers in groups.values()
     }
-    every = [log10(value) for some in rows.values() for row in some for value in row]
+    return _predicted("Seconds of ten rounds: predicted, by what was true", panels)
+
+
+def twin_real() -> str:
+    """Return :func:`_predicted` of federations of real processes."""
+    found = measured("twin_real")
+    groups = {"looked at": range(6), "not looked at": range(6, 12)}
+    panels = {
+        words: [
+            (rule["true_s"], *rule["predicted_s"])
+            for number in numbers
+            for rule in found["federations"].get(str(number), {"rules": {}})["rules"].values()
+        ]
+        for words, numbers in groups.items()
+    }
+    return _predicted(
+        "Seconds of five rounds of real processes: predicted, by what was true", panels
+    )
+
+
+def _predicted(title: str, panels: Mapping[str, Sequence[tuple[float, ...]]]) -> str:
+    """Return a point for each true run, the predicted by the true seconds, with the interval; a
+    row: true, predicted, low, high."""
+    every = [log10(value) for some in panels.values() for row in some for value in row]
     low, high = min(every) - 0.05, max(every) + 0.05
+    steps = (1,) if high - low > 1.2 else (1, 2, 3, 5)  # a decade or more: its powers do
+    marks = [
+        step * 10**power
+        for power in range(int(low), int(high) + 1)
+        for step in steps
+        if low < log10(step * 10**power) < high
+    ]
     side, gap, top = 156.0, 18.0, 72.0
-    parts = [_text(8, 20, "Seconds of ten rounds: predicted, by what was true", 14, bold=True)]
+    parts = [_text(8, 20, title, 14, bold=True)]
     said = []
-    for x, name in zip((34.0 + k * (side + gap) for k in range(len(rows))), rows, strict=True):
+    for number, (name, rows) in enumerate(panels.items()):
+        x = 34.0 + number * (side + gap)
         inside = 0
-        parts.append(_text(x, top - 10, groups[name], 13, italic=True))
+        parts.append(_text(x, top - 10, name, 13, italic=True))
         parts.append(
             f'<rect x="{x:.1f}" y="{top}" width="{side}" height="{side}" fill="none" '
             f'stroke="{INK}"/>'
         )
         parts.append(f'<path d="M{x:.1f} {top + side}l{side} -{side}" stroke="#a0aec0"/>')
-        for power in range(int(low) + 1, int(high) + 1):
-            at = side * (power - low) / (high - low)
-            parts.append(_text(x + at, top + side + 16, f"{10**power}", 12))
-            if name == "tuned":  # one scale for all panels
-                parts.append(_text(x - 4, top + side - at + 4, f"{10**power}", 12, end=True))
-        for true, *told in rows[name]:
+        for mark in marks:
+            at = side * (log10(mark) - low) / (high - low)
+            parts.append(_text(x + at, top + side + 16, f"{mark}", 12))
+            if not number:  # one scale for all panels
+                parts.append(_text(x - 4, top + side - at + 4, f"{mark}", 12, end=True))
+        for true, *told in rows:
             across = x + side * (log10(true) - low) / (high - low)
             middle, least, most = (
                 top + side * (1 - (log10(value) - low) / (high - low)) for value in told
@@ -116,7 +143,7 @@ def twin() -> str:
                 f'<path d="M{across:.1f} {least:.1f}V{most:.1f}" stroke="{fill}" opacity="0.5"/>'
             )
             parts.append(f'<circle cx="{across:.1f}" cy="{middle:.1f}" r="2.5" fill="{fill}"/>')
-        said.append(f"{groups[name]}: {inside} of {len(rows[name])} within the interval")
+        said.append(f"{name}: {inside} of {len(rows)} within the interval")
     return _picture("Predicted seconds by true ones", "; ".join(said), parts, top + side + 28)
 
 
