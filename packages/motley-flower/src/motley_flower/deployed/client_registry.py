@@ -13,6 +13,7 @@ import numpy as np
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import CodecError, ConfigError
 from motley.core.outliers import MOST_TIMES, weight_cap
+from motley.rounds.measured_speeds import MeasuredSpeeds
 from motley.transport.ledger import Direction, Kind, Ledger
 from motley_flower.deployed.dispatches import DeployedDispatch, landed_table
 from motley_flower.deployed.grid_transport import Reply, WaitingTransport
@@ -81,9 +82,9 @@ class ClientRegistry:
     met: bool ``[K]``. examples: int64 ``[K]``, as each client said once, 0 for a client that was
     never met. signals: name -> ``[K, d]``, reported at enrolment.
     incidents: what went wrong with clients, until it is written.
-    speed: ``[K, 3]``, measured the last time a client delivered: seconds per local step, of the
-    download, of the upload; else NaN. trained: ``[K]``, the share of the ranks that it trained
-    then. unsure: clients met whose app failed, and which are asked anew which share they hold."""
+    speeds: measured the last time a client delivered. trained: ``[K]``, the share of the ranks
+    that it trained then. unsure: clients met whose app failed, and which are asked anew which share
+    they hold."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class ClientRegistry:
         self.met = np.zeros(population, bool)
         self.examples = np.zeros(population, np.int64)
         self.signals: dict[str, Floats] = {}
-        self.speed = np.full((population, 3), np.nan)
+        self.speeds = MeasuredSpeeds.none(population)
         self.trained = np.ones(population)
         self.incidents = IncidentLog(lambda: transport.now_s)
         self._unknown_ids: set[int] = set()
@@ -366,34 +367,18 @@ class ClientRegistry:
     def learn(self, dispatches: Sequence[DeployedDispatch]) -> None:
         """Take in how long clients took that have answered, and with which share of the ranks."""
         lines = landed_table(dispatches).timelines
-        steps = np.maximum(lines.steps, 1)
-        took = (
-            (lines.computed_s - lines.downloaded_s) / steps,
-            lines.downloaded_s - lines.start_s,
-            lines.arrives_s - lines.computed_s,
-        )
-        seen = np.stack(took, axis=1)
-        good = np.isfinite(seen).all(axis=1) & ~lines.dropped
-        self.speed[lines.client[good]] = seen[good]
+        good = self.speeds.learn(lines)
         self.trained[lines.client[good]] = np.array([one.width for one in dispatches])[good]
 
     def estimates(self, ids: Ids, steps: Ids, up_bits: int) -> dict[str, Floats]:
-        """Return the planner's signals ``[n]``: what was measured of these clients the last time
-        they delivered.
+        """See :meth:`MeasuredSpeeds.estimates`."""
+        return self.speeds.estimates(ids, steps, up_bits)
 
-        READING: a client that never delivered counts as the mean of those that did, and while none
-        has, one second is taken for each transfer and each step."""
-        known = self.speed[np.isfinite(self.speed).all(axis=1)]
-        usual = known.mean(axis=0) if len(known) else np.ones(3)
-        step_s, down_s, up_s = np.where(np.isfinite(self.speed[ids]), self.speed[ids], usual).T
-        with np.errstate(divide="ignore"):
-            mbps = up_bits / up_s / 1e6
-        return {
-            "compute_estimate_s": step_s * steps,
-            "download_estimate_s": down_s,
-            "upload_estimate_s": up_s,
-            "uplink_mbps": mbps,
-        }
+    @property
+    def speed(self) -> Floats:
+        """``[K, 3]``, measured the last time a client delivered: seconds per local step, of the
+        download, of the upload; else NaN."""
+        return self.speeds.seconds
 
     def save(self) -> dict[str, Any]:
         """Return what is known as plain arrays."""
@@ -408,9 +393,8 @@ class ClientRegistry:
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take over what :meth:`save` returned."""
-        self.run, self.met, self.examples, self.speed = (
-            saved[name] for name in ("run", "met", "examples", "speed")
-        )
+        self.run, self.met, self.examples = (saved[name] for name in ("run", "met", "examples"))
+        self.speeds = MeasuredSpeeds(saved["speed"])
         self.trained = saved.get("trained", self.trained)  # one begun before this was kept
         self.signals = dict(saved["signals"])
         self._capped = set(np.flatnonzero(self.examples > self._caps()).tolist())

@@ -163,6 +163,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
         weights=weights,
         schedule=experiment.part("local.lr_schedule"),
         evaluate=_evaluation_schedule(experiment, algorithm),
+        measured_speeds=experiment.probe.speeds == "measured",
         probe_batches=0 if experiment.probe.batches == "all" else experiment.probe.batches,
         server_context=server_context_of(setting, experiment.algorithm["name"]),
         stragglers=experiment.local.stragglers,

@@ -291,11 +291,15 @@ def _batches(value: object) -> object:
 
 
 class Probe(KeyTable):
-    """How much data a selector's probe measures."""
+    """How much a selector is told before it chooses."""
 
     batches: Annotated[int | Literal["all"] | None, BeforeValidator(_batches)] = None
     """Batches of the run's batch size per client; ``all``: its whole training data; left out: what
     the selector asks for."""
+    speeds: Literal["known", "measured"] = "known"
+    """How long clients will take: ``known``, what they take in this round; ``measured``, what they
+    took when they delivered last, and of who never did the mean of the others, which is all that a
+    deployment knows."""
 
 
 class EngineChoice(KeyTable):

@@ -111,7 +111,8 @@ class RunConfig:
     weights: how much each update counts. schedule: factor on the learning rate by server step.
     evaluate: when the model is evaluated.
     probe_batches: batches a probe measures per candidate instead of what the rule asks for; 0 means
-    all, None: as the rule asks.
+    all, None: as the rule asks. measured_speeds: the server knows of its clients' speed what it
+    measured when they delivered last, as in a deployment; else what they take in this round.
     server_context: what the server rule may use besides uploads (network, public and validation
     samples); None: nothing.
     stragglers: clients that do part of their work; None: none. upload_config: how updates are
@@ -131,6 +132,7 @@ class RunConfig:
     schedule: Schedule = field(default_factory=ConstantSchedule)
     evaluate: EvaluationSchedule = field(default_factory=EvaluationSchedule)
     probe_batches: int | None = None
+    measured_speeds: bool = False
     server_context: ServerContext | None = None
     stragglers: Stragglers | None = None
     upload_config: UploadConfig = field(default_factory=UploadConfig)

@@ -31,6 +31,7 @@ from motley.rounds.holding import Bits, Holding
 from motley.rounds.in_flight import InFlight
 from motley.rounds.lies import Heard, claimed_examples, told
 from motley.rounds.loop import MakePrivate, RoundLoop
+from motley.rounds.measured_speeds import MeasuredSpeeds
 from motley.rounds.planning import LinkLoads, WorkPlanner
 from motley.rounds.private import PrivateRounds
 from motley.rounds.recalibration import batch_counts, recalibrated
@@ -91,13 +92,15 @@ def simulation(
 class SimulatedClients:
     """What evolves on the clients' side of a simulation: the virtual clock, dispatches in flight,
     what clients keep, what liars heard; ``paper_s``: the papers' account of time, see
-    :attr:`~motley.rounds.state.BackendState.paper_s`."""
+    :attr:`~motley.rounds.state.BackendState.paper_s`; ``speeds``: what was measured of the clients,
+    where the server knows no more (:attr:`RunConfig.measured`)."""
 
     client_states: ClientStates
     clock: VirtualClock = field(default_factory=VirtualClock)
     in_flight: InFlight = field(default_factory=InFlight.empty)
     heard: Heard = field(default_factory=dict)
     paper_s: float = 0.0
+    speeds: MeasuredSpeeds | None = None
 
     @property
     def now_s(self) -> float:
@@ -144,7 +147,9 @@ class SimulatedBackend(ClientBackend):
 
     def new_state(self) -> SimulatedClients:
         """Return the clients' side before round 1."""
-        return SimulatedClients(self._client_states)
+        measured = self.config.measured_speeds
+        speeds = MeasuredSpeeds.none(len(self.federation)) if measured else None
+        return SimulatedClients(self._client_states, speeds=speeds)
 
     def open(self, state: RunState) -> Ids:
         """Return all clients but those held out, at the start of the run."""
@@ -264,9 +269,14 @@ class SimulatedBackend(ClientBackend):
 
     def workload(self, state: RunState, cohort: Cohort) -> Mapping[str, Floats]:
         """Return the work planned for a cohort, before stragglers or a deadline cut it short."""
-        return self.planner.workload(
-            cohort, self._link_mbps(state, cohort.ids)[0], state.draw_index
-        )
+        links = self._link_mbps(state, cohort.ids)[0]
+        work = self.planner.workload(cohort, links, state.draw_index)
+        speeds = _clients(state).speeds
+        if speeds is None:
+            return work
+        found = speeds.estimates(cohort.ids, work["steps"], self.channel.upload_bits)
+        known = {"compute_s": found["compute_estimate_s"], "uplink_mbps": found["uplink_mbps"]}
+        return {**work, **known}
 
     def dispatch(self, state: RunState, order: DispatchOrder) -> None:
         """Plan the timelines of a cohort and put it in flight."""
@@ -368,6 +378,8 @@ class SimulatedBackend(ClientBackend):
         landed = clients.in_flight.take(gone)
         clients.in_flight = clients.in_flight.take(np.flatnonzero(stay))
         lines = landed.timelines
+        if clients.speeds is not None:
+            clients.speeds.learn(lines[lines.arrives_s <= state.clients.now_s])
         outcome = np.where(step.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
         outcome[lines.dropped] = Outcome.DROPPED
         sent = ~lines.dropped & (lines.arrives_s <= state.clients.now_s)
@@ -597,6 +609,9 @@ class SimulatedBackend(ClientBackend):
 
     def _estimates(self, state: RunState, ids: Ids, download: Tensors) -> dict[str, Floats]:
         """Return the planner's signals of these clients."""
+        speeds = _clients(state).speeds
+        if speeds is not None:
+            return speeds.estimates(ids, self.planner.full_steps[ids], self.channel.upload_bits)
         up, down = self._link_mbps(state, ids)
         whole, upload = (np.full(len(ids), bits) for bits in self.channel.whole(download))
         bits_down = self._bits_down(state, ids, download, whole, self.holding)

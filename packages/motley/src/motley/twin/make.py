@@ -79,6 +79,8 @@ def twin(directory: str | Path, out: str | Path, data: Path | None = None) -> Tw
     stand_in = _named(found) is None
     keys = _stand_in(found) if stand_in else _recorded(found)
     whole = stand_in or found.whole
+    if found.run.deployed:  # a rule there knows no more of its clients' speed
+        keys["probe"] = {**(keys.get("probe") or {}), "speeds": "measured"}
     made = _Maker(found, path, whole, _passes(keys, found, data))
     keys |= made.components()
     notes = (*found.notes, *_cannot(stand_in, whole), *made.notes)

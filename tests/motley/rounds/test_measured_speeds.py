@@ -1,0 +1,128 @@
+"""A server that knows of its clients' speed what it measured: by hand, in a simulation, resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import motley
+from motley.experiments.build import build
+from motley.experiments.config import Experiment
+from motley.rounds.measured_speeds import MeasuredSpeeds
+from motley.timing.timeline import Timelines
+
+from .test_loop import Rows
+
+
+def lines(**columns: list[Any]) -> Timelines:
+    n = len(columns["client"])
+    whole = {"dispatch": list(range(n)), "version": [0] * n, "start_s": [0.0] * n, **columns}
+    return Timelines(**{name: np.array(column) for name, column in whole.items()})
+
+
+def test_what_was_measured_last_counts_by_hand() -> None:
+    """Client 0: one second down, 4 s for two steps, half a second up. Client 1 broke off; client 2
+    was never asked: both count as client 0."""
+    speeds = MeasuredSpeeds.none(3)
+    ended = lines(
+        client=[0, 1],
+        steps=[2, 2],
+        downloaded_s=[1.0, 1.0],
+        computed_s=[5.0, 9.0],
+        arrives_s=[5.5, 9.5],
+        dropped=[False, True],
+    )
+    ones = speeds.estimates(np.array([1]), np.array([3]), 1_000_000)
+    assert {name: value.tolist() for name, value in ones.items()} == {
+        "compute_estimate_s": [3.0],
+        "download_estimate_s": [1.0],
+        "upload_estimate_s": [1.0],
+        "uplink_mbps": [1.0],
+    }
+    assert speeds.learn(ended).tolist() == [True, False]
+    found = speeds.estimates(np.array([0, 1, 2]), np.array([1, 2, 3]), 1_000_000)
+    assert {name: value.tolist() for name, value in found.items()} == {
+        "compute_estimate_s": [2.0, 4.0, 6.0],
+        "download_estimate_s": [1.0] * 3,
+        "upload_estimate_s": [0.5] * 3,
+        "uplink_mbps": [2.0] * 3,
+    }
+    again = lines(
+        client=[1],
+        steps=[1],
+        downloaded_s=[3.0],
+        computed_s=[7.0],
+        arrives_s=[8.5],
+        dropped=[False],
+    )
+    speeds.learn(again)
+    found = speeds.estimates(np.array([0, 1, 2]), np.ones(3), 1_000_000)
+    assert found["compute_estimate_s"].tolist() == [2.0, 4.0, 3.0]
+    assert found["download_estimate_s"].tolist() == [1.0, 3.0, 2.0]
+    assert found["upload_estimate_s"].tolist() == [0.5, 1.5, 1.0]
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> dict[str, Any]:
+    """Three clients of 1, 1 and 10 s a step, two steps, and a deadline of 9 s."""
+    device = tmp_path / "device.csv"
+    device.write_text("step_s\n1\n1\n10\n")
+    return {
+        "population": 3,
+        "cohort": 3,
+        "stop": {"rounds": 3},
+        "task": {"name": "quadratic", "examples": [32, 32, 32]},
+        "local": {"steps": 2},
+        "device": {"name": "trace", "file": str(device)},
+        "selector": {"name": "fedcs", "deadline": 9.0},
+        "engine": {"name": "sequential", "threads": 1},
+        "evaluate": {"every": 3},
+    }
+
+
+def cohorts(keys: dict[str, Any]) -> list[list[int]]:
+    rows = Rows()
+    loop = build(Experiment(**keys), writer=rows)  # type: ignore[arg-type]
+    while not loop.done:
+        loop.step()
+    return [sorted(table["client"]) for table in rows.tables["clients"]]
+
+
+def test_fedcs_tries_the_slow_client_once(keys: dict[str, Any]) -> None:
+    """Before round 1 each step and transfer counts as a second: downloads together 1 s, then the
+    first client's work and upload 2 + 1 s, then an upload each: 4, 5 and 6 s, below 9. Measured,
+    the slow client's 20 s do not fit; known, they never did."""
+    assert cohorts(keys) == [[0, 1]] * 3
+    assert cohorts({**keys, "probe": {"speeds": "measured"}}) == [[0, 1, 2], [0, 1], [0, 1]]
+
+
+def test_a_resumed_run_remembers_what_was_measured(keys: dict[str, Any], tmp_path: Path) -> None:
+    keys |= {"probe": {"speeds": "measured"}}
+    whole = motley.run(Experiment(**keys), out=tmp_path / "whole", progress=False)
+    seen = []
+
+    def stop(summary: Any) -> None:
+        seen.append(summary)
+        if len(seen) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        motley.run(Experiment(**keys), out=tmp_path / "cut", progress=False, on_round=stop)
+    resumed = motley.run(Experiment(**keys), out=tmp_path / "cut", progress=False, resume=True)
+    assert resumed.tables["clients"].equals(whole.tables["clients"])
+    assert [row["client"] for row in whole.tables["clients"].to_pylist()] == [0, 1, 2, 0, 1, 0, 1]
+
+
+def test_a_run_whose_speeds_are_known_keeps_its_id(keys: dict[str, Any]) -> None:
+    plain = Experiment(**keys)
+    assert Experiment(**{**keys, "probe": {"speeds": "known"}}).run_id() == plain.run_id()
+    assert Experiment(**{**keys, "probe": {"speeds": "measured"}}).run_id() != plain.run_id()
+    assert "speeds" not in plain.resolved()["probe"]
+
+
+def test_other_words_are_refused(keys: dict[str, Any]) -> None:
+    with pytest.raises(motley.ConfigError, match=r"probe\.speeds: got 'last'.*measured"):
+        Experiment(**{**keys, "probe": {"speeds": "last"}})
