@@ -6,7 +6,7 @@ A number is written as where it stands, so that no sentence can be older than it
     {{small | table 1 | random | drop}}            mean over seeds
     {{small | table 1 | random | drop | seeds}}    number of seeds
     {{small | table 1 | random | drop | half}}     half of the mean's 95 % t interval
-    {{small | table 1 | random | drop | over oort}}  mean difference to a cell, paired by seed, +- half
+    {{small | table 1 | random | drop | over oort}}  difference, paired by seed, ± half
     {{small | claim | It ends higher}}             the claim, what came of it, and the verdict
 
 A claim is named by words of its text. A paragraph, or an item of a list, of which a number has not
@@ -61,7 +61,9 @@ class ScaleNumbers:
         exact = all(row.exact == "true" for row in rows.values())
         values = {seed: float(row.value) for seed, row in rows.items()}
         if what == "mean":
-            return ("" if exact else "more than ") + _short(measure, np.mean([*values.values()]))
+            return ("" if exact else "more than ") + _short(
+                measure, float(np.mean([*values.values()]))
+            )
         if what == "half":
             got = interval(spread([*values.values()]))
             return _short(measure, got.high - got.mean) if exact and got.n > 1 else None
