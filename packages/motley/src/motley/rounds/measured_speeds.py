@@ -41,7 +41,7 @@ class MeasuredSpeeds:
         self.seconds[lines.client[good]] = seen[good]
         return good
 
-    def estimates(self, ids: Ids, steps: Ids, up_bits: int | Floats) -> dict[str, Floats]:
+    def estimates(self, ids: Ids, steps: Ids | Floats, up_bits: int) -> dict[str, Floats]:
         """Return the planner's signals ``[n]``: what was measured of these clients the last time
         they delivered.
 

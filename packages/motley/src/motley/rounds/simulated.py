@@ -93,7 +93,7 @@ class SimulatedClients:
     """What evolves on the clients' side of a simulation: the virtual clock, dispatches in flight,
     what clients keep, what liars heard; ``paper_s``: the papers' account of time, see
     :attr:`~motley.rounds.state.BackendState.paper_s`; ``speeds``: what was measured of the clients,
-    where the server knows no more (:attr:`RunConfig.measured`)."""
+    where the server knows no more (:attr:`RunConfig.measured_speeds`)."""
 
     client_states: ClientStates
     clock: VirtualClock = field(default_factory=VirtualClock)
