@@ -901,26 +901,31 @@ def twin_real() -> str:
     """Put the predictions of twins beside what federations of real processes did, from
     ``benchmarks/measured/twin_real.json``."""
     found = measured("twin_real")
-    groups = {"seen": "looked at", "unseen": "not looked at"}
-    some = [found[name] for name in groups]
+    groups = {
+        "seen": "looked at",
+        "seen_before": "the same, before the change",
+        "once": "looked at for the change",
+        "once_before": "the same, before it",
+        "unseen": "not looked at",
+    }
+    some = {name: found[name] for name in groups if name in found}
     rows = []
-    for name in found["unseen"]["rules"]:
+    for name in found["once"]["rules"]:
         cells = [f"`{name}`" if name != "all" else "all"]
-        for one in some:
+        for one in some.values():
             rule = one["rules"][name]
             cells.append(f"{rule['error_s']:.0%}, {rule['within_s']} of {rule['true_runs']}")
         rows.append(cells)
-    heads = [
-        f"{words} ({one['federations']})" for words, one in zip(groups.values(), some, strict=True)
-    ]
+    heads = [f"{groups[name]} ({one['federations']})" for name, one in some.items()]
     held, best = (
-        " and ".join(f"{one[key]} of {one[of]}" for one in some)
-        for key, of in (("retrodicted", "federations"), ("best_within_5_percent", "of"))
+        sum(one[key] for name, one in some.items() if not name.endswith("before"))
+        for key in ("retrodicted", "best_within_5_percent")
     )
+    many = sum(one["of"] for name, one in some.items() if not name.endswith("before"))
     said = (
-        f"The first five recorded rounds took as long as the interval says in {held}. Of the rules "
-        f"that choose a cohort and wait for it, the one predicted to be the fastest took at most "
-        f"5 % longer than the fastest in {best}."
+        f"The first five recorded rounds took as long as the interval says in {held} of {many}. Of "
+        f"the rules that choose a cohort and wait for it, the one predicted to be the fastest took "
+        f"at most 5 % longer than the fastest in {best} of {many}."
     )
     return f"{table(('rule', *heads), rows)}\n\n{said}"
 

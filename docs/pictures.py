@@ -88,7 +88,11 @@ def twin() -> str:
 def twin_real() -> str:
     """Return :func:`_predicted` of federations of real processes."""
     found = measured("twin_real")
-    groups = {"looked at": range(6), "not looked at": range(6, 12)}
+    groups = {
+        "looked at": range(6),
+        "looked at for one change": range(6, 8),
+        "not looked at": range(8, 12),
+    }
     panels = {
         words: [
             (rule["true_s"], *rule["predicted_s"])
@@ -97,6 +101,7 @@ def twin_real() -> str:
         ]
         for words, numbers in groups.items()
     }
+    panels = {words: rows for words, rows in panels.items() if rows}
     return _predicted(
         "Seconds of five rounds of real processes: predicted, by what was true", panels
     )

@@ -149,7 +149,7 @@ def test_a_flower_strategy_becomes_clients_of_its_sizes(tmp_path):
     assert keys.task["examples"] == [64, 320]
     assert keys.network == {"name": "none"}
     assert keys.availability == {"name": "always"}
-    assert keys.probe.speeds == "measured"  # a server that deploys knows no more
+    assert keys.probe.speeds == "known"  # a strategy has estimates of its own
     law = np.loadtxt(tmp_path / "twin-device.csv", delimiter=",", skiprows=1)
     assert law[:, 1] == pytest.approx(np.where(law[:, 0] == 0, 1.0, 0.6))
     assert json.loads((tmp_path / "twin.json").read_text())["server_s"] == 1.0

@@ -446,13 +446,11 @@ class Experiment(ShownExperiment, BaseModel):
         work = self.local.work()
         out["local"] |= {"epochs": work.epochs, "steps": work.steps}
         init = None if self.init is None else {**out["init"], "digest": self.init.hashed}
-        # left out where it is the default: runs made before this key keep their ids
-        speeds = {} if self.probe.speeds == "known" else {"speeds": self.probe.speeds}
         return {
             **out,
             "init": init,
             "weights": self.weighting(),
-            "probe": {"batches": self._probe_batches(), **speeds},
+            "probe": {"batches": self._probe_batches(), "speeds": self.probe.speeds},
         }
 
     def weighting(self) -> Weighting:

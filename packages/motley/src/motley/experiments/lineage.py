@@ -22,6 +22,7 @@ _LATER: Mapping[str, Mapping[str, Any]] = {
     "device.recorded": {"common": 0.0},
     "network.recorded": {"common": 0.0},
     "local": {"micro_batch": None},
+    "probe": {"speeds": "known"},
     "selector.active_fl": {"drawn": None, "floor": 0.0},
     "selector.delta": {"form": "loss"},
     "selector.fedcvr_bolt": {

@@ -19,6 +19,7 @@ from motley.core.arrays import Bools, Floats, Ids
 from motley.core.keys import Key
 from motley.core.last_updates import LastUpdates
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
+from motley.core.saved_state import restore_fields
 from motley.engines.engine import REPORTED, DataView, Engine, Job, RunSum, Slices, TrainResult
 from motley.results.writer import Writer
 from motley.rounds import probing
@@ -101,6 +102,10 @@ class SimulatedClients:
     heard: Heard = field(default_factory=dict)
     paper_s: float = 0.0
     speeds: MeasuredSpeeds | None = None
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take over what was saved; a checkpoint written before there were ``speeds`` has none."""
+        restore_fields(self, {"speeds": None, **saved})
 
     @property
     def now_s(self) -> float:
@@ -274,9 +279,9 @@ class SimulatedBackend(ClientBackend):
         speeds = _clients(state).speeds
         if speeds is None:
             return work
-        found = speeds.estimates(cohort.ids, work["steps"], self.channel.upload_bits)
-        known = {"compute_s": found["compute_estimate_s"], "uplink_mbps": found["uplink_mbps"]}
-        return {**work, **known}
+        # as a deployment tells it: who never delivered takes no time, and links are not known
+        seconds = np.nan_to_num(speeds.seconds[cohort.ids, 0] * work["steps"])
+        return {**work, "compute_s": seconds, "uplink_mbps": np.full(len(seconds), np.inf)}
 
     def dispatch(self, state: RunState, order: DispatchOrder) -> None:
         """Plan the timelines of a cohort and put it in flight."""

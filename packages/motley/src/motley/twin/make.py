@@ -79,7 +79,7 @@ def twin(directory: str | Path, out: str | Path, data: Path | None = None) -> Tw
     stand_in = _named(found) is None
     keys = _stand_in(found) if stand_in else _recorded(found)
     whole = stand_in or found.whole
-    if found.run.deployed:  # a rule there knows no more of its clients' speed
+    if found.run.deployed and not found.whole:  # a rule knows no more; Flower's strategies do
         keys["probe"] = {**(keys.get("probe") or {}), "speeds": "measured"}
     made = _Maker(found, path, whole, _passes(keys, found, data))
     keys |= made.components()
