@@ -112,7 +112,7 @@ def _predicted(title: str, panels: Mapping[str, Sequence[tuple[float, ...]]]) ->
     row: true, predicted, low, high."""
     every = [log10(value) for some in panels.values() for row in some for value in row]
     low, high = min(every) - 0.05, max(every) + 0.05
-    steps = (1,) if high - low > 1.2 else (1, 2, 3, 5)  # a decade or more: its powers do
+    steps = (1,) if high - low > 1.2 else (1, 2, 5)  # a decade or more: its powers do
     marks = [
         step * 10**power
         for power in range(int(low), int(high) + 1)
