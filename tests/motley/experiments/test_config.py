@@ -554,18 +554,24 @@ def test_what_is_left_out_is_written_out() -> None:
         == "examples"
     )
 
-    assert plain.resolved()["probe"] == {"batches": None}  # a uniform draw measures nothing
+    assert plain.resolved()["probe"] == {
+        "batches": None,
+        "speeds": "known",
+    }  # a uniform draw measures nothing
     # asks for times alone
-    assert Experiment(**PLAIN, selector="fedcs").resolved()["probe"] == {"batches": None}
+    assert Experiment(**PLAIN, selector="fedcs").resolved()["probe"] == {
+        "batches": None,
+        "speeds": "known",
+    }
     probing = Experiment(**PLAIN, selector="power_of_choice")
-    assert probing.resolved()["probe"] == {"batches": "all"}
+    assert probing.resolved()["probe"]["batches"] == "all"
     assert (
         Experiment(**PLAIN, selector="power_of_choice", probe={"batches": "all"}).run_id()
         == probing.run_id()
     )
     assert Experiment(**PLAIN, selector={"name": "delta", "probe_batches": 2}).resolved()[
         "probe"
-    ] == {"batches": 2}
+    ] == {"batches": 2, "speeds": "known"}
 
 
 def test_whole_and_broken_numbers_are_the_same_value() -> None:
