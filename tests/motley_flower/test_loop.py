@@ -8,6 +8,7 @@ import pytest
 
 import motley
 from motley.experiments.build import build
+from motley.rounds.measured_speeds import MeasuredSpeeds
 from motley.selectors.selector import Selector
 from motley_flower.deployed.grid_transport import GridTransport
 from motley_flower.deployed.protocol import open_order
@@ -80,6 +81,34 @@ def test_a_deployment_that_waits_for_all_is_the_simulation_bit_for_bit(keys, tmp
 
 
 # ------------------------------------------------------------------------------------- time
+
+
+def test_a_compressed_upload_is_measured_as_a_whole_one(tmp_path, monkeypatch):
+    """Each answer takes 2 s. A compressed upload took fewer of them than a whole one would have, by
+    its bits."""
+    found = []
+    learn = MeasuredSpeeds.learn
+
+    def watched(self, lines, up_bits, whole_bits):
+        good = learn(self, lines, up_bits, whole_bits)
+        took = lines.arrives_s - lines.computed_s
+        found.append((self.seconds[lines.client, 2] / took, up_bits, whole_bits))
+        return good
+
+    monkeypatch.setattr(MeasuredSpeeds, "learn", watched)
+    setup = experiment(
+        compressor={"name": "topk"},
+        budget={"name": "constant", "average": 0.1},
+        feedback={"name": "fixed"},
+    )
+    grid = federation(setup, tmp_path)
+    for node in grid.nodes.values():
+        node.delay_s = lambda message: 2.0
+    deploy(grid, setup, tmp_path / "real")
+    assert found
+    for ratio, up_bits, whole_bits in found:
+        assert (2 * up_bits < whole_bits).all()
+        np.testing.assert_allclose(ratio, whole_bits / up_bits)
 
 
 def test_a_deadline_takes_the_first_and_leaves_the_slow_alone_until_they_have_answered(tmp_path):

@@ -58,7 +58,8 @@ def test_a_run_has_one_holding_and_no_message_is_longer_than_the_whole_model(
     loop = built(**keys)
     holding = loop.backend.holding  # type: ignore[attr-defined]
     assert type(holding) is kind
-    sizes = loop.channel.whole(loop.algorithm.local.download(loop.state.server))
+    download = loop.algorithm.local.download(loop.state.server)
+    sizes = loop.channel.whole_download(download), loop.channel.upload_bits
     whole = [np.full(4, bits) for bits in sizes]
     assert (holding.bits_down(IDS, 1, whole[0]) <= whole[0]).all()
     assert holding.bits_down(IDS, 1, 0 * IDS).tolist() == [0, 0, 0, 0]

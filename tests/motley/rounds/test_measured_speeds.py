@@ -26,8 +26,8 @@ def lines(**columns: list[Any]) -> Timelines:
 
 
 def test_what_was_measured_last_counts_by_hand() -> None:
-    """Client 0: one second down, 4 s for two steps, half a second up. Client 1 broke off; client 2
-    was never asked: both count as client 0."""
+    """Before: a millionth of a second. Client 0: one second down, 4 s for two steps, half a second
+    up. Client 1 broke off; client 2 was never asked: both count as client 0."""
     speeds = MeasuredSpeeds.none(3)
     ended = lines(
         client=[0, 1],
@@ -39,12 +39,13 @@ def test_what_was_measured_last_counts_by_hand() -> None:
     )
     ones = speeds.estimates(np.array([1]), np.array([3]), 1_000_000)
     assert {name: value.tolist() for name, value in ones.items()} == {
-        "compute_estimate_s": [3.0],
-        "download_estimate_s": [1.0],
-        "upload_estimate_s": [1.0],
-        "uplink_mbps": [1.0],
+        "compute_estimate_s": [3e-6],
+        "download_estimate_s": [1e-6],
+        "upload_estimate_s": [1e-6],
+        "uplink_mbps": [1e6],
     }
-    assert speeds.learn(ended).tolist() == [True, False]
+    whole = np.full(2, 1_000_000)
+    assert speeds.learn(ended, whole, 1_000_000).tolist() == [True, False]
     found = speeds.estimates(np.array([0, 1, 2]), np.array([1, 2, 3]), 1_000_000)
     assert {name: value.tolist() for name, value in found.items()} == {
         "compute_estimate_s": [2.0, 4.0, 6.0],
@@ -60,11 +61,29 @@ def test_what_was_measured_last_counts_by_hand() -> None:
         arrives_s=[8.5],
         dropped=[False],
     )
-    speeds.learn(again)
+    speeds.learn(again, whole[:1], 1_000_000)
     found = speeds.estimates(np.array([0, 1, 2]), np.ones(3), 1_000_000)
     assert found["compute_estimate_s"].tolist() == [2.0, 4.0, 3.0]
     assert found["download_estimate_s"].tolist() == [1.0, 3.0, 2.0]
     assert found["upload_estimate_s"].tolist() == [0.5, 1.5, 1.0]
+
+
+def test_a_compressed_upload_tells_of_a_whole_one_by_hand() -> None:
+    """A quarter of the bits in half a second: two seconds for all, at 0.5 megabits a second. What
+    is longer than a whole upload, by its header, counts as it is."""
+    speeds = MeasuredSpeeds.none(3)
+    ended = lines(
+        client=[0, 1, 2],
+        steps=[1, 1, 1],
+        downloaded_s=[1.0] * 3,
+        computed_s=[2.0] * 3,
+        arrives_s=[2.5] * 3,
+        dropped=[False] * 3,
+    )
+    speeds.learn(ended, np.array([250_000, 1_000_000, 2_000_000]), 1_000_000)
+    found = speeds.estimates(np.arange(3), np.ones(3), 1_000_000)
+    assert found["upload_estimate_s"].tolist() == [2.0, 0.5, 0.5]
+    assert found["uplink_mbps"].tolist() == [0.5, 2.0, 2.0]
 
 
 @pytest.fixture
@@ -94,11 +113,32 @@ def cohorts(keys: dict[str, Any]) -> list[list[int]]:
 
 
 def test_fedcs_tries_the_slow_client_once(keys: dict[str, Any]) -> None:
-    """Before round 1 each step and transfer counts as a second: downloads together 1 s, then the
-    first client's work and upload 2 + 1 s, then an upload each: 4, 5 and 6 s, below 9. Measured,
-    the slow client's 20 s do not fit; known, they never did."""
-    assert cohorts(keys) == [[0, 1]] * 3
-    assert cohorts({**keys, "probe": {"speeds": "measured"}}) == [[0, 1, 2], [0, 1], [0, 1]]
+    """Before round 1 nobody takes any time that counts, and all fit, however short the deadline is.
+    Measured, the slow client's 20 s do not fit; known, they never did."""
+    for deadline in (9.0, 2.1):
+        keys = {**keys, "selector": {"name": "fedcs", "deadline": deadline}}
+        assert cohorts(keys) == [[0, 1]] * 3
+        assert cohorts({**keys, "probe": {"speeds": "measured"}}) == [[0, 1, 2], [0, 1], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    "compress", [{}, {"compressor": "topk", "budget": {"name": "constant", "average": 0.25}}]
+)
+def test_a_compressed_round_is_measured_as_the_links_are(
+    keys: dict[str, Any], compress: dict[str, Any]
+) -> None:
+    """What is measured in round 1 is what a server is told that knows the links."""
+    links = {"name": "uniform", "up_mbps": [0.001, 0.01], "down_mbps": [0.01, 0.1]}
+    keys |= {"network": links, "selector": "uniform", **compress}
+    found = []
+    for speeds in ("measured", "known"):
+        loop = build(Experiment(**{**keys, "probe": {"speeds": speeds}}), writer=Rows())  # type: ignore[arg-type]
+        loop.step()
+        wanted = dict.fromkeys(("upload_estimate_s", "uplink_mbps", "download_estimate_s"))
+        download = loop.algorithm.local.download(loop.state.server)
+        found.append(loop.backend.probe(loop.state, np.arange(3), wanted, download)[1])
+    for name in wanted:
+        np.testing.assert_allclose(found[0][name], found[1][name], rtol=1e-9)
 
 
 def test_a_resumed_run_remembers_what_was_measured(keys: dict[str, Any], tmp_path: Path) -> None:

@@ -469,8 +469,11 @@ def test_the_adaptive_pull_is_sent_and_used() -> None:
         assert simulation.state.server.model.x.item() == pytest.approx(x, rel=1e-12)
     assert found == pytest.approx([1.0, 0.9, 0.8])
     up = simulation.channel.upload_bits
-    down = simulation.channel.whole(simulation.algorithm.local.download(simulation.state.server))
-    assert (up, down[0]) == (64 + 8 * (67 + 1 + 4 + 38), 64)  # heads of delta and of loss
+    model = simulation.algorithm.local.download(simulation.state.server)
+    assert (up, simulation.channel.whole_download(model)) == (
+        64 + 8 * (67 + 1 + 4 + 38),
+        64,
+    )  # heads of delta and of loss
     wild = simulate(algorithm={**rule, "mu": 0.0}, **{**keys, "lr": 2.5, "taus": (1, 1)})
     wild.step(), wild.step()
     assert wild.state.server.extra["mu"].item() == pytest.approx(0.1)

@@ -10,11 +10,12 @@ from pyarrow import parquet
 
 from motley.cli import call
 from motley.core.errors import ConfigError, DataError, StoreError
+from motley.experiments.config import Experiment
 from motley.experiments.config import load as load_experiment
 from motley.experiments.run import run
 from motley.results.schema import TABLES
 from motley.twin.make import twin
-from motley.twin.what_if import Predicted, predicted, what_if
+from motley.twin.what_if import Predicted, _keys, predicted, what_if
 
 SPEEDS = (0.5, 1.0, 2.0, 4.0)
 
@@ -284,6 +285,24 @@ def test_the_commands(constant, capsys):
     for name, said in (("run", "what the twin was fitted to"), ("used", "within the interval")):
         assert call(["report", str(folder / name), *beside]) == 0
         assert said in page.read_text()
+
+
+def test_a_prediction_over_the_probe_is_found_by_a_deployment():
+    """Its config says that speeds are known, for the key is of simulations; the twin's, that they
+    are measured."""
+    config = Experiment(
+        population=4,
+        cohort=2,
+        stop={"rounds": 1},
+        task="quadratic",
+        probe={"batches": 2, "speeds": "measured"},
+    ).resolved()
+    deployed = {**config, "probe": {**config["probe"], "speeds": "known"}}
+    for one in (config, deployed):
+        assert one["probe"] in _keys(config, ["probe"])["probe"]
+    assert deployed["probe"] != config["probe"]
+    other = {**deployed["probe"], "batches": 3}
+    assert other not in _keys(config, ["probe"])["probe"]
 
 
 def test_intervals_of_predictions_by_hand():

@@ -364,20 +364,23 @@ class ClientRegistry:
             )
         return new
 
-    def learn(self, dispatches: Sequence[DeployedDispatch]) -> None:
-        """Take in how long clients took that have answered, and with which share of the ranks."""
-        lines = landed_table(dispatches).timelines
-        good = self.speeds.learn(lines)
+    def learn(self, dispatches: Sequence[DeployedDispatch], whole_bits: int | Ids) -> None:
+        """Take in how long clients took that have answered, and with which share of the ranks.
+
+        ``whole_bits``: see :meth:`MeasuredSpeeds.learn`."""
+        landed = landed_table(dispatches)
+        lines = landed.timelines
+        good = self.speeds.learn(lines, landed.columns["bits_up"], whole_bits)
         self.trained[lines.client[good]] = np.array([one.width for one in dispatches])[good]
 
-    def estimates(self, ids: Ids, steps: Ids, up_bits: int) -> dict[str, Floats]:
+    def estimates(self, ids: Ids, steps: Ids, whole_bits: int) -> dict[str, Floats]:
         """See :meth:`MeasuredSpeeds.estimates`."""
-        return self.speeds.estimates(ids, steps, up_bits)
+        return self.speeds.estimates(ids, steps, whole_bits)
 
     @property
     def speed(self) -> Floats:
         """``[K, 3]``, measured the last time a client delivered: seconds per local step, of the
-        download, of the upload; else NaN."""
+        download, of a whole upload; else NaN."""
         return self.speeds.seconds
 
     def save(self) -> dict[str, Any]:

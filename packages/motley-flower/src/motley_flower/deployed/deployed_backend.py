@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -546,7 +546,17 @@ class DeployedBackend(ClientBackend):
         except CodecError:
             return
         one.compute_s = float(answer.compute_s)
-        clients.registry.learn([one])
+        self._learn_speeds(clients, [one])
+
+    def _learn_speeds(
+        self, clients: DeployedClients, dispatches: Sequence[DeployedDispatch]
+    ) -> None:
+        """Take in how long clients took; a compressed upload is shorter than a whole one."""
+        whole: int | Ids = self.channel.upload_bits
+        if self.holding is not None:
+            widths = np.array([one.width for one in dispatches])
+            whole = self.holding.sizes.upload_bits(self.channel, widths)[0]
+        clients.registry.learn(dispatches, whole)
 
     def _nothing(self, one: DeployedDispatch) -> TrainResult:
         """Return the result of a client of a private run whose answer cannot be read: no update,
@@ -683,7 +693,7 @@ class DeployedBackend(ClientBackend):
     def observe(self, state: RunState, reports: Reports) -> None:
         """Take in how long clients took."""
         clients = _clients(state)
-        clients.registry.learn(clients.landed)
+        self._learn_speeds(clients, clients.landed)
         clients.landed = []
 
     def _tick(self, clients: DeployedClients) -> None:

@@ -105,14 +105,17 @@ def planned_rounds(loop: RoundLoop, rounds: int) -> PlannedRounds:
 
 
 def _planned(loop: RoundLoop, ids: Ids) -> Timelines:
-    """Return the timelines of a cohort that is sent out now."""
+    """Return the timelines of a cohort that is sent out now, and let the server measure them."""
     state = loop.state
+    backend: Any = loop.backend  # of a simulation
     cohort = Cohort(ids)
     download = loop.algorithm.local.download(state.server)
-    workload = loop.backend.workload(state, cohort) if loop.pipeline.budgeted else {}
+    workload = backend.workload(state, cohort) if loop.pipeline.budgeted else {}
     allocation = loop.pipeline.allocate(state, cohort, workload)
     columns: dict[str, Any] = {
         name: np.zeros(len(ids), kind) for name, kind in DISPATCH_COLUMNS.items()
     }
-    loop.backend.dispatch(state, DispatchOrder(cohort, download, allocation, columns))
-    return loop.backend.in_flight(state).timelines
+    backend.dispatch(state, DispatchOrder(cohort, download, allocation, columns))
+    sent: InFlight = backend.in_flight(state)
+    backend.learn_speeds(state, sent)
+    return sent.timelines

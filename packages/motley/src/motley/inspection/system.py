@@ -199,7 +199,7 @@ def _probing(loop: RoundLoop) -> list[Finding]:
     ids = np.flatnonzero(planner.full_steps > 0)
     network = loop.config.world.network
     key = setting.streams.key("network")
-    bits_down = loop.channel.whole(loop.algorithm.local.download(loop.state.server))[0]
+    bits_down = loop.channel.whole_download(loop.algorithm.local.download(loop.state.server))
     batches = probing.passes({"loss": None}, loop.federation, setting.work, ids)
     up = network.uplink_mbps(key, ids, 1)
     down = network.downlink_mbps(key, ids, 1)

@@ -92,10 +92,9 @@ class Channel:
         get only the server rule's answer."""
         return _model_bits(download, ids, holding) + self._answer_bits
 
-    def whole(self, download: Tensors) -> tuple[int, int]:
-        """Return the bits down to a client that holds nothing yet, and the bits of a whole
-        upload."""
-        return message_bits(download) + self._answer_bits, self.upload_bits
+    def whole_download(self, download: Tensors) -> int:
+        """Return the bits down to a client that holds nothing yet."""
+        return message_bits(download) + self._answer_bits
 
     def enrol(self, ledger: Ledger, ids: Ids, count: int) -> None:
         """Bill ``count`` numbers that each client sends once, before round 1."""

@@ -11,6 +11,10 @@ from motley.timing.timeline import Timelines
 
 __all__ = ["MeasuredSpeeds"]
 
+_UNKNOWN_S = 1e-6
+"""Of a step and of a transfer while nobody has delivered: the order of clients is that of their
+steps, and no deadline shuts them out before they were tried."""
+
 
 @dataclass
 class MeasuredSpeeds:
@@ -18,7 +22,7 @@ class MeasuredSpeeds:
 
     Parameters
     ----------
-    seconds: float64 ``[K, 3]``, of a local step, of the download and of the upload; NaN for a
+    seconds: float64 ``[K, 3]``, of a local step, of the download and of a whole upload; NaN for a
     client that never delivered.
     """
 
@@ -29,34 +33,41 @@ class MeasuredSpeeds:
         """Return what is known before round 1 of so many clients: nothing."""
         return cls(np.full((population, 3), np.nan))
 
-    def learn(self, lines: Timelines) -> Bools:
-        """Take in dispatches that ended; return which of them were measured, ``[n]``."""
+    def learn(self, lines: Timelines, up_bits: Ids, whole_bits: int | Ids) -> Bools:
+        """Take in dispatches that ended; return which of them were measured, ``[n]``.
+
+        Parameters
+        ----------
+        up_bits: of each upload, ``[n]``. whole_bits: of one that is not compressed, a number or
+        ``[n]``: a smaller one counts as if it had taken so much longer."""
         took = (
             (lines.computed_s - lines.downloaded_s) / np.maximum(lines.steps, 1),
             lines.downloaded_s - lines.start_s,
-            lines.arrives_s - lines.computed_s,
+            (lines.arrives_s - lines.computed_s)
+            * np.maximum(whole_bits / np.maximum(up_bits, 1), 1.0),
         )
         seen = np.stack(took, axis=1)
         good: Bools = np.isfinite(seen).all(axis=1) & ~lines.dropped
         self.seconds[lines.client[good]] = seen[good]
         return good
 
-    def estimates(self, ids: Ids, steps: Ids | Floats, up_bits: int) -> dict[str, Floats]:
+    def estimates(self, ids: Ids, steps: Ids | Floats, whole_bits: int | Ids) -> dict[str, Floats]:
         """Return the planner's signals ``[n]``: what was measured of these clients the last time
         they delivered.
 
         READING: a client that never delivered counts as the mean of those that did, and while none
-        has, one second is taken for each transfer and each step.
+        has, a millionth of a second is taken for each transfer and each step.
 
         Parameters
         ----------
-        steps: planned local steps of each, ``[n]``. up_bits: of an upload."""
+        steps: planned local steps of each, ``[n]``. whole_bits: of an upload that is not
+        compressed, a number or ``[n]``."""
         known = self.seconds[np.isfinite(self.seconds).all(axis=1)]
-        usual = known.mean(axis=0) if len(known) else np.ones(3)
+        usual = known.mean(axis=0) if len(known) else np.full(3, _UNKNOWN_S)
         own = self.seconds[ids]
         step_s, down_s, up_s = np.where(np.isfinite(own), own, usual).T
         with np.errstate(divide="ignore"):
-            mbps = up_bits / up_s / 1e6
+            mbps = whole_bits / up_s / 1e6
         return {
             "compute_estimate_s": step_s * steps,
             "download_estimate_s": down_s,

@@ -383,8 +383,7 @@ class SimulatedBackend(ClientBackend):
         landed = clients.in_flight.take(gone)
         clients.in_flight = clients.in_flight.take(np.flatnonzero(stay))
         lines = landed.timelines
-        if clients.speeds is not None:
-            clients.speeds.learn(lines[lines.arrives_s <= state.clients.now_s])
+        self.learn_speeds(state, landed.take(np.flatnonzero(lines.arrives_s <= clients.now_s)))
         outcome = np.where(step.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
         outcome[lines.dropped] = Outcome.DROPPED
         sent = ~lines.dropped & (lines.arrives_s <= state.clients.now_s)
@@ -612,15 +611,32 @@ class SimulatedBackend(ClientBackend):
             ids
         ], down
 
+    def learn_speeds(self, state: RunState, landed: InFlight) -> None:
+        """Take in how long these dispatches took, where the server knows no more of its clients."""
+        speeds = _clients(state).speeds
+        if speeds is None:
+            return
+        ids = landed.timelines.client
+        sent = landed.columns["bits_up"]
+        # of a slice the server measures a slice, whatever the client holds next
+        whole = sent if self.holding.cut else self._whole_upload_bits(state, ids)
+        speeds.learn(landed.timelines, sent, whole)
+
+    def _whole_upload_bits(self, state: RunState, ids: Ids) -> Ids:
+        """Return the bits of each client's upload if it is not compressed, ``[n]``."""
+        whole = np.full(len(ids), self.channel.upload_bits)
+        return self._bits_up(state, ids, (whole, whole), self.holding)[0]
+
     def _estimates(self, state: RunState, ids: Ids, download: Tensors) -> dict[str, Floats]:
         """Return the planner's signals of these clients."""
         speeds = _clients(state).speeds
         if speeds is not None:
-            return speeds.estimates(ids, self.planner.full_steps[ids], self.channel.upload_bits)
+            whole_up = self._whole_upload_bits(state, ids)
+            return speeds.estimates(ids, self.planner.full_steps[ids], whole_up)
         up, down = self._link_mbps(state, ids)
-        whole, upload = (np.full(len(ids), bits) for bits in self.channel.whole(download))
+        whole = np.full(len(ids), self.channel.whole_download(download))
         bits_down = self._bits_down(state, ids, download, whole, self.holding)
-        bits_up, _ = self._bits_up(state, ids, (upload, upload), self.holding)
+        bits_up = self._whole_upload_bits(state, ids)
         return probing.estimates(
             bits_down, down, self.planner.full_work_s(ids, state.draw_index), bits_up, up
         )

@@ -294,13 +294,16 @@ def _rule(
 def _keys(config: Mapping[str, Any], changed: Sequence[str]) -> dict[str, list[Any]]:
     """Return of each key of a rule the values that say the same, by which a real run is recognised;
     of a selector the options that are not its defaults, too, which is what a Flower strategy
-    records. ``changed``: keys that were varied beside selector, synchrony and cohort."""
+    records; of the probe what a deployment records, which measures speeds whatever is said.
+    ``changed``: keys that were varied beside selector, synchrony and cohort."""
     found = {
         key: [config.get(key)]
         for key in dict.fromkeys(("selector", "synchrony", "cohort", *changed))
     }
     rule = catalogue("selector").build(config["selector"])
     found["selector"].append(record_of("selector", rule))
+    if "probe" in found:
+        found["probe"].append({**config["probe"], "speeds": "known"})
     return found
 
 
