@@ -163,6 +163,28 @@ def test_who_was_too_late_is_sent_less(late, tmp_path):
     assert steps == {(client, 2) for client in range(K)} | fewer
 
 
+def test_who_was_too_late_is_asked_for_fewer_steps(tmp_path):
+    """Two steps of 20 and 25 s do not fit into 35 s, one does; of 60 s not even one, and one is
+    asked for. Under ``late = "drop"`` all are asked for both."""
+    for late, fewer in (("partial", {1, 2, 3}), ("drop", set())):
+        log = []
+        synchrony = {"name": "deadline", "seconds": 35.0, "late": late}
+        keys = {"cohort": K, "stop": {"rounds": 12}, "synchrony": synchrony}
+        experiment = setup(**keys)
+        deploy(
+            timed(grid_of(experiment, tmp_path / late, log=log)),
+            experiment,
+            tmp_path / f"{late}-run",
+            task=task(),
+        )
+        asked = {}
+        for order, *_ in trained(log):
+            asked.setdefault(order.client, []).append(order.steps)
+        for client in range(K):
+            assert asked[client][0] == 2
+            assert set(asked[client][1:]) == {1 if client in fewer else 2}
+
+
 def test_a_late_answer_that_cannot_be_read_tells_nothing(tmp_path):
     synchrony = {"name": "deadline", "seconds": 35.0}
     experiment = setup(**{**ALL, "synchrony": synchrony})

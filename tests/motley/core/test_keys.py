@@ -155,6 +155,19 @@ def test_generators_are_fresh_each_time():
     assert not np.array_equal(key.numpy().random(5), key.fold(0).numpy().random(5))
 
 
+def test_a_generator_is_rewound_to_another_keys_beginning():
+    """Also one that has a half of a word left over, and numbers in its buffer."""
+    generator = Key(1).numpy()
+    generator.integers(0, 7, 3, dtype=np.uint32), generator.standard_normal(5)
+    key = Key(3).fold("client", 4)
+    key.rewind(generator)
+    fresh = key.numpy()
+    assert np.array_equal(
+        generator.integers(0, 7, 3, dtype=np.uint32), fresh.integers(0, 7, 3, dtype=np.uint32)
+    )
+    assert np.array_equal(generator.standard_normal(9), fresh.standard_normal(9))
+
+
 def test_normal_quantile_against_scipy():
     """AS 241 is good to about 1e-16 relative; all three branches: centre, middle tail, far tail."""
     from motley.core.keys import normal_quantile

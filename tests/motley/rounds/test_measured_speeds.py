@@ -13,7 +13,8 @@ from motley.core.records import Cohort
 from motley.core.saved_state import restore, save_fields
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
-from motley.rounds.measured_speeds import MeasuredSpeeds
+from motley.rounds.measured_speeds import MeasuredSpeeds, steps_in_time
+from motley.timing.deadline import Deadline
 from motley.timing.timeline import Timelines
 
 from .test_loop import Rows
@@ -139,6 +140,36 @@ def test_a_compressed_round_is_measured_as_the_links_are(
         found.append(loop.backend.probe(loop.state, np.arange(3), wanted, download)[1])
     for name in wanted:
         np.testing.assert_allclose(found[0][name], found[1][name], rtol=1e-9)
+
+
+def test_partial_work_follows_what_was_measured(keys: dict[str, Any]) -> None:
+    """Two steps of 10 s do not fit into 15 s, one does; a server that measures asks for both once,
+    and learns of it although the upload comes too late."""
+    keys |= {
+        "selector": "uniform",
+        "synchrony": {"name": "deadline", "seconds": 15.0, "late": "partial"},
+    }
+    found = {}
+    for speeds in ("known", "measured"):
+        rows = Rows()
+        loop = build(Experiment(**{**keys, "probe": {"speeds": speeds}}), writer=rows)  # type: ignore[arg-type]
+        while not loop.done:
+            loop.step()
+        found[speeds] = [
+            (table["local_steps"][list(table["client"]).index(2)], len(table["client"]))
+            for table in rows.tables["clients"]
+        ]
+    assert found == {"known": [(1, 3)] * 3, "measured": [(2, 3), (1, 3), (1, 3)]}
+
+
+def test_steps_in_time_by_hand() -> None:
+    """10 s, of which 2 s are transfers: 8 steps of a second; of 20 s none, but one is asked for;
+    all of whom nothing is known."""
+    seconds = np.array([[1.0, 0.5, 1.5], [20.0, 0.5, 1.5], [np.nan] * 3])
+    planned = np.array([9, 9, 9])
+    partial = Deadline(seconds=10.0, late="partial")
+    assert steps_in_time(partial, planned, seconds).tolist() == [8, 1, 9]
+    assert steps_in_time(Deadline(seconds=10.0), planned, seconds).tolist() == [9, 9, 9]
 
 
 def test_a_resumed_run_remembers_what_was_measured(keys: dict[str, Any], tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from motley.rounds.backend import Blame, ClientBackend, DispatchOrder, Landed
 from motley.rounds.client_state import ClientStates
 from motley.rounds.diagnostics import CompressionError
 from motley.rounds.in_flight import InFlight
+from motley.rounds.measured_speeds import steps_in_time
 from motley.rounds.run_config import RunConfig
 from motley.rounds.state import RunState
 from motley.rounds.upload_pipeline import ReceivedUpload, UploadPipeline
@@ -356,12 +357,7 @@ class DeployedBackend(ClientBackend):
         steps = self.setting.work.total(registry.examples[ids])
         steps = steps if cohort.local_steps is None else np.maximum(cohort.local_steps, 1)
         speed = registry.speed[ids] if self.holding is None else self.holding.speed(ids, widths)
-        step_s, down_s, up_s = speed.T
-        known = np.isfinite(step_s)
-        steps[known] = np.maximum(
-            self.config.synchrony.steps(steps[known], -(down_s + up_s)[known], step_s[known]), 1
-        )
-        return steps, step_s
+        return steps_in_time(self.config.synchrony, steps, speed), speed[:, 0]
 
     def dispatch(self, state: RunState, order: DispatchOrder) -> None:
         """Send every client of a cohort its request; a client that cannot be reached is lost."""
@@ -537,9 +533,12 @@ class DeployedBackend(ClientBackend):
                 one.result = one.result or self._nothing(one)
 
     def _learn_late(self, clients: DeployedClients, one: DeployedDispatch, data: object) -> None:
-        """Take in how long a client took that answered too late, where shares of the ranks follow
-        seconds: else it would be sent as much again, and be late again."""
-        if self.holding is None or not self.holding.timed:
+        """Take in how long a client took that answered too late, where its steps or its share of
+        the ranks follow seconds: else it would be sent as much again, and be late again."""
+        timed = self.holding is not None and self.holding.timed
+        # in a private run the account knows nothing of seconds that depend on a client's data
+        partial = self.config.synchrony.limits_work and self.config.privacy is None
+        if not timed and not partial:
             return
         try:
             _, answer = self.codec.read_trained(clients.registry.run, one, data)

@@ -137,6 +137,18 @@ class Key:
         """Return a new counter-based generator; costs about 20 microseconds."""
         return np.random.Generator(np.random.Philox(key=np.array(self.words(), dtype=np.uint64)))
 
+    def rewind(self, generator: np.random.Generator) -> None:
+        """Make a generator of :meth:`numpy` the one that this key makes, in a fifth of the time."""
+        state = {"counter": np.zeros(4, np.uint64), "key": np.array(self.words(), np.uint64)}
+        generator.bit_generator.state = {
+            "bit_generator": "Philox",
+            "state": state,
+            "buffer": np.zeros(4, np.uint64),
+            "buffer_pos": 4,
+            "has_uint32": 0,
+            "uinteger": 0,
+        }
+
     def uniform(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
         """Return uniform numbers strictly inside (0, 1), shape ``[len(ids), n]``; row i depends on
         ``ids[i]`` alone."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from motley.core.arrays import Bools, Floats, Ids
+from motley.timing.synchrony import Synchrony
 from motley.timing.timeline import Timelines
 
-__all__ = ["MeasuredSpeeds"]
+__all__ = ["MeasuredSpeeds", "steps_in_time"]
 
 _UNKNOWN_S = 1e-6
 """Of a step and of a transfer while nobody has delivered: the order of clients is that of their
@@ -74,3 +75,17 @@ class MeasuredSpeeds:
             "upload_estimate_s": up_s,
             "uplink_mbps": mbps,
         }
+
+
+def steps_in_time(synchrony: Synchrony, planned: Ids, seconds: Floats) -> Ids:
+    """Return the local steps that clients are asked for, ``[m]``: as many as a deadline leaves
+    them by what was measured of them, but one at least; all of them where nothing was.
+
+    Parameters
+    ----------
+    planned: the full local work in steps, ``[m]``. seconds: ``[m, 3]``, of a step, the download and
+    the upload; NaN for a client of which nothing was measured.
+    """
+    step_s, down_s, up_s = seconds.T
+    fit = synchrony.steps(planned, -np.nan_to_num(down_s + up_s), np.nan_to_num(step_s, nan=1.0))
+    return np.where(np.isfinite(step_s), np.maximum(fit, 1), planned)

@@ -20,6 +20,7 @@ from motley.engines.engine import Setting
 from motley.rounds import probing
 from motley.rounds.heads import HeldHeads
 from motley.rounds.holding import ChosenModel, Holding
+from motley.rounds.measured_speeds import steps_in_time
 from motley.rounds.prototypes import HeldPrototypes
 from motley.rounds.run_config import RunConfig
 from motley.rounds.slices import HeldSlices, Kept, step_passes
@@ -162,13 +163,15 @@ class WorkPlanner:
         round: int,
         now_s: float,
         extra_steps: Floats,
+        measured: Floats | None = None,
     ) -> Timelines:
         """Return one timeline per client of a cohort.
 
         Parameters
         ----------
         dispatch: number of the first client sent out. version: of the model sent. extra_steps: time
-        that choosing what to upload takes, in local steps ``[m]``.
+        that choosing what to upload takes, in local steps ``[m]``. measured: what the server knows
+        of the clients' seconds, ``[m, 3]``, as for :func:`steps_in_time`; None: all.
         """
         config = self.config
         ids = cohort.ids
@@ -188,7 +191,10 @@ class WorkPlanner:
         extra = self._extra_steps(ids, extra_steps)
         spare_s = -loads.transfers_s() - extra * step_s
         factor = self.step_factor(ids, round)
-        steps = config.synchrony.steps(steps, spare_s, factor * step_s)
+        if measured is None:
+            steps = config.synchrony.steps(steps, spare_s, factor * step_s)
+        else:
+            steps = steps_in_time(config.synchrony, steps, measured)
         return plan(
             client=ids,
             dispatch=dispatch + np.arange(len(ids)),

@@ -304,6 +304,7 @@ class SimulatedBackend(ClientBackend):
             state.draw_index,
             state.clients.now_s,
             order.allocation.extra_steps,
+            None if clients.speeds is None else clients.speeds.seconds[ids],
         )
         factor = self.world.failures.upload_factor(self._key("fail"), ids, state.draw_index)
         counted_s = planner.paper_s(
@@ -383,7 +384,8 @@ class SimulatedBackend(ClientBackend):
         landed = clients.in_flight.take(gone)
         clients.in_flight = clients.in_flight.take(np.flatnonzero(stay))
         lines = landed.timelines
-        self.learn_speeds(state, landed.take(np.flatnonzero(lines.arrives_s <= clients.now_s)))
+        heard = (lines.arrives_s <= clients.now_s) | self.config.synchrony.limits_work
+        self.learn_speeds(state, landed.take(np.flatnonzero(heard)))
         outcome = np.where(step.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
         outcome[lines.dropped] = Outcome.DROPPED
         sent = ~lines.dropped & (lines.arrives_s <= state.clients.now_s)

@@ -86,11 +86,18 @@ class Synthetic(TaskSource):
         x = np.empty((starts[-1], self.dim), np.float32)
         y = np.empty(starts[-1], np.int64)
         u, centre = (key.fold(name).normal(np.arange(population))[:, 0] for name in ("u", "B"))
+        clients = key.fold("client")
+        rng = clients.numpy()
+        root = key.fold("rule").numpy()
+        shared = root.standard_normal((self.dim + 1) * self.classes) if self.iid else None
+        scale = np.arange(1, self.dim + 1) ** -0.6  # standard deviation: root of j^-1.2
         for k in range(population):
+            clients.fold(k).rewind(rng)
+            v, rule = self._client(rng, self.alpha * u[k], self.beta * centre[k], shared)
             rows = slice(starts[k], starts[k + 1])
-            x[rows], y[rows] = self._client(
-                key.fold("client", k), key, count[k], self.alpha * u[k], self.beta * centre[k]
-            )
+            own = v + rng.standard_normal((count[k], self.dim)) * scale
+            x[rows] = own
+            y[rows] = (own @ rule[:-1] + rule[-1]).argmax(axis=1)
         client = np.repeat(np.arange(population), count)
         place = np.arange(starts[-1]) - starts[client]
         test = self.own_test & (place >= np.floor(0.9 * count + 1e-6)[client])
@@ -109,17 +116,15 @@ class Synthetic(TaskSource):
         return np.exp(4.0 + 2.0 * key.normal(np.arange(population))[:, 0]).astype(np.int64) + 50
 
     def _client(
-        self, key: Key, root: Key, n: int, u: float, centre: float
-    ) -> tuple[Floats, NDArray[np.int64]]:
-        """Return samples ``[n, dim]`` and labels ``[n]`` of one client."""
-        rng = key.numpy()
-        rule = root.fold("rule").numpy() if self.iid else rng
-        v = np.zeros(self.dim) if self.iid else rng.normal(centre, 1.0, self.dim)
-        w = rule.normal(0.0 if self.iid else u, 1.0, (self.dim, self.classes))
-        b = rule.normal(0.0 if self.iid else u, 1.0, self.classes)
-        # standard deviation: root of j^-1.2
-        x = v + rng.standard_normal((n, self.dim)) * np.arange(1, self.dim + 1) ** -0.6
-        return x, np.argmax(x @ w + b, axis=1)
+        self, rng: np.random.Generator, u: float, centre: float, shared: Floats | None
+    ) -> tuple[Floats, Floats]:
+        """Return ``v [dim]`` and the rule ``[dim + 1, classes]``, ``b`` in its last row, of one
+        client; ``shared``: the numbers of the rule of all."""
+        size = self.dim
+        if shared is not None:
+            return np.zeros(size), shared.reshape(size + 1, self.classes)
+        drawn = rng.standard_normal(size + (size + 1) * self.classes)
+        return drawn[:size] + centre, drawn[size:].reshape(size + 1, self.classes) + u
 
     @override
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:

@@ -14,8 +14,9 @@ number of the dispatch.
 
 ``late = "drop"`` ignores clients that have not delivered. ``late = "partial"`` lets a client take
 only the steps it has time for, ``floor((D - T_down - T_up) / step_s)``; with none it counts as
-dropped. Use it with FedProx or FedNova, else the updates of slow clients are smaller and silently
-count less.
+dropped. A server that only measures its clients asks each for the steps that would have been in
+time by what was measured of it last, late or not, but for one at least. Use it with FedProx or
+FedNova, else the updates of slow clients are smaller and silently count less.
 
 Deviations and readings
 -----------------------
@@ -93,6 +94,11 @@ class Deadline(Synchrony):
 
     @property
     @override
+    def limits_work(self) -> bool:
+        return self.late == "partial"
+
+    @property
+    @override
     def min_population(self) -> int:
         return self.min_uploads
 
@@ -104,7 +110,7 @@ class Deadline(Synchrony):
     def steps(self, planned: Ints, spare_s: Floats, step_s: Floats) -> Ints:
         """Return at most so many steps as fit between download and upload; 0 where not even one
         does."""
-        if self.late == "drop":
+        if not self.limits_work:
             return planned
         fit = np.floor((self.seconds + spare_s) / step_s + 1e-6)
         return np.clip(fit, 0, planned).astype(np.int64)

@@ -145,6 +145,11 @@ class Synchrony(ABC):
         return False
 
     @property
+    def limits_work(self) -> bool:
+        """Whether a client that would be too slow is asked for fewer steps, see :meth:`steps`."""
+        return False
+
+    @property
     def min_population(self) -> int:
         """The fewest clients a federation must have for the server ever to step."""
         return 1
