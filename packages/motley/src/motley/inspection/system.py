@@ -196,7 +196,7 @@ def _probing(loop: RoundLoop) -> list[Finding]:
     samples."""
     planner = _planner(loop)
     setting = loop.setting
-    ids = np.flatnonzero(planner.full_steps > 0)
+    ids = planner.with_data
     network = loop.config.world.network
     key = setting.streams.key("network")
     bits_down = loop.channel.whole_download(loop.algorithm.local.download(loop.state.server))

@@ -77,6 +77,10 @@ class WorkPlanner:
     ----------
     config: of the run. reported: signals that the selector wants with an update. kept: returns
     what clients keep now; None: nobody has taken part.
+
+    Attributes
+    ----------
+    full_steps: the local steps of each client, ``[K]``. with_data: ids of those with any, sorted.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class WorkPlanner:
         )
         if work.client_batch_sizes is not None:
             self.full_steps = work.total(self.examples, np.arange(len(self.examples)))
+        self.with_data = np.flatnonzero(self.full_steps > 0)
         self.before_training = probing.pre_training_signals(
             reported, self.setting.algorithm.local.pre_training
         )

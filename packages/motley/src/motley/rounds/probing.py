@@ -75,18 +75,17 @@ def passes(
     which is ``1 / FORWARD`` forward passes."""
     cost = {"forward": 1.0, "gradient": 1.0 / FORWARD}
     total = np.zeros(len(ids))
-    for part, sizes in {
-        "training": federation.seen,
-        "validation": federation.validation.sizes,
-        "test": federation.test.sizes,
-    }.items():
+    for part in ("training", "validation", "test"):
+        wanted = {name: batches for name, batches in want.items() if MEASURED[name][0] == part}
+        if not wanted:
+            continue
+        sizes = federation.seen if part == "training" else getattr(federation, part).sizes
         whole = work.batches(sizes[ids]).astype(np.float64)
         for_each = [
             cost[MEASURED[name][1]] * (whole if batches is None else np.minimum(batches, whole))
-            for name, batches in want.items()
-            if MEASURED[name][0] == part
+            for name, batches in wanted.items()
         ]
-        total += np.max(for_each, axis=0) if for_each else 0.0
+        total += np.max(for_each, axis=0)
     return total
 
 

@@ -219,7 +219,7 @@ class SimulatedBackend(ClientBackend):
         """Return the clients that are online, have data and are not in flight; where the synchrony
         asks again, also those whose update has arrived and waits; those that broke off wait for the
         next step, so that there is one."""
-        ids = np.flatnonzero(self.planner.full_steps > 0)
+        ids = self.planner.with_data
         lines = _clients(state).in_flight.timelines
         waits = (
             (lines.arrives_s <= state.clients.now_s)
@@ -229,11 +229,10 @@ class SimulatedBackend(ClientBackend):
         busy = lines.client[~waits]
         if len(busy):
             ids = np.setdiff1d(ids, busy, assume_unique=True)
-        return ids[
-            self.world.availability.online(
-                self._key("available"), ids, state.draw_index, state.clients.now_s
-            )
-        ]
+        online = self.world.availability.online(
+            self._key("available"), ids, state.draw_index, state.clients.now_s
+        )
+        return ids[np.flatnonzero(online)]  # several times as fast as by the mask
 
     def probe(
         self, state: RunState, ids: Ids, wanted: Mapping[str, int | None], download: Tensors
@@ -600,7 +599,7 @@ class SimulatedBackend(ClientBackend):
             return network.uplink_mbps(key, ids, now), down
         if self._losses[0] != state.version:
             losses = np.full(len(self.federation), np.nan)
-            clients = np.flatnonzero(self.planner.full_steps > 0)
+            clients = self.planner.with_data
             states = self._start_states(state, clients)
             view = self.data_view(state, clients)
             fresh = key.fold("losses", state.version)

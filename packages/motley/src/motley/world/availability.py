@@ -277,7 +277,9 @@ class DayNight(Availability):
     @override
     def online(self, key: Key, ids: Ids, round_index: int, time_s: float) -> Bools:
         begins = self.spread * key.fold("phase").uniform(ids)[:, 0]
-        return np.asarray((time_s / self.day_s - begins) % 1.0 < self.share)
+        days = time_s / self.day_s - begins
+        days -= np.floor(days)  # the bits of ``% 1.0``, several times as fast
+        return np.asarray(days < self.share)
 
 
 @dataclass(frozen=True)
