@@ -27,7 +27,7 @@ def lines(**columns: list[Any]) -> Timelines:
 
 
 def test_what_was_measured_last_counts_by_hand() -> None:
-    """Before: a millionth of a second. Client 0: one second down, 4 s for two steps, half a second
+    """Before: no time, or as guessed. Client 0: one second down, 4 s for two steps, half a second
     up. Client 1 broke off; client 2 was never asked: both count as client 0."""
     speeds = MeasuredSpeeds.none(3)
     ended = lines(
@@ -38,12 +38,14 @@ def test_what_was_measured_last_counts_by_hand() -> None:
         arrives_s=[5.5, 9.5],
         dropped=[False, True],
     )
-    ones = speeds.estimates(np.array([1]), np.array([3]), 1_000_000)
+    none = speeds.estimates(np.array([1]), np.array([3]), 1_000_000)
+    assert [value.tolist() for value in none.values()] == [[0.0], [0.0], [0.0], [np.inf]]
+    ones = speeds.estimates(np.array([1]), np.array([3]), 1_000_000, 1.0)
     assert {name: value.tolist() for name, value in ones.items()} == {
-        "compute_estimate_s": [3e-6],
-        "download_estimate_s": [1e-6],
-        "upload_estimate_s": [1e-6],
-        "uplink_mbps": [1e6],
+        "compute_estimate_s": [3.0],
+        "download_estimate_s": [1.0],
+        "upload_estimate_s": [1.0],
+        "uplink_mbps": [1.0],
     }
     whole = np.full(2, 1_000_000)
     assert speeds.learn(ended, whole, 1_000_000).tolist() == [True, False]
@@ -162,14 +164,40 @@ def test_partial_work_follows_what_was_measured(keys: dict[str, Any]) -> None:
     assert found == {"known": [(1, 3)] * 3, "measured": [(2, 3), (1, 3), (1, 3)]}
 
 
+def test_partial_work_leaves_time_for_what_is_sent_and_no_more(keys: dict[str, Any]) -> None:
+    """A whole upload takes 8 s, one of a tenth of the values 1.2 s: of the other 6.8 s six are
+    worked."""
+    keys |= {
+        "selector": "uniform",
+        "task": {"name": "quadratic", "dim": 1000, "examples": [32, 32, 32]},
+        "local": {"steps": 10},
+        "device": {"name": "constant", "seconds": 1.0},
+        "network": {"name": "uniform", "up_mbps": [0.004, 0.004], "down_mbps": [1.0, 1.0]},
+        "synchrony": {"name": "deadline", "seconds": 8.0, "late": "partial"},
+        "compressor": "topk",
+        "budget": {"name": "constant", "average": 0.1},
+    }
+    found = {}
+    for speeds in ("known", "measured"):
+        rows = Rows()
+        loop = build(Experiment(**{**keys, "probe": {"speeds": speeds}}), writer=rows)  # type: ignore[arg-type]
+        while not loop.done:
+            loop.step()
+        found[speeds] = [list(table["local_steps"]) for table in rows.tables["clients"]]
+    assert found["known"] == [[6] * 3] * 3
+    assert found["measured"] == [[10] * 3, [6] * 3, [6] * 3]
+
+
 def test_steps_in_time_by_hand() -> None:
-    """10 s, of which 2 s are transfers: 8 steps of a second; of 20 s none, but one is asked for;
-    all of whom nothing is known."""
-    seconds = np.array([[1.0, 0.5, 1.5], [20.0, 0.5, 1.5], [np.nan] * 3])
-    planned = np.array([9, 9, 9])
+    """10 s, of which 4 s are transfers: 6 steps of a second, and 8 where a third of the 3 s of the
+    upload is sent; of 20 s none, but one is asked for; all of no time, and of whom nothing is
+    known."""
+    seconds = np.array([[1.0, 1.0, 3.0], [20.0, 1.0, 3.0], [0.0, 1.0, 3.0], [np.nan] * 3])
+    planned = np.array([9, 9, 9, 9])
     partial = Deadline(seconds=10.0, late="partial")
-    assert steps_in_time(partial, planned, seconds).tolist() == [8, 1, 9]
-    assert steps_in_time(Deadline(seconds=10.0), planned, seconds).tolist() == [9, 9, 9]
+    assert steps_in_time(partial, planned, seconds).tolist() == [6, 1, 9, 9]
+    assert steps_in_time(partial, planned, seconds, 1 / 3).tolist() == [8, 1, 9, 9]
+    assert steps_in_time(Deadline(seconds=10.0), planned, seconds).tolist() == [9] * 4
 
 
 def test_a_resumed_run_remembers_what_was_measured(keys: dict[str, Any], tmp_path: Path) -> None:

@@ -240,3 +240,28 @@ def test_a_slower_client_is_never_chosen_more_often(who, factor, c0):
 def test_bad_options(record, message):
     with pytest.raises(ConfigError, match=message):
         build({"name": "adasample", **record})
+
+
+def test_a_duration_of_which_nothing_is_known_is_the_mean_of_the_others():
+    """A deployment's estimates before the first delivery are 0: with q ~ p G / sqrt(tau) they would
+    send everybody there. After client 0 took 8 s all count as 8 s."""
+    rule = AdaSample(refresh=1)
+    selector = Selector(rule, seed=0)
+    sizes = {"num_examples": np.ones(3)}
+    selector.observe(0, Reports(np.arange(3), Outcome.ENROLLED, signals=sizes))
+    nothing = {f"{phase}_estimate_s": np.zeros(3) for phase in ("download", "compute", "upload")}
+    norms = {"grad_norm": np.ones(3)}
+    who = selector.probe(1, np.arange(3), 2)
+    selector.observe(1, Reports(who, Outcome.PROBED, signals={**nothing, **norms}))
+    assert selector.select(1, np.arange(3), 2).probabilities == pytest.approx([1 / 3] * 3)
+    took = Reports(
+        np.array([0]),
+        Outcome.ACCEPTED,
+        download_s=np.array([1.0]),
+        compute_s=np.array([6.0]),
+        upload_s=np.array([1.0]),
+        signals={"max_grad_norm": np.ones(1)},
+    )
+    selector.observe(1, took)
+    selector.probe(2, np.arange(3), 2)
+    assert selector.select(2, np.arange(3), 2).probabilities == pytest.approx([1 / 3] * 3)

@@ -369,13 +369,20 @@ class ClientRegistry:
 
         ``whole_bits``: see :meth:`MeasuredSpeeds.learn`."""
         landed = landed_table(dispatches)
-        lines = landed.timelines
-        good = self.speeds.learn(lines, landed.columns["bits_up"], whole_bits)
-        self.trained[lines.client[good]] = np.array([one.width for one in dispatches])[good]
+        # of an answer that cannot be read nobody knows how long the work took
+        read = np.isfinite([one.compute_s for one in dispatches])
+        lines = landed.timelines[read]
+        good = self.speeds.learn(
+            lines, landed.columns["bits_up"][read], np.broadcast_to(whole_bits, len(read))[read]
+        )
+        widths = np.array([one.width for one in dispatches])
+        self.trained[lines.client[good]] = widths[read][good]
 
-    def estimates(self, ids: Ids, steps: Ids, whole_bits: int) -> dict[str, Floats]:
+    def estimates(
+        self, ids: Ids, steps: Ids, whole_bits: int | Ids, guess_s: float = 0.0
+    ) -> dict[str, Floats]:
         """See :meth:`MeasuredSpeeds.estimates`."""
-        return self.speeds.estimates(ids, steps, whole_bits)
+        return self.speeds.estimates(ids, steps, whole_bits, guess_s)
 
     @property
     def speed(self) -> Floats:

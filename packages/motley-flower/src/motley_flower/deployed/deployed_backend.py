@@ -38,7 +38,7 @@ from motley.rounds.backend import Blame, ClientBackend, DispatchOrder, Landed
 from motley.rounds.client_state import ClientStates
 from motley.rounds.diagnostics import CompressionError
 from motley.rounds.in_flight import InFlight
-from motley.rounds.measured_speeds import steps_in_time
+from motley.rounds.measured_speeds import GUESS_S, steps_in_time
 from motley.rounds.run_config import RunConfig
 from motley.rounds.state import RunState
 from motley.rounds.upload_pipeline import ReceivedUpload, UploadPipeline
@@ -179,7 +179,8 @@ class DeployedBackend(ClientBackend):
         """Return what these clients reported when they were met, and estimates of their speed."""
         registry = _clients(state).registry
         steps = self.setting.work.total(registry.examples[ids])
-        estimates = registry.estimates(ids, steps, self.channel.upload_bits)
+        whole = self._whole_upload_bits(registry.trained[ids])
+        estimates = registry.estimates(ids, steps, whole, GUESS_S)
         reported = {name: value[ids] for name, value in registry.signals.items()}
         if state.privacy is not None:
             state.privacy.asked(self.codec.enrolled, ids)
@@ -289,7 +290,8 @@ class DeployedBackend(ClientBackend):
             self._tick(clients)
         answered = np.array(sorted(found), np.int64)
         steps = self.setting.work.total(registry.examples[answered])
-        known = registry.estimates(answered, steps, self.channel.upload_bits)
+        whole = self._whole_upload_bits(registry.trained[answered])
+        known = registry.estimates(answered, steps, whole)
         signals = {name: known[name] for name in wanted.keys() - learning.keys()}
         if len(answered):
             signals |= {
@@ -349,15 +351,19 @@ class DeployedBackend(ClientBackend):
             "uplink_mbps": np.full(len(steps), np.inf),
         }
 
-    def _steps(self, state: RunState, cohort: Cohort, widths: Floats) -> tuple[Ids, Floats]:
+    def _steps(
+        self, state: RunState, cohort: Cohort, widths: Floats, sent: float | Floats = 1.0
+    ) -> tuple[Ids, Floats]:
         """Return the local steps that each client is asked to take and its seconds per step (NaN
-        where it never delivered) with these shares of the ranks."""
+        where it never delivered) with these shares of the ranks.
+
+        ``sent``: as for :func:`steps_in_time`."""
         registry = _clients(state).registry
         ids = cohort.ids
         steps = self.setting.work.total(registry.examples[ids])
         steps = steps if cohort.local_steps is None else np.maximum(cohort.local_steps, 1)
         speed = registry.speed[ids] if self.holding is None else self.holding.speed(ids, widths)
-        return steps_in_time(self.config.synchrony, steps, speed), speed[:, 0]
+        return steps_in_time(self.config.synchrony, steps, speed, sent), speed[:, 0]
 
     def dispatch(self, state: RunState, order: DispatchOrder) -> None:
         """Send every client of a cohort its request; a client that cannot be reached is lost."""
@@ -367,7 +373,8 @@ class DeployedBackend(ClientBackend):
         paper_bits = order.allocation.paper_bits
         if self.holding is not None:
             paper_bits = self.holding.sizes.upload_bits(self.channel, widths)[1]
-        steps, _ = self._steps(state, cohort, widths)
+        sent_share = order.allocation.bits / self._whole_upload_bits(widths)
+        steps, _ = self._steps(state, cohort, widths, sent_share)
         secure = {} if self.sums is None else self.sums.open(state, cohort.ids.tolist())
         start_s = self.transport.now_s
         sealed = {}
@@ -536,9 +543,7 @@ class DeployedBackend(ClientBackend):
         """Take in how long a client took that answered too late, where its steps or its share of
         the ranks follow seconds: else it would be sent as much again, and be late again."""
         timed = self.holding is not None and self.holding.timed
-        # in a private run the account knows nothing of seconds that depend on a client's data
-        partial = self.config.synchrony.limits_work and self.config.privacy is None
-        if not timed and not partial:
+        if not timed and not self.config.synchrony.limits_work:
             return
         try:
             _, answer = self.codec.read_trained(clients.registry.run, one, data)
@@ -551,11 +556,14 @@ class DeployedBackend(ClientBackend):
         self, clients: DeployedClients, dispatches: Sequence[DeployedDispatch]
     ) -> None:
         """Take in how long clients took; a compressed upload is shorter than a whole one."""
-        whole: int | Ids = self.channel.upload_bits
-        if self.holding is not None:
-            widths = np.array([one.width for one in dispatches])
-            whole = self.holding.sizes.upload_bits(self.channel, widths)[0]
+        whole = self._whole_upload_bits(np.array([one.width for one in dispatches]))
         clients.registry.learn(dispatches, whole)
+
+    def _whole_upload_bits(self, widths: Floats) -> int | Ids:
+        """Return the bits of an upload that is not compressed with these shares of the ranks."""
+        if self.holding is None:
+            return self.channel.upload_bits
+        return self.holding.sizes.upload_bits(self.channel, widths)[0]
 
     def _nothing(self, one: DeployedDispatch) -> TrainResult:
         """Return the result of a client of a private run whose answer cannot be read: no update,

@@ -299,7 +299,7 @@ class Probe(KeyTable):
     speeds: Literal["known", "measured"] = "known"
     """How long clients will take: ``known``, what they take in this round; ``measured``, what they
     took when they delivered last, and of who never did the mean of the others, which is all that a
-    deployment knows."""
+    deployment knows; a deadline's partial work follows it, too."""
 
 
 class EngineChoice(KeyTable):

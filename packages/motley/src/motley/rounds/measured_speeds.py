@@ -10,11 +10,11 @@ from motley.core.arrays import Bools, Floats, Ids
 from motley.timing.synchrony import Synchrony
 from motley.timing.timeline import Timelines
 
-__all__ = ["MeasuredSpeeds", "steps_in_time"]
+__all__ = ["GUESS_S", "MeasuredSpeeds", "steps_in_time"]
 
-_UNKNOWN_S = 1e-6
-"""Of a step and of a transfer while nobody has delivered: the order of clients is that of their
-steps, and no deadline shuts them out before they were tried."""
+GUESS_S = 1.0
+"""Of a step and of a transfer while nobody has delivered, for rules that order clients once, before
+round 1: whoever takes fewer steps counts as the faster one."""
 
 
 @dataclass
@@ -52,22 +52,25 @@ class MeasuredSpeeds:
         self.seconds[lines.client[good]] = seen[good]
         return good
 
-    def estimates(self, ids: Ids, steps: Ids | Floats, whole_bits: int | Ids) -> dict[str, Floats]:
+    def estimates(
+        self, ids: Ids, steps: Ids | Floats, whole_bits: int | Ids, guess_s: float = 0.0
+    ) -> dict[str, Floats]:
         """Return the planner's signals ``[n]``: what was measured of these clients the last time
         they delivered.
 
         READING: a client that never delivered counts as the mean of those that did, and while none
-        has, a millionth of a second is taken for each transfer and each step.
+        has, all take no time, so that a deadline lets them be tried.
 
         Parameters
         ----------
         steps: planned local steps of each, ``[n]``. whole_bits: of an upload that is not
-        compressed, a number or ``[n]``."""
+        compressed, a number or ``[n]``. guess_s: of each transfer and each step while nobody has
+        delivered."""
         known = self.seconds[np.isfinite(self.seconds).all(axis=1)]
-        usual = known.mean(axis=0) if len(known) else np.full(3, _UNKNOWN_S)
+        usual = known.mean(axis=0) if len(known) else np.full(3, guess_s)
         own = self.seconds[ids]
         step_s, down_s, up_s = np.where(np.isfinite(own), own, usual).T
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             mbps = whole_bits / up_s / 1e6
         return {
             "compute_estimate_s": step_s * steps,
@@ -77,15 +80,21 @@ class MeasuredSpeeds:
         }
 
 
-def steps_in_time(synchrony: Synchrony, planned: Ids, seconds: Floats) -> Ids:
+def steps_in_time(
+    synchrony: Synchrony, planned: Ids, seconds: Floats, sent: float | Floats = 1.0
+) -> Ids:
     """Return the local steps that clients are asked for, ``[m]``: as many as a deadline leaves
     them by what was measured of them, but one at least; all of them where nothing was.
+
+    READING: what a client works besides its steps was measured as a part of them.
 
     Parameters
     ----------
     planned: the full local work in steps, ``[m]``. seconds: ``[m, 3]``, of a step, the download and
-    the upload; NaN for a client of which nothing was measured.
+    a whole upload; NaN for a client of which nothing was measured. sent: share of a whole upload's
+    bits that it will send.
     """
     step_s, down_s, up_s = seconds.T
-    fit = synchrony.steps(planned, -np.nan_to_num(down_s + up_s), np.nan_to_num(step_s, nan=1.0))
+    other_s = np.nan_to_num(down_s + up_s * np.minimum(sent, 1.0))
+    fit = synchrony.steps(planned, -other_s, np.maximum(np.nan_to_num(step_s, nan=1.0), 1e-9))
     return np.where(np.isfinite(step_s), np.maximum(fit, 1), planned)

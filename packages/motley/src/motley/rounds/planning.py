@@ -168,7 +168,7 @@ class WorkPlanner:
         round: int,
         now_s: float,
         extra_steps: Floats,
-        measured: Floats | None = None,
+        measured: tuple[Floats, Floats] | None = None,
     ) -> Timelines:
         """Return one timeline per client of a cohort.
 
@@ -176,7 +176,8 @@ class WorkPlanner:
         ----------
         dispatch: number of the first client sent out. version: of the model sent. extra_steps: time
         that choosing what to upload takes, in local steps ``[m]``. measured: what the server knows
-        of the clients' seconds, ``[m, 3]``, as for :func:`steps_in_time`; None: all.
+        of the clients' seconds, and the share of a whole upload that each sends, as for
+        :func:`steps_in_time`; None: it knows all.
         """
         config = self.config
         ids = cohort.ids
@@ -199,7 +200,7 @@ class WorkPlanner:
         if measured is None:
             steps = config.synchrony.steps(steps, spare_s, factor * step_s)
         else:
-            steps = steps_in_time(config.synchrony, steps, measured)
+            steps = steps_in_time(config.synchrony, steps, *measured)
         return plan(
             client=ids,
             dispatch=dispatch + np.arange(len(ids)),

@@ -32,7 +32,7 @@ from motley.rounds.holding import Bits, Holding
 from motley.rounds.in_flight import InFlight
 from motley.rounds.lies import Heard, claimed_examples, told
 from motley.rounds.loop import MakePrivate, RoundLoop
-from motley.rounds.measured_speeds import MeasuredSpeeds
+from motley.rounds.measured_speeds import GUESS_S, MeasuredSpeeds, steps_in_time
 from motley.rounds.planning import LinkLoads, WorkPlanner
 from motley.rounds.private import PrivateRounds
 from motley.rounds.recalibration import batch_counts, recalibrated
@@ -171,7 +171,7 @@ class SimulatedBackend(ClientBackend):
             self.channel.exchange_statistics(state.ledger, ids, *self.federation.statistics)
         if wanted - known.keys() - {"last_layer"}:
             known = known | self._estimates(
-                state, ids, self.setting.algorithm.local.download(state.server)
+                state, ids, self.setting.algorithm.local.download(state.server), GUESS_S
             )
         return known
 
@@ -279,8 +279,14 @@ class SimulatedBackend(ClientBackend):
         if speeds is None:
             return work
         # as a deployment tells it: who never delivered takes no time, and links are not known
-        seconds = np.nan_to_num(speeds.seconds[cohort.ids, 0] * work["steps"])
-        return {**work, "compute_s": seconds, "uplink_mbps": np.full(len(seconds), np.inf)}
+        known = speeds.seconds[cohort.ids]
+        steps = steps_in_time(self.config.synchrony, work["steps"].astype(np.int64), known)
+        return {
+            **work,
+            "steps": steps.astype(np.float64),
+            "compute_s": np.nan_to_num(known[:, 0] * steps),
+            "uplink_mbps": np.full(len(steps), np.inf),
+        }
 
     def dispatch(self, state: RunState, order: DispatchOrder) -> None:
         """Plan the timelines of a cohort and put it in flight."""
@@ -303,7 +309,9 @@ class SimulatedBackend(ClientBackend):
             state.draw_index,
             state.clients.now_s,
             order.allocation.extra_steps,
-            None if clients.speeds is None else clients.speeds.seconds[ids],
+            None
+            if clients.speeds is None
+            else (clients.speeds.seconds[ids], bits_up / self._measured_bits(state, ids, bits_up)),
         )
         factor = self.world.failures.upload_factor(self._key("fail"), ids, state.draw_index)
         counted_s = planner.paper_s(
@@ -383,6 +391,7 @@ class SimulatedBackend(ClientBackend):
         landed = clients.in_flight.take(gone)
         clients.in_flight = clients.in_flight.take(np.flatnonzero(stay))
         lines = landed.timelines
+        # READING: of partial work that comes too late the server learns now, not when it comes
         heard = (lines.arrives_s <= clients.now_s) | self.config.synchrony.limits_work
         self.learn_speeds(state, landed.take(np.flatnonzero(heard)))
         outcome = np.where(step.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
@@ -617,23 +626,29 @@ class SimulatedBackend(ClientBackend):
         speeds = _clients(state).speeds
         if speeds is None:
             return
-        ids = landed.timelines.client
         sent = landed.columns["bits_up"]
-        # of a slice the server measures a slice, whatever the client holds next
-        whole = sent if self.holding.cut else self._whole_upload_bits(state, ids)
+        whole = self._measured_bits(state, landed.timelines.client, sent)
         speeds.learn(landed.timelines, sent, whole)
+
+    def _measured_bits(self, state: RunState, ids: Ids, sent: Ids) -> Ids:
+        """Return the bits of the upload whose seconds are kept of each client, ``[n]``: a whole
+        one, and of a slice of the model, whose size changes, that which it sends."""
+        return np.maximum(sent, 1) if self.holding.cut else self._whole_upload_bits(state, ids)
 
     def _whole_upload_bits(self, state: RunState, ids: Ids) -> Ids:
         """Return the bits of each client's upload if it is not compressed, ``[n]``."""
         whole = np.full(len(ids), self.channel.upload_bits)
         return self._bits_up(state, ids, (whole, whole), self.holding)[0]
 
-    def _estimates(self, state: RunState, ids: Ids, download: Tensors) -> dict[str, Floats]:
-        """Return the planner's signals of these clients."""
+    def _estimates(
+        self, state: RunState, ids: Ids, download: Tensors, guess_s: float = 0.0
+    ) -> dict[str, Floats]:
+        """Return the planner's signals of these clients; ``guess_s``: as for
+        :meth:`MeasuredSpeeds.estimates`."""
         speeds = _clients(state).speeds
         if speeds is not None:
             whole_up = self._whole_upload_bits(state, ids)
-            return speeds.estimates(ids, self.planner.full_steps[ids], whole_up)
+            return speeds.estimates(ids, self.planner.full_steps[ids], whole_up, guess_s)
         up, down = self._link_mbps(state, ids)
         whole = np.full(len(ids), self.channel.whole_download(download))
         bits_down = self._bits_down(state, ids, download, whole, self.holding)

@@ -42,9 +42,9 @@ Deviations and readings
 * The pilot's loss is ``arrival_loss`` averaged over the reporting clients, with weights p_k / q_k.
   R_u = R_w at all levels, or no progress in a pilot: c0 = 0. c0 < 0: 0. G of 0 counts as 0.001 max
   G.
-* INTERPRETATION-D an unknown G or tau is the mean of the others. A client that appears after q was
-  solved has the mean q per share of data. q is renormalised over the available clients. A norm or
-  duration that is not a number is left out.
+* INTERPRETATION-D an unknown G or tau (or one estimated as 0) is the mean of the others. A client
+  that appears after q was solved has the mean q per share of data. q is renormalised over the
+  available clients. A norm or duration that is not a number is left out.
 * INTERPRETATION-D as in ``uniform``'s weighted_wr there are ``min(m, K_A)`` draws also where that
   is everybody.
 
@@ -243,9 +243,9 @@ class AdaSample(SelectionRule[AdaSampleState]):
         probed = reports.of(Outcome.PROBED)
         accepted = reports.of(Outcome.ACCEPTED)
         if len(probed):
-            measured = _put_measured(
-                clients, probed.ids, probed.signal("grad_norm"), estimated_s(probed)
-            )
+            estimate = estimated_s(probed)
+            estimate = np.where(estimate > 0, estimate, np.nan)  # 0: nothing was measured yet
+            measured = _put_measured(clients, probed.ids, probed.signal("grad_norm"), estimate)
             return self._solved(replace(state, clients=measured))
         if len(accepted) and (state.phase != "solved" or self.refresh):
             norm = (

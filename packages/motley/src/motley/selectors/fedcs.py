@@ -92,7 +92,7 @@ class FedCS(SelectionRule[FedCSState]):
     selection, aggregation: T_cs and T_agg, the seconds of a round that selection and aggregation
     take.
     share: share of the available clients that is probed for estimates, rounded up.
-    fill: take every client that fits, also more than m.
+    fill: take every client that fits, also more than m; of a deployment all, until one delivered.
     """
 
     deadline: float = 180.0
