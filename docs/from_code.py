@@ -317,7 +317,7 @@ def deployed_rules() -> str:
     sent = {name: _sent(rule.needs()) for name, rule in rules.items()}
     rows = []
     for name in sorted(rules, key=lambda name: (_APPS.index(_app(sent[name])), name)):
-        star = r"\*" if rules[name].upload_visibility == "each" else ""
+        star = r"\*" if rules[name].single_signals else ""
         cells = (", ".join(f"`{one}`" for one in cell) or "-" for cell in sent[name])
         rows.append((f"`{name}`{star}", _app(sent[name]), *cells))
     return table(

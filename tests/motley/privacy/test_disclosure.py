@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from motley.algorithms import CATALOGUE as ALGORITHMS
+from motley.core.records import SignalRequirements
 from motley.experiments import registry
 from motley.privacy.disclosure import selector_disclosure
 from motley.selectors import CATALOGUE
@@ -87,15 +88,17 @@ def test_every_selector_has_a_row():
     assert set(CATALOGUE.names()) - {"poisson"} == set(TABLE)  # poisson is newer than the table
 
 
-@pytest.mark.parametrize("name", sorted(TABLE))
-def test_a_rule_that_uses_numbers_made_of_single_updates_declares_it(name):
-    """``upload_visibility`` is declared; the signals say the same, so the two cannot part."""
-    from motley.core.records import SIGNALS
+@pytest.mark.parametrize("signal", ["update_norm", "sketch", "grad_norm", "loss", "num_examples"])
+def test_a_rule_that_asks_for_numbers_made_of_single_updates_cannot_hide_it(signal):
+    """Nothing is declared beside ``needs``, so a rule of one's own says the same as ours."""
 
-    rule = CATALOGUE.get(name)()
-    needs = rule.needs()
-    single = any(SIGNALS[signal].single for signal in (*needs.probed, *needs.reported))
-    assert single == (rule.upload_visibility == "each")
+    class Asking(Uniform):
+        def needs(self):
+            return SignalRequirements(reported=frozenset({signal}))
+
+    single = signal in ("update_norm", "sketch", "grad_norm")
+    assert Asking().single_signals == ((signal,) if single else ())
+    assert selector_disclosure(Asking()).visibility == ("each" if single else "sum")
 
 
 def test_variants_say_what_they_send():

@@ -824,13 +824,13 @@ def test_a_diverging_run_stays_finite():
     assert all(np.isfinite(column).all() for column in selector.state.clients.columns.values())
 
 
-def test_needs_provides_and_upload_visibility():
+def test_needs_and_provides():
     rule = FedCvrBolt()
     assert rule.needs().enrolled == {"num_examples", "last_layer"}
     assert rule.needs().reported == {"last_layer"}
     assert not rule.needs().probed
     assert rule.provides() == {"weights"}
-    assert rule.upload_visibility == "each"
+    assert rule.single_signals == ("last_layer",)
 
 
 @pytest.mark.parametrize(

@@ -60,10 +60,10 @@ def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -
     rule = ready.selector.rule
     algorithm = config.setting.algorithm
     name = type(ready.selector.rule).__name__
-    if rule.upload_visibility == "each":
+    if seen := rule.single_signals:
         return (
-            f"{name} needs numbers of single updates, and secure aggregation shows none; take "
-            "another selector"
+            f"{name} needs numbers of single updates ({', '.join(seen)}), and secure aggregation "
+            "shows none; take another selector"
         )
     if algorithm.aggregator.upload_visibility != "sum" or algorithm.local.uploads != {"delta"}:
         said = "the algorithm needs single updates, or clients send more than an update"

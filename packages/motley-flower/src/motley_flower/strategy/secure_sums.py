@@ -18,7 +18,6 @@ import numpy as np
 
 from motley.core.errors import ConfigError, RoundAbandonedError
 from motley.core.records import Cohort
-from motley.core.server_signals import UPDATE_SIGNALS
 from motley.selectors.selector import Selector
 from motley_flower.messages import SentMessage, content_bits, exchange, flower
 from motley_flower.node_registry import EXAMPLES, LOG, NodeRegistry
@@ -65,11 +64,10 @@ def check_secure(
             f"their mean: expected one of {', '.join(AVERAGING)}",
             "secure_aggregation",
         )
-    seen = sorted(selector.rule.needs().reported & UPDATE_SIGNALS)
-    if seen or selector.rule.upload_visibility == "each":
+    if seen := selector.rule.single_signals:
         raise ConfigError(
-            f"{rule} needs numbers of every single update ({', '.join(seen) or 'of its own'}), and "
-            "secure aggregation shows none; take another selector",
+            f"{rule} needs numbers of every single update ({', '.join(seen)}), and secure "
+            "aggregation shows none; take another selector",
             "secure_aggregation",
         )
     if settings.weights == "selector" or settings.uploads == "any":

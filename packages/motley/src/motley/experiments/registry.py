@@ -283,7 +283,7 @@ def _entry(names: Catalogue, name: str) -> dict[str, Any]:
         **_row(
             name,
             about,
-            getattr(cls, "upload_visibility", None),
+            leaves["visibility"] if leaves else getattr(cls, "upload_visibility", None),
             cited,
             options,
             reveals=getattr(cls, "reveals", ""),

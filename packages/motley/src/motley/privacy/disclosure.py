@@ -76,7 +76,7 @@ def selector_disclosure(rule: SelectionRule[Any]) -> Disclosure:
     return Disclosure(
         **sent,
         choice=_choice(sent),
-        visibility=rule.upload_visibility,
+        visibility="each" if rule.single_signals else "sum",
         private=_selector_private(rule, needs),
     )
 

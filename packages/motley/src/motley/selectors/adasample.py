@@ -150,7 +150,6 @@ class AdaSample(SelectionRule[AdaSampleState]):
     refresh: int | None = None
     c0_divisor: float = 1.0
 
-    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = cite("luo2022tackling")
 
     def __post_init__(self) -> None:

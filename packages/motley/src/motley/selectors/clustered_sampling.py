@@ -94,7 +94,6 @@ class ClusteredSampling(SelectionRule[ClientTable]):
     by: Literal["similarity", "sizes"] = "similarity"
     vectors: Vectors = "gradient_sketch"
 
-    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = cite("fraboni2021clustered")
 
     @override

@@ -95,7 +95,6 @@ class DELTA(SelectionRule[ClientTable]):
     probe_batches: int | None = None
     form: Literal["loss", "leaf", "cifar10"] = "loss"
 
-    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = cite("wang2023delta")
 
     def __post_init__(self) -> None:

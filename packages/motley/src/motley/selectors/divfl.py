@@ -105,7 +105,6 @@ class DivFL(SelectionRule[ClientTable]):
     coefficients: Literal["none", "clusters"] = "none"
     ties: Ties = "random"
 
-    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = cite("balakrishnan2022diverse")
 
     def __post_init__(self) -> None:

@@ -113,7 +113,6 @@ class FedCG(SelectionRule[ClientTable]):
     vectors: Vectors = "gradient_sketch"
     ties: Ties = "random"
 
-    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     takes_fewer: ClassVar[bool] = True
     paper: ClassVar[Paper] = cite("jiang2023heterogeneity")
 

@@ -250,7 +250,6 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
     clustering: Literal["ng_jordan_weiss", "scikit_learn"] = "ng_jordan_weiss"
     among: int = 0
 
-    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = cite("licciardi2025sociodynamics")
 
     def __post_init__(self) -> None:

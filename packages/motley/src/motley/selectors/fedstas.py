@@ -103,7 +103,6 @@ class FedSTaS(SelectionRule[ClientTable]):
     spread: Literal["deviation", "variance"] = "deviation"
     standardise: bool = False
 
-    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = cite("slessor2024fedstas")
 
     def __post_init__(self) -> None:

@@ -98,7 +98,6 @@ class FEEL(SelectionRule[ClientTable]):
     cap: float | None = None
     probe_batches: int | None = None
 
-    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = cite("ren2020scheduling")
 
     def __post_init__(self) -> None:

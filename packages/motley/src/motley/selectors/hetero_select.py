@@ -192,7 +192,6 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
     probe_batches: int = 8
     compare_directions: bool = False
 
-    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = cite("masud2025heteroselect")
 
     def __post_init__(self) -> None:

@@ -188,7 +188,6 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
     probe: Literal["all", "last_report"] = "all"
     probe_batches: int = 8
 
-    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = cite("masud2025stabilizing")
 
     def __post_init__(self) -> None:

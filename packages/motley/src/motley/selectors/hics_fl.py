@@ -47,7 +47,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -82,7 +82,6 @@ class HiCSFL(SelectionRule[ClientTable]):
     preference: float = 4.0
     groups: int | None = None
 
-    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = cite("chen2024hics")
 
     def __post_init__(self) -> None:

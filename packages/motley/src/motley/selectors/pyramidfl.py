@@ -61,7 +61,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -96,7 +96,6 @@ class PyramidFL(Oort):
     drop_low: float = 0.1
     drop_high: float = 0.6
 
-    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = cite("li2022pyramidfl")
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,6 +31,7 @@ from motley.core.errors import CodecError, ConfigError, ContractError
 from motley.core.keys import Key
 from motley.core.paper import Paper
 from motley.core.records import (
+    SIGNALS,
     Cohort,
     Draw,
     Outcome,
@@ -82,17 +83,22 @@ class SelectionRule(ABC, Generic[S]):
     Class attributes
     ----------------
     paper: the publication that defines the rule.
-    upload_visibility: ``"each"`` if the rule uses a number computed from a single client's upload,
-        ``"sum"`` if secure aggregation, which reveals only sums of uploads, would not disturb it.
     deterministic: whether the seed has no influence on the cohorts.
     takes_fewer: whether a cohort may be smaller than ``size`` announces, even empty: an abandoned
     round.
     """
 
     paper: ClassVar[Paper]
-    upload_visibility: ClassVar[Literal["sum", "each"]] = "sum"
     deterministic: ClassVar[bool] = False
     takes_fewer: ClassVar[bool] = False
+
+    @property
+    def single_signals(self) -> tuple[str, ...]:
+        """The signals it needs that are made of one client's gradient or update, sorted: secure
+        aggregation, which reveals only sums of uploads, shows none of them."""
+        needs = self.needs()
+        asked = SIGNALS.keys() & {*needs.probed, *needs.reported}
+        return tuple(sorted(name for name in asked if SIGNALS[name].single))
 
     def needs(self) -> SignalRequirements:
         """Return the signals that clients must measure and send, given the options; by default
