@@ -219,16 +219,9 @@ def presets() -> str:
 
 
 def components() -> str:
-    """List every component with its options, and the names that are known but not built."""
-    rows = [(kind, row) for kind in ORDER for row in registry.listing(kind)]
-    built = [(f"`{kind}`", *_component(row)) for kind, row in rows if row["built"]]
-    planned = [f"`{row['name']}` ({kind})" for kind, row in rows if not row["built"]]
-    return "\n\n".join(
-        [
-            table(("kind", "name", "what it is", "options"), built),
-            *([f"Known, not built yet: {', '.join(planned)}."] if planned else []),
-        ]
-    )
+    """List every component with its options."""
+    rows = [(f"`{kind}`", *_component(row)) for kind in ORDER for row in registry.listing(kind)]
+    return table(("kind", "name", "what it is", "options"), rows)
 
 
 def _component(row: dict[str, Any]) -> tuple[str, str, str]:
@@ -256,7 +249,7 @@ def selection_rules() -> str:
     """List every selection rule with what it needs and costs, when it pays and when it hurts."""
     head, *rows = _lines("selection-rules.csv")
     told = [row[0].strip("`") for row in rows]
-    built = [row["name"] for row in registry.listing("selector") if row["built"]]
+    built = [row["name"] for row in registry.listing("selector")]
     assert told == built, "docs/selection-rules.csv has other rules than the registry"
     return table(head, rows)
 

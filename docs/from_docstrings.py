@@ -91,9 +91,8 @@ def _components() -> dict[str, list[tuple[str, type, dict[str, Any]]]]:
     found: dict[str, list[tuple[str, type, dict[str, Any]]]] = {}
     for kind in registry.KINDS:
         for row in registry.listing(kind):
-            if row["built"]:
-                cls = registry.catalogue(kind).get(row["name"])
-                found.setdefault(cls.__module__, []).append((kind, cls, row))
+            cls = registry.catalogue(kind).get(row["name"])
+            found.setdefault(cls.__module__, []).append((kind, cls, row))
     return found
 
 

@@ -48,10 +48,7 @@ COUNTED = {
 def _built(kinds: Iterable[str]) -> list[str]:
     """Return the names of the components of some kinds; ``none`` is no component."""
     return [
-        row["name"]
-        for kind in kinds
-        for row in registry.listing(kind)
-        if row["built"] and row["name"] != "none"
+        row["name"] for kind in kinds for row in registry.listing(kind) if row["name"] != "none"
     ]
 
 
@@ -105,10 +102,7 @@ def trust_in_short() -> str:
 def beside_frameworks() -> str:
     """Say what Motley and four other frameworks are made for, and where each is ahead."""
     versions = measured("peers")["versions"]
-    built = {
-        kind: sum(row["built"] for row in registry.listing(kind))
-        for kind in ("selector", "algorithm")
-    }
+    built = {kind: len(registry.listing(kind)) for kind in ("selector", "algorithm")}
     head = (
         "",
         "Motley",

@@ -347,12 +347,7 @@ class Compositions:
         """Return every entry of the catalogues that can be run here, the presets, and the tables
         beside components; ``privacy``, which refuses most of what it is drawn beside, several
         times."""
-        found = [
-            (kind, row["name"])
-            for kind in registry.KINDS
-            for row in registry.listing(kind)
-            if row["built"]
-        ]
+        found = [(kind, row["name"]) for kind in registry.KINDS for row in registry.listing(kind)]
         found += [("method", name) for name in document.presets()]
         found += [("table", name) for name in (*_TABLES, *["privacy"] * 9) if name != "method"]
         return [entry for entry in found if entry not in coverage.ELSEWHERE]

@@ -525,7 +525,7 @@ class Choosy(Mean):
 def test_a_part_refuses_the_weighting_or_solver_it_cannot_go_with(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("motley.experiments.build.Mean", Choosy)
+    monkeypatch.setattr("motley.algorithms.fedavg.Mean", Choosy)
     build(_experiment(weights="uniform"))
     with pytest.raises(
         ConfigError,

@@ -95,7 +95,7 @@ def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -
             'together; take weights = "uniform" with max_weight = 1, or weights = "examples" with '
             "the largest number of samples of a client"
         )
-    asked = _asked(config)
+    asked = config.synchrony.asked(config.cohort)
     try:
         options.check_cohort(asked)
         if options.needed(asked) > config.cohort:
@@ -132,20 +132,11 @@ def _unlike(plan: PrivacyPlan | None, options: SecureOptions, asked: int) -> str
     return f"{reason}; {mend}" if reason else None
 
 
-def _asked(config: RunConfig) -> int:
-    """Return how many clients a round asks."""
-    return (
-        config.synchrony.asked(config.cohort)
-        if isinstance(config.synchrony, Deadline)
-        else config.cohort
-    )
-
-
 def secure_claim(config: RunConfig, options: SecureOptions) -> dict[str, Any]:
     """Return what ``run.json`` says of secure aggregation: its options, and against whom it hides
     updates; it is logged, too."""
-    _LOG.info("secure aggregation: %s", options.claim(_asked(config)))
-    return options.record(_asked(config))
+    _LOG.info("secure aggregation: %s", options.claim(config.synchrony.asked(config.cohort)))
+    return options.record(config.synchrony.asked(config.cohort))
 
 
 def _undrawable(ready: Ready, options: SecureOptions, rounds_done: int) -> str | None:

@@ -45,7 +45,8 @@ class JobContext:
     kept, None if nothing.
     steps: local steps of this job. lr: learning rate used in it. num_examples: the client's
     training samples.
-    solver_norm: FedNova's ``||a||_1`` of the local solver over these steps.
+    solver_norm: FedNova's ``||a||_1`` of the local solver over these steps; with the proximal term
+    of the first phase only in ``finish``.
     layout: positions of the parameters in the flat vector. pre_training: signals measured before
     training.
     models, values: after local work, the models of the client's own that phases moved, and the

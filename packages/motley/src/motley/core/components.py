@@ -1,10 +1,10 @@
 """Catalogues: the names of all components of one kind, and the construction of one from
 ``{ name = "...", option = ... }``.
 
-Every component is a frozen dataclass of options. A catalogue maps its name to ``"module:Class"``
-and imports the module on first use. Packages installed beside Motley add names through the
-entry-point group ``motley.<kind>``, a program through :meth:`Catalogue.register`, and an experiment
-may say ``"module:Class"`` itself where :func:`imports` allows it.
+Every component but an engine is a frozen dataclass of options. A catalogue maps its name to
+``"module:Class"`` and imports the module on first use. Packages installed beside Motley add names
+through the entry-point group ``motley.<kind>``, a program through :meth:`Catalogue.register`, and
+an experiment may say ``"module:Class"`` itself where :func:`imports` allows it.
 """
 
 from __future__ import annotations
@@ -60,13 +60,11 @@ class Catalogue:
     kind: the key in the experiment file, e.g. ``"selector"``.
     builtin: name -> ``"module:Class"``.
     base: ``"module:Class"`` of the class that every component of this kind extends.
-    planned: names that are known but not implemented yet.
     """
 
     kind: str
     builtin: Mapping[str, str]
     base: str = "builtins:object"
-    planned: tuple[str, ...] = ()
     _classes: dict[str, type] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     @cached_property
@@ -102,8 +100,8 @@ class Catalogue:
 
         Raises
         ------
-        ConfigError: an unknown name (with the nearest spelling), one that is only planned, or
-        ``"module:Class"`` where imports are not allowed or the class does not fit.
+        ConfigError: an unknown name (with the nearest spelling), or ``"module:Class"`` where
+        imports are not allowed or the class does not fit.
         """
         where = key or f"{self.kind}.name"
         if name in self._classes:
@@ -112,10 +110,6 @@ class Catalogue:
             return _imported(self.targets[name])
         if ":" in name:
             return self._import(name, where)
-        if name in self.planned:
-            raise ConfigError(
-                f"{name!r} is known but not built yet; built: {', '.join(self.names())}", where
-            )
         hint = suggest(name, self.names())
         raise ConfigError(f"got {name!r}{hint}; expected one of: {', '.join(self.names())}", where)
 
@@ -148,10 +142,9 @@ class Catalogue:
         """
         if not isinstance(name, str) or not name.isidentifier():
             raise ConfigError(f"got {name!r}; expected a name such as my_{self.kind}", "name")
-        if name in self.planned or self.targets.get(name, _path(cls)) != _path(cls):
+        if self.targets.get(name, _path(cls)) != _path(cls):
             raise ConfigError(
-                f"{name!r} is taken ({self.targets.get(name, 'planned')}); choose another name",
-                "name",
+                f"{name!r} is taken ({self.targets[name]}); choose another name", "name"
             )
         self._check_class(cls, self.kind)
         self.add(name, cls)

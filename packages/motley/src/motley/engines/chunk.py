@@ -317,7 +317,11 @@ class Executor(ABC):
     def run(self, chunk: Chunk) -> Tensor:
         """Train the clients of a chunk and return their models, ``[c, D]``.
 
-        Every step passes its outputs to :meth:`Chunk.record_outputs`, and its gradients (before
-        correction and clipping, of the parameters that move) to :meth:`Chunk.record_gradients` if
-        ``max_squared_norm`` is not None.
+        Every step of :meth:`Chunk.steps` is one of the local optimiser for its first ``active``
+        clients: by the gradient of the losses' sum, each times ``weight``, towards ``anchor`` with
+        ``proximal``, plus ``offset``, at the rate ``lr``. What ``moves`` leaves out stays. It
+        passes its outputs to
+        :meth:`Chunk.record_outputs`, and its gradients (before correction and clipping, of the
+        parameters that move) to :meth:`Chunk.record_gradients`.
+        :class:`~motley.engines.vmapped.Vmapped` is the shortest example.
         """

@@ -202,8 +202,8 @@ class LocalEngine(Engine):
         for begin in range(0, len(jobs), window):
             some = jobs[begin : begin + window]
             clients = np.array([job.client for job in some], dtype=np.int64)
-            states = self.choose(clients, download, client_states, DataView.of(some))
             view = DataView.of(some)
+            states = self.choose(clients, download, client_states, view)
             slices = Slices(np.array([job.width for job in some]), some[0].offset)
             measured = (
                 self._measured(clients, download, states, probed, _NO_KEY, view, slices)

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.fedavg import Average
-from motley.algorithms.parts import Algorithm, ClientState, LocalRule
+from motley.algorithms.fedavg import plain_fedavg
+from motley.algorithms.parts import Algorithm, ClientState
 from motley.algorithms.task_loss import loss_of
 from motley.core.components import imports
 from motley.core.errors import ConfigError
@@ -234,9 +233,7 @@ def _algorithm(experiment: Experiment, task: Task) -> Algorithm:
     """Return the algorithm with the parts replaced that the experiment names; a loss that it wraps
     is replaced inside it."""
     loss = loss_of(task) if experiment.loss is None else experiment.part("loss")
-    method: Algorithm = experiment.part("algorithm").change(
-        Algorithm(loss, LocalRule(), Mean(), Average())
-    )
+    method: Algorithm = experiment.part("algorithm").change(plain_fedavg().replace(loss=loss))
     algorithm = method.replace(
         aggregator=experiment.part("aggregator"), server=experiment.part("server")
     )

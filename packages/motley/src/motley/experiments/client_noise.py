@@ -103,7 +103,7 @@ def client_noise(options: Privacy, config: RunConfig, multiplier: float) -> Clie
     """
     synchrony = config.synchrony
     cohort = config.cohort
-    clients = synchrony.asked(cohort) if isinstance(synchrony, Deadline) else cohort
+    clients = synchrony.asked(cohort)
     colluders = 1 if options.colluders is None else options.colluders
     survivors = options.survivors or fewest_survivors(clients, colluders)
     size = _sent_numbers(config.setting)

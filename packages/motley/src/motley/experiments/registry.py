@@ -1,8 +1,8 @@
 """The kinds of components, their catalogues, and how a record of the experiment file becomes an
 object.
 
-This is the one place outside a catalogue where the names of methods matter. Rooms are imported only
-when asked for, so that importing this module loads no torch.
+This is the one place outside a catalogue where the names of methods matter. Packages are imported
+only when asked for, so that importing this module loads no torch.
 """
 
 from __future__ import annotations
@@ -263,13 +263,11 @@ def papers(components: Iterable[object]) -> list[Paper]:
 
 
 def listing(kind: str) -> list[dict[str, Any]]:
-    """Return one row per name: ``name``, ``about`` (one line), ``built``, ``upload_visibility``,
-    ``reveals``, ``leaves``, ``paper``, ``code``, ``options``; planned names last. ``leaves``: what
-    leaves a client under a selector or an algorithm with its default options."""
+    """Return one row per name: ``name``, ``about`` (one line), ``upload_visibility``, ``reveals``,
+    ``leaves``, ``paper``, ``code``, ``options``. ``leaves``: what leaves a client under a selector
+    or an algorithm with its default options."""
     names = catalogue(kind)
-    rows = [_entry(names, name) for name in names.names()]
-    planned = sorted(set(names.planned) - set(names.names()))
-    return rows + [_row(name, "known, not built yet", built=False) for name in planned]
+    return [_entry(names, name) for name in names.names()]
 
 
 def _entry(names: Catalogue, name: str) -> dict[str, Any]:
@@ -329,13 +327,11 @@ def _row(
     upload_visibility: str | None = None,
     paper: Paper | None = None,
     options: Iterable[Option] = (),
-    built: bool = True,
     reveals: str = "",
 ) -> dict[str, Any]:
     return {
         "name": name,
         "about": about,
-        "built": built,
         "upload_visibility": upload_visibility,
         "reveals": reveals,
         "leaves": None,

@@ -62,7 +62,7 @@ def skeleton(kind: str, name: str, package: bool = False) -> dict[str, str]:
             f"got a name of {len(name)} characters; expected at most {MOST_NAME_BYTES}", "name"
         )
     known = registry.catalogue(kind)
-    if name in known.targets or name in known.planned:
+    if name in known.targets:
         raise ConfigError(
             f"got {name!r}, which is the name of a component of this kind; choose another", "name"
         )

@@ -5,7 +5,7 @@ candidates measured, sends cohorts out, waits, and collects what came back.
 :class:`~motley.rounds.simulated.SimulatedBackend` plans all that in virtual time and trains lazily;
 the backend of :mod:`motley_flower.deployed` exchanges messages with real clients in wall time.
 
-A backend has no state of its own: what evolves on the clients' side is ``RunState.clients``, an
+A backend holds nothing that is saved: what evolves on the clients' side is ``RunState.clients``, an
 object of the backend's making.
 """
 

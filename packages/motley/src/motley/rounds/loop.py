@@ -201,8 +201,15 @@ class RoundLoop:
         state = self.state
         flying = self.backend.in_flight(state)
         staleness = flying.staleness(state.model_updates)
-        now = state.clients.now_s, self.config.cohort, state.version, state.asked
-        return ServerView(*now, flying.timelines, state.asked_s, staleness)
+        return ServerView(
+            now_s=state.clients.now_s,
+            cohort=self.config.cohort,
+            version=state.version,
+            dispatched=state.asked,
+            in_flight=flying.timelines,
+            dispatched_s=state.asked_s,
+            model_updates=staleness,
+        )
 
     def _collect(self, step: Round, decision: ServerStep, stay: Bools) -> Round:
         """Take out of flight the dispatches that end with this step, and bill what they sent."""

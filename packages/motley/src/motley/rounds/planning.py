@@ -24,6 +24,7 @@ from motley.rounds.measured_speeds import steps_in_time
 from motley.rounds.prototypes import HeldPrototypes
 from motley.rounds.run_config import RunConfig
 from motley.rounds.slices import HeldSlices, Kept, step_passes
+from motley.timing.stragglers import Stragglers
 from motley.timing.timeline import FORWARD, Timelines, plan, transfer_s
 from motley.world.interfaces import World
 
@@ -187,7 +188,7 @@ class WorkPlanner:
         drop_at = self.world.failures.drop_at(key, ids, round)
         if config.stragglers is not None:
             whole = steps
-            steps = np.minimum(steps, self._straggler_steps(ids, round))
+            steps = np.minimum(steps, self._straggler_steps(config.stragglers, ids, round))
             step_s = step_s * whole / np.maximum(steps, 1)  # slow, not idle
             drop_at = np.where(
                 (steps < whole) & (config.stragglers.partial == "drop"),
@@ -252,12 +253,9 @@ class WorkPlanner:
             else np.maximum(cohort.local_steps, 1)
         )
 
-    def _straggler_steps(self, ids: Ids, round: int) -> Ids:
+    def _straggler_steps(self, stragglers: Stragglers, ids: Ids, round: int) -> Ids:
         """Return the steps of the epochs that each client completes, ``[m]``."""
         work = self.setting.work
-        stragglers = self.config.stragglers
-        if stragglers is None:
-            return self.full_steps[ids]
         epochs = stragglers.epochs(self.setting.streams.key("device"), ids, round, work.epochs or 1)
         return np.where(
             epochs < (work.epochs or 1),

@@ -391,9 +391,10 @@ class SimulatedBackend(ClientBackend):
         landed = clients.in_flight.take(gone)
         clients.in_flight = clients.in_flight.take(np.flatnonzero(stay))
         lines = landed.timelines
-        # READING: of partial work that comes too late the server learns now, not when it comes
-        heard = (lines.arrives_s <= clients.now_s) | self.config.synchrony.limits_work
-        self.learn_speeds(state, landed.take(np.flatnonzero(heard)))
+        if clients.speeds is not None:
+            # READING: of partial work that comes too late the server learns now, not when it comes
+            heard = (lines.arrives_s <= clients.now_s) | self.config.synchrony.limits_work
+            self.learn_speeds(state, landed.take(np.flatnonzero(heard)))
         outcome = np.where(step.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
         outcome[lines.dropped] = Outcome.DROPPED
         sent = ~lines.dropped & (lines.arrives_s <= state.clients.now_s)

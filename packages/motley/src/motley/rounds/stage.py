@@ -6,7 +6,7 @@ them at the places below. A place that a stage does not override changes nothing
 
     available   choose      which of the available clients may be asked
     weights     dispatch    raw weights of the updates of a cohort
-    reports     all tables  what the selector hears of clients
+    reports     learn       what the selector hears of clients; tables show all
     upload      learn       one upload before it is added
     total       learn       the aggregate before the server steps on it
     after       learn       the server has stepped
@@ -45,7 +45,8 @@ class Arrived(NamedTuple):
 
 
 class Stage:
-    """One of them. What evolves is in the run's state, which every place takes."""
+    """Something that the round loop calls at the places above. What evolves is in the run's state,
+    which every place takes."""
 
     single_updates: str | None = None
     """Why every update must travel to the server, after "every update travels: "; None: sums

@@ -91,8 +91,8 @@ class RunState:
     without a guard. ends_at_good: whether it is the run's result, because the last evaluation, only
     at the end of the run, had no finite loss; a longer run goes on from ``server``.
     begun: whether enrolment and the evaluation before round 1 are done. asked: whether a cohort was
-    sent out since the last server step. start_s: when the current round began. asked_s: when a
-    cohort was last asked for.
+    asked for since the last server step, found or not. start_s: when the current round began.
+    asked_s: when a cohort was last asked for.
     evaluated: all metrics by name, on the common test set or the mean over clients, of every
     evaluation that was due, oldest first; neither that of the untrained model nor one only because
     the run ended is one of them.

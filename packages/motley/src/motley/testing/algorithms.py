@@ -25,11 +25,10 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from motley.algorithms import AGGREGATORS, LOSSES, SERVERS
+from motley.algorithms.fedavg import plain_fedavg
 from motley.algorithms.local_optimisers import SGD, Solver
 from motley.algorithms.parts import (
     UPDATES,
-    Algorithm,
     ClientState,
     ExtraExchange,
     JobContext,
@@ -136,13 +135,7 @@ class Play:
         task = Task(
             "contract", _federation(), partial(adapted, model) if self.method.adapters else model
         )
-        plain = Algorithm(
-            LOSSES.build("cross_entropy"),
-            LocalRule(),
-            AGGREGATORS.build("mean"),
-            SERVERS.build("average"),
-        )
-        algorithm = self.method.change(plain)
+        algorithm = self.method.change(plain_fedavg())
         work = LocalWork(batch_size=5, epochs=2)
         self.setting = Setting(
             task, algorithm, self.solver, work, Streams(3), torch.float64, threads=2
@@ -568,13 +561,7 @@ def check_algorithm(
     ------
     AssertionError: a point of the contract is broken; the message starts with its name.
     """
-    plain = Algorithm(
-        LOSSES.build("cross_entropy"),
-        LocalRule(),
-        AGGREGATORS.build("mean"),
-        SERVERS.build("average"),
-    )
-    wanted: Weighting = weights or method.change(plain).weights or "examples"  # type: ignore[assignment]
+    wanted: Weighting = weights or method.change(plain_fedavg()).weights or "examples"  # type: ignore[assignment]
     case = Case(method, wanted, solver or SGD(lr=0.1))
     for name, check in CHECKS.items():
         try:

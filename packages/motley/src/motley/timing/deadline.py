@@ -102,6 +102,7 @@ class Deadline(Synchrony):
     def min_population(self) -> int:
         return self.min_uploads
 
+    @override
     def asked(self, cohort: int) -> int:
         """Return how many clients a round asks: ``ceil(o M)``."""
         return int(np.ceil(self.over_select * cohort - 1e-6))

@@ -154,6 +154,10 @@ class Synchrony(ABC):
         """The fewest clients a federation must have for the server ever to step."""
         return 1
 
+    def asked(self, cohort: int) -> int:
+        """Return how many clients are sent out to fill a cohort."""
+        return cohort
+
     def max_uploads(self, cohort: int) -> int:
         """Return the most uploads that one server step can aggregate."""
         return cohort
