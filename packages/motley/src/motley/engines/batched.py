@@ -90,7 +90,7 @@ class _Batched(LocalEngine):
             some = jobs[begin : begin + window]
             runs = [
                 LocalRun.tuning(
-                    self.setting, job, _moved(next(waiting).model, self.setting.device), purpose
+                    self.setting, job, next(waiting).model.to(self.setting.device), purpose
                 )
                 for job in some
             ]
@@ -102,7 +102,7 @@ class _Batched(LocalEngine):
                 found, _ = run_phases(
                     executor, self.setting, self.samples, [runs[i] for i in group]
                 )
-                return [_moved(models[RECEIVED], "cpu") for models in found]
+                return [models[RECEIVED].to("cpu") for models in found]
 
             yield from self._in_groups(some, work)
 
@@ -148,10 +148,6 @@ class _Batched(LocalEngine):
     @override
     def close(self) -> None:
         self._pool.close()
-
-
-def _moved(model: ModelState, device: str) -> ModelState:
-    return ModelState(*(vector.to(device) for vector in (model.x, model.buffers, model.counters)))
 
 
 class Batched(_Batched):

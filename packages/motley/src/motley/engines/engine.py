@@ -189,7 +189,7 @@ class AdaptInputs(NamedTuple):
 
     def on(self, device: torch.device | str) -> AdaptInputs:
         """Return model and state on a device."""
-        model = ModelState(*(value.to(device) for value in vars(self.model).values()))
+        model = self.model.to(device)
         kept = self.client_state and {
             name: value.to(device) for name, value in self.client_state.items()
         }

@@ -315,9 +315,8 @@ class LocalEngine(Engine):
         cumulative: bool = False,
     ) -> ModelState:
         with torch_threads(self.inner), torch.no_grad():
-            return _on_cpu(
-                self.client.recalibrate(model, client, batches, key, data_view, cumulative)
-            )
+            found = self.client.recalibrate(model, client, batches, key, data_view, cumulative)
+            return found.to("cpu")
 
     @override
     def adapt(
@@ -326,7 +325,7 @@ class LocalEngine(Engine):
         for job, one in zip(jobs, begun, strict=True):
             with torch_threads(self.inner):
                 adapted = self.client.adapt(job, one, purpose)
-            yield _on_cpu(adapted)
+            yield adapted.to("cpu")
 
     @override
     def evaluate(
@@ -343,10 +342,6 @@ class LocalEngine(Engine):
             self.samples.y[index] if labels is None else torch.from_numpy(labels).to(index.device)
         )
         return self.prober.forward(model, index, targets, self.prober.plain_loss, want)
-
-
-def _on_cpu(model: ModelState) -> ModelState:
-    return ModelState(model.x.cpu(), model.buffers.cpu(), model.counters.cpu())
 
 
 class Sequential(LocalEngine):

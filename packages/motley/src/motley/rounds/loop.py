@@ -208,7 +208,7 @@ class RoundLoop:
             dispatched=state.asked,
             in_flight=flying.timelines,
             dispatched_s=state.asked_s,
-            model_updates=staleness,
+            changes=staleness,
         )
 
     def _collect(self, step: Round, decision: ServerStep, stay: Bools) -> Round:

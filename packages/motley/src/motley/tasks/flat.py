@@ -55,6 +55,10 @@ class ModelState:
     buffers: Tensor
     counters: Tensor
 
+    def to(self, device: torch.device | str) -> ModelState:
+        """Return it on a device."""
+        return ModelState(self.x.to(device), self.buffers.to(device), self.counters.to(device))
+
 
 class LossGradient(NamedTuple):
     """A scalar loss at a model, its gradient ``[D]``, and the model after the pass (its buffers

@@ -43,7 +43,7 @@ class ServerView:
     client).
     in_flight: timelines of all clients whose updates are under way or have arrived but are not
     aggregated, dropped ones included.
-    dispatched_s: when the last Dispatch was answered. model_updates: how often the model changed
+    dispatched_s: when the last Dispatch was answered. changes: how often the model changed
     since each client was dispatched, ``[n]``; None: at every server step.
     """
 
@@ -53,17 +53,13 @@ class ServerView:
     dispatched: bool
     in_flight: Timelines
     dispatched_s: float = 0.0
-    model_updates: Ints | None = None
+    changes: Ints | None = None
 
     @property
     def staleness(self) -> Ints:
         """tau, ``[n]``: how often the model changed since the client received it; a server step
         without any update does not count."""
-        return (
-            self.version - self.in_flight.version
-            if self.model_updates is None
-            else self.model_updates
-        )
+        return self.version - self.in_flight.version if self.changes is None else self.changes
 
     @property
     def arrived(self) -> Bools:
