@@ -188,7 +188,7 @@ def test_a_mask_as_an_index_in_a_step_is_found(monkeypatch: pytest.MonkeyPatch) 
 def test_a_model_of_the_server_that_stays_on_the_device_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("motley.engines.local._on_cpu", lambda model: model)
+    monkeypatch.setattr("motley.tasks.flat.ModelState.to", lambda self, device: self)
     with pytest.raises(MixedDevices, match=r"aten.add.Tensor of device .* host"):
         clean(OTHERS["recalibrated"], "sequential")
 
