@@ -329,7 +329,7 @@ def test_the_titles_of_a_summary():
     ends = ["final", "by validation", "peak", "stable", "drop"]
     spent = ["uplink, papers (MB)", "traffic, all (MB)", "wall time (s)"]
     assert rendered("summary", "html")[0] == [*ends, "participation std", "virtual hours", *spent]
-    shown = ["took part std", "liars %", "virtual h", "MB", "wall s"]
+    shown = ["std of rounds", "liars %", "virtual h", "MB", "wall s"]
     assert rendered("summary", "terminal")[0] == [*ends, *shown]
     units = ["Final (%)", "By validation (%)", "Peak (%)", "Stable (%)", "Drop (points)"]
     assert rendered("summary", "latex")[0] == rendered("summary", "csv")[0] == units

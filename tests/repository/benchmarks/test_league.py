@@ -6,7 +6,7 @@ from statistics import fmean
 import pytest
 
 from benchmarks import league
-from motley.results.measures import interval, spread
+from motley.results.measures import Interval, interval, spread
 from motley_papers.advice import LEFT_OUT, evidence_texts
 from motley_papers.naming import differences
 
@@ -101,6 +101,17 @@ def test_plain_fine_tuning_is_measured_where_own_models_stand_on_the_first_scree
         if place not in only and from_league._told(evidence, place, False)
     ]
     assert f"it lost {-max(blank):.0f} to {-min(blank):.0f} points (two seeds)" in PAGE
+
+
+def test_agreements_by_hand(monkeypatch):
+    """Surely up beside up and down beside down agree, surely down beside up does not; an interval
+    around 0, and a mean of 0, say neither."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    import from_league
+
+    up, down, unsure = (Interval(mid, mid - 1, mid + 1, 3) for mid in (2.0, -2.0, 0.5))
+    found = from_league._agreed([up, down, down, unsure, up], [1.0, -3.0, 1.0, 1.0, 0.0])
+    assert found == (2, 1, 2)
 
 
 def test_what_the_rate_of_the_cnn_costs_alone():

@@ -323,7 +323,7 @@ PARTICIPATION = Column(
     "participation std",
     _took_part("std"),
     unit="rounds",
-    terminal="took part std",
+    terminal="std of rounds",
     printed="Participation",
 )
 GINI = Column("Gini", _took_part("gini"), "fixed")
