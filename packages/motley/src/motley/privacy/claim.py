@@ -44,7 +44,8 @@ def claim(
     )
     return (
         f"({bound.epsilon:.4g}, {options.delta:g})-differential privacy of one client's whole "
-        f"data, {_CHANGE[options.adjacency]}, {upto}; added up by the accountant {bound.accountant!r}.",
+        f"data, {_CHANGE[options.adjacency]}, {upto}; added up by the accountant "
+        f"{bound.accountant!r}.",
         *_sizes(options),
         _trust(options) if by_clients is None else _untrusted(options, by_clients),
         "Cohorts are drawn without a look at data and taken as hidden, which amplifies: whoever "
