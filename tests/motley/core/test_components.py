@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motley.core.components import Catalogue, check_option
+from motley.core.components import Catalogue, check_option, declares
 from motley.core.errors import ConfigError
 
 
@@ -171,3 +171,37 @@ def test_entry_points_add_names_and_ours_win(monkeypatch):
     monkeypatch.setattr(extensions, "_entry_points", lambda: metadata.EntryPoints(points))
     catalogue = Catalogue("toy", {"ball": "ours:Ball"})
     assert catalogue.targets == {"mine": "toys:Mine", "ball": "ours:Ball"}
+
+
+def test_a_subclass_that_does_something_else_inherits_no_declaration():
+    class Base:
+        says = True
+
+        def do(self):
+            return 1
+
+        def more(self):
+            return 1
+
+    class Same(Base):
+        other = 3
+
+    class Else(Base):
+        def do(self):
+            return 2
+
+    class Anew(Else):
+        says = False
+
+    class Further(Anew):
+        def more(self):
+            return 2
+
+    assert [declares(one(), "says", "do") for one in (Base, Same, Else, Anew, Further)] == [
+        True,
+        True,
+        False,
+        True,
+        True,
+    ]
+    assert not declares(Further(), "says", "do", "more")

@@ -13,12 +13,20 @@ import pytest
 from torch import nn
 
 import motley
+from motley.algorithms.aggregators.mean import Mean
+from motley.algorithms.fedavg import Average
+from motley.algorithms.parts import LocalRule, Method, Part
 from motley.core.errors import ConfigError, DataError, StoreError
 from motley.core.keys import Key
+from motley.core.paper import cite
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
+from motley.selectors.poisson import Poisson
+from motley.selectors.power_of_choice import PowerOfChoice
+from motley.selectors.uniform import Uniform
 from motley.tasks.held_out import hold_out_clients
 from motley.tasks.own import from_clients, own_task
+from motley.transport.allocators.uniform_ratio import UniformAllocator
 from motley.world import DEVICES
 from motley.world.devices import ConstantDevice, ShiftedExponential
 from motley.world.interfaces import Availability, Device, Drift
@@ -475,3 +483,90 @@ def test_no_model_is_restored_because_clear_test_samples_say_so():
         loop.state.good = good
         loop.examining._keep_or_go_back(loop.state, float("nan"), True)
         assert loop.state.server is (good if back else newest)
+
+
+# ------------------------------------------------------- what a class of one's own does not promise
+
+
+class Stride(Uniform):
+    """Every third client alone."""
+
+    def select(self, state, context):
+        return super().select(state, dataclasses.replace(context, available=context.available[::3]))
+
+
+class Favourite(PowerOfChoice):
+    def select(self, state, context):
+        return super().select(state, context)
+
+
+def test_a_rule_that_chooses_in_its_own_way_inherits_no_draw():
+    """The account would amplify by m / K, where every third client alone is ever drawn."""
+    assert Uniform().known_draw(2, 9) == Uniform().draw(2, 9)
+    assert Poisson().known_draw(2, 9) == Poisson().draw(2, 9)
+    assert Stride().known_draw(2, 9) is None
+    hidden = {**GAUSS, "cohorts": "hidden"}
+    del hidden["max_rounds"]
+    refused("does not draw cohorts without a look at data", selector=Stride(), privacy=hidden)
+    assert PowerOfChoice().known_top_m() == PowerOfChoice().top_m() == "loss"
+    assert Favourite().known_top_m() is None
+
+
+@dataclasses.dataclass(frozen=True)
+class Larger(Mean):
+    """A thousand times the mean, after the clip and before the noise."""
+
+    def finish(self, total, divide):
+        return {name: 1000 * value for name, value in super().finish(total, divide).items()}
+
+
+def test_an_aggregator_of_ones_own_promises_no_plain_sum():
+    refused("how far one client moves what Larger makes", aggregator=Larger())
+    assert Larger().sees_single_uploads
+    assert not Mean().sees_single_uploads
+
+
+@dataclasses.dataclass(frozen=True)
+class Telling(LocalRule):
+    """Sends the model once more, as a part to which no noise is added."""
+
+    def finish(self, after, context):
+        parts, kept = super().finish(after, context)
+        return {**parts, "mine": Part(after.x, "convex")}, kept
+
+
+@dataclasses.dataclass(frozen=True)
+class Tells(Method):
+    paper = cite("mcmahan2017communication")
+
+    def change(self, algorithm):
+        return algorithm.replace(local=Telling())
+
+
+def test_a_part_to_which_no_noise_is_added_is_refused():
+    refused(r"clients also send 'mine' \(convex\), to which no noise is added", algorithm=Tells())
+
+
+class Watching(UniformAllocator):
+    looks_at_work = False
+
+    def observe(self, state, budget, reports, step_norm):
+        return {"norms": reports.signal("update_norm")}
+
+
+def test_an_allocator_that_keeps_norms_of_updates_is_refused():
+    refused("the allocator learns from clear norms of updates", allocator=Watching())
+
+
+class Asking(Average):
+    heard: list = []
+
+    def update(self, state, total, context):
+        self.heard.append(context.losses)
+        return super().update(state, total, context)
+
+
+def test_a_server_rule_that_does_not_say_so_asks_no_client():
+    Asking.heard.clear()
+    finished(server=Asking())
+    assert Asking.heard == [None, None]

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from motley.core.errors import ConfigError, SecureAggregationError, install_hint
+from motley.core.records import SIGNALS
 from motley_flower.messages import flower
 
-__all__ = ["RECORD", "SECURE", "missing_extra", "secure_bytes", "secure_record", "secure_run"]
+__all__ = [
+    "RECORD",
+    "SECURE",
+    "missing_extra",
+    "refuse_single",
+    "secure_bytes",
+    "secure_record",
+    "secure_run",
+]
 
 SECURE = "query.motley_secure"
 """The message of the steps before and after training."""
@@ -49,6 +58,23 @@ def secure_run(content: Any) -> str:
             "version of Motley at both ends"
         )
     return run
+
+
+def refuse_single(names: Iterable[str]) -> None:
+    """Refuse, at a client that sends masked updates, to report what is made of its own gradient or
+    update, whoever asks for it.
+
+    Raises
+    ------
+    ConfigError: one of these signals is.
+    """
+    for name in names:
+        if name in SIGNALS and SIGNALS[name].single:
+            raise ConfigError(
+                f"the server asks for {name!r}, which tells of this client's own update; it sends "
+                "masked updates, and reports nothing of a single one",
+                "secure_aggregation",
+            )
 
 
 def missing_extra(error: ModuleNotFoundError) -> ConfigError:

@@ -44,6 +44,7 @@ from motley_flower.deployed.noised_signals import ClientSignals
 from motley_flower.deployed.protocol import Answer, Order, Told, agreement, open_order, pack, unpack
 from motley_flower.deployed.ranks import narrowed, sent_part, widened
 from motley_flower.messages import MEMORY, SHARE
+from motley_flower.secure_messages import refuse_single
 
 if TYPE_CHECKING:
     from motley_flower.deployed.secure_rounds import ClientSecrets
@@ -144,6 +145,8 @@ class ClientRuntime:
                 f"the server asks for {asked} updates, and this client sends {own} ones",
                 "secure_aggregation",
             )
+        if self.secrets is not None:
+            refuse_single((*order.want, *order.probed))
         if order.kind in ("probe", "train") and order.width > self.share:
             raise CodecError(
                 f"got an order for the share {order.width:g} of the ranks; this client holds at "

@@ -312,7 +312,8 @@ def _check_protocol(data: bytes, sender: str) -> None:
 
 def agreement(experiment: Experiment) -> str:
     """Return twelve hex digits of what a server and its clients must have alike: task, initial
-    weights, local work, algorithm, compression, seeds. Selection, synchrony and the end of the run
+    weights, local work, algorithm, compression, seeds, and the code of components that are not
+    Motley's. Selection, synchrony and the end of the run
     are the server's own, unless clients add noise by them."""
     resolved = experiment.resolved()
     options = experiment.privacy
@@ -322,6 +323,13 @@ def agreement(experiment: Experiment) -> str:
     telling["init"] = (resolved["init"] or {}).get("digest")
     # each client has its own data
     telling["task"] = {key: value for key, value in telling["task"].items() if key != "fingerprint"}
+    code = {
+        key: value
+        for key, value in experiment.own_code.items()
+        if key.partition(".")[0] in agreed and key != "task"
+    }
+    if code:
+        telling["code"] = code
     text = json.dumps(telling, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 

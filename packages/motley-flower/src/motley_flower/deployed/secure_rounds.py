@@ -65,7 +65,7 @@ def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -
             f"{name} needs numbers of single updates ({', '.join(seen)}), and secure aggregation "
             "shows none; take another selector"
         )
-    if algorithm.aggregator.upload_visibility != "sum" or algorithm.local.uploads != {"delta"}:
+    if algorithm.aggregator.sees_single_uploads or algorithm.local.uploads != {"delta"}:
         said = "the algorithm needs single updates, or clients send more than an update"
         return f"{said}; take one whose server averages, such as fedavg, fedprox or feddyn"
     if config.privacy is not None and config.privacy.client_noise is None:
@@ -74,6 +74,12 @@ def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -
             "masks it sees no upload; let "
             'clients do both, privacy.noise_by = "clients", or leave privacy or secure_aggregation '
             "out"
+        )
+    layout = config.setting.task.layout
+    if layout.buffers or layout.counters:
+        return (
+            "masks cover the update alone, and the statistics of BatchNorm would stay those of the "
+            "first model; use a model without BatchNorm"
         )
     if algorithm.local.slicing is not None:
         return (
@@ -185,6 +191,13 @@ class DeployedSums(SecureExchange):
         self.noise = noise
         self.clients = clients
         self.codec = codec
+        extra = sorted(name for name, part in parts.items() if part.value.numel())
+        if extra != ["delta"]:
+            raise ConfigError(
+                f"clients would send {', '.join(extra)}, and secure aggregation sums the update "
+                "alone; use an algorithm that sends nothing else",
+                "secure_aggregation",
+            )
         self.delta: Part = parts["delta"]
         self._drawn: tuple[tuple[int, ...], bytes] | None = None
 

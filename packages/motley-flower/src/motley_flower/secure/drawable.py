@@ -145,7 +145,7 @@ def check_drawable(rule: object, wanted: DrawRule, rounds: int) -> None:
     )
     kind = (
         "tiers"
-        if isinstance(rule, TiFL)
+        if type(rule) is TiFL
         else next((kind for known, kind in kinds if rule == known), None)
     )
     if kind is None:

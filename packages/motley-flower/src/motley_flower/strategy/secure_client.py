@@ -26,6 +26,7 @@ from motley_flower.node_registry import EXAMPLES
 from motley_flower.secure_messages import (
     RECORD,
     missing_extra,
+    refuse_single,
     secure_bytes,
     secure_record,
     secure_run,
@@ -92,6 +93,7 @@ class MaskedUpdates:
         SecureAggregationError: the server asks for an update in the clear, or sends what it must
         not.
         """
+        refuse_single(_asked(message))
         if message.metadata.message_type.partition(".")[0] != "train":
             return call_next(message, context)
         asked = secure_bytes(message.content)
@@ -122,6 +124,16 @@ class MaskedUpdates:
         return SecureEndpoint(
             self.folder, run, client, own, register, self.options, self.cap, self.agreements
         )
+
+
+def _asked(message: Any) -> list[str]:
+    """Return the signals that a server asks for, before a choice or with an update."""
+    names: list[str] = []
+    for record in message.content.config_records.values():
+        for key in ("signals", "wanted"):
+            told = record.get(key, [])
+            names += told.split(",") if isinstance(told, str) else map(str, told)
+    return names
 
 
 def _masked(

@@ -22,7 +22,7 @@ from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.phases import RECEIVED, GradientCorrection, Phase, Tuning
 from motley.algorithms.upload import BLOCK, UPDATES, BlockRun, Fold, Part, Parts, Upload
 from motley.algorithms.weights import Divide
-from motley.core.components import overrides
+from motley.core.components import declares, overrides
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper
@@ -378,17 +378,26 @@ class PersonalRule(LocalRule):
 
 
 class Aggregator(_MethodPart):
-    """The rule that combines uploads into one total. ``upload_visibility``: whether it needs single
-    uploads (``each``) or only their sum. ``compares``: the rule compares uploads with each other,
-    so with one upload it equals the mean. ``plain_sum``: the total is a weighted sum, so that an
-    upload of norm C moves it by C at most. ``joins``: whether it has :meth:`partial` and
-    :meth:`join`."""
+    """The rule that combines uploads into one total.
+
+    ``upload_visibility``: ``sum`` if it needs only the weighted sum of uploads, ``each`` if single
+    ones, which a class is taken to mean that says nothing. ``compares``: the rule compares uploads
+    with each other, so with one upload it equals the mean. ``plain_sum``: the total is a weighted
+    sum, so that an upload of norm C moves it by C at most. ``joins``: whether it has
+    :meth:`partial` and :meth:`join`."""
 
     paper: ClassVar[Paper | None] = None
-    upload_visibility: ClassVar[Literal["sum", "each"]] = "sum"
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     compares: ClassVar[bool] = False
     plain_sum: ClassVar[bool] = False
     joins: ClassVar[bool] = False
+
+    @property
+    def sees_single_uploads(self) -> bool:
+        """Whether it needs single uploads, as far as its class says: one that adds them in a way of
+        its own must declare ``upload_visibility`` anew."""
+        said = declares(self, "upload_visibility", "init", "add", "finish")
+        return self.upload_visibility == "each" or not said
 
     @property
     def least(self) -> int:

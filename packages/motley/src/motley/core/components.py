@@ -25,7 +25,7 @@ from typing import Any, Literal
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.extensions import extensions
 
-__all__ = ["Catalogue", "Option", "check_option", "class_named", "imports", "overrides"]
+__all__ = ["Catalogue", "Option", "check_option", "class_named", "declares", "imports", "overrides"]
 
 _IMPORTS: ContextVar[bool] = ContextVar("imports", default=False)
 
@@ -318,6 +318,20 @@ def overrides(part: object, base: type, *methods: str) -> bool:
     """Return whether an object's class has a version of its own of any of these methods of
     ``base``: what a component can do is read from what it implements."""
     return any(getattr(type(part), name) is not getattr(base, name) for name in methods)
+
+
+def declares(part: object, declaration: str, *methods: str) -> bool:
+    """Return whether what an object's class declares is said of its own methods: no class below the
+    one that declares it has another version of a method that the declaration is about.
+
+    A subclass inherits declarations, and may do something else; where a promise rests on one, it
+    must be made anew."""
+    classes = type(part).__mro__
+
+    def place(name: str) -> int:
+        return next((i for i, cls in enumerate(classes) if name in vars(cls)), len(classes))
+
+    return place(declaration) <= min(place(name) for name in methods)
 
 
 _PLURAL = {int: "whole numbers", float: "numbers", str: "strings"}

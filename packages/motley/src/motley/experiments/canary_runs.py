@@ -89,7 +89,7 @@ class CanaryRuns(AuditedWorlds):
 
     @override
     def observed(self, far: bool, seeds: Iterable[int]) -> Observed:
-        draw = self.rule.draw(self.cohort, self.population) if self.hidden else None
+        draw = self.rule.known_draw(self.cohort, self.population) if self.hidden else None
         canary = Canary(
             self.canary, far, self.opposite, draw.rate if draw else None, self.clear, self.stretched
         )

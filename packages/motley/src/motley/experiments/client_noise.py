@@ -62,7 +62,7 @@ def _refused_options(options: Privacy) -> tuple[Refused, ...]:
 
 
 def _refused_parts(config: RunConfig, rule: SelectionRule[Any]) -> tuple[Refused, ...]:
-    draw = rule.draw(config.cohort, config.setting.task.federation.pool)
+    draw = rule.known_draw(config.cohort, config.setting.task.federation.pool)
     return (
         (
             "algorithm",

@@ -489,6 +489,11 @@ class Experiment(ShownExperiment, BaseModel):
         lineage = lineage_id({**self.resolved(), **self._code, **read})
         return digest_of([lineage, self.stop.rounds]) if self.horizon_keys() else lineage
 
+    @property
+    def own_code(self) -> Mapping[str, str]:
+        """By key, the fingerprints of the code of components that are not Motley's own."""
+        return self._code
+
     def result_id(self) -> str:
         """Return twelve hex digits of a hash of the run id and of when the run ends."""
         return digest_of([self.run_id(), dataclasses.asdict(self.stop)])

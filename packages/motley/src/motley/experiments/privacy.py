@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from motley.core.client_names import client_in_words
+from motley.core.components import overrides
 from motley.core.errors import ConfigError, suggest
 from motley.engines.engine import Setting
 from motley.experiments.client_noise import check_client_noise, client_noise
@@ -24,6 +25,7 @@ from motley.privacy.sums import MOST_COUNT_NOISE, MOST_UPLOADS, update_multiplie
 from motley.rounds.run_config import RunConfig
 from motley.selectors.selector import SelectionRule, Selector
 from motley.tasks.task import Task
+from motley.transport.allocators.allocator import Allocator
 from motley.transport.upload_config import UploadConfig
 
 __all__ = ["cap", "sum_cap", "with_privacy"]
@@ -63,7 +65,7 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     added = client_noise(options, config, z) if by_clients else None
     releases = (replace(updates, multiplier=z if added is None else added.multiplier), *signals)
     total = bound(releases, *asked)
-    draw = selector.rule.draw(config.cohort, population)
+    draw = selector.rule.known_draw(config.cohort, population)
     coins = draw is not None and draw.scheme == "poisson"
     divisor = (
         draw.rate * population
@@ -243,7 +245,7 @@ def _check_algorithm(setting: Setting, upload_config: UploadConfig) -> None:
     if upload_config.feedback.incremental:
         said = "the server keeps a mean of clients' vectors that no clip bounds"
         raise ConfigError(f'{said}; use feedback = "fixed", or leave privacy out', "feedback")
-    if upload_config.allocator.init():
+    if overrides(upload_config.allocator, Allocator, "init", "observe"):
         said = "the allocator learns from clear norms of updates"
         raise ConfigError(f'{said}; use allocator = "uniform"', "allocator")
 
@@ -302,7 +304,7 @@ def _check_signals(experiment: Experiment, options: Privacy, rule: SelectionRule
                 f"{', '.join(possible) or 'nothing here'}"
             )
             raise ConfigError(said, f"privacy.signal_noise.{signal}")
-        if noise.noise == "gumbel" and rule.top_m() != signal:
+        if noise.noise == "gumbel" and rule.known_top_m() != signal:
             said = (
                 f"Gumbel noise is for rules that take the m largest values, and {name!r} uses "
                 f"{signal!r} otherwise"
@@ -333,7 +335,7 @@ def _hidden(
     """Return the amplified release of the updates; refuse cohorts that are not drawn at random from
     all clients."""
     population = config.setting.task.federation.pool
-    draw = rule.draw(config.cohort, population)
+    draw = rule.known_draw(config.cohort, population)
     reason = None
     if draw is None:
         reason = (

@@ -52,6 +52,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from motley.core.components import declares
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS
 from motley.experiments.config import Experiment
@@ -83,7 +84,8 @@ def check_time(experiment: Experiment, config: RunConfig, rule: SelectionRule[An
     if options is None or options.sizes == "public":
         return
     public = 'or, where the numbers of samples are no secret, privacy.sizes = "public"'
-    if config.upload_config.allocator.looks_at_work:
+    allocator = config.upload_config.allocator
+    if allocator.looks_at_work or not declares(allocator, "looks_at_work", "ratios"):
         said = (
             f"{experiment.allocator['name']!r} divides the budget by what clients have to do, "
             "which tells numbers of samples"
@@ -116,7 +118,8 @@ def _sized(
             "work that is counted in epochs takes time that follows numbers of samples",
             steps,
         )
-    if config.world.device.follows_examples:
+    device = config.world.device
+    if device.follows_examples or not declares(device, "follows_examples", "step_s"):
         said = f"{experiment.device['name']!r} takes time that follows the number of samples"
         return "device", said, 'device = "uniform"'
     passes = sorted(probing.pre_training_signals(needs.reported, local.pre_training))
@@ -165,7 +168,8 @@ def _looks_at_clock(experiment: Experiment, config: RunConfig) -> tuple[str, str
             "others enter a sum"
         )
         return said, 'synchrony = "synchronous"'
-    if world.availability.follows_time:
+    online = world.availability
+    if online.follows_time or not declares(online, "follows_time", "online"):
         return (
             f"under {experiment.availability['name']!r} clients come and go by the clock",
             'availability = "always"',

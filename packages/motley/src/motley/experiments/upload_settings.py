@@ -102,11 +102,7 @@ def _check_changes(
     algorithm = setting.algorithm
     # FedDyn's server counts who took part
     keeps = algorithm.local.initial_state(setting.zeros()) is not None
-    if (
-        keeps
-        or algorithm.aggregator.upload_visibility != "sum"
-        or algorithm.local.uploads != {"delta"}
-    ):
+    if keeps or algorithm.aggregator.sees_single_uploads or algorithm.local.uploads != {"delta"}:
         raise ConfigError(
             f"{name!r} has the server average all clients' vectors; it goes with plain averaging "
             "only",

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from motley.algorithms.parts import Algorithm
+from motley.core.components import declares
 from motley.core.records import SIGNALS, SignalRequirements, When
 from motley.privacy.options import HISTOGRAM
 from motley.selectors.selector import SelectionRule
@@ -105,7 +106,7 @@ def _selector_private(rule: SelectionRule[Any], needs: SignalRequirements) -> st
         return f"no: {said}" + (f", unless {rule.private_with()}" if rule.private_with() else "")
     noisy = noised(needs)
     words = [f"noise on {', '.join(noisy)}"] if noisy else []
-    words += ["or Gumbel noise"] if rule.top_m() else []
+    words += ["or Gumbel noise"] if rule.known_top_m() else []
     words += ["fixed local.steps"] if sized_seconds(needs) else []
     return ", ".join(words) or "as it is"
 
@@ -152,7 +153,8 @@ def algorithm_refuses(algorithm: Algorithm) -> str | None:
     None if it does."""
     rule = algorithm.local
     server = algorithm.server
-    if not algorithm.aggregator.plain_sum:
+    aggregator = algorithm.aggregator
+    if not (aggregator.plain_sum and declares(aggregator, "plain_sum", "init", "add", "finish")):
         name = type(algorithm.aggregator).__name__
         return f"how far one client moves what {name} makes of the uploads is not known"
     if rule.prototypes is not None:
@@ -176,6 +178,6 @@ def algorithm_disclosure(algorithm: Algorithm) -> Disclosure:
     private = f"no: {refused}" if refused else "clipped and noised"
     return Disclosure(
         reported={**uploads, **answers},
-        visibility=algorithm.aggregator.upload_visibility,
+        visibility="each" if algorithm.aggregator.sees_single_uploads else "sum",
         private=private,
     )

@@ -174,7 +174,8 @@ class Learning:
         plan = self.config.privacy
         known = accepted if plan is None else max(1, round(plan.divisor))
         views = partial(self.backend.data_view, state)
-        losses = partial(client_losses, self.engine, data_views=views)
+        asks = self.config.setting.algorithm.server.asks_clients
+        losses = partial(client_losses, self.engine, data_views=views) if asks else None
         return self.config.context_at(state.version, known, losses)
 
 

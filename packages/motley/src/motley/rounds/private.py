@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from motley.algorithms.parts import Parts, Upload
 from motley.core.arrays import Floats, Ids
-from motley.core.errors import RoundAbandonedError
+from motley.core.errors import ConfigError, RoundAbandonedError
 from motley.core.keys import Key, Streams
 from motley.core.records import Outcome, Reports
 from motley.privacy.distributed_noise import ClientNoise
@@ -22,7 +22,7 @@ from motley.privacy.noise import Source, SystemRandomness, noise, released
 from motley.privacy.options import HISTOGRAM
 from motley.privacy.privacy_ledger import PrivacyState
 from motley.privacy.privacy_plan import PrivacyPlan
-from motley.privacy.sums import clipped, next_clip, noised_sum, noisy_count
+from motley.privacy.sums import UPDATES_OF_A_SUM, clipped, next_clip, noised_sum, noisy_count
 from motley.rounds.round import Round
 from motley.rounds.stage import Arrived, Stage
 from motley.rounds.state import RunState
@@ -44,6 +44,15 @@ class PrivateRounds(Stage):
     single_updates = "each is clipped at the server"
 
     def __init__(self, plan: PrivacyPlan, empty: Parts, streams: Streams) -> None:
+        bounded = ("delta",) if plan.client_noise is not None else UPDATES_OF_A_SUM
+        for name, part in empty.items():
+            how = name if plan.client_noise is not None else part.fold
+            if part.value.numel() and how not in bounded:
+                raise ConfigError(
+                    f"clients also send {name!r} ({part.fold}), to which no noise is added; use an "
+                    "algorithm that sends nothing but its update, or leave privacy out",
+                    "privacy",
+                )
         self.plan = plan
         self.empty = empty
         self.streams = streams

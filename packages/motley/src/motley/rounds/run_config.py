@@ -195,13 +195,13 @@ class RunConfig:
             0 if public is None else len(public), classes
         )
 
-    def context_at(self, version: int, accepted: int, losses: ClientLosses) -> ServerContext:
+    def context_at(self, version: int, accepted: int, losses: ClientLosses | None) -> ServerContext:
         """Return what the server rule may use in server step ``version`` (from 0).
 
         Parameters
         ----------
         accepted: number of uploads aggregated. losses: asks clients for the loss of models on their
-        own training samples.
+        own training samples; None for a server rule that does not say that it asks.
         """
         given = self.server_context or ServerContext(
             self.setting.task.layout, self.setting.task.federation.pool, 0

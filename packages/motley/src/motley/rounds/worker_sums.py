@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motley.core.arrays import Ids
+from motley.core.components import declares
 from motley.engines.engine import Engine, TrainResult
 from motley.rounds.backend import ClientBackend, Landed
 from motley.rounds.diagnostics import CompressionError
@@ -99,9 +100,9 @@ def single_updates(config: RunConfig, stages: Sequence[Stage]) -> str | None:
     aggregator = setting.algorithm.aggregator
     synchrony = config.synchrony
     name = type(aggregator).__name__
-    if aggregator.upload_visibility == "each":
+    if aggregator.sees_single_uploads:
         return f"the aggregator {name} needs single updates"
-    if not aggregator.joins:
+    if not (aggregator.joins and declares(aggregator, "joins", "init", "add")):
         return f"sums of the aggregator {name} cannot be joined"
     if reason := next((one.single_updates for one in stages if one.single_updates), None):
         return reason

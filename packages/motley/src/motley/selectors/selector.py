@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike
 
 from motley.core import codec
 from motley.core.arrays import Floats, Ids
+from motley.core.components import declares
 from motley.core.errors import CodecError, ConfigError, ContractError
 from motley.core.keys import Key
 from motley.core.paper import Paper
@@ -117,6 +118,15 @@ class SelectionRule(ABC, Generic[S]):
         """Return how the rule draws m of all clients, if no report and no size of a client enters;
         None if one does."""
         return None
+
+    def known_draw(self, m: int, population: int) -> Draw | None:
+        """Return :meth:`draw`; None where a subclass chooses otherwise and does not say how."""
+        said = declares(self, "draw", "select", "candidates", "size", "needs")
+        return self.draw(m, population) if said else None
+
+    def known_top_m(self) -> str | None:
+        """Return :meth:`top_m`; None where a subclass chooses otherwise and does not say how."""
+        return self.top_m() if declares(self, "top_m", "select", "candidates", "needs") else None
 
     def top_m(self) -> str | None:
         """Return the probed signal whose m largest values among the candidates are the cohort, each

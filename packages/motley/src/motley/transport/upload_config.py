@@ -38,7 +38,7 @@ class UploadConfig:
     @property
     def plain(self) -> bool:
         """Whether updates are sent uncompressed and without error feedback."""
-        return isinstance(self.compressor, Identity) and self.feedback.state_name is None
+        return type(self.compressor) is Identity and type(self.feedback) is NoFeedback
 
     def initial_state(self, layout: Layout, dtype: torch.dtype) -> dict[str, Tensor]:
         """Return the upload part of a client's state before its first accepted upload."""

@@ -42,6 +42,7 @@ class ClusterMeans(Mean):
     """The weighted mean of all uploads and, under ``<part>.<j>``, of those of each cluster;
     ``sizes`` ``[k]`` counts these."""
 
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "sum"
     plain_sum: ClassVar[bool] = False
     joins: ClassVar[bool] = False
     k: int = 2

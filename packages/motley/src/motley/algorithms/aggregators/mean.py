@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -61,6 +61,7 @@ class Mean(Aggregator):
     keeps it bit for bit. A coordinate of a ``convex`` part that nobody holds is NaN.
     """
 
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "sum"
     plain_sum: ClassVar[bool] = True
     joins: ClassVar[bool] = True
 

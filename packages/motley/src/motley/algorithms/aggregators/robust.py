@@ -45,7 +45,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -69,8 +69,6 @@ _BLOCK = 1 << 18
 
 class _Robust(Aggregator):
     """The base of the robust aggregators: uniform weights and plain updates."""
-
-    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
