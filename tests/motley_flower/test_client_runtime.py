@@ -13,8 +13,11 @@ import torch
 from torch import nn
 
 import motley
+from motley.algorithms.parts import GradientCorrection, LocalRule, Method
 from motley.core.errors import CodecError, ConfigError, DataError
+from motley.core.paper import cite
 from motley.experiments.build import prepare
+from motley.selectors.uniform import Uniform
 from motley_flower.deployed.client_app import Node, serve
 from motley_flower.deployed.client_runtime import ClientRuntime
 from motley_flower.deployed.kept_state import ClientStateFile
@@ -179,6 +182,24 @@ def test_an_update_that_is_not_finite_is_not_sent(site):
     assert not answer.upload
 
 
+def _towards(mu):
+    """An algorithm of one's own whose pull is in its code, and no option."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Pulled(LocalRule):
+        def correction(self, context):
+            return GradientCorrection(proximal=mu)
+
+    @dataclasses.dataclass(frozen=True)
+    class Towards(Method):
+        paper = cite("mcmahan2017communication")
+
+        def change(self, algorithm):
+            return algorithm.replace(local=Pulled())
+
+    return Towards()
+
+
 def test_what_is_agreed_is_the_work_and_not_who_is_asked():
     same = experiment(
         selector="power_of_choice",
@@ -192,6 +213,9 @@ def test_what_is_agreed_is_the_work_and_not_who_is_asked():
         local={"steps": 4, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}}
     )
     assert agreement(same) == agreement(experiment()) != agreement(other)
+    assert agreement(experiment(selector=Uniform())) == agreement(experiment())
+    agreed = [agreement(experiment(algorithm=_towards(mu))) for mu in (1.0, 2.0, 1.0)]
+    assert agreed[0] == agreed[2] != agreed[1]  # another code under the same name and options
     assert agreement(experiment(dtype="float32")) != agreement(
         experiment(dtype="float32", precision="bfloat16")
     )

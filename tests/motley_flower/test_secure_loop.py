@@ -15,7 +15,7 @@ import motley
 from motley.core.errors import ConfigError
 from motley_flower.deployed.client_app import Node
 from motley_flower.deployed.grid_transport import bytes_in
-from motley_flower.deployed.protocol import open_order
+from motley_flower.deployed.protocol import Order, open_order
 from motley_flower.deployed.secure_rounds import ClientSecrets
 from motley_flower.secure.keyfiles import new_identity
 from motley_flower.secure.masking_client import SecureClient
@@ -248,6 +248,33 @@ def test_a_client_with_secrets_sends_nothing_in_the_clear(keys):
         "asks for clear updates, and this client sends masked ones" in why
         for why in real.column("incidents", "reason").tolist()
     )
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"kind": "train", "want": ("update_norm",), "secure": b"1"},
+        {"kind": "probe", "probed": {"gradient": None}},
+        {"kind": "probe", "probed": {"grad_norm": 1}},
+    ],
+    ids=["update_norm", "gradient", "grad_norm"],
+)
+def test_a_client_with_secrets_reports_nothing_of_a_single_update(keys, asked):
+    """Whatever a server says that it is: its own refusal of such rules protects nobody."""
+    setup = setting(stop={"rounds": 1})
+    secrets = ClientSecrets(OPTIONS, keys / "key-{client}", keys / "register.json", None)
+    runtime = Node(setup, keys / "clients", secrets=secrets).runtime(0, {})
+    order = Order(run="r-1", agreed=runtime.agreed, client=0, **asked)
+    with pytest.raises(ConfigError, match="tells of this client's own update"):
+        runtime.answer(0, order.seal())
+
+
+def test_a_model_with_batch_norm_is_refused(keys):
+    setup = setting(
+        task={"name": "image", "data": "digits", "model": {"name": "digits_mlp", "norm": "batch"}}
+    )
+    with pytest.raises(ConfigError, match="the statistics of BatchNorm would stay"):
+        secured(FakeGrid(), setup, keys)
 
 
 def test_the_secrets_of_a_client_are_its_own(keys):

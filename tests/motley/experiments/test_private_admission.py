@@ -7,6 +7,7 @@ import dataclasses
 import json
 import tomllib
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -488,6 +489,7 @@ def test_no_model_is_restored_because_clear_test_samples_say_so():
 # ------------------------------------------------------- what a class of one's own does not promise
 
 
+@dataclasses.dataclass(frozen=True)
 class Stride(Uniform):
     """Every third client alone."""
 
@@ -495,6 +497,7 @@ class Stride(Uniform):
         return super().select(state, dataclasses.replace(context, available=context.available[::3]))
 
 
+@dataclasses.dataclass(frozen=True)
 class Favourite(PowerOfChoice):
     def select(self, state, context):
         return super().select(state, context)
@@ -547,19 +550,33 @@ def test_a_part_to_which_no_noise_is_added_is_refused():
     refused(r"clients also send 'mine' \(convex\), to which no noise is added", algorithm=Tells())
 
 
+@dataclasses.dataclass(frozen=True)
 class Watching(UniformAllocator):
-    looks_at_work = False
+    looks_at_work: ClassVar[bool] = False
 
     def observe(self, state, budget, reports, step_norm):
         return {"norms": reports.signal("update_norm")}
 
 
-def test_an_allocator_that_keeps_norms_of_updates_is_refused():
-    refused("the allocator learns from clear norms of updates", allocator=Watching())
+def test_an_allocator_hears_no_norms_of_updates():
+    """One with a state before round 1 is refused; one that begins with none keeps none."""
+    sent = {
+        "compressor": "topk",
+        "budget": {"name": "constant", "average": 0.5},
+        "feedback": "fixed",
+        "allocator": Watching(),
+    }
+    assert finished(**sent).state.allocator == {}
+    plain = {**BASE, **sent}
+    del plain["privacy"]
+    loop = build(plain)
+    loop.step()
+    assert len(loop.state.allocator["norms"]) == 4
 
 
+@dataclasses.dataclass(frozen=True)
 class Asking(Average):
-    heard: list = []
+    heard: ClassVar[list] = []
 
     def update(self, state, total, context):
         self.heard.append(context.losses)

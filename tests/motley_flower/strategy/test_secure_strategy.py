@@ -218,6 +218,11 @@ def test_a_client_does_not_train_in_the_clear(keys):
     )
     with pytest.raises(SecureAggregationError, match="got a message of step 110"):
         inner(bad, context)
+    for record, kind in (("motley", "query.motley_probe"), (RECORD, "train")):
+        for key, names in (("signals", ["loss", "grad_norm"]), ("wanted", "loss,update_norm")):
+            asks = app.RecordDict({record: app.ConfigRecord({key: names})})
+            with pytest.raises(ConfigError, match="tells of this client's own update"):
+                inner(app.Message(asks, 1000, kind), context)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from motley.core.client_names import client_in_words
-from motley.core.components import overrides
 from motley.core.errors import ConfigError, suggest
 from motley.engines.engine import Setting
 from motley.experiments.client_noise import check_client_noise, client_noise
@@ -25,7 +24,6 @@ from motley.privacy.sums import MOST_COUNT_NOISE, MOST_UPLOADS, update_multiplie
 from motley.rounds.run_config import RunConfig
 from motley.selectors.selector import SelectionRule, Selector
 from motley.tasks.task import Task
-from motley.transport.allocators.allocator import Allocator
 from motley.transport.upload_config import UploadConfig
 
 __all__ = ["cap", "sum_cap", "with_privacy"]
@@ -245,7 +243,7 @@ def _check_algorithm(setting: Setting, upload_config: UploadConfig) -> None:
     if upload_config.feedback.incremental:
         said = "the server keeps a mean of clients' vectors that no clip bounds"
         raise ConfigError(f'{said}; use feedback = "fixed", or leave privacy out', "feedback")
-    if overrides(upload_config.allocator, Allocator, "init", "observe"):
+    if upload_config.allocator.init():
         said = "the allocator learns from clear norms of updates"
         raise ConfigError(f'{said}; use allocator = "uniform"', "allocator")
 

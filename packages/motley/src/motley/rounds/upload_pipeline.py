@@ -319,6 +319,8 @@ class UploadPipeline:
         self, state: RunState, reports: Reports, total: Mapping[str, Tensor]
     ) -> Mapping[str, Any]:
         """Return the allocator's state after a server step on ``total`` (empty where nothing was
-        aggregated)."""
+        aggregated); an allocator of a private run hears nothing."""
+        if state.privacy is not None:
+            return state.allocator
         norm = float(total["delta"].double().norm()) if "delta" in total else math.nan
         return self.config.allocator.observe(state.allocator, self.config.budget, reports, norm)
