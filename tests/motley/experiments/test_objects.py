@@ -28,6 +28,7 @@ from motley.selectors.selector import SelectionRule
 from motley.selectors.uniform import Uniform
 from motley.tasks import from_clients, own_task
 from motley.tasks.task import Task
+from motley.world.devices import ConstantDevice
 from motley.world.interfaces import Network
 from motley.world.partition.basic import IID
 
@@ -176,6 +177,29 @@ def test_other_options_and_other_code_are_another_run() -> None:
         Experiment(**KEYS, selector=rule("a")).run_id()
         == Experiment(**KEYS, selector=rule("a")).run_id()
     )
+
+
+@dataclass(frozen=True)
+class FromFile(ConstantDevice):
+    """A device of one's own that reads a file, and says nothing of it."""
+
+    file: str = ""
+    folder: str = "."
+
+
+def test_a_file_that_an_option_names_is_in_the_run_id(tmp_path: Path) -> None:
+    file = tmp_path / "steps.csv"
+
+    def run_id() -> str:
+        return Experiment(**KEYS, device=FromFile(file=str(file))).run_id()
+
+    ids = []
+    for text in ("step_s\n1\n", "step_s\n22\n", "step_s\n1\n"):
+        file.write_text(text)
+        ids.append(run_id())
+    assert ids[0] == ids[2] != ids[1]
+    file.unlink()
+    assert run_id() not in ids
 
 
 def test_what_has_no_fingerprint_never_meets_an_existing_folder(tmp_path: Path) -> None:

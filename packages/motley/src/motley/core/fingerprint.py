@@ -23,6 +23,7 @@ import enum
 import functools
 import hashlib
 import importlib
+import importlib.metadata
 import importlib.util
 import sys
 import types
@@ -468,7 +469,15 @@ def is_installed(name: object) -> bool:
 
 def _version(name: str) -> str:
     top = name.partition(".")[0]
-    return "" if top in _NAMED_ONLY else str(getattr(sys.modules.get(top), "__version__", ""))
+    if top in _NAMED_ONLY:
+        return ""
+    said = getattr(sys.modules.get(top), "__version__", None)
+    if said is None:
+        try:
+            said = importlib.metadata.version(top)
+        except importlib.metadata.PackageNotFoundError:
+            said = ""
+    return str(said)
 
 
 def _by_name(to: _Hasher, value: Any) -> None:

@@ -31,7 +31,7 @@ from motley.algorithms.fedavg import plain_fedavg
 from motley.algorithms.weights import Weighting
 from motley.core.components import imports
 from motley.core.errors import ConfigError, suggest
-from motley.core.files import ReadsFiles
+from motley.core.files import ReadsFiles, files_digest, is_file
 from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.keys import PURPOSES
 from motley.core.paper import Paper
@@ -484,6 +484,8 @@ class Experiment(ShownExperiment, BaseModel):
             for key, part in self._parts.items()
             if isinstance(part, ReadsFiles)
         }
+        for key in self._code.keys() - digests.keys():
+            digests |= _named_files(key, self._parts[key])
         read = {key: digest for key, digest in digests.items() if digest}
         # code in place of the options of what is not Motley's own
         lineage = lineage_id({**self.resolved(), **self._code, **read})
@@ -650,3 +652,15 @@ def load(path: str | Path, overrides: Iterable[str] = (), allow_import: bool = F
     """
     with imports(allow_import):
         return Experiment(**document.override(document.read(Path(path)), overrides))
+
+
+def _named_files(key: str, part: object) -> dict[str, str]:
+    """Return hashes of the files that the options of a component name."""
+    if not dataclasses.is_dataclass(part):
+        return {}
+    options = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    return {
+        f"{key}.{name}.file": files_digest(value)
+        for name, value in options.items()
+        if isinstance(value, str | Path) and Path(value).suffix and is_file(Path(value))
+    }
