@@ -34,8 +34,10 @@ Changed since. Before a true run of that rule was seen: ``buffered`` has ``refil
 because deployments refuse the other. Federations 0 and 6 ran alone, with short work of other
 programs beside 6 now and then; the others run two at a time (``--side 2``). After 0, 1, 6 and 7 had
 been seen: a twin of a deployment lets rules know only what a deployment measures
-(``probe.speeds``). What was predicted without it is kept as ``seen_before`` and ``once_before``. So
-6 and 7 were looked at for this one change, and 8 to 11 alone are unseen.
+(``probe.speeds``). What is predicted without it is told beside it (``known``). So 6 and 7 were
+looked at for this one change, and 8 to 11 alone are unseen. After all had run: before its first
+delivery a deployment tells a rule that probes no time in place of a second for each step and
+transfer; what is told here was recorded and predicted with seconds.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import numpy as np
@@ -64,6 +68,8 @@ ONCE = range(6, 8)
 """Looked at for one change: see above."""
 UNSEEN = range(8, 12)
 CHOOSING = ("uniform", "oort", "fedcs", "power_of_choice")
+PLANNING = ("oort", "fedcs")
+"""Those that are told how long clients take."""
 STARTING = threading.Lock()
 """One process after the other: Flower starts an app anew that does not come up in time."""
 NODES = 8
@@ -235,6 +241,10 @@ def round_s(folder: Path) -> float:
     return float((found[-1]["time_s"] - found[0]["start_s"]) / len(found))
 
 
+def _ended(process: Popen[bytes]) -> bool:
+    return process.poll() is not None
+
+
 def record(number: int, folder: Path) -> None:
     """Run what has not run yet of a federation: first the recording, then every rule."""
     port, *ports = free_ports(1 + NODES)
@@ -260,7 +270,7 @@ def record(number: int, folder: Path) -> None:
                 config = f'partition-id={k} folder="{folder}/site-{k}"'
                 there = ("--superlink", f"127.0.0.1:{port}", "--port", str(own))
                 start(f"node-{k}", "flower-supernode", *here, *there, "--node-config", config)
-                until(lambda own=own: answers(own), 240, "a SuperNode does not come up")
+                until(partial(answers, own), 240, "a SuperNode does not come up")
         for name in ("recorded", *rules(1.0)):
             if (folder / f"{name}.json").exists():
                 continue
@@ -289,7 +299,7 @@ def record(number: int, folder: Path) -> None:
                 "-c",
                 f'out="{folder / name}"',
             )
-            until(lambda run=run: run.poll() is not None, 3600, f"{name} does not end")
+            until(partial(_ended, run), 3600, f"{name} does not end")
             site.terminate()
             about = {"wall_s": time.time() - began[0], "load": [began[1][0], os.getloadavg()[0]]}
             if not json.loads((folder / name / "run.json").read_text())["finished"]:
@@ -308,40 +318,47 @@ def predict(number: int, folder: Path, seeds: int) -> dict[str, Any]:
     from motley.twin.what_if import what_if
 
     made = twin(folder / "recorded", folder / "twin.toml")
-    out: dict[str, Any] = {"fits": made.fits, "rules": {}}
+    out: dict[str, Any] = {"fits": made.fits, "rules": {}, "known": {}}
     for name, changes in rules(round_s(folder)).items():
         if not (folder / f"{name}.json").exists():
             continue
-        over = {key: [value] for key, value in changes.items()}
-        told = what_if(
-            folder / "twin.toml",
-            over,
-            range(seeds),
-            out=folder / "twins",
-            overrides=[f"stop.rounds={TRUE_ROUNDS}"],
-            progress=False,
-        )
         rounds = motley.load(folder / name).tables["rounds"].to_pylist()
-        predicted = told.rules[-1].seconds
         true = rounds[-1]["time_s"] - rounds[0]["start_s"]
-        out["rules"][name] = {
-            "true_s": true,
-            "true_round_s": [row["time_s"] - row["start_s"] for row in rounds],
-            "predicted_s": [predicted.median, predicted.low, predicted.high],
-            "within": predicted.holds(true),
-            **json.loads((folder / f"{name}.json").read_text()),
-        }
-        print(number, name, f"true {true:.1f} s, predicted {predicted} s", flush=True)
-    out["recorded_s"] = told.seconds
-    out["retrodicted"] = told.holds
+        for kind in ("rules", "known") if name in PLANNING else ("rules",):
+            told = what_if(
+                folder / "twin.toml",
+                {key: [value] for key, value in changes.items()},
+                range(seeds),
+                out=folder / "twins",
+                overrides=[
+                    f"stop.rounds={TRUE_ROUNDS}",
+                    *(["probe.speeds=known"] if kind == "known" else []),
+                ],
+                progress=False,
+            )
+            predicted = told.rules[-1].seconds
+            out[kind][name] = {
+                "true_s": true,
+                "true_round_s": [row["time_s"] - row["start_s"] for row in rounds],
+                "predicted_s": [predicted.median, predicted.low, predicted.high],
+                "within": predicted.holds(true),
+                **json.loads((folder / f"{name}.json").read_text()),
+            }
+            print(number, name, kind, f"true {true:.1f} s, predicted {predicted} s", flush=True)
+            if kind == "rules":
+                out["recorded_s"] = told.seconds
+                out["retrodicted"] = told.holds
+    out["known"] = {**out["rules"], **out["known"]}
     return out
 
 
-def summary(found: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return of some federations, by rule and for all together: the median error of the predicted
-    seconds and how many true runs lie within their intervals; and in how many of those that ran
-    under all rules the one taken for the fastest, of those that choose a cohort and wait for it,
-    takes at most 5 % longer than the fastest."""
+def summary(found: Mapping[int, Mapping[str, Any]], kind: str) -> dict[str, Any]:
+    """Return what a kind of predictions (``rules``, ``known``) of some federations is worth.
+
+    By rule and for all together: the median error of the predicted seconds and how many true runs
+    lie within their intervals; and in how many of those that ran under all rules the one taken for
+    the fastest, of those that choose a cohort and wait for it, takes at most 5 % longer than the
+    fastest."""
     names = ("all", *rules(1.0))
     out: dict[str, Any] = {
         "federations": len(found),
@@ -352,7 +369,7 @@ def summary(found: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
         rows = [
             row
             for one in found.values()
-            for rule, row in one["rules"].items()
+            for rule, row in one[kind].items()
             if name in (rule, "all")
         ]
         if rows:
@@ -362,7 +379,7 @@ def summary(found: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
                 "error_s": round(statistics.median(errors), 3),
                 "within_s": sum(row["within"] for row in rows),
             }
-    whole = [one["rules"] for one in found.values() if set(CHOOSING) <= set(one["rules"])]
+    whole = [one[kind] for one in found.values() if set(CHOOSING) <= set(one[kind])]
     good = 0
     for one in whole:
         told = min(CHOOSING, key=lambda name: one[name]["predicted_s"][0])
@@ -399,11 +416,10 @@ def main() -> None:
         # federations whose folders are gone
         known = {int(number): one for number, one in before["federations"].items()}
         found = dict(sorted((known | found).items()))
-        told |= {name: before[name] for name in ("seen_before", "once_before") if name in before}
     for name, group in (("seen", SEEN), ("once", ONCE), ("unseen", UNSEEN)):
         some = {number: one for number, one in found.items() if number in group}
         if some:
-            told[name] = summary(some)
+            told[name] = {kind: summary(some, kind) for kind in ("rules", "known")}
             print(name, json.dumps(told[name]))
     told["federations"] = found
     options.out.write_text(json.dumps(told, indent=1) + "\n")

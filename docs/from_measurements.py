@@ -901,27 +901,23 @@ def twin_real() -> str:
     """Put the predictions of twins beside what federations of real processes did, from
     ``benchmarks/measured/twin_real.json``."""
     found = measured("twin_real")
-    groups = {
-        "seen": "looked at",
-        "seen_before": "the same, before the change",
-        "once": "looked at for the change",
-        "once_before": "the same, before it",
-        "unseen": "not looked at",
-    }
-    some = {name: found[name] for name in groups if name in found}
+    groups = {"seen": "looked at", "once": "looked at for the change", "unseen": "not looked at"}
+    some = {(name, kind): found[name][kind] for name in groups for kind in ("rules", "known")}
     rows = []
-    for name in found["once"]["rules"]:
+    for name in found["once"]["rules"]["rules"]:
         cells = [f"`{name}`" if name != "all" else "all"]
         for one in some.values():
             rule = one["rules"][name]
             cells.append(f"{rule['error_s']:.0%}, {rule['within_s']} of {rule['true_runs']}")
         rows.append(cells)
-    heads = [f"{groups[name]} ({one['federations']})" for name, one in some.items()]
-    held, best = (
-        sum(one[key] for name, one in some.items() if not name.endswith("before"))
-        for key in ("retrodicted", "best_within_5_percent")
+    heads = [
+        "the same, without it" if kind == "known" else f"{groups[name]} ({one['federations']})"
+        for (name, kind), one in some.items()
+    ]
+    held, best, many = (
+        sum(found[name]["rules"][key] for name in groups)
+        for key in ("retrodicted", "best_within_5_percent", "of")
     )
-    many = sum(one["of"] for name, one in some.items() if not name.endswith("before"))
     said = (
         f"The first five recorded rounds took as long as the interval says in {held} of {many}. Of "
         f"the rules that choose a cohort and wait for it, the one predicted to be the fastest took "

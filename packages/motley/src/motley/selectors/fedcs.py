@@ -33,6 +33,8 @@ Deviations and readings
   clients, here ``share``.
 * INTERPRETATION-D: equal sums go to the lowest id. A client without all three estimates is not
   chosen.
+* A deployment measures only whom it asks. Where nobody fits the deadline by what was measured last,
+  nobody is asked from then on, and no round does anything; leave the deadline some room.
 * Uploads are planned one after another; whether they happen so depends on the network model.
 
 Worked
