@@ -148,7 +148,8 @@ def test_a_compressed_round_is_measured_as_the_links_are(
     keys |= {"network": links, "selector": "uniform", **compress}
     found = []
     for speeds in ("measured", "known"):
-        loop = build(Experiment(**{**keys, "probe": {"speeds": speeds}}), writer=Rows())  # type: ignore[arg-type]
+        told = Experiment(**{**keys, "probe": {"speeds": speeds}})
+        loop = build(told, writer=Rows())  # type: ignore[arg-type]
         loop.step()
         wanted = dict.fromkeys(("upload_estimate_s", "uplink_mbps", "download_estimate_s"))
         download = loop.algorithm.local.download(loop.state.server)

@@ -313,8 +313,8 @@ def _check_protocol(data: bytes, sender: str) -> None:
 def agreement(experiment: Experiment) -> str:
     """Return twelve hex digits of what a server and its clients must have alike: task, initial
     weights, local work, algorithm, compression, seeds, and the code of components that are not
-    Motley's. Selection, synchrony and the end of the run
-    are the server's own, unless clients add noise by them."""
+    Motley's. Selection, synchrony and the end of the run are the server's own, unless clients add
+    noise by them."""
     resolved = experiment.resolved()
     options = experiment.privacy
     by_clients = options is not None and options.noise_by == "clients"

@@ -320,8 +320,7 @@ class Executor(ABC):
         Every step of :meth:`Chunk.steps` is one of the local optimiser for its first ``active``
         clients: by the gradient of the losses' sum, each times ``weight``, towards ``anchor`` with
         ``proximal``, plus ``offset``, at the rate ``lr``. What ``moves`` leaves out stays. It
-        passes its outputs to
-        :meth:`Chunk.record_outputs`, and its gradients (before correction and clipping, of the
-        parameters that move) to :meth:`Chunk.record_gradients`.
+        passes its outputs to :meth:`Chunk.record_outputs`, and its gradients (before correction and
+        clipping, of the parameters that move) to :meth:`Chunk.record_gradients`.
         :class:`~motley.engines.vmapped.Vmapped` is the shortest example.
         """

@@ -484,7 +484,7 @@ class Experiment(ShownExperiment, BaseModel):
             for key, part in self._parts.items()
             if isinstance(part, ReadsFiles)
         }
-        for key in self._code.keys() - digests.keys():
+        for key in self._code:
             digests |= _named_files(key, self._parts[key])
         read = {key: digest for key, digest in digests.items() if digest}
         # code in place of the options of what is not Motley's own

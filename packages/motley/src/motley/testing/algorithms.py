@@ -561,7 +561,8 @@ def check_algorithm(
     ------
     AssertionError: a point of the contract is broken; the message starts with its name.
     """
-    wanted: Weighting = weights or method.change(plain_fedavg()).weights or "examples"  # type: ignore[assignment]
+    published = method.change(plain_fedavg()).weights
+    wanted: Weighting = weights or published or "examples"  # type: ignore[assignment]
     case = Case(method, wanted, solver or SGD(lr=0.1))
     for name, check in CHECKS.items():
         try:
