@@ -324,11 +324,9 @@ def to_batch(table: str, schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Re
 
 
 def _is_scalar(value: Any) -> bool:
-    return (
-        value is None
-        or isinstance(value, str)
-        or (not isinstance(value, Sequence) and np.ndim(value) == 0)
-    )
+    if value is None or isinstance(value, (str, int, float)):
+        return True
+    return not isinstance(value, Sequence) and np.ndim(value) == 0
 
 
 def _array(table: str, field: pa.Field, value: Any, rows: int, repeated: bool) -> pa.Array:

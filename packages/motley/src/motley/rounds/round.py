@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -73,12 +74,12 @@ class Round:
         changed[rows] = outcome
         return dataclasses.replace(self, outcome=changed)
 
-    @property
+    @cached_property
     def accepted(self) -> Ids:
         """Rows of ``landed`` that are accepted, rising."""
         return np.flatnonzero(self.outcome == Outcome.ACCEPTED)
 
-    @property
+    @cached_property
     def usable(self) -> list[int]:
         """Accepted rows whose uploads are finite, rising."""
         return [row for row in self.accepted.tolist() if self.results[row].finite]

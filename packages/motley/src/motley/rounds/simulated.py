@@ -420,7 +420,7 @@ class SimulatedBackend(ClientBackend):
         waiting = dict[int, ReceivedUpload]()
         groups = training_groups(lines.client, lines.version)
         clients = _clients(state).client_states
-        twice = len(np.unique(lines.client)) < len(rows)
+        twice = bool(np.any(lines.client[1:] == lines.client[:-1]))
         for chosen in (rows[group] for group in groups):
             for row, upload in zip(
                 chosen.tolist(),
@@ -458,12 +458,14 @@ class SimulatedBackend(ClientBackend):
     def upload_sums(self, state: RunState, landed: Landed, rows: Ids) -> Iterator[RunSum] | None:
         """See :meth:`ClientBackend.upload_sums`. There are sums where all received one version of
         the model, no client twice, and the engine's workers send them."""
+        steps = landed.dispatches.timelines.steps[rows]
+        if landed.mix or self.engine.refuses_sums(steps.tolist()) is not None:
+            return None
         group = landed.dispatches.take(rows)
         lines = group.timelines
         columns = group.columns
         algorithm = self.setting.algorithm
-        one = len(training_groups(lines.client, lines.version)) == 1
-        if not one or landed.mix or self.engine.refuses_sums(lines.steps.tolist()) is not None:
+        if len(training_groups(lines.client, lines.version)) != 1:
             return None
         scales = None if landed.scale is None else landed.scale[rows]
         weights = columns["weight"]
@@ -686,6 +688,8 @@ def training_groups(clients: Ids, versions: Ids) -> list[Ids]:
     >>> [group.tolist() for group in training_groups(clients, versions)]
     [[0, 3], [1], [2]]
     """
+    if np.all(clients[1:] != clients[:-1]) and np.all(versions[1:] == versions[:-1]):
+        return [np.arange(len(clients))] if len(clients) else []
     # how often the same client has trained from the same version before
     again = np.zeros(len(clients), np.int64)
     for at in range(1, len(clients)):
