@@ -180,6 +180,21 @@ class Sizes:
         return sum(self.values)
 
 
+@pytest.mark.parametrize("made", [np.asarray, torch.from_numpy])
+def test_every_block_of_a_long_array_counts_and_so_does_their_order(
+    made: Callable[[Any], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen bytes a block: 40 numbers of a byte are two blocks and a half."""
+    monkeypatch.setattr("motley.core.fingerprint._BLOCK", 16)
+    numbers = np.arange(40, dtype=np.uint8)
+    first, last, swapped = numbers.copy(), numbers.copy(), np.roll(numbers[:32], 16)
+    first[0], last[-1] = 99, 99
+    others = [numbers, first, last, numbers[:32], swapped, numbers[:39]]
+    found = [fingerprint(made(other)) for other in others]
+    assert len(set(found)) == len(others)
+    assert found[0] == fingerprint(made(numbers.copy()))
+
+
 def test_what_a_cached_property_keeps_does_not_count() -> None:
     fresh = Sizes((1, 2))
     asked = Sizes((1, 2))
