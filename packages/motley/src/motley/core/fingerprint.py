@@ -28,13 +28,13 @@ import importlib.util
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
 from motley.core.errors import UserError
+from motley.core.side_by_side import side_by_side
 
 __all__ = ["UNKNOWN", "FingerprintError", "fingerprint", "fingerprint_or_reason", "is_installed"]
 
@@ -132,8 +132,7 @@ class _Hasher:
         if len(raw) <= _BLOCK:
             return self.token("data", raw)
         blocks = [raw[first : first + _BLOCK] for first in range(0, len(raw), _BLOCK)]
-        with ThreadPoolExecutor() as pool:
-            hashes = list(pool.map(lambda block: hashlib.sha256(block).digest(), blocks))
+        hashes = side_by_side(lambda block: hashlib.sha256(block).digest(), blocks)
         return self.token("blocks", f"{len(raw)} {b''.join(hashes).hex()}")
 
     def add(self, value: Any, where: str | None = None) -> None:

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from motley.core.errors import ConfigError, suggest
+from motley.core.side_by_side import side_by_side
 
 __all__ = ["PURPOSES", "Key", "Streams", "normal_quantile"]
 
@@ -63,6 +64,8 @@ _STRIDE = np.uint64(0xD1B54A32D192ED03)
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
 _BLOCK = 2**15
+_SHARE = 2**19
+"""Rows that a thread works on at a time."""
 
 
 def _number(part: int | str) -> int:
@@ -93,12 +96,19 @@ def _by_rows(
     function: Callable[[NDArray[Any]], NDArray[np.float64]], values: NDArray[Any], n: int
 ) -> NDArray[np.float64]:
     """Return what a function makes of each row ``[rows, n]``, of many rows in blocks that the
-    processor's cache holds."""
+    processor's cache holds, and of very many on threads."""
     if len(values) <= _BLOCK:
         return function(values)
     out = np.empty((len(values), n))
-    for first in range(0, len(values), _BLOCK):
-        out[first : first + _BLOCK] = function(values[first : first + _BLOCK])
+
+    def fill(rows: range) -> None:
+        for first in range(rows.start, rows.stop, _BLOCK):
+            some = slice(first, min(first + _BLOCK, rows.stop))
+            out[some] = function(values[some])
+
+    shares = range(0, len(values), _SHARE)
+    ranges = [range(first, min(first + _SHARE, len(values))) for first in shares]
+    list(side_by_side(fill, ranges))
     return out
 
 

@@ -16,7 +16,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from motley.core.bounds import Share
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
+from motley.core.side_by_side import side_by_side
 from motley.tasks.held_out import held_out_ids
 from motley.tasks.preparation import StatisticsTraffic
 from motley.tasks.statistics import fit
@@ -158,7 +159,7 @@ def partition_input(dataset: Dataset, split: Split, key: Key) -> PartitionInput:
         note = f"a stratified share of {split.test_fraction:g}, common to all"
     if not len(rows):
         raise DataError("the data has no training rows to divide among clients")
-    groups = None if dataset.groups is None else dataset.groups[rows]
+    groups = None if dataset.groups is None else _at(dataset.groups, rows)
     measured = dict(dataset.measured)
     # by the classes of all
     if global_test is not None and not dataset.test.any() and groups is not None:
@@ -202,7 +203,14 @@ def _classes(dataset: Dataset, rows: Ints) -> Ints:
     positions, several labels)."""
     if dataset.targets != "classes":
         return np.zeros(len(rows), np.int64)
-    return dataset.y[torch.from_numpy(rows)].cpu().numpy().astype(np.int64, copy=False)
+    return _at(dataset.y.cpu().numpy(), rows).astype(np.int64, copy=False)
+
+
+def _at(values: NDArray[Any], rows: Ints) -> NDArray[Any]:
+    """Return the values of these rows: themselves where that is all of them in their order, which
+    takes no memory."""
+    whole = len(rows) == len(values) and (not len(rows) or rows[0] == 0)
+    return values if whole and (rows[1:] > rows[:-1]).all() else values[rows]
 
 
 def stratified(rows: Ints, owner: Ints, labels: Ints, share: float, key: Key) -> NDArray[np.bool_]:
@@ -215,8 +223,12 @@ def stratified(rows: Ints, owner: Ints, labels: Ints, share: float, key: Key) ->
     """
     taken = np.zeros(len(rows), bool)
     if share > 0.0:
-        for some in _blocks(owner):
-            taken[some] = _taken(rows[some], owner[some], labels[some], share, key)
+        blocks = _blocks(owner)
+        found = side_by_side(
+            lambda some: _taken(rows[some], owner[some], labels[some], share, key), blocks
+        )
+        for some, part in zip(blocks, found, strict=True):
+            taken[some] = part
     return taken
 
 
@@ -297,10 +309,10 @@ def federate(
     DataError: a client without a training sample, or a row given to two clients.
     """
     population = len(parts)
-    rows = given.rows[parts.values]
+    rows = _at(given.rows, parts.values)
     owner = parts.owner
     _check_parts(rows, parts, split, overlap)
-    labels = given.labels[parts.values]
+    labels = _at(given.labels, parts.values)
     cluster = np.zeros(population, np.int64)
     domain = np.zeros(population, np.int64)
     if concept_shift is not None:
@@ -317,19 +329,23 @@ def federate(
         y = y.index_copy(0, at, torch.from_numpy(labels))
     if feature_shift is not None:
         x, domain = _with_features(x, at, owner, rows, feature_shift)
-    targets = y[at]
     noise = np.zeros(population)
-    if label_noise is not None:
-        _check_classes(dataset, "label noise", "label_noise")
-        targets, noise = _noisy(labels, owner, ~roles.test, label_noise)
     train, validation, test = (
         _take(samples.position, owner, role, population) for role in roles[:3]
     )
+    if label_noise is None:
+        train_labels = y[torch.from_numpy(train.values)]
+        validation_labels = None
+    else:
+        _check_classes(dataset, "label noise", "label_noise")
+        targets, noise = _noisy(labels, owner, ~roles.test, label_noise)
+        train_labels = targets[torch.from_numpy(np.flatnonzero(roles.train))]
+        validation_labels = targets[torch.from_numpy(np.flatnonzero(roles.validation))]
     return Federation(
         x=x,
         y=y,
         train=train,
-        labels=targets[torch.from_numpy(np.flatnonzero(roles.train))],
+        labels=train_labels,
         validation=validation,
         test=test,
         global_test=samples.global_test,
@@ -344,9 +360,7 @@ def federate(
             **roles.notes,
             **_traffic_note(traffic),
         },
-        validation_labels=None
-        if label_noise is None
-        else targets[torch.from_numpy(np.flatnonzero(roles.validation))],
+        validation_labels=validation_labels,
         domain=domain,
         cluster=cluster,
         preparation=dataset.preparation,
@@ -406,11 +420,12 @@ def _roles(
         notes = {"test": "each client keeps the test rows the data set gives it"}
     elif split.test == "client":
         test = stratified(rows, owner, labels, split.test_fraction, key.fold("test"))
-    rest = np.flatnonzero(~test)
     validation = np.zeros(len(rows), bool)
-    validation[rest] = stratified(
-        rows[rest], owner[rest], labels[rest], split.validation, key.fold("validation")
-    )
+    if split.validation > 0.0:
+        rest = np.flatnonzero(~test)
+        validation[rest] = stratified(
+            rows[rest], owner[rest], labels[rest], split.validation, key.fold("validation")
+        )
     return _Roles(
         ~test & ~validation,
         validation,
@@ -478,7 +493,9 @@ class _Samples(NamedTuple):
 
 
 def _check_parts(rows: Ints, parts: Ragged, split: Split, overlap: bool) -> None:
-    if not overlap and np.bincount(rows).max(initial=0) > 1:
+    given = np.zeros(int(rows.max(initial=-1)) + 1, bool)
+    given[rows] = True
+    if not overlap and np.count_nonzero(given) < len(rows):
         raise DataError("a partition gave the same row to two clients")
     empty = np.flatnonzero(parts.sizes == 0)
     if len(empty):

@@ -1,0 +1,54 @@
+"""Work on threads: results in the order of the items, on any number of cores."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from motley.core import keys
+from motley.core.keys import Key
+from motley.core.side_by_side import side_by_side
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3])
+def test_results_come_in_the_order_of_the_items(
+    cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first item takes longest."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    threads = set()
+
+    def work(number: int) -> int:
+        threads.add(threading.get_ident())
+        time.sleep(0.02 * (number == 0))
+        return number**2
+
+    assert list(side_by_side(work, range(5))) == [0, 1, 4, 9, 16]
+    assert list(side_by_side(work, [])) == []
+    assert (threading.get_ident() in threads) is (cores == 1)
+
+
+def test_an_error_reaches_the_caller() -> None:
+    def work(number: int) -> int:
+        return 1 // number
+
+    with pytest.raises(ZeroDivisionError):
+        list(side_by_side(work, [1, 0]))
+
+
+@pytest.mark.parametrize("count", [7, 8, 9, 33])
+def test_random_numbers_are_the_same_in_blocks_and_on_threads(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = Key(3).fold("demo")
+    ids = np.arange(count)[::-1] * 5
+    expected = [key.uniform([number], 2)[0] for number in ids]
+    normal = [key.normal([number])[0] for number in ids]
+    monkeypatch.setattr(keys, "_BLOCK", 4)
+    monkeypatch.setattr(keys, "_SHARE", 8)
+    assert (key.uniform(ids, 2) == expected).all()
+    assert (key.normal(ids) == normal).all()
