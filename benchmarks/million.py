@@ -3,6 +3,8 @@ training, memory, checkpoints.
 
     python benchmarks/million.py [OUT.json] [--clients 1000000] [--rounds 20] \\
         [--only CASE] [--long 10000]
+    python benchmarks/million.py benchmarks/measured/millions.json --clients 15000000 --only runs
+    python benchmarks/million.py benchmarks/measured/long_runs.json --clients 10000 --only long
 
 Every case runs in a process of its own, on one thread of torch.
 
@@ -23,7 +25,7 @@ of its first round.
 ``benchmarks/selection.py`` measures it.
 
 *long*: rounds with a cohort of ten: medians of the second tenth and of the last, and resident
-memory there.
+memory at the end of each twentieth.
 """
 
 from __future__ import annotations
@@ -234,7 +236,7 @@ def resumed(keys: dict[str, Any], task: Any, out: Path, rounds: int) -> dict[str
     return {"checkpoint_s": ended - stamps[-1], "resume_s": stamps[-1] - began}
 
 
-def long(selector: str, folder: Path, rounds: int) -> dict[str, float]:
+def long(selector: str, folder: Path, rounds: int) -> dict[str, Any]:
     """Run many rounds of a small cohort."""
     import motley
     from motley.tasks import from_files, own_task
@@ -254,8 +256,7 @@ def long(selector: str, folder: Path, rounds: int) -> dict[str, float]:
         "rounds": rounds,
         "early_s": statistics.median(laps[tenth : 2 * tenth]),
         "late_s": statistics.median(laps[-tenth:]),
-        "early_mib": held[2 * tenth][1],
-        "late_mib": held[-1][1],
+        "mib": [round(held[at * rounds // 20 - 1][1], 2) for at in range(1, 21)],
     }
 
 
@@ -310,7 +311,7 @@ def main() -> None:
 
     cases = [("federations", name, 0) for name in ("files", "arrays", "generator")]
     cases += [("runs", name, args.rounds) for name in SELECTORS] + [
-        ("long", name, args.long) for name in ("uniform", "oort")
+        ("long", name, args.long) for name in ("uniform", "oort", "hetero_select")
     ]
     cases += [("selectors", name, 0) for name in SELECTORS]
     found: dict[str, Any] = {

@@ -37,6 +37,7 @@ __all__ = [
     "tuned",
     "tuned_best",
     "uploads",
+    "very_many",
 ]
 
 BUSY = 0.7
@@ -461,6 +462,34 @@ def overhead() -> str:
         f"`import motley` takes {1000 * start['import_s']:.0f} ms, without torch."
     )
     return f"{table(('clients', 'cohort', 'selector', 'ms a round'), rows)}\n\n{text}"
+
+
+def very_many() -> str:
+    """List what runs with a million clients cost, from ``benchmarks/measured/million.json``."""
+    found = measured("million")
+    mapped = found["clients"] * found["samples"] * found["width"] * 4 / 2**20
+    rows = [
+        (
+            f"`{name}`",
+            f"{run['to_round_1_s']:.1f}",
+            f"{run['outside_s']:.2f}",
+            f"{run['peak_mib']:,.0f} ({run['peak_mib'] - mapped:,.0f})",
+            f"{run['checkpoint_bytes'] / 1e6:.1f} MB, {run['checkpoint_s']:.2f} s",
+            f"{run['finish_s']:.1f}",
+            f"{run['resume_s']:.1f}",
+        )
+        for name, run in found["runs"].items()
+    ]
+    head = (
+        "rule",
+        "to the end of round 1, s",
+        "a round outside training, s",
+        "peak, MiB (without mapped samples)",
+        "checkpoint",
+        "to end, s",
+        "to resume, s",
+    )
+    return table(head, rows)
 
 
 def privacy_attacks() -> str:

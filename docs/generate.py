@@ -61,7 +61,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         ),
         *(from_measurements.precision, from_measurements.precision_accuracy),
         *(from_measurements.fine_tuning, from_measurements.floor),
-        from_measurements.gpu,
+        *(from_measurements.gpu, from_measurements.very_many),
         *(from_measurements.private_cost, from_measurements.privacy_attacks),
         *(from_measurements.uploads, from_measurements.traffic, from_measurements.loopback),
         *(

@@ -26,7 +26,7 @@ Record = Mapping[str, Any]
 
 def known_distances(versions: Mapping[str, str]) -> dict[str, float]:
     """Return the distances of models that the committed file has of these versions:
-    ``workload/peer`` -> distance."""
+    ``workload/peer/precision`` -> distance."""
     if not OUT.is_file():
         return {}
     found = json.loads(OUT.read_text(encoding="utf-8"))
@@ -35,7 +35,7 @@ def known_distances(versions: Mapping[str, str]) -> dict[str, float]:
     return {
         name: value
         for name, value in distances.items()
-        if stored.get(peer := name.partition("/")[2]) == versions.get(peer)
+        if stored.get(peer := name.split("/")[1]) == versions.get(peer)
     }
 
 
@@ -47,26 +47,26 @@ def distance(model: np.ndarray, reference: np.ndarray, initial: np.ndarray) -> f
 
 def distances(folder: Path) -> dict[str, float]:
     """Return the distance of every peer's model after one round of whole batches from the plain
-    loop's: ``workload/peer`` ->."""
+    loop's in float32: ``workload/peer/precision`` ->."""
     out = {}
     for load in WORKLOADS.values():
         initial = flat(network(load).parameters()).astype(float)
-        plain = folder / "out" / f"{load.name}-plain-whole" / "model.npy"
+        plain = folder / "out" / f"{load.name}-plain-float32-whole" / "model.npy"
         for path in (
             sorted((folder / "out").glob(f"{load.name}-*-whole/model.npy"))
             if plain.is_file()
             else []
         ):
-            peer = path.parent.name.split("-")[1]
-            out[f"{load.name}/{peer}"] = float(
+            _, peer, precision, _ = path.parent.name.split("-")
+            out[f"{load.name}/{peer}/{precision}"] = float(
                 f"{distance(np.load(path), np.load(plain), initial):.2g}"
             )
     return out
 
 
 def row(records: Sequence[Record]) -> dict[str, Any]:
-    """Return what the runs of one peer on one workload found; seconds and steps are those of its
-    faster turn.
+    """Return what the runs of one peer on one workload in one precision found; seconds and steps
+    are those of its faster turn.
 
     Rounds after the first are timed: the first one holds the start. A round's seconds are from the
     end of the round before to its own.
@@ -82,6 +82,7 @@ def row(records: Sequence[Record]) -> dict[str, Any]:
     found = {
         "round_s": {"median": median, "best": best},
         "steps_per_s": {"median": steps / median, "best": steps / best},
+        "turns": [steps / turn[0] for turn in turns],
         "first_s": {"median": statistics.median(firsts), "best": min(firsts)},
         "peak_mib": max(one["peak_mib"] for one in records),
     }
@@ -89,6 +90,7 @@ def row(records: Sequence[Record]) -> dict[str, Any]:
     return {
         "workload": faster["workload"],
         "peer": faster["peer"],
+        "precision": faster["precision"],
         "parallel": faster["parallel"],
         "rounds": rounds,
         "processes": faster["processes"],
@@ -97,11 +99,12 @@ def row(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def table(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return a row for every workload and peer that has been measured, in the order of the
-    workloads, the fastest peer first."""
-    groups: dict[tuple[str, str], list[Record]] = {}
+    """Return a row for every workload, peer and precision that has been measured, in the order of
+    the workloads, the fastest first."""
+    groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
-        groups.setdefault((record["workload"], record["peer"]), []).append(record)
+        group = (record["workload"], record["peer"], record["precision"])
+        groups.setdefault(group, []).append(record)
     names = list(WORKLOADS)
     return sorted(
         map(row, groups.values()),
@@ -112,6 +115,8 @@ def table(records: Sequence[Record]) -> list[dict[str, Any]]:
 def write(folder: Path, versions: Mapping[str, str]) -> None:
     """Write ``benchmarks/measured/peers.json``."""
     import torch
+
+    from motley.tasks.precision import bfloat16_instructions
 
     records = [
         json.loads(path.read_text(encoding="utf-8"))
@@ -125,7 +130,8 @@ def write(folder: Path, versions: Mapping[str, str]) -> None:
         "clients": CLIENTS,
         "lr": LR,
         "versions": dict(versions),
-        "load_before": round(max((one["load_before"] for one in records), default=0.0), 1),
+        "load_before": max((one["load_before"] for one in records), default=0.0),
+        "instructions": bfloat16_instructions("cpu"),
         "workloads": loads,
         "distances": known_distances(versions) | distances(folder),
         "rows": table(records),
@@ -146,7 +152,7 @@ def _described(load: Workload) -> dict[str, Any]:
         "epochs": load.epochs,
         "parameters": size,
     }
-    return {"name": load.name, "title": load.title, **parts, "goal": load.goal}
+    return {"name": load.name, "title": load.title, **parts, "goals": load.goals}
 
 
 def flute(path: Path, limit_s: float) -> None:
@@ -200,8 +206,6 @@ def _accuracy(folder: Path) -> float:
 
 
 def _rounded(value: Any) -> Any:
-    return (
-        {key: _rounded(one) for key, one in value.items()}
-        if isinstance(value, dict)
-        else float(f"{value:.4g}")
-    )
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in value.items()}
+    return [_rounded(one) for one in value] if isinstance(value, list) else float(f"{value:.4g}")

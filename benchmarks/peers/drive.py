@@ -30,7 +30,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 import collect
 import tree
-from work import WORKLOADS, Run, Workload, write_data
+from work import PRECISIONS, WORKLOADS, Run, Workload, write_data
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -70,6 +70,7 @@ PEERS = {
         Peer("flgo", "flgo", threads=True),
         Peer("nvflare", "nvflare", share=0.25, turns=1),
         Peer("fedlab", "fedlab", threads=True),
+        Peer("fluke", "fluke-fl", threads=True),
         Peer("fedjax", "fedjax", share=0.5),
     )
 }
@@ -126,8 +127,8 @@ def _version(peer: Peer) -> str:
 # ---- runs ----
 
 
-def planned(only: str) -> Iterator[tuple[Peer, str, int]]:
-    """Yield peer, workload and turn of every run in the order in which they are made."""
+def planned(only: str) -> Iterator[tuple[Peer, str, str, int]]:
+    """Yield peer, workload, precision and turn of every run in the order in which they are made."""
     peers, _, loads = only.partition("/")
     for turn in range(TURNS):
         for load in WORKLOADS:
@@ -135,21 +136,28 @@ def planned(only: str) -> Iterator[tuple[Peer, str, int]]:
                 if (not peers or peer.name in peers.split(",")) and (
                     not loads or load in loads.split(",")
                 ):
-                    yield peer, load, turn
+                    for precision in PRECISIONS:
+                        yield peer, load, precision, turn
 
 
-def record_path(peer: Peer, load: str, turn: int | str) -> Path:
+def name_of(peer: Peer, load: str, precision: str, turn: int | str) -> str:
+    """Return the name of a run: of its record, and of the folder that it writes to."""
+    return f"{load}-{peer.name}-{precision}-{turn}"
+
+
+def record_path(peer: Peer, load: str, precision: str, turn: int | str) -> Path:
     """Return the file of a run's record."""
-    return RESULTS / "runs" / f"{load}-{peer.name}-{turn}.json"
+    return RESULTS / "runs" / f"{name_of(peer, load, precision, turn)}.json"
 
 
-def make(peer: Peer, run: Run, turn: int | str) -> None:
+def make(peer: Peer, run: Run, turn: int | str, idle: float) -> None:
     """Make one run in a process of its own and write its record, unless it is there or the run
     fails.
 
-    A run that did not take the steps that it had to take has failed.
+    A run that did not take the steps that it had to take has failed. ``idle``: load of the machine
+    before the first run of all.
     """
-    path = record_path(peer, run.load.name, turn)
+    path = record_path(peer, run.load.name, run.precision, turn)
     if path.is_file():
         return
     shutil.rmtree(run.out, ignore_errors=True)
@@ -163,7 +171,6 @@ def make(peer: Peer, run: Run, turn: int | str) -> None:
         if not peer.package
         else dict(os.environ)
     )
-    load_before = os.getloadavg()[0]
     start = time.monotonic()
     with (run.out / "log").open("w") as log:
         found = tree.watched(command, environment, run.out, log, LIMIT_S)
@@ -184,6 +191,7 @@ def make(peer: Peer, run: Run, turn: int | str) -> None:
     record: dict[str, Any] = {
         "peer": peer.name,
         "workload": run.load.name,
+        "precision": run.precision,
         "turn": turn,
         "parallel": run.parallel,
         "steps": steps,
@@ -191,7 +199,7 @@ def make(peer: Peer, run: Run, turn: int | str) -> None:
         "peak_mib": found.peak_mib,
         "processes": found.processes,
         "wall_s": wall,
-        "load_before": load_before,
+        "load_before": idle,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".part").write_text(json.dumps(record), encoding="utf-8")
@@ -203,41 +211,36 @@ def make(peer: Peer, run: Run, turn: int | str) -> None:
     )
 
 
-def compare(only: str) -> None:
+def compare(only: str, idle: float) -> None:
     """Make one round of whole batches with every peer, for which the order of samples does not
-    matter, and keep the models."""
+    matter, and keep the models: of the plain loop, and of peers whose distance from it is not
+    known."""
     known = collect.known_distances(versions())
-    for peer, load, turn in planned(only):
-        if turn == 0 and f"{load}/{peer.name}" not in known:
-            make(
-                peer,
-                Run(
-                    WORKLOADS[load],
-                    RESULTS / "data",
-                    RESULTS / "out" / f"{load}-{peer.name}-whole",
-                    1,
-                    whole=True,
-                ),
-                "whole",
-            )
-
-
-def measure(only: str) -> None:
-    """Make every run that is to be timed."""
-    for peer, load, turn in planned(only):
-        parallel = peer.threads and turn % 2 == 1
-        out = RESULTS / "out" / f"{load}-{peer.name}-{turn}"
-        make(
-            peer,
-            Run(
+    for peer, load, precision, turn in planned(only):
+        if turn == 0 and (peer.name == "plain" or f"{load}/{peer.name}/{precision}" not in known):
+            run = Run(
                 WORKLOADS[load],
                 RESULTS / "data",
-                out,
-                peer.rounds(WORKLOADS[load]),
-                parallel=parallel,
-            ),
-            turn,
+                RESULTS / "out" / name_of(peer, load, precision, "whole"),
+                1,
+                whole=True,
+                precision=precision,
+            )
+            make(peer, run, "whole", idle)
+
+
+def measure(only: str, idle: float) -> None:
+    """Make every run that is to be timed."""
+    for peer, load, precision, turn in planned(only):
+        run = Run(
+            WORKLOADS[load],
+            RESULTS / "data",
+            RESULTS / "out" / name_of(peer, load, precision, turn),
+            peer.rounds(WORKLOADS[load]),
+            parallel=peer.threads and turn % 2 == 1,
+            precision=precision,
         )
+        make(peer, run, turn, idle)
 
 
 def main() -> None:
@@ -271,12 +274,13 @@ def main() -> None:
         (options.stage,) if options.stage else ("build", "compare", "measure", "flute", "collect")
     )
     if "build" in stages:
-        for peer in {peer.name: peer for peer, _, _ in planned(options.only)}.values():
+        for peer in {peer.name: peer for peer, *_ in planned(options.only)}.values():
             build(peer)
+    idle = round(os.getloadavg()[0], 2)
     if "compare" in stages:
-        compare(options.only)
+        compare(options.only, idle)
     if "measure" in stages:
-        measure(options.only)
+        measure(options.only, idle)
     if "flute" in stages and not options.only:
         collect.flute(RESULTS / "flute.json", LIMIT_S)
     if "collect" in stages:

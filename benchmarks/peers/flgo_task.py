@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 
 import torch
-from work import CLIENTS, batches, network, parse
+from work import CLIENTS, batches, model_of, parse
 
 RUN = parse(json.loads(os.environ["PEERS_RUN"]))
 
@@ -59,4 +59,4 @@ def compute_loss(
 
 
 def get_model() -> torch.nn.Module:
-    return network(RUN.load)
+    return model_of(RUN)

@@ -16,7 +16,7 @@ def main() -> None:
     flare.init()
     site = flare.get_site_name()
     x, y = run.client(int(site.rpartition("-")[2]) - 1)
-    model = Named(run.load.name)
+    model = Named(run.load.name, run.precision)
     steps = 0
     while flare.is_running():
         received = flare.receive()

@@ -38,7 +38,7 @@ def models() -> dict[str, Callable[[Any, Any], Any]]:
             hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)
             return (hidden, cell), hidden
 
-        zeros = jnp.zeros((x.shape[0], w_hidden.shape[1]))
+        zeros = jnp.zeros((x.shape[0], w_hidden.shape[1]), x.dtype)
         return lax.scan(step, (zeros, zeros), inputs.swapaxes(0, 1))[1].swapaxes(0, 1)
 
     def mlp(p: Any, x: Any) -> Any:
@@ -54,6 +54,19 @@ def models() -> dict[str, Callable[[Any, Any], Any]]:
     return {"logistic": lambda p, x: linear(x, *p), "mlp": mlp, "cnn": cnn, "lstm": lstm}
 
 
+def mixed(forward: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a forward pass in bfloat16 with float32 parameters and scores, by the library of
+    mixed precision that FedJAX's models use."""
+    import jmp
+
+    policy = jmp.get_policy("params=float32,compute=bfloat16,output=float32")
+
+    def rounded(p: Any, x: Any) -> Any:
+        return policy.cast_to_output(forward(*policy.cast_to_compute((p, x))))
+
+    return rounded
+
+
 def main() -> None:
     run = parse()
     import jax
@@ -65,6 +78,8 @@ def main() -> None:
     from fedjax.algorithms import fed_avg
 
     forward = models()[run.load.name]
+    if run.precision == "bfloat16":
+        forward = mixed(forward)
     steps = 0
 
     class Counted(fedjax.ClientDataset):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from work import CLIENTS, Run, StepCounter, batches, network, parse, set_threads, torchvision_stub
+from work import CLIENTS, Run, StepCounter, batches, model_of, parse, set_threads, torchvision_stub
 
 
 class Dataset:
@@ -40,7 +40,7 @@ def main() -> None:
 
     set_threads(run)
     counter = StepCounter()
-    model = network(run.load)
+    model = model_of(run)
     handler = SyncServerHandler(model, run.rounds, 1.0)
     trainer = SGDSerialClientTrainer(model, CLIENTS, cuda=False)
     trainer.setup_dataset(Dataset(run))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from work import CLIENTS, Run, network, parse, samples, train
+from work import CLIENTS, Run, model_of, parse, samples, train
 
 
 def client_app(run: Run) -> object:
@@ -16,7 +16,7 @@ def client_app(run: Run) -> object:
 
     @app.train()
     def fit(message: Message, context: Context) -> Message:
-        model = network(run.load)
+        model = model_of(run)
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
         x, y = samples(run, context.node_config["partition-id"])
         steps = train(model, x, y, run)
@@ -53,7 +53,7 @@ def server_app(run: Run) -> object:
             min_train_nodes=CLIENTS,
             min_available_nodes=CLIENTS,
         )
-        initial = ArrayRecord(network(run.load).state_dict())
+        initial = ArrayRecord(model_of(run).state_dict())
         done = strategy.start(grid=grid, initial_arrays=initial, num_rounds=run.rounds)
         run.finish(sum(steps), list(done.arrays.to_torch_state_dict().values()))
 

@@ -17,6 +17,7 @@ def main() -> None:
         name="peers",
         task="own",
         cohort=CLIENTS,
+        precision=run.precision,
         stop={"rounds": run.rounds},
         evaluate={"every": run.rounds},
         local={

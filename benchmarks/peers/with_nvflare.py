@@ -20,7 +20,10 @@ def main() -> None:
 
     recipe = FedAvgRecipe(
         name="peers",
-        model={"class_path": "nvflare_model.Named", "args": {"workload": run.load.name}},
+        model={
+            "class_path": "nvflare_model.Named",
+            "args": {"workload": run.load.name, "precision": run.precision},
+        },
         min_clients=CLIENTS,
         num_rounds=run.rounds,
         train_script=str(here / "nvflare_client.py"),

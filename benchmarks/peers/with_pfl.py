@@ -3,7 +3,7 @@ backend, no evaluation."""
 
 from __future__ import annotations
 
-from work import CLIENTS, StepCounter, network, parse, set_threads
+from work import CLIENTS, StepCounter, model_of, parse, set_threads
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     class Learner(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.network = network(run.load)
+            self.network = model_of(run)
 
         def loss(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             self.train()

@@ -3,7 +3,7 @@ of the models."""
 
 from __future__ import annotations
 
-from work import CLIENTS, network, parse, set_threads, train
+from work import CLIENTS, model_of, parse, set_threads, train
 
 
 def main() -> None:
@@ -11,7 +11,7 @@ def main() -> None:
     import torch
 
     set_threads(run)
-    model = network(run.load)
+    model = model_of(run)
     steps = 0
     parts = [run.client(k) for k in range(CLIENTS)]
     server = [parameter.detach().clone() for parameter in model.parameters()]

@@ -71,11 +71,36 @@ def test_a_command_line_makes_the_same_run_again(
     modules: dict[str, ModuleType], tmp_path: Path
 ) -> None:
     work = modules["work"]
-    for whole, parallel in ((False, False), (True, False), (False, True)):
+    for whole, parallel, precision in (
+        (False, False, "float32"),
+        (True, False, "bfloat16"),
+        (False, True, "float32"),
+    ):
         run = work.Run(
-            work.WORKLOADS["mlp"], tmp_path, tmp_path / "out", 4, whole=whole, parallel=parallel
+            work.WORKLOADS["mlp"], tmp_path, tmp_path / "out", 4, whole, parallel, precision
         )
         assert work.parse(run.arguments()) == run
+
+
+def test_in_bfloat16_a_model_keeps_its_parameters_and_rounds_products(
+    modules: dict[str, ModuleType],
+) -> None:
+    """Scores differ from float32's by about a part in 2^8, are float32, and gradients arrive in
+    the model's own parameters."""
+    torch = pytest.importorskip("torch")
+    work = modules["work"]
+    load = work.WORKLOADS["mlp"]
+    plain = work.model_of(work.Run(load, Path(), Path(), 1))
+    rounded = work.model_of(work.Run(load, Path(), Path(), 1, precision="bfloat16"))
+    x = torch.randn(8, 784, generator=torch.Generator().manual_seed(1))
+    expected = plain(x)
+    scores = rounded(x)
+    assert scores.dtype == torch.float32
+    assert 0 < (scores - expected).abs().max() < 0.05 * expected.abs().max()
+    scores.sum().backward()
+    parts = list(rounded.parameters())
+    assert [part.shape for part in parts] == [part.shape for part in plain.parameters()]
+    assert all(part.dtype == part.grad.dtype == torch.float32 for part in parts)
 
 
 def test_every_peer_has_its_file_which_parses_the_common_options(
@@ -143,7 +168,7 @@ def test_the_plain_loop_on_whole_batches_is_the_mean_of_gradient_steps(
 def test_a_row_takes_the_faster_turn_and_the_best_round(modules: dict[str, ModuleType]) -> None:
     """Rounds of 2, 4, 3 and 1, 5, 5 s: medians 3 and 5, the best 1; 600 steps / 3 s = 200. First
     rounds 2 and 4 s: median 3."""
-    common = {"workload": "logistic", "peer": "pfl", "processes": 1, "load_before": 0.1}
+    common = {"workload": "logistic", "peer": "pfl", "precision": "float32", "processes": 1}
     turns = [
         {**common, "parallel": False, "marks_s": [2.0, 4.0, 8.0, 11.0], "peak_mib": 100.0},
         {**common, "parallel": True, "marks_s": [4.0, 5.0, 10.0, 15.0], "peak_mib": 120.0},
@@ -151,24 +176,34 @@ def test_a_row_takes_the_faster_turn_and_the_best_round(modules: dict[str, Modul
     found = modules["collect"].row(turns)
     assert found["round_s"] == {"median": 3.0, "best": 1.0}
     assert found["steps_per_s"] == {"median": 200.0, "best": 600.0}
+    assert found["turns"] == [200.0, 120.0]
     assert found["first_s"] == {"median": 3.0, "best": 2.0}
     assert (found["peak_mib"], found["parallel"]) == (120.0, False)
     other = {**turns[0], "peer": "motley", "marks_s": [1.0, 1.5]}
-    assert [one["peer"] for one in modules["collect"].table([*turns, other])] == ["motley", "pfl"]
+    rounded = {**turns[0], "precision": "bfloat16", "marks_s": [1.0, 3.0]}
+    assert [
+        (one["peer"], one["precision"])
+        for one in modules["collect"].table([*turns, other, rounded])
+    ] == [("motley", "float32"), ("pfl", "bfloat16"), ("pfl", "float32")]
 
 
 def test_turns_and_what_only_chooses(modules: dict[str, ModuleType]) -> None:
     drive = modules["drive"]
-    planned = [(peer.name, load, turn) for peer, load, turn in drive.planned("")]
-    assert len(planned) == len(set(planned)) == 4 * sum(peer.turns for peer in drive.PEERS.values())
-    assert planned[0] == ("plain", "logistic", 0)
+    planned = [(peer.name, *rest) for peer, *rest in drive.planned("")]
+    assert len(planned) == len(set(planned)) == 8 * sum(peer.turns for peer in drive.PEERS.values())
+    assert planned[0] == ("plain", "logistic", "float32", 0)
+    assert planned[1] == ("plain", "logistic", "bfloat16", 0)
     assert [
-        (peer.name, load) for peer, load, turn in drive.planned("motley,pfl/mlp") if turn == 0
+        (peer.name, load, precision)
+        for peer, load, precision, turn in drive.planned("motley,pfl/mlp")
+        if turn == 0
     ] == [
-        ("motley", "mlp"),
-        ("pfl", "mlp"),
+        ("motley", "mlp", "float32"),
+        ("motley", "mlp", "bfloat16"),
+        ("pfl", "mlp", "float32"),
+        ("pfl", "mlp", "bfloat16"),
     ]
-    assert {load for _, load, _ in drive.planned("/cnn")} == {"cnn"}
+    assert {load for _, load, *_ in drive.planned("/cnn")} == {"cnn"}
 
 
 def test_a_run_is_made_once_and_a_wrong_number_of_steps_is_a_failure(
@@ -194,8 +229,8 @@ def test_a_run_is_made_once_and_a_wrong_number_of_steps_is_a_failure(
     monkeypatch.setattr(drive.tree, "watched", watched)
     run = work.Run(work.WORKLOADS["cnn"], tmp_path, tmp_path / "out", 2)
     for made in (False, True, True):
-        drive.make(drive.PEERS["plain"], run, 0)
-        assert (tmp_path / "runs" / "cnn-plain-0.json").is_file() is made
+        drive.make(drive.PEERS["plain"], run, 0, idle=0.1)
+        assert (tmp_path / "runs" / "cnn-plain-float32-0.json").is_file() is made
     assert len(taken) == 2
     assert "199 of 200 steps" in capsys.readouterr().out
 
@@ -246,7 +281,12 @@ def test_the_picture_and_the_tables_say_what_the_file_says(monkeypatch: pytest.M
     whole = from_peers.beside_peers()
     drawn = ElementTree.fromstring(from_peers.picture_of_peers())
     texts = {text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")}
-    for row in found["rows"]:
+    fastest = {}
+    for row in sorted(found["rows"], key=lambda row: row["steps_per_s"]["median"]):
+        fastest[row["workload"], row["peer"]] = row
+    equal = [row for row in found["rows"] if row["precision"] == "float32"]
+    assert {row["precision"] for row in fastest.values()} == {"float32", "bfloat16"}
+    for row in (*equal, *fastest.values()):
         speed = from_peers._number(row["steps_per_s"]["median"])
         assert speed in whole
         assert speed in texts
