@@ -254,11 +254,14 @@ def picture_of_peers() -> str:
     rows = _rows()
     panels = [
         (
-            f"{load['title']}, {title}",
+            title,
             {peer: row["steps_per_s"]["median"] for peer, row in found[load["name"]].items()},
         )
         for load in loads
-        for title, found in (("float32", rows), ("each at its best", _rows(best=True)))
+        for title, found in (
+            (load["title"], rows),
+            ("each at its best", _rows(best=True)),
+        )
     ]
     first = rows[loads[0]["name"]]
     panels.append(
@@ -270,7 +273,7 @@ def picture_of_peers() -> str:
         len(panels) - 2: f"{loads[0]['title'].capitalize()}: shorter is better",
     }
     small = {
-        0: f"{measured('peers')['clients']} clients a round, {_machine()}",
+        0: f"Left: all in float32. {_said(_machine())}",
         len(panels) - 2: "In float32, counted from the command; all processes",
     }
     peers = _shown()
