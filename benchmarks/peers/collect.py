@@ -35,7 +35,7 @@ def known_distances(versions: Mapping[str, str]) -> dict[str, float]:
     return {
         name: value
         for name, value in distances.items()
-        if stored.get(peer := name.split("/")[1]) == versions.get(peer)
+        if name.count("/") == 2 and stored.get(peer := name.split("/")[1]) == versions.get(peer)
     }
 
 

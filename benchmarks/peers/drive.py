@@ -213,11 +213,12 @@ def make(peer: Peer, run: Run, turn: int | str, idle: float) -> None:
 
 def compare(only: str, idle: float) -> None:
     """Make one round of whole batches with every peer, for which the order of samples does not
-    matter, and keep the models: of the plain loop, and of peers whose distance from it is not
-    known."""
+    matter, and keep the models: of the plain loop, of this checkout, and of peers whose distance is
+    not known."""
     known = collect.known_distances(versions())
     for peer, load, precision, turn in planned(only):
-        if turn == 0 and (peer.name == "plain" or f"{load}/{peer.name}/{precision}" not in known):
+        name = f"{load}/{peer.name}/{precision}"
+        if turn == 0 and (not peer.package or name not in known):
             run = Run(
                 WORKLOADS[load],
                 RESULTS / "data",

@@ -55,8 +55,8 @@ def models() -> dict[str, Callable[[Any, Any], Any]]:
 
 
 def mixed(forward: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return a forward pass in bfloat16 with float32 parameters and scores, by the library of
-    mixed precision that FedJAX's models use."""
+    """Return a forward pass in bfloat16 with float32 parameters and scores, by haiku's
+    library of mixed precision."""
     import jmp
 
     policy = jmp.get_policy("params=float32,compute=bfloat16,output=float32")

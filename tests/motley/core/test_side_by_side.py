@@ -19,6 +19,7 @@ def test_results_come_in_the_order_of_the_items(
     cores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first item takes longest."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
     threads = set()
 

@@ -16,10 +16,11 @@ from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.parts import GradientCorrection, LocalRule, Loss
 from motley.core.errors import ContractError, EngineError
 from motley.core.keys import Key
+from motley.core.usable_cores import at_once, cores
 from motley.core.work import LocalWork
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.batched import Batched, Vmap
-from motley.engines.cores import at_once, cores, torch_threads
+from motley.engines.cores import torch_threads
 from motley.engines.engine import Job
 from motley.engines.local import Debug, Sequential, Threads
 from motley.engines.stages import bounded
@@ -104,7 +105,7 @@ def test_torch_threads_are_left_as_they_were(setting, jobs, download, engine):
 
 
 def test_a_share_of_the_cores_bounds_what_runs_at_once_and_not_how_work_is_divided(monkeypatch):
-    monkeypatch.setattr("motley.engines.cores._shared", (4, 2))
+    monkeypatch.setattr("motley.core.usable_cores._shared", (4, 2))
     assert (cores(), cores(3), at_once(1), at_once(4)) == (4, 3, 1, 2)
     before = torch.get_num_threads()
     with torch_threads(4):

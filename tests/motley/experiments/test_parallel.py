@@ -75,7 +75,7 @@ def test_a_model_whose_last_bits_depend_on_its_share_of_the_cores_says_so(
 ) -> None:
     # what is larger is computed on all cores inside one operation
     monkeypatch.setattr("motley.engines.local.SMALL", 10)
-    monkeypatch.setattr("motley.engines.cores._shared", (2, 1))
+    monkeypatch.setattr("motley.core.usable_cores._shared", (2, 1))
     with pytest.warns(
         UserWarning,
         match=r"on 1 of 2 threads, so the last bits may differ .*; engine.threads = 1 gives the "
@@ -88,7 +88,7 @@ def test_a_model_whose_last_bits_depend_on_its_share_of_the_cores_says_so(
 
     folder = RunFolder(tmp_path / "two")
     folder.write({**(folder.read() or {}), "finished": False})
-    monkeypatch.setattr("motley.engines.cores._shared", (2, 2))
+    monkeypatch.setattr("motley.core.usable_cores._shared", (2, 2))
     with pytest.raises(
         NumericsError,
         match=r"began with torch_threads = 1 and .* with 2, .*; give the --jobs that it began "

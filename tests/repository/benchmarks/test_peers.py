@@ -283,7 +283,10 @@ def test_the_picture_and_the_tables_say_what_the_file_says(monkeypatch: pytest.M
     texts = {text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")}
     fastest = {}
     for row in sorted(found["rows"], key=lambda row: row["steps_per_s"]["median"]):
-        fastest[row["workload"], row["peer"]] = row
+        # Motley's logistic regression is float32 in both
+        if row["precision"] == "float32" or from_peers._rounds(row):
+            fastest[row["workload"], row["peer"]] = row
+    assert fastest["logistic", "motley"]["precision"] == "float32"
     equal = [row for row in found["rows"] if row["precision"] == "float32"]
     assert {row["precision"] for row in fastest.values()} == {"float32", "bfloat16"}
     for row in (*equal, *fastest.values()):

@@ -3,12 +3,16 @@ arithmetic on long arrays."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from motley.core.usable_cores import at_once, cores
+
 __all__ = ["side_by_side"]
+
+_MOST = 32
+"""Threads at most: each may hold tens of megabytes."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -20,12 +24,9 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> Itera
 
     Results do not depend on the number of threads; a single item is the caller's own work.
     """
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not every system has affinities
-        cores = os.cpu_count() or 1
-    if min(cores, len(items)) <= 1:
+    threads = min(at_once(cores()), len(items), _MOST)
+    if threads <= 1:
         yield from map(work, items)
         return
-    with ThreadPoolExecutor(cores) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         yield from pool.map(work, items)

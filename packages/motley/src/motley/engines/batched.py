@@ -19,8 +19,9 @@ from typing_extensions import override
 
 from motley.algorithms.parts import RECEIVED, Tensors
 from motley.core.errors import EngineError, MotleyError
+from motley.core.usable_cores import at_once
 from motley.engines.chunk import Executor
-from motley.engines.cores import ThreadPool, at_once, torch_threads
+from motley.engines.cores import ThreadPool, torch_threads
 from motley.engines.engine import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.gradients import BlockGradients, ThreadGradients
 from motley.engines.local import WINDOW_WEIGHTS, LocalEngine, refuses_method, window_of

@@ -1,13 +1,8 @@
-"""How many cores an engine may use, torch's thread count, and a pool of Python threads with one
-torch thread each.
-
-Where several runs share the machine, engines divide their work as for all cores (:func:`cores`), so
-that results keep their bits, and compute on their share of them (:func:`at_once`).
-"""
+"""Torch's thread count, and a pool of Python threads with one torch thread each; how many there
+may be is said by :mod:`motley.core.usable_cores`."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -18,46 +13,21 @@ from typing import Generic, TypeVar
 
 import torch
 
+from motley.core.usable_cores import at_once, share
 from motley.tasks.precision import precise
 
-__all__ = ["ThreadPool", "at_once", "cores", "share_cores", "torch_threads"]
+__all__ = ["ThreadPool", "share_cores", "torch_threads"]
 
 State = TypeVar("State")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# cores of all runs and threads of this process, where other runs share the cores
-_shared: tuple[int, int] | None = None
-
-
-def cores(limit: int | None = None) -> int:
-    """Return the number of cores this process may run on (its affinity), at most ``limit`` and
-    ``OMP_NUM_THREADS``, at least 1.
-
-    In a process that shares them with other runs, it is the number of cores of all.
-    """
-    try:
-        allowed = len(os.sched_getaffinity(0))
-    except AttributeError:  # not every system has affinities
-        allowed = os.cpu_count() or 1
-    variable = os.environ.get("OMP_NUM_THREADS", "")
-    allowed = min(allowed, int(variable)) if variable.isdigit() else allowed
-    allowed = allowed if _shared is None else _shared[0]
-    return max(1, allowed if limit is None else min(limit, allowed))
-
 
 def share_cores(count: int, threads: int) -> None:
     """Let this process compute on at most ``threads`` of ``count`` cores at once, since other runs
     use the rest."""
-    global _shared
-    _shared = (count, threads)
+    share(count, threads)
     torch.set_num_threads(threads)
-
-
-def at_once(threads: int) -> int:
-    """Return how many of so many threads this process may run at once: all, or its share of the
-    cores."""
-    return threads if _shared is None else min(threads, _shared[1])
 
 
 @contextmanager

@@ -24,9 +24,9 @@ from motley.algorithms.parts import BLOCK, ClientState, Tensors
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ConfigError, ContractError
 from motley.core.keys import Key
+from motley.core.usable_cores import cores
 from motley.engines import ENGINES
 from motley.engines.client import CHUNK
-from motley.engines.cores import cores
 from motley.engines.engine import (
     MEASURED,
     PRE_TRAINING,

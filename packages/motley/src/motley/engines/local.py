@@ -19,8 +19,9 @@ from motley.algorithms.parts import ClientState, JobContext, Phase, PreTrainingS
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError, EngineError
 from motley.core.keys import Key
+from motley.core.usable_cores import at_once, cores
 from motley.engines.client import Client, StepHook
-from motley.engines.cores import ThreadPool, at_once, cores, torch_threads
+from motley.engines.cores import ThreadPool, torch_threads
 from motley.engines.engine import (
     PRE_TRAINING,
     AdaptInputs,

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import torch
 from typing_extensions import override
 
-from motley.engines.cores import at_once, cores
+from motley.core.usable_cores import at_once, cores
 from motley.engines.distributed import Distributed
 from motley.engines.engine import Setting
 from motley.engines.serialization import from_memory, to_memory, unwrap

@@ -19,8 +19,8 @@ from typing_extensions import override
 
 from motley.algorithms.parts import ClientState, Tensors
 from motley.core.errors import ConfigError, EngineError, install_hint
+from motley.core.usable_cores import cores
 from motley.engines import ray_token, ray_watch
-from motley.engines.cores import cores
 from motley.engines.distributed import Distributed
 from motley.engines.engine import WORKER_OPTIONS, EngineEvent, Job, Setting, TrainResult
 from motley.engines.ray_actor import ActorWorker, as_bytes

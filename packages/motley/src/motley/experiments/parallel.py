@@ -23,7 +23,8 @@ from typing import Any
 from typing_extensions import override
 
 from motley.core.errors import ConfigError, EngineError, UserError
-from motley.engines.cores import cores, share_cores
+from motley.core.usable_cores import cores
+from motley.engines.cores import share_cores
 from motley.engines.processes import end_with_parent, worker_environment, workers_kept
 from motley.engines.serialization import unsendable, unwrap, wrap
 from motley.experiments.progress import OneRun, ProgressDisplay

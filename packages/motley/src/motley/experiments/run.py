@@ -21,7 +21,7 @@ from motley.core.components import imports
 from motley.core.errors import ConfigError, NumericsError, StoreError
 from motley.core.files import disk_error
 from motley.core.round_line import round_of
-from motley.engines.cores import at_once
+from motley.core.usable_cores import at_once
 from motley.engines.engine import Engine, Setting
 from motley.experiments import document
 from motley.experiments.build import build

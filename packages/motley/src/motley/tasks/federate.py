@@ -203,14 +203,15 @@ def _classes(dataset: Dataset, rows: Ints) -> Ints:
     positions, several labels)."""
     if dataset.targets != "classes":
         return np.zeros(len(rows), np.int64)
-    return _at(dataset.y.cpu().numpy(), rows).astype(np.int64, copy=False)
+    return dataset.y[torch.from_numpy(rows)].cpu().numpy().astype(np.int64, copy=False)
 
 
 def _at(values: NDArray[Any], rows: Ints) -> NDArray[Any]:
     """Return the values of these rows: themselves where that is all of them in their order, which
     takes no memory."""
-    whole = len(rows) == len(values) and (not len(rows) or rows[0] == 0)
-    return values if whole and (rows[1:] > rows[:-1]).all() else values[rows]
+    n = len(values)
+    ends = len(rows) == n and (n == 0 or (rows[0] == 0 and rows[-1] == n - 1))
+    return values if ends and (rows[1:] > rows[:-1]).all() else values[rows]
 
 
 def stratified(rows: Ints, owner: Ints, labels: Ints, share: float, key: Key) -> NDArray[np.bool_]:
