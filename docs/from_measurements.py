@@ -465,7 +465,8 @@ def overhead() -> str:
 
 
 def very_many() -> str:
-    """List what runs with a million clients cost, from ``benchmarks/measured/million.json``."""
+    """List what runs with a million clients cost, and how memory went over many rounds, from
+    ``benchmarks/measured/million.json`` and ``long_runs.json``."""
     found = measured("million")
     mapped = found["clients"] * found["samples"] * found["width"] * 4 / 2**20
     rows = [
@@ -489,7 +490,16 @@ def very_many() -> str:
         "to end, s",
         "to resume, s",
     )
-    return table(head, rows)
+    long = measured("long_runs")
+    curves = "; ".join(
+        f"`{name}` {run['mib'][0]:.1f}, {run['mib'][9]:.1f}, {run['mib'][-1]:.1f}"
+        for name, run in long["long"].items()
+    )
+    count = next(iter(long["long"].values()))["rounds"]
+    return (
+        f"{table(head, rows)}\n\nResident memory in MiB of {long['clients']:,} clients, ten a "
+        f"round, after {count // 20:,}, {count // 2:,} and {count:,} rounds: {curves}."
+    )
 
 
 def privacy_attacks() -> str:
