@@ -150,11 +150,11 @@ def record_path(peer: Peer, load: str, precision: str, turn: int | str) -> Path:
     return RESULTS / "runs" / f"{name_of(peer, load, precision, turn)}.json"
 
 
-def make(peer: Peer, run: Run, turn: int | str, idle: float) -> None:
+def make(peer: Peer, run: Run, turn: int | str, load_before: float) -> None:
     """Make one run in a process of its own and write its record, unless it is there or the run
     fails.
 
-    A run that did not take the steps that it had to take has failed. ``idle``: load of the machine
+    A run that did not take the steps that it had to take has failed. ``load_before``: load of the machine
     before the first run of all.
     """
     path = record_path(peer, run.load.name, run.precision, turn)
@@ -199,7 +199,7 @@ def make(peer: Peer, run: Run, turn: int | str, idle: float) -> None:
         "peak_mib": found.peak_mib,
         "processes": found.processes,
         "wall_s": wall,
-        "load_before": idle,
+        "load_before": load_before,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".part").write_text(json.dumps(record), encoding="utf-8")
@@ -211,7 +211,7 @@ def make(peer: Peer, run: Run, turn: int | str, idle: float) -> None:
     )
 
 
-def compare(only: str, idle: float) -> None:
+def compare(only: str, load_before: float) -> None:
     """Make one round of whole batches with every peer, for which the order of samples does not
     matter, and keep the models: of the plain loop, of this checkout, and of peers whose distance is
     not known."""
@@ -227,10 +227,10 @@ def compare(only: str, idle: float) -> None:
                 whole=True,
                 precision=precision,
             )
-            make(peer, run, "whole", idle)
+            make(peer, run, "whole", load_before)
 
 
-def measure(only: str, idle: float) -> None:
+def measure(only: str, load_before: float) -> None:
     """Make every run that is to be timed."""
     for peer, load, precision, turn in planned(only):
         run = Run(
@@ -241,7 +241,7 @@ def measure(only: str, idle: float) -> None:
             parallel=peer.threads and turn % 2 == 1,
             precision=precision,
         )
-        make(peer, run, turn, idle)
+        make(peer, run, turn, load_before)
 
 
 def main() -> None:
@@ -277,11 +277,11 @@ def main() -> None:
     if "build" in stages:
         for peer in {peer.name: peer for peer, *_ in planned(options.only)}.values():
             build(peer)
-    idle = round(os.getloadavg()[0], 2)
+    load_before = round(os.getloadavg()[0], 2)
     if "compare" in stages:
-        compare(options.only, idle)
+        compare(options.only, load_before)
     if "measure" in stages:
-        measure(options.only, idle)
+        measure(options.only, load_before)
     if "flute" in stages and not options.only:
         collect.flute(RESULTS / "flute.json", LIMIT_S)
     if "collect" in stages:

@@ -229,7 +229,7 @@ def test_a_run_is_made_once_and_a_wrong_number_of_steps_is_a_failure(
     monkeypatch.setattr(drive.tree, "watched", watched)
     run = work.Run(work.WORKLOADS["cnn"], tmp_path, tmp_path / "out", 2)
     for made in (False, True, True):
-        drive.make(drive.PEERS["plain"], run, 0, idle=0.1)
+        drive.make(drive.PEERS["plain"], run, 0, load_before=0.1)
         assert (tmp_path / "runs" / "cnn-plain-float32-0.json").is_file() is made
     assert len(taken) == 2
     assert "199 of 200 steps" in capsys.readouterr().out
