@@ -154,8 +154,8 @@ def make(peer: Peer, run: Run, turn: int | str, load_before: float) -> None:
     """Make one run in a process of its own and write its record, unless it is there or the run
     fails.
 
-    A run that did not take the steps that it had to take has failed. ``load_before``: load of the machine
-    before the first run of all.
+    A run that did not take the steps that it had to take has failed. ``load_before``: of the
+    machine, before the first run of all.
     """
     path = record_path(peer, run.load.name, run.precision, turn)
     if path.is_file():
