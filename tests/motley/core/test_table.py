@@ -115,7 +115,7 @@ def test_a_table_is_a_dictionary(writes, keep):
     st.lists(st.integers(0, 60), min_size=1, max_size=40, unique=True),
     st.lists(st.integers(-3, 90), min_size=1, max_size=60),
 )
-def test_rows_are_found_by_counting_where_gaps_are_few(known, asked):
+def test_rows_are_looked_up_where_gaps_are_few(known, asked):
     """Sixty ids among ten to forty: rows are counted; of the same ids times 10^6 they are
     searched."""
     values = np.arange(len(known), dtype=float)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,16 +42,29 @@ class ClientTable:
         if n and self.ids[0] == 0 and self.ids[-1] == n - 1:  # dense: the id is the row
             inside = (ids >= 0) & (ids < n)
             return (ids, True) if inside.all() else (np.where(inside, ids, 0), inside)
-        # few gaps: counted faster than searched
+        # few gaps: looked up faster than searched
         if n and len(ids) > n // 8 and self.ids[0] >= 0 and self.ids[-1] < 4 * n:
-            present = np.zeros(self.ids[-1] + 1, bool)
-            present[self.ids] = True
-            inside = (ids >= 0) & (ids < len(present))
-            at = np.maximum(np.cumsum(present)[np.where(inside, ids, 0)] - 1, 0)
-            return at, inside & (self.ids[at] == ids)
+            inside = (ids >= 0) & (ids < len(self._places))
+            at = self._places[ids if inside.all() else np.where(inside, ids, 0)]
+            known = inside & (at >= 0)
+            return (at, True) if known.all() else (np.maximum(at, 0), known)
         at = np.searchsorted(self.ids, ids)
         at = np.minimum(at, max(n - 1, 0))
         return at, (self.ids[at] == ids) if n else np.zeros(len(ids), bool)
+
+    @cached_property
+    def _places(self) -> NDArray[np.int64]:
+        """The row of every number up to the largest id, -1 where no client has this number."""
+        places = np.full(self.ids[-1] + 1, -1)
+        places[self.ids] = np.arange(len(self.ids))
+        return places
+
+    def _with(self, columns: Mapping[str, NDArray[np.float64]]) -> ClientTable:
+        """Return a table of the same clients, which has no need to look for their rows again."""
+        table = ClientTable(self.defaults, self.ids, columns)
+        if "_places" in self.__dict__:
+            table.__dict__["_places"] = self._places
+        return table
 
     def get(self, name: str, ids: ArrayLike) -> NDArray[np.float64]:
         """Return a column at these ids, ``[len(ids)]`` or ``[len(ids), d]``, read-only; the default
@@ -87,14 +101,14 @@ class ClientTable:
             _, known = self._rows(wanted)
             if known is True or np.asarray(known).all():
                 return self
-        merged = _union(self.ids, wanted)
-        old = np.searchsorted(merged, self.ids)
+        grown = ClientTable(self.defaults, _union(self.ids, wanted))
+        old, _ = grown._rows(self.ids)
         columns = {}
         for name, column in self.columns.items():
-            wider = np.full((len(merged), *column.shape[1:]), self.defaults[name])
+            wider = np.full((len(grown), *column.shape[1:]), self.defaults[name])
             wider[old] = column
             columns[name] = wider
-        return ClientTable(self.defaults, merged, columns)
+        return grown._with(columns)
 
     def put(
         self, ids: ArrayLike, values: Mapping[str, ArrayLike], keep_nan: bool = False
@@ -127,7 +141,7 @@ class ClientTable:
             )
             column[at] = new if keep_nan else np.where(np.isnan(new), column[at], new)
             columns[name] = column
-        return ClientTable(self.defaults, grown.ids, columns)
+        return grown._with(columns)
 
     def add(self, name: str, ids: ArrayLike, amount: ArrayLike = 1.0) -> ClientTable:
         """Return the table with ``amount`` added to one column at distinct ids."""
