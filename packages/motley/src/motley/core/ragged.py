@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 __all__ = ["Ragged"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ragged:
     """A list of arrays in one: ``values[offsets[k] : offsets[k + 1]]`` belongs to client ``k``.
 
@@ -45,10 +46,12 @@ class Ragged:
     def __iter__(self) -> Iterator[NDArray[np.int64]]:
         return (self[client] for client in range(len(self)))
 
-    @property
+    @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """The number of values per client, ``[K]``."""
-        return np.diff(self.offsets)
+        """The number of values per client, ``[K]``, read-only."""
+        sizes = np.diff(self.offsets)
+        sizes.flags.writeable = False
+        return sizes
 
     @property
     def owner(self) -> NDArray[np.int64]:

@@ -142,8 +142,7 @@ class Run:
 
 
 class LargeTables(Mapping[str, pa.Table]):
-    """The tables of a run with very many rows of evaluations, which are read when they are asked
-    for.
+    """The tables of a run with very many rows: those are read when they are asked for.
 
     Parameters
     ----------
@@ -299,11 +298,7 @@ def _tables(directory: Path, meta: Mapping[str, Any]) -> Mapping[str, pa.Table]:
         if meta.get("finished") and "tables" in meta
         else read_journal(directory)
     )
-    large = [
-        name
-        for name in ("evaluations", "metrics")
-        if marks and name in marks and marks[name].rows > LARGE
-    ]
+    large = [name for name in TABLES if marks and name in marks and marks[name].rows > LARGE]
     small = {name: read_table(directory, name, marks) for name in TABLES if name not in large}
     if marks is None or not large:
         return small
