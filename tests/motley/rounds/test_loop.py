@@ -30,6 +30,7 @@ from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.loop import RoundLoop
 from motley.rounds.run_config import Stop
 from motley.rounds.simulated import simulation as simulation_of
+from motley.rounds.simulated import training_groups
 from motley.selectors.selector import SelectionRule, Selector
 from motley.tasks.task import ModelState
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Synchrony, Wait
@@ -218,6 +219,17 @@ class Buffer(Synchrony):
         if under_way < 2 and not (view.dispatched and view.dispatched_s == view.now_s):
             return Dispatch(2 - under_way)
         return Wait(float(view.in_flight.arrives_s[~view.arrived].min()))
+
+
+def test_a_group_trains_from_one_version_and_no_client_twice() -> None:
+    def groups(clients: list[int], versions: list[int]) -> list[list[int]]:
+        found = training_groups(np.array(clients, np.int64), np.array(versions, np.int64))
+        return [group.tolist() for group in found]
+
+    assert groups([], []) == []
+    assert groups([2, 5, 9], [4, 4, 4]) == [[0, 1, 2]]
+    assert groups([2, 5, 9], [3, 4, 3]) == [[0, 2], [1]]
+    assert groups([3, 3, 3, 3, 7], [0, 0, 0, 0, 0]) == [[0, 4], [1], [2], [3]]
 
 
 def test_a_step_tells_of_all_that_was_sent_out_since_the_last() -> None:

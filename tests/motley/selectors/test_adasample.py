@@ -210,6 +210,21 @@ def test_pilots_are_rounds_uniform_then_weighted_then_solved():
     assert selector.state.phase == "solved"
 
 
+def test_a_pilot_keeps_small_losses_as_they_are():
+    selector = Selector(AdaSample(pilots=True, pilot_rounds=3))
+    selector.observe(0, Reports(IDS, Outcome.ENROLLED, signals={"num_examples": P * 100}))
+    told = {"arrival_loss": np.array([0.2, 0.4, 0.1])}
+    selector.observe(1, Reports(IDS, Outcome.ACCEPTED, compute_s=TAU, signals=told))
+    # 0.5 * 0.2 + 0.3 * 0.4 + 0.2 * 0.1
+    np.testing.assert_allclose(selector.state.uniform, [0.24])
+
+
+def test_where_no_gradient_is_known_all_are_as_likely():
+    for clients in (1, 4):
+        q, mu = solve(np.zeros(clients), np.ones(clients), 1.0)
+        assert (q.tolist(), mu) == ([1 / clients] * clients, 0.0)
+
+
 def test_a_fallen_loss_ends_the_uniform_pilot_early():
     selector = Selector(AdaSample(pilots=True, pilot_rounds=50, pilot_fall=0.3))
     for t in range(1, 40):

@@ -97,6 +97,14 @@ def test_the_rule_draws_by_its_urns(by) -> None:
     assert a.var(axis=0) == pytest.approx(variance, rel=0.25)
 
 
+def test_what_rounding_lifts_above_one_is_no_angle() -> None:
+    """A vector's cosine with another of its direction can be one and a rounding error."""
+    directions = np.random.default_rng(0).normal(size=(200, 7))
+    found = angles(np.concatenate([directions, 3.0 * directions]), np.ones(400, bool))
+    assert np.isfinite(found).all()
+    assert found[np.arange(200), np.arange(200, 400)].max() < 1e-7
+
+
 def test_clients_that_are_alike_are_not_drawn_together() -> None:
     """Six clients of one size in three pairs: with m = 3 each pair has an urn of its own."""
     selector = Selector(ClusteredSampling(vectors="gradient"), seed=1)

@@ -434,4 +434,11 @@ def test_places_drawn_from_a_seed_are_uniform_and_the_same_at_both_ends() -> Non
         drawn(Key(0), 3, 4)
 
 
+@pytest.mark.parametrize(("size", "kept"), [(1000, 300), (1000, 999), (70_000, 30_000)])
+def test_places_drawn_are_those_of_the_smallest_numbers(size: int, kept: int) -> None:
+    luck = Key(2).uniform(np.arange(size))[:, 0]
+    smallest = np.sort(np.argsort(luck)[:kept])
+    assert drawn(Key(2), size, kept).tolist() == smallest.tolist()
+
+
 GOLDEN = [1, 2, 4, 6]
