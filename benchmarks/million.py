@@ -3,10 +3,11 @@ training, memory, checkpoints.
 
     python benchmarks/million.py [OUT.json] [--clients 1000000] [--rounds 20] \\
         [--only CASE] [--long 10000]
-    python benchmarks/million.py benchmarks/measured/millions.json --clients 15000000 --only runs
+    python benchmarks/million.py benchmarks/measured/millions.json --clients 15000000 --rounds 8 \\
+        --only runs
     python benchmarks/million.py benchmarks/measured/long_runs.json --clients 10000 --only long
 
-Every case runs in a process of its own, on one thread of torch.
+Every case runs in a process of its own.
 
 *runs*: clients of four samples of 16 numbers, memory-mapped from ``.npy`` files, a linear model, a
 cohort of 1,000, one local epoch, log-normal devices, uniform links drawn anew each round, and
@@ -41,14 +42,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-SAMPLES = 4
-WIDTH = 16
 CLASSES = 4
 COHORT = 1_000
 SELECTORS: dict[str, dict[str, Any]] = {
@@ -63,6 +63,17 @@ WORLD = {
     "network": {"name": "uniform"},
     "availability": {"name": "day_night"},
 }
+
+
+@dataclass
+class Shape:
+    """How many samples a client has, and how many numbers a sample."""
+
+    samples: int = 4
+    width: int = 16
+
+
+SHAPE = Shape()
 INSIDE = ("train_s", "measure_s")
 """Parts of a round that are the clients' own work."""
 
@@ -85,7 +96,7 @@ def blocks(clients: int) -> Iterator[tuple[Any, Any]]:
     """Yield the samples and labels of a thousand clients at a time."""
     rng = np.random.default_rng(0)
     for _ in range(clients // 1000):
-        shape = (1000 * SAMPLES, WIDTH)
+        shape = (1000 * SHAPE.samples, SHAPE.width)
         yield (
             rng.standard_normal(shape, dtype=np.float32),
             rng.integers(0, CLASSES, len(range(shape[0]))),
@@ -95,14 +106,14 @@ def blocks(clients: int) -> Iterator[tuple[Any, Any]]:
 def one_by_one(clients: int) -> Iterator[tuple[Any, Any]]:
     """Yield the samples and labels of each client."""
     for x, y in blocks(clients):
-        for first in range(0, len(x), SAMPLES):
-            yield x[first : first + SAMPLES], y[first : first + SAMPLES]
+        for first in range(0, len(x), SHAPE.samples):
+            yield x[first : first + SHAPE.samples], y[first : first + SHAPE.samples]
 
 
 def write(folder: Path, clients: int) -> None:
     """Write the samples of all clients as arrays."""
-    rows = clients * SAMPLES
-    x = np.lib.format.open_memmap(folder / "x.npy", "w+", np.float32, (rows, WIDTH))
+    rows = clients * SHAPE.samples
+    x = np.lib.format.open_memmap(folder / "x.npy", "w+", np.float32, (rows, SHAPE.width))
     y = np.empty(rows, np.int64)
     at = 0
     for some, labels in blocks(clients):
@@ -110,7 +121,7 @@ def write(folder: Path, clients: int) -> None:
         at += len(some)
     x.flush()
     np.save(folder / "y.npy", y)
-    np.save(folder / "offsets.npy", np.arange(0, rows + 1, SAMPLES))
+    np.save(folder / "offsets.npy", np.arange(0, rows + 1, SHAPE.samples))
 
 
 def federation(kind: str, folder: Path, clients: int) -> dict[str, float]:
@@ -128,11 +139,13 @@ def federation(kind: str, folder: Path, clients: int) -> dict[str, float]:
     began = time.perf_counter()
     used = time.process_time()
     if kind == "generator":
-        from_clients(one_by_one(clients), test_fraction=0.25)
+        from_clients(one_by_one(clients), test_fraction=1 / SHAPE.samples)
     elif given is not None:
-        from_arrays(*given, np.repeat(np.arange(clients), SAMPLES), test_fraction=0.25)
+        from_arrays(
+            *given, np.repeat(np.arange(clients), SHAPE.samples), test_fraction=1 / SHAPE.samples
+        )
     else:
-        from_files(folder, test_fraction=0.25)
+        from_files(folder, test_fraction=1 / SHAPE.samples)
     took = time.perf_counter() - began
     used = time.process_time() - used
     return {
@@ -151,7 +164,7 @@ def experiment(selector: str, rounds: int, cohort: int = COHORT) -> dict[str, An
         "cohort": cohort,
         "stop": {"rounds": rounds},
         "selector": {"name": selector, **SELECTORS[selector]},
-        "local": {"epochs": 1, "batch_size": SAMPLES},
+        "local": {"epochs": 1, "batch_size": SHAPE.samples},
         "evaluate": {"every": rounds, "per_client": False},
         "checkpoint": {"every_rounds": rounds, "every_s": 1e9},
         **WORLD,
@@ -165,7 +178,7 @@ def run(selector: str, folder: Path, rounds: int) -> dict[str, Any]:
     from motley.tasks import from_files, own_task
 
     imported = time.time()
-    given = from_files(folder, test_fraction=0.25)
+    given = from_files(folder, test_fraction=1 / SHAPE.samples)
     made = time.time()
     task = own_task(given, _linear)
     ends: list[tuple[float, float, float]] = []
@@ -212,7 +225,7 @@ def run(selector: str, folder: Path, rounds: int) -> dict[str, Any]:
 def _linear() -> Any:
     from torch import nn
 
-    return nn.Linear(WIDTH, CLASSES)
+    return nn.Linear(SHAPE.width, CLASSES)
 
 
 def resumed(keys: dict[str, Any], task: Any, out: Path, rounds: int) -> dict[str, float]:
@@ -241,7 +254,7 @@ def long(selector: str, folder: Path, rounds: int) -> dict[str, Any]:
     import motley
     from motley.tasks import from_files, own_task
 
-    task = own_task(from_files(folder, test_fraction=0.25), _linear)
+    task = own_task(from_files(folder, test_fraction=1 / SHAPE.samples), _linear)
     held: list[tuple[float, float]] = []
     keys = experiment(selector, rounds, cohort=10)
     motley.run(
@@ -269,8 +282,9 @@ def selector(name: str, clients: int) -> dict[str, float]:
 
 def alone(kind: str, name: str, folder: Path, clients: int, rounds: int) -> dict[str, Any]:
     """Run one case in a fresh process and return what it measured."""
-    case = json.dumps([kind, name, clients, rounds])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "BEGAN": str(time.time())}
+    case = json.dumps([kind, name, clients, rounds, SHAPE.samples, SHAPE.width])
+    environment = {**os.environ, "BEGAN": str(time.time())}
+    environment.pop("OMP_NUM_THREADS", None)  # as somebody who starts a run has it
     with tempfile.TemporaryDirectory(dir=folder.parent) as own:
         for file in folder.iterdir():
             (Path(own) / file.name).hardlink_to(file)
@@ -284,7 +298,7 @@ def alone(kind: str, name: str, folder: Path, clients: int, rounds: int) -> dict
 
 def measured(case: str, folder: Path) -> dict[str, Any]:
     """Return what one case measures, in this process."""
-    kind, name, clients, rounds = json.loads(case)
+    kind, name, clients, rounds, SHAPE.samples, SHAPE.width = json.loads(case)
     if kind == "federations":
         return federation(name, folder, clients)
     if kind == "selectors":
@@ -299,6 +313,8 @@ def main() -> None:
     )
     parser.add_argument("out", nargs="?", type=Path, default=HERE / "measured" / "million.json")
     parser.add_argument("--clients", type=int, default=1_000_000, help="a multiple of 1,000")
+    parser.add_argument("--samples", type=int, default=SHAPE.samples, help="of a client")
+    parser.add_argument("--width", type=int, default=SHAPE.width, help="numbers of a sample")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--long", type=int, default=10_000, help="rounds of the long runs")
     parser.add_argument("--only", default="", help="cases whose name contains this, e.g. runs/oort")
@@ -307,6 +323,8 @@ def main() -> None:
     if args.case:
         sys.stdout.write(f"{json.dumps(measured(args.case[0], args.out))}\n")
         return
+    SHAPE.samples = args.samples
+    SHAPE.width = args.width
     import torch
 
     cases = [("federations", name, 0) for name in ("files", "arrays", "generator")]
@@ -321,8 +339,8 @@ def main() -> None:
     }
     found |= {
         "cohort": COHORT,
-        "samples": SAMPLES,
-        "width": WIDTH,
+        "samples": SHAPE.samples,
+        "width": SHAPE.width,
         "load_before": os.getloadavg()[0],
     }
     with tempfile.TemporaryDirectory() as held:
