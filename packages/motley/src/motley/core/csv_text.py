@@ -37,9 +37,10 @@ def csv_rows(text: str) -> Iterator[dict[str, str]]:
     """Yield the rows of a text that :func:`csv_text` wrote, by column."""
     table = csv.reader(io.StringIO(text))
     heads = [_meant(cell) for cell in next(table, [])]
+    plain = "'" not in text  # as are most tables of numbers: nothing to take away
     for row in table:
         if row:
-            yield dict(zip(heads, map(_meant, row), strict=False))
+            yield dict(zip(heads, row if plain else map(_meant, row), strict=False))
 
 
 def _quoted(cell: object) -> str:
@@ -52,4 +53,4 @@ def _quoted(cell: object) -> str:
 
 
 def _meant(cell: str) -> str:
-    return _MADE_TEXT.sub("", cell)
+    return _MADE_TEXT.sub("", cell) if "'" in cell else cell
