@@ -206,7 +206,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _subcommand(argv: Sequence[str]) -> str:
-    names = _command().commands  # type: ignore[attr-defined]
+    names = _command().commands
     return next((f"{word} " for word in argv if word in names), "")
 
 

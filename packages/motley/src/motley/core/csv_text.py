@@ -40,7 +40,8 @@ def csv_rows(text: str) -> Iterator[dict[str, str]]:
     plain = "'" not in text  # as are most tables of numbers: nothing to take away
     for row in table:
         if row:
-            yield dict(zip(heads, row if plain else map(_meant, row), strict=False))
+            cells = row if plain else [_meant(cell) for cell in row]
+            yield dict(zip(heads, cells, strict=False))
 
 
 def _quoted(cell: object) -> str:
