@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from statistics import median
 from typing import NamedTuple
 
@@ -20,11 +20,21 @@ from motley_papers.verdict_tables import ORDER, sizes_of, words_of
 __all__ = ["counted", "headline", "printed", "recipe_words", "recipes", "results", "verdicts"]
 
 
+_read = cache(recipe.read)
+
+
+@cache
+def _kept(name: str, scale: str) -> ScaleNumbers | None:
+    """Return what is kept of a recipe's measurements; several parts of the pages tell of it, and
+    reading takes longer than telling."""
+    return kept_numbers(_read(name), scale)
+
+
 def recipes() -> str:
     """List the recipes."""
     rows = []
     for name in recipe.names():
-        found = recipe.read(name)
+        found = _read(name)
         shown = "; ".join(exhibit.name for exhibit in found.exhibit)
         minutes = found.scale["small"].minutes
         data = {
@@ -60,9 +70,9 @@ def results() -> str:
     """Tell the result of each recipe, with the numbers of its cells, and count its verdicts."""
     parts = []
     for name in recipe.names():
-        found = recipe.read(name)
+        found = _read(name)
         told = [
-            fill(found, partial(kept_numbers, found)).strip(),
+            fill(found, partial(_kept, found.name)).strip(),
             *(_counts(found, scale) for scale in ("small", "paper")),
         ]
         parts.append(
@@ -89,7 +99,7 @@ class Tested(NamedTuple):
 
 def tested_claims(found: recipe.Recipe, scale: str) -> list[Tested]:
     """Return the claims of a recipe that were tested at a scale."""
-    at = kept_numbers(found, scale)
+    at = _kept(found.name, scale)
     if at is None:
         return []
     out = dict[str, list[Mapping[str, str]]]()
@@ -116,7 +126,7 @@ def all_tested() -> list[Tested]:
     of protocol is there once: at the scale that made more of its comparisons, else at ``paper``."""
     out = []
     for name in recipe.names():
-        found = recipe.read(name)
+        found = _read(name)
         kept: dict[tuple[str, str], Tested] = {}
         for one in (one for scale in ("paper", "small") for one in tested_claims(found, scale)):
             key = one.rows[0]["claim"], one.kind
@@ -234,7 +244,7 @@ class PrintedFigure(NamedTuple):
 
 def printed_figures(found: recipe.Recipe) -> dict[str, list[PrintedFigure]]:
     """Return the printed figures of a recipe by exhibit."""
-    at = {scale: kept_numbers(found, scale) for scale in ("paper", "small")}
+    at = {scale: _kept(found.name, scale) for scale in ("paper", "small")}
     rows: dict[tuple[str, str, str, str], list[MeasuredRow]] = {}
     for scale, numbers in at.items():
         for row in numbers.measured if numbers is not None else ():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from html import escape
 from pathlib import Path
@@ -115,12 +116,21 @@ def _imports() -> dict[str, set[str]]:
 
 def _names(file: Path) -> list[tuple[str, ...]]:
     names = []
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in _statements(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names += [tuple(alias.name.split(".")) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names += [(*str(node.module).split("."), alias.name) for alias in node.names]
     return names
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements in a statement or a module, at all depths; expressions, which import
+    nothing, are most of a file."""
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for inner in getattr(node, part, ()):
+            yield inner
+            yield from _statements(inner)
 
 
 def _package(parts: tuple[str, ...]) -> str | None:

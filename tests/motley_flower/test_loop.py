@@ -3,6 +3,8 @@ slow, gone or wrong."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -22,6 +24,9 @@ from tests.motley_flower.client_runtimes import (
     same_model,
 )
 from tests.motley_flower.fake_grid import FakeGrid
+
+FOR_LONG = replace(SOON, poll_s=1.0)
+"""Where ten minutes are waited for an answer, by polls of which each is a call."""
 
 
 @pytest.mark.parametrize(
@@ -322,7 +327,7 @@ def test_a_client_that_answers_is_no_longer_left_alone(tmp_path):
         return good(message, context)
 
     grid.nodes[101].app = app
-    deploy(grid, setup, tmp_path / "real")
+    deploy(grid, setup, tmp_path / "real", limits=FOR_LONG)
     assert len(orders) > 5
     assert orders[1] - orders[0] == pytest.approx(600 + 60, abs=5)
     assert orders[3] - orders[2] == pytest.approx(600 + 60, abs=5)
@@ -339,7 +344,7 @@ def test_nobody_is_waited_for_without_a_limit(tmp_path):
         return None if message.metadata.message_type == "train.motley" else good(message, context)
 
     grid.nodes[101].app = silent
-    rounds = columns(deploy(grid, setup, tmp_path / "real"), "rounds")
+    rounds = columns(deploy(grid, setup, tmp_path / "real", limits=FOR_LONG), "rounds")
     assert rounds["dropped"].sum() == 2
     assert rounds["dropped"][0] == 1
     assert (rounds["accepted"] == 2).all()

@@ -1,5 +1,6 @@
 """What advice looks at is what the league's numbers give, and its page says no other figures."""
 
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 
@@ -15,9 +16,22 @@ PAGE = (DOCS / "league.md").read_text(encoding="utf-8")
 RULES = (DOCS / "selection-rules.csv").read_text(encoding="utf-8")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def numbers_read_once():
+    """No test writes them, and each reading takes as long as a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(league, "rows_of", cache(league.rows_of))
+        yield
+
+
 @pytest.fixture(scope="module")
 def evidence():
     return league.proved_evidence()
+
+
+@pytest.fixture(scope="module")
+def left_out(evidence):
+    return league.left_out(evidence)
 
 
 def test_the_stored_evidence_is_that_of_the_measured_numbers(evidence):
@@ -25,9 +39,11 @@ def test_the_stored_evidence_is_that_of_the_measured_numbers(evidence):
         assert (league.FOLDER / name).read_text(encoding="utf-8") == text, name
 
 
-def test_the_stored_proof_with_environments_left_out_is_that_of_the_measured_numbers(evidence):
+def test_the_stored_proof_with_environments_left_out_is_that_of_the_measured_numbers(
+    evidence, left_out
+):
     assert (league.FOLDER / LEFT_OUT).read_text(encoding="utf-8") == league.left_out_text(evidence)
-    for personal, shown in league.left_out(evidence).items():
+    for personal, shown in left_out.items():
         there = evidence.gains[personal]
         assert [one.federation for one in shown.advised] == list(there)
         for one in shown.advised:
@@ -61,13 +77,12 @@ def test_the_figures_of_flash_beside_its_rule():
     assert f"its robust loss alone (`flash_robust`) {loss:.1f}" in RULES
 
 
-def test_what_the_page_says_of_the_proof(evidence):
+def test_what_the_page_says_of_the_proof(evidence, left_out):
     one, own = (evidence.proofs[personal] for personal in (False, True))
     assert one.gain.low < 0 < one.gain.mean
     assert sum(bool(each.entrant) for each in own.advised) == 2
     assert len(own.advised) == 9
     assert "for own models two of nine were advised" in PAGE
-    left_out = league.left_out(evidence)
     shared, personal = (left_out[kind].gain.mean for kind in (False, True))
     assert f"gain {shared:.1f} and {personal:.1f} points by advice" in PAGE
     winners = (left_out[kind].winners_gain.mean for kind in (False, True))

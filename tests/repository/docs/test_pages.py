@@ -24,8 +24,10 @@ import subprocess
 import sys
 import tomllib
 import types
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -172,8 +174,15 @@ def _command(line: str, where: str, run: bool = True) -> None:
         )
 
 
+@cache
+def _parser() -> Any:
+    """The command with all its options; to make it anew for each line takes longer than to read the
+    line."""
+    return typer.main.get_command(cli.app)
+
+
 def _motley(words: list[str], where: str, run: bool) -> None:
-    command = typer.main.get_command(cli.app)
+    command = _parser()
     context = command.make_context("motley", list(words))
     name, sub, rest = command.resolve_command(context, list(words))
     assert sub is not None, f"{where}: there is no motley {words[0]}"

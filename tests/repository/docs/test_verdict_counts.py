@@ -117,6 +117,6 @@ def test_a_measured_bound_is_compared_with_nothing(
     changed = replace(kept, measured=[missed(row) for row in kept.measured])
     at = [one for one in found.expected if one[0] == "table 1"].index(key)
     assert recipes.printed_figures(found)["table 1"][at].compared
-    monkeypatch.setattr(recipes, "kept_numbers", lambda _, scale: changed)
+    monkeypatch.setattr(recipes, "_kept", lambda name, scale: changed)
     figure = recipes.printed_figures(found)["table 1"][at]
     assert (figure.kind, figure.compared) == ("whole", False)

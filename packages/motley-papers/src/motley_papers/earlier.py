@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -60,6 +60,9 @@ class MeasuredRow(NamedTuple):
     exact: str
     run: str
     target: str
+
+
+_SEED = MeasuredRow._fields.index("seed")
 
 
 class CurvePoint(NamedTuple):
@@ -148,9 +151,9 @@ def read_rows(path: Path) -> list[MeasuredRow]:
     out = []
     for number, row in enumerate(csv_rows(text), 2):
         try:
-            one = MeasuredRow._make(row.get(name) or "" for name in MeasuredRow._fields)._replace(
-                seed=int(row["seed"])
-            )
+            values: list[Any] = [row.get(name) or "" for name in MeasuredRow._fields]
+            values[_SEED] = int(row["seed"])
+            one = MeasuredRow._make(values)
             float(one.value)
         except (KeyError, TypeError, ValueError):
             raise DataError(

@@ -318,7 +318,19 @@ class Recipe(RecipeTable):
         except ConfigError as error:
             raise ConfigError(f"{self.name}, {cell.exhibit.name}, {cell.name}: {error}") from None
 
-    def _keys(self, cell: Cell, scale: Scale, *more: Mapping[str, Any]) -> dict[str, Any]:
+    def _keys(
+        self, cell: Cell, scale: Scale, *more: Mapping[str, Any], only: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """Return the settings of a cell; ``only``: these keys of the experiment and what is in
+        them."""
+
+        def wanted(given: Mapping[str, Any], but: str = "") -> dict[str, Any]:
+            return {
+                key: value
+                for key, value in given.items()
+                if key != but and (not only or key.partition(".")[0] in only)
+            }
+
         own = cell.exhibit.scale.get(scale, Scaled())
         last = [
             own.axes[axis][value]
@@ -327,8 +339,8 @@ class Recipe(RecipeTable):
         ]
         settings = (*cell.settings, self.scale[scale].set, own.set, *last)
         return document.set_keys(
-            {"name": f"{self.name}-{scale}", **self.base},
-            *({key: value for key, value in one.items() if key != "target"} for one in settings),
+            wanted({"name": f"{self.name}-{scale}", **self.base}),
+            *(wanted(one, but="target") for one in settings),
             *more,
         )
 
@@ -338,7 +350,7 @@ class Recipe(RecipeTable):
         found: dict[str, float] = {}
         for exhibit in self.exhibit:
             for cell in exhibit.cells(scale):
-                keys = self._keys(cell, scale)
+                keys = self._keys(cell, scale, only=("task", "public"))
                 for table in (keys.get("task"), keys.get("public")):
                     name = str(table.get("data")) if isinstance(table, Mapping) else ""
                     size = download_mb(name)

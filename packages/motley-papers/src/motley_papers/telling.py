@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -145,6 +146,7 @@ def fill(
     ------
     ConfigError: a number of no scale, cell, measure, claim or comparison of the recipe.
     """
+    numbers = cache(numbers)  # a scale has many places, and its numbers may lie in a file
     out = []
     for paragraph in recipe.result.split("\n\n"):
         pieces = re.split(r"\n(?=- )", paragraph.strip())

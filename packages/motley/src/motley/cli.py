@@ -13,7 +13,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
@@ -166,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 def call(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    command = typer.main.get_command(app)
+    command = _command()
     with warnings.catch_warnings():
         warnings.showwarning = partial(_note, set())
         try:
@@ -189,6 +189,12 @@ def call(argv: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+@cache
+def _command() -> Any:
+    """Return the command with its subcommands, read from the functions above once."""
+    return typer.main.get_command(app)
+
+
 def _fail(text: str) -> int:
     say(shortened(" ".join(text.split()), _LONGEST))
     return 2
@@ -200,7 +206,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _subcommand(argv: Sequence[str]) -> str:
-    names = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    names = _command().commands
     return next((f"{word} " for word in argv if word in names), "")
 
 

@@ -37,9 +37,11 @@ def csv_rows(text: str) -> Iterator[dict[str, str]]:
     """Yield the rows of a text that :func:`csv_text` wrote, by column."""
     table = csv.reader(io.StringIO(text))
     heads = [_meant(cell) for cell in next(table, [])]
+    plain = "'" not in text  # as are most tables of numbers: nothing to take away
     for row in table:
         if row:
-            yield dict(zip(heads, map(_meant, row), strict=False))
+            cells = row if plain else [_meant(cell) for cell in row]
+            yield dict(zip(heads, cells, strict=False))
 
 
 def _quoted(cell: object) -> str:
@@ -52,4 +54,4 @@ def _quoted(cell: object) -> str:
 
 
 def _meant(cell: str) -> str:
-    return _MADE_TEXT.sub("", cell)
+    return _MADE_TEXT.sub("", cell) if "'" in cell else cell

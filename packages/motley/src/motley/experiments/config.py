@@ -556,9 +556,11 @@ def _with_names(model: type[Experiment], keys: Mapping[str, Any]) -> dict[str, A
     ``budget = { average = 0.2 }``."""
     out = dict(keys)
     for key in _COMPONENTS:
-        default = model.model_fields[key].get_default(call_default_factory=True)
         given = out.get(key)
-        if isinstance(default, Mapping) and isinstance(given, Mapping) and "name" not in given:
+        if not isinstance(given, Mapping) or "name" in given:
+            continue
+        default = model.model_fields[key].get_default(call_default_factory=True)
+        if isinstance(default, Mapping):
             has_options = bool(registry.catalogue(key).options(default["name"]))
             # "none" has none: a name is missing
             out[key] = {**default, **given} if has_options else given

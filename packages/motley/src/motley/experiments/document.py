@@ -156,6 +156,8 @@ def limited_copy(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _copied(value: Any) -> Any:
+    if isinstance(value, str | int | float):  # most are, and other questions take longer
+        return value
     if isinstance(value, Mapping):
         return copied(value)
     return [_copied(item) for item in value] if isinstance(value, list) else value

@@ -218,16 +218,14 @@ def _options(component: Any) -> dict[str, Any]:
 def _is_plain(value: object) -> bool:
     """Return whether an option is a JSON value, or one of Motley's own components with such
     options."""
+    if value is None or isinstance(value, str | int | float):
+        return True
     if isinstance(value, Mapping):
         return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
     if isinstance(value, tuple | list):
         return all(map(_is_plain, value))
     kind = _kind_of_object(value)
-    return (
-        value is None
-        or isinstance(value, str | int | float)
-        or (kind is not None and not is_own(kind, value))
-    )
+    return kind is not None and not is_own(kind, value)
 
 
 def _kind_of_object(value: object) -> str | None:

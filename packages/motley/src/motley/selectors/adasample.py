@@ -73,8 +73,6 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
-from scipy.ndimage import gaussian_filter1d
-from scipy.optimize import minimize_scalar
 from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
@@ -340,6 +338,8 @@ def solve(bound: Floats, tau: Floats, c0: float) -> tuple[Floats, float]:
         grid = np.linspace(math.log(1e-9), 0.0, _GRID)
         at = int(np.argmin([along(point) for point in grid]))
         edges = grid[max(at - 1, 0)], grid[min(at + 1, _GRID - 1)]
+        from scipy.optimize import minimize_scalar  # takes a tenth of the start of every run
+
         found = minimize_scalar(along, bounds=edges, method="bounded", options={"xatol": 1e-10})
         best = min(float(found.x), 0.0, key=along)
     x = low * math.exp(best)
@@ -393,6 +393,8 @@ def pilot_constant(p: Floats, norm: Floats, uniform: Floats, weighted: Floats) -
 
 def _inverse(losses: Floats) -> Floats:
     """Return 1 / loss, of the smoothed losses."""
+    from scipy.ndimage import gaussian_filter1d
+
     return np.asarray(1.0 / np.maximum(gaussian_filter1d(losses, SMOOTHING, mode="nearest"), 1e-12))
 
 
