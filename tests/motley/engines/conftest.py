@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,20 @@ from motley.tasks.flat import initial
 from motley.tasks.task import Federation, Task, Transform
 
 SIZES = (7, 1, 23, 12, 4, 16, 5, 9)
+
+
+@pytest.fixture(scope="module")
+def once() -> Callable[[Hashable, Callable[[], Any]], Any]:
+    """Return a function that computes the value of a key at its first call alone: a reference that
+    several engines are compared with. Tests only read it."""
+    made: dict[Hashable, Any] = {}
+
+    def value(key: Hashable, compute: Callable[[], Any]) -> Any:
+        if key not in made:
+            made[key] = compute()
+        return made[key]
+
+    return value
 
 
 class TwoProcesses(Processes):

@@ -134,7 +134,8 @@ def test_the_mean_over_probes_is_the_exact_diagonal_at_the_final_model(
     Not that of the received model."""
     client, probe, trained, final = measured(net, local=CORRECTIONS[correction], solver=SGD(lr=1.0))
     setting = client.setting
-    found = torch.stack([torch.cat([probe(n)[layer] for layer in ("0", "2")]) for n in range(300)])
+    probes = [probe(n) for n in range(300)]
+    found = torch.stack([torch.cat([one["0"], one["2"]]) for one in probes])
     exact = _exact(client, setting, 2, final) + (0.7 if correction == "prox" else 0.0)
     error = found.std(0) / 300**0.5 + 1e-12
     assert ((found.mean(0) - exact).abs() <= 5 * error).all()

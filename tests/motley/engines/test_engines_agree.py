@@ -95,14 +95,16 @@ def test_who_accepts_what(setting, engine):
 @pytest.mark.parametrize(
     ("engine", "model"), [(engine, model) for engine, models in ACCEPTS.items() for model in models]
 )
-def test_agrees_with_the_reference(setting, jobs, download, engine, model, solver):
+def test_agrees_with_the_reference(setting, jobs, download, once, engine, model, solver):
     factory, shape = MODELS[model]
     sgd, mu = SOLVERS[solver]
     s = setting(factory, shape, solver=sgd, local=Proximal(mu), threads=2)
     sent = download(s)
     want = frozenset({"loss_rms", "update_norm"})
     work = jobs(s)
-    reference = list(Sequential(s).train(work, sent, {}, want))
+    reference = once(
+        ("plain", model, solver), lambda: list(Sequential(s).train(work, sent, {}, want))
+    )
     other = engine(s)
     for job, a, b in zip(work, reference, other.train(work, sent, {}, want), strict=True):
         assert a.client == b.client == job.client
@@ -128,7 +130,7 @@ PHASED = [
 
 @pytest.mark.parametrize("engine", [Threads, TwoProcesses, Debug])
 @pytest.mark.parametrize("correction", PHASED, ids=lambda value: type(value).__name__)
-def test_phases_agree_with_the_reference(setting, jobs, download, engine, correction):
+def test_phases_agree_with_the_reference(setting, jobs, download, once, engine, correction):
     """Uploads and what clients keep, with BatchNorm; the kept models are not those received."""
     s = setting(normed, (1, 6, 6), solver=SOLVERS["momentum"][0], local=correction, threads=2)
     sent = download(s)
@@ -138,10 +140,9 @@ def test_phases_agree_with_the_reference(setting, jobs, download, engine, correc
     sent = bound.download(s.algorithm.server.init(bound.sent(whole), 8))
     first = bound.initial_state(ModelState(whole.x + 0.1, whole.buffers + 0.1, whole.counters))
     states = {job.client: first for job in work}
+    reference = once(("phases", correction), lambda: list(Sequential(s).train(work, sent, states)))
     other = engine(s)
-    for a, b in zip(
-        Sequential(s).train(work, sent, states), other.train(work, sent, states), strict=True
-    ):
+    for a, b in zip(reference, other.train(work, sent, states), strict=True):
         for name in a.parts:
             torch.testing.assert_close(
                 b.parts[name].value, a.parts[name].value, rtol=1e-10, atol=1e-12
@@ -166,7 +167,7 @@ BATCHED_PHASES = {
 @pytest.mark.parametrize("correction", BATCHED_PHASES)
 @pytest.mark.parametrize("engine", [Batched, Vmap])
 def test_phases_of_many_clients_at_once_agree_with_the_reference(
-    setting, jobs, download, engine, correction, solver
+    setting, jobs, download, once, engine, correction, solver
 ):
     """Clients that begin at models of their own and take unequal steps, fewer than a phase of whole
     epochs takes."""
@@ -180,12 +181,12 @@ def test_phases_of_many_clients_at_once_agree_with_the_reference(
         for job in work
     }
     want = frozenset({"loss_rms", "update_norm", "max_grad_norm"})
+    reference = once(
+        ("phases of many", correction, solver),
+        lambda: list(Sequential(s).train(work, sent, states, want)),
+    )
     other = engine(s)
-    for a, b in zip(
-        Sequential(s).train(work, sent, states, want),
-        other.train(work, sent, states, want),
-        strict=True,
-    ):
+    for a, b in zip(reference, other.train(work, sent, states, want), strict=True):
         assert (a.client, a.steps) == (b.client, b.steps)
         for name in a.parts:
             torch.testing.assert_close(

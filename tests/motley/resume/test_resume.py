@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from motley.core.errors import NumericsError, StoreError
 from motley.core.files import with_digest
+from motley.engines.processes import workers_kept
 from motley.experiments.config import Experiment
 from motley.experiments.progress import OneRun
 from motley.experiments.run import run
@@ -417,14 +418,15 @@ def test_a_run_in_bfloat16_resumes_to_the_bit(
     experiment = make(
         6, precision="bfloat16", task={"name": "image", "data": "digits", "model": "mlp"}, **keys
     )
-    whole = run(experiment, out=tmp_path / "whole")
-    assert whole.meta["numerics"]["precision"] == "bfloat16"
-    assert "products" in whole.meta["numerics"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Checkpoints, "save", _crash_after(1, Checkpoints.save, False))
-        with pytest.raises(Crash):
-            run(experiment, out=tmp_path / "broken")
-    assert_same(whole, run(experiment, out=tmp_path / "broken", resume=True))
+    with workers_kept():  # interpreters start once, and not for each of the three runs
+        whole = run(experiment, out=tmp_path / "whole")
+        assert whole.meta["numerics"]["precision"] == "bfloat16"
+        assert "products" in whole.meta["numerics"]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Checkpoints, "save", _crash_after(1, Checkpoints.save, False))
+            with pytest.raises(Crash):
+                run(experiment, out=tmp_path / "broken")
+        assert_same(whole, run(experiment, out=tmp_path / "broken", resume=True))
 
 
 @pytest.mark.filterwarnings("ignore:.*has no instructions for bfloat16")

@@ -195,7 +195,9 @@ ALGORITHMS = {
 
 @functools.cache
 def trained(engine, drift, algorithm):
-    simulation = build(digits(engine=engine, drift=DRIFTS[drift], algorithm=ALGORITHMS[algorithm]))
+    local = {"batch_size": 32, "epochs": 2}  # two batches of a window, the second a smaller one
+    keys = {"drift": DRIFTS[drift], "algorithm": ALGORITHMS[algorithm], "local": local}
+    simulation = build(digits(engine=engine, **keys))
     while not simulation.done:
         simulation.step()
     simulation.engine.close()

@@ -4,6 +4,7 @@ hand."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -703,17 +704,21 @@ def test_smaller_batches_are_more_and_shorter_steps(algorithm, beside):
     )
 
 
-@pytest.mark.parametrize("engine", ["batched", "vmap", "threads"])
-def test_engines_agree_on_batches_of_unequal_size(engine):
+@functools.cache
+def trained_on_unequal_batches(engine):
     keys = {
         "capacity": {"name": "levels", "batch_sizes": [32, 12, 5]},
         "dtype": "float64",
         "stop": {"rounds": 2},
     }
-    reference, _ = ended(**keys)
-    other, _ = ended(**keys, engine=engine)
+    return ended(**keys, engine=engine)[0].state.server.model.x
+
+
+@pytest.mark.parametrize("engine", ["batched", "vmap", "threads"])
+def test_engines_agree_on_batches_of_unequal_size(engine):
+    reference = trained_on_unequal_batches(BATCHES["engine"])
     torch.testing.assert_close(
-        other.state.server.model.x, reference.state.server.model.x, rtol=1e-10, atol=1e-12
+        trained_on_unequal_batches(engine), reference, rtol=1e-10, atol=1e-12
     )
 
 

@@ -449,11 +449,14 @@ def _bytes(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
 
 def _resume(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
     whole = federation.selector(rule)
-    expected = federation.play(whole, range(1, 9), _mixed)
-    for stop in (1, 4, 7):
-        selector = federation.selector(rule)
-        federation.play(selector, range(1, stop + 1), _mixed)
-        selector = Selector.from_bytes(selector.to_bytes(), type(rule))
+    expected = []
+    stops = {}
+    for t in range(1, 9):
+        expected += federation.play(whole, (t,), _mixed)
+        if t in (1, 4, 7):
+            stops[t] = whole.to_bytes()
+    for stop, stood in stops.items():
+        selector = Selector.from_bytes(stood, type(rule))
         probed = federation.probe(selector, stop + 1, federation.ids)
         # between probe and choice
         selector = Selector.from_bytes(selector.to_bytes(), type(rule)) if len(probed) else selector
