@@ -44,12 +44,26 @@ CHUNK_WEIGHTS_BFLOAT16 = 1_000_000
 """The same in bfloat16: its products gain more from many clients at once."""
 
 
+SHARED_PRODUCTS = 100_000
+"""Products of a number with a weight in a mean client's round, forward, below which one thread is
+faster than several: those would only wait for each other's turn in Python."""
+
+
+def _products(setting: Setting) -> float:
+    """Return the products of a number with a weight in a mean client's round, forward."""
+    work = setting.work
+    held = float(setting.task.federation.seen.mean())
+    passes = work.epochs or (work.steps or 0) * min(work.batch_size / max(held, 1.0), 1.0)
+    return setting.task.layout.size * held * passes
+
+
 class _Batched(LocalEngine):
     """Trains chunks on threads; subclasses provide the executor of a chunk."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        workers = self.threads if setting.device == "cpu" else 1
+        shared = setting.device == "cpu" and _products(setting) >= SHARED_PRODUCTS
+        workers = self.threads if shared else 1
         self._pool = ThreadPool([self._executor() for _ in range(at_once(workers))])
         self._workers = workers
 
