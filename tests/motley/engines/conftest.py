@@ -18,6 +18,7 @@ from motley.algorithms.parts import Algorithm, LocalRule, Loss, Server
 from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
+from motley.engines import batched
 from motley.engines.engine import Job, Setting
 from motley.engines.processes import Processes, workers_kept
 from motley.tasks.flat import initial
@@ -53,6 +54,12 @@ def _kept() -> Iterator[None]:
     """A new interpreter costs seconds: workers serve all tests of a session."""
     with workers_kept():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _work_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models here are so small that one thread would do all their work."""
+    monkeypatch.setattr(batched, "SHARED_PRODUCTS", 0)
 
 
 def federation(

@@ -113,6 +113,23 @@ def test_a_share_of_the_cores_bounds_what_runs_at_once_and_not_how_work_is_divid
     assert torch.get_num_threads() == before
 
 
+@pytest.mark.parametrize("work", [LocalWork(5, epochs=2), LocalWork(4, steps=5)])
+def test_clients_of_little_work_are_not_divided_among_threads(
+    setting, jobs, download, monkeypatch, work
+):
+    """Sizes 7, 1, 23, ... have a mean of 9.625: 103 weights, 2 epochs, or 20 samples in 5 steps."""
+    products = 103 * (2 * 9.625 if work.epochs else 20)
+    monkeypatch.setattr("motley.core.usable_cores._shared", (4, 2))
+    found = {}
+    for least in (0, products, products + 1):
+        monkeypatch.setattr("motley.engines.batched.SHARED_PRODUCTS", least)
+        s = setting(mlp, work=work, threads=2)
+        run = Batched(s)
+        found[least] = [len(group) for group in run._groups(list(range(8)))]
+        run.close()
+    assert list(found.values()) == [[4, 4], [4, 4], [8]]
+
+
 def test_cores_are_at_most_what_is_allowed():
     assert cores(1) == 1
     assert cores(10**6) == cores() >= 1
