@@ -466,13 +466,14 @@ def overhead() -> str:
 
 def very_many() -> str:
     """List what runs with millions of clients cost, and how memory went over many rounds, from
-    ``benchmarks/measured/million.json``, ``millions.json`` and ``long_runs.json``."""
+    ``benchmarks/measured/million.json``, ``millions.json``, ``hundred_millions.json`` and
+    ``long_runs.json``."""
     rows = []
-    for found in map(measured, ("million", "millions")):
+    for found in map(measured, ("million", "millions", "hundred_millions")):
         mapped = found["clients"] * found["samples"] * found["width"] * 4 / 2**20
         rows += [
             (
-                f"{found['clients'] / 1e6:g}",
+                f"{found['clients'] / 1e6:g} ({found['samples']} × {found['width']})",
                 f"`{name}`",
                 f"{run['to_round_1_s']:.1f}",
                 f"{run['outside_s']:.2f}",
@@ -484,7 +485,7 @@ def very_many() -> str:
             for name, run in found["runs"].items()
         ]
     head = (
-        "million clients",
+        "million clients (samples × numbers)",
         "rule",
         "to the end of round 1, s",
         "a round outside training, s",
