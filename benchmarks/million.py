@@ -5,6 +5,8 @@ training, memory, checkpoints.
         [--only CASE] [--long 10000]
     python benchmarks/million.py benchmarks/measured/millions.json --clients 15000000 --rounds 8 \\
         --only runs
+    python benchmarks/million.py benchmarks/measured/hundred_millions.json --clients 100000000 \\
+        --samples 2 --width 2 --rounds 4 --only runs/uniform
     python benchmarks/million.py benchmarks/measured/long_runs.json --clients 10000 --only long
 
 Every case runs in a process of its own.
@@ -341,6 +343,7 @@ def main() -> None:
         "cohort": COHORT,
         "samples": SHAPE.samples,
         "width": SHAPE.width,
+        "rounds": args.rounds,
         "load_before": os.getloadavg()[0],
     }
     with tempfile.TemporaryDirectory() as held:

@@ -503,8 +503,7 @@ def very_many() -> str:
     return (
         f"{table(head, rows)}\n\nResident memory in MiB of {long['clients']:,} clients, ten a "
         f"round, after {count // 20:,}, {count // 2:,} and {count:,} rounds: {curves}. "
-        "`hetero_select` keeps the last update of each client that ever took part; nothing else "
-        "grows."
+        "`hetero_select` keeps the last update of each client that ever took part."
     )
 
 

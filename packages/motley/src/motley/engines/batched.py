@@ -45,16 +45,9 @@ CHUNK_WEIGHTS_BFLOAT16 = 1_000_000
 
 
 SHARED_PRODUCTS = 100_000
-"""Products of a number with a weight in a mean client's round, forward, below which one thread is
-faster than several: those would only wait for each other's turn in Python."""
-
-
-def _products(setting: Setting) -> float:
-    """Return the products of a number with a weight in a mean client's round, forward."""
-    work = setting.work
-    held = float(setting.task.federation.seen.mean())
-    passes = work.epochs or (work.steps or 0) * min(work.batch_size / max(held, 1.0), 1.0)
-    return setting.task.layout.size * held * passes
+"""Products of a number with a weight, forward, in a mean client's round of a stack of linear layers
+below which one thread is faster than several: those would only wait for each other's turn in
+Python."""
 
 
 class _Batched(LocalEngine):
@@ -62,10 +55,14 @@ class _Batched(LocalEngine):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        shared = setting.device == "cpu" and _products(setting) >= SHARED_PRODUCTS
-        workers = self.threads if shared else 1
+        workers = self.threads if setting.device == "cpu" and self._shares(setting) else 1
         self._pool = ThreadPool([self._executor() for _ in range(at_once(workers))])
         self._workers = workers
+
+    @classmethod
+    def _shares(cls, setting: Setting) -> bool:
+        """Return whether the work is divided among threads."""
+        return True
 
     @abstractmethod
     def _executor(self) -> Executor:
@@ -189,6 +186,14 @@ class Batched(_Batched):
         ):
             return "the samples are not flat; begin the model with a Flatten layer"
         return refuses_method(setting)
+
+    @classmethod
+    @override
+    def _shares(cls, setting: Setting) -> bool:
+        work = setting.work
+        held = float(setting.task.federation.seen.mean())
+        passes = work.epochs or (work.steps or 0) * min(work.batch_size / max(held, 1.0), 1.0)
+        return setting.task.layout.size * held * passes >= SHARED_PRODUCTS
 
     @override
     def _executor(self) -> Executor:

@@ -264,7 +264,7 @@ class Writer:
             with (
                 replacing(path) as file,
                 pq.ParquetWriter(
-                    file, TABLES[table], write_page_checksum=True, **_encodings(TABLES[table])
+                    file, TABLES[table], write_page_checksum=True, **_encodings(table)
                 ) as writer,
             ):
                 for group in _row_groups(blocks, TABLES[table]):
@@ -275,15 +275,17 @@ class Writer:
             raise disk_error(error, path) from error
 
 
-def _encodings(schema: pa.Schema) -> dict[str, list[str]]:
-    """Return how Parquet keeps the columns: a dictionary of a million different numbers takes
-    longer to make than all the rest, and saves nothing."""
-    numbers = [field.name for field in schema if pa.types.is_floating(field.type)]
-    other = [
-        f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
-        for field in schema
-        if field.name not in (*numbers, "client")
-    ]
+def _encodings(table: str) -> dict[str, list[str]]:
+    """Return how Parquet keeps the columns of a table: hardly any two clients have the same number
+    and speed, and a dictionary of them takes longer to make than all the rest."""
+    if table != "federation":
+        return {}
+    fields = {
+        f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name: field.type
+        for field in TABLES[table]
+    }
+    numbers = [name for name, kind in fields.items() if pa.types.is_floating(kind)]
+    other = [name for name in fields if name not in (*numbers, "client")]
     return {"use_dictionary": other, "use_byte_stream_split": numbers}
 
 
