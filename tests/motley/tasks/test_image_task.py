@@ -33,9 +33,17 @@ def test_digits_are_standardised_once_and_need_no_transform() -> None:
     assert task.model()(pool.x[:3]).shape == (3, 10)
 
 
+def test_digits_are_those_of_scikit_learn() -> None:
+    pool = image.digits()
+    known = datasets.load_digits()
+    assert torch.equal(pool.x[:, 0], torch.from_numpy(known.images / 16).float())
+    assert torch.equal(pool.y, torch.from_numpy(known.target))
+    assert pool.names == tuple(map(str, known.target_names))
+
+
 def test_digits_are_parsed_once_and_every_run_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     first = image.digits()
-    monkeypatch.setattr(datasets, "load_digits", lambda: pytest.fail("parsed again"))
+    monkeypatch.setattr(image.np, "loadtxt", lambda *_, **__: pytest.fail("parsed again"))
     want = first.x.clone(), first.y.clone()
     first.x.fill_(9.0), first.y.fill_(9)
     second = image.digits()

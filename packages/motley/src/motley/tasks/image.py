@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from motley.core.arrays import Floats
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.files import files_digest, no_file
 from motley.core.keys import Key
@@ -182,17 +184,18 @@ def _preparation(dataset: Dataset, scaling: Scaling) -> ArrayPreparation:
 def digits() -> Dataset:
     """Return scikit-learn's 1,797 digits of 8x8, float32 in [0, 1], ``[n, 1, 8, 8]``; the set has
     no test half."""
-    data = _read_digits()
-    x = torch.from_numpy((data.images[:, None] / 16.0).astype(np.float32))
-    y = torch.from_numpy(data.target.astype(np.int64))
-    names = tuple(str(name) for name in data.target_names)
+    pixels, classes = _read_digits()
+    x = torch.from_numpy((pixels.reshape(-1, 1, 8, 8) / 16.0).astype(np.float32))
+    y = torch.from_numpy(classes.astype(np.int64))
+    names = tuple(map(str, range(10)))
     return Dataset(x, y, 10, np.zeros(len(y), bool), None, names, {"data": "scikit-learn's digits"})
 
 
 @cache
-def _read_digits() -> Any:
-    """Return scikit-learn's record of the digits, which it parses from a text file (1 MB): once in
-    a process, for every run."""
-    from sklearn.datasets import load_digits
-
-    return load_digits()
+def _read_digits() -> tuple[Floats, Floats]:
+    """Return the pixels ``[n, 64]`` and the classes, parsed from scikit-learn's file (1 MB of text)
+    once in a process. To import scikit-learn for it would take longer than the first round."""
+    found = find_spec("sklearn")
+    folder = Path(found.origin or "").parent if found is not None else Path()
+    table = np.loadtxt(folder / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    return table[:, :-1], table[:, -1]
