@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from motley.core.errors import ConfigError, NumericsError
+from motley.experiments import parallel
 from motley.experiments.parallel import job_workers_kept, run_jobs, share_among
 from motley.experiments.run import run
 from motley.experiments.store import RunFolder
@@ -195,6 +196,18 @@ stop = { rounds = 1000000 }
 task = "quadratic"
 partition = "by_writer"
 """
+
+
+def test_a_worker_that_is_still_starting_ends_without_a_word(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    worker = parallel._WorkerProcess(1, 1)
+    worker.give(0, len, {})
+    time.sleep(0.3)  # by now it imports, and Python would answer with a traceback
+    worker.interrupt()
+    worker.end(time.monotonic() + 60)
+    assert not worker.alive
+    assert capfd.readouterr().err == ""
 
 
 def test_control_c_ends_all_and_keeps_what_was_done(tmp_path: Path) -> None:

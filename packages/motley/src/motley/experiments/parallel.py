@@ -82,6 +82,7 @@ class _WorkerProcess:
             )
         self.number: int | None = None
         self.phase = "preparing"
+        self._started = False
 
     def give(self, number: int, work: Work, arguments: Mapping[str, object]) -> None:
         """Have the worker call ``work(**arguments, progress=...)`` for run ``number``."""
@@ -95,6 +96,7 @@ class _WorkerProcess:
         of its run, too."""
         try:
             message: tuple[str, Any] = unwrap(bytearray(self.connection.recv_bytes()))
+            self._started = True
         except (EOFError, OSError):
             code = self._process.wait()
             how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
@@ -108,8 +110,12 @@ class _WorkerProcess:
         return self._process.poll() is None
 
     def interrupt(self) -> None:
-        """Ask the process to stop what it does; one that does nothing ends at once."""
-        self._process.kill() if self.number is None else self._process.send_signal(signal.SIGINT)
+        """Ask the process to stop what it does; one that does nothing, or that was never heard of
+        and may still be importing what would answer, ends at once."""
+        if self.number is None or not self._started:
+            self._process.kill()
+        else:
+            self._process.send_signal(signal.SIGINT)
 
     def end(self, deadline_s: float) -> None:
         """Wait until the process is gone; kill it when the time has come."""
