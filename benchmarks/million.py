@@ -11,8 +11,8 @@ training, memory, checkpoints.
 
 Every case runs in a process of its own.
 
-*runs*: clients of four samples of 16 numbers, memory-mapped from ``.npy`` files, a linear model, a
-cohort of 1,000, one local epoch, log-normal devices, uniform links drawn anew each round, and
+*runs*: clients of four samples of 16 numbers (unless told), memory-mapped from ``.npy`` files, a
+linear model, a cohort of 1,000, one local epoch, log-normal devices, uniform links drawn anew each round, and
 clients that are online for half of each day (``day_night``), by ``motley.run`` with its tables,
 checkpoints and model. *command to round 1* counts everything from the start of the interpreter to
 the end of round 1: imports, mapping and dividing the samples, their fingerprint, enrolment, the

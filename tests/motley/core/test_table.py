@@ -116,7 +116,7 @@ def test_a_table_is_a_dictionary(writes, keep):
     st.lists(st.integers(-3, 90), min_size=1, max_size=60),
 )
 def test_rows_are_looked_up_where_gaps_are_few(known, asked):
-    """Sixty ids among ten to forty: rows are counted; of the same ids times 10^6 they are
+    """Sixty ids among ten to forty: rows are looked up; of the same ids times 10^6 they are
     searched."""
     values = np.arange(len(known), dtype=float)
     near = ClientTable({"v": -1.0}).put(known, {"v": values})

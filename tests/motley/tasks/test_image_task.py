@@ -41,6 +41,13 @@ def test_digits_are_those_of_scikit_learn() -> None:
     assert pool.names == tuple(map(str, known.target_names))
 
 
+def test_digits_need_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image, "find_spec", lambda _: None)
+    image._read_digits.cache_clear()
+    with pytest.raises(DataError, match="pip install scikit-learn"):
+        image.digits()
+
+
 def test_digits_are_parsed_once_and_every_run_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     first = image.digits()
     monkeypatch.setattr(image.np, "loadtxt", lambda *_, **__: pytest.fail("parsed again"))

@@ -195,7 +195,9 @@ def digits() -> Dataset:
 def _read_digits() -> tuple[Floats, Floats]:
     """Return the pixels ``[n, 64]`` and the classes, parsed from scikit-learn's file (1 MB of text)
     once in a process. To import scikit-learn for it would take longer than the first round."""
-    found = find_spec("sklearn")
-    folder = Path(found.origin or "").parent if found is not None else Path()
-    table = np.loadtxt(folder / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    package = find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise DataError("the digits are a file of scikit-learn: pip install scikit-learn")
+    file = Path(package.origin).with_name("datasets") / "data" / "digits.csv.gz"
+    table = np.loadtxt(file, delimiter=",")
     return table[:, :-1], table[:, -1]
