@@ -12,15 +12,15 @@ training, memory, checkpoints.
 Every case runs in a process of its own.
 
 *runs*: clients of four samples of 16 numbers (unless told), memory-mapped from ``.npy`` files, a
-linear model, a cohort of 1,000, one local epoch, log-normal devices, uniform links drawn anew each round, and
-clients that are online for half of each day (``day_night``), by ``motley.run`` with its tables,
-checkpoints and model. *command to round 1* counts everything from the start of the interpreter to
-the end of round 1: imports, mapping and dividing the samples, their fingerprint, enrolment, the
-table ``federation``, the evaluation of the untrained model, and the round. *outside training* is
-the wall time of a round without local training and without what probes measure on clients' samples
-(median; the first round left out). *peak* is the largest resident memory of the whole process,
-mapped samples included. *resume*: ``motley.run(..., resume=True)`` in the same process, to the end
-of its first round.
+linear model, a cohort of 1,000, one local epoch, log-normal devices, uniform links drawn anew each
+round, and clients that are online for half of each day (``day_night``), by ``motley.run`` with its
+tables, checkpoints and model. *command to round 1* counts everything from the start of the
+interpreter to the end of round 1: imports, mapping and dividing the samples, their fingerprint,
+enrolment, the table ``federation``, the evaluation of the untrained model, and the round. *outside
+training* is the wall time of a round without local training and without what probes measure on
+clients' samples (median; the first round left out). *peak* is the largest resident memory of the
+whole process, mapped samples included. *resume*: ``motley.run(..., resume=True)`` in the same
+process, to the end of its first round.
 
 *federations*: seconds and peak of making one, and seconds that making the samples alone takes.
 
