@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import motley
 from motley.core import codec
+from motley.core.checksum import checksum
 from motley.core.errors import CodecError
 from motley.transport import wire
 from motley.transport.packet import Packet
@@ -264,8 +265,8 @@ EVIL = st.recursive(
 
 def with_header(body):
     """Bytes that begin as ours do, with a sound sum."""
-    raw = struct.pack("<4sHI", b"MTLY", 1, len(body)) + body
-    return numbered(raw + hashlib.blake2b(raw, digest_size=16).digest())
+    raw = struct.pack("<4sHI", b"MTLY", codec.FORMAT, len(body)) + body
+    return numbered(raw + checksum(raw).digest())
 
 
 @given(st.sampled_from([f.name for f in dataclasses.fields(Answer)]), EVIL)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from motley.core.checksum import checksum
 from motley.core.codec import FORMAT, decode, encode
 from motley.core.errors import CodecError
 from motley.core.table import ClientTable
@@ -143,7 +144,7 @@ def test_what_cannot_be_encoded(value):
 def forged(body, blobs=b"", version=FORMAT):
     text = json.dumps(body).encode()
     raw = struct.pack("<4sHI", b"MTLY", version, len(text)) + text + blobs
-    return raw + hashlib.blake2b(raw, digest_size=16).digest()
+    return raw + checksum(raw).digest()
 
 
 @pytest.mark.parametrize(
@@ -163,19 +164,35 @@ def test_a_forged_body_with_a_sound_checksum(body):
 
 
 def test_another_format_and_no_json():
-    with pytest.raises(CodecError, match="got format 2, this motley reads format 1"):
-        decode(forged(1, version=2))
+    with pytest.raises(CodecError, match="got format 3, this motley reads formats 1 and 2"):
+        decode(forged(1, version=3))
     raw = struct.pack("<4sHI", b"MTLY", FORMAT, 3) + b"{{{"
     with pytest.raises(CodecError, match="cannot be read"):
-        decode(raw + hashlib.blake2b(raw, digest_size=16).digest())
+        decode(raw + checksum(raw).digest())
     with pytest.raises(CodecError, match="not written by motley"):
         decode(b"PK\x03\x04" + bytes(60))
 
 
 def test_golden_bytes_of_a_small_value():
-    """Header MTLY, format 1, length 4, the JSON "true", then the digest of these 14 bytes."""
+    """Header MTLY, format 2, length 4, the JSON "true", then the checksum of these 14 bytes."""
+    raw = b"MTLY" + b"\x02\x00" + b"\x04\x00\x00\x00" + b"true"
+    assert encode(True) == raw + checksum(raw).digest()
+
+
+def test_what_was_written_in_format_1_is_read():
     raw = b"MTLY" + b"\x01\x00" + b"\x04\x00\x00\x00" + b"true"
-    assert encode(True) == raw + hashlib.blake2b(raw, digest_size=16).digest()
+    assert decode(raw + hashlib.blake2b(raw, digest_size=16).digest()) is True
+    with pytest.raises(CodecError, match="truncated or changed"):
+        decode(raw + checksum(raw).digest())
+
+
+def test_the_checksum_is_xxh3_with_128_bits():
+    """Its authors' value for no bytes at all; and bytes may come in parts."""
+    assert checksum().hexdigest() == "99aa06d3014798d86001c324468d497f"
+    whole = checksum(bytes(range(256)))
+    parts = checksum(bytes(range(100)))
+    parts.update(bytes(range(100, 256)))
+    assert parts.digest() == whole.digest()
 
 
 # ------------------------------------------------------------------------------------ hostile bytes
@@ -183,7 +200,7 @@ def test_golden_bytes_of_a_small_value():
 
 def forged_text(text, blobs=b""):
     raw = struct.pack("<4sHI", b"MTLY", FORMAT, len(text)) + text + blobs
-    return raw + hashlib.blake2b(raw, digest_size=16).digest()
+    return raw + checksum(raw).digest()
 
 
 def peak_of(data, header=None):
@@ -242,7 +259,7 @@ def test_a_header_in_other_words_is_refused(text):
 def test_a_header_that_is_longer_than_the_bytes_is_refused():
     raw = struct.pack("<4sHI", b"MTLY", FORMAT, 2**32 - 1) + b"true"
     with pytest.raises(CodecError, match="the header has 4294967295 bytes, of which 4 are there"):
-        decode(raw + hashlib.blake2b(raw, digest_size=16).digest())
+        decode(raw + checksum(raw).digest())
 
 
 @pytest.mark.parametrize(

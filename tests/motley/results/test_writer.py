@@ -1,6 +1,8 @@
 """The writer survives kills, full disks and resumption; the reader never chokes."""
 
+import dataclasses
 import errno
+import hashlib
 import os
 import signal
 import subprocess
@@ -17,7 +19,7 @@ from motley.core.errors import ContractError, DataError, StoreError, UserError
 from motley.results import writer as writer_module
 from motley.results.journal import read_journal
 from motley.results.load import read_table
-from motley.results.marks import Mark, disagreement
+from motley.results.marks import Mark, disagreement, mark_of
 from motley.results.schema import TABLES
 from motley.results.stream import Stream
 from motley.results.writer import Writer, remove_streams
@@ -211,6 +213,32 @@ def test_a_finished_run_goes_on_from_its_parquet_files(tmp_path):
     writer.close()
     finish(write_rounds(longer, range(5, 7), at[4]))
     assert equal(whole, longer)
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_run_goes_on_from_the_marks_of_earlier_versions(tmp_path, finished):
+    """Their digests are blake2b hashes."""
+    whole = tmp_path / "whole"
+    older = tmp_path / "older"
+    finish(write_rounds(whole, range(1, 6)))
+    at: dict[int, Marks] = {}
+    writer = write_rounds(older, range(1, 4), at=at)
+    marks = finish(writer) if finished else at[3]
+    writer.close()
+    earlier = {
+        table: dataclasses.replace(
+            mark,
+            digest=hashlib.blake2b(
+                (older / mark.file).read_bytes()[: mark.bytes], digest_size=8
+            ).hexdigest(),
+        )
+        for table, mark in marks.items()
+    }
+    assert disagreement(older, earlier) is None
+    finish(write_rounds(older, range(4, 6), earlier))
+    assert equal(whole, older)
+    damaged = {"rounds": dataclasses.replace(mark_of(older / "rounds.parquet", 5), digest="0" * 16)}
+    assert "is damaged" in str(disagreement(older, damaged))
 
 
 def test_one_round_of_a_table_is_forgotten(tmp_path):

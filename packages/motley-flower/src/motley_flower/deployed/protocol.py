@@ -60,7 +60,7 @@ Noise = tuple[NoiseLaw, float | None, float | None, float]
 """How a signal is noised: law, interval (none for shares of labels), and scale of the noise over
 the interval's width."""
 
-PROTOCOL = 6
+PROTOCOL = 7
 """The number of the messages' form and meaning: raised with every change of what a server and its
 clients must read or compute alike. Messages of before there was a number have none."""
 _MAGIC = b"MTLD"

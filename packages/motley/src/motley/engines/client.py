@@ -97,6 +97,9 @@ class TrainStats(NamedTuple):
 CHUNK = {False: 1024, True: 256}
 """Samples per forward pass outside training, without and with convolutions; these keep whole images
 of features in memory."""
+CHUNK_NUMBERS = 2**20
+"""Samples times weights, or times numbers of a sample, of the longer forward pass that a very small
+model takes: its passes of 1,024 samples would take most of their time to begin."""
 
 
 class Client:
@@ -125,6 +128,11 @@ class Client:
         self.convolves = any(isinstance(m, nn.Conv2d) for m in self.model.module.modules())
         # a GPU wants long operations
         self.chunk = CHUNK[self.convolves] * (1 if setting.device == "cpu" else 4)
+        if not self.convolves:
+            sample = setting.task.federation.x[:1].numel()
+            most = CHUNK_NUMBERS // max(sample, self.model.layout.size, 1)
+            # a power of two: other sizes may have sums in another order
+            self.chunk = max(self.chunk, 2 ** (most.bit_length() - 1) if most else 0)
         self.frozen = FrozenModels(setting) if setting.algorithm.loss.whole_model else None
 
     def train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:

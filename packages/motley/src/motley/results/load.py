@@ -28,7 +28,7 @@ from motley.core.client_names import name_of
 from motley.core.errors import ConfigError, DataError, StoreError, suggest
 from motley.core.files import irregular, is_folder, no_file
 from motley.results.journal import read_journal
-from motley.results.marks import Mark, disagreement, hash_of, unpack_marks
+from motley.results.marks import Mark, checksum_of, disagreement, unpack_marks
 from motley.results.record import read_record
 from motley.results.schema import TABLES
 from motley.results.stream import read_stream, read_unmarked, stream_blocks
@@ -350,7 +350,7 @@ def _read_parquet(path: Path, mark: Mark | None = None) -> pa.Table:
 def _parquet_blocks(path: Path, mark: Mark) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
-    hash_of(path.parent, mark)
+    checksum_of(path.parent, mark)
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             for block in file.iter_batches(BLOCK):

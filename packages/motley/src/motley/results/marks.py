@@ -9,22 +9,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from motley.core.checksum import Checksum, checksum
 from motley.core.errors import DataError
-from motley.core.files import files_digest
 
 __all__ = [
     "Mark",
     "bytes_of",
     "checked",
-    "digest",
+    "checksum_of",
     "disagreement",
-    "hash_of",
     "mark_of",
     "pack_marks",
     "unpack_marks",
 ]
 
 _PIECE = 2**20
+_EARLIER = 16  # hex digits of a digest
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class Mark:
     Parameters
     ----------
     file: name of the file, without its folder. rows: of the table. bytes: length of the part.
-    digest: hash of these bytes.
+    digest: checksum of these bytes in 32 hex digits; 16 are a blake2b hash, as earlier versions of
+    Motley wrote it.
     """
 
     file: str
@@ -43,16 +44,12 @@ class Mark:
     digest: str
 
 
-def digest() -> hashlib.blake2b:
-    """Return a new hash of the kind that marks hold."""
-    return hashlib.blake2b(digest_size=8)
-
-
 def mark_of(path: Path, rows: int) -> Mark:
     """Return the mark of a whole file."""
+    found = checksum()
     with path.open("rb") as file:
-        hashed, length = _hashed(file, path.stat().st_size)
-    return Mark(path.name, rows, length, hashed.hexdigest())
+        length = _add(found, file, path.stat().st_size)
+    return Mark(path.name, rows, length, found.hexdigest())
 
 
 def bytes_of(directory: Path, mark: Mark) -> bytes:
@@ -68,31 +65,33 @@ def bytes_of(directory: Path, mark: Mark) -> bytes:
             data = file.read(mark.bytes)
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror})") from None
-    hashed = digest()
-    hashed.update(data)
-    reason = _difference(mark, len(data), hashed)
+    found = _new(mark)
+    found.update(data)
+    reason = _difference(mark, len(data), found)
     if reason is not None:
         raise DataError(f"{path} {reason}")
     return data
 
 
-def hash_of(directory: Path, mark: Mark) -> hashlib.blake2b:
-    """Return the hash of the bytes that a mark counts, which are read piece by piece.
+def checksum_of(directory: Path, mark: Mark) -> Checksum | hashlib.blake2b:
+    """Return the checksum of the bytes that a mark counts, which are read piece by piece; more can
+    be added to it.
 
     Raises
     ------
     DataError: they are not there, or are others.
     """
     path = directory / mark.file
+    found = _new(mark)
     try:
         with path.open("rb") as file:
-            hashed, length = _hashed(file, mark.bytes)
+            length = _add(found, file, mark.bytes)
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror})") from None
-    reason = _difference(mark, length, hashed)
+    reason = _difference(mark, length, found)
     if reason is not None:
         raise DataError(f"{path} {reason}")
-    return hashed
+    return found
 
 
 def disagreement(directory: Path, marks: Mapping[str, Mark]) -> str | None:
@@ -100,7 +99,7 @@ def disagreement(directory: Path, marks: Mapping[str, Mark]) -> str | None:
     were."""
     for mark in marks.values():
         try:
-            hash_of(directory, mark)
+            checksum_of(directory, mark)
         except DataError as error:
             return str(error)
     return None
@@ -115,9 +114,12 @@ def checked(directory: Path, record: Mapping[str, Any], name: str) -> Path:
     """
     path = directory / name
     mark = unpack_marks(record.get("files", {})).get(name)
-    # which is kept in memory while the file stays as it is
-    if mark is not None and files_digest(path) != mark.digest:
-        reason = disagreement(directory, {name: mark}) or f"{path} is longer than what was written"
+    if mark is None:
+        return path
+    reason = disagreement(directory, {name: mark})
+    if reason is None and path.stat().st_size > mark.bytes:
+        reason = f"{path} is longer than what was written"
+    if reason is not None:
         raise DataError(f"{reason}; restore the file, or make the run again")
     return path
 
@@ -153,21 +155,25 @@ def unpack_marks(packed: Any) -> dict[str, Mark]:
     return marks
 
 
-def _hashed(file: BinaryIO, length: int) -> tuple[hashlib.blake2b, int]:
-    """Return the hash of the first bytes of a file, and how many there were."""
-    hashed = digest()
+def _new(mark: Mark) -> Checksum | hashlib.blake2b:
+    """Return an empty checksum of the kind that a mark holds."""
+    return hashlib.blake2b(digest_size=8) if len(mark.digest) == _EARLIER else checksum()
+
+
+def _add(found: Checksum | hashlib.blake2b, file: BinaryIO, length: int) -> int:
+    """Add the first bytes of a file to a checksum; return how many there were."""
     left = length
     while left and (piece := file.read(min(left, _PIECE))):
-        hashed.update(piece)
+        found.update(piece)
         left -= len(piece)
-    return hashed, length - left
+    return length - left
 
 
-def _difference(mark: Mark, length: int, hashed: hashlib.blake2b) -> str | None:
+def _difference(mark: Mark, length: int, found: Checksum | hashlib.blake2b) -> str | None:
     """Return how bytes differ from those that a mark counts, in words; None where they are the
     same."""
     if length < mark.bytes:
         rows = f" with {mark.rows:,} rows" if mark.rows else ""
         return f"has {length:,} bytes, and {mark.bytes:,} bytes{rows} were written"
     rows = f" of its {mark.rows:,} rows" if mark.rows else ""
-    return None if hashed.hexdigest() == mark.digest else f"is damaged (the digest{rows} differs)"
+    return None if found.hexdigest() == mark.digest else f"is damaged (the digest{rows} differs)"

@@ -8,15 +8,17 @@ digest of that, is its :class:`~motley.results.marks.Mark`.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
+from motley.core.checksum import Checksum, checksum
 from motley.core.errors import DataError, StoreError
 from motley.core.files import disk_error
-from motley.results.marks import Mark, bytes_of, digest, hash_of
+from motley.results.marks import Mark, bytes_of, checksum_of
 
 __all__ = ["Stream", "read_stream", "read_unmarked", "stream_blocks"]
 
@@ -38,11 +40,11 @@ class Stream:
     def __init__(self, path: Path, schema: pa.Schema, mark: Mark | None = None) -> None:
         self.path = path
         self.schema = schema
-        self._digest = digest()
+        self._digest: Checksum | hashlib.blake2b = checksum()
         self._end = 0
         self._rows = 0
         if mark is not None:
-            self._digest = hash_of(path.parent, mark)
+            self._digest = checksum_of(path.parent, mark)
             with pa.OSFile(str(path), "rb") as source:
                 if not pa.ipc.open_stream(source).schema.equals(schema):
                     raise StoreError(
@@ -111,7 +113,7 @@ class Stream:
     def _cut(self, kept: bytes, rows: int) -> None:
         """Cut the file to its first bytes, which hold so many rows."""
         os.ftruncate(self._file, len(kept))
-        self._digest = digest()
+        self._digest = checksum()
         self._end = len(kept)
         self._rows = rows
         self._durable = False
@@ -157,7 +159,7 @@ def stream_blocks(directory: Path, mark: Mark) -> Iterator[pa.RecordBatch]:
     """
     path = directory / mark.file
     rows = 0
-    hash_of(directory, mark)
+    checksum_of(directory, mark)
     try:
         with pa.OSFile(str(path), "rb") as source:
             for batch, end in _batches(source):
