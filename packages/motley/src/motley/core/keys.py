@@ -26,13 +26,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from motley.core.errors import ConfigError, suggest
-from motley.core.side_by_side import side_by_side
+from motley.core.side_by_side import by_rows
 
 __all__ = ["PURPOSES", "Key", "Streams", "normal_quantile"]
 
@@ -59,13 +58,12 @@ PURPOSES = (
 """The purposes of random numbers. The seed of a single purpose can be fixed:
 ``pin = { partition = 7 }``."""
 
+Inverse = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _STRIDE = np.uint64(0xD1B54A32D192ED03)
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
-_BLOCK = 2**15
-_SHARE = 2**19
-"""Rows that a thread works on at a time."""
 
 
 def _number(part: int | str) -> int:
@@ -90,26 +88,6 @@ def _uniform(
     words = _mix(_mix(counter * _GOLDEN + k0)[:, None] ^ columns[None, :])
     words >>= np.uint64(12)
     return (words.astype(np.float64) + 0.5) * 2.0**-52
-
-
-def _by_rows(
-    function: Callable[[NDArray[Any]], NDArray[np.float64]], values: NDArray[Any], n: int
-) -> NDArray[np.float64]:
-    """Return what a function makes of each row ``[rows, n]``, of many rows in blocks that the
-    processor's cache holds, and of very many on threads."""
-    if len(values) <= _BLOCK:
-        return function(values)
-    out = np.empty((len(values), n))
-
-    def fill(rows: range) -> None:
-        for first in range(rows.start, rows.stop, _BLOCK):
-            some = slice(first, min(first + _BLOCK, rows.stop))
-            out[some] = function(values[some])
-
-    shares = range(0, len(values), _SHARE)
-    ranges = [range(first, min(first + _SHARE, len(values))) for first in shares]
-    list(side_by_side(fill, ranges))
-    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +140,21 @@ class Key:
     def uniform(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
         """Return uniform numbers strictly inside (0, 1), shape ``[len(ids), n]``; row i depends on
         ``ids[i]`` alone."""
+        return self._drawn(ids, n, lambda drawn: drawn)
+
+    def normal(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
+        """Return standard normal numbers by inversion (AS 241), shape ``[len(ids), n]``."""
+        return self._drawn(ids, n, normal_quantile)
+
+    def _drawn(self, ids: ArrayLike, n: int, inverse: Inverse) -> NDArray[np.float64]:
+        """Return what a function makes of each uniform number."""
         k0, k1 = (np.uint64(word) for word in self.words())
         counter = np.atleast_1d(np.asarray(ids)).astype(np.int64, copy=False).view(np.uint64)
         with np.errstate(over="ignore"):
             columns = k1 + np.arange(n, dtype=np.uint64) * _STRIDE
-            return _by_rows(lambda some: _uniform(some, k0, columns), counter, n)
-
-    def normal(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
-        """Return standard normal numbers by inversion (AS 241), shape ``[len(ids), n]``."""
-        return _by_rows(normal_quantile, self.uniform(ids, n), n)
+            return by_rows(
+                lambda some: inverse(_uniform(some, k0, columns)), counter, np.float64, (n,)
+            )
 
     def exponential(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
         """Return exponential numbers of mean 1 by inversion, shape ``[len(ids), n]``."""

@@ -5,14 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from motley.core.usable_cores import at_once, cores
 
-__all__ = ["side_by_side"]
+__all__ = ["by_rows", "side_by_side"]
 
 _MOST = 32
 """Threads at most: each may hold tens of megabytes."""
+
+_BLOCK = 2**15
+"""Rows whose temporary values a processor's cache holds."""
+_SHARE = 2**19
+"""Rows that a thread works on at a time."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -30,3 +38,25 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> Itera
         return
     with ThreadPoolExecutor(threads) as pool:
         yield from pool.map(work, items)
+
+
+def by_rows(
+    function: Callable[[NDArray[Any]], NDArray[Any]],
+    values: NDArray[Any],
+    dtype: type[np.generic],
+    width: tuple[int, ...] = (),
+) -> NDArray[Any]:
+    """Return ``function(values)``, ``[len(values), *width]``, row i of which depends on
+    ``values[i]`` alone: many rows block by block, and very many on threads."""
+    if len(values) <= _BLOCK:
+        return function(values)
+    out = np.empty((len(values), *width), dtype)
+
+    def fill(rows: range) -> None:
+        for first in range(rows.start, rows.stop, _BLOCK):
+            some = slice(first, min(first + _BLOCK, rows.stop))
+            out[some] = function(values[some])
+
+    shares = range(0, len(values), _SHARE)
+    list(side_by_side(fill, [range(at, min(at + _SHARE, len(values))) for at in shares]))
+    return out

@@ -125,8 +125,8 @@ class ClientTable:
         """
         wanted = np.atleast_1d(np.asarray(ids, dtype=np.int64))
         grown = self.grow(wanted)
-        whole = grown is self and len(wanted) == len(self.ids) and np.array_equal(wanted, self.ids)
-        at = slice(None) if whole else grown._rows(wanted)[0] if len(wanted) else wanted
+        whole = len(wanted) == len(grown.ids) and np.array_equal(wanted, grown.ids)
+        at = grown._rows(wanted)[0] if len(wanted) and not whole else wanted
         columns = dict(grown.columns)
         for name, value in values.items():
             new = np.asarray(value, dtype=np.float64)
@@ -134,12 +134,14 @@ class ClientTable:
             old = columns.get(name)
             if old is not None and new.ndim < old.ndim:
                 new = new[:, None]
-            column = (
-                np.full((len(grown.ids), *new.shape[1:]), self.defaults[name])
-                if old is None
-                else old.copy()
-            )
-            column[at] = new if keep_nan else np.where(np.isnan(new), column[at], new)
+            if old is None:
+                column = np.full((len(grown.ids), *new.shape[1:]), self.defaults[name])
+            else:
+                column = old.copy()
+            if whole:  # nothing is looked up, and no value waits beside the column
+                np.copyto(column, new, where=True if keep_nan else ~np.isnan(new))
+            else:
+                column[at] = new if keep_nan else np.where(np.isnan(new), column[at], new)
             columns[name] = column
         return grown._with(columns)
 

@@ -68,9 +68,10 @@ class LocalWork:
         full, rest = np.divmod(
             n, self.batch_size if sizes is None or clients is None else sizes[clients]
         )
+        begun = rest > 0
         if self.drop_single:
-            rest = np.where((rest == 1) & (full >= 1), 0, rest)
-        return full + (rest > 0)
+            begun &= (rest > 1) | (full < 1)
+        return full + begun
 
     def total(self, examples: ArrayLike, clients: Ints | None = None) -> NDArray[np.int64]:
         """Return the number of local steps in a whole round; 0 for a client without samples.

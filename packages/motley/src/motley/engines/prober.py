@@ -243,11 +243,10 @@ class Prober:
                     found[name].append(
                         measured(name, outputs, wanted, self.targets) if value is None else value
                     )
-        joined = {
-            name: torch.cat(parts).cpu() if parts else torch.zeros(0)
-            for name, parts in found.items()
-        }
-        return {
-            name: (value.double() if name in ("loss", "hit") else value).numpy()
-            for name, value in joined.items()
-        }
+        joined: dict[str, NDArray[Any]] = {}
+        for name in tuple(found):
+            parts = found.pop(name)  # which are freed one by one
+            value = torch.cat(parts).cpu() if parts else torch.zeros(0)
+            del parts
+            joined[name] = (value.double() if name in ("loss", "hit") else value).numpy()
+        return joined

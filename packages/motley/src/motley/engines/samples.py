@@ -3,6 +3,7 @@ inputs of a batch."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -91,25 +92,29 @@ class Samples:
             data.x.to(device) if task.transform is not None else model_input(data.x, dtype, device)
         )
         self.y = self._cast(data.y.to(device))
-        held = (
-            data.y[torch.from_numpy(data.validation.values)]
-            if data.validation_labels is None
-            else data.validation_labels
-        )
-        self.training = self._split(data.train, data.labels, data.seen, device)
-        self.validation = self._split(data.validation, held, data.validation.sizes, device)
-        self.test = self._split(
-            data.test, data.y[torch.from_numpy(data.test.values)], data.test.sizes, device
-        )
+        self.training = self._split(data.train, data.labels, data.seen)
         self.rows = self.training.rows
         self.seen = data.seen
+        self._data = data
 
-    def _split(
-        self, rows: Ragged, labels: Tensor, seen: NDArray[np.int64], device: str
-    ) -> SampleSplit:
+    @cached_property
+    def validation(self) -> SampleSplit:
+        """The clients' validation samples."""
+        rows = self._data.validation
+        given = self._data.validation_labels
+        labels = self._data.y[torch.from_numpy(rows.values)] if given is None else given
+        return self._split(rows, labels, rows.sizes)
+
+    @cached_property
+    def test(self) -> SampleSplit:
+        """The clients' own test samples."""
+        rows = self._data.test
+        return self._split(rows, self._data.y[torch.from_numpy(rows.values)], rows.sizes)
+
+    def _split(self, rows: Ragged, labels: Tensor, seen: NDArray[np.int64]) -> SampleSplit:
         return SampleSplit(
-            torch.from_numpy(rows.values).to(device),
-            self._cast(labels.to(device)),
+            torch.from_numpy(rows.values).to(self.x.device),
+            self._cast(labels.to(self.x.device)),
             rows.offsets,
             rows.sizes,
             seen,

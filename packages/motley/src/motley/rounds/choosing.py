@@ -60,15 +60,25 @@ class Choosing:
             return
         setting = self.config.setting
         wanted = state.selector.rule.needs().enrolled
+        # of millions of clients every column counts: none is kept that is not told
         known = dict(self.backend.enrol(state, ids, wanted))
         if "last_layer" in wanted:
             known["last_layer"] = probing.last_layer(
                 self.newcomer(state), setting.task.layout, len(ids)
             )
-        examples = self.backend.examples(state)[ids]
-        work = {"num_examples": examples, "local_steps": setting.work.total(examples, ids)}
         signals = {name: known[name] for name in sorted(wanted)}
-        self.tell(state, 0, 0, Reports(ids, Outcome.ENROLLED, signals=signals, **work))  # type: ignore[arg-type]
+        del known
+        examples = self.backend.examples(state)[ids]
+        steps = setting.work.total(examples, ids).astype(np.float64)
+        reports = Reports(
+            ids,
+            Outcome.ENROLLED,  # type: ignore[arg-type]  # one for all
+            num_examples=examples.astype(np.float64),
+            local_steps=steps,
+            signals=signals,
+        )
+        del examples
+        self.tell(state, 0, 0, reports)
 
     def tell(self, state: RunState, number: int, draw_index: int, reports: Reports) -> None:
         """Let the selector hear reports as clients send them, and write what is claimed in them

@@ -224,7 +224,9 @@ def _add_own_tests(
     """Add the figures on the clients' own test parts."""
     test = federation.test
     weight = federation.positions(federation.test.values)
-    loss, hit = (_means(found[name], test.owner, test.sizes, weight) for name in ("loss", "hit"))
+    owner = test.owner
+    loss, hit = (_means(found[name], owner, test.sizes, weight) for name in ("loss", "hit"))
+    del owner  # eight bytes a sample
     rows.add_clients(test.sizes, loss, hit, per_client, whose)
     if not rows.metrics:
         return
@@ -348,18 +350,15 @@ class _Rows:
         of them.
 
         ``whose``: begins the names of the scopes."""
-        known = np.flatnonzero(sizes > 0)
-        if len(known):
-            mean = [np.array([value[known].mean()]) for value in (loss, hit)]
-            self.add(_scope(whose, "mean"), _ALL, np.array([sizes[known].sum()]), *mean)
+        clients = len(sizes)
+        every = np.count_nonzero(sizes) == clients  # a slice copies nothing
+        known: Ids | slice = slice(None) if every else np.flatnonzero(sizes)
+        sizes, loss, hit = sizes[known], loss[known], hit[known]
+        if len(sizes):
+            mean = [np.array([value.mean()]) for value in (loss, hit)]
+            self.add(_scope(whose, "mean"), _ALL, np.array([sizes.sum()]), *mean)
         if per_client:
-            self.add(
-                _scope(whose, "client"),
-                known.astype(np.int64),
-                sizes[known],
-                loss[known],
-                hit[known],
-            )
+            self.add(_scope(whose, "client"), np.arange(clients)[known], sizes, loss, hit)
 
     def add_metric(
         self,
@@ -456,9 +455,10 @@ def _means(value: Floats, owner: Ids, sizes: Ids, weight: Ints | None) -> Floats
     if weight is not None:
         value = value * weight
         sizes = np.bincount(owner, weights=weight, minlength=len(sizes))
-    sums = np.bincount(owner, weights=value, minlength=len(sizes))
-    out: Floats = np.divide(sums, sizes, out=np.full(len(sizes), np.nan), where=sizes > 0)
-    return out
+    means = np.asarray(np.bincount(owner, weights=value, minlength=len(sizes)), np.float64)
+    with np.errstate(invalid="ignore"):
+        means /= sizes  # 0 / 0 is NaN
+    return means
 
 
 def _by_class(value: Floats, labels: Ids, federation: Federation) -> Floats:

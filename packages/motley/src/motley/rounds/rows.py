@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.core.arrays import Ids
 from motley.core.records import Outcome, Reports
 from motley.core.work import LocalWork
 from motley.privacy.published import without_clear
@@ -91,37 +92,46 @@ def round_row(
 
 def federation_rows(
     data: Federation,
-    step_s: NDArray[np.float64],
-    up_mbps: NDArray[np.float64],
+    step_s: Callable[[Ids], NDArray[np.float64]],
+    up_mbps: Callable[[Ids], NDArray[np.float64]],
     work: LocalWork,
     block: int = 2**17,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of the table ``federation`` in blocks of clients: one row per client, as it is
-    before round 1."""
+    before round 1.
+
+    Parameters
+    ----------
+    step_s, up_mbps: return the seconds of a local step and the uplinks of clients, ``[n]``."""
     whole = [data] if data.held_out is None else [data, data.held_out]
-    ids = np.arange(len(data))
-    columns = {
-        f"num_{part}": sum(getattr(one, part).sizes for one in whole)
-        for part in ("train", "validation", "test")
-    }
-    columns |= {
-        "client": ids,
-        "held_out": np.isin(ids, data.new_clients).astype(np.int64),
-        "step_s": step_s,
-        "up_mbps": up_mbps,
-    }
-    sizes = work.batch_size if work.client_batch_sizes is None else work.client_batch_sizes
-    columns |= {"batch_size": np.broadcast_to(sizes, len(data))}
-    columns |= {
+    held = {
         name: getattr(data, name)
         for name in ("noise", "domain", "cluster")
         if len(getattr(data, name))
     }
+    held["batch_size"] = np.broadcast_to(
+        work.batch_size if work.client_batch_sizes is None else work.client_batch_sizes, len(data)
+    )
     for first in range(0, len(data), block):
         some = slice(first, min(first + block, len(data)))
-        labels = np.sum([one.histogram(clients=some) for one in whole], axis=0).astype(np.int64)
-        given = {name: column[some] for name, column in columns.items()}
-        yield {"noise": 0.0, "domain": 0, "cluster": 0, **given, "labels": labels}
+        ids = np.arange(some.start, some.stop)
+        yield {
+            "noise": 0.0,
+            "domain": 0,
+            "cluster": 0,
+            **{name: column[some] for name, column in held.items()},
+            **{
+                f"num_{part}": sum(getattr(one, part).sizes[some] for one in whole)
+                for part in ("train", "validation", "test")
+            },
+            "client": ids,
+            "held_out": np.isin(ids, data.new_clients).astype(np.int64),
+            "step_s": step_s(ids),
+            "up_mbps": up_mbps(ids),
+            "labels": np.sum([one.histogram(clients=some) for one in whole], axis=0).astype(
+                np.int64
+            ),
+        }
 
 
 class Tables:

@@ -177,11 +177,10 @@ class SimulatedBackend(ClientBackend):
 
     def federation_rows(self, state: RunState) -> Iterator[dict[str, Any]]:
         """Yield one row per client, in blocks: samples, classes, noise, speed and link."""
-        ids = np.arange(len(self.federation))
         return federation_rows(
             self.federation,
-            self.planner.local_step_s(ids, 1),
-            self._link_mbps(state, ids)[0],
+            lambda ids: self.planner.local_step_s(ids, 1),
+            lambda ids: self._link_mbps(state, ids)[0],
             self.setting.work,
         )
 

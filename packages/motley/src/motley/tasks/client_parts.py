@@ -102,7 +102,7 @@ def owners(offsets: ArrayLike | None, count: int) -> NDArray[np.int64]:
 
 def mapped_arrays(root: Path) -> dict[str, Any]:
     """Return ``x``, ``y`` and ``offsets`` or ``client`` of a folder with files ``.npy`` of these
-    names; ``x`` is memory-mapped.
+    names, memory-mapped.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def mapped_arrays(root: Path) -> dict[str, Any]:
     for name in names:
         path = root / f"{name}.npy"
         try:
-            found[name] = np.load(path, mmap_mode="c" if name == "x" else None)
+            found[name] = np.load(path, mmap_mode="c")
         except FileNotFoundError:
             raise DataError(
                 f"{root} has x.npy and no {path.name}; expected x.npy, y.npy, and offsets.npy or "

@@ -359,14 +359,15 @@ def _federation(dataset: Dataset, split: Split, seed: int) -> Federation:
     key = Key(seed).fold("split")
     rows = partition_input(dataset, split, key)
     owner = rows.groups if rows.groups is not None else np.zeros(len(rows.rows), np.int64)
-    order = np.argsort(owner, kind="stable")
+    in_order = bool((owner[1:] >= owner[:-1]).all())
+    if not in_order:
+        order = np.argsort(owner, kind="stable")
+    elif len(rows.rows) == len(dataset.y):
+        order = rows.rows  # all of them: 0, 1, 2 ..
+    else:
+        order = np.arange(len(owner))
     sizes = np.bincount(
         owner, minlength=int(dataset.groups.max()) + 1 if dataset.groups is not None else 1
     )
-    return federate(
-        dataset,
-        rows,
-        Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), order),
-        split,
-        key,
-    )
+    parts = Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), order)
+    return federate(dataset, rows, parts, split, key, owner=owner if in_order else None)

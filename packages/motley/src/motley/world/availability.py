@@ -31,6 +31,7 @@ from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.errors import ConfigError, DataError
 from motley.core.files import files_digest
 from motley.core.keys import Key
+from motley.core.side_by_side import by_rows
 from motley.world.draws import check_positive, check_share
 from motley.world.interfaces import Availability
 from motley.world.traces import Assign, assigned, check_assign, columns
@@ -276,10 +277,15 @@ class DayNight(Availability):
 
     @override
     def online(self, key: Key, ids: Ids, round_index: int, time_s: float) -> Bools:
-        begins = self.spread * key.fold("phase").uniform(ids)[:, 0]
-        days = time_s / self.day_s - begins
-        days -= np.floor(days)  # the bits of ``% 1.0``, several times as fast
-        return np.asarray(days < self.share)
+        phase = key.fold("phase")
+        now = time_s / self.day_s
+
+        def awake(some: Ids) -> Bools:
+            days = now - self.spread * phase.uniform(some)[:, 0]
+            days -= np.floor(days)  # the bits of ``% 1.0``, several times as fast
+            return np.asarray(days < self.share)
+
+        return by_rows(awake, np.asarray(ids), np.bool_)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
+from motley.core.side_by_side import by_rows
 
 __all__ = [
     "Per",
@@ -33,12 +34,16 @@ def key_of(key: Key, per: Per, round_index: int) -> Key:
 
 def uniform(key: Key, ids: Ids, low: float, high: float) -> Floats:
     """Return a uniform number in (low, high) per client, ``[len(ids)]``."""
-    return low + (high - low) * key.uniform(ids)[:, 0]
+    return by_rows(
+        lambda some: low + (high - low) * key.uniform(some)[:, 0], np.asarray(ids), np.float64
+    )
 
 
 def log_normal(key: Key, ids: Ids, median: float, sigma: float) -> Floats:
     """Return ``median * exp(sigma Z)`` per client, ``[len(ids)]``."""
-    return np.asarray(median * np.exp(sigma * key.normal(ids)[:, 0]), np.float64)
+    return by_rows(
+        lambda some: median * np.exp(sigma * key.normal(some)[:, 0]), np.asarray(ids), np.float64
+    )
 
 
 def check_per(per: str) -> None:

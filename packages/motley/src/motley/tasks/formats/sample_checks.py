@@ -77,8 +77,11 @@ def _in_words(data: NDArray[Any]) -> str:
 def _unchanging(data: NDArray[Any]) -> bool:
     """Return whether an array need not be copied: it is memory-mapped, or read-only and no view of
     another."""
-    if data.base is None:
-        return not data.flags.writeable
+    return not data.flags.writeable if data.base is None else _mapped(data)
+
+
+def _mapped(data: NDArray[Any]) -> bool:
+    """Return whether an array is memory-mapped."""
     base: Any = data
     while isinstance(base, np.ndarray):
         base = base.base
@@ -132,7 +135,8 @@ def class_labels(
         )
     given = labels[labels != IGNORED] if labels.ndim > 1 else labels
     low, high = (int(given.min()), int(given.max())) if given.size else (0, 0)
-    labels = labels.astype(np.int64)
+    # those that are mapped into memory stay there, as the samples do
+    labels = labels.astype(np.int64, copy=not _mapped(labels))
     top = classes if classes is not None else max(labels.size, 2)
     if low < 0 or high >= top:
         said = f"0 .. {top - 1}" if classes is not None else "0 .. C - 1"
@@ -210,7 +214,12 @@ def grouped(
         ids = ids.astype(str)
     if ids.dtype.kind in "iu" and count and bool((ids[1:] >= ids[:-1]).all()):  # nothing to sort
         first = np.concatenate([[True], ids[1:] != ids[:-1]])
-        return np.cumsum(first) - 1, _names(ids[first], column)
+        names = _names(ids[first], column)
+        if ids.dtype == np.int64 and ids[0] == 0 and ids[-1] == np.count_nonzero(first) - 1:
+            return ids, names  # they are the numbers
+        numbers = np.cumsum(first)
+        numbers -= 1
+        return numbers, names
     known, numbers = np.unique(ids, return_inverse=True)
     return numbers.astype(np.int64), _names(known, column)
 
