@@ -9,9 +9,9 @@ import time
 import numpy as np
 import pytest
 
-from motley.core import keys
+from motley.core import side_by_side as side_by_side_module
 from motley.core.keys import Key
-from motley.core.side_by_side import side_by_side
+from motley.core.side_by_side import by_rows, side_by_side
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3])
@@ -49,7 +49,23 @@ def test_random_numbers_are_the_same_in_blocks_and_on_threads(
     ids = np.arange(count)[::-1] * 5
     expected = [key.uniform([number], 2)[0] for number in ids]
     normal = [key.normal([number])[0] for number in ids]
-    monkeypatch.setattr(keys, "_BLOCK", 4)
-    monkeypatch.setattr(keys, "_SHARE", 8)
+    monkeypatch.setattr(side_by_side_module, "_BLOCK", 4)
+    monkeypatch.setattr(side_by_side_module, "_SHARE", 8)
     assert (key.uniform(ids, 2) == expected).all()
     assert (key.normal(ids) == normal).all()
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 5, 33])
+def test_rows_are_filled_in_blocks_of_any_type(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_by_side_module, "_BLOCK", 4)
+    monkeypatch.setattr(side_by_side_module, "_SHARE", 8)
+    longest = []
+
+    def odd(some: np.ndarray) -> np.ndarray:
+        longest.append(len(some))
+        return some % 2 == 1
+
+    found = by_rows(odd, np.arange(count), np.bool_)
+    assert found.dtype == bool
+    assert found.tolist() == [bool(number % 2) for number in range(count)]
+    assert max(longest) <= 4

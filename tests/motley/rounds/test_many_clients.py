@@ -104,7 +104,8 @@ def test_the_table_of_the_federation_in_blocks_is_that_of_one_block() -> None:
     federation = from_arrays(
         rng.normal(size=(ends[-1], 2)), rng.integers(0, 3, ends[-1]), offsets=ends
     )
-    speeds = rng.random(50), rng.random(50), LocalWork(8, 1)
+    steps, links = rng.random(50), rng.random(50)
+    speeds = steps.__getitem__, links.__getitem__, LocalWork(8, 1)
     (whole,) = federation_rows(federation, *speeds)
     assert whole["labels"].tolist() == federation.histogram().tolist()
     blocks = list(federation_rows(federation, *speeds, block=16))

@@ -15,7 +15,7 @@ differences per seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -26,13 +26,19 @@ from numpy.typing import NDArray
 from torch import nn
 from typing_extensions import override
 
-from motley.core.arrays import Floats
+from motley.core.arrays import Floats, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
+from motley.core.side_by_side import side_by_side
 from motley.tasks.models import Model, factory
 from motley.tasks.task import Dataset, TaskSource
 
 __all__ = ["Synthetic"]
+
+_BLOCK = 4096
+"""Clients that a thread draws at a time."""
+_AT_ONCE = 2**19
+"""Numbers drawn for clients of equal size that are worked on together."""
 
 
 @dataclass(frozen=True)
@@ -86,18 +92,23 @@ class Synthetic(TaskSource):
         x = np.empty((starts[-1], self.dim), np.float32)
         y = np.empty(starts[-1], np.int64)
         u, centre = (key.fold(name).normal(np.arange(population))[:, 0] for name in ("u", "B"))
-        clients = key.fold("client")
-        rng = clients.numpy()
         root = key.fold("rule").numpy()
         shared = root.standard_normal((self.dim + 1) * self.classes) if self.iid else None
-        scale = np.arange(1, self.dim + 1) ** -0.6  # standard deviation: root of j^-1.2
-        for k in range(population):
-            clients.fold(k).rewind(rng)
-            v, rule = self._client(rng, self.alpha * u[k], self.beta * centre[k], shared)
-            rows = slice(starts[k], starts[k + 1])
-            own = v + rng.standard_normal((count[k], self.dim)) * scale
-            x[rows] = own
-            y[rows] = (own @ rule[:-1] + rule[-1]).argmax(axis=1)
+        means = self.alpha * u, self.beta * centre
+        clients = key.fold("client")
+
+        def fill(block: range) -> None:
+            rng = clients.numpy()
+            for some in _of_equal_size(block, count, self.dim):
+                rows = slice(starts[some.start], starts[some.stop])
+                own, wanted = self._samples(
+                    rng, clients, some, int(count[some.start]), means, shared
+                )
+                x[rows] = own.reshape(-1, self.dim)
+                y[rows] = wanted.ravel()
+
+        blocks = range(0, population, _BLOCK)
+        list(side_by_side(fill, [range(k, min(k + _BLOCK, population)) for k in blocks]))
         client = np.repeat(np.arange(population), count)
         place = np.arange(starts[-1]) - starts[client]
         test = self.own_test & (place >= np.floor(0.9 * count + 1e-6)[client])
@@ -115,17 +126,49 @@ class Synthetic(TaskSource):
             return np.full(population, self.examples, np.int64)
         return np.exp(4.0 + 2.0 * key.normal(np.arange(population))[:, 0]).astype(np.int64) + 50
 
-    def _client(
-        self, rng: np.random.Generator, u: float, centre: float, shared: Floats | None
-    ) -> tuple[Floats, Floats]:
-        """Return ``v [dim]`` and the rule ``[dim + 1, classes]``, ``b`` in its last row, of one
-        client; ``shared``: the numbers of the rule of all."""
-        size = self.dim
-        if shared is not None:
-            return np.zeros(size), shared.reshape(size + 1, self.classes)
-        drawn = rng.standard_normal(size + (size + 1) * self.classes)
-        return drawn[:size] + centre, drawn[size:].reshape(size + 1, self.classes) + u
+    def _samples(
+        self,
+        rng: np.random.Generator,
+        key: Key,
+        clients: range,
+        count: int,
+        means: tuple[Floats, Floats],
+        shared: Floats | None,
+    ) -> tuple[Floats, Ints]:
+        """Return the samples ``[n, count, dim]`` and their classes ``[n, count]`` of clients that
+        have as many each.
+
+        ``means``: of ``W`` and of ``v``, of all. ``shared``: the numbers of the rule of all.
+        A client's numbers come from its own stream: ``v``, then the rule ``[dim + 1, classes]``,
+        ``b`` in its last row, then its samples."""
+        dim = self.dim
+        rule = (dim + 1) * self.classes
+        first = 0 if shared is not None else dim + rule
+        drawn = np.empty((len(clients), first + count * dim))
+        for row, k in zip(drawn, clients, strict=True):
+            key.fold(k).rewind(rng)
+            rng.standard_normal(out=row)
+        own = drawn[:, first:].reshape(-1, count, dim) * np.arange(1, dim + 1) ** -0.6
+        if shared is None:
+            some = slice(clients.start, clients.stop)
+            weights = drawn[:, dim:first] + means[0][some, None]
+            own += (drawn[:, :dim] + means[1][some, None])[:, None]
+        else:
+            weights = np.broadcast_to(shared, (len(clients), rule))
+        weights = weights.reshape(-1, dim + 1, self.classes)
+        return own, (own @ weights[:, :-1] + weights[:, -1:]).argmax(axis=2)
 
     @override
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:
         return factory(self.model, (self.dim,), self.classes)
+
+
+def _of_equal_size(clients: range, count: Ints, dim: int) -> Iterator[range]:
+    """Yield these clients in ranges of as many samples each, of at most :data:`_AT_ONCE` numbers
+    unless one client has more."""
+    first = clients.start
+    for k in range(first + 1, clients.stop + 1):
+        full = (k - first + 1) * int(count[first]) * dim > _AT_ONCE
+        if k == clients.stop or full or count[k] != count[first]:
+            yield range(first, k)
+            first = k

@@ -3,6 +3,7 @@ sets."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,13 @@ from motley.core.errors import DataError, suggest
 from motley.core.files import is_file, is_folder, where_paths_start
 from motley.core.untrusted import shortened
 from motley.tasks.formats.npz import arrays
-from motley.tasks.formats.sample_checks import class_labels, features, grouped, multilabel
+from motley.tasks.formats.sample_checks import (
+    class_labels,
+    extremes,
+    features,
+    grouped,
+    multilabel,
+)
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.preparation import (
     ArrayPreparation,
@@ -215,7 +222,7 @@ def _table_of(x: Any, options: TableOptions, where: str | Origin) -> RawTable | 
         return raw_table(x, options, where)
     array = np.asarray(x)
     words = array.dtype.kind in "OUS" or (
-        array.dtype.kind == "f" and array.size > 0 and bool(np.isnan(array.min()))
+        array.dtype.kind == "f" and array.size > 0 and math.isnan(extremes(array)[0])
     )
     if (
         array.ndim == 2

@@ -12,11 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from motley.core.errors import DataError
+from motley.core.side_by_side import side_by_side
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.task import IGNORED
 
-__all__ = ["as_images", "class_labels", "features", "grouped", "multilabel"]
+__all__ = ["as_images", "class_labels", "extremes", "features", "grouped", "multilabel"]
 
+_CHECKED = 2**20
+"""Numbers that a thread looks at at a time."""
 REGRESSION = 'write task.name = "tabular_regression", in Python regression=True'
 """What to do where labels are numbers."""
 
@@ -36,8 +39,7 @@ def features(x: ArrayLike, where: str | Origin, whole: bool = False) -> Tensor:
         raise DataError(f"{where}: the features are {_in_words(data)}; expected numbers")
     if data.ndim < 1 or not data.size:
         raise DataError(f"{where}: there are no samples (features of shape {list(data.shape)})")
-    # NaN where one is NaN
-    low, high = (float(data.min()), float(data.max())) if data.dtype.kind == "f" else (0.0, 0.0)
+    low, high = extremes(data) if data.dtype.kind == "f" else (0.0, 0.0)
     if not (np.isfinite(low) and np.isfinite(high)):
         bad = ~np.isfinite(data).reshape(len(data), -1).all(1)
         raise DataError(
@@ -72,6 +74,15 @@ def _in_words(data: NDArray[Any]) -> str:
         return str(data.dtype)
     flat = data.reshape(len(data), -1)[0].astype(str).tolist()
     return f"text (column 1 of the first row holds {flat[0]!r})"
+
+
+def extremes(data: NDArray[Any]) -> tuple[float, float]:
+    """Return the least and the largest number of an array that is not empty; NaN where one is
+    NaN. Of a long one threads look at blocks, each of which is read once."""
+    rows = max(_CHECKED // max(data[:1].size, 1), 1)
+    blocks = [data[first : first + rows] for first in range(0, len(data), rows)]
+    found = np.array(list(side_by_side(lambda block: (block.min(), block.max()), blocks)))
+    return float(found[:, 0].min()), float(found[:, 1].max())
 
 
 def _unchanging(data: NDArray[Any]) -> bool:
