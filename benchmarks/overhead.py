@@ -98,18 +98,45 @@ def memory(population: int = 10_000, rounds: int = 60) -> dict[str, float]:
 
 
 def importing() -> dict[str, float]:
-    """Best of five fresh interpreters; the bare interpreter's start is taken off."""
-    bare, ours = (min(_start(code) for _ in range(5)) for code in ("pass", "import motley"))
+    """Best of five fresh interpreters: seconds to import motley and torch, without those of the
+    bare interpreter, and of two commands: ``motley --help``, and a run of one round on
+    scikit-learn's digits."""
+    bare, ours, torch = (_best("-c", code) for code in ("pass", "import motley", "import torch"))
     loaded = subprocess.run(
         [sys.executable, "-c", "import motley, sys; sys.exit('torch' in sys.modules)"], check=False
     ).returncode
-    return {"import_s": ours - bare, "torch_came_along": float(loaded)}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "one.toml"
+        file.write_text(ONE_ROUND, encoding="utf-8")
+        run = ("-m", "motley", "run", str(file), "--no-report", "--out")
+        one_round = min(_start(*run, f"{folder}/{number}") for number in range(5))
+    return {
+        "import_s": ours - bare,
+        "torch_came_along": float(loaded),
+        "torch_s": torch - bare,
+        "help_s": _best("-m", "motley", "--help"),
+        "one_round_s": one_round,
+    }
 
 
-def _start(code: str) -> float:
+ONE_ROUND = """
+task = { name = "image", data = "digits" }
+population = 20
+cohort = 5
+stop = { rounds = 1 }
+local = { epochs = 1, batch_size = 20 }
+"""
+
+
+def _start(*arguments: str) -> float:
+    """Return the seconds that a fresh interpreter takes for these arguments."""
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
     return time.perf_counter() - began
+
+
+def _best(*arguments: str) -> float:
+    return min(_start(*arguments) for _ in range(5))
 
 
 def _fresh(call: str) -> dict[str, Any]:

@@ -459,7 +459,10 @@ def overhead() -> str:
     text = (
         f"A whole run with 10,000 clients and the MLP (MNIST) peaks at {memory['peak_mib']:.0f} "
         f"MiB, {memory['grown_after_round_20_mib']:.1f} MiB of them after round 20. "
-        f"`import motley` takes {1000 * start['import_s']:.0f} ms, without torch."
+        f"`import motley` takes {1000 * start['import_s']:.0f} ms, without torch, and `motley "
+        f"--help` {start['help_s']:.2f} s; a run of one round on scikit-learn's digits takes "
+        f"{start['one_round_s']:.1f} s from the command to its end, of which importing torch takes "
+        f"{start['torch_s']:.1f}."
     )
     return f"{table(('clients', 'cohort', 'selector', 'ms a round'), rows)}\n\n{text}"
 
@@ -470,7 +473,7 @@ def very_many() -> str:
     ``long_runs.json``."""
     rows = []
     for found in map(measured, ("million", "millions", "hundred_millions")):
-        mapped = found["clients"] * found["samples"] * found["width"] * 4 / 2**20
+        mapped = found["clients"] * found["samples"] * (found["width"] * 4 + 8) / 2**20
         rows += [
             (
                 f"{found['clients'] / 1e6:g} ({found['samples']} × {found['width']})",
@@ -489,7 +492,7 @@ def very_many() -> str:
         "rule",
         "to the end of round 1, s",
         "a round outside training, s",
-        "peak, MiB (without mapped samples)",
+        "peak, MiB (without what is mapped)",
         "checkpoint",
         "to end, s",
         "to resume, s",

@@ -153,6 +153,7 @@ def test_a_full_gradient_is_that_of_a_plain_backward_pass(setting, download, mon
     """Also where a client's samples go through in several chunks; its norm and its sketch belong to
     it."""
     monkeypatch.setattr("motley.engines.client.CHUNK", {False: 4, True: 4})
+    monkeypatch.setattr("motley.engines.client.CHUNK_NUMBERS", 1)
     s = setting(MODELS["mlp"][0])
     sent = download(s)
     who = np.array([5, 2])
@@ -167,6 +168,27 @@ def test_a_full_gradient_is_that_of_a_plain_backward_pass(setting, download, mon
     assert found["gradient_sketch"] == pytest.approx(
         np.stack([sketch.of(g) for g in wanted]), rel=1e-9, abs=1e-12
     )
+
+
+def test_a_very_small_model_takes_longer_passes_and_measures_the_same(
+    setting, download, monkeypatch
+):
+    """As many samples as have 2^20 numbers, or meet 2^20 weights, to the power of two below."""
+    s = setting(MODELS["mlp"][0])
+    assert Sequential(s).client.chunk == 2 ** int(np.log2(2**20 // s.task.layout.size))
+    rows = np.arange(len(s.task.federation.y))
+    state = ModelState(**download(s))
+    passes = []
+    found = []
+    for numbers, least in ((2**20, 1024), (1, 4)):
+        monkeypatch.setattr("motley.engines.client.CHUNK", {False: least, True: least})
+        monkeypatch.setattr("motley.engines.client.CHUNK_NUMBERS", numbers)
+        engine = Sequential(s)
+        passes.append(engine.client.chunk)
+        found.append(engine.evaluate(state, rows, want=frozenset({"hit", "loss"})))
+    assert passes[0] > len(rows) > passes[1] == 4
+    assert found[0]["loss"] == pytest.approx(found[1]["loss"], rel=1e-12)
+    assert found[0]["hit"].tolist() == found[1]["hit"].tolist()
 
 
 def test_a_gradient_does_not_depend_on_who_else_is_asked_nor_on_what_else(setting, download):

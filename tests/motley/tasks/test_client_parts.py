@@ -97,8 +97,11 @@ def test_memory_mapped_files_are_not_copied_and_not_changed(tmp_path: Path) -> N
     federation = from_files(tmp_path, seed=2)
     assert equal(federation, from_arrays(X, Y, offsets=ENDS, seed=2))
     assert mapped(federation.x.data_ptr(), tmp_path / "x.npy")
+    assert mapped(federation.y.data_ptr(), tmp_path / "y.npy")
     federation.x[0] = 7.0  # a page of its own
+    federation.y[0] = 7
     assert np.array_equal(np.load(tmp_path / "x.npy"), X)
+    assert np.array_equal(np.load(tmp_path / "y.npy"), Y)
     (tmp_path / "offsets.npy").unlink()
     np.save(tmp_path / "client.npy", np.repeat(np.arange(300), SIZES))
     assert equal(from_files(tmp_path, seed=2), from_arrays(X, Y, offsets=ENDS, seed=2))
