@@ -49,6 +49,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import overhead
 
 HERE = Path(__file__).resolve().parent
 CLASSES = 4
@@ -335,6 +336,7 @@ def main() -> None:
     ]
     cases += [("selectors", name, 0) for name in SELECTORS]
     found: dict[str, Any] = {
+        "machine": overhead.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "torch": torch.__version__,
         "clients": args.clients,

@@ -15,6 +15,7 @@ Three questions, each in a fresh process so that memory is its own:
 from __future__ import annotations
 
 import json
+import re
 import resource
 import statistics
 import subprocess
@@ -97,7 +98,14 @@ def memory(population: int = 10_000, rounds: int = 60) -> dict[str, float]:
     return {"peak_mib": peak[rounds], "grown_after_round_20_mib": peak[rounds] - peak[20]}
 
 
-def importing() -> dict[str, float]:
+def machine() -> str:
+    """Return the name of the processor, as Linux gives it."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = [line.partition(":")[2] for line in lines if line.startswith("model name")]
+    return " ".join(re.sub(r"\((R|TM)\)|Processor|CPU", "", (names or ["unknown"])[0]).split())
+
+
+def importing() -> dict[str, float | str]:
     """Best of five fresh interpreters: seconds to import motley and torch, without those of the
     bare interpreter, and of two commands: ``motley --help``, and a run of one round on
     scikit-learn's digits."""
@@ -111,6 +119,7 @@ def importing() -> dict[str, float]:
         run = ("-m", "motley", "run", str(file), "--no-report", "--out")
         one_round = min(_start(*run, f"{folder}/{number}") for number in range(5))
     return {
+        "machine": machine(),
         "import_s": ours - bare,
         "torch_came_along": float(loaded),
         "torch_s": torch - bare,

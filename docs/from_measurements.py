@@ -462,7 +462,7 @@ def overhead() -> str:
         f"`import motley` takes {1000 * start['import_s']:.0f} ms, without torch, and `motley "
         f"--help` {start['help_s']:.2f} s; a run of one round on scikit-learn's digits takes "
         f"{start['one_round_s']:.1f} s from the command to its end, of which importing torch takes "
-        f"{start['torch_s']:.1f}."
+        f"{start['torch_s']:.1f} ({start['machine']})."
     )
     return f"{table(('clients', 'cohort', 'selector', 'ms a round'), rows)}\n\n{text}"
 

@@ -186,7 +186,7 @@ def _arrows_point_down(path: Path) -> None:
             assert top not in ("torch", "torchvision"), f"{_name(path)} imports {name}"
 
 
-def test_core_and_timing_stand_on_numpy_alone() -> None:
+def test_core_and_timing_stand_on_little() -> None:
     files = [path for path in FILES if _layer(path) in THIRD_PARTY]
     assert files
     _each(_stands_on_numpy_alone, files)
