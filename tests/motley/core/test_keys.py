@@ -158,14 +158,17 @@ def test_generators_are_fresh_each_time():
 def test_a_generator_is_rewound_to_another_keys_beginning():
     """Also one that has a half of a word left over, and numbers in its buffer."""
     generator = Key(1).numpy()
-    generator.integers(0, 7, 3, dtype=np.uint32), generator.standard_normal(5)
-    key = Key(3).fold("client", 4)
-    key.rewind(generator)
-    fresh = key.numpy()
-    assert np.array_equal(
-        generator.integers(0, 7, 3, dtype=np.uint32), fresh.integers(0, 7, 3, dtype=np.uint32)
-    )
-    assert np.array_equal(generator.standard_normal(9), fresh.standard_normal(9))
+    key = Key(3).fold("client")
+    numbers = [4, 0, 2**70, -5]
+    met = []
+    for number in key.rewound(generator, numbers):
+        fresh = key.fold(number).numpy()
+        assert np.array_equal(
+            generator.integers(0, 7, 3, dtype=np.uint32), fresh.integers(0, 7, 3, dtype=np.uint32)
+        )
+        assert np.array_equal(generator.standard_normal(9), fresh.standard_normal(9))
+        met.append(number)
+    assert met == numbers
 
 
 def test_normal_quantile_against_scipy():

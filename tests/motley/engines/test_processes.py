@@ -168,6 +168,7 @@ def test_measuring_spread_is_measuring(setting, download, monkeypatch):
     monkeypatch.setattr("motley.engines.distributed.SPREAD_FROM", 1)
     monkeypatch.setitem(motley.engines.distributed.CHUNK, False, 20)
     monkeypatch.setitem(motley.engines.distributed.CHUNK, True, 20)
+    monkeypatch.setattr("motley.engines.client.CHUNK_NUMBERS", 1)
     s = setting(mlp)
     sent = download(s)
     key = Key(0).fold("probe")

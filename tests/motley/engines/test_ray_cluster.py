@@ -135,6 +135,7 @@ def test_agrees_with_the_reference(setting, jobs, download, engine_on_cluster, m
 def test_probes_and_evaluations_agree(setting, download, engine_on_cluster, monkeypatch):
     monkeypatch.setattr("motley.engines.distributed.SPREAD_FROM", 1)
     monkeypatch.setattr("motley.engines.distributed.CHUNK", {False: 20, True: 20})
+    monkeypatch.setattr("motley.engines.client.CHUNK_NUMBERS", 1)
     s = with_held_out(setting(mlp))
     sent = download(s)
     engine = engine_on_cluster(s)

@@ -107,6 +107,20 @@ def test_memory_mapped_files_are_not_copied_and_not_changed(tmp_path: Path) -> N
     assert equal(from_files(tmp_path, seed=2), from_arrays(X, Y, offsets=ENDS, seed=2))
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+def test_only_classes_that_nobody_can_write_to_the_file_stay_mapped(
+    tmp_path: Path, mode: Any
+) -> None:
+    np.save(tmp_path / "y.npy", Y)
+    held = np.load(tmp_path / "y.npy", mmap_mode=mode)
+    federation = from_arrays(X, held, offsets=ENDS)
+    assert mapped(federation.y.data_ptr(), tmp_path / "y.npy") is (mode == "c")
+    federation.y[0] = 7
+    assert np.array_equal(np.load(tmp_path / "y.npy"), Y)
+    assert from_arrays(X, held[::-1], offsets=ENDS).y.tolist() == held[::-1].tolist()
+
+
 def mapped(address: int, path: Path) -> bool:
     """Whether an address lies in a map of this file."""
     for line in Path("/proc/self/maps").read_text().splitlines():

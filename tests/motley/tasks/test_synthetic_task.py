@@ -41,6 +41,25 @@ def test_a_client_depends_on_its_number_and_the_key_alone() -> None:
     assert not np.array_equal(of(few, 1)[0], of(Synthetic().load(Key(1), 2), 1)[0])
 
 
+@pytest.mark.parametrize("at_once", [1, 5 * 3 * 12, 2**19])
+def test_clients_drawn_together_are_those_drawn_one_by_one(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client's own stream gives v, the rule and the samples, in this order."""
+    monkeypatch.setattr("motley.tasks.synthetic._AT_ONCE", at_once)
+    monkeypatch.setattr("motley.tasks.synthetic._BLOCK", 4)
+    task = Synthetic(alpha=0.5, beta=2.0, sizes="equal", examples=5, dim=3, classes=2)
+    pool = task.load(Key(4), 9)
+    u, centre = (Key(4).fold(name).normal(np.arange(9))[:, 0] for name in ("u", "B"))
+    for k in range(9):
+        rng = Key(4).fold("client", k).numpy()
+        v = rng.standard_normal(3) + 2.0 * centre[k]
+        rule = rng.standard_normal((4, 2)) + 0.5 * u[k]
+        x = v + rng.standard_normal((5, 3)) * np.arange(1, 4) ** -0.6
+        assert np.array_equal(of(pool, k)[0], x.astype(np.float32))
+        assert np.array_equal(of(pool, k)[1], (x @ rule[:3] + rule[3]).argmax(1))
+
+
 def test_features_have_the_stated_covariance() -> None:
     """Within a client, column j has variance j^-1.2 around v_j."""
     x, _ = of(Synthetic(sizes="equal", examples=20_000, dim=12).load(Key(3), 1), 0)

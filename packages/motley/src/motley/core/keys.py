@@ -24,7 +24,8 @@ changelog line.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -72,6 +73,13 @@ def _number(part: int | str) -> int:
     return int(part)
 
 
+_WORDS = struct.Struct("<QQ")
+
+
+def _bytes(number: int) -> bytes:
+    return int(number).to_bytes(16, "little", signed=True)
+
+
 def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """SplitMix64's finaliser, in place."""
     z ^= z >> np.uint64(30)
@@ -117,25 +125,36 @@ class Key:
         """Return 128 bits of this key as two unsigned 64-bit integers."""
         digest = hashlib.blake2b(digest_size=16)
         for number in (self.seed, len(self.path), *self.path):
-            digest.update(int(number).to_bytes(16, "little", signed=True))
-        raw = digest.digest()
-        return int.from_bytes(raw[:8], "little"), int.from_bytes(raw[8:], "little")
+            digest.update(_bytes(number))
+        first, second = _WORDS.unpack(digest.digest())
+        return first, second
 
     def numpy(self) -> np.random.Generator:
         """Return a new counter-based generator; costs about 20 microseconds."""
         return np.random.Generator(np.random.Philox(key=np.array(self.words(), dtype=np.uint64)))
 
-    def rewind(self, generator: np.random.Generator) -> None:
-        """Make a generator of :meth:`numpy` the one that this key makes, in a fifth of the time."""
-        state = {"counter": np.zeros(4, np.uint64), "key": np.array(self.words(), np.uint64)}
-        generator.bit_generator.state = {
+    def rewound(self, generator: np.random.Generator, numbers: Iterable[int]) -> Iterator[int]:
+        """Yield each number after making a generator of :meth:`numpy` the one of ``fold(number)``,
+        in a tenth of the time."""
+        start = hashlib.blake2b(digest_size=16)
+        for part in (self.seed, len(self.path) + 1, *self.path):
+            start.update(_bytes(part))
+        # plain numbers are taken over faster than arrays
+        key: dict[str, tuple[int, ...]] = {"counter": (0, 0, 0, 0)}
+        state = {
             "bit_generator": "Philox",
-            "state": state,
-            "buffer": np.zeros(4, np.uint64),
+            "state": key,
+            "buffer": (0, 0, 0, 0),
             "buffer_pos": 4,
             "has_uint32": 0,
             "uinteger": 0,
         }
+        for number in numbers:
+            digest = start.copy()
+            digest.update(_bytes(number))
+            key["key"] = _WORDS.unpack(digest.digest())
+            generator.bit_generator.state = state
+            yield number
 
     def uniform(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
         """Return uniform numbers strictly inside (0, 1), shape ``[len(ids), n]``; row i depends on

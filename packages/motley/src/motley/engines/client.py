@@ -51,6 +51,7 @@ __all__ = [
     "TrainStats",
     "context",
     "finish",
+    "longest_pass",
     "phase_key",
     "phase_plan",
     "phases_for",
@@ -98,8 +99,16 @@ CHUNK = {False: 1024, True: 256}
 """Samples per forward pass outside training, without and with convolutions; these keep whole images
 of features in memory."""
 CHUNK_NUMBERS = 2**20
-"""Samples times weights, or times numbers of a sample, of the longer forward pass that a very small
-model takes: its passes of 1,024 samples would take most of their time to begin."""
+"""Samples times weights, trained or not, and samples times numbers of a sample, of the longer
+forward pass that a very small model takes: passes of 1,024 would take most of their time to
+begin."""
+
+
+def longest_pass(setting: Setting, weights: int = 1) -> int:
+    """Return the samples of the longest forward pass outside training of a model of so many
+    weights: a power of two, for other sizes may have sums in another order."""
+    most = CHUNK_NUMBERS // max(setting.task.federation.x[:1].numel(), weights)
+    return 2 ** (most.bit_length() - 1) if most else 1
 
 
 class Client:
@@ -129,10 +138,9 @@ class Client:
         # a GPU wants long operations
         self.chunk = CHUNK[self.convolves] * (1 if setting.device == "cpu" else 4)
         if not self.convolves:
-            sample = setting.task.federation.x[:1].numel()
-            most = CHUNK_NUMBERS // max(sample, self.model.layout.size, 1)
-            # a power of two: other sizes may have sums in another order
-            self.chunk = max(self.chunk, 2 ** (most.bit_length() - 1) if most else 0)
+            module = self.model.module
+            held = sum(one.numel() for one in (*module.parameters(), *module.buffers()))
+            self.chunk = max(self.chunk, longest_pass(setting, held))
         self.frozen = FrozenModels(setting) if setting.algorithm.loss.whole_model else None
 
     def train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:

@@ -26,7 +26,7 @@ from motley.core.errors import ConfigError, ContractError
 from motley.core.keys import Key
 from motley.core.usable_cores import cores
 from motley.engines import ENGINES
-from motley.engines.client import CHUNK
+from motley.engines.client import CHUNK, longest_pass
 from motley.engines.engine import (
     MEASURED,
     PRE_TRAINING,
@@ -375,7 +375,8 @@ class Distributed(Engine, Generic[Shared]):
         """See :meth:`Engine.evaluate`. Rows are spread over the workers where that is faster, cut
         where the reference cuts them."""
         rows = np.asarray(rows, dtype=np.int64)
-        chunk = max(CHUNK.values())
+        # every pass is a power of two of samples, so that the longest has room for whole ones
+        chunk = max(*CHUNK.values(), longest_pass(self.setting))
         parts = self._parts(len(rows), -(-len(rows) // chunk))
         if parts == 1:
             return self._local.evaluate(model, rows, labels, want)

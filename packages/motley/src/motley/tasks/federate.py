@@ -128,9 +128,14 @@ class PartitionInput:
     measured: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
-def partition_input(dataset: Dataset, split: Split, key: Key) -> PartitionInput:
+def partition_input(
+    dataset: Dataset, split: Split, key: Key, shared: bool = False
+) -> PartitionInput:
     """Return the rows to divide among clients, with their labels and groups, and the common test
     rows.
+
+    ``shared``: labels of all rows take no memory of their own, for a caller that hands them to
+    nobody who may write.
 
     Raises
     ------
@@ -165,7 +170,7 @@ def partition_input(dataset: Dataset, split: Split, key: Key) -> PartitionInput:
     if global_test is not None and not dataset.test.any() and groups is not None:
         measured["a common test set is drawn"] = ("split.test", 'split = { test = "client" }')
     return PartitionInput(
-        rows, global_test, _classes(dataset, rows), groups, {"test": note}, measured
+        rows, global_test, _classes(dataset, rows, shared), groups, {"test": note}, measured
     )
 
 
@@ -198,24 +203,21 @@ def hold_out(
     return rest, given.rows[taken]
 
 
-def _classes(dataset: Dataset, rows: Ints) -> Ints:
+def _classes(dataset: Dataset, rows: Ints, shared: bool = False) -> Ints:
     """Return the class of each row; zeros where a sample has no class of its own (numbers,
-    positions, several labels)."""
+    positions, several labels). ``shared``: those of all rows are the data set's own memory."""
     if dataset.targets != "classes":
         return np.zeros(len(rows), np.int64)
-    return _at(dataset.y.cpu().numpy(), rows).astype(np.int64, copy=False)
+    labels = dataset.y.cpu().numpy()
+    return (_at(labels, rows) if shared else labels[rows]).astype(np.int64, copy=False)
 
 
 def _at(values: NDArray[Any], rows: Ints) -> NDArray[Any]:
-    """Return the values of these rows: themselves, read-only, where that is all of them in their
-    order, which takes no memory."""
+    """Return the values of these rows: themselves where that is all of them in their order, which
+    takes no memory."""
     n = len(values)
     ends = len(rows) == n and (n == 0 or (rows[0] == 0 and rows[-1] == n - 1))
-    if not (ends and (rows[1:] > rows[:-1]).all()):
-        return values[rows]
-    view = values.view()
-    view.flags.writeable = False
-    return view
+    return values if ends and (rows[1:] > rows[:-1]).all() else values[rows]
 
 
 def stratified(rows: Ints, owner: Ints, labels: Ints, share: float, key: Key) -> NDArray[np.bool_]:
@@ -332,10 +334,10 @@ def federate(
     x = samples.x
     y = samples.y
     if concept_shift is not None:
-        at = torch.from_numpy(samples.position.copy())
+        at = torch.from_numpy(samples.position)
         y = y.index_copy(0, at, torch.from_numpy(labels))
     if feature_shift is not None:
-        at = torch.from_numpy(samples.position.copy())
+        at = torch.from_numpy(samples.position)
         x, domain = _with_features(x, at, owner, rows, feature_shift)
     noise = np.zeros(population)
     train, validation, test = (_take(samples.position, parts, role) for role in roles[:3])

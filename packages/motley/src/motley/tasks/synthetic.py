@@ -99,7 +99,8 @@ class Synthetic(TaskSource):
 
         def fill(block: range) -> None:
             rng = clients.numpy()
-            for some in _of_equal_size(block, count, self.dim):
+            beside = 0 if self.iid else self.dim + (self.dim + 1) * self.classes
+            for some in _of_equal_size(block, count * self.dim + beside):
                 rows = slice(starts[some.start], starts[some.stop])
                 own, wanted = self._samples(
                     rng, clients, some, int(count[some.start]), means, shared
@@ -145,8 +146,7 @@ class Synthetic(TaskSource):
         rule = (dim + 1) * self.classes
         first = 0 if shared is not None else dim + rule
         drawn = np.empty((len(clients), first + count * dim))
-        for row, k in zip(drawn, clients, strict=True):
-            key.fold(k).rewind(rng)
+        for row, _ in zip(drawn, key.rewound(rng, clients), strict=True):
             rng.standard_normal(out=row)
         own = drawn[:, first:].reshape(-1, count, dim) * np.arange(1, dim + 1) ** -0.6
         if shared is None:
@@ -163,12 +163,12 @@ class Synthetic(TaskSource):
         return factory(self.model, (self.dim,), self.classes)
 
 
-def _of_equal_size(clients: range, count: Ints, dim: int) -> Iterator[range]:
-    """Yield these clients in ranges of as many samples each, of at most :data:`_AT_ONCE` numbers
-    unless one client has more."""
+def _of_equal_size(clients: range, numbers: Ints) -> Iterator[range]:
+    """Yield these clients in ranges of clients of which as many numbers are drawn each, of at most
+    :data:`_AT_ONCE` numbers unless one client has more."""
     first = clients.start
     for k in range(first + 1, clients.stop + 1):
-        full = (k - first + 1) * int(count[first]) * dim > _AT_ONCE
-        if k == clients.stop or full or count[k] != count[first]:
+        full = (k - first + 1) * int(numbers[first]) > _AT_ONCE
+        if k == clients.stop or full or numbers[k] != numbers[first]:
             yield range(first, k)
             first = k

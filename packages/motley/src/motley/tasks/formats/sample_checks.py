@@ -88,15 +88,22 @@ def extremes(data: NDArray[Any]) -> tuple[float, float]:
 def _unchanging(data: NDArray[Any]) -> bool:
     """Return whether an array need not be copied: it is memory-mapped, or read-only and no view of
     another."""
-    return not data.flags.writeable if data.base is None else _mapped(data)
-
-
-def _mapped(data: NDArray[Any]) -> bool:
-    """Return whether an array is memory-mapped."""
+    if data.base is None:
+        return not data.flags.writeable
     base: Any = data
     while isinstance(base, np.ndarray):
         base = base.base
     return isinstance(base, mmap.mmap)
+
+
+def _stays_mapped(labels: NDArray[Any]) -> bool:
+    """Return whether labels are an array that is memory-mapped with mode ``c``, whose file nobody
+    writes, and need not be copied."""
+    base: Any = labels
+    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+        base = base.base
+    whole = labels.flags.c_contiguous and labels.flags.aligned
+    return whole and isinstance(base, np.memmap) and base.mode == "c"
 
 
 def class_labels(
@@ -146,8 +153,7 @@ def class_labels(
         )
     given = labels[labels != IGNORED] if labels.ndim > 1 else labels
     low, high = (int(given.min()), int(given.max())) if given.size else (0, 0)
-    # those that are mapped into memory stay there, as the samples do
-    labels = labels.astype(np.int64, copy=not _mapped(labels))
+    labels = labels.astype(np.int64, copy=not _stays_mapped(labels))
     top = classes if classes is not None else max(labels.size, 2)
     if low < 0 or high >= top:
         said = f"0 .. {top - 1}" if classes is not None else "0 .. C - 1"
