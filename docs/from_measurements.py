@@ -511,7 +511,8 @@ def very_many() -> str:
         "written whole, and so seldom that all of them take a twentieth of a run at most. Memory "
         f"ends first: `hetero_select_v1` takes {beside:.0f} bytes a client more than `oort` at the "
         "peak, with 100 million clients more than 24 GB, which was not run.\n\nResident memory in "
-        f"MiB of {long['clients']:,} clients, ten a round, after {count // 20:,}, {count // 2:,} and {count:,} rounds: {curves}. "
+        f"MiB of {long['clients']:,} clients, ten a round, after {count // 20:,}, {count // 2:,} "
+        f"and {count:,} rounds: {curves}. "
         "`hetero_select` keeps the last update of each client that ever took part."
     )
 
