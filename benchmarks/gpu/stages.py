@@ -26,6 +26,7 @@ PACKAGES = (
     "torch",
     "typer",
     "typing_extensions",
+    "xxhash",
 )
 """Modules without which nothing runs: those of ``dependencies`` in pyproject.toml."""
 
