@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from motley.core.errors import ContractError, DataError, StoreError, UserError
+from motley.results import marks as marks_module
 from motley.results import writer as writer_module
 from motley.results.journal import read_journal
 from motley.results.load import read_table
-from motley.results.marks import Mark, disagreement, mark_of
+from motley.results.marks import Mark, checked, disagreement, mark_of, pack_marks
 from motley.results.schema import TABLES
 from motley.results.stream import Stream
 from motley.results.writer import Writer, remove_streams
@@ -404,3 +405,23 @@ def test_a_table_is_not_written_through_a_link(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"rounds\.arrows: Too many levels of symbolic links"):
         Stream(tmp_path / "run" / "rounds.arrows", TABLES["rounds"])
     assert precious.read_text() == "mine"
+
+
+def test_a_file_that_stays_as_it_is_is_hashed_once(tmp_path, monkeypatch):
+    file = tmp_path / "models.bin"
+    file.write_bytes(b"12345")
+    record = {"files": pack_marks({file.name: mark_of(file, 0)})}
+    hashed = []
+    whole = marks_module.checksum_of
+    monkeypatch.setattr(marks_module, "checksum_of", lambda *args: hashed.append(1) or whole(*args))
+    assert [checked(tmp_path, record, file.name) for _ in range(3)] == [file] * 3
+    assert len(hashed) == 1
+    file.write_bytes(b"12345+")
+    with pytest.raises(DataError, match=r"models.bin is longer than what was written; restore"):
+        checked(tmp_path, record, file.name)
+    file.write_bytes(b"54321")
+    with pytest.raises(DataError, match=r"models.bin is damaged .*; restore the file"):
+        checked(tmp_path, record, file.name)
+    file.unlink()
+    with pytest.raises(DataError, match=r"models.bin cannot be read \(No such file or directory\)"):
+        checked(tmp_path, record, file.name)

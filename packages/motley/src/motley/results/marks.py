@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -116,12 +117,26 @@ def checked(directory: Path, record: Mapping[str, Any], name: str) -> Path:
     mark = unpack_marks(record.get("files", {})).get(name)
     if mark is None:
         return path
-    reason = disagreement(directory, {name: mark})
-    if reason is None and path.stat().st_size > mark.bytes:
-        reason = f"{path} is longer than what was written"
+    try:
+        now = path.stat()
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read ({error.strerror}); restore the file, or make the run again"
+        ) from None
+    reason = _disagreement(path, now.st_size, now.st_mtime_ns, mark)
     if reason is not None:
         raise DataError(f"{reason}; restore the file, or make the run again")
     return path
+
+
+@lru_cache(maxsize=4096)
+def _disagreement(path: Path, size: int, changed_ns: int, mark: Mark) -> str | None:
+    """Return what is wrong with a file of this size and time of change, in words: models of
+    clients are read one by one from a file of gigabytes, which is hashed once."""
+    reason = disagreement(path.parent, {"": mark})
+    if reason is None and size > mark.bytes:
+        return f"{path} is longer than what was written"
+    return reason
 
 
 def pack_marks(marks: Mapping[str, Mark]) -> dict[str, dict[str, Any]]:
