@@ -50,7 +50,7 @@ class Ragged:
     def sizes(self) -> NDArray[np.int64]:
         """The number of values per client, ``[K]``, read-only."""
         # zeros that nobody wrote take no memory
-        sizes = np.diff(self.offsets) if len(self.values) else np.zeros(len(self), np.int64)
+        sizes = np.diff(self.offsets) if self.offsets[-1] else np.zeros(len(self), np.int64)
         sizes.flags.writeable = False
         return sizes
 
