@@ -6,7 +6,7 @@ training, memory, checkpoints.
     python benchmarks/million.py benchmarks/measured/millions.json --clients 15000000 --rounds 8 \\
         --only runs
     python benchmarks/million.py benchmarks/measured/hundred_millions.json --clients 100000000 \\
-        --samples 2 --width 2 --rounds 4 --only runs/uniform
+        --samples 2 --width 2 --rounds 4 --only runs/uniform,runs/oort
     python benchmarks/million.py benchmarks/measured/long_runs.json --clients 10000 --only long
 
 Every case runs in a process of its own.
@@ -320,7 +320,9 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=SHAPE.width, help="numbers of a sample")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--long", type=int, default=10_000, help="rounds of the long runs")
-    parser.add_argument("--only", default="", help="cases whose name contains this, e.g. runs/oort")
+    parser.add_argument(
+        "--only", default="", help="cases whose name contains one of these, e.g. runs/oort,long"
+    )
     parser.add_argument("--case", nargs=1, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.case:
@@ -353,7 +355,7 @@ def main() -> None:
         folder.mkdir()
         write(folder, args.clients)
         for kind, name, rounds in cases:
-            if args.only in f"{kind}/{name}":
+            if any(part in f"{kind}/{name}" for part in args.only.split(",")):
                 clients = 10 * args.clients if kind == "selectors" else args.clients
                 found.setdefault(kind, {})[name] = one = alone(kind, name, folder, clients, rounds)
                 sys.stdout.write(f"{kind} {name}: {json.dumps(one)}\n")

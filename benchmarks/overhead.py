@@ -1,5 +1,5 @@
 """What a round costs outside training: selection, planning, clock, ledger, aggregation, tables;
-peak memory; import time.
+peak memory; what starting takes.
 
     python benchmarks/overhead.py [OUT.json]
 
@@ -9,12 +9,14 @@ Three questions, each in a fresh process so that memory is its own:
   and m = 100, per selector;
 * peak resident memory with K = 10,000 clients and the MLP, and how much of it came after the first
   rounds;
-* seconds of ``import motley``, and whether torch came with it.
+* seconds of ``import motley``, whether torch came with it, of ``motley --help`` and of a run of one
+  round.
 """
 
 from __future__ import annotations
 
 import json
+import platform
 import re
 import resource
 import statistics
@@ -99,10 +101,12 @@ def memory(population: int = 10_000, rounds: int = 60) -> dict[str, float]:
 
 
 def machine() -> str:
-    """Return the name of the processor, as Linux gives it."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    """Return the name of the processor as Linux gives it; elsewhere its kind."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     names = [line.partition(":")[2] for line in lines if line.startswith("model name")]
-    return " ".join(re.sub(r"\((R|TM)\)|Processor|CPU", "", (names or ["unknown"])[0]).split())
+    name = re.sub(r"\((R|TM)\)|Processor|CPU", "", (names or [platform.machine()])[0])
+    return " ".join(name.split())
 
 
 def importing() -> dict[str, float | str]:

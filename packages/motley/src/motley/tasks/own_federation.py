@@ -75,7 +75,8 @@ def from_arrays(
     is not copied, so the samples may be larger than memory.
     y: ``[n]`` classes (numbers 0 .. C - 1, or strings); ``[n, T]`` a class per position (-100:
     none); numbers ``[n]``, ``[n, d]`` with ``regression``; labels 0 or 1 ``[n, C]`` with
-    ``multilabel``, any number of them per sample.
+    ``multilabel``, any number of them per sample. Classes of int64 that are memory-mapped with
+    mode ``c`` are not copied either.
     client: ``[n]`` numbers or strings; clients are numbered in sorted order, and strings are their
     names. y and client may be names of columns of a table.
     offsets: ``[K + 1]`` in place of ``client``: rows ``offsets[k] .. offsets[k + 1] - 1`` are
@@ -258,7 +259,7 @@ def from_files(
 
     Files are ``.npz`` (arrays ``x``, ``y``), ``.parquet`` or ``.csv``. Of many clients: a folder
     with ``x.npy``, ``y.npy`` and ``offsets.npy`` or ``client.npy``, as in :func:`from_arrays`; the
-    samples are memory-mapped.
+    samples and their classes are memory-mapped.
 
     Parameters
     ----------
