@@ -17,7 +17,7 @@ class Fixed:
         self.loss = np.array(loss)
         self.hit = np.array(hit)
 
-    def evaluate(self, model, rows, labels=None, want=frozenset({"hit"})):
+    def evaluate(self, model, rows, labels=None, want=frozenset({"hit"}), sizes=None):
         return {"loss": self.loss[rows], "hit": self.hit[rows]}
 
 
@@ -69,7 +69,7 @@ class Says:
             "outputs": np.array([[-s, s] for s in scores]),
         }
 
-    def evaluate(self, model, rows, labels=None, want=frozenset({"hit"})):
+    def evaluate(self, model, rows, labels=None, want=frozenset({"hit"}), sizes=None):
         n = np.zeros(len(rows))
         return {
             "loss": n,

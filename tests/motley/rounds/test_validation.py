@@ -39,7 +39,7 @@ class Losses:
         self.hits = np.array(hits)
         self.labels = []
 
-    def evaluate(self, model, rows, labels=None, *_):
+    def evaluate(self, model, rows, labels=None, *_, sizes=None):
         self.labels.append(labels)
         return {"loss": self.losses[rows], "hit": self.hits[rows]}
 

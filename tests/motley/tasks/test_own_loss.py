@@ -1,6 +1,8 @@
 """A loss of one's own: one value per sample, or their mean; what is not a loss is refused when the
 task is made."""
 
+import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as f
 
-from motley.core.errors import ModelError
+from motley.algorithms.task_loss import loss_of
+from motley.core.errors import ConfigError, ModelError
 from motley.tasks import from_arrays, own_task
-from motley.tasks.own_loss import SampleBySample, checked_loss
+from motley.tasks.own_loss import OverBatch, SampleBySample, checked_loss, representative
+from motley.tasks.random_samples import with_loss_compared
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(12, 2))
@@ -67,7 +71,7 @@ def test_losses_of_every_kind_of_target(kind: str) -> None:
     [
         (
             lambda outputs, targets: outputs.square(),
-            r"the loss gives \[4, 3\] for a batch of 4; expected one value per sample \[4\]",
+            r"the loss gives \[9, 3\] for a batch of 9; expected one value per sample \[9\]",
         ),
         (
             lambda outputs, targets: outputs.argmax(-1) == targets,
@@ -82,16 +86,8 @@ def test_losses_of_every_kind_of_target(kind: str) -> None:
             "the loss gives float; expected a tensor with one value per sample",
         ),
         (
-            nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0])),
-            "the loss of a sample depends on the other samples of its batch",
-        ),
-        (
-            lambda outputs, targets: each(outputs - outputs.mean(0), targets),
-            "depends on the other samples of its batch",
-        ),
-        (
             nn.BCEWithLogitsLoss(),
-            r"the loss cannot take outputs \[4, 3\] and targets \[4\] \(torch.int64\): Target size",
+            r"the loss cannot take outputs \[9, 3\] and targets \[9\] \(torch.int64\): Target size",
         ),
     ],
 )
@@ -110,3 +106,128 @@ def test_a_nan_loss_is_left_to_training() -> None:
         lambda outputs, targets: (outputs * torch.nan).sum(-1), torch.ones(2, 3), torch.zeros(2)
     )
     assert nan(torch.ones(2, 3), torch.zeros(2)).isnan().all()
+
+
+def cox(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Partial likelihood: who dies (targets above 0) against who was still at risk then."""
+    order = torch.argsort(targets.abs().flatten(), descending=True)
+    risk = outputs.flatten()[order]
+    died = (targets.flatten()[order] > 0).to(outputs.dtype)
+    return -((risk - torch.logcumsumexp(risk, 0)) * died).mean()
+
+
+SURVIVAL = from_arrays(X, np.linspace(-3, 2, 12)[:, None], CLIENT, regression=True)
+"""The smallest targets are all censored: there the loss is 0, in any batch and alone."""
+
+
+@pytest.mark.parametrize(
+    ("federation", "loss", "message"),
+    [
+        (
+            CLASSES,
+            nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0])),
+            "the loss of a sample depends on the other samples of its batch",
+        ),
+        (
+            CLASSES,
+            lambda outputs, targets: each(outputs - outputs.mean(0), targets),
+            r"depends on the other samples of its batch \(of 9 together",
+        ),
+        (CLASSES, nn.CrossEntropyLoss(reduction="sum"), "the loss is the sum over its batch"),
+        (SURVIVAL, cox, "the loss of a sample depends on the other samples of its batch"),
+    ],
+)
+def test_a_loss_that_looks_at_its_batch_is_told_and_trained_so(
+    federation: Any, loss: Any, message: str
+) -> None:
+    def make() -> nn.Module:
+        return nn.Linear(2, 3 if federation is CLASSES else 1)
+
+    with pytest.warns(UserWarning, match=message):
+        task = own_task(federation, make, loss=loss)
+    assert task.loss == OverBatch(loss)
+    assert loss_of(task).over == "batch"
+    assert own_task(federation, make, loss=loss, over="batch").loss == OverBatch(loss, True)
+    with pytest.raises(ModelError, match=f'{message}.*say over = "batch"'):
+        own_task(federation, make, loss=loss, over="sample")
+
+
+def test_a_batch_loss_is_every_samples_loss() -> None:
+    """Two samples, torch's mean divided by class weights: (1 l_0 + 3 l_1) / 4."""
+    outputs = torch.tensor([[0.0, 1.0], [0.0, 1.0]], requires_grad=True)
+    targets = torch.tensor([0, 1])
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 3.0]))
+    value = OverBatch(loss)(outputs, targets)
+    first, second = math.log(1 + math.e), math.log(1 + math.exp(-1))
+    torch.testing.assert_close(value, torch.full((2,), (first + 3 * second) / 4))
+    (gradient,) = torch.autograd.grad(value.mean(), outputs)
+    (expected,) = torch.autograd.grad(loss(outputs, targets), outputs)
+    torch.testing.assert_close(gradient, expected)
+
+
+def test_a_loss_that_takes_no_sample_alone_is_one_of_batches() -> None:
+    def ranked(outputs: Tensor, targets: Tensor) -> Tensor:
+        first, second = outputs[:-1], outputs[1:]
+        return torch.cdist(first, second).diagonal().min()
+
+    with pytest.warns(UserWarning, match="cannot be computed for a sample alone"):
+        assert isinstance(own_task(CLASSES, model, loss=ranked).loss, OverBatch)
+
+
+def test_a_loss_that_vmap_cannot_compute_is_one_of_batches() -> None:
+    def branching(outputs: Tensor, targets: Tensor) -> Tensor:
+        value = f.cross_entropy(outputs, targets, reduction="none")
+        return (value * (2.0 if float(outputs.detach().sum()) == math.inf else 1.0)).mean()
+
+    with pytest.warns(UserWarning, match="cannot compute this loss for many samples at once"):
+        assert isinstance(own_task(CLASSES, model, loss=branching).loss, OverBatch)
+
+
+@pytest.mark.parametrize(
+    ("loss", "over", "error", "message"),
+    [
+        (
+            lambda outputs, targets: each(outputs, targets) * torch.rand(()),
+            None,
+            ModelError,
+            "gives another value when it is called again",
+        ),
+        (
+            nn.Sequential(nn.Linear(3, 1)),
+            None,
+            ModelError,
+            "the loss Sequential has parameters of its own",
+        ),
+        (each, "client", ConfigError, 'got \'client\'; expected "sample" or "batch"'),
+        (
+            "cross_entropy",
+            "batch",
+            ConfigError,
+            "got 'batch' beside the loss 'cross_entropy'; it is for a loss that is a function",
+        ),
+    ],
+)
+def test_a_loss_that_cannot_be_followed_is_refused(
+    loss: Any, over: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        own_task(CLASSES, model, loss=loss, over=over)
+
+
+def test_representative_numbers_begin_with_their_ends_and_both_signs() -> None:
+    numbers = torch.tensor([[0.5], [-2.0], [7.0], [math.nan], [-0.1], [3.0]])
+    assert representative(numbers, "numbers", 5).tolist() == [1, 2, 4, 0, 3]
+
+
+def test_random_samples_judge_a_loss_that_nobody_declared() -> None:
+    """Of a run whose outcome may say nothing of its rows: the same whatever these are."""
+    plain = dataclasses.replace(own_task(CLASSES, model, loss=each), loss=each)
+    assert with_loss_compared(plain).loss is each
+    weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]))
+    hidden = dataclasses.replace(plain, loss=SampleBySample(weighted))
+    with pytest.warns(UserWarning, match="depends on the other samples"):
+        assert with_loss_compared(hidden).loss == OverBatch(weighted)
+    declared = dataclasses.replace(plain, loss=OverBatch(each, declared=True))
+    assert with_loss_compared(declared) is declared
+    named = dataclasses.replace(plain, loss="cross_entropy")
+    assert with_loss_compared(named) is named

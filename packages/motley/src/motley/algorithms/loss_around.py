@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from motley.algorithms.parts import JobContext, Loss, Tensors
 from motley.core.components import overrides
+from motley.tasks.own_loss import Over
 
 __all__ = ["LossAround"]
 
@@ -25,6 +26,11 @@ class LossAround(Loss):
     @override
     def prepares(self) -> bool:
         return overrides(self, LossAround, "prepare") or self.base.prepares
+
+    @property
+    @override
+    def over(self) -> Over:
+        return self.base.over
 
     @override
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:

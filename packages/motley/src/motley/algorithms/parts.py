@@ -26,6 +26,7 @@ from motley.core.components import declares, overrides
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper
+from motley.tasks.own_loss import Over
 from motley.tasks.task import SAID, LossGradient, ModelState, Targets
 
 __all__ = [
@@ -103,6 +104,12 @@ class Loss(_MethodPart):
     def prepares(self) -> bool:
         """Whether :meth:`prepare` may return anything."""
         return overrides(self, Loss, "prepare")
+
+    @property
+    def over(self) -> Over:
+        """What the loss looks at: ``sample``, each sample by itself, or ``batch``, the whole batch,
+        whose samples then stay together, also in an examination."""
+        return "sample"
 
     def refuses_targets(self, targets: Targets, classes: int | None) -> str | None:
         """Return why this loss cannot be computed with such targets of so many classes (or labels);

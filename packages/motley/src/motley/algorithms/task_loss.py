@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from motley.algorithms import LOSSES
 from motley.algorithms.parts import Loss, Targets, Tensors
-from motley.tasks.own_loss import LossFunction
+from motley.tasks.own_loss import LossFunction, Over, OverBatch
 from motley.tasks.task import Task
 
 __all__ = ["loss_of"]
@@ -19,7 +19,7 @@ __all__ = ["loss_of"]
 @dataclass(frozen=True)
 class FunctionLoss(Loss):
     """A function of outputs ``[N, ...]`` and targets ``[N, ...]`` that returns the loss of each
-    sample ``[N]``.
+    sample ``[N]``, of one sample also without that dimension.
 
     Parameters
     ----------
@@ -30,11 +30,16 @@ class FunctionLoss(Loss):
     function: LossFunction
     targets: Targets
 
+    @property
+    @override
+    def over(self) -> Over:
+        return "batch" if isinstance(self.function, OverBatch) else "sample"
+
     @override
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
         lead = targets.dim() - (self.targets != "classes")
         if lead == 1:
-            return self.function(outputs, targets)
+            return self.function(outputs, targets).view(targets.shape[:1])
         return self.function(outputs.flatten(0, lead - 1), targets.flatten(0, lead - 1)).view(
             targets.shape[:lead]
         )

@@ -141,6 +141,9 @@ class Client:
             module = self.model.module
             held = sum(one.numel() for one in (*module.parameters(), *module.buffers()))
             self.chunk = max(self.chunk, longest_pass(setting, held))
+        self.separates_clients = setting.separates_clients
+        if self.separates_clients:
+            self.chunk = setting.evaluation_batch or max(1, len(setting.task.federation.x))
         self.frozen = FrozenModels(setting) if setting.algorithm.loss.whole_model else None
 
     def train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
@@ -607,7 +610,7 @@ def squared_norms(gradients: Iterable[Tensor]) -> Tensor:
     ``[c, ...]``."""
     return torch.stack(
         [
-            torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=torch.float64).square()
+            torch.linalg.vector_norm(g.reshape(len(g), -1), dim=1, dtype=torch.float64).square()
             for g in gradients
         ]
     ).sum(0)

@@ -371,6 +371,7 @@ class Distributed(Engine, Generic[Shared]):
         rows: Ints,
         labels: Ints | None = None,
         want: frozenset[str] = frozenset({"hit"}),
+        sizes: Ints | None = None,
     ) -> dict[str, NDArray[Any]]:
         """See :meth:`Engine.evaluate`. Rows are spread over the workers where that is faster, cut
         where the reference cuts them."""
@@ -378,8 +379,8 @@ class Distributed(Engine, Generic[Shared]):
         # every pass is a power of two of samples, so that the longest has room for whole ones
         chunk = max(*CHUNK.values(), longest_pass(self.setting))
         parts = self._parts(len(rows), -(-len(rows) // chunk))
-        if parts == 1:
-            return self._local.evaluate(model, rows, labels, want)
+        if parts == 1 or self.setting.separates_clients:
+            return self._local.evaluate(model, rows, labels, want, sizes)
         length = chunk * -(-len(rows) // (chunk * parts))
         cuts = [slice(begin, begin + length) for begin in range(0, len(rows), length)]
         some = [

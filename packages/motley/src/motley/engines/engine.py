@@ -33,6 +33,7 @@ from motley.algorithms.parts import (
     Tuning,
 )
 from motley.algorithms.positions import per_position
+from motley.algorithms.task_loss import loss_of
 from motley.core.adapters import merged_of, ranked
 from motley.core.errors import ContractError
 from motley.core.keys import Key, Streams
@@ -295,6 +296,11 @@ class Setting:
     worker takes.
     wait_s: wall seconds to wait for a cluster with no room for a worker. differing_nodes: what
     becomes of a run if a node has other code than this process (None: ``skip``).
+    mixes: whether samples of several clients may share a forward pass outside training; False where
+    an output depends on who else is in the batch. evaluation_batch: samples of such a pass where
+    they may not, or the loss is one of whole batches; None: all of a client's.
+    ruled_out: engine -> why it does not train this model as torch does
+    (:mod:`motley.engines.admission`).
     sliced: whether the model is a slice already, which is not cut again. probes_model: whether
     curvature is that of a probe of the whole model,
     :attr:`motley.transport.compressors.compressor.Compressor.probes_model`.
@@ -315,6 +321,9 @@ class Setting:
     gpu_share: float | None = None
     wait_s: float | None = None
     differing_nodes: Literal["skip", "refuse"] | None = None
+    mixes: bool = True
+    evaluation_batch: int | None = None
+    ruled_out: Mapping[str, str] = field(default_factory=dict)
     sliced: bool = False
     probes_model: bool = False
 
@@ -352,6 +361,12 @@ class Setting:
         return dataclasses.replace(
             self, workers=None, worker_cores=None, address=None, gpu_share=None, wait_s=None
         )
+
+    @property
+    def separates_clients(self) -> bool:
+        """Whether a forward pass outside training takes the samples of one client, together."""
+        losses = (self.algorithm.loss, loss_of(self.task))
+        return not self.mixes or any(loss.over == "batch" for loss in losses)
 
     def zeros(self) -> ModelState:
         """Return a model of zeros, to ask the parts of the algorithm for names and shapes."""
@@ -521,6 +536,7 @@ class Engine(ABC):
         rows: NDArray[np.int64],
         labels: NDArray[np.int64] | None = None,
         want: frozenset[str] = frozenset({"hit"}),
+        sizes: NDArray[np.int64] | None = None,
     ) -> dict[str, NDArray[Any]]:
         """Return ``loss`` and the wanted quantities of each sample, of one model in eval mode on
         these rows of the federation.
@@ -531,6 +547,8 @@ class Engine(ABC):
         :func:`motley.engines.scores.measured`; ``hit``: whether a sample is right (NaN in
         regression); ``features``: inputs of the last linear layer, where the algorithm's loss
         compares them. Outputs are kept only where they are wanted.
+        sizes: numbers of consecutive rows that belong together, each a client's, which do not share
+        a forward pass with others where :attr:`Setting.separates_clients`; None: all rows do.
         """
 
     @abstractmethod

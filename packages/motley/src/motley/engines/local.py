@@ -62,6 +62,8 @@ def refuses_method(setting: Setting) -> str | None:
     models; None if it can."""
     loss = setting.algorithm.loss
     rule = setting.algorithm.local
+    if loss.over == "batch":
+        return "the loss looks at its whole batch, which sequential and threads compute"
     if setting.work.micro_batch is not None:
         return "batches pass in parts (local.micro_batch), which sequential and threads compute"
     if rule.slicing is not None:
@@ -335,6 +337,7 @@ class LocalEngine(Engine):
         rows: Ints,
         labels: Ints | None = None,
         want: frozenset[str] = frozenset({"hit"}),
+        sizes: Ints | None = None,
     ) -> dict[str, NDArray[Any]]:
         """See :meth:`Engine.evaluate`. The loss is the task's own, whatever loss the algorithm
         minimises."""
@@ -342,7 +345,7 @@ class LocalEngine(Engine):
         targets = (
             self.samples.y[index] if labels is None else torch.from_numpy(labels).to(index.device)
         )
-        return self.prober.forward(model, index, targets, self.prober.plain_loss, want)
+        return self.prober.forward(model, index, targets, self.prober.plain_loss, want, sizes)
 
 
 class Sequential(LocalEngine):

@@ -142,7 +142,9 @@ class Prober:
             )
             places = to_device(positions[chosen], part.rows.device)
             wanted = part.targets(places, data_view, owner[chosen])
-            losses[chosen] = self.forward(state, part.rows[places], wanted, loss)["loss"]
+            sizes = np.bincount(owner[chosen], minlength=len(clients))
+            passed = self.forward(state, part.rows[places], wanted, loss, sizes=sizes)
+            losses[chosen] = passed["loss"]
         counts = np.bincount(owner, minlength=len(clients))
         sums = np.bincount(owner, weights=losses, minlength=len(clients))
         means: Floats = np.divide(sums, counts, out=np.full(len(clients), np.nan), where=counts > 0)
@@ -221,16 +223,17 @@ class Prober:
         targets: Tensor,
         loss: Loss,
         want: frozenset[str] = frozenset(),
+        sizes: Ints | None = None,
     ) -> dict[str, NDArray[Any]]:
         """Return ``loss`` and the wanted quantities (see :meth:`Engine.evaluate`) of one model in
-        eval mode, computed in chunks."""
+        eval mode, computed in chunks; ``sizes``: of consecutive samples that belong together."""
         self.client.model.load(state)
         names = sorted(want - {"loss"})
         found: dict[str, list[Tensor]] = {name: [] for name in ("loss", *names)}
-        chunk = self.client.chunk
+        cuts = self._cuts(len(rows), sizes)
         with torch_threads(self.inner), torch.no_grad():
             for some, wanted in zip(
-                torch.split(rows, chunk), torch.split(targets, chunk), strict=True
+                torch.split(rows, cuts), torch.split(targets, cuts), strict=True
             ):
                 if not len(some):
                     continue
@@ -250,3 +253,10 @@ class Prober:
             del parts
             joined[name] = (value.double() if name in ("loss", "hit") else value).numpy()
         return joined
+
+    def _cuts(self, count: int, sizes: Ints | None) -> list[int]:
+        """Return the lengths of the forward passes over so many samples, ``sizes`` of which belong
+        together (None: all): chunks, within what belongs together where that stays alone."""
+        whole = [count] if sizes is None or not self.client.separates_clients else sizes.tolist()
+        chunk = self.client.chunk
+        return [min(chunk, size - at) for size in whole for at in range(0, size, chunk)]

@@ -21,6 +21,7 @@ _LATER: Mapping[str, Mapping[str, Any]] = {
     "algorithm.heterofl": {"absent_rows": "as_mask"},
     "device.recorded": {"common": 0.0},
     "network.recorded": {"common": 0.0},
+    "evaluate": {"batch_size": None},
     "local": {"micro_batch": None},
     "probe": {"speeds": "known"},
     "selector.active_fl": {"drawn": None, "floor": 0.0},

@@ -203,7 +203,9 @@ def _on_own_tests(
 ) -> Measured:
     """Return what is measured of every sample of the clients' own test parts, client by client."""
     if personal is None:
-        return engine.evaluate(model, federation.test.values, labelings.of_test_parts(), want)
+        test = federation.test
+        labels = labelings.of_test_parts()
+        return engine.evaluate(model, test.values, labels, want, sizes=test.sizes)
     known = [k for k, rows in enumerate(federation.test) if len(rows)]
     own = [federation.test[k] for k in known]
     parts = [

@@ -75,6 +75,7 @@ class Evaluator(Protocol):
         rows: Ids,
         labels: Ids | None = None,
         want: frozenset[str] = frozenset({"hit"}),
+        sizes: Ids | None = None,
     ) -> dict[str, NDArray[Any]]:
         """Return ``loss`` and the wanted quantities of each sample."""
 
@@ -102,14 +103,15 @@ class NearestPrototype:
         rows: Ids,
         labels: Ids | None = None,
         want: frozenset[str] = frozenset({"hit"}),
+        sizes: Ids | None = None,
     ) -> dict[str, NDArray[Any]]:
         """Return ``loss`` and ``hit`` of each sample."""
         targets = (
             self.federation.y[torch.from_numpy(rows)].cpu().numpy() if labels is None else labels
         )
-        features = self.evaluator.evaluate(model, rows, labels, frozenset({"features"}))[
-            "features"
-        ].astype(np.float64)
+        want = frozenset({"features"})
+        measured = self.evaluator.evaluate(model, rows, labels, want, sizes)
+        features = measured["features"].astype(np.float64)
         far = np.stack([np.square(features - one).mean(1) for one in self.prototypes], 1)
         known = self.prototypes.any(1)
         nearest = np.where(known, far, np.inf).argmin(1)

@@ -72,6 +72,9 @@ class EvaluationSchedule:
     """Measure in these steps, and in the first, what papers assume: how far clients' gradients and
     models lie apart, what compression loses. Costs wall time (a gradient of every client), no
     virtual time and no traffic, and changes no result."""
+    batch_size: Count | None = None
+    """Samples of a forward pass in the evaluation of a model or a loss that looks at its whole
+    batch; left out: all of a client's."""
     adapt_epochs: tuple[NotNegative, ...] = (0, 1, 5)
     """Epochs for which new clients (``split.holdout_clients``) adapt the model before they are
     examined, at the end."""

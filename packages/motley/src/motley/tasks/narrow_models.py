@@ -29,7 +29,7 @@ from motley.core.errors import ModelError
 from motley.core.layout import Axis, Entry, Layout
 from motley.tasks.nn import Dropout
 
-__all__ = ["cuttable", "narrowed", "operations"]
+__all__ = ["cuttable", "narrowed", "operations", "rough_operations"]
 
 _KEEPS_UNITS = (
     nn.ReLU,
@@ -329,6 +329,29 @@ class _Divided:
             else layer._conv_forward(inputs, weight, bias)
         )
         return outputs
+
+
+def rough_operations(module: nn.Module, sample: Tensor) -> int:
+    """Return about how many floating-point operations a forward pass of ``sample`` ``[1, ...]``
+    takes: those of the weights of each layer, at each of its outputs.
+
+    :func:`operations` counts exactly; its first call imports a compiler, which takes a second.
+    """
+    found = 0
+
+    def count(layer: nn.Module, inputs: object, outputs: object) -> None:
+        nonlocal found
+        first = outputs[0] if isinstance(outputs, tuple) and outputs else outputs
+        if isinstance(first, Tensor):
+            own = [p for p in layer.parameters(recurse=False) if p.ndim > 1]
+            found += sum(2 * p.numel() * first.numel() // max(p.shape[0], 1) for p in own)
+
+    hooks = [layer.register_forward_hook(count) for layer in module.modules()]
+    with torch.no_grad():
+        module.eval()(sample)
+    for hook in hooks:
+        hook.remove()
+    return found
 
 
 def operations(module: nn.Module, sample: Tensor) -> int:

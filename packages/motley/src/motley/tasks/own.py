@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from motley.core.arrays import Ints
 from motley.core.errors import ConfigError, DataError, ModelError, UserError
 from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.fingerprint import fingerprint as hash_of
@@ -32,11 +33,15 @@ from motley.core.keys import Key
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.logits import as_logits
 from motley.tasks.metrics import Metric, MetricFunction, chosen
+from motley.tasks.narrow_models import rough_operations
 from motley.tasks.nn import replace_stochastic, require_keyed
 from motley.tasks.own_federation import from_arrays, from_clients, from_files
-from motley.tasks.own_loss import LossFunction, checked_loss
+from motley.tasks.own_loss import LossFunction, Over, checked_loss, representative
 from motley.tasks.task import Dataset, Federation, Task, TaskSource, Transform, model_input
 from motley.tasks.unscaled import warn_of_unscaled
+
+_OPERATIONS = 2_000_000_000
+"""Floating-point operations of the forward pass on which a loss is compared, at most."""
 
 __all__ = [
     "Own",
@@ -46,6 +51,7 @@ __all__ = [
     "from_files",
     "outputs_of",
     "own_task",
+    "plain_factory",
     "sample_outputs",
 ]
 
@@ -131,6 +137,7 @@ def own_task(
     model: Callable[[], nn.Module],
     *,
     loss: str | Mapping[str, Any] | LossFunction | None = None,
+    over: Over | None = None,
     metric: str | Metric | MetricFunction | Sequence[Any] | None = None,
     transform: Transform | None = None,
     name: str = "own",
@@ -143,10 +150,12 @@ def own_task(
     the job's key. A model of ``transformers`` or ``peft`` becomes a module of tokens and scores
     (:class:`~motley.tasks.logits.LogitsOf`).
     loss: name, or name and options (``{"name": "huber", "delta": 2.0}``), or a function of outputs
-    ``[B, ...]`` and targets ``[B, ...]`` that returns the loss of each sample ``[B]``, or their
-    mean, which is then computed sample by sample. Unless given, ``cross_entropy`` for classes,
-    ``bce`` for several labels per sample or one output for two classes, ``half_squared_error`` for
-    numbers.
+    ``[B, ...]`` and targets ``[B, ...]`` that returns the loss of each sample ``[B]``, or one value
+    for the batch. Unless given, ``cross_entropy`` for classes, ``bce`` for several labels per
+    sample or one output for two classes, ``half_squared_error`` for numbers.
+    over: what a loss function looks at: ``"sample"``, each sample by itself, or ``"batch"``, the
+    whole batch (Cox, contrastive losses, class weights in a mean); None: what is seen when its
+    values of batches are compared with those of each sample alone.
     metric: one or several of: names (:mod:`motley.tasks.metrics`), functions of outputs
     ``[n, ...]`` and targets ``[n, ...]`` that return a number,
     :class:`~motley.tasks.metrics.Metric`, objects of torchmetrics. The first is the headline;
@@ -160,8 +169,8 @@ def own_task(
     Raises
     ------
     ModelError: a random layer that cannot be tied to a key, a module that cannot take the data,
-    outputs of the wrong shape, or a loss that fails, has no gradient, or depends on more than one
-    sample.
+    outputs of the wrong shape, or a loss that fails, has no gradient, or is not what ``over`` says.
+    ConfigError: ``over`` beside a loss that is not a function.
     """
     if isinstance(model, nn.Module):
         raise ModelError(
@@ -179,6 +188,12 @@ def own_task(
     warn_of_unscaled(make, federation, transform)
     kind = federation.targets
     is_torch_loss = isinstance(loss, nn.CrossEntropyLoss)
+    if over is not None and (loss is None or isinstance(loss, str | Mapping)):
+        raise ConfigError(
+            f"got {over!r} beside the loss {loss!r}; it is for a loss that is a function, leave it "
+            "out",
+            "over",
+        )
     if loss is None:
         single = kind == "classes" and outputs.shape[-1] == 1
         loss = (
@@ -189,7 +204,7 @@ def own_task(
             else "cross_entropy"
         )
     elif not isinstance(loss, str | Mapping):
-        loss = checked_loss(loss, outputs, _targets(federation))
+        loss = _checked(loss, over, make, federation, transform)
     name_of_loss = loss.get("name") if isinstance(loss, Mapping) else loss
     if is_torch_loss or name_of_loss == "cross_entropy":
         _warn_of_probabilities(outputs)
@@ -223,6 +238,22 @@ def _made(model: Callable[[], nn.Module]) -> nn.Module:
             "torch.nn.Module"
         )
     return replace_stochastic(as_logits(made))
+
+
+def _plain(model: Callable[[], nn.Module]) -> nn.Module:
+    return as_logits(model())
+
+
+def plain_factory(model: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    """Return a task's function that makes modules, without the exchange of layers that draw random
+    numbers; the same function where nothing is exchanged."""
+    if not isinstance(model, partial) or not model.args:
+        return model
+    if model.func is _made:
+        return partial(_plain, *model.args)
+    first, *others = model.args
+    plain = plain_factory(first) if callable(first) else first
+    return model if plain is first else partial(model.func, plain, *others, **model.keywords)
 
 
 def _tried(
@@ -297,12 +328,50 @@ def sample_outputs(task: Task) -> tuple[Tensor, Tensor]:
 
 
 def _targets(federation: Federation) -> Tensor:
-    """Return at least two targets, different ones if there are any, at most four."""
-    rows = federation.train.values if len(federation.train.values) else np.arange(len(federation.y))
-    some: Tensor = torch.unique(
-        federation.y[torch.from_numpy(rows[:: max(1, len(rows) // 1000)])], dim=0
-    )[:4]
+    """Return targets that differ as much as they can, at least two."""
+    some = federation.y[torch.from_numpy(_rows(federation))]
     return some if len(some) > 1 else some[[0, 0]]
+
+
+def _rows(federation: Federation, count: int = 48) -> Ints:
+    """Return rows with targets that differ as much as they can, of training samples where there are
+    any."""
+    rows = federation.train.values if len(federation.train.values) else np.arange(len(federation.y))
+    rows = rows[:: max(1, len(rows) // 200_000)]
+    chosen: Ints = rows[
+        representative(federation.y[torch.from_numpy(rows)], federation.targets, count)
+    ]
+    return chosen
+
+
+def _checked(
+    function: LossFunction,
+    over: Over | None,
+    make: Callable[[], nn.Module],
+    federation: Federation,
+    transform: Transform | None,
+) -> LossFunction:
+    """Return a user's loss function as :func:`~motley.tasks.own_loss.checked_loss` does, compared
+    on the model's own outputs."""
+    if isinstance(function, nn.Module) and any(p.requires_grad for p in function.parameters()):
+        raise ModelError(
+            f"the loss {type(function).__name__} has parameters of its own, which no client would "
+            "train or send; make them part of the model"
+        )
+    module = construct(make, 0).eval()
+    work = max(
+        rough_operations(module, _samples(federation, transform, _rows(federation, 2))) // 2, 1
+    )
+    rows = _rows(federation, max(4, min(48, _OPERATIONS // work)))
+    with torch.no_grad():
+        outputs: Tensor = module(_samples(federation, transform, rows))
+    return checked_loss(function, outputs, federation.y[torch.from_numpy(rows)], over)
+
+
+def _samples(federation: Federation, transform: Transform | None, rows: Ints) -> Tensor:
+    """Return the model inputs of some rows."""
+    batch = federation.x[torch.from_numpy(rows)]
+    return model_input(batch if transform is None else transform(batch, None), torch.float32)
 
 
 def _two_samples(federation: Federation, transform: Transform | None) -> Tensor:
