@@ -41,6 +41,8 @@ def resolve_auto(setting: Setting) -> str:
 
     for name in ("batched", "vmap"):
         small = name == "batched" or layout_of(construct(setting.task.model, 0)).size <= _SMALL
+        if name in setting.ruled_out:
+            continue
         if small and ENGINES.get(name).refuses(setting) is None:  # type: ignore[attr-defined]
             return name
     return "threads" if setting.device == "cpu" else "sequential"

@@ -51,9 +51,11 @@ class TrainedModule:
 
     def __init__(self, setting: Setting, direct: bool) -> None:
         self.setting = setting
-        self.direct = direct
         self.channels_last = False
         self.model = FlatModule.of(setting.task.model, setting.dtype, setting.device)
+        # hooks that run when a gradient is added to ``grad``
+        adds = any(p._post_accumulate_grad_hooks for p in self.model.module.parameters())
+        self.direct = direct and not adds
         self.parameters = [p for p in self.model.module.parameters() if p.requires_grad]
         self.norms = [m for m in self.model.module.modules() if isinstance(m, _BatchNorm)]
         self.blocks: list[Block] = []

@@ -186,9 +186,9 @@ class Vmapped(Executor):
                 scale[:p] if isinstance(scale, Tensor) else scale for scale in (lr, proximal)
             )
             self.solver.step(blocks, rates, proximals, step.number)
-        return torch.cat([own[entry.name].flatten(1) for entry in layout], dim=1)
+        return torch.cat([own[entry.name].reshape(c, entry.size) for entry in layout], dim=1)
 
 
 def _blocks(layout: Layout, rows: Tensor) -> dict[str, Tensor]:
     """Return views of flat rows ``[c, D]``, by parameter."""
-    return {entry.name: rows[:, entry.slice].view(-1, *entry.shape) for entry in layout}
+    return {entry.name: rows[:, entry.slice].view(len(rows), *entry.shape) for entry in layout}

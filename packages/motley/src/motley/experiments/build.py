@@ -20,6 +20,7 @@ from motley.core.freed_memory import release_freed_memory
 from motley.core.keys import Streams
 from motley.core.server_signals import LAST_UPDATE
 from motley.engines import ENGINES, resolve_auto
+from motley.engines.admission import admit, needs_proof
 from motley.engines.distributed import Distributed
 from motley.engines.engine import WORKER_OPTIONS, Engine, Setting
 from motley.experiments.checks import (
@@ -50,6 +51,7 @@ from motley.selectors.selector import Selector
 from motley.tasks.flat import initial
 from motley.tasks.held_out import held_out_ids, hold_out_clients
 from motley.tasks.initial_weights import start_from
+from motley.tasks.random_samples import with_loss_compared
 from motley.tasks.task import Federation, ModelState, Task
 from motley.world.interfaces import World
 
@@ -133,6 +135,8 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     )
     if experiment.init is not None:
         task = start_from(task, experiment.init.path, experiment.init.only, experiment.init.strict)
+    if experiment.privacy is not None:
+        task = with_loss_compared(task)
     algorithm = _algorithm(experiment, task)
     check_task(experiment, task, algorithm)
     task, federation = _training_pool(experiment, task, streams)
@@ -153,6 +157,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     check_synchrony(synchrony, setting, weights, cohort)
     check_selector(experiment, selector, weights, task, algorithm.local.uploads)
     check_capacity(experiment, setting, selector)
+    setting = _admitted(experiment, setting)
     plan = RunConfig(
         setting=setting,
         world=world,
@@ -211,6 +216,12 @@ def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: 
             "model without BatchNorm",
             "local.micro_batch",
         )
+    if algorithm.loss.over == "batch" and experiment.local.micro_batch is not None:
+        raise ConfigError(
+            "the loss looks at its whole batch, and would look at each part of it by itself; leave "
+            "it out",
+            "local.micro_batch",
+        )
     solver: Any = experiment.part("local.optimizer")
     if experiment.local.clip is not None:
         solver = dataclasses.replace(solver, clip=experiment.local.clip)
@@ -223,6 +234,7 @@ def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: 
         dtype={"float32": torch.float32, "float64": torch.float64}[experiment.dtype],
         precision=experiment.precision,
         device=_device(experiment.engine.device),
+        evaluation_batch=experiment.evaluate.batch_size,
         threads=experiment.engine.threads,
         **{option: getattr(experiment.engine, option) for option in WORKER_OPTIONS},
         probes_model=experiment.part("compressor").probes_model,
@@ -266,6 +278,33 @@ def _device(name: str) -> str:
             f"got {name!r}, which torch cannot use here ({reason}); try 'cpu'", "engine.device"
         ) from None
     return name
+
+
+def _admitted(experiment: Experiment, setting: Setting) -> Setting:
+    """Return the setting with the engines ruled out that do not train the run's own model as torch
+    does, and notes of it."""
+    notes: dict[str, str] = {}
+    if needs_proof(setting):
+        private = experiment.privacy is not None
+        setting, found = admit(setting, experiment.engine.name, synthetic=private)
+        notes.update(found)
+        if private:
+            notes["proof on"] = (
+                "random samples, so that it says nothing of anybody's rows; say of a loss that "
+                'looks at the whole batch over = "batch"'
+            )
+    if experiment.evaluate.batch_size is not None and not setting.separates_clients:
+        raise ConfigError(
+            f"got {experiment.evaluate.batch_size}, and neither the model nor the loss looks at "
+            "its whole batch, so it would change nothing; leave it out",
+            "evaluate.batch_size",
+        )
+    if not notes:
+        return setting
+    data = setting.task.federation
+    data = dataclasses.replace(data, notes={**data.notes, **notes})
+    task = dataclasses.replace(setting.task, federation=data)
+    return dataclasses.replace(setting, task=task)
 
 
 def _engine(experiment: Experiment, setting: Setting) -> Engine:

@@ -224,6 +224,17 @@ class FlatModule:
         loss.backward()  # type: ignore[no-untyped-call]
         return self.g
 
+    def bound_anew(self) -> list[str]:
+        """Return the names of trainable parameters that no longer are views into ``w``, since a
+        forward pass gave them other data or put other parameters in their place."""
+        now = dict(self.module.named_parameters())
+        return [
+            entry.name
+            for entry in self.layout
+            if entry.name not in now
+            or (entry.size and now[entry.name].data_ptr() != self.w[entry.slice].data_ptr())
+        ]
+
     def _gather(self) -> None:
         """Copy back buffers that the module replaced instead of changing in place, and integer ones
         that are not int64."""
@@ -266,9 +277,16 @@ def _buffers(module: nn.Module) -> tuple[list[_Buffer], list[_Buffer], list[_Buf
 
 
 def hooked(module: nn.Module) -> bool:
-    """Return whether some layer has forward hooks (``weight_norm`` uses them), which its type does
-    not show."""
-    return any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
+    """Return whether some layer or parameter has hooks (``weight_norm`` uses them), or some layer a
+    ``forward`` of its own, which its type does not show."""
+    return any(
+        layer._forward_hooks
+        or layer._forward_pre_hooks
+        or layer._backward_hooks
+        or layer._backward_pre_hooks
+        or "forward" in vars(layer)
+        for layer in module.modules()
+    ) or any(p._backward_hooks or p._post_accumulate_grad_hooks for p in module.parameters())
 
 
 def construct(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
