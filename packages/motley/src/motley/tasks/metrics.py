@@ -300,7 +300,7 @@ def _log_odds(logits: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         # seen from any other class, the largest logit is among the others
         share = np.exp(logits - largest[:, None])
-        odds = logits - (largest[:, None] + np.log(share.sum(1, keepdims=True) - share))
+        odds: Floats = logits - (largest[:, None] + np.log(share.sum(1, keepdims=True) - share))
         below = second + np.log(np.exp(others - second[:, None]).sum(1))
         odds[rows, top] = np.where(np.isneginf(second), np.inf, largest - below)
     return odds
