@@ -204,7 +204,7 @@ def test_names_rows_and_outputs_that_do_not_fit_are_said() -> None:
     with pytest.raises(ModelError, match="3 rows; expected one for each of input_ids, token_type"):
         two(torch.zeros(4, 3, 9, dtype=torch.int64))
     headless = Pretend()
-    headless.forward = lambda input_ids: SimpleNamespace(hidden=input_ids)  # type: ignore[method-assign,assignment]
+    headless.forward = lambda input_ids: SimpleNamespace(hidden=input_ids)  # type: ignore[method-assign,assignment,misc]
     with pytest.raises(ModelError, match="has no logits; take the model with its head"):
         LogitsOf(headless)(torch.zeros(1, 1))
 

@@ -23,6 +23,7 @@ from motley.engines.samples import Samples
 from motley.engines.sliced_client import SlicedClient, task_of_width
 from motley.engines.trained_module import Batch, TrainedModule
 from motley.tasks.nn import set_stream
+from motley.tasks.targets import class_logits
 from motley.tasks.task import ModelState
 
 __all__ = ["OrderedSliceClient", "self_distillation"]
@@ -221,7 +222,7 @@ def _slicing(setting: Setting) -> Slicing:
 
 def self_distillation(outputs: Tensor, teacher: Tensor) -> Tensor:
     """Return the cross-entropy ``[B]`` between the softmax of a teacher's outputs and that of
-    ``outputs``, ``[B, C]`` each.
+    ``outputs``, ``[B, C]`` each, or ``[B, 1]`` where one output tells two classes apart.
 
     No gradient passes to the teacher.
 
@@ -232,7 +233,9 @@ def self_distillation(outputs: Tensor, teacher: Tensor) -> Tensor:
     >>> outputs.grad.tolist()
     [[0.25, -0.25]]
     """
-    return -(teacher.detach().softmax(-1) * outputs.log_softmax(-1)).sum(-1)
+    outputs = class_logits(outputs)
+    teacher = class_logits(teacher.detach())
+    return -(teacher.softmax(-1) * outputs.log_softmax(-1)).sum(-1)
 
 
 def _first(narrow: Tensor) -> tuple[slice, ...]:
