@@ -1,0 +1,147 @@
+"""Models of one's own beside plain PyTorch: ``module(x)``, the loss, ``backward()`` and ``step()``
+on each client's data, and the mean of what comes out."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import motley
+from motley.core.errors import ModelError
+from motley.tasks import from_clients, own_task
+
+State = dict[str, torch.Tensor]
+LR = 0.3
+
+
+@pytest.fixture(autouse=True)
+def _runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write runs into a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+
+
+def rows(sizes: Sequence[int], *shape: int) -> list[tuple[Any, Any]]:
+    """Return samples of three classes, by client."""
+    rng = np.random.default_rng(0)
+    return [(rng.normal(size=(n, *shape)).astype(np.float32), np.arange(n) % 3) for n in sizes]
+
+
+def started(make: Callable[[], nn.Module]) -> tuple[Callable[[], nn.Module], State]:
+    """Return a function that makes the module with the same weights each time, and its state."""
+    torch.manual_seed(0)
+    first = copy.deepcopy(make().state_dict())
+
+    def again() -> nn.Module:
+        module = make()
+        module.load_state_dict(first)
+        return module
+
+    return again, first
+
+
+def trained(make: Callable[[], nn.Module], data: Any, **keys: Any) -> motley.Run:
+    """Return a run of one round over all clients, each with its whole data in a batch, twice."""
+    local = {"epochs": 2, "batch_size": 1000, "optimizer": {"lr": LR}, **keys.pop("local", {})}
+    experiment = {"cohort": len(data), "stop": {"rounds": 1}, "local": local, **keys}
+    return motley.run(experiment, task=own_task(from_clients(data, test=data), make))
+
+
+def of_torch(make: Callable[[], nn.Module], data: Any) -> State:
+    """Return what plain PyTorch makes of the same round; counters are their maximum."""
+    after = []
+    for x, y in data:
+        module = make().train()
+        optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], LR)
+        for _ in range(2):
+            optimizer.zero_grad()
+            F.cross_entropy(module(torch.from_numpy(x)), torch.from_numpy(y)).backward()
+            optimizer.step()
+        after.append(module.state_dict())
+    share = [len(y) / sum(len(y) for _, y in data) for _, y in data]
+    return {
+        name: sum(w * one[name] for w, one in zip(share, after, strict=True))
+        if value.is_floating_point()
+        else torch.stack([one[name] for one in after]).amax(0)
+        for name, value in after[0].items()
+    }
+
+
+def assert_same(found: State, expected: State) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, atol=1e-6, rtol=1e-5, msg=name)
+
+
+# ------------------------------------------------------------------------- scripted, sparse
+
+
+class Normed(nn.Module):
+    """A module that counts its batches in a buffer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 5)
+        self.n = nn.BatchNorm1d(5)
+        self.o = nn.Linear(5, 3)
+        self.register_buffer("batches", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.batches += 1
+        return self.o(torch.relu(self.n(self.a(x))))
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+
+
+SCRIPTED: dict[str, Callable[[], nn.Module]] = {
+    "scripted": lambda: torch.jit.script(mlp()),
+    "with BatchNorm": lambda: torch.jit.script(Normed()),
+    "traced": lambda: torch.jit.trace(mlp(), torch.zeros(2, 4)),
+    "a scripted part": lambda: nn.Sequential(torch.jit.script(nn.Linear(4, 5)), nn.Linear(5, 3)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.parametrize("kind", SCRIPTED)
+def test_scripted_modules_train_as_torch_does(kind: str) -> None:
+    make, _ = started(SCRIPTED[kind])
+    data = rows((5, 9), 4)
+    assert_same(trained(make, data).module().state_dict(), of_torch(make, data))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_a_loss_that_compares_features_needs_a_module_that_was_not_scripted() -> None:
+    with pytest.raises(ModelError, match=r"layer '2' was scripted \(torch.jit\)"):
+        trained(SCRIPTED["scripted"], rows((5, 9), 4), algorithm="moon")
+
+
+class Mixed(nn.Module):
+    """A sparse constant before a linear layer."""
+
+    def __init__(self, persistent: bool) -> None:
+        super().__init__()
+        self.o = nn.Linear(4, 3)
+        matrix = torch.diag(torch.tensor([2.0, 1.0, 0.5, 1.0])).to_sparse()
+        self.register_buffer("matrix", matrix, persistent=persistent)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.o(torch.sparse.mm(self.matrix, x.t()).t())
+
+
+def test_sparse_buffers_are_constants_or_refused() -> None:
+    data = rows((5, 9), 4)
+    make, _ = started(lambda: Mixed(persistent=False))
+    assert_same(trained(make, data).module().state_dict(), of_torch(make, data))
+    expected = r"buffer 'matrix' is sparse.* write register_buffer\('matrix', ..., persistent=False"
+    with pytest.raises(ModelError, match=expected):
+        trained(lambda: Mixed(persistent=True), data)
