@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +146,82 @@ def test_sparse_buffers_are_constants_or_refused() -> None:
     expected = r"buffer 'matrix' is sparse.* write register_buffer\('matrix', ..., persistent=False"
     with pytest.raises(ModelError, match=expected):
         trained(lambda: Mixed(persistent=True), data)
+
+
+# --------------------------------------------------------------------- batches of one sample
+
+
+def pictures() -> nn.Module:
+    return nn.Sequential(nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(32, 3))
+
+
+@pytest.mark.parametrize("engine", ["sequential", "threads", "processes"])
+def test_one_picture_of_several_pixels_is_normalised_by_itself(engine: str) -> None:
+    make, first = started(pictures)
+    data = rows((1, 1), 2, 4, 4)
+    run = trained(partial(loaded, pictures, first), data, engine=engine)
+    assert_same(run.module().state_dict(), of_torch(make, data))
+
+
+def loaded(make: Callable[[], nn.Module], state: State) -> nn.Module:
+    module = make()
+    module.load_state_dict(state)
+    return module
+
+
+class KeptInEvaluation(nn.Module):
+    """BatchNorm of a pretrained part, which users keep in evaluation mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.o = nn.Linear(4, 3)
+
+    def train(self, mode: bool = True) -> KeptInEvaluation:
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.o(self.norm(x))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "steps"),
+    [
+        # clients of 5, 9, 1 and 8 samples in batches of 4
+        (pictures, (2, 4, 4), [2, 3, 1, 2]),
+        (KeptInEvaluation, (4,), [2, 3, 1, 2]),
+        (lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)), (4,), [1, 2, 1, 2]),
+    ],
+)
+def test_a_last_batch_of_one_is_left_out_where_torch_refuses_it(
+    make: Callable[[], nn.Module], shape: tuple[int, ...], steps: list[int]
+) -> None:
+    run = trained(make, rows((5, 9, 1, 8), *shape), local={"epochs": 1, "batch_size": 4})
+    clients = sorted(run.tables["clients"].to_pylist(), key=lambda row: row["client"])
+    assert [row["local_steps"] for row in clients] == steps
+
+
+def test_normalisation_without_a_layer_leaves_a_last_batch_of_one_out() -> None:
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.o = nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.o(F.batch_norm(x, None, None, training=True) if self.training else x)
+
+    run = trained(Functional, rows((5, 9), 4), local={"epochs": 1, "batch_size": 4})
+    assert run.column("clients", "local_steps").tolist() == [1, 2]
+
+
+def test_pictures_estimate_statistics_in_batches_of_one() -> None:
+    """A chain of one client: the mean of two pictures, one after the other, with momentum 1/10."""
+    data = rows((2,), 2, 4, 4)
+    local = {"epochs": 1, "batch_size": 1, "optimizer": {"lr": 1e-9}}
+    run = trained(pictures, data, local=local, recalibrate={"batches": 2})
+    means = torch.from_numpy(data[0][0]).mean((2, 3))
+    found = run.module().state_dict()["0.running_mean"]
+    order = [0.9 * 0.1 * means[i] + 0.1 * means[1 - i] for i in (0, 1)]
+    assert any(torch.allclose(found, one, atol=1e-6) for one in order)

@@ -411,7 +411,7 @@ class Client:
         for norm in self.received.norms if cumulative else ():
             norm.momentum = None
         for some in drawn:
-            if len(some) > 1:  # one sample has no variance
+            if len(some) > 1 or not self.received.refuses_one:
                 self.received.outputs(self.samples.inputs(some))
         for norm, momentum in zip(self.received.norms, momenta, strict=True):
             norm.momentum = momentum
@@ -434,7 +434,7 @@ class Client:
         model.load(ModelState(start.x + update, start.buffers, start.counters))
         batch, targets = self._one_batch(job)
         self.train_mode()
-        if len(batch) == 1:  # no variance in one sample
+        if len(batch) == 1 and self.received.refuses_one:
             model.module.eval()
         both = zip(model.layout, self.received.parameters, strict=True)
         probed = [

@@ -50,6 +50,7 @@ from motley.selectors.selector import Selector
 from motley.tasks.flat import initial
 from motley.tasks.held_out import held_out_ids, hold_out_clients
 from motley.tasks.initial_weights import start_from
+from motley.tasks.one_sample import refuses_one_sample
 from motley.tasks.task import Federation, ModelState, Task
 from motley.world.interfaces import World
 
@@ -218,7 +219,7 @@ def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: 
         task=task,
         algorithm=algorithm,
         solver=solver,
-        work=experiment.local.work(drop_single=norm),
+        work=experiment.local.work(drop_single=refuses_one_sample(task)),
         streams=streams,
         dtype={"float32": torch.float32, "float64": torch.float64}[experiment.dtype],
         precision=experiment.precision,

@@ -32,6 +32,7 @@ __all__ = [
     "construct",
     "hooked",
     "initial",
+    "is_refusal_of_one",
     "layout_of",
 ]
 
@@ -286,6 +287,11 @@ def _buffers(module: nn.Module) -> tuple[list[_Buffer], list[_Buffer], list[_Buf
     return kinds
 
 
+def is_refusal_of_one(error: Exception) -> bool:
+    """Return whether an error is torch's, of a normalisation that got one value per channel."""
+    return "more than 1 value per channel" in str(error)
+
+
 def hooked(module: nn.Module) -> bool:
     """Return whether some layer has forward hooks (``weight_norm`` uses them), which its type does
     not show."""
@@ -362,12 +368,20 @@ class FlatNetwork:
         """Return a scalar ``loss`` of the outputs and its gradient, in eval mode, or in training
         mode if a key for dropout is given.
 
-        A single sample has no variance, so it is evaluated in eval mode."""
+        A single sample that torch refuses in training mode is evaluated in eval mode."""
         self.flat.load(state)
         module = self.flat.module
-        module.train(training is not None and len(inputs) > 1)
+        module.train(training is not None)
         if training is not None:
             set_stream(module, training)
-        value = loss(self._forward(inputs))
+        try:
+            outputs = self._forward(inputs)
+        except (RuntimeError, ValueError) as error:
+            if len(inputs) > 1 or not is_refusal_of_one(error):
+                raise
+            self.flat.load(state)
+            module.eval()
+            outputs = self._forward(inputs)
+        value = loss(outputs)
         gradient = self.flat.gradient(value).clone()
         return LossGradient(float(value.detach()), gradient, self.flat.state())
