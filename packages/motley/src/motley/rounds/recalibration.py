@@ -90,7 +90,8 @@ def collected(
 
     Every client with at least two samples (one, where torch takes a batch of one) passes the
     batches of an epoch, or as many clients and batches as the experiment says, clients drawn anew
-    for every version. It belongs to the examination: nothing is sent or kept, and no virtual time passes.
+    for every version. It belongs to the examination: nothing is sent or kept, and no virtual time
+    passes.
     """
     setting = config.setting
     asked = config.recalibrate
