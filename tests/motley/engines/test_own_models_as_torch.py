@@ -225,3 +225,98 @@ def test_pictures_estimate_statistics_in_batches_of_one() -> None:
     found = run.module().state_dict()["0.running_mean"]
     order = [0.9 * 0.1 * means[i] + 0.1 * means[1 - i] for i in (0, 1)]
     assert any(torch.allclose(found, one, atol=1e-6) for one in order)
+
+
+# ---------------------------------------------------- numbers that are not finite by design
+
+
+class Masked(nn.Module):
+    """A linear layer that reads the places of a mask that are finite."""
+
+    def __init__(self, mask: Sequence[float], persistent: bool = True) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.o = nn.Linear(4, 3)
+        self.register_buffer("mask", torch.tensor(mask), persistent=persistent)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.o(torch.where(self.mask.isfinite(), self.norm(x), 0.0))
+
+
+MASK = (0.0, 0.0, -torch.inf, torch.nan)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"algorithm": "ifca"},
+        {"algorithm": "fedvarp"},
+        {"algorithm": "fedbn"},
+        {"aggregator": "median", "weights": "uniform"},
+        {"compressor": "qsgd"},
+        {"synchrony": "asynchronous"},
+        {"recalibrate": {"batches": 3}},
+    ],
+    ids=str,
+)
+def test_a_mask_that_is_not_finite_rejects_no_upload(keys: dict[str, Any], tmp_path: Path) -> None:
+    """A constant of the module (persistent=False) is the reference."""
+    data = rows((8, 12, 9, 7), 4)
+    found = {}
+    for persistent in (True, False):
+        make = partial(Masked, MASK, persistent)
+        run = trained(make, data, stop={"rounds": 3}, evaluate={"every": 1}, **keys)
+        losses = [row["loss"] for row in run.tables["evaluations"].to_pylist()]
+        accepted = run.column("rounds", "accepted").tolist()
+        found[persistent] = losses, accepted, run.column("rounds", "rejected").tolist()
+    assert found[True] == found[False]
+    assert sum(found[True][1]) > 0
+    assert sum(found[True][2]) == 0
+
+
+class Worse(Masked):
+    """A mask whose first place becomes NaN in training."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mask[0] = torch.nan
+        return self.o(x)
+
+
+def test_a_buffer_that_becomes_nan_is_rejected() -> None:
+    run = trained(lambda: Worse(MASK), rows((5, 9), 4))
+    assert run.column("rounds", "rejected").tolist() == [2]
+
+
+class Smallest(Masked):
+    """The smallest input so far, which begins at infinity."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mask = torch.minimum(self.mask, x.detach().amin(0))
+        return self.o(x)
+
+
+def test_a_buffer_that_begins_at_infinity_may_become_finite() -> None:
+    data = rows((5, 9), 4)
+    make, _ = started(lambda: Smallest([torch.inf] * 4))
+    run = trained(make, data)
+    assert run.column("rounds", "accepted").tolist() == [2]
+    assert_same(run.module().state_dict(), of_torch(make, data))
+
+
+def test_weights_that_are_trained_must_begin_finite() -> None:
+    class Infinite(nn.Module):
+        def __init__(self, trained: bool) -> None:
+            super().__init__()
+            self.o = nn.Linear(4, 3)
+            self.p = nn.Parameter(torch.tensor([-torch.inf]), requires_grad=trained)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.o(x)
+
+    with pytest.raises(ModelError, match=r"parameter 'p' begins with numbers that are not finite"):
+        trained(lambda: Infinite(True), rows((5, 9), 4))
+    run = trained(lambda: Infinite(False), rows((5, 9), 4))
+    assert run.column("rounds", "accepted").tolist() == [2]

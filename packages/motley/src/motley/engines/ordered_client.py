@@ -17,6 +17,7 @@ from typing_extensions import override
 from motley.algorithms.local_optimisers import Block
 from motley.algorithms.parts import LocalRule, Part, Parts, Phase, Slicing, Tensors
 from motley.core.errors import ContractError
+from motley.core.finite import became_non_finite
 from motley.engines.client import Client, StepHook
 from motley.engines.engine import Job, JobInputs, Setting, TrainResult
 from motley.engines.samples import Samples
@@ -51,7 +52,8 @@ class OrderedSliceClient(SlicedClient):
         )
         result = own.train(job, sliced, want)
         parts = self._widened(result.parts, job, inputs.download)
-        finite = result.finite and bool(parts["buffers"].value.isfinite().all())
+        found = parts["buffers"].value
+        finite = result.finite and not became_non_finite(found, inputs.download["buffers"])
         return dataclasses.replace(result, parts=parts, finite=finite)
 
     @override

@@ -15,9 +15,11 @@ from motley.algorithms.fedavg import plain_fedavg
 from motley.algorithms.parts import Algorithm, ClientState
 from motley.algorithms.task_loss import loss_of
 from motley.core.components import imports
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, ModelError
+from motley.core.finite import all_finite
 from motley.core.freed_memory import release_freed_memory
 from motley.core.keys import Streams
+from motley.core.layout import Layout
 from motley.core.server_signals import LAST_UPDATE
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.distributed import Distributed
@@ -172,6 +174,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
         guard=experiment.guard,
     )
     model = initial(setting.task.model, streams.key("init"), setting.dtype)
+    _check_weights(model, setting.task.layout)
     return Ready(
         with_privacy(experiment, plan, selector), _engine(experiment, setting), selector, model
     )
@@ -184,6 +187,18 @@ def _training_pool(experiment: Experiment, task: Task, streams: Streams) -> tupl
     if len(federation.y) > LARGE:
         release_freed_memory()  # that reading and dividing the samples took
     return dataclasses.replace(task, federation=federation), federation
+
+
+def _check_weights(model: ModelState, layout: Layout) -> None:
+    """Refuse weights that are trained and not finite: clients send differences of weights."""
+    if all_finite(model.x):
+        return
+    entry = next(entry for entry in layout if not all_finite(model.x[entry.slice]))
+    raise ModelError(
+        f"parameter {entry.name!r} begins with numbers that are not finite, and clients send "
+        "differences, of which inf - inf is none; make it a buffer (register_buffer), or freeze it "
+        "with requires_grad_(False)"
+    )
 
 
 def _client_states(
