@@ -7,11 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
 
 import motley
 from motley.experiments.build import build
+from motley.experiments.config import Experiment
 from motley.rounds.measured_speeds import MeasuredSpeeds
 from motley.selectors.selector import Selector
+from motley.tasks import from_clients, own_task
+from motley.tasks.own import Own
 from motley_flower.deployed.grid_transport import GridTransport
 from motley_flower.deployed.protocol import open_order
 from motley_flower.deployed.server_app import run
@@ -83,6 +89,36 @@ def test_a_deployment_that_waits_for_all_is_the_simulation_bit_for_bit(keys, tmp
             column
         )
     assert same_model(real, simulated)
+
+
+class Masked(nn.Module):
+    """A linear model with a mask of 0, -inf and NaN among its buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.o = nn.Linear(4, 3)
+        self.register_buffer("mask", torch.tensor([0.0, -torch.inf, torch.nan]))
+
+    def forward(self, x):
+        return self.o(x.nan_to_num() + 0.0 * self.mask.nan_to_num().sum())
+
+
+@pytest.mark.parametrize("keys", [{}, {"compressor": {"name": "qsgd"}}])
+def test_what_a_model_holds_that_is_not_finite_by_design_travels(keys, tmp_path):
+    rng = np.random.default_rng(0)
+    clients = [(rng.normal(size=(n, 4)), np.arange(n) % 3) for n in (8, 5, 9, 6)]
+    task = own_task(from_clients(clients, test=clients), Masked)
+    local = {"epochs": 1, "batch_size": 4}
+    given = {"cohort": 4, "stop": {"rounds": 2}, "local": local, "engine": "sequential", **keys}
+    setup = Experiment(task=Own.of(task), population=4, **given)
+    simulated = motley.run(setup, out=tmp_path / "simulated")
+    assert simulated.column("rounds", "accepted").tolist() == [4, 4]
+    grid = federation(setup, tmp_path, task=lambda client, config: task)
+    real = deploy(grid, setup, tmp_path / "real", task=task)
+    one, two = (load_file(run.directory / "model.safetensors") for run in (real, simulated))
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(value, two[name], equal_nan=True, rtol=0, atol=0)
 
 
 # ------------------------------------------------------------------------------------- time

@@ -31,6 +31,7 @@ from motley_flower.deployed.protocol import (
     pack,
     unpack,
 )
+from motley_flower.deployed.request_codec import _sound
 from tests.motley_flower.client_runtimes import (
     SOON,
     columns,
@@ -320,6 +321,18 @@ def test_tensors_travel_as_they_are():
     ):
         with pytest.raises(CodecError):
             unpack(pack(like), other)
+
+
+def test_buffers_alone_may_hold_what_is_not_finite_and_uploads_only_what_the_server_has():
+    mask = torch.tensor([0.0, -torch.inf, torch.nan])
+    there = unpack(pack({"buffers": mask}), {"buffers": mask})["buffers"]
+    torch.testing.assert_close(there, mask, equal_nan=True)
+    with pytest.raises(CodecError, match="part 'x' holds a number that is not finite"):
+        pack({"x": mask})
+    assert _sound("buffers", mask, mask) is mask
+    for before in (None, torch.zeros(3), mask.roll(1)):
+        with pytest.raises(CodecError, match="part 'buffers' holds a number that is not finite"):
+            _sound("buffers", mask, before)
 
 
 # ------------------------------------------------------------------------------------- compression

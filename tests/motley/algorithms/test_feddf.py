@@ -3,6 +3,7 @@ weighting and early stopping."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -29,6 +30,15 @@ def test_logits_are_averaged_before_the_softmax():
     q = ensemble([model(2.0, 0.0), model(0.0, 0.0)], ones(1), network())
     assert q[0].tolist() == pytest.approx([0.731059, 0.268941], abs=5e-7)
     assert divergence(q)(torch.zeros(1, 2).double()).item() == pytest.approx(0.110944, abs=5e-7)
+
+
+def test_one_output_for_two_classes_teaches_as_two_outputs_do():
+    """The outputs 2 and 0 stand for the logits (0, 2), (0, 0): q = (.268941, .731059)."""
+    network = FlatNetwork(lambda: nn.Linear(1, 1, bias=False), torch.float64)
+    teachers = [dataclasses.replace(model(2.0, 0.0), x=torch.tensor([w]).double()) for w in (2, 0)]
+    q = ensemble(teachers, torch.ones(1, 1).double(), network)
+    assert q[0].tolist() == pytest.approx([0.268941, 0.731059], abs=5e-7)
+    assert divergence(q)(torch.zeros(1, 1).double()).item() == pytest.approx(0.110944, abs=5e-7)
 
 
 def test_temperature_divides_logits_on_both_sides_and_multiplies_nothing():

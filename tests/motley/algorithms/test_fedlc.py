@@ -7,7 +7,7 @@ import torch
 
 from motley.algorithms.fedlc import CalibratedLoss, FedLC
 from motley.algorithms.local_optimisers import SGD
-from motley.algorithms.losses import CrossEntropy
+from motley.algorithms.losses import BinaryCrossEntropy, CrossEntropy
 from motley.core.errors import ConfigError
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
@@ -32,6 +32,21 @@ def test_the_loss_and_its_gradient_by_hand() -> None:
     assert found[[0, 16]].tolist() == pytest.approx([0.474077, 0.974077], abs=1e-6)
     gradient = LOSS.gradient(outputs, TARGETS, extra)
     assert gradient[16].tolist() == pytest.approx([0.622459, -0.622459, 0.0], abs=1e-6)
+
+
+def test_one_output_for_two_classes_is_calibrated_as_two_outputs_are() -> None:
+    """Counts (16, 1): -1 + .5 is added to the logit of the second class; without that class,
+    -100 + 17^(-1/4)."""
+    single = CalibratedLoss(BinaryCrossEntropy())
+    extra = prepared(single, 1)
+    assert extra["shift"].shape == (17, 1)
+    assert extra["shift"][3].tolist() == pytest.approx([-0.5])
+    outputs = torch.linspace(-2, 2, 17)[:, None]
+    two = torch.cat([torch.zeros(17, 1), outputs], 1)
+    wanted = LOSS.loss(two, TARGETS, prepared(classes=2))
+    assert torch.allclose(single.loss(outputs, TARGETS, extra), wanted)
+    alone = single.prepare(None, lambda x: x.new_zeros(len(x), 1), torch.zeros(17, 2), 0 * TARGETS)
+    assert alone["shift"][0].tolist() == pytest.approx([-100.0 + 17**-0.25])
 
 
 def test_the_gradient_is_that_of_the_loss() -> None:

@@ -32,6 +32,13 @@ def test_a_teacher_of_even_odds_pulls_by_a_quarter():
     assert teacher.grad is None
 
 
+def test_one_output_for_two_classes_is_taught_as_two_are():
+    """The output log 3 stands for the logits (0, log 3): 3/4 minus the teacher's 1/2."""
+    own = torch.tensor([[3.0]]).log().requires_grad_()
+    self_distillation(own, torch.zeros(1, 1)).sum().backward()
+    assert own.grad.tolist() == [[pytest.approx(0.25, abs=1e-7)]]
+
+
 @pytest.mark.parametrize("model", ["an MLP", "an MLP with BatchNorm"])
 @pytest.mark.parametrize("distil", [False, True])
 def test_with_the_single_width_1_it_is_fedavg_bit_for_bit(distil, model):

@@ -49,6 +49,12 @@ def test_a_shortcut_norm_is_found_by_type_not_by_name() -> None:
     assert not layout["shortcut.0.weight"].norm
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_scripted_layers_are_known_by_the_names_of_their_kinds() -> None:
+    module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 3))
+    assert layout_of(torch.jit.script(module)) == layout_of(module)
+
+
 @pytest.mark.parametrize("name", ["mlp", "leaf_cnn", "resnet18", "resnet9"])
 def test_flat_gradients_and_state_equal_the_plain_module(name: str) -> None:
     """One forward and backward of the flat module against an untouched copy: same bits, in

@@ -77,6 +77,33 @@ def test_auroc_by_hand() -> None:
     ) == pytest.approx(2 / 4)
 
 
+@pytest.mark.parametrize("scale", [1.0, 40.0, 1000.0])
+def test_auroc_of_confident_outputs_ranks_their_log_odds(scale: float) -> None:
+    """Their softmax rounds to 1 and ties: of two classes by the difference of the logits, of more
+    by the logit minus the logsumexp of the others."""
+    y = np.arange(200) % 2
+    gap = (scale * (RNG.normal(size=200) + y + 2)).astype(np.float32)
+    expected = roc_auc_score(y, gap)
+    assert value("auroc", np.stack([-gap / 2, gap / 2], 1), y) == pytest.approx(expected)
+    assert value("auroc", gap[:, None], y) == pytest.approx(expected)
+    y = np.arange(60) % 3
+    outputs = scale * (RNG.normal(size=(60, 3)) + np.eye(3)[y])
+    odds = [
+        outputs[:, c] - np.logaddexp.reduce(np.delete(outputs, c, axis=1), axis=1) for c in range(3)
+    ]
+    expected = np.mean([roc_auc_score(y == c, odds[c]) for c in range(3)])
+    assert value("auroc", outputs, y) == pytest.approx(expected)
+
+
+def test_auroc_of_classes_that_a_model_rules_out_by_hand() -> None:
+    """A logit of -inf is a probability of 0, the lowest rank; +inf is no probability."""
+    ruled_out = [[0.0, -math.inf, -math.inf], [0.0, 1.0, -math.inf], [0.0, 2.0, -math.inf]]
+    # class 0: odds inf, -1, -2, positive the first: 1; class 1: -inf, 1, 2, positive the others: 1
+    assert value("auroc", ruled_out, [0, 1, 1]) == 1.0
+    assert math.isnan(value("auroc", [[0.0, math.inf, 0.0], [0.0, 1.0, 0.0]], [0, 1]))
+    assert math.isnan(value("auroc", [[0.0, math.inf], [0.0, 1.0]], [0, 1]))
+
+
 def test_auroc_and_balanced_accuracy_are_those_of_scikit_learn() -> None:
     outputs = RNG.normal(size=(60, 4)).round(1)
     y = RNG.integers(0, 4, 60)

@@ -41,7 +41,16 @@ from motley.world.capacity import MEGABYTE, CapacityByMemory
 from motley_flower.deployed.client_sums import NoisySums
 from motley_flower.deployed.kept_state import ClientStateFile
 from motley_flower.deployed.noised_signals import ClientSignals
-from motley_flower.deployed.protocol import Answer, Order, Told, agreement, open_order, pack, unpack
+from motley_flower.deployed.protocol import (
+    CONSTANTS,
+    Answer,
+    Order,
+    Told,
+    agreement,
+    open_order,
+    pack,
+    unpack,
+)
 from motley_flower.deployed.ranks import narrowed, sent_part, widened
 from motley_flower.messages import MEMORY, SHARE
 from motley_flower.secure_messages import refuse_single
@@ -284,7 +293,7 @@ class ClientRuntime:
             for name, value in values.items()
             if name != "delta"
         }
-        return wire.encode({**whole, "delta": sent.packet}), sent.client_state
+        return wire.encode({**whole, "delta": sent.packet}, CONSTANTS), sent.client_state
 
     def _weighed(self, order: Order, part: Part) -> Tensor:
         """Return a part of an upload, times the client's weight ``min(n, n_max) / n_max`` where it

@@ -511,7 +511,7 @@ class DeployedBackend(ClientBackend):
                 one.dispatch,
                 one.version + 1,
             )
-            self._learn_late(clients, one, reply.data)
+            self._learn_late(state, one, reply.data)
             late_s = clients.now_s - one.start_s
             clients.registry.incidents.note(
                 one.client, "answered late", f"its upload came after {late_s:.0f} s", one.dispatch
@@ -519,7 +519,9 @@ class DeployedBackend(ClientBackend):
             return
         why = "its numbers are not finite"
         try:
-            one.result, answer = self.codec.read_trained(clients.registry.run, one, reply.data)
+            one.result, answer = self.codec.read_trained(
+                clients.registry.run, one, reply.data, state.server.model.buffers
+            )
         except CodecError as error:
             why = in_a_line(error)
             _LOG.warning("client %d sent what cannot be used: %s", one.client, why)
@@ -539,14 +541,17 @@ class DeployedBackend(ClientBackend):
                 # its data did
                 one.result = one.result or self._nothing(one)
 
-    def _learn_late(self, clients: DeployedClients, one: DeployedDispatch, data: object) -> None:
+    def _learn_late(self, state: RunState, one: DeployedDispatch, data: object) -> None:
         """Take in how long a client took that answered too late, where its steps or its share of
         the ranks follow seconds: else it would be sent as much again, and be late again."""
         timed = self.holding is not None and self.holding.timed
         if not timed and not self.config.synchrony.limits_work:
             return
+        clients = _clients(state)
         try:
-            _, answer = self.codec.read_trained(clients.registry.run, one, data)
+            _, answer = self.codec.read_trained(
+                clients.registry.run, one, data, state.server.model.buffers
+            )
         except CodecError:
             return
         one.compute_s = float(answer.compute_s)

@@ -92,6 +92,9 @@ _AGREED = (
 _AGREED_NOISE = ("privacy", "selector", "weights", "cohort", "participation", "synchrony", "stop")
 """What decides on the noise that clients add, where they do: alike, too."""
 _RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
+CONSTANTS = frozenset({"buffers"})
+"""The parts of a message that may hold numbers that are not finite by design (a mask of -inf); of
+an upload those alone that the server's model has in their place."""
 _CODING: dict[torch.dtype, Coding] = {
     torch.float32: "float32",
     torch.float64: "float64",
@@ -350,17 +353,19 @@ def packet_spec(value: Tensor) -> PacketSpec:
 
 
 def pack(tensors: Mapping[str, Tensor]) -> bytes:
-    """Return named tensors as one message of the wire format.
+    """Return named tensors as one message of the wire format; :data:`CONSTANTS` may hold numbers
+    that are not finite.
 
     Raises
     ------
-    CodecError: one of them is not finite.
+    CodecError: another one is not finite.
     """
     return wire.encode(
         {
             name: Packet(value.numel(), value.detach().cpu().reshape(-1))
             for name, value in tensors.items()
-        }
+        },
+        CONSTANTS,
     )
 
 
@@ -372,5 +377,6 @@ def unpack(data: bytes, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     ------
     CodecError: bytes that hold anything else.
     """
-    found = wire.decode(data, {name: packet_spec(value) for name, value in like.items()})
+    specs = {name: packet_spec(value) for name, value in like.items()}
+    found = wire.decode(data, specs, CONSTANTS)
     return {name: found[name].dense().reshape(value.shape) for name, value in like.items()}

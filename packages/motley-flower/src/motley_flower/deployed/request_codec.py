@@ -19,6 +19,7 @@ from torch import Tensor
 from motley.algorithms.parts import Part, Parts
 from motley.core.arrays import Floats
 from motley.core.errors import CodecError
+from motley.core.finite import without_constants
 from motley.core.records import SignalRequirements
 from motley.core.untrusted import one_line
 from motley.engines.engine import REPORTED, Job, TrainResult
@@ -30,6 +31,7 @@ from motley.transport.packet import PacketSpec
 from motley_flower.checked_numbers import signal_shape
 from motley_flower.deployed.dispatches import DeployedDispatch
 from motley_flower.deployed.protocol import (
+    CONSTANTS,
     SPARE,
     Answer,
     Noise,
@@ -199,10 +201,11 @@ class RequestCodec:
         )
 
     def read_trained(
-        self, run: str, dispatch: DeployedDispatch, data: object
+        self, run: str, dispatch: DeployedDispatch, data: object, buffers: Tensor | None = None
     ) -> tuple[TrainResult, Answer]:
         """Return what a client sends after training; ``finite`` is False where it says itself that
-        it has nothing to send.
+        it has nothing to send. ``buffers``: of the server's model; numbers that are not finite in
+        them may come back.
 
         Raises
         ------
@@ -223,8 +226,9 @@ class RequestCodec:
         if self.masked is not None:
             dispatch.masked = answer.upload
             return TrainResult(dispatch.client, {}, None, answer.steps, signals, True), answer
-        packets = wire.decode(answer.upload, specs)
-        found = {name: _sound(name, packets[name].dense()) for name in self.whole}
+        packets = wire.decode(answer.upload, specs, CONSTANTS)
+        before = dict.fromkeys(CONSTANTS, buffers)
+        found = {name: _sound(name, packets[name].dense(), before.get(name)) for name in self.whole}
         held = None
         if dispatch.width < 1:
             layout = self.setting.task.layout
@@ -276,9 +280,10 @@ class RequestCodec:
         return answer
 
 
-def _sound(name: str, value: Tensor) -> Tensor:
+def _sound(name: str, value: Tensor, before: Tensor | None) -> Tensor:
     """Return the values of a part, if nothing that a server computes from them overflows: codes
-    times a scale may be infinite, and so may the square of a number.
+    times a scale may be infinite, and so may the square of a number. Numbers that are not finite
+    and the same ``before`` do not count.
 
     Raises
     ------
@@ -286,7 +291,8 @@ def _sound(name: str, value: Tensor) -> Tensor:
     """
     if value.is_floating_point() and value.numel():
         largest = math.sqrt(torch.finfo(value.dtype).max)
-        low, high = (float(end) for end in value.aminmax())  # NaN and infinity come along
+        changed = without_constants(value, before)
+        low, high = (float(end) for end in changed.aminmax())  # NaN and infinity come along
         if not -largest <= low <= high <= largest:
             raise CodecError(
                 f"part {name!r} holds a number that is not finite, or larger than {largest:.0e}"

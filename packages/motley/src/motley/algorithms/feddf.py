@@ -70,6 +70,7 @@ from motley.core.arrays import Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.paper import Paper, cite
+from motley.tasks.targets import class_logits
 from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
 
@@ -89,7 +90,7 @@ def ensemble(
     total = None
     count = 0
     for teacher in teachers:
-        logits = network.outputs(teacher, inputs).double()
+        logits = class_logits(network.outputs(teacher, inputs)).double()
         if bool(torch.isfinite(logits).all()):
             total = logits if total is None else total + logits
             count = count + 1
@@ -100,11 +101,11 @@ def ensemble(
 
 def divergence(target: Tensor, temperature: float = 1.0) -> Callable[[Tensor], Tensor]:
     """Return the function ``logits -> KL(target || softmax(logits / T))``, mean over the batch;
-    target ``[B, C]``."""
+    target ``[B, C]``; logits ``[B, C]``, or ``[B, 1]`` where one output tells two classes apart."""
     entropy = torch.special.entr(target).sum(-1)
 
     def loss(logits: Tensor) -> Tensor:
-        cross = -(target * torch.log_softmax(logits / temperature, -1)).sum(-1)
+        cross = -(target * torch.log_softmax(class_logits(logits) / temperature, -1)).sum(-1)
         return torch.mean(cross - entropy)
 
     return loss
@@ -228,4 +229,5 @@ def _accuracy(
     network: NetworkFunction, model: ModelState, validation: tuple[Tensor, Tensor]
 ) -> float:
     inputs, labels = validation
-    return float((network.outputs(model, inputs).argmax(-1) == labels).double().mean())
+    said = class_logits(network.outputs(model, inputs)).argmax(-1)
+    return float((said == labels).double().mean())

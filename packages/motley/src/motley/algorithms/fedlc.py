@@ -82,10 +82,15 @@ class ClassShiftedLoss(LossAround):
         inputs: Tensor,
         targets: Tensor,
     ) -> Tensors:
-        """Return ``shift`` ``[n, C]``, the same row for every sample."""
+        """Return ``shift`` ``[n, C]``, the same row for every sample; ``[n, 1]`` where one output
+        tells two classes apart."""
         outputs = forward(inputs[:1])
-        counts = torch.bincount(targets, minlength=outputs.shape[-1]).to(outputs.dtype)
-        shift = self.shift(counts).expand(len(targets), -1).contiguous()
+        single = outputs.shape[-1] == 1
+        classes = 2 if single else outputs.shape[-1]
+        shift = self.shift(torch.bincount(targets, minlength=classes).to(outputs.dtype))
+        if single:  # the output is the second class's logit minus the first's
+            shift = shift[1:] - shift[:1]
+        shift = shift.expand(len(targets), -1).contiguous()
         return {**super().prepare(context, forward, inputs, targets), "shift": shift}
 
     @override

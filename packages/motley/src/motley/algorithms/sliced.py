@@ -19,7 +19,7 @@ travel; positions are free, for both sides know width and round. A step takes th
 the operations.
 
 Static BatchNorm (HeteroFL, FedRolex): in training BatchNorm normalises with the statistics of the
-batch alone, and running ones are neither kept nor sent (a batch of one sample has no variance and
+batch alone, and running ones are neither kept nor sent (a batch of one sample that torch refuses
 takes those of the module). Before an examination, and for the model that is saved, statistics are
 collected: every client with at least two samples passes the batches of one epoch through the model
 in training mode, and all batches weigh alike (torch: momentum None). It belongs to the examination:

@@ -27,8 +27,8 @@ class LocalWork:
     steps: steps independent of the client's size, with as many passes over the data as needed; None
     if ``epochs`` is given.
     max_steps: upper limit on either.
-    drop_single: drop a last batch of one sample if the client has at least two batches (models with
-        BatchNorm); nothing is dropped with ``batch_size = 1``.
+    drop_single: drop a last batch of one sample if the client has at least two batches (models of
+        which torch refuses a batch of one in training); nothing is dropped with ``batch_size = 1``.
     client_batch_sizes: int64 ``[K]``, samples per step of each client, where not all can hold
     ``batch_size``; None: all can.
     micro_batch: the most samples that pass through the model at a time; the gradients of a step's

@@ -25,6 +25,7 @@ from motley.algorithms.parts import (
 )
 from motley.core.client_names import client_in_words
 from motley.core.errors import EngineError, MotleyError
+from motley.core.finite import became_non_finite
 from motley.core.keys import Key
 from motley.engines.batches import BatchPlan
 from motley.engines.engine import (
@@ -414,7 +415,7 @@ class Client:
         for norm in self.received.norms if cumulative else ():
             norm.momentum = None
         for some in drawn:
-            if len(some) > 1:  # one sample has no variance
+            if len(some) > 1 or not self.received.refuses_one:
                 self.received.outputs(self.samples.inputs(some))
         for norm, momentum in zip(self.received.norms, momenta, strict=True):
             norm.momentum = momentum
@@ -437,7 +438,7 @@ class Client:
         model.load(ModelState(start.x + update, start.buffers, start.counters))
         batch, targets = self._one_batch(job)
         self.train_mode()
-        if len(batch) == 1:  # no variance in one sample
+        if len(batch) == 1 and self.received.refuses_one:
             model.module.eval()
         both = zip(model.layout, self.received.parameters, strict=True)
         probed = [
@@ -593,8 +594,8 @@ def finish(
         signals["max_grad_norm"] = stats.max_grad_norm
     if "update_norm" in want:
         signals["update_norm"] = float((after.x - ctx.x).double().norm())
-    finite = (not stats.steps or math.isfinite(stats.loss)) and all(
-        _finite(part.value) for part in parts.values()
+    finite = (not stats.steps or math.isfinite(stats.loss)) and not any(
+        became_non_finite(part.value, ctx.download.get(name)) for name, part in parts.items()
     )
     return TrainResult(job.client, parts, client_state, stats.steps, signals, finite)
 
@@ -614,12 +615,6 @@ def squared_norms(gradients: Iterable[Tensor]) -> Tensor:
             for g in gradients
         ]
     ).sum(0)
-
-
-def _finite(value: Tensor) -> bool:
-    """Whether all numbers are finite, in one pass: minimum and maximum propagate NaN and
-    infinity."""
-    return not value.numel() or all(math.isfinite(float(end)) for end in value.aminmax())
 
 
 def _supports_channels_last(module: nn.Module, samples: Samples) -> bool:

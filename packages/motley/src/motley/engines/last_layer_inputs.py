@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from motley.core.errors import ModelError
 from motley.core.layout import Layout
 from motley.engines.engine import Setting
 from motley.tasks.flat import FlatModule
@@ -24,12 +26,22 @@ class FeatureHook:
     Parameters
     ----------
     module: gets a forward hook; nothing else of it changes. layout: of the module.
+
+    Raises
+    ------
+    ModelError: the layer was scripted, and takes no hooks.
     """
 
     def __init__(self, module: nn.Module, layout: Layout) -> None:
         self._features: Tensor | None = None
         last = [entry.layer for entry in layout if entry.linear][-1]
-        module.get_submodule(last).register_forward_pre_hook(self._record)
+        layer = functools.reduce(getattr, last.split(".") if last else [], module)
+        if isinstance(layer, torch.jit.ScriptModule):
+            raise ModelError(
+                f"layer {last!r} was scripted (torch.jit), and a loss that compares features reads "
+                "its inputs; hand the module over as it was before torch.jit"
+            )
+        layer.register_forward_pre_hook(self._record)
 
     def _record(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         self._features = inputs[0]

@@ -17,12 +17,14 @@ from typing_extensions import override
 from motley.algorithms.local_optimisers import Block
 from motley.algorithms.parts import LocalRule, Part, Parts, Phase, Slicing, Tensors
 from motley.core.errors import ContractError
+from motley.core.finite import became_non_finite
 from motley.engines.client import Client, StepHook
 from motley.engines.engine import Job, JobInputs, Setting, TrainResult
 from motley.engines.samples import Samples
 from motley.engines.sliced_client import SlicedClient, task_of_width
 from motley.engines.trained_module import Batch, TrainedModule
 from motley.tasks.nn import set_stream
+from motley.tasks.targets import class_logits
 from motley.tasks.task import ModelState
 
 __all__ = ["OrderedSliceClient", "self_distillation"]
@@ -50,7 +52,8 @@ class OrderedSliceClient(SlicedClient):
         )
         result = own.train(job, sliced, want)
         parts = self._widened(result.parts, job, inputs.download)
-        finite = result.finite and bool(parts["buffers"].value.isfinite().all())
+        found = parts["buffers"].value
+        finite = result.finite and not became_non_finite(found, inputs.download["buffers"])
         return dataclasses.replace(result, parts=parts, finite=finite)
 
     @override
@@ -221,7 +224,7 @@ def _slicing(setting: Setting) -> Slicing:
 
 def self_distillation(outputs: Tensor, teacher: Tensor) -> Tensor:
     """Return the cross-entropy ``[B]`` between the softmax of a teacher's outputs and that of
-    ``outputs``, ``[B, C]`` each.
+    ``outputs``, ``[B, C]`` each, or ``[B, 1]`` where one output tells two classes apart.
 
     No gradient passes to the teacher.
 
@@ -232,7 +235,9 @@ def self_distillation(outputs: Tensor, teacher: Tensor) -> Tensor:
     >>> outputs.grad.tolist()
     [[0.25, -0.25]]
     """
-    return -(teacher.detach().softmax(-1) * outputs.log_softmax(-1)).sum(-1)
+    outputs = class_logits(outputs)
+    teacher = class_logits(teacher.detach())
+    return -(teacher.softmax(-1) * outputs.log_softmax(-1)).sum(-1)
 
 
 def _first(narrow: Tensor) -> tuple[slice, ...]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from motley.tasks.task import IGNORED, Targets
+from motley.tasks.targets import IGNORED, Targets, class_logits
 
 __all__ = ["measured"]
 
@@ -28,8 +28,7 @@ def measured(name: str, outputs: Tensor, targets: Tensor, kind: Targets) -> Tens
     if kind == "multilabel":
         said = outputs > 0
         return said if name == "predicted" else (said == (targets > 0.5)).double().mean(-1)
-    if outputs.shape[-1] == 1:  # one logit tells two classes apart
-        outputs = torch.cat([torch.zeros_like(outputs), outputs], -1)
+    outputs = class_logits(outputs)
     if name == "predicted":
         return outputs.argmax(-1)
     if name == "hit":

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from motley.core.errors import ContractError
 from motley.engines.engine import Setting
 from motley.engines.last_layer_inputs import FeatureHook, FrozenModels
 from motley.tasks.flat import FlatModule
+from motley.tasks.one_sample import refuses_one_sample
 from motley.tasks.precision import products, widened
 
 __all__ = ["Batch", "TrainedModule", "channels_last", "set_training"]
@@ -147,11 +149,17 @@ class TrainedModule:
         else:
             self.model.g.copy_(direction)
 
+    @cached_property
+    def refuses_one(self) -> bool:
+        """Whether torch refuses a batch of one sample of this model in training mode."""
+        return refuses_one_sample(self.setting.task)
+
     @contextmanager
     def one_sample(self, batch: Batch) -> Iterator[None]:
-        """Normalise a batch of one, which has no variance, with the running statistics, and leave
+        """Normalise a batch of one, where torch refuses it, with the running statistics, and leave
         them."""
-        alone = [m for m in self.norms if m.training] if len(batch.inputs) == 1 else []
+        training = [m for m in self.norms if m.training] if len(batch.inputs) == 1 else []
+        alone = training if training and self.refuses_one else []
         set_training(alone, False)
         yield
         set_training(alone, True)

@@ -15,9 +15,11 @@ from motley.algorithms.fedavg import plain_fedavg
 from motley.algorithms.parts import Algorithm, ClientState
 from motley.algorithms.task_loss import loss_of
 from motley.core.components import imports
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, ModelError
+from motley.core.finite import all_finite
 from motley.core.freed_memory import release_freed_memory
 from motley.core.keys import Streams
+from motley.core.layout import Layout
 from motley.core.server_signals import LAST_UPDATE
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.admission import admit, needs_proof
@@ -51,6 +53,7 @@ from motley.selectors.selector import Selector
 from motley.tasks.flat import initial
 from motley.tasks.held_out import held_out_ids, hold_out_clients
 from motley.tasks.initial_weights import start_from
+from motley.tasks.one_sample import refuses_one_sample
 from motley.tasks.random_samples import with_loss_compared
 from motley.tasks.task import Federation, ModelState, Task
 from motley.world.interfaces import World
@@ -176,6 +179,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
         guard=experiment.guard,
     )
     model = initial(setting.task.model, streams.key("init"), setting.dtype)
+    _check_weights(model, setting.task.layout)
     return Ready(
         with_privacy(experiment, plan, selector), _engine(experiment, setting), selector, model
     )
@@ -188,6 +192,18 @@ def _training_pool(experiment: Experiment, task: Task, streams: Streams) -> tupl
     if len(federation.y) > LARGE:
         release_freed_memory()  # that reading and dividing the samples took
     return dataclasses.replace(task, federation=federation), federation
+
+
+def _check_weights(model: ModelState, layout: Layout) -> None:
+    """Refuse weights that are trained and not finite: clients send differences of weights."""
+    if all_finite(model.x):
+        return
+    entry = next(entry for entry in layout if not all_finite(model.x[entry.slice]))
+    raise ModelError(
+        f"parameter {entry.name!r} begins with numbers that are not finite, and clients send "
+        "differences, of which inf - inf is none; make it a buffer (register_buffer), or freeze it "
+        "with requires_grad_(False)"
+    )
 
 
 def _client_states(
@@ -229,7 +245,7 @@ def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: 
         task=task,
         algorithm=algorithm,
         solver=solver,
-        work=experiment.local.work(drop_single=norm),
+        work=experiment.local.work(drop_single=refuses_one_sample(task)),
         streams=streams,
         dtype={"float32": torch.float32, "float64": torch.float64}[experiment.dtype],
         precision=experiment.precision,

@@ -162,10 +162,10 @@ def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | 
         )
     if not any(entry.batch_norm for entry in setting.task.layout.buffers):
         raise ConfigError("this model has no BatchNorm statistics; leave the key out", key)
-    if setting.work.batch_size == 1:
+    if setting.work.batch_size == 1 and setting.work.drop_single:
         raise ConfigError(
-            "statistics are estimated of batches, and one sample has no variance; write "
-            "local.batch_size = 2 or more",
+            "statistics are estimated of batches, and one sample of this model has no variance; "
+            "write local.batch_size = 2 or more",
             key,
         )
     if not algorithm.local.sends_whole or algorithm.server.asks_clients:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -34,6 +34,7 @@ from torch import Tensor
 
 from motley.algorithms.parts import ServerState
 from motley.core.bounds import Count
+from motley.core.finite import without_constants
 
 __all__ = ["Guard", "norm", "total_norm"]
 
@@ -80,17 +81,23 @@ class Guard:
         size = norm(before.model.x)
         moved = norm(after.model.x - before.model.x)  # NaN or infinite where a weight is
         sound = length <= self.limit(norms, size) and moved <= (self.factor * size or OVERFLOW)
-        return not sound or not _finite([after.model.buffers, *after.extra.values()])
+        kept = {"buffers": before.model.buffers, **before.extra}
+        now = {"buffers": after.model.buffers, **after.extra}
+        return not sound or not all(
+            _finite(without_constants(value, kept.get(name))) for name, value in now.items()
+        )
 
 
-def total_norm(total: Mapping[str, Tensor]) -> float:
+def total_norm(total: Mapping[str, Tensor], buffers: Tensor | None = None) -> float:
     """Return the Euclidean norm of all numbers of an aggregate, computed in 64 bits, without
-    buffers that no client held (NaN)."""
-    known = (
-        {**total, "buffers": total["buffers"].nan_to_num(0.0, math.inf, -math.inf)}
-        if "buffers" in total
-        else total
-    )
+    buffers that no client held (NaN), and without numbers of the server's ``buffers`` that are not
+    finite and stay."""
+    known = dict(total)
+    for name in (name for name in total if "buffers" in name.split(".")):
+        # of one model, of every client, or of each of several models
+        known[name] = without_constants(total[name], buffers)
+    if "buffers" in total:
+        known["buffers"] = known["buffers"].nan_to_num(0.0, math.inf, -math.inf)
     return math.hypot(*(norm(part) for part in known.values() if part.is_floating_point()))
 
 
@@ -99,9 +106,5 @@ def norm(tensor: Tensor) -> float:
     return float(torch.linalg.vector_norm(tensor, dtype=torch.float64))
 
 
-def _finite(tensors: Iterable[Tensor]) -> bool:
-    return all(
-        math.isfinite(norm(tensor))
-        for tensor in tensors
-        if tensor.is_floating_point() and tensor.numel()
-    )
+def _finite(tensor: Tensor) -> bool:
+    return not tensor.is_floating_point() or math.isfinite(norm(tensor))

@@ -88,15 +88,16 @@ def collected(
     """Return a model that was trained without running statistics with those that its clients'
     training batches have.
 
-    Every client with at least two samples passes the batches of an epoch, or as many clients and
-    batches as the experiment says, clients drawn anew for every version. It belongs to the
-    examination: nothing is sent or kept, and no virtual time passes.
+    Every client with at least two samples (one, where torch takes a batch of one) passes the
+    batches of an epoch, or as many clients and batches as the experiment says, clients drawn anew
+    for every version. It belongs to the examination: nothing is sent or kept, and no virtual time
+    passes.
     """
     setting = config.setting
     asked = config.recalibrate
     seen = setting.task.federation.seen
     key = setting.streams.key("server").fold("collect", version)
-    clients = np.flatnonzero(seen > 1)
+    clients = np.flatnonzero(seen > int(setting.work.drop_single))
     if asked is not None:
         drawn = np.argsort(key.fold("clients").uniform(clients)[:, 0], kind="stable")
         clients = np.sort(clients[drawn[: asked.clients]])

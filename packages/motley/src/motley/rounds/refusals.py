@@ -17,10 +17,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.parts import Parts, ServerState
 from motley.core.arrays import Ids
+from motley.core.finite import without_constants
 from motley.core.outliers import outlying
 from motley.core.records import Outcome
 from motley.rounds.backend import ClientBackend, Landed
@@ -79,7 +81,7 @@ class Refusals(Stage):
     def judged(self, state: RunState, step: Round, server: ServerState) -> tuple[Round, bool]:
         """Return the round, and whether the guard refuses its step to a new server state, which is
         noted with the total's norm."""
-        norm = total_norm(step.total)
+        norm = total_norm(step.total, state.server.model.buffers)
         if self.guard.refuses(norm, state.step_norms, state.server, server):
             noted = {"step_refused": 1.0, **({"step_norm": norm} if np.isfinite(norm) else {})}
             return step.noted(noted), True
@@ -111,19 +113,23 @@ class Refusals(Stage):
         """Return the rows whose uploads stand out by the norms of their parts, rising; a few
         numbers of each upload are held."""
         uploads = self.backend.uploads(state, landed, accepted, None)
-        norms = {row: _norms(upload.result.parts) for row, upload in uploads}
+        norms = {
+            row: _norms(upload.result.parts, state.server.model.buffers) for row, upload in uploads
+        }
         rows = list(norms)
         found = outlying(list(norms.values()), math.sqrt(self.guard.factor))
         return [rows[i] for i in found]
 
 
-def _norms(parts: Parts) -> NDArray[Any]:
-    """Return the norms of an upload's parts, where the client holds them, in order of their
-    names."""
-    values = [
-        part.value if part.held is None else part.value[part.held]
-        for _, part in sorted(parts.items())
-    ]
+def _norms(parts: Parts, buffers: Tensor) -> NDArray[Any]:
+    """Return the norms of an upload's parts, where the client holds them, in order of their names,
+    without numbers of the server's ``buffers`` that are not finite and stay."""
+    known = {
+        name: without_constants(part.value, buffers) if name == "buffers" else part.value
+        for name, part in sorted(parts.items())
+    }
+    held = {name: parts[name].held for name in known}
+    values = [value if held[name] is None else value[held[name]] for name, value in known.items()]
     return np.array([norm(value) for value in values if value.is_floating_point()])
 
 

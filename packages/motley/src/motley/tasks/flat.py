@@ -6,6 +6,7 @@ Loading a model is three copies, reading it three clones; no ``state_dict`` is m
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ __all__ = [
     "construct",
     "hooked",
     "initial",
+    "is_refusal_of_one",
     "layout_of",
 ]
 
@@ -96,7 +98,7 @@ def layout_of(module: nn.Module) -> Layout:
             )
         if parameter.requires_grad:
             layer = name.rpartition(".")[0]
-            owner = module.get_submodule(layer)
+            owner = _submodule(module, layer)
             entries.append(_entry(name, owner, parameter.shape, start))
             memory.append((parameter.data_ptr(), parameter.data_ptr() + parameter.nbytes, name))
             start += parameter.numel()
@@ -110,8 +112,17 @@ def layout_of(module: nn.Module) -> Layout:
 
 
 def _entry(name: str, owner: nn.Module, shape: torch.Size, start: int) -> Entry:
-    kinds = (isinstance(owner, _NORMS), isinstance(owner, nn.Linear), isinstance(owner, _BatchNorm))
+    kinds = (_is(owner, _NORMS), _is(owner, (nn.Linear,)), _is(owner, (_BatchNorm,)))
     return Entry(name, name.rpartition(".")[0], tuple(shape), start, *kinds)
+
+
+def _is(layer: nn.Module, kinds: tuple[type[nn.Module], ...]) -> bool:
+    """Return whether a layer is of one of these kinds; one that was scripted keeps the name of its
+    kind alone."""
+    if isinstance(layer, torch.jit.ScriptModule):
+        named: object = getattr(nn, layer.original_name, None)
+        return isinstance(named, type) and issubclass(named, kinds)
+    return isinstance(layer, kinds)
 
 
 def _refuse_overlap(memory: list[tuple[int, int, str]]) -> None:
@@ -247,6 +258,11 @@ class FlatModule:
             self.counters[buffer.place] = getattr(buffer.owner, buffer.name).flatten().long()
 
 
+def _submodule(module: nn.Module, name: str) -> nn.Module:
+    """Return the submodule of a dotted name; ``get_submodule`` refuses scripted modules."""
+    return functools.reduce(getattr, name.split(".") if name else [], module)
+
+
 def _size(buffer: _Buffer) -> int:
     return buffer.shape.numel()
 
@@ -264,6 +280,12 @@ def _buffers(module: nn.Module) -> tuple[list[_Buffer], list[_Buffer], list[_Buf
     named = list(_named_buffers(module))
     ends = [0, 0, sum(value.numel() for _, value in named if value.dtype == torch.int64)]
     for name, value in named:
+        if value.layout != torch.strided:
+            raise ModelError(
+                f"buffer {name!r} is sparse, and a model's state is a dense vector; write "
+                f"register_buffer({name.rpartition('.')[2]!r}, ..., persistent=False) if it never "
+                "changes, or store it with to_dense()"
+            )
         if value.is_complex():
             raise ModelError(
                 f"buffer {name!r} is {value.dtype}; expected floating-point or whole numbers"
@@ -271,9 +293,14 @@ def _buffers(module: nn.Module) -> tuple[list[_Buffer], list[_Buffer], list[_Buf
         kind = 0 if value.is_floating_point() else 1 if value.dtype == torch.int64 else 2
         layer, _, short = name.rpartition(".")
         place = slice(ends[kind], ends[kind] + value.numel())
-        kinds[kind].append(_Buffer(module.get_submodule(layer), short, name, place, value.shape))
+        kinds[kind].append(_Buffer(_submodule(module, layer), short, name, place, value.shape))
         ends[kind] = place.stop
     return kinds
+
+
+def is_refusal_of_one(error: Exception) -> bool:
+    """Return whether an error is torch's, of a normalisation that got one value per channel."""
+    return "more than 1 value per channel" in str(error)
 
 
 def hooked(module: nn.Module) -> bool:
@@ -359,12 +386,20 @@ class FlatNetwork:
         """Return a scalar ``loss`` of the outputs and its gradient, in eval mode, or in training
         mode if a key for dropout is given.
 
-        A single sample has no variance, so it is evaluated in eval mode."""
+        A single sample that torch refuses in training mode is evaluated in eval mode."""
         self.flat.load(state)
         module = self.flat.module
-        module.train(training is not None and len(inputs) > 1)
+        module.train(training is not None)
         if training is not None:
             set_stream(module, training)
-        value = loss(self._forward(inputs))
+        try:
+            outputs = self._forward(inputs)
+        except (RuntimeError, ValueError) as error:
+            if len(inputs) > 1 or not is_refusal_of_one(error):
+                raise
+            self.flat.load(state)
+            module.eval()
+            outputs = self._forward(inputs)
+        value = loss(outputs)
         gradient = self.flat.gradient(value).clone()
         return LossGradient(float(value.detach()), gradient, self.flat.state())

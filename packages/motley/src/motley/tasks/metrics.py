@@ -15,8 +15,9 @@ name                   figure                                            targets
 ``macro_f1``           mean of the F1 scores of the classes that occur   as ``accuracy``
                        or are predicted (of the labels)
 ``auroc``              mean over classes (or labels) of the area under   classes, several labels
-                       the ROC curve, each against the rest; classes
-                       that no sample or every sample has are left out
+                       the ROC curve, each against the rest by its
+                       log-odds; classes that no sample or every sample
+                       has are left out
 ``top5``, ``top<k>``   share of samples whose class is among the k       classes, positions
                        largest outputs
 ``perplexity``         e to the mean of                                  classes, positions
@@ -260,20 +261,15 @@ def _macro_f1(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -
 def _auroc(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
     """Return the mean area under the ROC curves by the rank statistic of Mann and Whitney, ties
     counted as a half."""
-    from scipy.special import softmax
     from scipy.stats import rankdata
 
     scores = found.astype(np.float64)
     if targets.ndim > 1:
         positive = targets > 0.5
     else:
-        scores = (
-            softmax(scores, axis=1)
-            if scores.shape[1] > 1
-            else np.concatenate([-scores, scores], axis=1)
-        )
+        scores = _log_odds(scores)
         positive = targets[:, None] == np.arange(scores.shape[1])
-    if not np.isfinite(scores).all():
+    if np.isnan(scores).any() or np.isposinf(found).any():
         return float("nan")
     hits = positive.sum(0)
     some = (hits > 0) & (hits < len(scores))
@@ -282,6 +278,32 @@ def _auroc(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> f
     hits = hits[some].astype(np.float64)
     ranks = (rankdata(scores[:, some], axis=0) * positive[:, some]).sum(0)
     return float(((ranks - hits * (hits + 1) / 2) / (hits * (len(scores) - hits))).mean())
+
+
+def _log_odds(logits: Floats) -> Floats:
+    """Return the log-odds of each class against all others, ``[n, C]``: its logit minus the
+    logsumexp of the other logits, computed without the class itself.
+
+    They rank samples as probabilities do, which round to 1, and tie, from a difference of 37 on.
+    ``[n, 1]`` is the log-odds of the second of two classes already.
+    """
+    if logits.shape[1] <= 2:
+        with np.errstate(invalid="ignore"):
+            second_class = logits if logits.shape[1] == 1 else logits[:, 1:] - logits[:, :1]
+        return np.concatenate([-second_class, second_class], axis=1)
+    rows = np.arange(len(logits))
+    top = logits.argmax(1)
+    largest = logits[rows, top]
+    others = logits.copy()
+    others[rows, top] = -np.inf
+    second = others.max(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        # seen from any other class, the largest logit is among the others
+        share = np.exp(logits - largest[:, None])
+        odds: Floats = logits - (largest[:, None] + np.log(share.sum(1, keepdims=True) - share))
+        below = second + np.log(np.exp(others - second[:, None]).sum(1))
+        odds[rows, top] = np.where(np.isneginf(second), np.inf, largest - below)
+    return odds
 
 
 def _of_sklearn(

@@ -147,8 +147,8 @@ def own_task(
     Parameters
     ----------
     model: makes a fresh module; torch's dropout layers in it are replaced by layers that draw from
-    the job's key. A model of ``transformers`` or ``peft`` becomes a module of tokens and scores
-    (:class:`~motley.tasks.logits.LogitsOf`).
+    the job's key. A model of ``transformers`` or ``peft`` becomes a module of one tensor and scores
+    (:class:`~motley.tasks.logits.LogitsOf`), which also gives it its attention mask.
     loss: name, or name and options (``{"name": "huber", "delta": 2.0}``), or a function of outputs
     ``[B, ...]`` and targets ``[B, ...]`` that returns the loss of each sample ``[B]``, or one value
     for the batch. Unless given, ``cross_entropy`` for classes, ``bce`` for several labels per

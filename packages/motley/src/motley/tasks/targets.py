@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-__all__ = ["IGNORED", "NO_CLASSES", "SAID", "Targets", "targets_of"]
+__all__ = ["IGNORED", "NO_CLASSES", "SAID", "Targets", "class_logits", "targets_of"]
 
 Targets = Literal["classes", "positions", "multilabel", "numbers"]
 """The kind of targets: a class per sample ``[n]``; a class per position of a sample ``[n, T]``; any
@@ -38,3 +39,15 @@ def targets_of(y: Tensor, classes: int | None) -> Targets:
     if classes is None:
         return "numbers"
     return "multilabel" if y.is_floating_point() else "positions" if y.dim() > 1 else "classes"
+
+
+def class_logits(outputs: Tensor) -> Tensor:
+    """Return a logit for each class ``[..., C]``: one output ``[..., 1]``, which tells two classes
+    apart, is the logit of the second beside a 0.
+
+    >>> class_logits(torch.tensor([[3.0]])).tolist()
+    [[0.0, 3.0]]
+    """
+    if outputs.shape[-1] > 1:
+        return outputs
+    return torch.cat([torch.zeros_like(outputs), outputs], -1)

@@ -73,6 +73,8 @@ def _first_inputs(module: nn.Module, batch: Tensor) -> Tensor | None:
             found.append((layer, inputs[0].detach()))
 
     for layer in module.modules():
+        if isinstance(layer, torch.jit.ScriptModule):
+            continue  # it takes no hooks
         if next(layer.parameters(recurse=False), None) is not None:
             layer.register_forward_pre_hook(look)
     # whether the model takes the samples is tried elsewhere

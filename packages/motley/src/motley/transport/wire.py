@@ -35,7 +35,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +45,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from motley.core.errors import CodecError
+from motley.core.finite import all_finite
 from motley.core.keys import Key
 from motley.core.untrusted import one_line
 from motley.transport.packet import CODINGS, PLACES, Codes, Packet, PacketSpec, group_sizes
@@ -59,8 +60,9 @@ _DIGEST = 8
 _CODINGS = tuple(CODINGS)
 
 
-def encode(message: Mapping[str, Packet]) -> bytes:
-    """Return the bytes of a message.
+def encode(message: Mapping[str, Packet], constants: Container[str] = ()) -> bytes:
+    """Return the bytes of a message. ``constants``: names of whole parts that may hold numbers that
+    are not finite by design (a mask of -inf among a model's buffers).
 
     Raises
     ------
@@ -91,14 +93,19 @@ def encode(message: Mapping[str, Packet]) -> bytes:
             _PART.pack(*kinds, spec.levels, spec.size, spec.kept, group, count),
         ]
     for name, packet in message.items():
-        pieces += _body(name, packet, specs[name])
+        pieces += _body(name, packet, specs[name], name in constants)
     data = b"".join(pieces)
     return data + _digest(data)
 
 
-def decode(data: bytes, expected: Mapping[str, PacketSpec] | None = None) -> dict[str, Packet]:
+def decode(
+    data: bytes,
+    expected: Mapping[str, PacketSpec] | None = None,
+    constants: Container[str] = (),
+) -> dict[str, Packet]:
     """Return the message of some bytes. ``expected``: the specs that were agreed on and billed; any
-    others are refused.
+    others are refused. ``constants``: as of :func:`encode`; whoever reads them compares them with
+    what it knows.
 
     Raises
     ------
@@ -118,7 +125,7 @@ def decode(data: bytes, expected: Mapping[str, PacketSpec] | None = None) -> dic
                 f"parts {said} are not of the spec that was agreed on; expected {wanted}"
             )
     reader = _Reader(memoryview(data), at)
-    return {name: _packet(name, spec, reader) for name, spec in specs.items()}
+    return {name: _packet(name, spec, reader, name in constants) for name, spec in specs.items()}
 
 
 def length(specs: Mapping[str, PacketSpec]) -> int:
@@ -181,9 +188,9 @@ def _digest(data: bytes | memoryview) -> bytes:
     return hashlib.blake2b(data, digest_size=_DIGEST).digest()
 
 
-def _body(name: str, packet: Packet, spec: PacketSpec) -> Iterator[Any]:
+def _body(name: str, packet: Packet, spec: PacketSpec, constants: bool) -> Iterator[Any]:
     values = packet.values.scales if isinstance(packet.values, Codes) else packet.values
-    if not _finite(values):
+    if not constants and not all_finite(values):
         raise CodecError(
             f"part {name!r} holds a number that is not finite; such an update is rejected, never "
             "sent"
@@ -272,14 +279,6 @@ def _planes(codes: NDArray[Any], width: int) -> Iterator[Any]:
 def _plain(values: Tensor) -> Any:
     array = values.contiguous().numpy()
     return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
-
-
-def _finite(values: Tensor) -> bool:
-    return (
-        not values.numel()
-        or not values.is_floating_point()
-        or all(math.isfinite(float(v)) for v in values.aminmax())
-    )
 
 
 # ------------------------------------------------------------------------------------- reading
@@ -397,22 +396,24 @@ def _specs(data: bytes, parts: int) -> tuple[dict[str, PacketSpec], int]:
     return specs, at
 
 
-def _packet(name: str, spec: PacketSpec, reader: _Reader) -> Packet:
+def _packet(name: str, spec: PacketSpec, reader: _Reader, constants: bool) -> Packet:
     plain = not spec.coding.startswith("codes")
     if plain and _filled(spec):
-        return _between_zeros(name, spec, _numbers(name, reader, spec.coding, spec.size))
+        values = _numbers(name, reader, spec.coding, spec.size, constants)
+        return _between_zeros(name, spec, values)
     places = torch.arange(spec.size) if _filled(spec) else _read_places(name, spec, reader)
     if plain:
-        return Packet(spec.size, _numbers(name, reader, spec.coding, spec.kept), places)
+        values = _numbers(name, reader, spec.coding, spec.kept, constants)
+        return Packet(spec.size, values, places)
     return Packet(spec.size, _read_codes(name, spec, reader), places)
 
 
-def _numbers(name: str, reader: _Reader, coding: str, n: int) -> Tensor:
+def _numbers(name: str, reader: _Reader, coding: str, n: int, constants: bool = False) -> Tensor:
     kind = {"float32": "<f4", "codes32": "<f4", "float64": "<f8", "codes64": "<f8", "int64": "<i8"}[
         coding
     ]
     values = torch.from_numpy(reader.array(kind, n))
-    if not _finite(values):
+    if not constants and not all_finite(values):
         raise CodecError(f"part {name!r} holds a number that is not finite")
     return values
 
