@@ -476,7 +476,6 @@ def _losses(kind: str) -> list[tuple[str, Any, Callable[[Tensor, Tensor], Tensor
 
         functions = {"mean of positions": lambda o, t: F.cross_entropy(o.mT, t)}
     elif kind == "multilabel":
-        default = F.binary_cross_entropy_with_logits
 
         def default(outputs: Tensor, targets: Tensor) -> Tensor:
             return (
