@@ -346,7 +346,11 @@ def rough_operations(module: nn.Module, sample: Tensor) -> int:
             own = [p for p in layer.parameters(recurse=False) if p.ndim > 1]
             found += sum(2 * p.numel() * first.numel() // max(p.shape[0], 1) for p in own)
 
-    hooks = [layer.register_forward_hook(count) for layer in module.modules()]
+    hooks = [
+        layer.register_forward_hook(count)
+        for layer in module.modules()
+        if not isinstance(layer, torch.jit.ScriptModule)  # takes none
+    ]
     with torch.no_grad():
         module.eval()(sample)
     for hook in hooks:
