@@ -176,7 +176,7 @@ def _fresh(case: Case, setting: Setting) -> nn.Module:
     """Return a module with torch's own layers, or Motley's where masks are drawn."""
     drops = any(word.startswith("dropout") for word in case.words)
     module = setting.task.model() if drops else case.model()
-    return module._apply(lambda t: t.double() if t.dtype == torch.float32 else t)
+    return module.double()
 
 
 def _filled(

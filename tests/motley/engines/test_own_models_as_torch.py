@@ -320,3 +320,56 @@ def test_weights_that_are_trained_must_begin_finite() -> None:
         trained(lambda: Infinite(True), rows((5, 9), 4))
     run = trained(lambda: Infinite(False), rows((5, 9), 4))
     assert run.column("rounds", "accepted").tolist() == [2]
+
+
+# ------------------------------------------------------------------------- buffers of every type
+
+
+class Kinds(nn.Module):
+    """Constants of every type, float64 statistics, and a frozen weight of float64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.o = nn.Linear(4, 3)
+        self.norm = nn.BatchNorm1d(4)
+        self.scale = nn.Parameter(torch.tensor(0.1).double(), requires_grad=False)
+        numbers = torch.tensor([2.0**24 + 1, 0.1, 1 / 3], dtype=torch.float64)
+        self.register_buffer("numbers", numbers)
+        for kind in (torch.float16, torch.bfloat16, torch.int32, torch.bool):
+            self.register_buffer(
+                "of_" + str(kind).removeprefix("torch."), torch.full((2,), 1.1).to(kind)
+            )
+        self.register_buffer("batches", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(4, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.batches += 1
+            self.mean.mul_(0.9).add_(0.1 * x.detach().double().mean(0))
+        return self.o(self.norm(x)) * float(self.scale)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"engine": "sequential"},
+        {"engine": "threads"},
+        {"engine": "processes"},
+        {"compressor": "qsgd"},
+        {"algorithm": "fedper"},
+    ],
+    ids=str,
+)
+def test_buffers_keep_their_types_and_numbers(keys: dict[str, Any]) -> None:
+    make, first = started(Kinds)
+    data = rows((5, 9, 14, 7), 4)
+    found = trained(partial(loaded, Kinds, first), data, **keys).module().state_dict()
+    expected = of_torch(make, data)
+    for name, value in first.items():
+        assert found[name].dtype == value.dtype, name
+    for name in ("numbers", "of_float16", "of_bfloat16", "of_int32", "of_bool", "scale"):
+        assert torch.equal(found[name], first[name]), name
+    for name in ("batches", "mean"):
+        torch.testing.assert_close(found[name], expected[name], atol=1e-12, rtol=1e-12)
+    if "engine" in keys:
+        torch.testing.assert_close(found["o.weight"], expected["o.weight"])

@@ -358,3 +358,13 @@ def test_fedbio_weighs_down_who_learned_wrong_labels():
         labels[mine] = (labels[mine] + 1) % 10
     psi = finished(simulation).state.server.extra["psi"]
     assert sorted(psi.argsort()[:2].tolist()) == [1, 4]
+
+
+@pytest.mark.parametrize("name", ["dirichlet", "quantity"])
+def test_clients_without_samples_are_mended_by_a_least_size(name: str) -> None:
+    keys = {"task": DIGITS, "population": 100, "cohort": 3, "stop": {"rounds": 1}}
+    keys["local"] = {"epochs": 1, "batch_size": 4}
+    options = {"dirichlet": {"alpha": 0.01}, "quantity": {"beta": 0.05}}[name]
+    with pytest.raises(ConfigError, match=r"clients got no samples .*; write min_size = 1"):
+        build({**keys, "partition": {"name": name, **options, "min_size": 0}})
+    build({**keys, "partition": {"name": name, **options, "min_size": 1}})

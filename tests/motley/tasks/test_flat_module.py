@@ -171,6 +171,28 @@ def test_replaced_boolean_and_constant_buffers() -> None:
     assert flat.state().buffers.tolist() == [11.0, 22.0]
 
 
+def test_buffers_keep_their_types_and_belong_to_one_module_alone() -> None:
+    """float64 and float16 beside float32 weights; all modules are given the same tensor."""
+    given = torch.ones(2, dtype=torch.float16)
+
+    def make() -> nn.Module:
+        module = nn.Linear(2, 1)
+        module.register_buffer("small", given)
+        module.register_buffer("large", torch.tensor([2.0**24 + 1], dtype=torch.float64))
+        return module
+
+    one, other = FlatModule(make()), FlatModule(make())
+    assert one.buffers.dtype == torch.float64
+    assert one.w.dtype == torch.float32
+    one.load(ModelState(one.w, torch.tensor([3.0, 4.0, 5.0]).double(), one.counters))
+    assert one.module.small.dtype == torch.float16
+    assert one.state().buffers.tolist() == [3.0, 4.0, 5.0]
+    assert other.state().buffers.tolist() == [1.0, 1.0, 2.0**24 + 1]
+    assert given.tolist() == [1.0, 1.0]
+    # weights of another type than the run's: all of the module becomes the run's
+    assert FlatModule(make().half(), torch.float32).buffers.dtype == torch.float32
+
+
 def test_frozen_parameters_are_the_same_in_every_module() -> None:
     assert torch.equal(FlatModule.of(Odd).module.frozen, FlatModule.of(Odd).module.frozen)
 

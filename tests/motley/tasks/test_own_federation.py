@@ -337,7 +337,7 @@ class Broken(Secret):
             r"gives \[2, 2, 2\] for a batch of 2; expected \[2, 2\]",
         ),
         (lambda: nn.Identity(), "no trainable parameters"),
-        (Elsewhere, "two modules of the same weights give different outputs"),
+        (Elsewhere, "gives other outputs for the same batch each time: it draws random numbers"),
         (Detached, r"the outputs of the Detached do not depend on its parameters \(detach"),
         (
             Broken,

@@ -578,9 +578,13 @@ class Server(_MethodPart):
 
 def step_model(state: ServerState, step: Tensor, total: Tensors) -> ModelState:
     """Return the model after ``x + step`` (float64, then cast); buffers become their convex mean,
-    counters their maximum. A buffer whose mean is NaN, which no client held, stays."""
+    counters their maximum. A buffer whose mean is NaN, which no client held, stays, and so does one
+    of float64 beside weights of float32 whose mean differs by the rounding of the mean alone."""
     old = state.model
     mean = total["buffers"].to(old.buffers.dtype) if "buffers" in total else old.buffers
+    if mean.dtype != old.x.dtype:
+        rounding = 8 * torch.finfo(mean.dtype).eps
+        mean = torch.where((mean - old.buffers).abs() <= rounding * mean.abs(), old.buffers, mean)
     return ModelState(
         (old.x.double() + step).to(old.x.dtype),
         torch.where(mean.isnan(), old.buffers, mean),

@@ -39,7 +39,7 @@ from motley.core.errors import ContractError
 from motley.core.keys import Key, Streams
 from motley.core.work import LocalWork
 from motley.engines.memory import TrainingMemory, training_memory
-from motley.tasks.flat import construct, initial
+from motley.tasks.flat import construct, initial, placed
 from motley.tasks.merged import merging
 from motley.tasks.narrow_models import cuttable, narrowed, operations
 from motley.tasks.nn import set_stream
@@ -404,7 +404,7 @@ class Setting:
         divided = slicing is not None and slicing.divides
         cut = partial(narrowed, task.model, task.layout, width, divided)
         made = task.model if width == 1.0 else cut
-        module = construct(made, 0).to(self.dtype).train()
+        module = placed(construct(made, 0), self.dtype, "cpu").train()
         set_stream(module, Key(0))
         loss = self.algorithm.loss
 

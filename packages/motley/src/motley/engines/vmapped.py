@@ -22,7 +22,7 @@ from motley.algorithms.parts import Tensors
 from motley.core.layout import Layout
 from motley.engines.chunk import Chunk, Executor
 from motley.engines.engine import Setting
-from motley.tasks.flat import construct, hooked
+from motley.tasks.flat import construct, hooked, placed
 from motley.tasks.nn import stochastic_layers
 from motley.tasks.precision import products, widened
 from motley.tasks.task import model_input
@@ -71,7 +71,7 @@ def _refuses_gradient(setting: Setting) -> str | None:
     if it is."""
     data = setting.task.federation
     loss = setting.algorithm.loss
-    module = construct(setting.task.model, 0).to(setting.device, setting.dtype)
+    module = placed(construct(setting.task.model, 0), setting.dtype, setting.device)
     raw = data.x[torch.from_numpy(data.train.values[:2])]
     targets = data.labels[:2]
     inputs = model_input(
@@ -124,7 +124,7 @@ class Vmapped(Executor):
         self.loss = setting.algorithm.loss
         self.precision = setting.precision
         self.device = setting.device
-        self.module = construct(setting.task.model, 0).to(setting.device, setting.dtype)
+        self.module = placed(construct(setting.task.model, 0), setting.dtype, setting.device)
         self.gradients: Callable[..., tuple[dict[str, Tensor], tuple[Tensor, Tensor]]] = vmap(
             grad_and_value(self._objective, has_aux=True)
         )

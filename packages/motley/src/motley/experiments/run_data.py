@@ -15,6 +15,7 @@ from torch import Tensor
 from motley.algorithms.parts import ServerContext
 from motley.algorithms.positions import per_position
 from motley.algorithms.task_loss import loss_of
+from motley.core.arrays import Ints
 from motley.core.components import imports
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
@@ -97,6 +98,7 @@ def _federation(
         raise ConfigError(
             "; ".join([str(error), *about, *_reserved_notes(experiment, rows)])
         ) from None
+    _check_least(partition, parted.rows.sizes)
     clients = np.arange(len(parted.rows))
     shift = streams.key("shift")
     noise, concepts, features = (
@@ -186,6 +188,16 @@ def _columns(table: RawTable, values: Tensor) -> tuple[RawColumn, ...]:
     return tuple(
         column._replace(values=values[:, j].numpy()) for j, column in enumerate(table.columns)
     )
+
+
+def _check_least(partition: Any, sizes: Ints) -> None:
+    """Refuse clients without samples where the partition can give each some: by ``min_size``."""
+    empty = np.flatnonzero(sizes == 0)
+    if len(empty) and getattr(partition, "min_size", 1) < 1:
+        raise ConfigError(
+            f"{len(empty)} clients got no samples (client {empty[0]} first); write min_size = 1",
+            "partition",
+        )
 
 
 def _reserved_notes(experiment: Experiment, rows: PartitionInput) -> list[str]:

@@ -259,12 +259,13 @@ class TrainedRun(results.Run):
     def _filled(self, factory: Callable[[], nn.Module], weights: Mapping[str, Tensor]) -> nn.Module:
         import torch
 
-        from motley.tasks.flat import construct
+        from motley.tasks.flat import construct, placed
         from motley.tasks.merged import merging
 
         if any(name.endswith(MERGED) for name in weights):
             factory = partial(merging, factory)
-        module = construct(factory, 0).to(getattr(torch, self.config.get("dtype", "float32")))
+        dtype = getattr(torch, self.config.get("dtype", "float32"))
+        module = placed(construct(factory, 0), dtype, "cpu")
         try:
             module.load_state_dict(weights)
         except RuntimeError as error:

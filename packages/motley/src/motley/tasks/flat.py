@@ -34,6 +34,7 @@ __all__ = [
     "initial",
     "is_refusal_of_one",
     "layout_of",
+    "placed",
 ]
 
 _BUILDING = threading.Lock()  # torch draws weights from one process-wide generator
@@ -49,8 +50,8 @@ class ModelState:
     Parameters
     ----------
     x: ``[D]`` trainable parameters in ``named_parameters()`` order.
-    buffers: ``[Bf]`` floating buffers (BatchNorm statistics), same dtype. counters: int64 ``[Bi]``
-    integer buffers.
+    buffers: ``[Bf]`` floating buffers (BatchNorm statistics), of the same dtype, or float64 where
+    one of them is. counters: int64 ``[Bi]`` integer buffers.
     """
 
     x: Tensor
@@ -105,10 +106,11 @@ def layout_of(module: nn.Module) -> Layout:
     if not start:
         raise ModelError(f"the {type(module).__name__} has no trainable parameters")
     _refuse_overlap(sorted(memory))
-    floating, whole, loose = (
-        [_entry(b.full, b.owner, b.shape, b.place.start) for b in kind] for kind in _buffers(module)
+    floating, whole = (
+        tuple(_entry(b.full, b.owner, b.shape, b.place.start) for b in kind)
+        for kind in _buffers(module)
     )
-    return Layout(tuple(entries), tuple(floating), (*whole, *loose))
+    return Layout(tuple(entries), floating, whole)
 
 
 def _entry(name: str, owner: nn.Module, shape: torch.Size, start: int) -> Entry:
@@ -135,14 +137,24 @@ def _refuse_overlap(memory: list[tuple[int, int, str]]) -> None:
 
 
 class _Buffer(NamedTuple):
-    """A registered buffer: its module, its name there, its full dotted name, and its position in
-    the flat vector."""
+    """A registered buffer: its module, its name there, its full dotted name, its position in the
+    flat vector, its shape and its type."""
 
     owner: nn.Module
     name: str
     full: str
     place: slice
     shape: torch.Size
+    dtype: torch.dtype
+
+
+def placed(module: nn.Module, dtype: torch.dtype, device: str | torch.device) -> nn.Module:
+    """Return the module on a device, its trainable parameters of ``dtype``, in place. Where they
+    are so already, buffers and frozen parameters keep their own types, as in plain torch."""
+    kept = dtype == torch.float32 and all(
+        parameter.dtype == dtype for parameter in module.parameters() if parameter.requires_grad
+    )
+    return module.to(device) if kept else module.to(device, dtype)
 
 
 class FlatModule:
@@ -150,8 +162,8 @@ class FlatModule:
 
     Parameters
     ----------
-    module: changed in place: its parameters and buffers are moved to ``dtype`` and ``device`` and
-    become views.
+    module: changed in place: it is moved to ``dtype`` and ``device`` (:func:`placed`), and its
+    parameters and buffers become views; buffers of another type than their vector's are copied.
     dtype, device: of the parameters, floating buffers and gradients.
 
     Attributes
@@ -170,15 +182,17 @@ class FlatModule:
         dtype: torch.dtype = torch.float32,
         device: str | torch.device = "cpu",
     ) -> None:
-        self.module = module.to(dtype=dtype, device=device)
+        self.module = placed(module, dtype, device)
         self.layout = layout_of(self.module)
         self.w = torch.empty(self.layout.size, dtype=dtype, device=device)
         self.g = torch.zeros_like(self.w)
         self._point_parameters()
-        floating, whole, self._loose = _buffers(self.module)
+        floating, whole = _buffers(self.module)
+        double = any(buffer.dtype == torch.float64 for buffer in floating)
         self._views: list[tuple[_Buffer, Tensor]] = []
-        self.buffers = self._point_buffers(floating, dtype)
-        self.counters = self._point_buffers(whole, torch.int64, sum(_size(b) for b in self._loose))
+        self._copied: list[tuple[_Buffer, Tensor]] = []
+        self.buffers = self._point_buffers(floating, torch.float64 if double else dtype)
+        self.counters = self._point_buffers(whole, torch.int64)
 
     @classmethod
     def of(
@@ -201,13 +215,18 @@ class FlatModule:
                 parameter.data = view
                 parameter.grad = self.g[entry.slice].view(entry.shape)
 
-    def _point_buffers(self, found: list[_Buffer], dtype: torch.dtype, extra: int = 0) -> Tensor:
-        row = torch.zeros(sum(_size(b) for b in found) + extra, dtype=dtype, device=self.w.device)
+    def _point_buffers(self, found: list[_Buffer], dtype: torch.dtype) -> Tensor:
+        row = torch.zeros(
+            sum(buffer.shape.numel() for buffer in found), dtype=dtype, device=self.w.device
+        )
         for buffer in found:
             view = row[buffer.place].view(buffer.shape)
-            view.copy_(getattr(buffer.owner, buffer.name))
-            setattr(buffer.owner, buffer.name, view)
-            self._views.append((buffer, view))
+            own = getattr(buffer.owner, buffer.name)
+            view.copy_(own)
+            alike = buffer.dtype == dtype
+            # a copy, for the function that makes the module may give all modules the same tensor
+            setattr(buffer.owner, buffer.name, view if alike else own.clone())
+            (self._views if alike else self._copied).append((buffer, view))
         return row
 
     def load(self, state: ModelState) -> None:
@@ -217,10 +236,8 @@ class FlatModule:
             self.w.copy_(state.x)
             self.buffers.copy_(state.buffers)
             self.counters.copy_(state.counters)
-            for buffer in self._loose:
-                getattr(buffer.owner, buffer.name).copy_(
-                    self.counters[buffer.place].view(buffer.shape)
-                )
+            for buffer, view in self._copied:
+                getattr(buffer.owner, buffer.name).copy_(view)
 
     def state(self) -> ModelState:
         """Return a copy of the current weights and buffers."""
@@ -247,24 +264,20 @@ class FlatModule:
         ]
 
     def _gather(self) -> None:
-        """Copy back buffers that the module replaced instead of changing in place, and integer ones
-        that are not int64."""
+        """Copy back buffers that the module replaced instead of changing in place, and those of
+        another type than their vector's."""
         for buffer, view in self._views:
             now = getattr(buffer.owner, buffer.name)
             if now is not view:
                 view.copy_(now)
                 setattr(buffer.owner, buffer.name, view)
-        for buffer in self._loose:
-            self.counters[buffer.place] = getattr(buffer.owner, buffer.name).flatten().long()
+        for buffer, view in self._copied:
+            view.copy_(getattr(buffer.owner, buffer.name))
 
 
 def _submodule(module: nn.Module, name: str) -> nn.Module:
     """Return the submodule of a dotted name; ``get_submodule`` refuses scripted modules."""
     return functools.reduce(getattr, name.split(".") if name else [], module)
-
-
-def _size(buffer: _Buffer) -> int:
-    return buffer.shape.numel()
 
 
 def _named_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -273,13 +286,10 @@ def _named_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     return ((name, value) for name, value in module.named_buffers() if name in kept)
 
 
-def _buffers(module: nn.Module) -> tuple[list[_Buffer], list[_Buffer], list[_Buffer]]:
-    """Return floating, int64 and other integer buffers; the positions of the last follow those of
-    the second."""
-    kinds: tuple[list[_Buffer], list[_Buffer], list[_Buffer]] = ([], [], [])
-    named = list(_named_buffers(module))
-    ends = [0, 0, sum(value.numel() for _, value in named if value.dtype == torch.int64)]
-    for name, value in named:
+def _buffers(module: nn.Module) -> tuple[list[_Buffer], list[_Buffer]]:
+    """Return floating buffers, and integer ones, those of int64 first."""
+    kinds: tuple[list[_Buffer], list[_Buffer]] = ([], [])
+    for name, value in _named_buffers(module):
         if value.layout != torch.strided:
             raise ModelError(
                 f"buffer {name!r} is sparse, and a model's state is a dense vector; write "
@@ -290,12 +300,23 @@ def _buffers(module: nn.Module) -> tuple[list[_Buffer], list[_Buffer], list[_Buf
             raise ModelError(
                 f"buffer {name!r} is {value.dtype}; expected floating-point or whole numbers"
             )
-        kind = 0 if value.is_floating_point() else 1 if value.dtype == torch.int64 else 2
         layer, _, short = name.rpartition(".")
-        place = slice(ends[kind], ends[kind] + value.numel())
-        kinds[kind].append(_Buffer(_submodule(module, layer), short, name, place, value.shape))
-        ends[kind] = place.stop
-    return kinds
+        owner = _submodule(module, layer)
+        kinds[0 if value.is_floating_point() else 1].append(
+            _Buffer(owner, short, name, slice(0, 0), value.shape, value.dtype)
+        )
+    floating, whole = kinds
+    whole.sort(key=lambda buffer: buffer.dtype != torch.int64)
+    return _in_a_row(floating), _in_a_row(whole)
+
+
+def _in_a_row(buffers: list[_Buffer]) -> list[_Buffer]:
+    """Return the buffers with their positions, one after the other."""
+    ends = itertools.accumulate(buffer.shape.numel() for buffer in buffers)
+    return [
+        buffer._replace(place=slice(end - buffer.shape.numel(), end))
+        for buffer, end in zip(buffers, ends, strict=True)
+    ]
 
 
 def is_refusal_of_one(error: Exception) -> bool:

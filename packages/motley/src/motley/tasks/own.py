@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +35,7 @@ from motley.tasks.flat import construct, layout_of
 from motley.tasks.logits import as_logits
 from motley.tasks.metrics import Metric, MetricFunction, chosen
 from motley.tasks.narrow_models import rough_operations
-from motley.tasks.nn import replace_stochastic, require_keyed
+from motley.tasks.nn import replace_stochastic, require_keyed, set_stream
 from motley.tasks.own_federation import from_arrays, from_clients, from_files
 from motley.tasks.own_loss import LossFunction, Over, checked_loss, representative
 from motley.tasks.task import Dataset, Federation, Task, TaskSource, Transform, model_input
@@ -277,8 +278,8 @@ def _tried(
 def _try(
     make: Callable[[], nn.Module], federation: Federation, transform: Transform | None
 ) -> Tensor:
-    """Return outputs of two samples; two fresh modules with the same weights must give the same in
-    training mode."""
+    """Return outputs of two samples; two fresh modules that were made with the same seed must give
+    the same in training mode, and may pass the same samples again and again."""
     batch = _two_samples(federation, transform)
     want = (
         *(federation.y.shape[1:] if federation.targets == "positions" else ()),
@@ -287,18 +288,61 @@ def _try(
     # one logit tells two classes apart
     least = 1 if federation.targets == "classes" and want == (2,) else want[-1]
     labelled = federation.targets in ("classes", "positions")
-    first, second = (
-        outputs_of(construct(make, 0), batch, want, 1 if labelled else least) for _ in range(2)
-    )
+    fewest = 1 if labelled else least
+    first = outputs_of(construct(make, 0), batch, want, fewest)
+    passed_once = batch.clone()
+    second = outputs_of(construct(make, 0), batch, want, fewest)
     if first.shape[-1] < least:
         raise _too_few_outputs(federation, first.shape[-1], want[-1])
-    if not torch.allclose(first, second, equal_nan=True):
+    if not torch.equal(passed_once, batch):  # ReLU(inplace=True) changes it once, and no more
         raise ModelError(
-            "two modules of the same weights give different outputs for the same batch: something "
-            "in them draws random numbers (numpy.random, random); use a motley.tasks.nn.Dropout "
-            "layer instead"
+            "the forward of the model changes its input in place (as x -= 1 does), and a batch may "
+            "pass more than once; write x = x - 1"
         )
+    if not torch.allclose(first, second, equal_nan=True):
+        raise ModelError(_why_different(make, batch))
     return first
+
+
+def _why_different(make: Callable[[], nn.Module], batch: Tensor) -> str:
+    """Return why two modules that are made with the same seed give different outputs for a
+    batch."""
+    module, other = (construct(make, 0) for _ in range(2))
+    weights = other.state_dict()
+    differs = next(
+        (
+            name
+            for name, value in module.state_dict().items()
+            if isinstance(value, Tensor) and _differ(value, weights[name])
+        ),
+        "",
+    )
+    if differs:
+        return (
+            f"the function that makes the model draws {differs!r} anew each time, from another "
+            "generator than torch's (numpy.random, random); draw with torch, or once before the "
+            "function"
+        )
+    set_stream(module, Key(0))
+    with torch.no_grad():
+        one, two = (copy.deepcopy(module).train()(batch.clone()) for _ in range(2))
+    if _differ(one, two):
+        return (
+            "the forward of the model gives other outputs for the same batch each time: it draws "
+            "random numbers (numpy.random, random), or counts its calls; use a "
+            "motley.tasks.nn.Dropout layer instead"
+        )
+    return (
+        "two modules with the same weights give different outputs for the same batch: the function "
+        "that makes them gives each another attribute or constant; let it give the same every time"
+    )
+
+
+def _differ(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors are not the same, NaN being the same as NaN."""
+    return one.shape != other.shape or not torch.allclose(
+        one.double(), other.double(), rtol=0, atol=0, equal_nan=True
+    )
 
 
 def _too_few_outputs(federation: Federation, outputs: int, classes: int) -> UserError:
