@@ -50,7 +50,8 @@ def conv():
 
 
 def normed():
-    """No bias before the norm: its gradient is 0, and Adam would step along what rounding leaves."""
+    """Without a bias before the norm: its gradient is 0, and Adam steps along what rounding
+    leaves."""
     return nn.Sequential(
         nn.Conv2d(1, 3, 3, bias=False), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 4)
     )
