@@ -452,6 +452,7 @@ def list_(
 ) -> None:
     """List the components of one kind, the presets or the recipes; without a kind, list the
     kinds."""
+    from motley.core.strict_json import finite
     from motley.experiments import registry
 
     rows = (
@@ -460,7 +461,7 @@ def list_(
         else [{"name": name} for name in (*registry.KINDS, "preset", "recipe")]
     )
     typer.echo(
-        json.dumps(rows, indent=1)
+        json.dumps([finite(row) for row in rows], indent=1, allow_nan=False)
         if as_json
         else "\n".join(line for row in rows for line in _lines(row))
     )

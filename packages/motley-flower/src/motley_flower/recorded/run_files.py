@@ -17,6 +17,7 @@ from safetensors.numpy import save
 
 from motley.core.errors import ContractError, StoreError
 from motley.core.files import disk_error, replacing
+from motley.core.strict_json import to_json
 from motley.experiments.registry import record_of
 from motley.experiments.store import RunFolder, ensure_space, installed_versions, source_commit
 from motley.results.load import load, read_table
@@ -265,7 +266,7 @@ def _check_same(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -
     """
     held, new = (
         {key: one.get("config", {}).get(key) for key in _SAME}
-        for one in (before, json.loads(json.dumps(now)))
+        for one in (json.loads(to_json(record)) for record in (before, now))
     )
     for key in _SAME:
         pairs = [(key, held[key], new[key])]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from motley.core.errors import DataError, StoreError
+from motley.core.strict_json import to_json
 
 __all__ = [
     "ReadsFiles",
@@ -142,9 +143,10 @@ def sync_folder(path: Path) -> None:
 
 
 def with_digest(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record that is written as JSON with a ``digest`` of all its other values."""
+    """Return a record that is written as strict JSON (:mod:`motley.core.strict_json`) with a
+    ``digest`` of all its other values."""
     plain: dict[str, Any] = json.loads(
-        json.dumps({key: value for key, value in record.items() if key != "digest"})
+        to_json({key: value for key, value in record.items() if key != "digest"})
     )
     return {**plain, "digest": _of_record(plain)}
 

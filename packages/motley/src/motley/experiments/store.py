@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import errno
 import fcntl
-import json
 import os
 import re
 import shlex
@@ -38,6 +37,7 @@ from motley.core.files import (
     sync_folder,
     with_digest,
 )
+from motley.core.strict_json import to_json
 from motley.experiments.config import MOST_NAME_BYTES, Experiment
 from motley.experiments.lineage import lineage_id
 from motley.results.marks import mark_of, pack_marks
@@ -366,7 +366,7 @@ class RunFolder:
             }
             whole = {**record, "files": pack_marks(files)} if record.get("finished") else record
             with replacing(self.record) as file:
-                file.write(json.dumps(with_digest(whole), indent=1, ensure_ascii=False).encode())
+                file.write(to_json(with_digest(whole), indent=1).encode())
                 if record.get("finished"):
                     # the names of all that is finished come before the record that says so
                     sync_folder(self.path)
