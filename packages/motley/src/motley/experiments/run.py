@@ -454,10 +454,12 @@ def _opened(
     for a new one."""
     writer = Writer(path, marks)
     due = experiment.evaluate.due(loop.state.version)
-    if marks and not loop.done and (not due or experiment.split.holdout_clients):
-        for table in ("metrics", "evaluations"):
-            # evaluated only because the run ended there
-            writer.forget(table, loop.state.version, NEW if due else "")
+    if marks and not loop.done:
+        # what was evaluated and counted only because the run ended there
+        if not due or experiment.split.holdout_clients:
+            for table in ("metrics", "evaluations"):
+                writer.forget(table, loop.state.version, NEW if due else "")
+        writer.forget("privacy", loop.state.version)
     if marks and writer.sync() != marks:
         checkpoints.save(loop.state.version, loop.state.save(), writer.sync())
     return writer
