@@ -34,6 +34,7 @@ __all__ = [
     "sync_folder",
     "where_paths_start",
     "with_digest",
+    "write_whole",
 ]
 
 
@@ -110,6 +111,21 @@ def replacing(path: Path, new: Path | None = None, private: bool = False) -> Ite
         with suppress(OSError):
             new.unlink()
         raise
+
+
+def write_whole(handle: int, data: bytes | memoryview, at: int) -> None:
+    """Write all bytes at an offset of an open file: a disk that fills up may take the first of them
+    alone, without an error.
+
+    Raises
+    ------
+    OSError: the disk refuses the rest.
+    """
+    view = memoryview(data)
+    while view:
+        done = os.pwrite(handle, view, at)
+        view = view[done:]
+        at = at + done
 
 
 def irregular(directory: Path) -> Path | None:
