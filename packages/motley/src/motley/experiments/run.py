@@ -435,9 +435,7 @@ def _restore(
             )
         return {}
     state.restore(saved)
-    if held != now and (
-        loop.done or any(loop.config.reached(0, 0.0, 0.0, one) for one in state.evaluated)
-    ):
+    if held != now and (loop.done or loop.config.reached(0, 0.0, 0.0, state.peaks)):
         raise goes_further(path, f"up to round {state.version}", now)
     found: Marks = saved["tables"]
     return found
