@@ -65,8 +65,8 @@ def incident_rows(coordinator: SelectionCoordinator, step: int, now_s: float) ->
     was."""
     log = IncidentLog(lambda: now_s)
     state = coordinator.state
-    for row in state.rows:
-        if row.round == state.round and row.reason:
+    for row in state.rows_of_round():
+        if row.reason:
             log.note(row.client, "rejected" if row.outcome == "rejected" else "lost", row.reason)
     for client, event, reason in coordinator.registry.places.take():
         log.note(client, event, reason)
