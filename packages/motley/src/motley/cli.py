@@ -487,11 +487,14 @@ def _lines(row: Mapping[str, Any]) -> list[str]:
     if row.get("code"):
         lines.append(f"    {'public code':<20} {row['code']}")
     for option in row.get("options", []):
-        default = (
-            "must be given" if option["required"] else f"default {json.dumps(option['default'])}"
-        )
+        default = "must be given" if option["required"] else f"default {_shown(option['default'])}"
         lines.append(f"    {option['name']:<20} {option['accepts']}; {default}")
     return lines
+
+
+def _shown(default: Any) -> str:
+    """Return a default in words; a number as TOML has it, which may be ``inf``."""
+    return str(default) if isinstance(default, float) else json.dumps(default)
 
 
 @app.command()
