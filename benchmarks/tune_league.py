@@ -11,7 +11,6 @@ chose on validation samples.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping
 from math import prod
@@ -144,8 +143,7 @@ def frozen(
 
 
 def _table(name: str, values: Mapping[str, Any]) -> list[str]:
-    settings = [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in values.items()]
-    return ["", f"[{ENTRANT}.{json.dumps(name)}]", *settings]
+    return ["", document.to_toml({ENTRANT: {name: values}}).rstrip()]
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ PACKAGES = (
     "sklearn",
     "scipy",
     "threadpoolctl",
+    "tomli_w",
     "torch",
     "typer",
     "typing_extensions",

@@ -40,6 +40,21 @@ def done(*command):
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
 
 
+def test_every_toml_of_a_deployment_is_toml_wherever_its_folder_lies(tmp_path):
+    folder = tmp_path / 'the "new" one\\two'
+    there = begin(folder, "fl.example.org:443", ["site_alder"])
+    link = tomllib.loads((folder / "server" / "flwr" / "config.toml").read_text())["superlink"]
+    assert link["here"] == {
+        "address": f"127.0.0.1:{there.link_port}",
+        "root-certificates": str(folder / "server" / "ca.crt"),
+    }
+    assert tomllib.loads((folder / "deployment.toml").read_text()) == {
+        "server": "fl.example.org",
+        "port": 443,
+        "link_port": there.link_port,
+    }
+
+
 def test_init_writes_what_each_party_needs_and_nobody_else_can_read(there):
     assert {path.name for path in there.folder.iterdir()} == {
         "README.md",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
+import tomllib
 from contextlib import suppress
 from pathlib import Path
 
@@ -158,3 +159,33 @@ def test_any_value_of_any_key_is_an_experiment_or_one_sentence(key: str, value: 
 def test_any_text_is_keys_or_one_sentence(text: str) -> None:
     with suppress(UserError):
         Experiment(**document.parse(KEYS + text, "x.toml"))
+
+
+SCALARS = (
+    st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+)
+NAMES = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+
+
+@given(
+    st.dictionaries(
+        NAMES,
+        st.recursive(
+            SCALARS, lambda one: st.lists(one, max_size=3) | st.dictionaries(NAMES, one, max_size=3)
+        ),
+        max_size=4,
+    )
+)
+@example({"synchrony": {"name": "deadline", "seconds": float("inf")}, "a": -float("inf")})
+@example({'a "b"': "\x00\x1b\x7f\\\r\n\t", "é.ß": [], "empty": {}})
+@example({"rows": [{"name": "a", "inside": [{"key": 1}]}, {}]})
+def test_what_is_written_as_toml_is_read_back(keys: dict[str, object]) -> None:
+    assert tomllib.loads(document.to_toml(keys)) == keys
+
+
+def test_a_key_without_a_value_is_not_written_as_toml() -> None:
+    keys = {"seed": None, "stop": {"rounds": 2, "target": None}, "shares": (0.5, 1)}
+    assert tomllib.loads(document.to_toml(keys)) == {"stop": {"rounds": 2}, "shares": [0.5, 1]}

@@ -290,3 +290,41 @@ def test_runs_of_another_torch_are_resumed_where_it_is_allowed(jobs: int, tmp_pa
         "or give --allow-other-numerics" in str(failure.error) for failure in refused.failures
     ] == [True, True]
     assert [run.tables["rounds"].num_rows for run in found.runs] == [4, 4]
+
+
+LONG = {
+    "name": "oort",
+    "exploration": 0.9012345678901234,
+    "exploration_decay": 0.9812345678901234,
+    "exploration_min": 0.2012345678901234,
+    "cutoff": 0.9512345678901234,
+    "clip": 0.9012345678901234,
+    "alpha": 2.0123456789012345,
+    "blacklist_share": 0.3012345678901234,
+}
+
+
+def test_runs_whose_names_are_too_long_for_a_folder_have_folders_of_their_own(
+    tmp_path: Path,
+) -> None:
+    """``stop`` stands at the end of the name, and is no part of a run id."""
+    done = sweep.compare(PLAIN, {"selector": [LONG], "stop.rounds": [3, 1, 2]}, out=tmp_path)
+    assert not done.failures
+    assert [run.tables["rounds"].num_rows for run in done.runs] == [3, 1, 2]
+    assert len({run.directory for run in done.runs}) == 3
+    assert len({run.directory.name for run in done.runs}) == 1
+
+
+def test_two_runs_in_one_folder_are_refused_before_the_first(tmp_path: Path) -> None:
+    points = [
+        sweep.Point(f"rounds {end}", Experiment(**{**PLAIN, "stop": {"rounds": end}}))
+        for end in (1, 2)
+    ]
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    with pytest.raises(
+        ConfigError,
+        match=r"^the runs 'rounds 1' and 'rounds 2' would be written into the same folder .*link; "
+        "run each of them with an --out of its own$",
+    ):
+        sweep.run_points(points, [tmp_path / "run", tmp_path / "link"], None)
+    assert not (tmp_path / "run").exists()

@@ -132,7 +132,7 @@ def test_values_that_no_prediction_has_are_a_sentence(prediction, whole, rule, m
 def test_bad_predictions_are_a_sentence(tmp_path, prediction):
     with pytest.raises(DataError, match=r"none.json' cannot be read .No such file"):
         read_prediction(tmp_path / "none.json")
-    for text, error in (("{", "JSONDecodeError"), ("[]", "TypeError"), ("{}", "KeyError")):
+    for text, error in (("{", "JSONDecodeError"), ("[]", "ValueError"), ("{}", "KeyError")):
         prediction.write_text(text)
         with pytest.raises(DataError, match=rf"this version writes .{error}.*run motley what-if"):
             read_prediction(prediction)

@@ -3,7 +3,9 @@ the key."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +26,7 @@ from motley.results.report import facts, warnings
 from motley.results.schema import TABLES
 from motley.results.sections import provenance
 from motley.results.terminal import terminal_tables
+from motley.rounds.rows import notes_text
 
 PLAIN = Experiment(
     population=6, cohort=2, stop={"rounds": 2, "target": {"loss": 0.1}}, task="quadratic"
@@ -220,3 +223,39 @@ def test_names_of_notes_are_printable() -> None:
         "component.\\x1b[2J": 1.0,
         "x": float("inf"),
     }
+
+
+def test_a_note_that_is_not_finite_is_strict_json_and_read_back() -> None:
+    text = notes_text({"clip": float("nan"), "liars": 2})
+    assert text == '{"clip": null, "liars": 2.0, "not_finite": {"/clip": "NaN"}}'
+    assert str(read_note(text, Path("r"))) == "{'clip': nan, 'liars': 2.0}"
+    assert notes_text({"liars": 1}) == '{"liars": 1.0}'
+
+
+def endless() -> dict[str, Any]:
+    keys = PLAIN.resolved()
+    return {**RECORD, "config": {**keys, "synchrony": {"name": "deadline", "seconds": math.inf}}}
+
+
+def test_a_record_whose_deadline_is_infinite_is_strict_json_and_read_back(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.write(endless())
+    text = folder.record.read_text()
+    assert "Infinity" not in text.replace('"/config/synchrony/seconds": "Infinity"', "")
+    assert json.loads(text)["config"]["synchrony"]["seconds"] is None
+    assert folder.read() == json.loads(json.dumps(endless()))
+
+
+def test_a_record_of_an_earlier_version_holds_infinity_itself(tmp_path: Path) -> None:
+    earlier = json.loads(json.dumps(endless()))
+    digest = hashlib.blake2b(json.dumps(earlier, sort_keys=True).encode(), digest_size=8)
+    path = written(tmp_path, json.dumps({**earlier, "digest": digest.hexdigest()}, indent=1))
+    assert read_record(path) == earlier
+
+
+def test_an_explanation_of_no_null_is_a_damaged_record(tmp_path: Path) -> None:
+    path = written(tmp_path, json.dumps({**RECORD, "not_finite": {"/seed": "NaN"}}))
+    with pytest.raises(
+        DataError, match="not_finite names '/seed', where there is no null; the run's record is dam"
+    ):
+        read_record(path)

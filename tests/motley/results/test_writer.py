@@ -23,7 +23,7 @@ from motley.results.load import read_table
 from motley.results.marks import Mark, checked, disagreement, mark_of, pack_marks
 from motley.results.schema import TABLES
 from motley.results.stream import Stream
-from motley.results.writer import Writer, remove_streams
+from motley.results.writer import Writer, remove_streams, to_batch
 
 Marks = dict[str, Mark]
 
@@ -425,3 +425,27 @@ def test_a_file_that_stays_as_it_is_is_hashed_once(tmp_path, monkeypatch):
     file.unlink()
     with pytest.raises(DataError, match=r"models.bin cannot be read \(No such file or directory\)"):
         checked(tmp_path, record, file.name)
+
+
+def test_more_values_of_lists_than_one_array_can_hold(tmp_path, monkeypatch):
+    """Offsets of lists are 32-bit: 7 clients with 3 classes each go in parts of 3 clients where 10
+    values are the most; none of them wraps around."""
+    monkeypatch.setattr(writer_module, "MOST_VALUES", 10)
+    labels = np.arange(21).reshape(7, 3)
+    with pytest.raises(ContractError, match="21 values; an array of lists has 10"):
+        to_batch("federation", TABLES["federation"], {"labels": labels})
+    with Writer(tmp_path) as written:
+        written.add("federation", {"client": np.arange(7), "labels": labels, "held_out": 0})
+        written.add("federation", {"client": [7], "labels": [None], "held_out": 1})
+        written.flush()
+        assert stream_rows(tmp_path / "federation.arrows") == [3, 3, 1, 1]
+        written.finish()
+    rows = read_table(tmp_path, "federation")
+    assert rows["client"].to_pylist() == [*range(8)]
+    assert rows["labels"].to_pylist() == [*labels.tolist(), None]
+    assert rows["held_out"].to_pylist() == 7 * [0] + [1]
+
+
+def stream_rows(path):
+    with pa.ipc.open_stream(path) as stream:
+        return [batch.num_rows for batch in stream]

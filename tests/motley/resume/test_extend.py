@@ -41,6 +41,18 @@ KINDS: dict[str, dict[str, Any]] = {
         "algorithm": "feddyn",
         "drift": {"name": "window", "share": 0.5},
     },
+    "privacy": {
+        "selector": "uniform",
+        "algorithm": "fedavg",
+        "weights": "uniform",
+        "task": {
+            "name": "image",
+            "data": "digits",
+            "model": "digits_mlp",
+            "scale": "unit",
+        },
+        "privacy": {"clip": 0.5, "noise_multiplier": 2.0, "delta": 1e-5, "max_rounds": 30},
+    },
 }
 # 10 is no multiple of 3: the model was evaluated there only because the run ended
 ROUNDS = 10
@@ -67,6 +79,8 @@ def test_an_extended_run_is_the_long_run(
     assert whole.meta.get("best") == extended.meta.get("best")
     assert extended.config["stop"]["rounds"] == LONGER
     assert extended.finished
+    counted = extended.tables["privacy"].column("round").to_pylist()
+    assert counted == (12 * [LONGER] if "privacy" in keys else [])
 
 
 @pytest.mark.parametrize(

@@ -297,6 +297,35 @@ def test_asynchronous_runs_and_client_memories_survive_a_save_between_two_steps(
     assert whole.state.clients.now_s == second.state.clients.now_s
 
 
+def test_a_checkpoint_does_not_grow_with_the_rounds() -> None:
+    """Sixty evaluations took 60 bytes each, at every checkpoint; numbers have a few digits more."""
+    simulation = build(_experiment(stop={"rounds": 80}, task={"name": "quadratic", "dim": 3}))
+    sizes = []
+    while not simulation.done:
+        done = simulation.step()
+        if done.round in (20, 80):
+            sizes.append(len(codec.encode(simulation.state.save())))
+    assert sizes[1] < sizes[0] + 200
+
+
+def test_the_state_keeps_the_best_value_of_each_metric() -> None:
+    """One client a round pulls the model to its own minimum: the mean loss rises and falls."""
+    rows = Rows()
+    simulation = build(_experiment(stop={"rounds": 6}, selector="uniform", cohort=1), writer=rows)
+    while not simulation.done:
+        simulation.step()
+    losses = [
+        float(loss)
+        for table in rows.tables["evaluations"][1:]
+        for scope, loss in zip(table["scope"], table["loss"], strict=True)
+        if scope == "mean"
+    ]
+    assert len(losses) == 6
+    assert losses[-1] > min(losses)
+    assert simulation.state.peaks["loss"] == min(losses)
+    assert simulation.state.evaluated["loss"] == losses[-1]
+
+
 def test_a_checkpoint_of_another_version_is_refused_with_a_sentence() -> None:
     simulation = build(_experiment())
     saved = simulation.state.save()

@@ -114,6 +114,23 @@ def test_what_a_kept_checkpoint_names_stays_and_the_rest_goes(tmp_path: Path) ->
     assert len(again) == 1
 
 
+def test_both_checkpoints_can_be_gone_on_from_until_the_next_is_written(tmp_path: Path) -> None:
+    """A server is killed between :meth:`save` and the third checkpoint; the second is damaged."""
+    store = DiskLastUpdates(tmp_path)
+    saved = []
+    for step in range(1, 6):
+        store.stage(1, np.array([step, 1.0]))
+        store.commit()
+        saved.append(store.save())
+        assert len(list(tmp_path.iterdir())) == min(step, 3)
+    for earlier in (saved[3], saved[2]):  # round 5 is not written, then round 4 is damaged
+        again = DiskLastUpdates(tmp_path)
+        again.restore(earlier)
+        step = 1 + saved.index(earlier)
+        expected = 1 / np.hypot(step, 1)
+        assert again.cosines(np.array([1]), np.array([0.0, 1.0])) == pytest.approx([expected])
+
+
 def test_damage_and_wrong_places_are_told(tmp_path: Path) -> None:
     store = DiskLastUpdates(tmp_path)
     store.stage(4, np.ones(3))

@@ -208,3 +208,13 @@ def test_a_component_that_looks_at_the_last_round_is_not_halved_by_rounds() -> N
 def test_the_worst_tenth_needs_figures_of_clients() -> None:
     with pytest.raises(ConfigError, match=r"write evaluate = \{ per_client = true \}"):
         plan(keys={**KEYS, "evaluate": {"per_client": False}}, objective="worst_tenth")
+
+
+def test_methods_whose_files_would_have_the_same_name_are_refused() -> None:
+    methods = {"mu 0.1": {"algorithm": "fedprox"}, "mu/0.1": {"algorithm": "fedavg"}}
+    with pytest.raises(
+        ConfigError,
+        match=r"the methods 'mu 0\.1' and 'mu/0\.1' would be written into the same folder mu-0\.1; "
+        "name them otherwise",
+    ):
+        plan(per=methods)

@@ -288,6 +288,45 @@ def test_a_run_killed_at_its_nth_write_goes_on(n, tmp_path, monkeypatch):
         assert cut[table] == whole[table], table
 
 
+def test_a_round_writes_as_much_however_many_were_before_it(tmp_path):
+    """Metrics and evaluations of 24 rounds took 160 bytes each, in every checkpoint; numbers have a
+    few digits more."""
+    sizes = {}
+    for rounds in (6, 30):
+        deploy(tmp_path / str(rounds), rounds=rounds)
+        (checkpoint,) = (tmp_path / str(rounds) / "checkpoints").iterdir()
+        history = (tmp_path / str(rounds) / "history.arrows").stat().st_size
+        sizes[rounds] = checkpoint.stat().st_size, history / rounds
+    assert sizes[30][0] < sizes[6][0] + 500
+    assert sizes[30][1] < sizes[6][1]
+
+
+def test_a_checkpoint_that_is_damaged_leaves_the_history_of_the_one_before(tmp_path):
+    _, result = deploy(tmp_path / "whole")
+    with pytest.raises(KilledError):
+        deploy(tmp_path / "cut", evaluate=killed(3))
+    newest = max((tmp_path / "cut" / "checkpoints").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-1])
+    with pytest.warns(UserWarning, match=f"{newest.name} is damaged .* going back to"):
+        _, again = deploy(tmp_path / "cut")
+    for kind in ("train_metrics_clientapp", "evaluate_metrics_serverapp"):
+        assert {t: dict(one) for t, one in getattr(again, kind).items()} == {
+            t: dict(one) for t, one in getattr(result, kind).items()
+        }
+    np.testing.assert_array_equal(weights(again), weights(result))
+
+
+def test_a_run_whose_history_is_gone_does_not_go_on(tmp_path):
+    with pytest.raises(KilledError):
+        deploy(tmp_path / "cut", evaluate=killed(3))
+    (tmp_path / "cut" / "history.arrows").unlink()
+    with (
+        pytest.warns(UserWarning, match="history.arrows cannot be read"),
+        pytest.raises(StoreError, match=r"history\.arrows cannot be read .* cannot be continued"),
+    ):
+        deploy(tmp_path / "cut")
+
+
 def test_without_evaluations_every_round_is_still_written(tmp_path):
     strategy = fedavg()
     deploy(tmp_path / "out", strategy=strategy, evaluate=None, progress=False)

@@ -452,6 +452,7 @@ def list_(
 ) -> None:
     """List the components of one kind, the presets or the recipes; without a kind, list the
     kinds."""
+    from motley.core.strict_json import finite
     from motley.experiments import registry
 
     rows = (
@@ -460,7 +461,7 @@ def list_(
         else [{"name": name} for name in (*registry.KINDS, "preset", "recipe")]
     )
     typer.echo(
-        json.dumps(rows, indent=1)
+        json.dumps([finite(row) for row in rows], indent=1, allow_nan=False)
         if as_json
         else "\n".join(line for row in rows for line in _lines(row))
     )
@@ -486,11 +487,14 @@ def _lines(row: Mapping[str, Any]) -> list[str]:
     if row.get("code"):
         lines.append(f"    {'public code':<20} {row['code']}")
     for option in row.get("options", []):
-        default = (
-            "must be given" if option["required"] else f"default {json.dumps(option['default'])}"
-        )
+        default = "must be given" if option["required"] else f"default {_shown(option['default'])}"
         lines.append(f"    {option['name']:<20} {option['accepts']}; {default}")
     return lines
+
+
+def _shown(default: Any) -> str:
+    """Return a default in words; a number as TOML has it, which may be ``inf``."""
+    return str(default) if isinstance(default, float) else json.dumps(default)
 
 
 @app.command()

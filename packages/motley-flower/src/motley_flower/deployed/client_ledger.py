@@ -21,6 +21,7 @@ import numpy as np
 
 from motley.core.errors import ConfigError, StoreError
 from motley.core.files import changed, disk_error, replacing, sync_folder, with_digest
+from motley.core.strict_json import restored, to_json
 from motley_flower.deployed.protocol import Told
 
 __all__ = ["ClientLedger"]
@@ -103,14 +104,15 @@ class ClientLedger:
     def _read(self) -> dict[str, Any]:
         """Return what was released; a damaged file is no empty one."""
         try:
-            text = self.path.read_text()
+            text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return {"updates": 0, "signals": {}}
         except (OSError, UnicodeDecodeError) as error:
             raise self._damaged(str(error)) from None
         try:
-            record: dict[str, Any] = json.loads(text)
-            sound = "digest" in record and not changed(record)
+            told = json.loads(text)
+            record = restored(told)
+            sound = "digest" in told and not changed(told)
         except (ValueError, TypeError, RecursionError) as error:
             raise self._damaged(str(error)) from None
         if not sound:
@@ -144,7 +146,7 @@ class ClientLedger:
         try:
             with replacing(self.path) as file:
                 os.fchmod(file.fileno(), 0o600)
-                file.write(json.dumps(with_digest(record)).encode())
+                file.write(to_json(with_digest(record)).encode())
             sync_folder(self.path.parent)
         except OSError as error:
             raise disk_error(error, self.path) from None

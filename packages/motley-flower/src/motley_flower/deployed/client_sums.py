@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from motley.core.errors import SecureAggregationError
-from motley.core.files import disk_error, sync_folder
+from motley.core.files import disk_error, sync_folder, write_whole
 from motley.privacy.distributed_noise import ClientNoise
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class _Count:
     def write(self, text: str) -> None:
         """Write the number, which only grows, onto the disk."""
         try:
-            os.pwrite(self.handle, text.encode(), 0)
+            write_whole(self.handle, text.encode(), 0)
             os.fsync(self.handle)
             sync_folder(self.path.parent)
         except OSError as error:

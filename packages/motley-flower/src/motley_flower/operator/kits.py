@@ -20,6 +20,7 @@ from pathlib import Path
 
 from motley.core.errors import ConfigError, StoreError
 from motley.core.files import disk_error
+from motley.experiments.document import to_toml
 from motley_flower.client_list import LOG_NAME, ClientList, ListedClient, fingerprint, openssh_key
 from motley_flower.operator import pages
 from motley_flower.operator.certificates import (
@@ -97,8 +98,8 @@ def begin(
     new_server_certificate(
         there.folder / "authority", there.folder / "server", [host, "localhost", "127.0.0.1"]
     )
-    told = f'server = "{host}"\nport = {there.port}\nlink_port = {link_port}\n'
-    write_secret(there.folder / "deployment.toml", told)
+    ports = {"server": host, "port": there.port, "link_port": link_port}
+    write_secret(there.folder / "deployment.toml", to_toml(ports))
     _write_server(there)
     _write_clients(there, [])
     there.clients.log("begun", {"server": host, "port": there.port})
@@ -241,14 +242,19 @@ def _make(folder: Path) -> None:
 
 def _write_clients(there: Deployment, clients: Sequence[ListedClient]) -> None:
     """Write the file of clients anew, whole or not at all: a server app may be reading it."""
-    lines = ["# Who is a client of this deployment; the server app looks here before each round."]
+    text = "# Who is a client of this deployment; the server app looks here before each round.\n"
     for one in sorted(clients, key=lambda one: one.id):
-        lines += ["", "[[client]]", f'name = "{one.name}"', f"id = {one.id}", f'key = "{one.key}"']
-        lines += [f'revoked = "{one.revoked}"'] if one.revoked else []
-        lines += [f"examples = {one.examples:.0f}"] if one.examples is not None else []
+        keys = {
+            "name": one.name,
+            "id": one.id,
+            "key": one.key,
+            "revoked": one.revoked or None,
+            "examples": None if one.examples is None else round(one.examples),
+        }
+        # a table of its own also where it would fit into a line: people edit this file
+        text += f"\n[[client]]\n{to_toml(keys)}"
     path = there.folder / "clients.toml"
     new = there.folder / ".clients.toml.new"
-    text = "\n".join(lines) + "\n"
     new.unlink(missing_ok=True)
     write_secret(new, text if clients else "client = []\n")
     new.replace(path)
@@ -267,9 +273,13 @@ def _write_server(there: Deployment) -> None:
         folder / "nginx.conf", pages.PROXY.format(calls="|".join(pages.FLEET_CALLS), **names)
     )
     write_secret(folder / "start", pages.SERVER_START.format(**names), 0o700)
+    link = {
+        "address": f"127.0.0.1:{there.link_port}",
+        "root-certificates": str(folder / "ca.crt"),
+    }
     write_secret(
         folder / "flwr" / "config.toml",
-        pages.FLOWER_CONFIG.format(**{**names, "folder": str(folder)}),
+        to_toml({"superlink": {"default": "here", "here": link}}),
     )
     write_secret(there.folder / "README.md", pages.SERVER_PAGE.format(**names))
 

@@ -7,7 +7,6 @@ __all__ = [
     "CLIENT_PAGE",
     "CLIENT_START",
     "FLEET_CALLS",
-    "FLOWER_CONFIG",
     "PROXY",
     "SERVER_PAGE",
     "SERVER_START",
@@ -116,15 +115,6 @@ proxy=$!
 while kill -0 "$link" 2>/dev/null && kill -0 "$proxy" 2>/dev/null; do sleep 1; done
 echo "the SuperLink or the proxy has ended" >&2
 exit 1
-"""
-
-FLOWER_CONFIG = """\
-[superlink]
-default = "here"
-
-[superlink.here]
-address = "127.0.0.1:{link_port}"
-root-certificates = "{folder}/ca.crt"
 """
 
 CLIENT_START = """\

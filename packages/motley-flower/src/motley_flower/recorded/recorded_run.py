@@ -13,6 +13,7 @@ round is over.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from motley.core.errors import ConfigError, StoreError
 from motley.core.round_line import round_of
 from motley_flower.node_registry import LOG
 from motley_flower.real_run import stopping_in_a_sentence
+from motley_flower.recorded.history import HistoryEntry
 from motley_flower.recorded.plain_values import AttributeValues, attributes_of, pack, unpack
 from motley_flower.recorded.run_files import RunFiles
 from motley_flower.recorded.run_tables import (
@@ -41,6 +43,7 @@ from motley_flower.recorded.selection_state import (
     restore_selection,
     save_selection,
 )
+from motley_flower.strategy.participation import ExchangeRow
 from motley_flower.strategy.round_observer import Metrics, RoundObserver, named_metrics
 from motley_flower.strategy.strategy_state import OpenRound
 
@@ -80,7 +83,9 @@ class RecordedRun(RoundObserver):
         self.files = RunFiles(Path(out), coordinator, strategy)
         self.trained_step = self.ended_step = 0
         self._replay = (0, -1)  # rounds up to which training, and evaluation, are replayed
+        # of the rounds that are replayed
         self._history: dict[str, dict[int, Any]] = {kind: {} for kind in _KINDS}
+        self._exchanges = 0  # that the history has
         # of the open round, written when it is over
         self._rows: list[tuple[str, dict[str, Any]]] = []
         self._row: dict[str, Any] | None = None
@@ -153,10 +158,15 @@ class RecordedRun(RoundObserver):
         self.ended_step = saved["ended"]
         self.model = unpack(saved["model"])
         self._replay = (self.trained_step, self.ended_step)
-        self._history = {
-            kind: {step: unpack(one) for step, one in saved["history"][kind].items()}
-            for kind in _KINDS
-        }
+        self._history = {kind: {} for kind in _KINDS}
+        exchanges = []
+        for entry in self.files.history.entries():
+            if entry.kind == "exchange":
+                exchanges.append(ExchangeRow(*entry.value))
+            else:
+                self._history[entry.kind][entry.round] = unpack(entry.value)
+        self.coordinator.state.exchanges[:] = exchanges
+        self._exchanges = len(exchanges)
         self._rows = list(saved["rows"])
         self._row = saved["row"]
         self._counted = saved["counted"]
@@ -191,7 +201,12 @@ class RecordedRun(RoundObserver):
             )
 
     def _saved(self) -> dict[str, Any]:
-        """Return everything from which the run goes on, as plain values and arrays."""
+        """Return everything from which the run goes on but its history, as plain values and
+        arrays; the history gets what is new."""
+        exchanges = self.coordinator.state.exchanges
+        for row in exchanges[self._exchanges :]:
+            self.files.history.add(HistoryEntry("exchange", row.round, dataclasses.astuple(row)))
+        self._exchanges = len(exchanges)
         attributes, lost, unsure = self._attributes.changed()
         if lost and self.trained_step == 1 == self.ended_step:
             LOG.warning(
@@ -203,10 +218,6 @@ class RecordedRun(RoundObserver):
             "ended": self.ended_step,
             "model": pack(self.model),
             "now_s": self.now_s,
-            "history": {
-                kind: {step: pack(one) for step, one in steps.items()}
-                for kind, steps in self._history.items()
-            },
             "rows": self._rows,
             "row": self._row,
             "counted": self._counted,
@@ -264,7 +275,7 @@ class RecordedRun(RoundObserver):
         self.trained_step = step
         self.model = self.model if arrays is None else arrays
         if metrics is not None:
-            self._history["training"][step] = metrics
+            self.files.history.add(HistoryEntry("training", step, pack(metrics)))
         new = sorted(coordinator.registry.enrolled.keys() - self._written)
         self._written.update(new)
         tables = {
@@ -281,7 +292,7 @@ class RecordedRun(RoundObserver):
         super().evaluated_by_clients(step, metrics)
         if metrics is None:
             return
-        self._history["clients"][step] = metrics
+        self.files.history.add(HistoryEntry("clients", step, pack(metrics)))
         each = self.coordinator.evaluations
         self._measured(
             step,
@@ -295,7 +306,7 @@ class RecordedRun(RoundObserver):
     @override
     def evaluated(self, step: int, metrics: Metrics) -> None:
         super().evaluated(step, metrics)
-        self._history["server"][step] = metrics
+        self.files.history.add(HistoryEntry("server", step, pack(metrics)))
         self._measured(step, {"global": {-1: metrics}})
 
     def _measured(self, step: int, records: Mapping[str, Mapping[int, Metrics]]) -> None:

@@ -17,6 +17,7 @@ from safetensors.numpy import save
 
 from motley.core.errors import ContractError, StoreError
 from motley.core.files import disk_error, replacing
+from motley.core.strict_json import to_json
 from motley.experiments.registry import record_of
 from motley.experiments.store import RunFolder, ensure_space, installed_versions, source_commit
 from motley.results.load import load, read_table
@@ -26,6 +27,7 @@ from motley.results.schema import TABLES
 from motley.results.writer import Writer, remove_streams, to_batch
 from motley.rounds.checkpoint import Checkpoints
 from motley_flower.real_run import REAL
+from motley_flower.recorded.history import History
 
 if TYPE_CHECKING:
     from motley_flower.strategy.coordinator import SelectionCoordinator
@@ -42,6 +44,10 @@ class RunFiles:
     Parameters
     ----------
     path: the run's folder. coordinator: of the run. strategy: name of its class.
+
+    Attributes
+    ----------
+    history: what the strategy's loop was given; that of the run which :meth:`open` returned.
     """
 
     def __init__(self, path: Path, coordinator: SelectionCoordinator, strategy: str) -> None:
@@ -53,6 +59,7 @@ class RunFiles:
         self._metric: str | None = None
         self._writer: Writer | None = None
         self._marks: Mapping[str, Mark] = {}
+        self.history = History(path, None)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -68,6 +75,7 @@ class RunFiles:
             finally:
                 if self._writer is not None:
                     self._writer.close()
+                self.history.close()
 
     def open(
         self, rounds: int | None, model: Any, attributes: list[dict[str, Any]]
@@ -92,6 +100,9 @@ class RunFiles:
         ensure_space(self.path)
         self._record = now
         saved = None if before is None else self._checkpoints.load()
+        self.history = History(
+            self.path, None if saved is None else saved["tables"].pop("history", None)
+        )
         if before is not None and before.get("finished"):
             if saved is None:
                 raise StoreError(
@@ -212,7 +223,7 @@ class RunFiles:
         ------
         StoreError: the disk refuses; the checkpoints before are untouched.
         """
-        self._checkpoints.save(number, state, self._opened().sync())
+        self._checkpoints.save(number, state, self._opened().sync() | self.history.sync())
         if model is not None and all(array.stype == "numpy.ndarray" for array in model.values()):
             self._replace(
                 "model.safetensors",
@@ -234,7 +245,7 @@ class RunFiles:
         if self._writer is None:
             return
         written = self._writer.finish()
-        self._checkpoints.save(2 * step, state(), written)
+        self._checkpoints.save(2 * step, state(), written | self.history.sync())
         population = len(self.coordinator.registry.enrolled)
         config = {**self._record["config"], "population": population or None}
         self._folder.write(
@@ -265,7 +276,7 @@ def _check_same(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -
     """
     held, new = (
         {key: one.get("config", {}).get(key) for key in _SAME}
-        for one in (before, json.loads(json.dumps(now)))
+        for one in (json.loads(to_json(record)) for record in (before, now))
     )
     for key in _SAME:
         pairs = [(key, held[key], new[key])]

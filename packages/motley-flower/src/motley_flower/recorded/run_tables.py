@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from motley.core.records import Outcome
+from motley.rounds.rows import notes_text
 from motley_flower.deployed.incidents import IncidentLog
 from motley_flower.strategy.coordinator import SelectionCoordinator
 from motley_flower.strategy.round_observer import named_metrics
@@ -65,8 +65,8 @@ def incident_rows(coordinator: SelectionCoordinator, step: int, now_s: float) ->
     was."""
     log = IncidentLog(lambda: now_s)
     state = coordinator.state
-    for row in state.rows:
-        if row.round == state.round and row.reason:
+    for row in state.rows_of_round():
+        if row.reason:
             log.note(row.client, "rejected" if row.outcome == "rejected" else "lost", row.reason)
     for client, event, reason in coordinator.registry.places.take():
         log.note(client, event, reason)
@@ -108,9 +108,7 @@ def round_row(coordinator: SelectionCoordinator, step: int, start_s: float) -> d
         **{kind: outcomes.count(kind) for kind in ("accepted", "late", "dropped", "rejected")},
         "train_loss": _mean(losses),
         "update_norm": _mean(norms),
-        "notes": json.dumps({name: float(value) for name, value in current.cohort.notes.items()})
-        if current.cohort.notes
-        else None,
+        "notes": notes_text(current.cohort.notes),
     }
 
 

@@ -553,8 +553,9 @@ class SelectionCoordinator:
         current.reports = _replace_accepted(
             current.reports, spared, outcome=Outcome.REJECTED, signals={}
         )
-        for i, row in enumerate(self.rows):
-            if row.round == t and row.outcome == "accepted" and row.client not in spared:
+        now = self.state.rows_of_round()
+        for i, row in enumerate(now, len(self.rows) - len(now)):
+            if row.outcome == "accepted" and row.client not in spared:
                 self.rows[i] = dataclasses.replace(row, outcome="rejected", reason=reason)
 
     def close_round(self, model: Any) -> bool:

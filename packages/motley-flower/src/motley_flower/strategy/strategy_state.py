@@ -39,7 +39,7 @@ class SelectionState:
     round: number of the last round that was opened. dispatched: clients that were asked to train so
     far.
     rows: the participation table, which a record has in its tables. exchanges: probes and federated
-    evaluations. traffic: bits by purpose and direction.
+    evaluations, which a record has in its history. traffic: bits by purpose and direction.
     found: how many clients were connected when more were awaited in vain; None where enough were.
     initial_layer: last layer of the first model sent, ``[d]``. consensus: of the server's steps,
     ``[D]``.
@@ -55,7 +55,7 @@ class SelectionState:
     round: int = 0
     dispatched: int = 0
     rows: list[ParticipationRow] = field(default_factory=list, metadata=FIXED)
-    exchanges: list[ExchangeRow] = field(default_factory=list)
+    exchanges: list[ExchangeRow] = field(default_factory=list, metadata=FIXED)
     traffic: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_TRAFFIC, 0.0))
     found: int | None = None
     initial_layer: Floats | None = None
@@ -68,6 +68,13 @@ class SelectionState:
     sized: set[int] = field(default_factory=set)
     probed: bool = False
     refusals: dict[int, int] = field(default_factory=dict)
+
+    def rows_of_round(self) -> list[ParticipationRow]:
+        """Return the rows of the last round that was opened; they are the last ones."""
+        begin = len(self.rows)
+        while begin and self.rows[begin - 1].round == self.round:
+            begin -= 1
+        return self.rows[begin:]
 
     def note_answer(self, client: int, sent: SentMessage, longest: int) -> None:
         """Leave a client that did not answer in time out of the next rounds, twice as many as the

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from motley.commands.shared_options import Data, Settings, check_data, say, tell
 from motley.core.errors import ConfigError, StoreError
+from motley.core.strict_json import to_json
 
 if TYPE_CHECKING:
     from motley.experiments.privacy_attack import Audit
@@ -128,7 +128,7 @@ def _write(folder: Path, done: Audit, record: Mapping[str, Any]) -> None:
     picture = audit_picture(
         found.near, found.far, found.threshold, found.epsilon, done.record["bound"]
     )
-    texts = {"audit.json": json.dumps(record, indent=1) + "\n", "audit.svg": picture.svg + "\n"}
+    texts = {"audit.json": to_json(record, indent=1) + "\n", "audit.svg": picture.svg + "\n"}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():

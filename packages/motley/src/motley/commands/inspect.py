@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from motley.commands.shared_options import AllowImport, Data, Settings, check_da
 if TYPE_CHECKING:
     from motley.inspection.inspected import Inspected
 
-__all__ = ["inspect"]
+__all__ = ["inspect", "page_name"]
 
 What = Annotated[
     list[Path],
@@ -90,12 +91,17 @@ def inspect(
     else:
         _show(found)
     if out is not None or not as_json:
-        names = "-".join(
-            one.stem if one.suffix in (".toml", ".csv", ".parquet") else one.name for one in what
-        )
-        tell(
-            f"page: {found.write(out or Path('runs') / f'inspect-{names[:80]}.html')}", err=as_json
-        )
+        tell(f"page: {found.write(out or Path('runs') / page_name(what))}", err=as_json)
+
+
+def page_name(what: Sequence[Path]) -> str:
+    """Return the name of the page of some federations, made of their own."""
+    from motley.experiments.store import slug
+
+    names = "-".join(
+        one.stem if one.suffix in (".toml", ".csv", ".parquet") else one.name for one in what
+    )
+    return f"{slug(f'inspect-{names}')}.html"
 
 
 def _show(found: Inspected) -> None:

@@ -3,7 +3,6 @@ ask it about rules that were never tried."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -80,6 +79,7 @@ def what_if(
     from rich.console import Console
 
     from motley.core.files import replacing
+    from motley.core.strict_json import to_json
     from motley.experiments.sweep import parse_over
     from motley.results.terminal import block_table
     from motley.twin.what_if import SEEDS
@@ -104,6 +104,6 @@ def what_if(
     say(found.sentence())
     path = found.directory / "prediction.json"
     with replacing(path) as record:
-        record.write((json.dumps(found.record(), indent=1) + "\n").encode())
+        record.write((to_json(found.record(), indent=1) + "\n").encode())
     tell(f"prediction: {path}")
     raise_failures(found.failures, len(found.rules))

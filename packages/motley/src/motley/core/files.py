@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from motley.core.errors import DataError, StoreError
+from motley.core.strict_json import to_json
 
 __all__ = [
     "ReadsFiles",
@@ -33,6 +34,7 @@ __all__ = [
     "sync_folder",
     "where_paths_start",
     "with_digest",
+    "write_whole",
 ]
 
 
@@ -111,6 +113,21 @@ def replacing(path: Path, new: Path | None = None, private: bool = False) -> Ite
         raise
 
 
+def write_whole(handle: int, data: bytes | memoryview, at: int) -> None:
+    """Write all bytes at an offset of an open file: a disk that fills up may take the first of them
+    alone, without an error.
+
+    Raises
+    ------
+    OSError: the disk refuses the rest.
+    """
+    view = memoryview(data)
+    while view:
+        done = os.pwrite(handle, view, at)
+        view = view[done:]
+        at = at + done
+
+
 def irregular(directory: Path) -> Path | None:
     """Return a file in or below a folder that is none: a named pipe, a socket or a device, which
     would be waited for or read for ever; None where there is none. Links count as what they lead
@@ -142,9 +159,10 @@ def sync_folder(path: Path) -> None:
 
 
 def with_digest(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record that is written as JSON with a ``digest`` of all its other values."""
+    """Return a record that is written as strict JSON (:mod:`motley.core.strict_json`) with a
+    ``digest`` of all its other values."""
     plain: dict[str, Any] = json.loads(
-        json.dumps({key: value for key, value in record.items() if key != "digest"})
+        to_json({key: value for key, value in record.items() if key != "digest"})
     )
     return {**plain, "digest": _of_record(plain)}
 

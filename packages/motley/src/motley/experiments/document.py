@@ -8,13 +8,14 @@ some keys exclude each other.
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
+
+import tomli_w
 
 from motley.core.errors import ConfigError, suggest
 from motley.core.files import no_file
@@ -308,35 +309,22 @@ def parse_value(text: str) -> Any:
 
 
 def to_toml(document: Mapping[str, Any]) -> str:
-    """Return a document as TOML, a key on each line and tables inline; keys without a value (None)
-    are left out.
+    """Return a document as TOML; keys without a value (None) are left out.
 
     >>> print(to_toml({"cohort": 2, "seed": None, "stop": {"rounds": 3}}), end="")
     cohort = 2
-    stop = { rounds = 3 }
+    <BLANKLINE>
+    [stop]
+    rounds = 3
     """
-    return "".join(
-        f"{_toml_key(key)} = {_toml_value(value)}\n"
-        for key, value in document.items()
-        if value is not None
-    )
+    return tomli_w.dumps(_with_values(document))
 
 
-def _toml_key(key: str) -> str:
-    return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key, ensure_ascii=False)
-
-
-def _toml_value(value: Any) -> str:
+def _with_values(value: Any) -> Any:
+    """Return a document without the keys whose value is None, for which TOML has no word."""
     if isinstance(value, Mapping):
-        inner = ", ".join(
-            f"{_toml_key(key)} = {_toml_value(one)}"
-            for key, one in value.items()
-            if one is not None
-        )
-        return f"{{ {inner} }}" if inner else "{}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml_value(one) for one in value)}]"
-    return json.dumps(value, ensure_ascii=False)  # text, numbers, true and false are written alike
+        return {key: _with_values(item) for key, item in value.items() if item is not None}
+    return [_with_values(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def set_keys(document: Mapping[str, Any], *changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,8 +93,8 @@ def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
         inside = [] if path or near else [key for key in known if last in _fields(model, (key,))]
         if inside:
             line = (
-                to_toml({inside[0]: {last: got}}).strip()
-                if isinstance(got, str | int | float | list)
+                f"{inside[0]} = {{ {_in_one_line(last, got)} }}"
+                if all(isinstance(one, str | int | float) for one in _listed(got))
                 else f"{inside[0]}.{last}"
             )
             return f"there is no such key; it belongs to {' or '.join(inside)}, write {line}"
@@ -116,6 +116,15 @@ def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
     if kind == "dict_type" and fault["loc"][0] == "pin":
         wanted = _WANTED["model_type"]
     return f"got {got!r}; expected {wanted}"
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _in_one_line(key: str, value: Any) -> str:
+    """Return a key and its value as TOML; the writer puts each item of an array on its own line."""
+    return re.sub(r"\n *", " ", to_toml({key: value}).strip())
 
 
 def _fields(table: Any, loc: Sequence[int | str]) -> list[str]:

@@ -435,9 +435,7 @@ def _restore(
             )
         return {}
     state.restore(saved)
-    if held != now and (
-        loop.done or any(loop.config.reached(0, 0.0, 0.0, one) for one in state.evaluated)
-    ):
+    if held != now and (loop.done or loop.config.reached(0, 0.0, 0.0, state.peaks)):
         raise goes_further(path, f"up to round {state.version}", now)
     found: Marks = saved["tables"]
     return found
@@ -454,10 +452,12 @@ def _opened(
     for a new one."""
     writer = Writer(path, marks)
     due = experiment.evaluate.due(loop.state.version)
-    if marks and not loop.done and (not due or experiment.split.holdout_clients):
-        for table in ("metrics", "evaluations"):
-            # evaluated only because the run ended there
-            writer.forget(table, loop.state.version, NEW if due else "")
+    if marks and not loop.done:
+        # what was evaluated and counted only because the run ended there
+        if not due or experiment.split.holdout_clients:
+            for table in ("metrics", "evaluations"):
+                writer.forget(table, loop.state.version, NEW if due else "")
+        writer.forget("privacy", loop.state.version)
     if marks and writer.sync() != marks:
         checkpoints.save(loop.state.version, loop.state.save(), writer.sync())
     return writer

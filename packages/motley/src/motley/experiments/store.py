@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import errno
 import fcntl
-import json
 import os
 import re
 import shlex
@@ -38,8 +37,9 @@ from motley.core.files import (
     sync_folder,
     with_digest,
 )
+from motley.core.strict_json import to_json
 from motley.experiments.config import MOST_NAME_BYTES, Experiment
-from motley.experiments.lineage import lineage_id
+from motley.experiments.lineage import digest_of, lineage_id
 from motley.results.marks import mark_of, pack_marks
 from motley.results.record import read_record
 
@@ -69,9 +69,13 @@ _NEEDED_BYTES = 32 * 2**20
 
 def slug(text: str) -> str:
     """Return a name as the name of a folder: letters, digits, ``._=-``; everything else becomes
-    ``-``. What is too long is cut off."""
+    ``-``. What is too long is cut off, and a digest of the whole name put in its place."""
     plain = re.sub(r"-{2,}", "-", re.sub(r"[^\w.=-]+", "-", text)).strip("-.")
-    return plain.encode()[:MOST_NAME_BYTES].decode(errors="ignore") or "experiment"
+    if len(plain.encode()) > MOST_NAME_BYTES:
+        digest = digest_of(text)
+        begin = plain.encode()[: MOST_NAME_BYTES - len(digest) - 1].decode(errors="ignore")
+        plain = f"{begin}-{digest}"
+    return plain or "experiment"
 
 
 def default_folder(experiment: Experiment, base: Path | None = None) -> Path:
@@ -366,7 +370,7 @@ class RunFolder:
             }
             whole = {**record, "files": pack_marks(files)} if record.get("finished") else record
             with replacing(self.record) as file:
-                file.write(json.dumps(with_digest(whole), indent=1, ensure_ascii=False).encode())
+                file.write(to_json(with_digest(whole), indent=1).encode())
                 if record.get("finished"):
                     # the names of all that is finished come before the record that says so
                     sync_folder(self.path)

@@ -388,7 +388,13 @@ def run_points(
     allow_other_numerics: bool = False,
 ) -> tuple[list[TrainedRun], list[Failure]]:
     """Run each experiment in its folder unless it is finished there; return the runs in the order
-    of the points, and the failures. The other parameters are those of :func:`compare`."""
+    of the points, and the failures. The other parameters are those of :func:`compare`.
+
+    Raises
+    ------
+    ConfigError: before anything is run, two runs in the same folder, or options that exclude each
+    other. StoreError: a folder cannot be made.
+    """
     if jobs < 1:
         raise ConfigError(f"got {jobs}; expected at least 1", "jobs")
     if jobs > 1 and on_ray is not None:
@@ -397,8 +403,7 @@ def run_points(
             "one of the two",
             "jobs",
         )
-    for folder in folders:
-        RunFolder(folder).check()
+    _check_folders(points, folders)
     shown = _display(points) if progress else None
     calls = [
         {"experiment": p.experiment, "folder": folder, "data": data}
@@ -429,6 +434,21 @@ def run_points(
     ]
     good = [number for number in sorted(errors) if errors[number] is None]
     return [load(folders[number], points[number].experiment.own_task) for number in good], failures
+
+
+def _check_folders(points: Sequence[Point], folders: Sequence[Path]) -> None:
+    """Refuse folders that cannot be made, and two runs in one folder: the second would go on with
+    the first."""
+    held: dict[Path, Point] = {}
+    for point, folder in zip(points, folders, strict=True):
+        RunFolder(folder).check()
+        other = held.setdefault(folder.resolve(), point)
+        if other is not point:
+            names = " and ".join(repr(one.name or one.label) for one in (other, point))
+            raise ConfigError(
+                f"the runs {names} would be written into the same folder {folder}; run each of "
+                "them with an --out of its own"
+            )
 
 
 def _display(points: Sequence[Point]) -> ProgressDisplay:

@@ -13,7 +13,6 @@ clients.
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -31,6 +30,7 @@ from motley.core.client_names import number_of
 from motley.core.components import imports
 from motley.core.errors import ConfigError, DataError, ModelError, StoreError
 from motley.core.files import changed, disk_error, replacing, with_digest
+from motley.core.strict_json import restored, to_json
 from motley.experiments.shown import curve_figure, facts_of_keys, in_cell, run_rows
 from motley.results import load as results
 from motley.results.client_table import client_table
@@ -78,7 +78,7 @@ def save_preparation(federation: Federation, folder: Path, private: bool = False
     itself."""
     own = getattr(federation.preparation, "clients", False)
     if federation.preparation is not None and not (private and own):
-        text = json.dumps(with_digest(federation.preparation.save()), indent=1, ensure_ascii=False)
+        text = to_json(with_digest(federation.preparation.save()), indent=1)
         try:
             with replacing(folder / _PREPARATION) as file:
                 file.write(f"{text}\n".encode())
@@ -288,12 +288,15 @@ class TrainedRun(results.Run):
             raise StoreError(f"{said}; give the task to load(..., task=...)")
         path = checked(self.directory, self.meta, _PREPARATION)
         saved = read_json(path)
-        if not isinstance(saved, dict) or changed(saved):
+        try:
+            if not isinstance(saved, dict) or changed(saved):
+                raise ValueError("it was changed after it was written")
+            plain = restored(saved)
+        except ValueError as error:
             raise DataError(
-                f"{path} cannot be read (it was changed after it was written); it says how new "
-                "samples become model inputs"
-            )
-        return restore_preparation({key: value for key, value in saved.items() if key != "digest"})
+                f"{path} cannot be read ({error}); it says how new samples become model inputs"
+            ) from None
+        return restore_preparation({key: value for key, value in plain.items() if key != "digest"})
 
     def _inputs(self, x: Any, client: int | None) -> Tensor:
         import torch

@@ -18,6 +18,7 @@ import numpy as np
 
 from motley.core.arrays import Floats
 from motley.core.errors import DataError, suggest
+from motley.core.strict_json import restored, to_json
 
 __all__ = ["PROFILE", "Finding", "How", "Inspection", "OutlyingClient"]
 
@@ -215,7 +216,7 @@ class Inspection:
         }
 
     def to_json(self) -> str:
-        """Return the inspection as JSON; numbers that are not there are null."""
+        """Return the inspection as strict JSON; numbers that are not there are null."""
         found = [
             {f.name: _plain(getattr(one, f.name)) for f in dataclasses.fields(one)}
             for one in self.findings.values()
@@ -227,7 +228,7 @@ class Inspection:
             "findings": found,
             "outlying": [dataclasses.asdict(one) for one in self.outlying],
         }
-        return json.dumps(whole, ensure_ascii=False, allow_nan=False)
+        return to_json(whole)
 
     @classmethod
     def from_json(cls, text: str) -> Inspection:
@@ -244,6 +245,7 @@ class Inspection:
                 "--json writes it"
             )
         try:
+            whole = restored(whole)
             outlying = tuple(OutlyingClient(**one) for one in whole.get("outlying", []))
             return cls.of(
                 [_finding(one) for one in whole["findings"]],
@@ -258,12 +260,11 @@ class Inspection:
 
 
 def _plain(value: Any) -> Any:
-    """Return a field's value as JSON has it."""
+    """Return a field's value as JSON has it; a number that was not measured (NaN) is None."""
     if isinstance(value, np.ndarray):
-        return [None if math.isnan(one) else one for one in value.tolist()]
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
-    return int(value) if isinstance(value, np.integer) else value
+        return [_plain(one) for one in value.tolist()]
+    plain = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(plain, float) and math.isnan(plain) else plain
 
 
 def _finding(given: Mapping[str, Any]) -> Finding:

@@ -13,6 +13,7 @@ from typing import Any
 from typing_extensions import override
 
 from motley.core.card import html_rows
+from motley.core.strict_json import to_json
 from motley.heterogeneity.findings import OutlyingClient
 from motley.inspection.federation import InspectedFederation
 from motley.inspection.inspection_page import inspection_page
@@ -81,8 +82,8 @@ class Inspected:
         return [*own, *self.pitfalls]
 
     def to_json(self) -> str:
-        """Return everything but the pictures as JSON."""
-        return json.dumps(
+        """Return everything but the pictures as strict JSON."""
+        return to_json(
             {
                 "federations": [
                     {
@@ -102,8 +103,6 @@ class Inspected:
                 "advice": list(self.advice),
             },
             indent=1,
-            ensure_ascii=False,
-            allow_nan=False,
         )
 
     def page(self) -> Page:

@@ -122,7 +122,7 @@ PUBLISHED: Mapping[str, Mapping[str, Kind]] = {
                 " clients.in_flight.timelines.arrives_s"
                 " clients.in_flight.columns.paper_arrives_s",
                 "not covered": "clients.client_states clients.in_flight.columns.examples"
-                " clients.in_flight.columns.weight evaluated privacy.past tables",
+                " clients.in_flight.columns.weight evaluated peaks privacy.past tables",
             }
         ),
     },

@@ -14,8 +14,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from motley.core.errors import DataError
-from motley.core.files import create
+from motley.core.errors import ContractError, DataError
+from motley.core.files import create, write_whole
 from motley.results.marks import Mark, unpack_marks
 
 __all__ = ["FILE", "Journal", "read_journal"]
@@ -40,11 +40,23 @@ class Journal:
         with create(new) as file:
             file.write(_record(marks))
         new.replace(path)
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+        self._file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
+        self._end = RECORD
 
     def append(self, marks: Mapping[str, Mark]) -> None:
-        """Write down what counts from now on."""
-        os.write(self._file, _record(marks))
+        """Write down what counts from now on.
+
+        Raises
+        ------
+        OSError: the disk refuses, and the journal ends where it ended before.
+        """
+        record = _record(marks)
+        try:
+            write_whole(self._file, record, self._end)
+        except OSError:
+            os.ftruncate(self._file, self._end)
+            raise
+        self._end += len(record)
 
     def sync(self) -> None:
         """Make the records durable."""
@@ -87,14 +99,22 @@ def read_journal(directory: Path) -> dict[str, Mark] | None:
 
 
 def _record(marks: Mapping[str, Mark]) -> bytes:
-    return _padded(
+    record = _padded(
         json.dumps(
-            {table: [m.file, m.rows, m.bytes, m.digest] for table, m in marks.items()}
+            {table: [m.file, m.rows, m.bytes, m.digest] for table, m in marks.items()},
+            separators=(",", ":"),
         ).encode()
     )
+    if len(record) != RECORD:
+        raise ContractError(
+            f"the marks of {len(marks)} tables take {len(record)} bytes of a journal; expected at "
+            f"most {RECORD}"
+        )
+    return record
 
 
 def _padded(text: bytes) -> bytes:
+    """Return a record with its checksum; a text that is too long makes a longer one."""
     return (text + b" " + _check(text)).ljust(RECORD - 1) + b"\n"
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from motley.core.arrays import Floats
 from motley.core.errors import DataError
+from motley.core.strict_json import restored
 from motley.core.untrusted import printable, printable_tree
 from motley.results.blocks import DASH, Section, Table, TableCell, TableRow, Text
 from motley.results.load import Run
@@ -60,7 +61,7 @@ def read_prediction(path: str | Path) -> dict[str, Any]:
     DataError: there is no such file, or it is not what ``motley what-if`` writes.
     """
     try:
-        found = json.loads(Path(path).read_text())
+        found = restored(json.loads(Path(path).read_text(encoding="utf-8")))
         for rule in found["rules"]:
             rule["seconds"], rule["bits"] = _interval(rule["seconds"]), _interval(rule["bits"])
             rule["rule"] = {key: [*values] for key, values in rule["rule"].items()}

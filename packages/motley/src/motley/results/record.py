@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from motley.core.errors import DataError
 from motley.core.files import changed, no_file
+from motley.core.strict_json import restored
 from motley.core.untrusted import check_limits, printable, shortened
 
 __all__ = ["read_json", "read_note", "read_record"]
@@ -140,7 +141,11 @@ def read_record(path: Path) -> dict[str, Any]:
             f"{path} holds {type(record).__name__}, not an object with the run's record"
         )
     try:
-        _Record.model_validate(record)
+        whole = restored(record)
+    except ValueError as error:
+        raise DataError(f"{path}: {error}; the run's record is damaged") from None
+    try:
+        _Record.model_validate(whole)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         key = ".".join(map(str, fault["loc"]))
@@ -155,8 +160,8 @@ def read_record(path: Path) -> dict[str, Any]:
             f"{path} was changed after it was written (its digest differs); restore it, or remove "
             "the key 'digest' to read it as it is"
         )
-    record.pop("digest", None)
-    return record
+    whole.pop("digest", None)
+    return whole
 
 
 def read_json(path: Path) -> Any:
@@ -197,10 +202,8 @@ def read_note(text: str, directory: Path) -> dict[str, float]:
     DataError: the text is something else.
     """
     try:
-        note = json.loads(text)
-        numbers = isinstance(note, dict) and all(
-            isinstance(value, int | float) for value in note.values()
-        )
+        note = restored(json.loads(text))
+        numbers = all(isinstance(value, int | float) for value in note.values())
     except (ValueError, RecursionError):
         numbers = False
     if not numbers:

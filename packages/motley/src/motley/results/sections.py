@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
+from motley.core.strict_json import finite
 from motley.results import measures, plots, selection_plots, tables
 from motley.results.blocks import BulletList, Code, Section, SideBySide, Text, non_empty
 from motley.results.client_table import by_client
@@ -282,4 +283,4 @@ def _shared(found: Sequence[Mapping[str, Any] | None]) -> list[tuple[str, str]]:
 
 
 def _json(config: Mapping[str, Any]) -> str:
-    return json.dumps(config, indent=2, ensure_ascii=False, default=str)
+    return json.dumps(finite(config), indent=2, ensure_ascii=False, default=str, allow_nan=False)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from motley.core.checksum import Checksum, checksum
 from motley.core.errors import DataError, StoreError
-from motley.core.files import disk_error
+from motley.core.files import disk_error, write_whole
 from motley.results.marks import Mark, bytes_of, checksum_of
 
 __all__ = ["Stream", "read_stream", "read_unmarked", "stream_blocks"]
@@ -120,19 +120,14 @@ class Stream:
         self._digest.update(kept)
 
     def _write(self, data: pa.Buffer) -> None:
-        view = memoryview(data)
-        at = self._end
         self._durable = False
         try:
-            while view:
-                done = os.pwrite(self._file, view, at)
-                view = view[done:]
-                at = at + done
+            write_whole(self._file, memoryview(data), self._end)
         except OSError as error:
             os.ftruncate(self._file, self._end)
             raise disk_error(error, self.path) from error
         self._digest.update(data)
-        self._end = at
+        self._end += len(data)
 
 
 def read_stream(directory: Path, mark: Mark, schema: pa.Schema) -> pa.Table:

@@ -31,6 +31,8 @@ from motley.results.stream import Stream
 
 __all__ = ["Writer", "remove_streams", "to_batch"]
 
+MOST_VALUES = 2**31 - 1
+"""Values that an Arrow array of lists can hold: its offsets are 32-bit integers."""
 ROW_GROUP = 2**17
 """Rows of a row group of a Parquet file, and as many as the writer holds of a table while it makes
 one."""
@@ -93,12 +95,13 @@ class Writer:
                 f"there is no table {table!r}{suggest(table, TABLES)}; there are "
                 f"{', '.join(TABLES)}"
             )
-        batch = to_batch(table, TABLES[table], columns)
-        if batch.num_rows:
-            self._rows.setdefault(table, []).append(batch)
+        for part in _parts(columns):
+            batch = to_batch(table, TABLES[table], part)
+            if batch.num_rows:
+                self._rows.setdefault(table, []).append(batch)
 
     def flush(self) -> None:
-        """Write the collected rows, one record batch per table.
+        """Write the collected rows, one record batch per table, or as many as hold its lists.
 
         Raises
         ------
@@ -108,13 +111,8 @@ class Writer:
             return
         journal = self._opened_journal()
         for table in list(self._rows):
-            batches = self._rows[table]
-            batch = (
-                batches[0]
-                if len(batches) == 1
-                else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-            )
-            self._open(table).append(batch)
+            for batch in _combined(self._rows[table]):
+                self._open(table).append(batch)
             del self._rows[table]
         self._note(journal)
 
@@ -339,6 +337,44 @@ def to_batch(table: str, schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Re
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def _parts(columns: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the columns in parts whose lists have no more values than one array of lists can."""
+    lists = [value for value in columns.values() if _is_matrix(value)]
+    width = max((value.shape[1] for value in lists), default=0)
+    rows = max((len(value) for value in lists), default=0)
+    step = max(1, MOST_VALUES // max(width, 1))
+    if rows <= step:
+        yield columns
+        return
+    for first in range(0, rows, step):
+        yield {
+            name: value if _is_scalar(value) else value[first : first + step]
+            for name, value in columns.items()
+        }
+
+
+def _combined(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+    """Return one batch with the rows of all, or the batches as they are where their lists have more
+    values than one array of lists can."""
+    if len(batches) == 1 or _values(batches) > MOST_VALUES:
+        return batches
+    together: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return together
+
+
+def _values(batches: Iterable[pa.RecordBatch]) -> int:
+    """Return how many values the longest column of lists has in some batches together."""
+    columns = zip(*(batch.columns for batch in batches), strict=True)
+    return max(
+        sum(len(part.values) for part in column if pa.types.is_list(part.type))
+        for column in columns
+    )
+
+
+def _is_matrix(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == 2
+
+
 def _is_scalar(value: Any) -> bool:
     if value is None or isinstance(value, (str, int, float)):
         return True
@@ -382,7 +418,9 @@ def _check_whole(values: np.ndarray) -> None:
 
 
 def _lists(value: Any, kind: pa.DataType) -> pa.Array:
-    if isinstance(value, np.ndarray) and value.ndim == 2:  # [n, C], the common case
+    if _is_matrix(value):  # [n, C], the common case
+        if value.size > MOST_VALUES:
+            raise ValueError(f"{value.size:,} values; an array of lists has {MOST_VALUES:,}")
         offsets = np.arange(len(value) + 1, dtype=np.int32) * np.int32(value.shape[1])
         return pa.ListArray.from_arrays(offsets, pa.array(value.ravel(), kind.value_type))
     return pa.array([None if row is None else np.asarray(row) for row in value], kind)

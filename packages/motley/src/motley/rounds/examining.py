@@ -132,7 +132,8 @@ class Examining:
         state.newest = dict(found.scores)
         due = schedule.due(state.version)
         if due and state.version:
-            state.evaluated.append(state.newest)
+            state.evaluated = state.newest
+            state.peaks = self._peaks(state)
         self._write(state, found)
         if self.validation is not None:
             with self.watch("evaluate"):
@@ -143,6 +144,15 @@ class Examining:
             self._write(state, held)
             self._keep_best(state, held, personal is None and "global" in found.rows["scope"])
         return self._keep_or_go_back(state, state.newest["loss"], due)
+
+    def _peaks(self, state: RunState) -> dict[str, float]:
+        """Return the best value of each metric so far, without metrics that never had any."""
+        peaks = dict(state.peaks)
+        for name, score in state.evaluated.items():
+            better_of = max if self.config.higher_is_better(name) else min
+            if not math.isnan(score):
+                peaks[name] = better_of(peaks.get(name, score), score)
+        return peaks
 
     def _keep_best(self, state: RunState, held: Evaluation, pooled: bool) -> None:
         """Keep this round's model if it is the best by validation; ``pooled``: by all validation

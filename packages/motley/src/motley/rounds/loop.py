@@ -160,9 +160,8 @@ class RoundLoop:
     def done(self) -> bool:
         """Whether a limit of ``stop`` is reached."""
         state = self.state
-        scores = state.evaluated[-1] if state.evaluated else {}
         return self.config.reached(
-            state.version, state.clients.now_s, state.ledger.paper_bits, scores
+            state.version, state.clients.now_s, state.ledger.paper_bits, state.evaluated
         )
 
     def step(self) -> RoundSummary:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Ids
 from motley.core.records import Outcome, Reports
+from motley.core.strict_json import finite
 from motley.core.work import LocalWork
 from motley.privacy.published import without_clear
 from motley.results.writer import Writer
@@ -20,7 +21,7 @@ from motley.rounds.round import Round
 from motley.rounds.state import RunState
 from motley.tasks.task import Federation
 
-__all__ = ["Tables", "federation_rows", "stamp"]
+__all__ = ["Tables", "federation_rows", "notes_text", "stamp"]
 
 
 def client_rows(landed: InFlight, reports: Reports) -> dict[str, Any]:
@@ -177,7 +178,7 @@ class Tables:
             **traffic_row(state.ledger),
             "dispatch": state.dispatch,
             "start_s": state.start_s,
-            "notes": _notes_text(step.notes),
+            "notes": notes_text(step.notes),
         }
         self.write("rounds", row)
         if len(dispatches):
@@ -187,6 +188,10 @@ class Tables:
         return row
 
 
-def _notes_text(notes: Mapping[str, float]) -> str | None:
-    """Return the column ``notes`` of a round as JSON; None where there are none."""
-    return json.dumps({name: float(value) for name, value in notes.items()}) if notes else None
+def notes_text(notes: Mapping[str, float]) -> str | None:
+    """Return the column ``notes`` of a round as strict JSON; None where there are none."""
+    if not notes:
+        return None
+    return json.dumps(
+        finite({name: float(value) for name, value in notes.items()}), allow_nan=False
+    )

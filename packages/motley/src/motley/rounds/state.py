@@ -93,9 +93,9 @@ class RunState:
     begun: whether enrolment and the evaluation before round 1 are done. asked: whether a cohort was
     asked for since the last server step, found or not. start_s: when the current round began.
     asked_s: when a cohort was last asked for.
-    evaluated: all metrics by name, on the common test set or the mean over clients, of every
-    evaluation that was due, oldest first; neither that of the untrained model nor one only because
-    the run ended is one of them.
+    evaluated: all metrics by name, on the common test set or the mean over clients, of the last
+    evaluation that was due; neither that of the untrained model nor one only because the run ended
+    is one of them. peaks: the best value of each metric in all evaluations that were due.
     newest: those of the newest evaluation. metric: the headline.
     best: the best round by validation; None before the first, and without validation samples.
     privacy: clip and counts of a private run; None otherwise.
@@ -125,7 +125,8 @@ class RunState:
     start_s: float = 0.0
     asked_s: float = 0.0
     best: BestRound | None = None
-    evaluated: list[dict[str, float]] = field(default_factory=list)
+    evaluated: dict[str, float] = field(default_factory=dict)
+    peaks: dict[str, float] = field(default_factory=dict)
     newest: dict[str, float] = field(default_factory=dict, metadata=FIXED)
     metric: str = field(default="accuracy", metadata=FIXED)
     privacy: PrivacyState | None = None
@@ -158,4 +159,4 @@ class RunState:
         if same:
             self.good = self.server
         self.begun = True
-        self.newest = self.evaluated[-1] if self.evaluated else {}
+        self.newest = self.evaluated

@@ -35,7 +35,8 @@ class DiskLastUpdates(LastUpdates):
         super().__init__()
         self.folder = folder
         self._kept: dict[int, int] = {}  # by client: the number in its file's name
-        self._named: list[set[str]] = []  # files that the kept checkpoints name, oldest first
+        # files that the kept checkpoints and the coming one name, oldest first
+        self._named: list[set[str]] = []
         self._unsynced: list[Path] = []
         self._next = 0
 
@@ -83,7 +84,8 @@ class DiskLastUpdates(LastUpdates):
             raise disk_error(error, self.folder) from None
         self._unsynced = []
         if not self._named or self._named[-1] != set(current.values()):
-            self._pin([*self._named, set(current.values())][-KEPT:])
+            # until the coming checkpoint is written, those before it are what there is
+            self._pin([*self._named, set(current.values())][-KEPT - 1 :])
         before = [sorted(names) for names in self._named[:-1]]
         return {
             "norms": dict(self._norms),

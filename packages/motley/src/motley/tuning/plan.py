@@ -12,6 +12,7 @@ from typing import Any
 from motley.core.errors import ConfigError, suggest
 from motley.experiments.config import Experiment
 from motley.experiments.lineage import digest_of
+from motley.experiments.store import slug
 from motley.experiments.sweep import expand, parse_over
 from motley.tuning.objectives import Objective, parse_objective
 from motley.tuning.spaces import Space, parse_space
@@ -417,6 +418,15 @@ def _methods(
             f"nothing is tuned for {empty[0]!r}; give it a space, or leave it out of --per",
             "--over",
         )
+    files: dict[str, str] = {}
+    for label in found:
+        other = files.setdefault(slug(label), label)
+        if other != label:
+            raise ConfigError(
+                f"the methods {other!r} and {label!r} would be written into the same folder "
+                f"{slug(label)}; name them otherwise",
+                "--per",
+            )
     return tuple(
         MethodPlan(label, found[label], own, min(trials, _size(own)))
         for label, own in spaces.items()

@@ -3,7 +3,6 @@ saw."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from motley.core.components import imports
 from motley.core.errors import ConfigError, StoreError, UserError
 from motley.core.files import disk_error, replacing, with_digest
 from motley.core.keys import Key
+from motley.core.strict_json import to_json
 from motley.experiments.config import Experiment
 from motley.experiments.parallel import job_workers_kept
 from motley.experiments.ray_runner import connected
@@ -188,7 +188,7 @@ def _begun(folder: Path, plan: TuningPlan, jobs: int) -> int:
     )
     try:
         with replacing(path) as file:
-            file.write(json.dumps(record, indent=1, ensure_ascii=False).encode())
+            file.write(to_json(record, indent=1).encode())
     except OSError as error:
         raise disk_error(error, path) from None
     return batch

@@ -3,7 +3,6 @@ components read."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from motley.core.csv_text import csv_text
 from motley.core.errors import ConfigError, UserError
 from motley.core.files import disk_error, replacing
 from motley.core.records import Cohort
+from motley.core.strict_json import to_json
 from motley.core.untrusted import printable
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
@@ -94,7 +94,7 @@ def twin(directory: str | Path, out: str | Path, data: Path | None = None) -> Tw
         "never_accepted": _never_accepted(found),
         "stand_in": stand_in,
     }
-    _write(path.with_suffix(".json"), json.dumps(recorded, indent=1) + "\n")
+    _write(path.with_suffix(".json"), to_json(recorded, indent=1) + "\n")
     lines = (_HEAD.format(directory), *made.fits, *notes)
     comment = "".join(f"# {printable(' '.join(line.split()))}\n" for line in lines)
     _write(path, comment + "\n" + to_toml(keys))

@@ -18,6 +18,7 @@ import numpy as np
 
 from motley.core.errors import ConfigError, DataError
 from motley.core.files import is_file
+from motley.core.strict_json import restored
 from motley.core.untrusted import printable
 from motley.experiments.registry import catalogue, record_of
 from motley.experiments.run import as_experiment
@@ -129,8 +130,8 @@ class Forecast:
 
     def record(self) -> dict[str, Any]:
         """Return everything as plain values, for ``prediction.json``; what is not predicted is
-        None."""
-        found = {
+        NaN."""
+        return {
             "level": LEVEL,
             "source": self.source,
             "clients": self.clients,
@@ -141,8 +142,6 @@ class Forecast:
             "holds": self.holds,
             "rules": [asdict(rule) for rule in self.rules],
         }
-        plain: dict[str, Any] = json.loads(json.dumps(found), parse_constant=lambda _: None)
-        return plain
 
 
 def what_if(
@@ -226,7 +225,7 @@ def _recorded(path: Path) -> dict[str, Any]:
             f"there is no file {str(missing)!r}; motley twin RUN --out {path} writes it"
         )
     try:
-        found = json.loads(beside.read_text())
+        found = restored(json.loads(beside.read_text(encoding="utf-8")))
         columns = {name: [float(one) for one in found[name]] for name in ("seconds", "bits")}
         rounds = len(columns["seconds"])
         if not rounds or len(columns["bits"]) != rounds:
