@@ -14,7 +14,7 @@ from torch import nn
 
 import motley
 from motley.algorithms.parts import GradientCorrection, LocalRule, Method
-from motley.core.errors import CodecError, ConfigError, DataError
+from motley.core.errors import CodecError, ConfigError, DataError, ModelError
 from motley.core.paper import cite
 from motley.experiments.build import prepare
 from motley.selectors.uniform import Uniform
@@ -330,6 +330,42 @@ def test_sites_with_their_own_data_train_as_a_simulation_of_all_of_it_would(algo
     accuracy = columns(done, "evaluations")
     assert set(accuracy["scope"]) == {"global"}
     assert columns(done, "federation")["num_train"].tolist() == [20, 21, 22, 23]
+
+
+class BoundAnew(nn.Module):
+    """Binds its weight anew in every pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.o = nn.Linear(4, 3)
+
+    def forward(self, x):
+        self.o.weight.data = 1.0 * self.o.weight.data
+        return self.o(x)
+
+
+def test_a_model_that_cannot_be_followed_is_refused_at_the_client_in_words_without_data(tmp_path):
+    setup = motley.Experiment(**OWN, stop={"rounds": 1})
+    sentences = set()
+    for client in range(2):
+        task = client_task(client, 4, *mine(client), BoundAnew, classes=3)
+        with pytest.raises(ModelError, match=r"binds the weight 'o\.weight' anew") as refused:
+            ClientRuntime(setup, tmp_path / str(client), task)
+        sentences.add(str(refused.value))
+    assert len(sentences) == 1  # whatever rows they have
+
+
+def test_a_clients_own_model_is_compared_on_random_samples_in_a_private_run(tmp_path):
+    private = {
+        "weights": "uniform",
+        "selector": "poisson",
+        "privacy": {"clip": 1.0, "noise_multiplier": 1.0, "delta": 1e-5},
+    }
+    task = client_task(1, 4, *mine(1), model, classes=3)
+    for keys, hidden in (({}, False), (private, True)):
+        setup = motley.Experiment(**OWN, **keys, stop={"rounds": 1})
+        notes = ClientRuntime(setup, tmp_path, task).setting.task.federation.notes
+        assert ("proof on" in notes) == hidden
 
 
 def test_own_samples_are_checked():

@@ -93,7 +93,8 @@ class ClientRuntime:
         options = experiment.privacy
         own = {} if options is not None and options.noise_by == "clients" else {"privacy": None}
         alone = experiment.replace({"engine.name": "sequential", **own})
-        self.config, self.engine, _, model = prepare(alone, data, task)
+        hide_rows = options is not None  # a refusal reaches the server
+        self.config, self.engine, _, model = prepare(alone, data, task, hide_rows)
         self.setting = self.config.setting
         self.folder = folder
         self.agreed = agreement(experiment)

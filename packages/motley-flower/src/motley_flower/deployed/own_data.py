@@ -11,7 +11,8 @@ perhaps, test samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from motley.core.errors import ConfigError, DataError
 from motley.core.ragged import Ragged
 from motley.tasks.formats.sample_checks import class_labels, features
 from motley.tasks.own import own_task
+from motley.tasks.own_loss import LossFunction, Over
 from motley.tasks.task import Federation, Task, Transform
 
 __all__ = ["client_task", "server_task"]
@@ -38,7 +40,8 @@ def client_task(
     model: Make,
     *,
     classes: int | None,
-    loss: str | None = None,
+    loss: str | Mapping[str, Any] | LossFunction | None = None,
+    over: Over | None = None,
     transform: Transform | None = None,
 ) -> Task:
     """Return one client's training samples as a task of the whole federation, in which the other
@@ -48,7 +51,7 @@ def client_task(
     ----------
     client, population: its number, and K. x, y: ``[n, ...]`` inputs, ``[n]`` classes from 0,
     ``[n, T]`` a class per position, or ``[n]``, ``[n, d]`` numbers.
-    model, loss, transform: as for :func:`motley.tasks.own_task`. classes: C, all of the
+    model, loss, over, transform: as for :func:`motley.tasks.own_task`. classes: C, all of the
     federation's; None in regression.
 
     Raises
@@ -62,7 +65,11 @@ def client_task(
     sizes[client] = len(rows)
     mine = Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), np.arange(len(rows)))
     return own_task(
-        _federation(rows, targets, mine, None, classes), model, loss=loss, transform=transform
+        _federation(rows, targets, mine, None, classes),
+        model,
+        loss=loss,
+        over=over,
+        transform=transform,
     )
 
 
@@ -73,7 +80,8 @@ def server_task(
     model: Make,
     *,
     classes: int | None,
-    loss: str | None = None,
+    loss: str | Mapping[str, Any] | LossFunction | None = None,
+    over: Over | None = None,
     transform: Transform | None = None,
     test: bool = True,
 ) -> Task:
@@ -88,7 +96,11 @@ def server_task(
     nobody = Ragged(np.zeros(population + 1, np.int64), np.zeros(0, np.int64))
     held = np.arange(len(rows)) if test else None
     return own_task(
-        _federation(rows, targets, nobody, held, classes), model, loss=loss, transform=transform
+        _federation(rows, targets, nobody, held, classes),
+        model,
+        loss=loss,
+        over=over,
+        transform=transform,
     )
 
 

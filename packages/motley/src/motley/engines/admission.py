@@ -146,6 +146,8 @@ def admit(setting: Setting, asked: str, synthetic: bool = False) -> Admission:
         reason = None if kind.refuses(setting) else trial.difference(asked)
         if reason is not None:
             trial.require_repeatable()
+            if trial.one_by_one:
+                raise _nobody(reason)
             raise ConfigError(
                 f"{asked!r} does not train this model as plain PyTorch does: {reason}; engine = "
                 '"auto" chooses an engine that does',
@@ -155,11 +157,7 @@ def admit(setting: Setting, asked: str, synthetic: bool = False) -> Admission:
     while (reason := trial.difference(name := resolve_auto(setting))) is not None:
         trial.require_repeatable()
         if name in ("threads", "sequential"):
-            raise ModelError(
-                f"no engine trains this model as plain PyTorch does: {reason}; keep what the "
-                "forward changes in registered buffers, and weights in parameters that stay where "
-                "they are"
-            )
+            raise _nobody(reason)
         setting = dataclasses.replace(setting, ruled_out={**setting.ruled_out, name: reason})
         now = resolve_auto(setting)
         notes["engine"] = (
@@ -168,6 +166,13 @@ def admit(setting: Setting, asked: str, synthetic: bool = False) -> Admission:
         )
         warnings.warn(notes["engine"], stacklevel=2)
     return Admission(setting, notes)
+
+
+def _nobody(reason: str) -> ModelError:
+    return ModelError(
+        f"no engine trains this model as plain PyTorch does: {reason}; keep what the forward "
+        "changes in registered buffers, and weights in parameters that stay where they are"
+    )
 
 
 @dataclass(frozen=True)

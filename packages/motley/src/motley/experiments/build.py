@@ -129,16 +129,28 @@ def loop_of(
     return simulation(plan, engine, selector, model, writer, states, updates, private)
 
 
-def prepare(experiment: Experiment, data: Path | None = None, task: Task | None = None) -> Ready:
-    """Return the parts of a simulation or a deployment, checked against each other. Parameters and
-    errors as in :func:`build`."""
+def prepare(
+    experiment: Experiment,
+    data: Path | None = None,
+    task: Task | None = None,
+    hide_rows: bool | None = None,
+) -> Ready:
+    """Return the parts of a simulation or a deployment, checked against each other. Errors as in
+    :func:`build`.
+
+    Parameters
+    ----------
+    hide_rows: whether a model and a loss of one's own are compared with plain PyTorch on random
+    samples, so that the outcome says nothing of anybody's rows; None: where the run is private. The
+    others as of :func:`build`."""
+    hide_rows = experiment.privacy is not None if hide_rows is None else hide_rows
     streams = Streams(experiment.seed, experiment.pin)
     task = with_metrics(
         experiment, with_drift(experiment, streams, task or task_of(experiment, streams, data))
     )
     if experiment.init is not None:
         task = start_from(task, experiment.init.path, experiment.init.only, experiment.init.strict)
-    if experiment.privacy is not None:
+    if hide_rows:
         task = with_loss_compared(task)
     algorithm = _algorithm(experiment, task)
     check_task(experiment, task, algorithm)
@@ -160,7 +172,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     check_synchrony(synchrony, setting, weights, cohort)
     check_selector(experiment, selector, weights, task, algorithm.local.uploads)
     check_capacity(experiment, setting, selector)
-    setting = _admitted(experiment, setting)
+    setting = _admitted(experiment, setting, hide_rows)
     plan = RunConfig(
         setting=setting,
         world=world,
@@ -296,15 +308,14 @@ def _device(name: str) -> str:
     return name
 
 
-def _admitted(experiment: Experiment, setting: Setting) -> Setting:
+def _admitted(experiment: Experiment, setting: Setting, hide_rows: bool) -> Setting:
     """Return the setting with the engines ruled out that do not train the run's own model as torch
     does, and notes of it."""
     notes: dict[str, str] = {}
     if needs_proof(setting):
-        private = experiment.privacy is not None
-        setting, found = admit(setting, experiment.engine.name, synthetic=private)
+        setting, found = admit(setting, experiment.engine.name, synthetic=hide_rows)
         notes.update(found)
-        if private:
+        if hide_rows:
             notes["proof on"] = (
                 "random samples, so that it says nothing of anybody's rows; say of a loss that "
                 'looks at the whole batch over = "batch"'
