@@ -12,7 +12,7 @@ import motley
 from motley.experiments.build import build
 from motley.rounds.measured_speeds import MeasuredSpeeds
 from motley.selectors.selector import Selector
-from motley_flower.deployed.grid_transport import GridTransport
+from motley_flower.deployed.grid_transport import GridTransport, bytes_in
 from motley_flower.deployed.protocol import open_order
 from motley_flower.deployed.server_app import run
 from tests.motley_flower.client_runtimes import (
@@ -152,6 +152,31 @@ def test_what_arrives_after_its_round_is_paid_for_and_moves_nothing(tmp_path):
     assert rounds["up_bits"].sum() > 12 * each * 0.99  # those of the late came in later rounds
     late_in_time = clients["outcome"] == "late"
     assert (np.isnan(clients["loss"][late_in_time])).all()
+
+
+@pytest.mark.parametrize("late", ["drop", "partial"])
+@pytest.mark.parametrize(("probe_s", "work_s"), [(4.0, 8.0), (11.0, 1.0)])
+def test_a_deadline_counts_from_the_dispatch_as_in_a_simulation(probe_s, work_s, late, tmp_path):
+    """D = 10 s: with a probe of 4 s and work of 8 s, or of 11 s and 1 s, everybody is in time."""
+    synchrony = {"name": "deadline", "seconds": 10.0, "late": late}
+    rule = {"name": "power_of_choice", "d": 5}
+    setup = experiment(selector=rule, synchrony=synchrony, stop={"rounds": 2})
+    grid = federation(setup, tmp_path)
+
+    def delay_s(message):
+        if "enrol" in message.metadata.message_type:
+            return 0.1
+        return probe_s if open_order(bytes_in(message)).kind == "probe" else work_s
+
+    for node in grid.nodes.values():
+        node.delay_s = delay_s
+    done = deploy(grid, setup, tmp_path / "real")
+    rounds = columns(done, "rounds")
+    clients = columns(done, "clients")
+    assert rounds["accepted"].tolist() == [3, 3]
+    took = rounds["time_s"] - rounds["start_s"]
+    assert took == pytest.approx(probe_s + work_s, abs=0.6)  # polls of a quarter of a second
+    assert (clients["start_s"][:3] - rounds["start_s"][0] >= probe_s).all()
 
 
 def test_a_deadline_passes_without_an_update_and_time_goes_on(tmp_path):

@@ -376,7 +376,8 @@ class DeployedBackend(ClientBackend):
         sent_share = order.allocation.bits / self._whole_upload_bits(widths)
         steps, _ = self._steps(state, cohort, widths, sent_share)
         secure = {} if self.sums is None else self.sums.open(state, cohort.ids.tolist())
-        start_s = self.transport.now_s
+        self._tick(clients)
+        start_s = clients.now_s
         sealed = {}
         sent = []
         columns = {

@@ -92,7 +92,8 @@ class RunState:
     at the end of the run, had no finite loss; a longer run goes on from ``server``.
     begun: whether enrolment and the evaluation before round 1 are done. asked: whether a cohort was
     asked for since the last server step, found or not. start_s: when the current round began.
-    asked_s: when a cohort was last asked for.
+    asked_s: when a cohort was last sent out, after its probe; the moment of the choice where nobody was
+    found.
     evaluated: all metrics by name, on the common test set or the mean over clients, of every
     evaluation that was due, oldest first; neither that of the untrained model nor one only because
     the run ended is one of them.
