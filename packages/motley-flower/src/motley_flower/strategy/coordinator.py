@@ -472,7 +472,7 @@ class SelectionCoordinator:
             state.round,
             client,
             outcome.name.lower(),
-            seconds,
+            seconds if arrived else math.nan,
             bits_down,
             reply.bits,
             signals,
