@@ -35,8 +35,8 @@ def simulated(**keys: Any) -> Any:
     [("uniform", 0.0), ({"name": "power_of_choice", "d": 4}, 1.0), ("delta", 3.0)],
 )
 def test_a_deadline_counts_from_the_dispatch(selector: Any, probe_s: float, late: str) -> None:
-    """D = 3.5 s holds three steps of 1 s, whatever the probe took before them (three forward passes,
-    or three gradients of a step each): every round lasts its probe and 3 s, and all are in time."""
+    """D = 3.5 s holds three steps of 1 s, whatever the probe took before them: three forward
+    passes, or three gradients of a step each. Every round lasts its probe and 3 s."""
     simulation = simulated(
         selector=selector, synchrony={"name": "deadline", "seconds": 3.5, "late": late}
     )

@@ -233,8 +233,8 @@ def test_a_client_s_row_begins_when_it_is_sent_out_after_the_probe(tmp_path):
     deploy(tmp_path / "run", selector={"name": "power_of_choice", "d": 3})
     done = motley.load(tmp_path / "run")
     begun = dict(rows(done, "rounds", "round", "start_s"))
-    for round, start_s in rows(done, "clients", "round", "start_s"):
-        assert start_s - begun[round] == pytest.approx(2.0 if round == 1 else 1.0, abs=0.1)
+    for step, start_s in rows(done, "clients", "round", "start_s"):
+        assert start_s - begun[step] == pytest.approx(2.0 if step == 1 else 1.0, abs=0.1)
 
 
 @pytest.mark.skipif(not HERE, reason="what Flower's own loop logs")

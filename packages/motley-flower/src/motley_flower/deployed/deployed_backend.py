@@ -240,6 +240,12 @@ class DeployedBackend(ClientBackend):
             & ~busy
         ]
 
+    def back_s(self, state: RunState) -> float:
+        """Return the present as soon as a client can be asked, else the end of the wait for one."""
+        if len(self.available(state)):
+            return _clients(state).now_s
+        return state.asked_s + self.limits.work_s
+
     def drawn(self, state: RunState, available: Ids, count: int) -> Cohort | None:
         """Return those of the drawn cohort that can be asked now; None where the selector
         chooses."""

@@ -131,6 +131,11 @@ class ClientBackend(ABC):
     def available(self, state: RunState) -> Ids:
         """Return the ids of the clients that can be asked now, sorted."""
 
+    def back_s(self, state: RunState) -> float:
+        """Return when a client can be asked again, where none can now; at present where nothing
+        tells."""
+        return state.clients.now_s
+
     def drawn(self, state: RunState, available: Ids, count: int) -> Cohort | None:
         """Return the available clients of a cohort that clients can recompute; None where the
         selector chooses, as in simulations."""

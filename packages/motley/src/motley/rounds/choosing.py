@@ -100,6 +100,7 @@ class Choosing:
         state.asked = True
         with self.watch("select"):
             available = backend.available(state)
+            nobody_there = not len(available)
             for stage in self.stages:
                 available = stage.available(state, available)
         if state.version not in state.downloads:
@@ -119,7 +120,7 @@ class Choosing:
                 state.draw_index, available, count, state.dispatch, step.number
             )
         row = {**step.row, "available": len(available)}
-        step = dataclasses.replace(step, cohort=cohort, row=row)
+        step = dataclasses.replace(step, cohort=cohort, nobody_there=nobody_there, row=row)
         if self.diagnostics is None or step.diagnosis is not None:
             return step
         with self.watch("evaluate"):

@@ -38,7 +38,8 @@ class Round:
     Parameters
     ----------
     number: of the server step, from 1.
-    cohort: the newest choice. asked: clients sent out, in order of their dispatches. row: columns
+    cohort: the newest choice. asked: clients sent out, in order of their dispatches. nobody_there:
+    whether no client could be asked at the newest choice. row: columns
     of the table ``rounds`` that a choice tells. notes: of its column ``notes``. diagnosis: what
     diagnostics measured before uploads arrived; None: nothing.
     landed: ``[n]`` dispatches that end with this step. outcome: int8 ``[n]``, values of
@@ -52,6 +53,7 @@ class Round:
     number: int
     cohort: Cohort = field(default_factory=lambda: Cohort(np.zeros(0, np.int64)))
     asked: tuple[int, ...] = ()
+    nobody_there: bool = False
     row: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, float] = field(default_factory=dict)
     diagnosis: Diagnosis | None = None

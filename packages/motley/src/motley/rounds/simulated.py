@@ -233,6 +233,14 @@ class SimulatedBackend(ClientBackend):
         )
         return ids[np.flatnonzero(online)]  # several times as fast as by the mask
 
+    def back_s(self, state: RunState) -> float:
+        """Return when the first client with data is online again."""
+        now_s = state.clients.now_s
+        back_s = self.world.availability.back_s(
+            self._key("available"), self.planner.with_data, state.draw_index, now_s
+        )
+        return back_s if np.isfinite(back_s) else now_s
+
     def probe(
         self, state: RunState, ids: Ids, wanted: Mapping[str, int | None], download: Tensors
     ) -> tuple[Ids, Mapping[str, Floats]]:

@@ -92,8 +92,9 @@ class RunState:
     at the end of the run, had no finite loss; a longer run goes on from ``server``.
     begun: whether enrolment and the evaluation before round 1 are done. asked: whether a cohort was
     asked for since the last server step, found or not. start_s: when the current round began.
-    asked_s: when a cohort was last sent out, after its probe; the moment of the choice where nobody was
-    found.
+    asked_s: when a cohort was last sent out, after its probe.
+    still_steps: server steps in a row that brought no limit of ``stop`` nearer, see
+    :mod:`motley.rounds.standstill`.
     evaluated: all metrics by name, on the common test set or the mean over clients, of every
     evaluation that was due, oldest first; neither that of the untrained model nor one only because
     the run ended is one of them.
@@ -125,6 +126,7 @@ class RunState:
     asked: bool = False
     start_s: float = 0.0
     asked_s: float = 0.0
+    still_steps: int = 0
     best: BestRound | None = None
     evaluated: list[dict[str, float]] = field(default_factory=list)
     newest: dict[str, float] = field(default_factory=dict, metadata=FIXED)
@@ -155,6 +157,8 @@ class RunState:
         elsewhere, or a state that an earlier version of Motley wrote.
         """
         same = saved.get("good") == "server"
+        # a checkpoint written before steps were counted has no number of them
+        saved = {"still_steps": 0, **saved}
         restore_fields(self, {**saved, "good": None} if same else saved)
         if same:
             self.good = self.server

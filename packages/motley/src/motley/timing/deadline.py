@@ -62,7 +62,7 @@ class Deadline(Synchrony):
     over_select: o, dispatched clients as a multiple of the cohort. late: the treatment of slow
     clients, see above.
     min_uploads: fewest uploads for a server step. idle_s: how long a round lasts when no client is
-    available.
+    available, or all have dropped out and no deadline ends it before; 0: until a client is back.
     """
 
     seconds: float = float("inf")
@@ -124,7 +124,9 @@ class Deadline(Synchrony):
             return Dispatch(self.asked(view.cohort))
         in_flight = view.in_flight
         if not len(in_flight):
-            end = view.dispatched_s + self.idle_s
+            end = view.idle_until_s(self.idle_s)
+            if not view.found_none:
+                end = min(end, view.dispatched_s + self.seconds)
             return (
                 Wait(end) if end > view.now_s else ServerStep(np.zeros(0, bool), np.zeros(0, bool))
             )
@@ -134,6 +136,8 @@ class Deadline(Synchrony):
         # before it, dropped and late look the same to the server
         uncertain = in_flight.dropped.any() and np.isfinite(deadline)
         last = deadline if uncertain else float(in_flight.arrives_s.max())
+        if not len(coming):
+            last = max(last, view.idle_until_s(self.idle_s))
         enough = (
             float(in_flight.arrives_s[order[view.cohort - 1]])
             if len(order) >= view.cohort
