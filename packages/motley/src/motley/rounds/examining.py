@@ -133,6 +133,8 @@ class Examining:
         due = schedule.due(state.version)
         if due and state.version:
             state.evaluated.append(state.newest)
+        if not state.version:
+            state.untrained = state.newest
         self._write(state, found)
         if self.validation is not None:
             with self.watch("evaluate"):

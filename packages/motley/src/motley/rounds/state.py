@@ -98,7 +98,8 @@ class RunState:
     evaluated: all metrics by name, on the common test set or the mean over clients, of every
     evaluation that was due, oldest first; neither that of the untrained model nor one only because
     the run ended is one of them.
-    newest: those of the newest evaluation. metric: the headline.
+    newest: those of the newest evaluation. untrained: those of the untrained model. metric: the
+    headline.
     best: the best round by validation; None before the first, and without validation samples.
     privacy: clip and counts of a private run; None otherwise.
     """
@@ -130,6 +131,7 @@ class RunState:
     best: BestRound | None = None
     evaluated: list[dict[str, float]] = field(default_factory=list)
     newest: dict[str, float] = field(default_factory=dict, metadata=FIXED)
+    untrained: dict[str, float] = field(default_factory=dict)
     metric: str = field(default="accuracy", metadata=FIXED)
     privacy: PrivacyState | None = None
 
@@ -157,10 +159,10 @@ class RunState:
         elsewhere, or a state that an earlier version of Motley wrote.
         """
         same = saved.get("good") == "server"
-        # a checkpoint written before steps were counted has no number of them
-        saved = {"still_steps": 0, **saved}
+        # an earlier checkpoint lacks what was not kept then
+        saved = {"still_steps": 0, "untrained": {}, **saved}
         restore_fields(self, {**saved, "good": None} if same else saved)
         if same:
             self.good = self.server
         self.begun = True
-        self.newest = self.evaluated[-1] if self.evaluated else {}
+        self.newest = self.evaluated[-1] if self.evaluated else self.untrained
