@@ -149,7 +149,11 @@ def test_what_arrives_after_its_round_is_paid_for_and_moves_nothing(tmp_path):
     assert sorted(clients["outcome"][first]) == ["accepted"] * 2 + ["late"] * 4
     each = clients["bits_up"][clients["bits_up"] > 0][0]
     assert rounds["up_bits"][0] == 2 * each
-    assert rounds["up_bits"].sum() > 12 * each * 0.99  # those of the late came in later rounds
+    # those of rounds 1 and 4 came later, whole: they are an account of their own
+    beside = rounds["total_up_bits"] - np.cumsum(rounds["up_bits"])
+    assert (beside[-1] - beside[0]) / each == pytest.approx(8, rel=1e-3)
+    by_round = [clients["bits_up"][clients["round"] == t].sum() for t in rounds["round"]]
+    assert by_round == rounds["up_bits"].tolist()
     late_in_time = clients["outcome"] == "late"
     assert (np.isnan(clients["loss"][late_in_time])).all()
 
@@ -188,6 +192,19 @@ def test_a_deadline_passes_without_an_update_and_time_goes_on(tmp_path):
     assert rounds["accepted"].tolist() == [0, 0]
     assert rounds["late"].tolist() == [3, 3]
     assert rounds["time_s"][0] - rounds["start_s"][0] == pytest.approx(5.0, abs=0.3)
+
+
+def test_without_idle_time_a_round_lasts_until_a_client_is_back(tmp_path):
+    """All are gone from 10 s to 70 s: one round without a client, in place of one after the
+    other."""
+    setup = experiment(synchrony={"name": "synchronous", "idle_s": 0.0}, stop={"rounds": 20})
+    grid = federation(setup, tmp_path)
+    nodes = dict(grid.nodes)
+    grid.events = [(10.0, grid.nodes.clear), (70.0, lambda: grid.nodes.update(nodes))]
+    rounds = columns(deploy(grid, setup, tmp_path / "real"), "rounds")
+    empty = np.flatnonzero(rounds["available"] == 0)
+    assert len(empty) == 1
+    assert rounds["time_s"][empty[0]] == pytest.approx(70.0, abs=SOON.look_s + 0.5)
 
 
 def test_a_buffer_is_folded_when_it_is_full_and_old_versions_count_less(tmp_path):

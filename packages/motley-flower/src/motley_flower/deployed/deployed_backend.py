@@ -509,9 +509,8 @@ class DeployedBackend(ClientBackend):
             clients.cancelled.remove(one)
             bits = np.array([one.bits_up])
             paper = np.array([one.paper_bits])
-            self.channel.receive(
-                state.ledger, np.array([one.client]), bits, paper, state.version + 1
-            )
+            ids = np.array([one.client])
+            self.channel.receive(state.ledger, ids, bits, paper, state.version + 1, "late")
             _LOG.info(
                 "client %d answered dispatch %d of round %d too late",
                 one.client,

@@ -461,7 +461,7 @@ class SelectionCoordinator:
                 bits_down=bits_down,
                 num_examples=self._num_examples(client, result),
                 local_steps=math.nan if result is None else result.steps,
-                download_s=0.0,
+                download_s=0.0 if arrived else math.nan,
                 compute_s=seconds if arrived else math.nan,
                 upload_s=0.0 if arrived else math.nan,
                 bits_up=reply.bits if arrived else math.nan,

@@ -59,9 +59,9 @@ class Landed:
     Parameters
     ----------
     dispatches: ``[n]`` rows. outcome: int8 ``[n]``, values of
-    :class:`~motley.core.records.Outcome`. sent: bool ``[n]``, whether an upload arrived (and is
-    billed). scale: ``[n]`` staleness factors, None for none. mix: whether uploads are mixed in as
-    models (FedAsync).
+    :class:`~motley.core.records.Outcome`. sent: bool ``[n]``, whether any of an upload was sent,
+    which is billed by the columns ``bits_up`` and ``paper_bits``. scale: ``[n]`` staleness factors,
+    None for none. mix: whether uploads are mixed in as models (FedAsync).
     """
 
     dispatches: InFlight

@@ -390,8 +390,8 @@ class SimulatedBackend(ClientBackend):
         _clients(state).clock.advance(until_s)
 
     def collect(self, state: RunState, step: ServerStep, stay: Bools) -> Landed:
-        """Take out the rows that end now; an upload that is cancelled before it arrives is not
-        sent."""
+        """Take out the rows that end now. A client that is under way is cut: of its upload counts
+        what it has sent by now, and the server learns nothing of its seconds."""
         clients = _clients(state)
         gone = np.flatnonzero(~stay)
         gone = gone[np.argsort(clients.in_flight.timelines.client[gone], kind="stable")]
@@ -404,13 +404,16 @@ class SimulatedBackend(ClientBackend):
             self.learn_speeds(state, landed.take(np.flatnonzero(heard)))
         outcome = np.where(step.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
         outcome[lines.dropped] = Outcome.DROPPED
-        sent = ~lines.dropped & (lines.arrives_s <= state.clients.now_s)
+        share = lines.sent_share(clients.now_s)
+        columns = dict(landed.columns)
+        for name in ("bits_up", "paper_bits"):
+            columns[name] = np.floor(share * columns[name]).astype(np.int64)
         clients.paper_s = landed.columns["paper_arrives_s"][outcome == Outcome.ACCEPTED].max(
             initial=clients.paper_s
         )
-        return Landed(
-            landed, outcome, sent, None if step.scale is None else step.scale[gone], step.mix
-        )
+        landed = InFlight(lines.known_until(clients.now_s), columns)
+        scale = None if step.scale is None else step.scale[gone]
+        return Landed(landed, outcome, columns["bits_up"] > 0, scale, step.mix)
 
     # ------------------------------------------------------------------------------------- uploads
 

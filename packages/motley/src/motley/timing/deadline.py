@@ -5,7 +5,7 @@ Bonawitz, Eichner, Grieskamp et al.: *Towards Federated Learning at Scale: Syste
 2019 (arXiv:1902.01046).
 
     dispatch  min(K, ceil(o M))  clients;
-    step      as soon as M or all have delivered, or D seconds have passed
+    step      as soon as M or all have delivered, or D seconds have passed since the dispatch
 
 Symbols: ``M`` the cohort; ``o`` (``over_select``) 1.0, often 1.3 (INTERPRETATION-R); ``D``
 (``seconds``), infinite by default; ``min_uploads`` fewest uploads for a server step: with fewer the
@@ -20,8 +20,9 @@ FedNova, else the updates of slow clients are smaller and silently count less.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D the upload of an update that is cancelled before it arrives is not billed; its
-  download is.
+* INTERPRETATION-D a simulated client that is late is cut when the server steps: what it has sent
+  of its upload by then is billed, and its seconds are not known. A real one cannot be cut; its
+  upload is billed in full when it comes.
 * The server cannot know that the remaining clients will be late: without over-selection it waits
   for D unless all have arrived.
 * Slow clients take part less often: the learned objective is the mixture weighted by speed. The
