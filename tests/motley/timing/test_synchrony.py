@@ -106,6 +106,15 @@ def test_clients_that_take_no_time_are_replaced_at_once():
     assert Buffered(buffer=4).decide(under_way) == Wait(9.0)
 
 
+def test_who_arrives_during_a_probe_is_replaced_at_once():
+    """Asked for at 4 s, measured until 5 s, sent out then; in between one of three arrived."""
+    view = ServerView(
+        5.0, 3, 0, True, sent([4.5, 9.0, 9.0]), dispatched_s=5.0, sent=2, available=8, asked_s=4.0
+    )
+    assert Buffered(buffer=4).decide(view) == Dispatch(1)
+    assert Buffered(buffer=4).decide(dataclasses.replace(view, asked_s=5.0)) == Wait(9.0)
+
+
 def test_a_contract_on_steps():
     view = ServerView(2.0, 2, 0, True, sent([1.0, 3.0]))
     yes = np.array([True, True])

@@ -244,7 +244,7 @@ class DeployedBackend(ClientBackend):
         """Return the present as soon as a client can be asked, else the end of the wait for one."""
         if len(self.available(state)):
             return _clients(state).now_s
-        return state.asked_s + self.limits.work_s
+        return state.sent_s + self.limits.work_s
 
     def drawn(self, state: RunState, available: Ids, count: int) -> Cohort | None:
         """Return those of the drawn cohort that can be asked now; None where the selector

@@ -98,6 +98,7 @@ class Choosing:
         next_draws(state)
         state.selections += 1
         state.asked = True
+        state.asked_s = state.clients.now_s
         with self.watch("select"):
             available = backend.available(state)
             nobody_there = not len(available)
@@ -157,7 +158,7 @@ class Choosing:
             download = state.downloads[state.version]
             self.backend.dispatch(state, DispatchOrder(cohort, download, allocation, columns))
             # the probe before it took time of its own, which no deadline counts
-            state.asked_s = state.clients.now_s
+            state.sent_s = state.clients.now_s
             state.dispatch += len(ids)
         asked = (*step.asked, *ids.tolist())
         budget = float(allocation.budget[-1]) if len(ids) else float("nan")

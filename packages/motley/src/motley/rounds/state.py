@@ -92,7 +92,7 @@ class RunState:
     at the end of the run, had no finite loss; a longer run goes on from ``server``.
     begun: whether enrolment and the evaluation before round 1 are done. asked: whether a cohort was
     asked for since the last server step, found or not. start_s: when the current round began.
-    asked_s: when a cohort was last sent out, after its probe.
+    asked_s: when a cohort was last asked for. sent_s: when it was sent out, after its probe.
     still_steps: server steps in a row that brought no limit of ``stop`` nearer, see
     :mod:`motley.rounds.standstill`.
     evaluated: all metrics by name, on the common test set or the mean over clients, of every
@@ -127,6 +127,7 @@ class RunState:
     asked: bool = False
     start_s: float = 0.0
     asked_s: float = 0.0
+    sent_s: float = field(default=0.0, metadata=FIXED)
     still_steps: int = 0
     best: BestRound | None = None
     evaluated: list[dict[str, float]] = field(default_factory=list)

@@ -100,8 +100,7 @@ def refill(view: ServerView, idle_s: float) -> Dispatch | Wait | ServerStep:
     if view.found_none and not len(coming) and view.now_s >= idle_until:
         nothing = np.zeros(len(view.in_flight), bool)
         return ServerStep(nothing, nothing)
-    asked_now = view.dispatched and view.dispatched_s == view.now_s
     over_already = not len(coming) and not view.found_none
-    if len(coming) < view.cohort and (not asked_now or over_already):
+    if len(coming) < view.cohort and (not view.asked_now or over_already):
         return Dispatch(view.cohort - len(coming))
     return Wait(float(coming.min()) if len(coming) else idle_until)

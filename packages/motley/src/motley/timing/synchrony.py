@@ -46,7 +46,8 @@ class ServerView:
     client).
     in_flight: timelines of all clients whose updates are under way or have arrived but are not
     aggregated, dropped ones included.
-    dispatched_s: when the last Dispatch was answered. changes: how often the model changed
+    dispatched_s: when the cohort of the last Dispatch was sent out. asked_s: when it was asked for,
+    before it was probed; None: at the same time. changes: how often the model changed
     since each client was dispatched, ``[n]``; None: at every server step.
     sent, available: how many clients the last Dispatch sent out, and could have; ``sent`` None:
     those in flight that began then. back_s: when a client can be asked again, where none was
@@ -63,6 +64,13 @@ class ServerView:
     sent: int | None = None
     available: int = 0
     back_s: float = 0.0
+    asked_s: float | None = None
+
+    @property
+    def asked_now(self) -> bool:
+        """Whether the last Dispatch since the last server step was decided at this very moment."""
+        asked_s = self.dispatched_s if self.asked_s is None else self.asked_s
+        return self.dispatched and asked_s == self.now_s
 
     @property
     def found_none(self) -> bool:
