@@ -18,7 +18,7 @@ from motley.rounds.measured_speeds import MeasuredSpeeds
 from motley.selectors.selector import Selector
 from motley.tasks import from_clients, own_task
 from motley.tasks.own import Own
-from motley_flower.deployed.grid_transport import GridTransport
+from motley_flower.deployed.grid_transport import GridTransport, bytes_in
 from motley_flower.deployed.protocol import open_order
 from motley_flower.deployed.server_app import run
 from tests.motley_flower.client_runtimes import (
@@ -185,9 +185,38 @@ def test_what_arrives_after_its_round_is_paid_for_and_moves_nothing(tmp_path):
     assert sorted(clients["outcome"][first]) == ["accepted"] * 2 + ["late"] * 4
     each = clients["bits_up"][clients["bits_up"] > 0][0]
     assert rounds["up_bits"][0] == 2 * each
-    assert rounds["up_bits"].sum() > 12 * each * 0.99  # those of the late came in later rounds
+    # those of rounds 1 and 4 came later, whole: they are an account of their own
+    beside = rounds["total_up_bits"] - np.cumsum(rounds["up_bits"])
+    assert (beside[-1] - beside[0]) / each == pytest.approx(8, rel=1e-3)
+    by_round = [clients["bits_up"][clients["round"] == t].sum() for t in rounds["round"]]
+    assert by_round == rounds["up_bits"].tolist()
     late_in_time = clients["outcome"] == "late"
     assert (np.isnan(clients["loss"][late_in_time])).all()
+
+
+@pytest.mark.parametrize("late", ["drop", "partial"])
+@pytest.mark.parametrize(("probe_s", "work_s"), [(4.0, 8.0), (11.0, 1.0)])
+def test_a_deadline_counts_from_the_dispatch_as_in_a_simulation(probe_s, work_s, late, tmp_path):
+    """D = 10 s: with a probe of 4 s and work of 8 s, or of 11 s and 1 s, everybody is in time."""
+    synchrony = {"name": "deadline", "seconds": 10.0, "late": late}
+    rule = {"name": "power_of_choice", "d": 5}
+    setup = experiment(selector=rule, synchrony=synchrony, stop={"rounds": 2})
+    grid = federation(setup, tmp_path)
+
+    def delay_s(message):
+        if "enrol" in message.metadata.message_type:
+            return 0.1
+        return probe_s if open_order(bytes_in(message)).kind == "probe" else work_s
+
+    for node in grid.nodes.values():
+        node.delay_s = delay_s
+    done = deploy(grid, setup, tmp_path / "real")
+    rounds = columns(done, "rounds")
+    clients = columns(done, "clients")
+    assert rounds["accepted"].tolist() == [3, 3]
+    took = rounds["time_s"] - rounds["start_s"]
+    assert took == pytest.approx(probe_s + work_s, abs=0.6)  # polls of a quarter of a second
+    assert (clients["start_s"][:3] - rounds["start_s"][0] >= probe_s).all()
 
 
 def test_a_deadline_passes_without_an_update_and_time_goes_on(tmp_path):
@@ -199,6 +228,19 @@ def test_a_deadline_passes_without_an_update_and_time_goes_on(tmp_path):
     assert rounds["accepted"].tolist() == [0, 0]
     assert rounds["late"].tolist() == [3, 3]
     assert rounds["time_s"][0] - rounds["start_s"][0] == pytest.approx(5.0, abs=0.3)
+
+
+def test_without_idle_time_a_round_lasts_until_a_client_is_back(tmp_path):
+    """All are gone from 10 s to 70 s: one round without a client, in place of one after the
+    other."""
+    setup = experiment(synchrony={"name": "synchronous", "idle_s": 0.0}, stop={"rounds": 20})
+    grid = federation(setup, tmp_path)
+    nodes = dict(grid.nodes)
+    grid.events = [(10.0, grid.nodes.clear), (70.0, lambda: grid.nodes.update(nodes))]
+    rounds = columns(deploy(grid, setup, tmp_path / "real"), "rounds")
+    empty = np.flatnonzero(rounds["available"] == 0)
+    assert len(empty) == 1
+    assert rounds["time_s"][empty[0]] == pytest.approx(70.0, abs=SOON.look_s + 0.5)
 
 
 def test_a_buffer_is_folded_when_it_is_full_and_old_versions_count_less(tmp_path):

@@ -156,6 +156,9 @@ def test_fedbn_clients_have_normalisation_of_their_own(tmp_path: Path) -> None:
         done.clients()[0].module()
     with pytest.raises(IndexError, match=r"there is no client 4; this run has clients 0 .. 3"):
         done.clients()[4]
+    with pytest.raises(IndexError, match="there is no client -5"):
+        done.clients()[-5]
+    assert [done.clients()[k].client for k in (-1, -4)] == [3, 0]
 
 
 def test_models_of_clients_that_take_too_much_are_not_stored(tmp_path: Path) -> None:

@@ -517,6 +517,26 @@ def test_the_untrained_model_reaches_no_target() -> None:
     assert (loop.state.version, other.state.version) == (3, 3)
 
 
+def test_a_summary_tells_the_newest_score_also_after_a_resume() -> None:
+    """Evaluated after round 3 alone: before it the score is the untrained model's."""
+    experiment = _experiment(stop={"rounds": 4}, evaluate={"every": 3})
+    loop = build(experiment)
+    scores = []
+    resumed = []
+    for _ in range(4):
+        other = build(experiment)
+        if loop.state.begun:
+            other.state.restore(loop.state.save())
+        resumed.append(other.step().score)
+        scores.append(loop.step().score)
+    assert resumed == scores
+    assert scores[0] == scores[1]
+    assert len(set(scores)) == 3
+    before = {name: one for name, one in loop.state.save().items() if name != "untrained"}
+    other.state.restore(before)  # an earlier checkpoint, which lacks it
+    assert other.state.untrained == {}
+
+
 def test_a_run_ends_at_the_first_limit() -> None:
     simulation = build(_experiment(stop={"rounds": 100, "virtual_hours": 10 / 3600}))
     while not simulation.done:

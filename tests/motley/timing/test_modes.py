@@ -332,9 +332,9 @@ def test_alpha_one_takes_a_fresh_model_as_it_is():
     assert min(abs(x - (5.0 + m) / 2) for m in (0.0, 1.0, 2.0)) < 1e-12
 
 
-def test_what_is_cancelled_is_not_billed_up_and_what_is_late_keeps_its_memory():
+def test_what_never_left_is_not_billed_and_what_is_late_keeps_its_memory():
     """Everybody is asked, one is kept: three downloads of 64 bits, one upload, 108 bytes of heads;
-    the others' c_k stay unset."""
+    the others are cut while they compute, and their c_k stay unset."""
     keys = {
         "cohort": 1,
         "synchrony": {"name": "deadline", "over_select": 3.0},

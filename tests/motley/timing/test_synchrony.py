@@ -3,12 +3,15 @@
 Worked numbers: docs/methods/timing-and-world.md#fedbuff.
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from motley.core.errors import ConfigError, ContractError
 from motley.timing import SYNCHRONY
 from motley.timing.buffered import Buffered
+from motley.timing.deadline import Deadline
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Synchronous, Wait
 from motley.timing.timeline import Timelines, VirtualClock, plan
 
@@ -40,7 +43,13 @@ def test_the_server_waits_until_a_dropped_client_is_gone_and_folds_the_others():
 
 
 def test_everybody_dropped_ends_the_round_with_nobody():
-    view = ServerView(3.0, 2, 0, True, sent([1.0, 3.0], [True, True]))
+    """After 60 s from the dispatch, as a server does that is told that all are lost; at 80 s, where
+    the last one breaks off only then."""
+    lines = sent([1.0, 3.0], [True, True])
+    assert Synchronous().decide(ServerView(3.0, 2, 0, True, lines)) == Wait(60.0)
+    late = sent([1.0, 80.0], [True, True])
+    assert Synchronous().decide(ServerView(3.0, 2, 0, True, late)) == Wait(80.0)
+    view = ServerView(60.0, 2, 0, True, lines)
     step = Synchronous().decide(view)
     assert isinstance(step, ServerStep)
     assert not step.accept.any()
@@ -55,6 +64,55 @@ def test_nobody_to_ask_takes_idle_time_and_ends():
     step = synchrony.decide(ServerView(160.0, 2, 4, True, Timelines.empty(), dispatched_s=100.0))
     assert isinstance(step, ServerStep)
     assert len(step.accept) == 0
+
+
+@pytest.mark.parametrize("synchrony", [Synchronous(), Deadline(), Deadline(seconds=5.0)])
+def test_nobody_chosen_of_those_available_is_no_reason_to_wait(synchrony):
+    view = ServerView(100.0, 2, 4, True, Timelines.empty(), dispatched_s=100.0, sent=0, available=3)
+    step = synchrony.decide(view)
+    assert isinstance(step, ServerStep)
+    assert len(step.accept) == 0
+
+
+@pytest.mark.parametrize("synchrony", [Synchronous(idle_s=0), Deadline(idle_s=0)])
+def test_without_idle_time_the_server_waits_until_a_client_is_back(synchrony):
+    alone = ServerView(7.0, 2, 4, True, Timelines.empty(), dispatched_s=7.0, sent=0, back_s=86.5)
+    assert synchrony.decide(alone) == Wait(86.5)
+    step = synchrony.decide(dataclasses.replace(alone, now_s=86.5))
+    assert isinstance(step, ServerStep)
+
+
+def test_all_lost_end_a_round_at_its_deadline_or_after_the_idle_time():
+    """Whoever was sent out and is lost has left the view of a deployed server."""
+    lost = ServerView(100.0, 2, 4, True, Timelines.empty(), dispatched_s=100.0, sent=2, available=9)
+    assert Synchronous(idle_s=60).decide(lost) == Wait(160.0)
+    assert Deadline(idle_s=60).decide(lost) == Wait(160.0)
+    assert Deadline(seconds=10.0, idle_s=60).decide(lost) == Wait(110.0)
+    gone = dataclasses.replace(lost, in_flight=sent([101.0, 102.0], [True, True]))
+    assert Deadline(idle_s=60).decide(gone) == Wait(160.0)
+    assert Deadline(seconds=10.0, idle_s=60).decide(gone) == Wait(110.0)
+
+
+def test_clients_that_take_no_time_are_replaced_at_once():
+    """A buffer of 4 with 2 of 2 arrived at once: two more are asked at the same moment; nobody is
+    when a dispatch at this moment has found nobody, and where some are under way."""
+    here = ServerView(5.0, 2, 0, True, sent([5.0, 5.0]), dispatched_s=5.0, sent=2, available=8)
+    assert Buffered(buffer=4).decide(here) == Dispatch(2)
+    none_left = dataclasses.replace(here, sent=0, available=0)
+    assert Buffered(buffer=4, idle_s=60).decide(none_left) == Wait(65.0)
+    none_chosen = dataclasses.replace(here, sent=0, available=8)
+    assert isinstance(Buffered(buffer=4).decide(none_chosen), ServerStep)
+    under_way = dataclasses.replace(here, in_flight=sent([5.0, 9.0]))
+    assert Buffered(buffer=4).decide(under_way) == Wait(9.0)
+
+
+def test_who_arrives_during_a_probe_is_replaced_at_once():
+    """Asked for at 4 s, measured until 5 s, sent out then; in between one of three arrived."""
+    view = ServerView(
+        5.0, 3, 0, True, sent([4.5, 9.0, 9.0]), dispatched_s=5.0, sent=2, available=8, asked_s=4.0
+    )
+    assert Buffered(buffer=4).decide(view) == Dispatch(1)
+    assert Buffered(buffer=4).decide(dataclasses.replace(view, asked_s=5.0)) == Wait(9.0)
 
 
 def test_a_contract_on_steps():

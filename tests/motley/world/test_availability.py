@@ -256,3 +256,72 @@ def test_a_bad_trace_is_refused(tmp_path, text, message):
 def test_bad_options_are_named(record, message):
     with pytest.raises(ConfigError, match=message):
         AVAILABILITY.build(record)
+
+
+# ---------------------------------------------------------------- when somebody is back
+
+
+def back_s(model, time_s, ids=MANY, round_index=1):
+    """When one is back, and whether one is there then and none at three moments before."""
+    found = model.back_s(KEY, ids, round_index, time_s)
+    before = time_s + (found - time_s) * np.array([0.0, 0.5, 0.999])
+    return (
+        found,
+        online(model, round_index, found, ids).any(),
+        any(online(model, round_index, moment, ids).any() for moment in before),
+    )
+
+
+def test_the_first_is_back_when_the_day_begins():
+    """One time zone, a quarter of the day: away from 6 h on, back at 24 h; a moment within the
+    interval is its own answer."""
+    night = DayNight(share=0.25, spread=0.0)
+    found, there, earlier = back_s(night, 7 * 3600.0)
+    assert found == pytest.approx(86_400.0, abs=1e-6)
+    assert there
+    assert not earlier
+    assert night.back_s(KEY, MANY, 1, 5 * 3600.0) == 5 * 3600.0
+
+
+@pytest.mark.parametrize("time_s", [0.3, 1e4, 1e7 + 0.1, 1e9 / 3])
+def test_rounding_hides_nobody_who_is_back(time_s):
+    ids = np.arange(3)
+    night = DayNight(share=1e-4, spread=1.0, day_s=777.7)
+    for _ in range(20):
+        found, there, earlier = back_s(night, time_s, ids)
+        assert there
+        assert not earlier or found == time_s
+        time_s = found + 0.1  # the interval of .08 s is over
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        BernoulliAvailability(p=0.05, slot_s=10.0),
+        MarkovAvailability(p=0.02, q=0.3, slot_s=10.0),
+    ],
+    ids=["bernoulli", "markov"],
+)
+def test_the_first_slot_with_a_client_is_found(model):
+    ids = np.arange(2)
+    away = next(t for t in range(5, 10_000, 10) if not online(model, 1, float(t), ids).any())
+    found, there, _ = back_s(model, float(away), ids)
+    assert there
+    assert found % 10 == 0
+    slots = range(away - away % 10, int(found), 10)
+    assert not any(online(model, 1, slot + 1.0, ids).any() for slot in slots)
+
+
+def test_where_the_round_counts_the_next_one_is_looked_at_at_once():
+    assert BernoulliAvailability(p=1e-9).back_s(KEY, np.arange(3), 1, 5.0) == 5.0
+
+
+def test_a_trace_says_when_the_next_stretch_begins(tmp_path):
+    """Of 100 s the trace is online from 10 to 20 and from 50 to 60."""
+    text = "trace,active_s,inactive_s,finish_s\n0,10,20,100\n0,50,60,100\n"
+    model = traced(tmp_path, text)
+    ids = np.arange(2)
+    moments = [0.0, 15.0, 21.0, 61.0, 125.0]
+    assert [model.back_s(KEY, ids, 1, moment) for moment in moments] == pytest.approx(
+        [10.0, 15.0, 50.0, 110.0, 150.0]
+    )

@@ -207,6 +207,36 @@ def test_a_killed_server_goes_on_at_the_next_round_bit_for_bit(selector, tmp_pat
     assert evaluated[0] == evaluated[1]
 
 
+def test_a_dropped_client_has_no_seconds_before_and_after_a_resume(tmp_path):
+    """Client 1's app raises after 3 s: that is no time of its work, and the record of the killed
+    server says the same as the table of one that was not."""
+
+    def raises(message, context):
+        if message.metadata.message_type == "train":
+            raise ValueError("out of memory")
+        return sgd(message, context)
+
+    def three():
+        return FakeGrid({**nodes(0, 2), **nodes(1, app=raises, delay_s=3.0)})
+
+    whole, _ = deploy(tmp_path / "whole", three(), "uniform", m=3)
+    with pytest.raises(KilledError):
+        deploy(tmp_path / "cut", three(), "uniform", evaluate=killed(3), m=3)
+    wrapped, _ = deploy(tmp_path / "cut", three(), "uniform", m=3)
+    assert [row.client for row in whole.motley.rows if math.isnan(row.seconds)] == [1] * ROUNDS
+    assert participation(wrapped.motley.rows) == participation(whole.motley.rows)
+
+
+def test_a_client_s_row_begins_when_it_is_sent_out_after_the_probe(tmp_path):
+    """Enrolment takes 1 s, and so does each probe: rows begin 2 s after round 1, then 1 s after
+    their round."""
+    deploy(tmp_path / "run", selector={"name": "power_of_choice", "d": 3})
+    done = motley.load(tmp_path / "run")
+    begun = dict(rows(done, "rounds", "round", "start_s"))
+    for step, start_s in rows(done, "clients", "round", "start_s"):
+        assert start_s - begun[step] == pytest.approx(2.0 if step == 1 else 1.0, abs=0.1)
+
+
 @pytest.mark.skipif(not HERE, reason="what Flower's own loop logs")
 def test_replayed_rounds_are_not_logged_again(tmp_path, caplog):
     with pytest.raises(KilledError):

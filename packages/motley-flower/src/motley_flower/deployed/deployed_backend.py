@@ -240,6 +240,12 @@ class DeployedBackend(ClientBackend):
             & ~busy
         ]
 
+    def back_s(self, state: RunState) -> float:
+        """Return the present as soon as a client can be asked, else the end of the wait for one."""
+        if len(self.available(state)):
+            return _clients(state).now_s
+        return state.sent_s + self.limits.work_s
+
     def drawn(self, state: RunState, available: Ids, count: int) -> Cohort | None:
         """Return those of the drawn cohort that can be asked now; None where the selector
         chooses."""
@@ -376,7 +382,8 @@ class DeployedBackend(ClientBackend):
         sent_share = order.allocation.bits / self._whole_upload_bits(widths)
         steps, _ = self._steps(state, cohort, widths, sent_share)
         secure = {} if self.sums is None else self.sums.open(state, cohort.ids.tolist())
-        start_s = self.transport.now_s
+        self._tick(clients)
+        start_s = clients.now_s
         sealed = {}
         sent = []
         columns = {
@@ -502,9 +509,8 @@ class DeployedBackend(ClientBackend):
             clients.cancelled.remove(one)
             bits = np.array([one.bits_up])
             paper = np.array([one.paper_bits])
-            self.channel.receive(
-                state.ledger, np.array([one.client]), bits, paper, state.version + 1
-            )
+            ids = np.array([one.client])
+            self.channel.receive(state.ledger, ids, bits, paper, state.version + 1, "late")
             _LOG.info(
                 "client %d answered dispatch %d of round %d too late",
                 one.client,

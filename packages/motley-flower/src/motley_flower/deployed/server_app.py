@@ -39,6 +39,8 @@ from motley.experiments.run import (
     run_record,
     save_best_model,
     save_model,
+    say_standstill,
+    standstill_record,
     written_step,
 )
 from motley.experiments.store import RunFolder, default_folder, ensure_space
@@ -150,8 +152,15 @@ def run(
         with stopping_in_a_sentence(path), tracked(experiment, path, kind="deployment") as trackers:
             written = _go(loop, checkpoints, marks, path, shown, told, trackers)
         folder.write(
-            {**record, **best_record(loop), "tables": pack_marks(written), "finished": True}
+            {
+                **record,
+                **best_record(loop),
+                **standstill_record(loop),
+                "tables": pack_marks(written),
+                "finished": True,
+            }
         )
+        say_standstill(loop)
         _tidy(path)
         return _ended(path, report)
 

@@ -279,7 +279,7 @@ class RecordedRun(RoundObserver):
         new = sorted(coordinator.registry.enrolled.keys() - self._written)
         self._written.update(new)
         tables = {
-            "clients": client_rows(coordinator, step, self._start_s),
+            "clients": client_rows(coordinator, step, self._zero_s),
             "incidents": incident_rows(coordinator, step, self.now_s),
             "federation": federation_rows(coordinator, new),
         }

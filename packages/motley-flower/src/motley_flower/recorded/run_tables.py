@@ -29,9 +29,11 @@ _HEADLINES = ("loss", "accuracy")
 _AS_REPORTED = ("num_examples", "local_steps", "compute_s", "bits_down", "bits_up")
 
 
-def client_rows(coordinator: SelectionCoordinator, step: int, start_s: float) -> dict[str, Any]:
+def client_rows(coordinator: SelectionCoordinator, step: int, zero_s: float) -> dict[str, Any]:
     """Return the rows of ``clients`` of the round that was trained last. A client's whole round
-    trip stands under ``compute_s``: how much of it was download and upload is not known."""
+    trip stands under ``compute_s``: how much of it was download and upload is not known.
+
+    ``zero_s``: when the run began, on the coordinator's clock."""
     current = coordinator.opened
     state = coordinator.state
     reports = current.reports
@@ -44,6 +46,7 @@ def client_rows(coordinator: SelectionCoordinator, step: int, start_s: float) ->
         )
     )
     first = state.dispatched - len(reports)
+    sent_s = min((one.sent_s for one in current.sent.values()), default=math.nan)
     return {
         "round": step,
         "dispatch": list(range(first, first + len(reports))),
@@ -52,7 +55,7 @@ def client_rows(coordinator: SelectionCoordinator, step: int, start_s: float) ->
         "version": step - 1,
         "staleness": 0,
         "score": np.array([scores.get(one.id, math.nan) for one in reports]),
-        "start_s": start_s,
+        "start_s": sent_s - zero_s,
         "loss": np.array([_scalar(one.signals, "loss", "loss_rms") for one in reports]),
         "update_norm": np.array([_scalar(one.signals, "update_norm") for one in reports]),
         **{name: np.array([getattr(one, name) for one in reports], float) for name in _AS_REPORTED},

@@ -21,7 +21,7 @@ class ParticipationRow:
     Parameters
     ----------
     outcome: ``"accepted"``, ``"dropped"`` or ``"rejected"``. seconds: from sending to arrival; NaN
-    without a reply.
+    for a dropped client, also where its node said that it was lost.
     bits_down, bits_up: sizes of the message and the reply. signals: what the selector observes.
     reason: of a loss or rejection.
     """

@@ -29,6 +29,7 @@ from motley.experiments.checks import (
     check_algorithm,
     check_capacity,
     check_dishonest,
+    check_end,
     check_failures,
     check_heads,
     check_selector,
@@ -103,7 +104,9 @@ def build(
     if not isinstance(experiment, Experiment):
         with imports(allow_import):
             experiment = Experiment(**experiment)
-    return loop_of(experiment, prepare(experiment, data, task), writer, folder)
+    ready = prepare(experiment, data, task)
+    check_end(experiment, ready.config, ready.model)
+    return loop_of(experiment, ready, writer, folder)
 
 
 def loop_of(

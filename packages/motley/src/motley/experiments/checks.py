@@ -17,23 +17,27 @@ from motley.algorithms.parts import Algorithm, Loss
 from motley.algorithms.positions import per_position
 from motley.algorithms.ranked import FactorServer
 from motley.algorithms.task_loss import loss_of
+from motley.core.components import overrides
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS, SignalRequirements
 from motley.engines.engine import PRE_TRAINING, Setting
 from motley.experiments.config import Experiment
+from motley.rounds.channel import Channel, empty_upload
+from motley.rounds.run_config import RunConfig
 from motley.rounds.upload_signals import SERVER_SIGNALS
 from motley.selectors.selector import Selector
 from motley.tasks.metrics import COLUMNS, chosen
 from motley.tasks.own import sample_outputs
 from motley.tasks.precision import uncomputable
-from motley.tasks.task import NO_CLASSES, Task
+from motley.tasks.task import NO_CLASSES, ModelState, Task
 from motley.timing.synchrony import Synchrony
-from motley.world.interfaces import Capacity, Dishonest
+from motley.world.interfaces import Capacity, Dishonest, Failures
 
 __all__ = [
     "check_algorithm",
     "check_capacity",
     "check_dishonest",
+    "check_end",
     "check_failures",
     "check_heads",
     "check_selector",
@@ -185,6 +189,57 @@ def check_failures(experiment: Experiment, setting: Setting) -> None:
             f"{type(rule).__name__} clients upload none"
         )
         raise ConfigError(f"{said}; leave it out", "failures")
+
+
+def check_end(experiment: Experiment, config: RunConfig, model: ModelState) -> None:
+    """Refuse a simulation that is certain never to end, because what its limits wait for never
+    happens. Others that stand still are ended as they run, see :mod:`motley.rounds.standstill`.
+
+    ``model``: the initial one.
+    """
+    stop = experiment.stop
+    given = {name for name, value in vars(stop).items() if value is not None}
+    failures = experiment.part("failures")
+    device = experiment.device
+    mend = "or give a number of rounds as well, e.g. stop.rounds = 100"
+    if "rounds" in given:
+        return
+    always = experiment.availability["name"] == "always"
+    at_once = device["name"] == "constant" and experiment.part("device").seconds == 0
+    waits = not always or overrides(failures, Failures, "drop_at")
+    if (
+        given == {"virtual_hours"}
+        and at_once
+        and experiment.network["name"] == "none"
+        and not waits
+    ):
+        raise ConfigError(
+            f"got {stop.virtual_hours:g}, and no virtual time ever passes: devices take 0 s and "
+            f'there is no network; write e.g. device = {{ name = "constant", seconds = 0.1 }}, '
+            f"{mend}",
+            "stop.virtual_hours",
+        )
+    if given == {"uplink_gb"} and not _upload_bits(config, model):
+        raise ConfigError(
+            f"got {stop.uplink_gb:g}, and under {experiment.algorithm['name']!r} clients upload "
+            "nothing; write stop = { rounds = 100 }",
+            "stop.uplink_gb",
+        )
+    if "virtual_hours" not in given and failures.nobody_delivers:
+        raise ConfigError(
+            f"under {experiment.failures['name']!r} with rate = 1 no client ever delivers, and the "
+            f"run ends only when some have; write a rate below 1, {mend}",
+            "failures.rate",
+        )
+
+
+def _upload_bits(config: RunConfig, model: ModelState) -> int:
+    """Return the bits of a whole upload as the papers count them."""
+    setting = config.setting
+    rule = setting.algorithm.local
+    server = setting.algorithm.server.init(rule.sent(model), len(setting.task.federation))
+    parts = empty_upload(rule, server, model, setting.task.layout)
+    return Channel(parts, config.extra_exchange()).paper_bits
 
 
 def check_heads(experiment: Experiment, setting: Setting, weights: str) -> None:

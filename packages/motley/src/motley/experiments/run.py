@@ -64,6 +64,8 @@ __all__ = [
     "run_built",
     "run_record",
     "save_model",
+    "say_standstill",
+    "standstill_record",
     "with_own",
     "written_step",
 ]
@@ -193,9 +195,9 @@ def run_built(
     save_preparation(loop.federation, path, experiment.privacy is not None)
     written = _run_to_end(experiment, loop, checkpoints, path, marks, shown, on_round, trackers)
     nodes = nodes_record(loop.engine, record)
-    folder.write(
-        {**record, **best_record(loop), **nodes, "tables": pack_marks(written), "finished": True}
-    )
+    ended = {**best_record(loop), **standstill_record(loop), **nodes}
+    folder.write({**record, **ended, "tables": pack_marks(written), "finished": True})
+    say_standstill(loop)
 
 
 def _tidy(path: Path, checkpoints: Checkpoints, experiment: Experiment) -> None:
@@ -435,6 +437,8 @@ def _restore(
             )
         return {}
     state.restore(saved)
+    if held != now:
+        state.still_steps = 0  # another limit may be nearer
     if held != now and (loop.done or loop.config.reached(0, 0.0, 0.0, state.peaks)):
         raise goes_further(path, f"up to round {state.version}", now)
     found: Marks = saved["tables"]
@@ -567,6 +571,19 @@ def best_record(loop: RoundLoop) -> dict[str, Any]:
     return {
         "best": {"round": best.round, "scope": best.scope, "metric": metric, "value": best.score}
     }
+
+
+def standstill_record(loop: RoundLoop) -> dict[str, Any]:
+    """Return what ``run.json`` says of a run that ended because nothing moved any more; nothing of
+    another."""
+    sentence = loop.standstill
+    return {} if sentence is None else {"standstill": sentence}
+
+
+def say_standstill(loop: RoundLoop) -> None:
+    """Say why a run ended, where nothing moved any more."""
+    if loop.standstill is not None:
+        warnings.warn(loop.standstill, stacklevel=2)
 
 
 def _note_shared_cores(engine: Engine) -> None:

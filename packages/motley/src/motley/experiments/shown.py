@@ -134,8 +134,9 @@ def run_in_words(run: Run) -> str:
 
     name = measures.metric_of(run)[0]
     rounds = run.tables["rounds"].num_rows
+    why = "" if run.standstill is None else f" ({run.standstill})"
     return (
-        f"{run.name}: {name} {measures.ends_of(run).final:.3f} after {rounds} rounds, in "
+        f"{run.name}: {name} {measures.ends_of(run).final:.3f} after {rounds} rounds{why}, in "
         f"{run.directory}"
     )
 

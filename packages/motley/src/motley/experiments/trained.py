@@ -376,8 +376,8 @@ class ClientModel:
 
 
 class ClientModels(Sequence[ClientModel]):
-    """The models of all clients of a run, by client id or, where the clients have names, by
-    name."""
+    """The models of all clients of a run, by client id (from the end where it is negative) or,
+    where the clients have names, by name."""
 
     def __init__(self, run: TrainedRun) -> None:
         self._run = run
@@ -393,11 +393,11 @@ class ClientModels(Sequence[ClientModel]):
             return [self[k] for k in range(self._count)[client]]
         if isinstance(client, str):
             client = number_of(client, self._run.client_names)
-        if not 0 <= client < self._count:
+        if not -self._count <= client < self._count:
             raise IndexError(
                 f"there is no client {client}; this run has clients 0 .. {self._count - 1}"
             )
-        return ClientModel(self._run, client)
+        return ClientModel(self._run, client % self._count)
 
     @override
     def __iter__(self) -> Iterator[ClientModel]:

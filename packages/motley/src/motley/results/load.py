@@ -54,7 +54,8 @@ class Run:
     ----------
     directory: folder of the run.
     meta: ``run.json``: name, run_id, seed, config, numerics, versions, citations, finished, task,
-    parameters, command; of a cluster its ``nodes``.
+    parameters, command; of a cluster its ``nodes``; ``standstill`` of one that nothing moved any
+    more.
     tables: every table of `motley.results.schema.TABLES`, empty when nothing was written.
     """
 
@@ -65,6 +66,7 @@ class Run:
     def __repr__(self) -> str:
         rounds = self.tables["rounds"].num_rows
         state = "finished" if self.finished else "not finished"
+        state = state if self.standstill is None else self.standstill
         return (
             f"<{type(self).__name__} {self.name!r}: seed {self.seed}, {rounds} rounds, "
             f"{state}, in {self.directory}>"
@@ -90,6 +92,13 @@ class Run:
     def finished(self) -> bool:
         """Whether the run came to its end."""
         return bool(self.meta.get("finished", False))
+
+    @property
+    def standstill(self) -> str | None:
+        """The sentence that says why the run ended without having reached a limit of ``stop``; None
+        where it reached one."""
+        sentence = self.meta.get("standstill")
+        return None if sentence is None else str(sentence)
 
     @property
     def deployed(self) -> bool:

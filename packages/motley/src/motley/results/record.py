@@ -116,6 +116,7 @@ class _Record(_Part):
     citations: list[_Citation] = []
     data: dict[str, str] = {}
     finished: bool = False
+    standstill: str | None = None
     task: _TaskRecord = _TaskRecord()
     parameters: int | None = None
     command: str | None = None

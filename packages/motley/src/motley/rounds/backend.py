@@ -59,9 +59,9 @@ class Landed:
     Parameters
     ----------
     dispatches: ``[n]`` rows. outcome: int8 ``[n]``, values of
-    :class:`~motley.core.records.Outcome`. sent: bool ``[n]``, whether an upload arrived (and is
-    billed). scale: ``[n]`` staleness factors, None for none. mix: whether uploads are mixed in as
-    models (FedAsync).
+    :class:`~motley.core.records.Outcome`. sent: bool ``[n]``, whether any of an upload was sent,
+    which is billed by the columns ``bits_up`` and ``paper_bits``. scale: ``[n]`` staleness factors,
+    None for none. mix: whether uploads are mixed in as models (FedAsync).
     """
 
     dispatches: InFlight
@@ -130,6 +130,11 @@ class ClientBackend(ABC):
     @abstractmethod
     def available(self, state: RunState) -> Ids:
         """Return the ids of the clients that can be asked now, sorted."""
+
+    def back_s(self, state: RunState) -> float:
+        """Return when a client can be asked again, where none can now; at present where nothing
+        tells."""
+        return state.clients.now_s
 
     def drawn(self, state: RunState, available: Ids, count: int) -> Cohort | None:
         """Return the available clients of a cohort that clients can recompute; None where the

@@ -8,6 +8,7 @@ models and single numbers count 32 bits a value.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
@@ -132,9 +133,19 @@ class Channel:
         """Bill the model that goes out to a cohort."""
         ledger.post("model", "down", ids, bits, step)
 
-    def receive(self, ledger: Ledger, ids: Ids, bits: Ids, paper_bits: Ids, step: int) -> None:
-        """Bill uploads that arrived, in time or late, accepted or rejected."""
-        ledger.post("upload", "up", ids, bits, step, paper_bits=paper_bits)
+    def receive(
+        self,
+        ledger: Ledger,
+        ids: Ids,
+        bits: Ids,
+        paper_bits: Ids,
+        step: int,
+        kind: Literal["upload", "late"] = "upload",
+    ) -> None:
+        """Bill what was sent of uploads, whether or not it is used: whole ones, and of one that was
+        cut what had left its client. ``kind``: ``late`` where the dispatch ended in an earlier
+        step."""
+        ledger.post(kind, "up", ids, bits, step, paper_bits=paper_bits)
 
     def recalibrate(
         self, ledger: Ledger, ids: Ids, download: Tensors, step: int

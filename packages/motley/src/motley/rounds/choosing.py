@@ -101,6 +101,7 @@ class Choosing:
         state.asked_s = state.clients.now_s
         with self.watch("select"):
             available = backend.available(state)
+            nobody_there = not len(available)
             for stage in self.stages:
                 available = stage.available(state, available)
         if state.version not in state.downloads:
@@ -120,7 +121,7 @@ class Choosing:
                 state.draw_index, available, count, state.dispatch, step.number
             )
         row = {**step.row, "available": len(available)}
-        step = dataclasses.replace(step, cohort=cohort, row=row)
+        step = dataclasses.replace(step, cohort=cohort, nobody_there=nobody_there, row=row)
         if self.diagnostics is None or step.diagnosis is not None:
             return step
         with self.watch("evaluate"):
@@ -156,6 +157,8 @@ class Choosing:
             }
             download = state.downloads[state.version]
             self.backend.dispatch(state, DispatchOrder(cohort, download, allocation, columns))
+            # the probe before it took time of its own, which no deadline counts
+            state.sent_s = state.clients.now_s
             state.dispatch += len(ids)
         asked = (*step.asked, *ids.tolist())
         budget = float(allocation.budget[-1]) if len(ids) else float("nan")

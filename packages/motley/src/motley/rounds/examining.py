@@ -134,6 +134,8 @@ class Examining:
         if due and state.version:
             state.evaluated = state.newest
             state.peaks = self._peaks(state)
+        if not state.version:
+            state.untrained = state.newest
         self._write(state, found)
         if self.validation is not None:
             with self.watch("evaluate"):

@@ -41,6 +41,7 @@ from motley.rounds.rows import Tables
 from motley.rounds.run_config import RoundSummary, RunConfig
 from motley.rounds.stage import Stage
 from motley.rounds.staleness import Staleness
+from motley.rounds.standstill import Moment, moment_of, standstill, still_steps
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload_pipeline import UploadPipeline, initial_client_state
@@ -158,11 +159,19 @@ class RoundLoop:
 
     @property
     def done(self) -> bool:
-        """Whether a limit of ``stop`` is reached."""
+        """Whether a limit of ``stop`` is reached, or nothing moves any more."""
         state = self.state
+        if self.standstill is not None:
+            return True
         return self.config.reached(
             state.version, state.clients.now_s, state.ledger.paper_bits, state.evaluated
         )
+
+    @property
+    def standstill(self) -> str | None:
+        """The sentence that says why the run ends without having reached a limit; None where it
+        reaches one or goes on."""
+        return standstill(self.config.stop, self.state)
 
     def step(self) -> RoundSummary:
         """Run until the server has stepped once, also when there was nothing to aggregate. The
@@ -172,8 +181,9 @@ class RoundLoop:
             if not self._opened:
                 self._open()
             step = Round(self.state.version + 1)
+            before = moment_of(self.state)
             while True:
-                view = self._view()
+                view = self._view(step)
                 decision = self.config.synchrony.decide(view)
                 if isinstance(decision, Dispatch):
                     step = self.choosing.choose(self.state, step, decision.count)
@@ -182,7 +192,7 @@ class RoundLoop:
                     self.backend.wait(self.state, decision.until_s)
                 else:
                     step = self._collect(step, decision, decision.remaining(view))
-                    return self._report(self._learn(step))
+                    return self._report(self._learn(step), before)
 
     def _open(self) -> None:
         """Enrol clients; before round 1, also write the table of the federation and evaluate the
@@ -195,19 +205,25 @@ class RoundLoop:
             self.tables.write("federation", self.backend.federation_rows(state))
             self.evaluate()
 
-    def _view(self) -> ServerView:
+    def _view(self, step: Round) -> ServerView:
         """Return what the synchrony decides on."""
         state = self.state
         flying = self.backend.in_flight(state)
         staleness = flying.staleness(state.model_updates)
+        available = step.row.get("available", 0)
+        alone = state.asked and not available and not len(flying)
         return ServerView(
             now_s=state.clients.now_s,
             cohort=self.config.cohort,
             version=state.version,
             dispatched=state.asked,
             in_flight=flying.timelines,
-            dispatched_s=state.asked_s,
+            asked_s=state.asked_s,
+            dispatched_s=state.sent_s,
             changes=staleness,
+            sent=len(step.cohort.ids),
+            available=available,
+            back_s=self.backend.back_s(state) if alone else state.clients.now_s,
         )
 
     def _collect(self, step: Round, decision: ServerStep, stay: Bools) -> Round:
@@ -236,11 +252,12 @@ class RoundLoop:
         """Have the candidates measure a rehearsed model."""
         return self.choosing.probe(self.state, step, download, np.nan)[0]
 
-    def _report(self, step: Round) -> RoundSummary:
+    def _report(self, step: Round, before: Moment) -> RoundSummary:
         """Let the selector and the allocator observe the reports, evaluate if it is due, write the
-        rows of this step, and return the summary."""
+        rows of this step, and return the summary; ``before``: how far the run was before it."""
         state = self.state
         state.version = step.number
+        state.still_steps = still_steps(self.config.stop, state, step, before)
         state.asked = False
         flying = self.backend.in_flight(state).timelines.version
         state.downloads = {

@@ -38,7 +38,8 @@ class Round:
     Parameters
     ----------
     number: of the server step, from 1.
-    cohort: the newest choice. asked: clients sent out, in order of their dispatches. row: columns
+    cohort: the newest choice. asked: clients sent out, in order of their dispatches. nobody_there:
+    whether no client could be asked at the newest choice. row: columns
     of the table ``rounds`` that a choice tells. notes: of its column ``notes``. diagnosis: what
     diagnostics measured before uploads arrived; None: nothing.
     landed: ``[n]`` dispatches that end with this step. outcome: int8 ``[n]``, values of
@@ -52,6 +53,7 @@ class Round:
     number: int
     cohort: Cohort = field(default_factory=lambda: Cohort(np.zeros(0, np.int64)))
     asked: tuple[int, ...] = ()
+    nobody_there: bool = False
     row: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, float] = field(default_factory=dict)
     diagnosis: Diagnosis | None = None
@@ -108,7 +110,9 @@ class Round:
         for i, trained in self.results.items():
             for name, value in trained.signals.items():
                 signals[name][i] = value
-        there: NDArray[np.float64] = np.where(lines.dropped, np.nan, 1.0)
+        gone = lines.dropped
+        # what a server hears from no client that has not delivered
+        there: NDArray[np.float64] = np.where(gone | np.isnan(lines.arrives_s), np.nan, 1.0)
         return LandedReports(
             lines.client,
             self.outcome,
@@ -116,10 +120,10 @@ class Round:
             num_examples=columns["examples"],
             local_steps=lines.steps.astype(np.float64) * there,
             staleness=self.staleness.astype(np.float64),
-            download_s=lines.downloaded_s - lines.start_s,
+            download_s=(lines.downloaded_s - lines.start_s) * there,
             compute_s=(lines.computed_s - lines.downloaded_s) * there,
             upload_s=(lines.arrives_s - lines.computed_s) * there,
-            bits_up=columns["bits_up"] * there,
+            bits_up=np.where(self.landed.sent, columns["bits_up"], np.where(gone, np.nan, 0.0)),
             bits_down=columns["bits_down"],
             signals=signals,
         )
@@ -134,10 +138,12 @@ class LandedReports(Reports):
 
     def heard(self) -> Reports:
         """Return one report per client, which the selector hears: of its last accepted dispatch,
-        else of its last."""
+        else of its last. What came of an upload that was cut is in the ledger alone."""
+        away = np.isnan(self.upload_s)
+        known = dataclasses.replace(self, bits_up=np.where(away, np.nan, self.bits_up))
         # rows are in order of client id
         last = np.append(self.ids[1:] != self.ids[:-1], True)[: len(self)]
         if last.all():
-            return self
+            return known
         order = np.lexsort((np.arange(len(self)), self.outcome == Outcome.ACCEPTED, self.ids))
-        return self[order[last]]
+        return known[order[last]]

@@ -69,9 +69,9 @@ class EvaluationSchedule:
     per_client: bool = True
     """One row per client, too."""
     diagnostics: bool = False
-    """Measure in these steps, and in the first, what papers assume: how far clients' gradients and
-    models lie apart, what compression loses. Costs wall time (a gradient of every client), no
-    virtual time and no traffic, and changes no result."""
+    """Measure in these steps, in the first and in step ``stop.rounds``, what papers assume: how far
+    clients' gradients and models lie apart, what compression loses. Costs wall time (a gradient of
+    every client), no virtual time and no traffic, and changes no result."""
     batch_size: Count | None = None
     """Samples of a forward pass in the evaluation of a model or a loss that looks at its whole
     batch; left out: all of a client's."""

@@ -233,6 +233,14 @@ class SimulatedBackend(ClientBackend):
         )
         return ids[np.flatnonzero(online)]  # several times as fast as by the mask
 
+    def back_s(self, state: RunState) -> float:
+        """Return when the first client with data is online again."""
+        now_s = state.clients.now_s
+        back_s = self.world.availability.back_s(
+            self._key("available"), self.planner.with_data, state.draw_index, now_s
+        )
+        return back_s if np.isfinite(back_s) else now_s
+
     def probe(
         self, state: RunState, ids: Ids, wanted: Mapping[str, int | None], download: Tensors
     ) -> tuple[Ids, Mapping[str, Floats]]:
@@ -382,8 +390,8 @@ class SimulatedBackend(ClientBackend):
         _clients(state).clock.advance(until_s)
 
     def collect(self, state: RunState, step: ServerStep, stay: Bools) -> Landed:
-        """Take out the rows that end now; an upload that is cancelled before it arrives is not
-        sent."""
+        """Take out the rows that end now. A client that is under way is cut: of its upload counts
+        what it has sent by now, and the server learns nothing of its seconds."""
         clients = _clients(state)
         gone = np.flatnonzero(~stay)
         gone = gone[np.argsort(clients.in_flight.timelines.client[gone], kind="stable")]
@@ -396,13 +404,16 @@ class SimulatedBackend(ClientBackend):
             self.learn_speeds(state, landed.take(np.flatnonzero(heard)))
         outcome = np.where(step.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
         outcome[lines.dropped] = Outcome.DROPPED
-        sent = ~lines.dropped & (lines.arrives_s <= state.clients.now_s)
+        share = lines.sent_share(clients.now_s)
+        columns = dict(landed.columns)
+        for name in ("bits_up", "paper_bits"):
+            columns[name] = np.floor(share * columns[name]).astype(np.int64)
         clients.paper_s = landed.columns["paper_arrives_s"][outcome == Outcome.ACCEPTED].max(
             initial=clients.paper_s
         )
-        return Landed(
-            landed, outcome, sent, None if step.scale is None else step.scale[gone], step.mix
-        )
+        landed = InFlight(lines.known_until(clients.now_s), columns)
+        scale = None if step.scale is None else step.scale[gone]
+        return Landed(landed, outcome, columns["bits_up"] > 0, scale, step.mix)
 
     # ------------------------------------------------------------------------------------- uploads
 

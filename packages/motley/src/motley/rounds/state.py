@@ -92,11 +92,14 @@ class RunState:
     at the end of the run, had no finite loss; a longer run goes on from ``server``.
     begun: whether enrolment and the evaluation before round 1 are done. asked: whether a cohort was
     asked for since the last server step, found or not. start_s: when the current round began.
-    asked_s: when a cohort was last asked for.
+    asked_s: when a cohort was last asked for. sent_s: when it was sent out, after its probe.
+    still_steps: server steps in a row that brought no limit of ``stop`` nearer, see
+    :mod:`motley.rounds.standstill`.
     evaluated: all metrics by name, on the common test set or the mean over clients, of the last
     evaluation that was due; neither that of the untrained model nor one only because the run ended
     is one of them. peaks: the best value of each metric in all evaluations that were due.
-    newest: those of the newest evaluation. metric: the headline.
+    newest: those of the newest evaluation. untrained: those of the untrained model. metric: the
+    headline.
     best: the best round by validation; None before the first, and without validation samples.
     privacy: clip and counts of a private run; None otherwise.
     """
@@ -124,10 +127,13 @@ class RunState:
     asked: bool = False
     start_s: float = 0.0
     asked_s: float = 0.0
+    sent_s: float = field(default=0.0, metadata=FIXED)
+    still_steps: int = 0
     best: BestRound | None = None
     evaluated: dict[str, float] = field(default_factory=dict)
     peaks: dict[str, float] = field(default_factory=dict)
     newest: dict[str, float] = field(default_factory=dict, metadata=FIXED)
+    untrained: dict[str, float] = field(default_factory=dict)
     metric: str = field(default="accuracy", metadata=FIXED)
     privacy: PrivacyState | None = None
 
@@ -155,8 +161,10 @@ class RunState:
         elsewhere, or a state that an earlier version of Motley wrote.
         """
         same = saved.get("good") == "server"
+        # an earlier checkpoint lacks what was not kept then
+        saved = {"still_steps": 0, "untrained": {}, **saved}
         restore_fields(self, {**saved, "good": None} if same else saved)
         if same:
             self.good = self.server
         self.begun = True
-        self.newest = self.evaluated
+        self.newest = self.evaluated or self.untrained

@@ -16,7 +16,7 @@ Deviations and readings
 * Buffers are mixed with the same ``alpha_t``. Methods that upload more than an update are refused:
   their other parts cannot be mixed.
 * Updates older than ``max_staleness`` are discarded (their traffic is counted, they are reported as
-  late).
+  late). An arrival is a server step, so that each of them uses up a round of ``stop.rounds``.
 
 Worked
 ------

@@ -23,8 +23,8 @@ Deviations and readings
 * ``refill = "idle"``: a client whose update waits in the buffer is not sent out again before the
   server step, so that a client is in a step once. Where few clients are idle the server then waits
   longer. Private runs and deployments need it.
-* Updates older than ``max_staleness`` are discarded (their traffic is counted, they are reported as
-  late).
+* Updates older than ``max_staleness`` are discarded with the next server step (their traffic is
+  counted, they are reported as late); they use up no round.
 * INTERPRETATION-D buffers (running statistics) are averaged with weights ``s / sum s``.
 * If no client is available and none is in flight, a round of ``idle_s`` without an update passes
   and counts; a part-filled buffer waits.

@@ -5,7 +5,7 @@ Bonawitz, Eichner, Grieskamp et al.: *Towards Federated Learning at Scale: Syste
 2019 (arXiv:1902.01046).
 
     dispatch  min(K, ceil(o M))  clients;
-    step      as soon as M or all have delivered, or D seconds have passed
+    step      as soon as M or all have delivered, or D seconds have passed since the dispatch
 
 Symbols: ``M`` the cohort; ``o`` (``over_select``) 1.0, often 1.3 (INTERPRETATION-R); ``D``
 (``seconds``), infinite by default; ``min_uploads`` fewest uploads for a server step: with fewer the
@@ -20,8 +20,9 @@ FedNova, else the updates of slow clients are smaller and silently count less.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D the upload of an update that is cancelled before it arrives is not billed; its
-  download is.
+* INTERPRETATION-D a simulated client that is late is cut when the server steps: what it has sent
+  of its upload by then is billed, and its seconds are not known. A real one cannot be cut; its
+  upload is billed in full when it comes.
 * The server cannot know that the remaining clients will be late: without over-selection it waits
   for D unless all have arrived.
 * Slow clients take part less often: the learned objective is the mixture weighted by speed. The
@@ -62,7 +63,7 @@ class Deadline(Synchrony):
     over_select: o, dispatched clients as a multiple of the cohort. late: the treatment of slow
     clients, see above.
     min_uploads: fewest uploads for a server step. idle_s: how long a round lasts when no client is
-    available.
+    available, or all have dropped out and no deadline ends it before; 0: until a client is back.
     """
 
     seconds: float = float("inf")
@@ -124,7 +125,9 @@ class Deadline(Synchrony):
             return Dispatch(self.asked(view.cohort))
         in_flight = view.in_flight
         if not len(in_flight):
-            end = view.dispatched_s + self.idle_s
+            end = view.idle_until_s(self.idle_s)
+            if not view.found_none:
+                end = min(end, view.dispatched_s + self.seconds)
             return (
                 Wait(end) if end > view.now_s else ServerStep(np.zeros(0, bool), np.zeros(0, bool))
             )
@@ -134,6 +137,8 @@ class Deadline(Synchrony):
         # before it, dropped and late look the same to the server
         uncertain = in_flight.dropped.any() and np.isfinite(deadline)
         last = deadline if uncertain else float(in_flight.arrives_s.max())
+        if not len(coming):
+            last = max(last, view.idle_until_s(self.idle_s))
         enough = (
             float(in_flight.arrives_s[order[view.cohort - 1]])
             if len(order) >= view.cohort

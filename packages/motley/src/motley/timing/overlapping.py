@@ -90,17 +90,17 @@ def discount(kind: Discount, tau: Ints, a: float, b: float) -> Floats:
 
 def refill(view: ServerView, idle_s: float) -> Dispatch | Wait | ServerStep:
     """Return the decision that keeps ``view.cohort`` clients in flight: dispatch those missing,
-    else wait for the next arrival.
+    else wait for the next arrival. Clients that take no time are replaced at once.
 
-    If no client is in flight and none is available, the server takes a step without any update
-    after ``idle_s``, so that a run ends.
+    If no client is in flight and a dispatch finds none, the server takes a step without any update,
+    so that a run ends: after ``idle_s`` where none is available.
     """
     coming = view.in_flight.arrives_s[view.in_flight.arrives_s > view.now_s]
-    idle_until = view.dispatched_s + idle_s
-    found_none = view.dispatched and not (view.in_flight.start_s >= view.dispatched_s).any()
-    if found_none and not len(coming) and view.now_s >= idle_until:
+    idle_until = view.idle_until_s(idle_s)
+    if view.found_none and not len(coming) and view.now_s >= idle_until:
         nothing = np.zeros(len(view.in_flight), bool)
         return ServerStep(nothing, nothing)
-    if len(coming) < view.cohort and not (view.dispatched and view.dispatched_s == view.now_s):
+    over_already = not len(coming) and not view.found_none
+    if len(coming) < view.cohort and (not view.asked_now or over_already):
         return Dispatch(view.cohort - len(coming))
     return Wait(float(coming.min()) if len(coming) else idle_until)

@@ -11,8 +11,11 @@ Events at the same time are processed in the order finish, timer, start
 aggregated, so a mode that steps on arrivals returns ServerStep before Dispatch, and a client that
 is dispatched as a replacement starts from the newest version.
 
-A Dispatch may find no client (all are offline). ``dispatched_s`` records that it was tried at this
-time, so that a mode waits for a later time instead of asking for ever.
+A Dispatch may find no client. ``dispatched_s`` records that it was tried at this time, so that a
+mode does not ask for ever. Where nobody can be asked, the round lasts ``idle_s``, so that clients
+may come back; with ``idle_s = 0`` it lasts until one is back. Where clients could be asked and the
+selector has chosen none, there is nothing to wait for, and the round ends at once. Where all that
+were sent out have dropped out, the server waits ``idle_s`` from the dispatch at least.
 """
 
 from __future__ import annotations
@@ -43,8 +46,12 @@ class ServerView:
     client).
     in_flight: timelines of all clients whose updates are under way or have arrived but are not
     aggregated, dropped ones included.
-    dispatched_s: when the last Dispatch was answered. changes: how often the model changed
+    dispatched_s: when the cohort of the last Dispatch was sent out. asked_s: when it was asked for,
+    before it was probed; None: at the same time. changes: how often the model changed
     since each client was dispatched, ``[n]``; None: at every server step.
+    sent, available: how many clients the last Dispatch sent out, and could have; ``sent`` None:
+    those in flight that began then. back_s: when a client can be asked again, where none was
+    available.
     """
 
     now_s: float
@@ -54,6 +61,32 @@ class ServerView:
     in_flight: Timelines
     dispatched_s: float = 0.0
     changes: Ints | None = None
+    sent: int | None = None
+    available: int = 0
+    back_s: float = 0.0
+    asked_s: float | None = None
+
+    @property
+    def asked_now(self) -> bool:
+        """Whether the last Dispatch since the last server step was decided at this very moment."""
+        asked_s = self.dispatched_s if self.asked_s is None else self.asked_s
+        return self.dispatched and asked_s == self.now_s
+
+    @property
+    def found_none(self) -> bool:
+        """Whether the last Dispatch since the last server step sent out no client."""
+        if self.sent is None:
+            return self.dispatched and not (self.in_flight.start_s >= self.dispatched_s).any()
+        return self.dispatched and not self.sent
+
+    def idle_until_s(self, idle_s: float) -> float:
+        """Return until when the server waits for nobody, after a Dispatch of which nobody is left:
+        see the module."""
+        if self.found_none and self.available:
+            return self.dispatched_s
+        if self.found_none and not idle_s:
+            return max(self.dispatched_s, self.back_s)
+        return self.dispatched_s + idle_s
 
     @property
     def staleness(self) -> Ints:
@@ -186,7 +219,7 @@ class Synchronous(Synchrony):
     Parameters
     ----------
     idle_s: virtual seconds a round lasts when no client is available, so that time passes and
-    clients may come back.
+    clients may come back, or when all have dropped out; 0: until a client is back.
     """
 
     idle_s: float = 60.0
@@ -200,13 +233,11 @@ class Synchronous(Synchrony):
         out, aggregate all arrivals."""
         if not view.dispatched:
             return Dispatch(view.cohort)
-        end = (
-            float(view.in_flight.arrives_s.max())
-            if len(view.in_flight)
-            else view.dispatched_s + self.idle_s
-        )
+        end = view.in_flight.arrives_s.max(initial=-np.inf)
+        if view.in_flight.dropped.all():
+            end = max(end, view.idle_until_s(self.idle_s))
         if end > view.now_s:
-            return Wait(end)
+            return Wait(float(end))
         return ServerStep(accept=view.arrived, cancel=np.zeros(len(view.in_flight), bool))
 
 

@@ -12,7 +12,7 @@ link takes no time.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -97,6 +97,25 @@ class Timelines:
     def __getitem__(self, which: ArrayLike | slice) -> Timelines:
         at: Any = which if isinstance(which, slice) else np.asarray(which)
         return Timelines(*(getattr(self, f.name)[at] for f in fields(self)))
+
+    def sent_share(self, until_s: float) -> Floats:
+        """Return the share of each upload that has left its client by then, ``[n]``, in [0, 1]; 0
+        of a client that drops out."""
+        there = (self.arrives_s <= until_s) & ~self.dropped
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = (until_s - self.computed_s) / (self.arrives_s - self.computed_s)
+        on_the_way = (self.computed_s < until_s) & ~there & ~self.dropped
+        return np.where(there, 1.0, np.where(on_the_way, share, 0.0))
+
+    def known_until(self, until_s: float) -> Timelines:
+        """Return what a server knows of these clients by then: no seconds of those that are under
+        way."""
+        away = (self.arrives_s > until_s) & ~self.dropped
+        moments = {
+            name: np.where(away, np.nan, getattr(self, name))
+            for name in ("downloaded_s", "computed_s", "arrives_s")
+        }
+        return replace(self, **moments)
 
     @classmethod
     def empty(cls) -> Timelines:

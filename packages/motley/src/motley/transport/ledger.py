@@ -4,6 +4,9 @@ There are two accounts. The *wire* account counts everything that is sent, in bo
 *paper* account follows the papers: uplink only, updates only, 32 bits per sent value; its entries
 come with the entries of updates (``paper_bits``).
 
+What was sent is billed whether or not it was used: an upload that was rejected or came late in
+full, one that was cut up to the cut. What never left a client is billed nowhere.
+
 Totals are kept by kind and direction, single entries for the current round only, so memory does not
 grow with rounds.
 """
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +23,7 @@ from torch import Tensor
 
 from motley.core.arrays import Ids
 from motley.core.errors import ContractError, suggest
+from motley.core.saved_state import restore_fields
 
 __all__ = [
     "DIRECTIONS",
@@ -32,12 +36,12 @@ __all__ = [
     "paper_bits",
 ]
 
-Kind = Literal["model", "probe", "upload", "enrol", "recalibrate"]
+Kind = Literal["model", "probe", "upload", "late", "enrol", "recalibrate"]
 Direction = Literal["down", "up"]
 
-KINDS: tuple[Kind, ...] = ("model", "probe", "upload", "enrol", "recalibrate")
-"""The purposes of traffic: the model to a cohort, a probe (model down, numbers up), an update,
-enrolment, recalibration."""
+KINDS: tuple[Kind, ...] = ("model", "probe", "upload", "late", "enrol", "recalibrate")
+"""The purposes of traffic: the model to a cohort, a probe (model down, numbers up), an update, an
+update that comes after the server has stopped waiting for it, enrolment, recalibration."""
 
 DIRECTIONS: tuple[Direction, ...] = ("down", "up")
 
@@ -178,6 +182,11 @@ class Ledger:
                 )
                 np.add.at(out, order[at[known]], post.bits[known])
         return out
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take over what was saved; a ledger written before a kind was there has none of it."""
+        restore_fields(self, saved)
+        self._totals = {**Ledger()._totals, **self._totals}
 
     def _turn_to(self, round: int) -> None:
         if round < self.round:

@@ -43,7 +43,13 @@ __all__ = [
     "MarkovAvailability",
     "TraceAvailability",
     "chain_online",
+    "first_slot",
 ]
+
+MOST_SLOTS = 10_000
+"""Slots in which a client is looked for at a time."""
+LONGEST_ROUNDING_S = 1e-3
+"""The most by which a moment is put off because of rounding."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,10 @@ class BernoulliAvailability(Availability):
             else self.low + (self.p - self.low) * key.fold("share").uniform(ids)[:, 0]
         )
         return np.asarray(key.fold("slot", slot).uniform(ids)[:, 0] < chance)
+
+    @override
+    def back_s(self, key: Key, ids: Ids, round_index: int, time_s: float) -> float:
+        return first_slot(self, self.slot_s, key, ids, round_index, time_s)
 
 
 @dataclass(frozen=True)
@@ -171,6 +181,10 @@ class MarkovAvailability(Availability):
         slot = _slot(self.slot_s, round_index, time_s)
         fall = np.full(len(ids), self.q)
         return chain_online(key, np.asarray(ids), slot, rise, fall, self._switching)
+
+    @override
+    def back_s(self, key: Key, ids: Ids, round_index: int, time_s: float) -> float:
+        return first_slot(self, self.slot_s, key, ids, round_index, time_s)
 
     def _rise(self, key: Key, ids: Ids, slot: Ints) -> Floats:
         """Return p of each client in its slot."""
@@ -287,6 +301,15 @@ class DayNight(Availability):
 
         return by_rows(awake, np.asarray(ids), np.bool_)
 
+    @override
+    def back_s(self, key: Key, ids: Ids, round_index: int, time_s: float) -> float:
+        """Return when the first of the clients' intervals begins, or ``time_s`` within one."""
+        if not len(ids) or self.online(key, ids, round_index, time_s).any():
+            return time_s
+        days = time_s / self.day_s - self.spread * key.fold("phase").uniform(ids)[:, 0]
+        wait_s = self.day_s * float((np.floor(days) + 1.0 - days).min())
+        return _rounded_up(self, key, ids, round_index, time_s + wait_s)
+
 
 @dataclass(frozen=True)
 class TraceAvailability(Availability):
@@ -315,18 +338,36 @@ class TraceAvailability(Availability):
     def online(self, key: Key, ids: Ids, round_index: int, time_s: float) -> Bools:
         """Return whether ``active <= u <= inactive`` for some interval, at
         ``u = time_s mod finish``; by bisection."""
-        active, inactive, first, finish = _intervals(self.file)
+        inactive = _intervals(self.file)[1]
+        _, begin, later, u = self._later(key, ids, time_s)
+        return np.asarray((later > begin) & (u <= inactive[later - 1]))
+
+    @override
+    def back_s(self, key: Key, ids: Ids, round_index: int, time_s: float) -> float:
+        """Return when the first of the clients' next intervals begins, or ``time_s`` within one."""
+        if not len(ids) or self.online(key, ids, round_index, time_s).any():
+            return time_s
+        active, _, first, finish = _intervals(self.file)
+        trace, begin, later, u = self._later(key, ids, time_s)
+        over = later == first[trace + 1]  # the next one is of the next period
+        start_s = np.where(over, finish[trace] + active[begin], active[np.where(over, 0, later)])
+        return _rounded_up(self, key, ids, round_index, time_s + float((start_s - u).min()))
+
+    def _later(self, key: Key, ids: Ids, time_s: float) -> tuple[Ints, Ints, Ints, Floats]:
+        """Return each client's trace, the number of its first interval and of the first that begins
+        after ``time_s``, and the time within its period, ``[len(ids)]`` each."""
+        active, _, first, finish = _intervals(self.file)
         trace = assigned(key, ids, len(finish), self.assign)
         u = time_s % finish[trace]
         low = first[trace]
         high = first[trace + 1]
         begin = low
-        while (going := low < high).any():  # the first interval that begins after u
+        while (going := low < high).any():
             middle = (low + high) // 2
             before = going & (active[np.minimum(middle, len(active) - 1)] <= u)
             low = np.where(before, middle + 1, low)
             high = np.where(going & ~before, middle, high)
-        return np.asarray((low > begin) & (u <= inactive[low - 1]))
+        return trace, begin, low, u
 
 
 def _intervals(file: str) -> tuple[Floats, Floats, Ints, Floats]:
@@ -348,6 +389,39 @@ def _intervals(file: str) -> tuple[Floats, Floats, Ints, Floats]:
             f"{file}: finish_s must be above 0 and not before the last inactive_s of its trace"
         )
     return active, inactive, np.append(first, len(active)), finish
+
+
+def first_slot(
+    availability: Availability,
+    slot_s: float | None,
+    key: Key,
+    ids: Ids,
+    round_index: int,
+    time_s: float,
+) -> float:
+    """Return ``time_s``, or when the first slot begins in which one of the clients is online; of
+    :data:`MOST_SLOTS` slots without one, the last."""
+    if slot_s is None or not len(ids):
+        return time_s
+    now = _slot(slot_s, round_index, time_s)
+    for slot in range(now, now + MOST_SLOTS):
+        begin_s = max(time_s, slot * slot_s)
+        if availability.online(key, ids, round_index, begin_s).any():
+            return begin_s
+    return begin_s
+
+
+def _rounded_up(
+    availability: Availability, key: Key, ids: Ids, round_index: int, time_s: float
+) -> float:
+    """Return a moment at which a client comes online, after what rounding has taken from it."""
+    step_s = float(np.spacing(time_s))
+    while step_s < LONGEST_ROUNDING_S:
+        if availability.online(key, ids, round_index, time_s).any():
+            break
+        time_s += step_s
+        step_s *= 2
+    return time_s
 
 
 def _slot(slot_s: float | None, round_index: int, time_s: float) -> int:

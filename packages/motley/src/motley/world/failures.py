@@ -65,6 +65,11 @@ class DropOut(Failures):
                     f"got low = {self.low} above rate = {self.rate}; expected low <= rate"
                 )
 
+    @property
+    @override
+    def nobody_delivers(self) -> bool:
+        return self.rate == 1 and self.low in (None, 1)
+
     @override
     def drop_at(self, key: Key, ids: Ids, round_index: int) -> Floats:
         fails, share = key.fold("drop", round_index).uniform(ids, 2).T
@@ -102,6 +107,11 @@ class Crash(Failures):
     def __post_init__(self) -> None:
         check_share("rate", self.rate)
         check_share("share", self.share)
+
+    @property
+    @override
+    def nobody_delivers(self) -> bool:
+        return self.rate == 1 and self.share == 1
 
     @override
     def drop_at(self, key: Key, ids: Ids, round_index: int) -> Floats:

@@ -269,6 +269,13 @@ class Availability(ABC):
     def online(self, key: Key, ids: Ids, round_index: int, time_s: float) -> Bools:
         """Return whether each client is online ``[len(ids)]``."""
 
+    def back_s(self, key: Key, ids: Ids, round_index: int, time_s: float) -> float:
+        """Return the moment from ``time_s`` on at which one of these clients is online, or at which
+        it is worth looking again: by default at once where only the round counts, else a second
+        later."""
+        there = self.online(key, ids, round_index, time_s).any()
+        return time_s if there or not self.follows_time else time_s + 1.0
+
 
 class Failures(ABC):  # noqa: B024  (each kind overrides what fails; by default nothing does)
     """Which clients drop out after being dispatched, and which updates are corrupted."""
@@ -277,6 +284,11 @@ class Failures(ABC):  # noqa: B024  (each kind overrides what fails; by default 
     def corrupts_updates(self) -> bool:
         """Whether :meth:`upload_factor` may differ from 1."""
         return overrides(self, Failures, "upload_factor")
+
+    @property
+    def nobody_delivers(self) -> bool:
+        """Whether it is certain that no client ever delivers anything."""
+        return False
 
     def drop_at(self, key: Key, ids: Ids, round_index: int) -> Floats:
         """Return the share of the local work after which each client drops out, in [0, 1]; NaN (the

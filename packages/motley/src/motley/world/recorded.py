@@ -38,7 +38,7 @@ from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.errors import ConfigError, DataError
 from motley.core.files import files_digest
 from motley.core.keys import Key, normal_quantile
-from motley.world.availability import chain_online
+from motley.world.availability import chain_online, first_slot
 from motley.world.draws import check_positive, key_of
 from motley.world.interfaces import Availability, Device, Failures, Network
 from motley.world.traces import columns
@@ -171,6 +171,10 @@ class RecordedAvailability(Availability):
         slot = int(np.floor(time_s / self.slot_s))
         fastest = float(changes.max())
         return chain_online(key, np.asarray(ids), slot, lambda at, _: rise[at], fall, fastest)
+
+    @override
+    def back_s(self, key: Key, ids: Ids, round_index: int, time_s: float) -> float:
+        return first_slot(self, self.slot_s, key, ids, round_index, time_s)
 
 
 @dataclass(frozen=True)
