@@ -24,6 +24,7 @@ from motley.algorithms.task_loss import loss_of
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError
 from motley.core.keys import Key
+from motley.core.rounding import rounded
 from motley.core.sketch import Sketch
 from motley.engines.client import Client
 from motley.engines.cores import torch_threads
@@ -117,7 +118,7 @@ class Prober:
                 losses.append(
                     self._mean_loss("loss", clients, [(everybody, start)], None, Key(0), data_view)
                 )
-        return torch.from_numpy(np.where(np.isnan(losses), np.inf, losses).argmin(0))
+        return torch.from_numpy(rounded(np.where(np.isnan(losses), np.inf, losses)).argmin(0))
 
     def _mean_loss(
         self,
