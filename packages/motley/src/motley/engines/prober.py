@@ -201,16 +201,19 @@ class Prober:
         """Return the samples to measure, as positions in ``part.rows``, and the client (an index
         into ``clients``) of each.
 
-        Every sample has a uniform number that is a function of the key and its position; a client's
-        batches are its samples with the smallest numbers, so they do not depend on the other
-        clients.
+        Every sample has a uniform number that is a function of the key and its position, of clients
+        that came with their rows the position among the client's; a client's batches are its
+        samples with the smallest numbers.
         """
         positions = part.positions(clients, data_view)
         sizes = part.seen[clients]
         owner = np.repeat(np.arange(len(clients)), sizes)
         if batches is None or (sizes <= batches * self.setting.work.batch_size).all():
             return positions, owner
-        ranked = np.lexsort((key.uniform(positions)[:, 0], owner))
+        numbers = positions
+        if self.setting.task.federation.own_rows:
+            numbers = positions - part.offsets[clients][owner] + (clients[owner] << 32)
+        ranked = np.lexsort((key.uniform(numbers)[:, 0], owner))
         rank = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         kept = np.sort(ranked[rank < batches * self.setting.work.batch_size])
         return positions[kept], owner[kept]
