@@ -85,6 +85,18 @@ def test_a_deployment_that_waits_for_all_is_the_simulation_bit_for_bit(keys, tmp
     assert same_model(real, simulated)
 
 
+def test_steps_on_the_head_beside_those_asked_for_are_taken(tmp_path):
+    """FedRep's clients take two epochs on their heads and then the three steps they are asked
+    for."""
+    setup = experiment(algorithm={"name": "fedrep", "head_epochs": 2}, split={"test": "client"})
+    real = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
+    simulated = motley.run(setup, out=tmp_path / "simulated")
+    assert set(real.tables["clients"]["outcome"].to_pylist()) == {"accepted"}
+    for column in ("client", "outcome", "local_steps", "loss", "update_norm"):
+        assert real.tables["clients"][column].equals(simulated.tables["clients"][column]), column
+    assert same_model(real, simulated)
+
+
 # ------------------------------------------------------------------------------------- time
 
 
