@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-core test-slow test-chaos test-compose test-hostile test-mutants test-privacy test-flower test-flower-faults test-deployment test-hf test-ray test-trackers test-notebook test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
+.PHONY: help install demo test test-core test-slow test-chaos test-compose test-random test-hostile test-mutants test-privacy test-flower test-flower-faults test-deployment test-hf test-ray test-trackers test-notebook test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ test-chaos: install  ## 1,000 kills of 150 random experiments, resumed and compa
 
 test-compose: install  ## 20,000 random compositions of all components, run whole, again, and killed and resumed (2 to 4 hours; resumable)
 	@scripts/compose --count 20000 --log build/compose.jsonl --summary benchmarks/results/compose.json
+
+test-random: install  ## random experiments on other engines, killed, extended, from files, renamed, in grids, deployed (an hour, or MINUTES=5; resumable)
+	@scripts/test-random --count 1000000 --minutes $(or $(MINUTES),60) --log build/random.jsonl --summary benchmarks/results/random.json
 
 test-hostile: install  ## 600 changes in the files of runs: none may be believed (about 5 minutes)
 	@scripts/test-hostile --summary benchmarks/results/hostile.json

@@ -36,7 +36,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from same_results import files
 
@@ -68,7 +68,7 @@ for _module in (
     # once, and not in the process of every batch: the first takes seconds
     importlib.import_module(_module)
 
-__all__ = ["LeftError", "Row", "Search", "main", "quick", "summary"]
+__all__ = ["LeftError", "Row", "Search", "between", "main", "quick", "run_whole", "summary"]
 
 BATCH = 40
 """Compositions that one process runs, one after the other."""
@@ -94,7 +94,8 @@ class Row:
     ``stopped`` (by a sentence for users while it ran) or ``fault``. refusals: how often it was
     refused and mended before it was accepted. parts: axes that were drawn.
     said: the last refusal, or what stopped it. fault: what went wrong, alike for alike faults.
-    keys, own: the smallest experiment that shows it. trace: of the error.
+    keys, own: the smallest experiment that shows it. trace: of the error. kind: what it was
+    compared with. command: that repeats it.
     """
 
     seed: int
@@ -109,12 +110,14 @@ class Row:
     own: str | None = None
     trace: str = ""
     wall_s: float = 0.0
+    kind: str = ""
+    command: str = "scripts/compose"
     commit: str = field(default_factory=commit)
 
     def text(self) -> str:
         """Return the fault, the experiment that shows it, and the command that repeats it."""
         task = "" if self.own is None else f"# task: same_results.own.made({self.own!r})\n"
-        again = f"scripts/compose --seed {self.seed} --only {self.number}"
+        again = f"{self.command} --seed {self.seed} --only {self.number}"
         return (
             f"{self.came.upper()} "
             f"{self.fault or self.said}\n{task}{document.to_toml(self.keys)}# "
@@ -141,6 +144,8 @@ class Search:
     by an error in this one, which writes less than a kill may lose.
     """
 
+    command: ClassVar[str] = "scripts/compose"
+
     def __init__(
         self, seed: int, place: Path, shares: tuple[float, ...] = SHARES, forks: bool = True
     ) -> None:
@@ -164,7 +169,7 @@ class Search:
         """Draw and run one composition; a fault that is not ``known`` is shown by the smallest
         experiment that is found."""
         began, rng, entry = time.monotonic(), *self.turn(number)
-        row = Row(self.seed, number, entry)
+        row = Row(self.seed, number, entry, command=self.command)
         try:
             with _limited():
                 composition = self.drawn.draw(rng, entry)
@@ -208,31 +213,23 @@ class Search:
     def tried(
         self, composition: Composition, when: float, check: bool = False, once: bool = False
     ) -> _Came:
-        """Run an experiment whole, again, and killed and resumed. ``when``: share of its server
-        steps at which it is killed;
-        ``check``: whether it was not checked before; ``once``: whether it runs whole alone."""
+        """Run an experiment and what it is compared with (:meth:`stages`). ``when``: share of its
+        server steps at which it is killed; ``check``: whether it was not checked before; ``once``:
+        whether it runs whole alone."""
         folder = self.place / f"run-{os.getpid()}"
         stage = "while it was checked"
+        found: list[str] = []
         shutil.rmtree(folder, ignore_errors=True)
         try:
             with _limited():
                 if check:
                     checked(composition.keys, composition.own)
                 stage = "while it ran"
-                steps = _run(composition, folder / "whole")
-                if once:
-                    return _Came()
-                stage = "when it ran again"
-                _run(composition, folder / "again")
-                found = _differences(folder, "again")
-                if not found:
-                    stage = "while it was killed"
-                    (_killed if self.forks and not _has_threads() else _left)(
-                        composition, folder / "killed", 1 + int(when * steps)
-                    )
-                    stage = "when it was resumed"
-                    _run(composition, folder / "killed")
-                    found = _differences(folder, "killed")
+                stages = self.stages(composition, folder, when)
+                for begins, found in itertools.islice(stages, 1) if once else stages:
+                    stage = begins
+                    if found:
+                        break
         except UserError as error:
             return (
                 _Came("stopped", str(error))
@@ -245,8 +242,31 @@ class Search:
             shutil.rmtree(folder, ignore_errors=True)
         return _Came("fault", fault=f"{stage}: {_alike('; '.join(found))}") if found else _Came()
 
+    def stages(
+        self, composition: Composition, folder: Path, when: float
+    ) -> Iterator[tuple[str, list[str]]]:
+        """Run an experiment whole, again, and killed and resumed; yield what begins next, and what
+        was found before."""
+        steps = run_whole(composition, folder / "whole")
+        yield "when it ran again", []
+        run_whole(composition, folder / "again")
+        yield "when it ran again", between(folder, "again")
+        yield from self.interrupted(composition, folder, 1 + int(when * steps))
 
-def _run(
+    def interrupted(
+        self, composition: Composition, folder: Path, step: int
+    ) -> Iterator[tuple[str, list[str]]]:
+        """Kill an experiment after a server step and resume it; compare it with the whole one."""
+        yield "while it was killed", []
+        (_killed if self.forks and not _has_threads() else _left)(
+            composition, folder / "killed", step
+        )
+        yield "when it was resumed", []
+        run_whole(composition, folder / "killed")
+        yield "when it was resumed", between(folder, "killed")
+
+
+def run_whole(
     composition: Composition, out: Path, last: int = 0, end: Callable[[], None] | None = None
 ) -> int:
     """Run an experiment in its folder and return its server steps; ``end`` is called after the step
@@ -276,7 +296,7 @@ def _killed(composition: Composition, out: Path, step: int) -> None:
     if child == 0:
         try:
             gc.disable()
-            _run(composition, out, step, partial(os.kill, os.getpid(), signal.SIGKILL))
+            run_whole(composition, out, step, partial(os.kill, os.getpid(), signal.SIGKILL))
         finally:
             traceback.print_exc()
             os._exit(1)
@@ -307,10 +327,11 @@ def _left(composition: Composition, out: Path, step: int) -> None:
         raise LeftError
 
     with suppress(LeftError):
-        _run(composition, out, step, leave)
+        run_whole(composition, out, step, leave)
 
 
-def _differences(folder: Path, other: str) -> list[str]:
+def between(folder: Path, other: str) -> list[str]:
+    """Return what differs between the runs ``whole`` and ``other`` of a folder."""
     return [
         *differences(folder / "whole", folder / other),
         *leftovers(folder / "whole", folder / other),
@@ -378,9 +399,15 @@ def summary(rows: list[Row], entries: int) -> dict[str, Any]:
         "names drawn": len({tuple(row.entry) for row in rows if row.came == "ran"}),
         "names there are": entries,
         "parts of one, mean": round(sum(len(row.parts) for row in rows) / max(1, len(rows)), 1),
+        **({"compared with": _kinds(rows)} if any(row.kind for row in rows) else {}),
         "wall_s": round(sum(row.wall_s for row in rows), 1),
         "distinct faults": dict(faults.most_common()),
     }
+
+
+def _kinds(rows: list[Row]) -> dict[str, int]:
+    """Return how many compositions that ran were compared with what."""
+    return dict(Counter(row.kind for row in rows if row.kind and row.came == "ran").most_common())
 
 
 class Log:
@@ -424,10 +451,8 @@ def _batch(
             return  # the others go on in a process that can be forked
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="scripts/compose", description=(__doc__ or "").split("\n\n")[0]
-    )
+def _arguments(prog: str, text: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=prog, description=text.split("\n\n")[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--count",
@@ -482,6 +507,7 @@ def _go(given: argparse.Namespace, search: Search, log: Log) -> None:
                 left[0],
                 search.entries[left[0] % len(search.entries)],
                 "fault",
+                command=search.command,
                 fault=f"it died: {ended.said}",
             )
             print(row.text(), flush=True)
@@ -489,9 +515,9 @@ def _go(given: argparse.Namespace, search: Search, log: Log) -> None:
                 file.write(json.dumps(dataclasses.asdict(row)) + "\n")
 
 
-def main() -> None:
+def main(kind: type[Search] = Search, text: str = __doc__ or "") -> None:
     """Search, and print what was found; exit with 1 if there was a fault."""
-    given = _arguments()
+    given = _arguments(kind.command, text)
     for name in ("log", "summary"):
         if getattr(given, name) is not None:
             setattr(given, name, getattr(given, name).resolve())
@@ -501,7 +527,7 @@ def main() -> None:
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="compose-", dir=memory) as place:
         os.chdir(place)
-        search = Search(given.seed, Path(place))
+        search = kind(given.seed, Path(place))
         kept = given.log is not None and not given.only
         log = Log(given.log if kept else Path(place) / "log.jsonl", given.seed)
         _go(given, search, log)

@@ -195,6 +195,8 @@ TASKS: tuple[tuple[Keys, str | None], ...] = (
     ({"task": {"name": "own"}}, "halves"),
     ({"task": {"name": "own"}}, "numbers"),
     ({"task": {"name": "own"}}, "global"),
+    ({"task": {"name": "own"}}, "adapters"),
+    ({"task": {"name": "own"}}, "merged"),
 )
 """Small tasks of every kind: keys, and the name of one that is made in Python."""
 PUBLIC: dict[str, Keys] = {
@@ -204,6 +206,11 @@ PUBLIC: dict[str, Keys] = {
     "text": {"alphabet": " abcdefghijklmnopqrstuvwxyz.,"},
 }
 """What a private task must say of itself."""
+ADAPTED = {
+    **dict.fromkeys(("lora_fedavg", "ffa_lora", "flexlora", "hetlora"), "adapters"),
+    "flora": "merged",
+}
+"""Algorithms of models with adapters, and the task that has such a model."""
 BUDGETED = ("topk", "randomk", "tensor_drop")
 """Compressors that send a share of an update."""
 SLOW = {("model", "alexnet"), ("model", "resnet9"), ("model", "resnet18"), ("engine", "processes")}
@@ -392,6 +399,8 @@ class Compositions:
         tasks = [
             task for task in self.tasks if kind != "task" or task[0]["task"]["name"] == name
         ] or [({"task": self.record(rng, "task", name), "population": 6}, None)]
+        if kind == "algorithm" and name in ADAPTED:
+            tasks = [task for task in self.tasks if task[1] == ADAPTED[name]]
         task, own = rng.choice(tasks)
         share = rng.choice(self.shares)
         parts: Parts = {"base": {**BASE, "seed": rng.randrange(1000)}, "data": task}

@@ -121,6 +121,18 @@ def test_what_a_model_holds_that_is_not_finite_by_design_travels(keys, tmp_path)
         torch.testing.assert_close(value, two[name], equal_nan=True, rtol=0, atol=0)
 
 
+def test_steps_on_the_head_beside_those_asked_for_are_taken(tmp_path):
+    """FedRep's clients take two epochs on their heads and then the three steps they are asked
+    for."""
+    setup = experiment(algorithm={"name": "fedrep", "head_epochs": 2}, split={"test": "client"})
+    real = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
+    simulated = motley.run(setup, out=tmp_path / "simulated")
+    assert set(real.tables["clients"]["outcome"].to_pylist()) == {"accepted"}
+    for column in ("client", "outcome", "local_steps", "loss", "update_norm"):
+        assert real.tables["clients"][column].equals(simulated.tables["clients"][column]), column
+    assert same_model(real, simulated)
+
+
 # ------------------------------------------------------------------------------------- time
 
 

@@ -17,7 +17,10 @@ from motley.selectors.common.clustering import (
     embedding,
     fill_empty,
     k_means,
+    merged,
     nearest,
+    numbered,
+    row_angles,
     similarity,
     unit_rows,
 )
@@ -30,6 +33,33 @@ def test_k_means_finds_planted_groups():
     assert {frozenset(np.flatnonzero(label == h).tolist()) for h in range(4)} == {
         frozenset(range(5 * h, 5 * h + 5)) for h in range(4)
     }
+
+
+def test_groups_are_numbered_by_their_first_members():
+    assert numbered(np.array([2, 0, 2, 1, 0])).tolist() == [0, 1, 0, 2, 1]
+    points = np.array([[9.0], [0.0], [9.1], [5.0], [0.1]])
+    for seed in range(20):  # whichever group k-means++ finds first
+        assert k_means(points, 3, Key(seed)).tolist() == [0, 1, 0, 2, 1]
+
+
+def test_points_that_differ_by_rounding_are_one():
+    """0.1 + 0.2 is not 0.3 in float64: three different points, and a fourth group would be split
+    off by the last bit."""
+    points = np.array([[0.3], [0.1 + 0.2], [1.0], [0.3], [2.0]])
+    same, different = merged(points)
+    assert same.tolist() == [[0.3], [0.3], [1.0], [0.3], [2.0]]
+    assert different == 3
+    assert k_means(points, 4, Key(0)).tolist() == [0, 0, 1, 0, 2]
+    assert coalitions(points, 4, "gaussian", 1.0, Key(0)).tolist() == [0, 0, 1, 3, 2]
+
+
+def test_angles_between_equal_directions_are_zero():
+    """The cosine of (1, 1, 1) and (.1, .1, .1) is computed as 1 - 2^-53 or so, whose arc is
+    1.5e-8."""
+    x = np.array([[1.0, 1, 1], [0.1, 0.1, 0.1], [1, -1, 0], [0, 0, 0]])
+    right = np.pi / 2
+    expected = [[0, 0, right, right], [0, 0, right, right], [right, right, 0, right]]
+    np.testing.assert_allclose(row_angles(x)[:3], expected, atol=1e-15)
 
 
 def test_k_means_of_equal_points_has_one_group():

@@ -132,6 +132,18 @@ def test_inside_a_stratum_in_proportion_to_the_norm():
     assert (abs(counts / n - p) < 4.5 * np.sqrt(p * (1 - p) / n)).all()
 
 
+def test_strata_are_drawn_from_in_order_of_their_smallest_clients():
+    """Clients 0 and 3 are alike, as are 1 and 2: the strata are {0, 3} and {1, 2}, whatever k-means
+    calls them, and the cohort holds one client of the first before one of the second."""
+    sketches = {"gradient_sketch": [[1.0, 0], [0, 90], [0, 80], [2, 0]]}
+    for seed in range(8):
+        selector = Selector(FedSTaS(strata=2), seed)
+        selector.observe(1, Reports(np.arange(4), Outcome.PROBED, signals=sketches))
+        first, second = selector.select(1, np.arange(4), m=2).ids.tolist()
+        assert first in (0, 3)
+        assert second in (1, 2)
+
+
 def test_no_more_strata_than_clients_wanted():
     """Ten strata of seven clients, two wanted: two strata, one of each, the weights N_h / N."""
     selector = Selector(FedSTaS())

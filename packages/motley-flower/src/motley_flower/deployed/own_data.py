@@ -129,4 +129,5 @@ def _federation(
         test=none,
         global_test=held,
         classes=classes,
+        own_rows=True,
     )

@@ -156,6 +156,11 @@ class RequestCodec:
             secure=secure,
         )
 
+    def _phase_steps(self, dispatch: DeployedDispatch) -> int:
+        """Return the steps that a client takes beside those it is asked for."""
+        batches = self.setting.work.batches([dispatch.examples], np.array([dispatch.client]))
+        return math.ceil(self.setting.algorithm.local.phase_epochs * int(batches[0]) - 1e-9)
+
     def _noise(self, names: Iterable[str]) -> dict[str, Noise]:
         return {name: self.noise[name] for name in names if name in self.noise}
 
@@ -217,8 +222,9 @@ class RequestCodec:
         checked = _checked(answer, dict.fromkeys(dispatch.want, ()))
         # those at their cap are not asked for
         signals = {name: float(checked.get(name, np.nan)) for name in self.want}
-        if not 0 <= answer.steps <= dispatch.steps:
-            raise CodecError(f"got {answer.steps} local steps; expected 0 to {dispatch.steps}")
+        most = dispatch.steps + self._phase_steps(dispatch)
+        if not 0 <= answer.steps <= most:
+            raise CodecError(f"got {answer.steps} local steps; expected 0 to {most}")
         if not answer.finite or (
             answer.steps and not math.isfinite(signals.get("loss", 0.0)) and "loss" in dispatch.want
         ):

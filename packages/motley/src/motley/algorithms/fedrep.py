@@ -61,6 +61,11 @@ class HeadThenBase(PersonalHead):
     def extra_epochs(self) -> float:
         return self.head_epochs / 3 if self.layers else 0.0
 
+    @property
+    @override
+    def phase_epochs(self) -> float:
+        return float(self.head_epochs) if self.layers else 0.0
+
     @override
     def phases(self, context: JobContext) -> tuple[Phase, ...]:
         head = frozenset(self.own_entries(self.layout))

@@ -264,6 +264,11 @@ class LocalRule(_MethodPart):
         return 0.0
 
     @property
+    def phase_epochs(self) -> float:
+        """The epochs that phases of the received model take beside the job's steps."""
+        return 0.0
+
+    @property
     def pre_training(self) -> frozenset[Literal["loss", "gradient"]]:
         """The signals of the received model that are measured before training, which costs the
         client a pass over its data."""

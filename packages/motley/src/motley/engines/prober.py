@@ -24,6 +24,7 @@ from motley.algorithms.task_loss import loss_of
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError
 from motley.core.keys import Key
+from motley.core.rounding import rounded
 from motley.core.sketch import Sketch
 from motley.engines.client import Client
 from motley.engines.cores import torch_threads
@@ -117,7 +118,7 @@ class Prober:
                 losses.append(
                     self._mean_loss("loss", clients, [(everybody, start)], None, Key(0), data_view)
                 )
-        return torch.from_numpy(np.where(np.isnan(losses), np.inf, losses).argmin(0))
+        return torch.from_numpy(rounded(np.where(np.isnan(losses), np.inf, losses)).argmin(0))
 
     def _mean_loss(
         self,
@@ -202,16 +203,19 @@ class Prober:
         """Return the samples to measure, as positions in ``part.rows``, and the client (an index
         into ``clients``) of each.
 
-        Every sample has a uniform number that is a function of the key and its position; a client's
-        batches are its samples with the smallest numbers, so they do not depend on the other
-        clients.
+        Every sample has a uniform number that is a function of the key and its position, of clients
+        that came with their rows the position among the client's; a client's batches are its
+        samples with the smallest numbers.
         """
         positions = part.positions(clients, data_view)
         sizes = part.seen[clients]
         owner = np.repeat(np.arange(len(clients)), sizes)
         if batches is None or (sizes <= batches * self.setting.work.batch_size).all():
             return positions, owner
-        ranked = np.lexsort((key.uniform(positions)[:, 0], owner))
+        numbers = positions
+        if self.setting.task.federation.own_rows:
+            numbers = positions - part.offsets[clients][owner] + (clients[owner] << 32)
+        ranked = np.lexsort((key.uniform(numbers)[:, 0], owner))
         rank = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         kept = np.sort(ranked[rank < batches * self.setting.work.batch_size])
         return positions[kept], owner[kept]

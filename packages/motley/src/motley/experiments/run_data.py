@@ -22,7 +22,13 @@ from motley.core.keys import Streams
 from motley.core.ragged import Ragged
 from motley.engines.engine import Setting
 from motley.experiments.config import Experiment
-from motley.tasks.federate import PartitionInput, federate, hold_out, partition_input
+from motley.tasks.federate import (
+    PartitionInput,
+    client_rows,
+    federate,
+    hold_out,
+    partition_input,
+)
 from motley.tasks.flat import FlatNetwork
 from motley.tasks.preparation import TablePreparation
 from motley.tasks.raw_table import RawColumn, RawTable
@@ -61,7 +67,12 @@ def task_of(
         return experiment.own_task
     source: TaskSource = experiment.part("task")
     dataset = source.load(streams.key("data"), experiment.population or 0, data)
-    rows = partition_input(dataset, experiment.split, streams.key("split"))
+    rows = partition_input(
+        dataset,
+        experiment.split,
+        streams.key("split"),
+        own_rows=experiment.part("partition").fixes_population,
+    )
     rows, reserved = _reserved(experiment, streams, source, dataset, rows, data)
     population = experiment.population or (
         len(np.unique(rows.groups)) if rows.groups is not None else 0
@@ -105,8 +116,9 @@ def _federation(
         experiment.part(key) for key in ("label_noise", "concept_shift", "feature_shift")
     )
 
-    def noisy(labels: Any, owner: Any) -> Any:
-        return noise.apply(shift.fold("label_noise"), labels, owner, dataset.classes, len(clients))
+    def noisy(labels: Any, owner: Any, *numbers: Any) -> Any:
+        key = shift.fold("label_noise")
+        return noise.apply(key, labels, owner, dataset.classes, len(clients), *numbers)
 
     def renamed(labels: Any, owner: Any) -> Any:
         return concepts.apply(shift.fold("concept"), labels, owner, dataset.classes, len(clients))
@@ -296,7 +308,8 @@ def with_drift(experiment: Experiment, streams: Streams, task: Task) -> Task:
     except ConfigError as error:
         raise ConfigError(str(error), "drift") from None
     clean = data.y[torch.from_numpy(train.values)].cpu().numpy().astype(np.int64)
-    order = drift.order(key, clean, train.owner, data.classes, len(data))
+    keyed = (client_rows(train.owner),) if data.own_rows else ()
+    order = drift.order(key, clean, train.owner, data.classes, len(data), *keyed)
     _, window = drift.window(key, ids, train.sizes, 1, 0.0)
     ring = Ragged(train.offsets, train.values[order])
     moved = dataclasses.replace(

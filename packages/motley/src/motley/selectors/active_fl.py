@@ -73,6 +73,7 @@ from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
+from motley.core.rounding import rounded
 from motley.core.table import ClientTable
 from motley.selectors.common.client_signals import SIZE, put_sizes, sizes
 from motley.selectors.common.sampling import Ties, gumbel_top_m, probability_notes, softmax
@@ -226,6 +227,7 @@ def _largest(value: Floats, count: int, rng: np.random.Generator, ties: Ties) ->
     """Return the positions, ascending, of the ``count`` largest values."""
     if count >= len(value):
         return np.arange(len(value))
+    value = rounded(value)
     edge = np.partition(value, len(value) - count)[len(value) - count] if count else np.inf
     inside = value > edge
     tied = np.flatnonzero(value == edge)

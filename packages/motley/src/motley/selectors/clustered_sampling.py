@@ -58,6 +58,7 @@ from typing_extensions import override
 from motley.core.arrays import Bools, Floats, Ints
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
+from motley.core.rounding import rounded
 from motley.core.table import ClientTable
 from motley.selectors.common.client_signals import (
     SIZE,
@@ -66,7 +67,7 @@ from motley.selectors.common.client_signals import (
     put_vectors,
     shares,
 )
-from motley.selectors.common.clustering import unit_rows, ward_tree
+from motley.selectors.common.clustering import row_angles, ward_tree
 from motley.selectors.common.facility import Vectors
 from motley.selectors.common.sampling import probability_notes
 from motley.selectors.selector import SelectionRule
@@ -149,11 +150,9 @@ def by_sizes(p: Floats, m: int) -> Line:
 def angles(vectors: Floats, known: Bools) -> Floats:
     """Return the angles between vectors ``[K, d]``, as radians ``[K, K]``; those that are not
     ``known`` ``[K]`` are alike, and at a right angle to all others."""
-    rows = np.where(known[:, None], unit_rows(vectors), 0.0)
-    cosines = np.clip(rows @ rows.T, -1.0, 1.0)
-    cosines[np.ix_(~known, ~known)] = 1.0
-    np.fill_diagonal(cosines, 1.0)
-    return np.asarray(np.arccos(cosines))
+    between = row_angles(np.where(known[:, None], vectors, 0.0))
+    between[np.ix_(~known, ~known)] = 0.0
+    return between
 
 
 def by_similarity(p: Floats, m: int, distances: Floats) -> tuple[Ints, Floats, int]:
@@ -170,7 +169,9 @@ def by_similarity(p: Floats, m: int, distances: Floats) -> tuple[Ints, Floats, i
     some = np.flatnonzero(rest > ROUNDING)
     groups = _groups(rest[some], distances[np.ix_(some, some)])
     groups = [some[group] for group in groups]
-    groups.sort(key=lambda group: -float(rest[group].sum()))  # stable: in order of their first ids
+    held = rounded(np.array([rest[group].sum() for group in groups]))
+    # stable: in order of their first ids
+    groups = [groups[i] for i in np.argsort(-held, kind="stable")]
     urns = m - int(whole.sum())
     fill = deque((int(k), float(rest[k])) for group in groups[urns:] for k in group)
     line = [(int(k), float(whole[k])) for k in alone]

@@ -71,6 +71,7 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
+from motley.core.rounding import rounded
 from motley.core.table import ClientTable
 from motley.core.upload_ratios import Slack, finish_time, upload_ratios
 from motley.selectors.common.client_signals import known_vectors, put_vectors, usable_seconds
@@ -168,7 +169,8 @@ class FedCG(SelectionRule[ClientTable]):
         vectors, known = known_vectors(state, "vector", everybody)
         far = distances(vectors, np.searchsorted(everybody, pool))
         rank = context.rng.permutation(len(pool)) if self.ties == "random" else np.arange(len(pool))
-        floor = np.nan_to_num(compute_s + self.least * upload_s)  # an unknown time drops no client
+        # an unknown time drops no client
+        floor = rounded(np.nan_to_num(compute_s + self.least * upload_s))
         left = np.arange(len(pool))
         for run in range(1 + RUNS * self.time_aware):
             found = cover(far[:, left] if run else far, context.m, rank[left])
@@ -201,7 +203,8 @@ class FedCG(SelectionRule[ClientTable]):
         tau = compute_s[known]
         u = upload_s[known]
         limit = PATIENCE * finish_time(tau, u, self.budget, 0.0) if known.any() else np.inf
-        return max(limit, float(np.partition(floor, len(known) - 1)[len(known) - 1]))
+        fastest = np.partition(floor, len(known) - 1)[len(known) - 1]
+        return float(rounded(np.array([limit, fastest])).max())
 
     @override
     def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:

@@ -86,6 +86,7 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
+from motley.core.rounding import rounded
 from motley.core.table import ClientTable
 from motley.selectors.common.client_signals import SIZE, dispatched, put_sizes, shares
 from motley.selectors.selector import SelectionRule
@@ -317,7 +318,7 @@ def greedy(
     scores = np.empty(m)
     for i in range(m):
         score = alpha * pull / np.sqrt(np.maximum(own, square)) + blocked
-        k = at[i] = int(np.argmax(score))
+        k = at[i] = int(np.argmax(rounded(score)))
         scores[i], blocked[k] = score[k], -np.inf
         along = within @ embedding[k]
         pivot = float(embedding[k] @ along) + square

@@ -65,6 +65,7 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
+from motley.core.rounding import rounded
 from motley.selectors.common.client_signals import ESTIMATES, PHASES, usable_seconds
 from motley.selectors.selector import SelectionRule
 
@@ -217,7 +218,7 @@ def greedy(
         total = np.maximum(u, theta)
         total += np.maximum(d, down)
         total += up
-        x = int(np.argmin(total))  # the first of equals: the lowest id
+        x = int(np.argmin(rounded(total)))  # the first of equals: the lowest id
         if not selection + float(total[x]) + aggregation < deadline:
             break
         taken.append(int(rest[x]))
@@ -245,6 +246,8 @@ def _contenders(
     c = np.maximum(d - down, 0.0)
     c += np.maximum(u - theta, 0.0)
     c += up
+    c = rounded(c)
+    up = rounded(up)
     slack = 1e-9 * (1.0 + abs(spare) + down + theta)
     near = c < spare + slack
     most = min(most, int(np.count_nonzero(near)))

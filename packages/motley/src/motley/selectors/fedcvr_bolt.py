@@ -144,6 +144,7 @@ from motley.core.errors import ConfigError, ContractError
 from motley.core.keys import Key
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
+from motley.core.rounding import rounded
 from motley.core.table import ClientTable
 from motley.selectors.common.client_signals import SIZE, dispatched, put_sizes, shares, sizes
 from motley.selectors.common.clustering import (
@@ -419,7 +420,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         weight = (
             np.exp(self.beta * behind)
             if math.isfinite(self.beta)
-            else (behind == 0).astype(np.float64)
+            else (rounded(value) == rounded(best)[group]).astype(np.float64)
         )
         return np.asarray(weight / np.bincount(group, weight)[group])
 

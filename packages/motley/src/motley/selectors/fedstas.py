@@ -31,7 +31,7 @@ Deviations and readings
 * INTERPRETATION-D no more strata than clients wanted, at least 1 client from each; what a stratum
   would get beyond its size or below 1 is shared out among the others in proportion. Where nothing
   varies the shares follow N_h. k-means has a fixed key, so the same gradients give the same strata
-  for every seed.
+  for every seed; strata are numbered, and drawn from, in order of their smallest client.
 * INTERPRETATION-D clients that were never measured are a stratum of their own, drawn uniformly, of
   the others' mean S_h.
 * Missing: the paper also lets each chosen client train on a random share of its samples, from a
@@ -67,6 +67,7 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
+from motley.core.rounding import deviations
 from motley.core.table import ClientTable
 from motley.selectors.common.client_signals import filled, put_vectors
 from motley.selectors.common.clustering import k_means
@@ -145,15 +146,13 @@ class FedSTaS(SelectionRule[ClientTable]):
         sketches = state.get("sketch", context.available[measured])
         if self.standardise and measured.any():
             # 1e-8: the released code's; a coordinate in which nobody differs becomes 0
-            sketches = (sketches - sketches.mean(axis=0)) / (sketches.std(axis=0) + 1e-8)
+            sketches = deviations(sketches) / (sketches.std(axis=0) + 1e-8)
         norm = np.ones(len(measured))
         label = np.zeros(len(measured), np.int64)
         spread = np.zeros(0)
         if measured.any():
             groups = max(min(self.strata, context.m - (not measured.all()), len(sketches)), 1)
-            found = np.unique(
-                k_means(sketches, groups, Key(0).fold("strata")), return_inverse=True
-            )[1]
+            found = k_means(sketches, groups, Key(0).fold("strata"))
             norm[measured], label[measured] = np.linalg.norm(sketches, axis=1), found
             spread = spreads(sketches, found, self.spread)
         if not measured.all():
@@ -192,13 +191,9 @@ def spreads(
     ``sum |g_k - mean|^2 / (N_h - 1)``, or ``sum |g_k - mean|^2 / N_h``, ``[H]``."""
     out = np.zeros(int(label.max()) + 1)
     for h in range(len(out)):
-        members = points[label == h]
-        square = ((members - members.mean(axis=0)) ** 2).sum()
-        out[h] = (
-            square / len(members)
-            if form == "variance"
-            else np.sqrt(square / max(len(members) - 1, 1))
-        )
+        members = int(np.count_nonzero(label == h))
+        square = (deviations(points[label == h]) ** 2).sum()
+        out[h] = square / members if form == "variance" else np.sqrt(square / max(members - 1, 1))
     return out
 
 
@@ -208,7 +203,7 @@ def allocate(sizes: Ints, spread: Floats, m: int) -> Ints:
 
     At least 1 each, if m suffices. The shares are ``q_h = clip(s N_h S_h, 1, N_h)`` with the s that
     makes them sum to m (Neyman's own where nothing is clipped), rounded by largest remainder, the
-    first of several.
+    first of several; remainders are compared to nine decimal places.
     """
     weight = (
         sizes * np.maximum(spread, _LAST_RESORT * spread.max())
@@ -231,6 +226,6 @@ def allocate(sizes: Ints, spread: Floats, m: int) -> Ints:
         below, above = (middle, above) if share(middle).sum() < m else (below, middle)
     q = share(above)
     whole = np.floor(q + 1e-9).astype(np.int64)
-    room = np.where(whole < sizes, q - whole, -1.0)
+    room = np.where(whole < sizes, np.round(q - whole, 9), -1.0)
     whole[np.argsort(-room, kind="stable")[: m - int(whole.sum())]] += 1
     return whole

@@ -56,9 +56,10 @@ from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
+from motley.core.rounding import rounded
 from motley.core.table import ClientTable
 from motley.selectors.common.client_signals import dispatched, known_vectors, put_vectors
-from motley.selectors.common.clustering import unit_rows, ward_groups
+from motley.selectors.common.clustering import row_angles, ward_groups
 from motley.selectors.common.sampling import softmax, with_replacement
 from motley.selectors.selector import SelectionRule
 
@@ -144,10 +145,8 @@ def entropies(bias: Floats, temperature: float) -> Floats:
 def distances(bias: Floats, h: Floats, weight: float) -> Floats:
     """Return ``d`` ``[K, K]``, the angle between two rows of ``bias`` ``[K, C]`` plus ``weight``
     times the difference of their entropies ``h`` ``[K]``."""
-    rows = unit_rows(bias)
-    d = np.arccos(np.clip(rows @ rows.T, -1.0, 1.0)) + weight * np.abs(h[:, None] - h)
-    np.fill_diagonal(d, 0.0)
-    return np.asarray(d)
+    h = rounded(h)  # equals have the distance 0
+    return row_angles(bias) + weight * np.abs(h[:, None] - h)
 
 
 def drawn_by_groups(

@@ -110,6 +110,7 @@ from motley.core.arrays import Bools, Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
+from motley.core.rounding import rounded
 from motley.core.table import ClientTable
 from motley.selectors.common.client_signals import (
     DURATIONS,
@@ -411,7 +412,8 @@ class Oort(SelectionRule[OortState]):
         if not n_xpt:
             return np.zeros(0, np.int64)
         at = len(scores) - 1 - min(n_xpt, len(scores) - 1)
-        pool = np.flatnonzero(scores >= self.cutoff * np.partition(scores, at)[at])
+        least = rounded(self.cutoff * np.partition(scores, at)[at])
+        pool = np.flatnonzero(rounded(scores) >= least)
         return (
             pool
             if len(pool) > self.widen * n_xpt

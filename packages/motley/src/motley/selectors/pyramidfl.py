@@ -70,6 +70,7 @@ from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
+from motley.core.rounding import rounded
 from motley.core.table import ClientTable
 from motley.selectors.common.client_signals import PHASES, measured_s, sizes, usable_seconds
 from motley.selectors.oort import LARGEST, Oort, OortState
@@ -133,7 +134,7 @@ class PyramidFL(Oort):
     def drops(self, clients: ClientTable, ids: Ids) -> Floats:
         """Return ``dr_k``, ``[m]``."""
         gain = clients.get("gain", ids)
-        gain = np.where(np.isnan(gain), sizes(clients, ids), gain)
+        gain = rounded(np.where(np.isnan(gain), sizes(clients, ids), gain))
         rank = np.searchsorted(np.sort(-gain), -gain, side="left")
         return np.asarray(
             self.drop_low + rank * (self.drop_high - self.drop_low) / max(len(ids), 1)

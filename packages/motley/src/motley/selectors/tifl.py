@@ -67,6 +67,7 @@ from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
+from motley.core.rounding import rounded
 from motley.core.table import ClientTable
 from motley.selectors.common.client_signals import (
     DURATIONS,
@@ -149,7 +150,7 @@ class TiFL(SelectionRule[TiFLState]):
         losses = np.where(np.isnan(state.worst), np.nanmean(state.worst), state.worst)
         out = np.zeros(self.tiers)
         shares = (n - np.arange(1, n + 1)) / (n * (n - 1) / 2) if n > 1 else np.ones(n)
-        out[rich[np.argsort(-losses[rich], kind="stable")]] = shares
+        out[rich[np.argsort(-rounded(losses[rich]), kind="stable")]] = shares
         return out
 
     @override
@@ -239,7 +240,7 @@ class TiFL(SelectionRule[TiFLState]):
     def _group(self, state: TiFLState) -> TiFLState:
         """Return the state with new tiers: the k-th holds the clients between two quantiles of the
         known durations."""
-        duration = state.clients.get("duration", state.clients.ids)
+        duration = rounded(state.clients.get("duration", state.clients.ids))
         known = duration[~np.isnan(duration)]
         if not len(known):
             return state
@@ -266,7 +267,7 @@ class TiFL(SelectionRule[TiFLState]):
         stuck = (
             state.used >= 0
             and count[state.used] > 0
-            and losses[state.used] >= state.losses[state.used]
+            and rounded(losses)[state.used] >= rounded(state.losses)[state.used]
         )
         worst, then = (losses, state.spent) if stuck else (state.worst, state.then)
         return replace(state, losses=losses, worst=worst, then=then)

@@ -153,7 +153,8 @@ class ClusteredRegression(TaskSource):
         }
         flat = [torch.from_numpy(values.reshape(population * n, -1)).float() for values in (x, y)]
         client = np.repeat(np.arange(population), n)
-        return Dataset(flat[0], flat[1], None, np.zeros(len(client), bool), client, (), note)
+        nowhere = np.zeros(len(client), bool)
+        return Dataset(flat[0], flat[1], None, nowhere, client, (), note, generated=True)
 
     @override
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:

@@ -35,11 +35,19 @@ from motley.tasks.preparation import StatisticsTraffic
 from motley.tasks.statistics import fit
 from motley.tasks.task import NO_CLASSES, Dataset, Federation
 
-__all__ = ["PartitionInput", "Split", "federate", "hold_out", "partition_input", "stratified"]
+__all__ = [
+    "PartitionInput",
+    "Split",
+    "client_rows",
+    "federate",
+    "hold_out",
+    "partition_input",
+    "stratified",
+]
 
-ChangeLabels = Callable[[Ints, Ids], tuple[Ints, NDArray[np.generic]]]
+ChangeLabels = Callable[..., tuple[Ints, NDArray[np.generic]]]
 """Function of labels ``[n]`` and their owners ``[n]``: new labels ``[n]`` and one number per client
-``[K]``.
+``[K]``; label noise is a function of :func:`client_rows` ``[n]``, too, None for a pool.
 
 The numbers are shares of wrong labels for label noise, clusters for a concept shift."""
 
@@ -117,7 +125,8 @@ class PartitionInput:
     results.
     labels: int64 ``[len(rows)]`` classes (zeros where a sample has no class of its own). groups:
     natural client of each of these rows, or None. measured: as of a
-    :class:`~motley.tasks.task.Dataset`.
+    :class:`~motley.tasks.task.Dataset`. own_rows: the natural clients will be the clients, so that
+    no client's rows may change what is drawn for another's; else the rows are one pool.
     """
 
     rows: Ints
@@ -126,16 +135,37 @@ class PartitionInput:
     groups: Ids | None
     notes: Mapping[str, str] = field(default_factory=dict)
     measured: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    own_rows: bool = False
+
+    def numbers(self, rows: Ints, owner: Ids) -> Ints:
+        """Return the number of each row that its draws follow, ``[n]``: :func:`client_rows`, or of
+        a pool the row's own."""
+        return client_rows(owner) if self.own_rows else rows
+
+
+def client_rows(owner: Ids) -> Ints:
+    """Return a number of each row ``[n]`` that tells its client and its position among that
+    client's rows, and nothing of the other clients.
+
+    >>> client_rows(np.array([1, 0, 1])).tolist() == [1 << 32, 0, (1 << 32) + 1]
+    True
+    """
+    order = np.argsort(owner, kind="stable")
+    sizes = np.bincount(owner)
+    position = np.empty(len(owner), np.int64)
+    position[order] = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return position + (owner << 32)
 
 
 def partition_input(
-    dataset: Dataset, split: Split, key: Key, shared: bool = False
+    dataset: Dataset, split: Split, key: Key, shared: bool = False, own_rows: bool = False
 ) -> PartitionInput:
     """Return the rows to divide among clients, with their labels and groups, and the common test
     rows.
 
     ``shared``: labels of all rows take no memory of their own, for a caller that hands them to
-    nobody who may write.
+    nobody who may write. ``own_rows``: as of :class:`PartitionInput`; a common test set is then a
+    share of each client's rows.
 
     Raises
     ------
@@ -143,6 +173,7 @@ def partition_input(
     """
     rows = np.arange(len(dataset.y), dtype=np.int64)
     global_test = None
+    own_rows = own_rows and dataset.groups is not None and not dataset.generated
     note = "train and test halves merged, each client keeps a test part"
     if split.test == "global" and dataset.test.any():
         global_test = rows[dataset.test]
@@ -152,16 +183,18 @@ def partition_input(
         rows = rows[~dataset.test]
         note = "of the training half alone, each client keeps a test part"
     elif split.test == "global":
+        owner = dataset.groups if own_rows and dataset.groups is not None else np.zeros_like(rows)
         taken = stratified(
-            rows,
-            np.zeros_like(rows),
+            client_rows(owner) if own_rows else rows,
+            owner,
             _classes(dataset, rows),
             split.test_fraction,
             key.fold("global"),
         )
         global_test = rows[taken]
         rows = rows[~taken]
-        note = f"a stratified share of {split.test_fraction:g}, common to all"
+        whose = " of each client" if own_rows else ""
+        note = f"a stratified share of {split.test_fraction:g}{whose}, common to all"
     if not len(rows):
         raise DataError("the data has no training rows to divide among clients")
     groups = None if dataset.groups is None else _at(dataset.groups, rows)
@@ -169,9 +202,8 @@ def partition_input(
     # by the classes of all
     if global_test is not None and not dataset.test.any() and groups is not None:
         measured["a common test set is drawn"] = ("split.test", 'split = { test = "client" }')
-    return PartitionInput(
-        rows, global_test, _classes(dataset, rows, shared), groups, {"test": note}, measured
-    )
+    labels = _classes(dataset, rows, shared)
+    return PartitionInput(rows, global_test, labels, groups, {"test": note}, measured, own_rows)
 
 
 def hold_out(
@@ -190,7 +222,8 @@ def hold_out(
     owner = np.zeros_like(given.rows) if given.groups is None else given.groups
     free = np.flatnonzero(~dataset.test[given.rows])
     taken = np.zeros(len(given.rows), bool)
-    taken[free] = stratified(given.rows[free], owner[free], given.labels[free], share, key)
+    numbers = given.numbers(given.rows, owner)
+    taken[free] = stratified(numbers[free], owner[free], given.labels[free], share, key)
     if not taken.any():
         raise ConfigError(
             f"a share of {share:g} of {len(given.rows)} samples leaves nothing to keep back; give "
@@ -220,19 +253,21 @@ def _at(values: NDArray[Any], rows: Ints) -> NDArray[Any]:
     return values if ends and (rows[1:] > rows[:-1]).all() else values[rows]
 
 
-def stratified(rows: Ints, owner: Ints, labels: Ints, share: float, key: Key) -> NDArray[np.bool_]:
+def stratified(
+    numbers: Ints, owner: Ints, labels: Ints, share: float, key: Key
+) -> NDArray[np.bool_]:
     """Return which rows each owner sets aside, ``[n]``: ``ceil(share * n_k)`` of them per owner,
     but never all.
 
     Systematic sampling of each owner's rows sorted by class (random within a class, random start):
     every class contributes its share, rounded down or up. Whether a row is set aside depends on its
-    owner's rows alone.
+    owner's labels and ``numbers`` alone, which no other row may have.
     """
-    taken = np.zeros(len(rows), bool)
+    taken = np.zeros(len(numbers), bool)
     if share > 0.0:
         blocks = _blocks(owner)
         found = side_by_side(
-            lambda some: _taken(rows[some], owner[some], labels[some], share, key), blocks
+            lambda some: _taken(numbers[some], owner[some], labels[some], share, key), blocks
         )
         for some, part in zip(blocks, found, strict=True):
             taken[some] = part
@@ -248,16 +283,16 @@ def _blocks(owner: Ids, size: int = 2**18) -> list[slice]:
     return [slice(*pair) for pair in itertools.pairwise([0, *ends[ends > 0].tolist(), len(owner)])]
 
 
-def _taken(rows: Ints, owner: Ids, labels: Ints, share: float, key: Key) -> Bools:
+def _taken(numbers: Ints, owner: Ids, labels: Ints, share: float, key: Key) -> Bools:
     """Return which rows each owner sets aside, as :func:`stratified` does."""
-    taken = np.zeros(len(rows), bool)
-    order = _order(key.uniform(rows)[:, 0], labels, owner)
+    taken = np.zeros(len(numbers), bool)
+    order = _order(key.uniform(numbers)[:, 0], labels, owner)
     whose = owner[order]
     first = np.flatnonzero(np.concatenate([[True], whose[1:] != whose[:-1]]))
-    count = np.diff(first, append=len(rows))
+    count = np.diff(first, append=len(numbers))
     wanted = np.minimum(np.ceil(share * count - 1e-6).astype(np.int64), count - 1)
     start = np.floor(key.fold("start").uniform(whose[first])[:, 0] * count).astype(np.int64)
-    at = np.arange(len(rows)) - np.repeat(first, count)
+    at = np.arange(len(numbers)) - np.repeat(first, count)
     n, t, r = (np.repeat(each, count) for each in (count, wanted, start))
     taken[order] = ((at + 1) * t + r) // n > (at * t + r) // n
     return taken
@@ -321,13 +356,14 @@ def federate(
     rows = _at(given.rows, parts.values)
     owner = parts.owner if owner is None else owner
     _check_parts(rows, parts, split, overlap)
+    numbers = given.numbers(rows, owner)
     labels = _at(given.labels, parts.values)
     cluster = np.zeros(population, np.int64)
     domain = np.zeros(population, np.int64)
     if concept_shift is not None:
         _check_classes(dataset, "a concept shift", "concept_shift")
         labels, cluster = concept_shift(labels, owner)  # type: ignore[assignment]  # clusters are whole numbers
-    roles = _roles(dataset, split, rows, owner, labels, population, key)
+    roles = _roles(dataset, split, rows, numbers, owner, labels, key, population)
     names = _client_names(dataset, rows, owner, population)
     dataset, traffic = _prepared(dataset, given, parts, roles.train, overlap, split, key, names)
     samples = _Samples(dataset.x, dataset.y, given.global_test, rows).apart(overlap)
@@ -338,7 +374,7 @@ def federate(
         y = y.index_copy(0, at, torch.from_numpy(labels))
     if feature_shift is not None:
         at = torch.from_numpy(samples.position)
-        x, domain = _with_features(x, at, owner, rows, feature_shift)
+        x, domain = _with_features(x, at, owner, numbers, feature_shift)
     noise = np.zeros(population)
     train, validation, test = (_take(samples.position, parts, role) for role in roles[:3])
     if label_noise is None:
@@ -346,7 +382,8 @@ def federate(
         validation_labels = None
     else:
         _check_classes(dataset, "label noise", "label_noise")
-        targets, noise = _noisy(labels, owner, ~roles.test, label_noise)
+        keyed = numbers if given.own_rows else None
+        targets, noise = _noisy(labels, owner, ~roles.test, label_noise, keyed)
         train_labels = targets[torch.from_numpy(np.flatnonzero(roles.train))]
         validation_labels = targets[torch.from_numpy(np.flatnonzero(roles.validation))]
     return Federation(
@@ -375,6 +412,7 @@ def federate(
         statistics=traffic,
         measured=given.measured,
         shares=roles.shares,
+        own_rows=given.own_rows,
     )
 
 
@@ -419,7 +457,14 @@ class _Roles(NamedTuple):
 
 
 def _roles(
-    dataset: Dataset, split: Split, rows: Ints, owner: Ids, labels: Ints, population: int, key: Key
+    dataset: Dataset,
+    split: Split,
+    rows: Ints,
+    numbers: Ints,
+    owner: Ids,
+    labels: Ints,
+    key: Key,
+    population: int,
 ) -> _Roles:
     test = np.zeros(len(rows), bool)
     notes = {}
@@ -427,12 +472,12 @@ def _roles(
         test = dataset.test[rows]
         notes = {"test": "each client keeps the test rows the data set gives it"}
     elif split.test == "client":
-        test = stratified(rows, owner, labels, split.test_fraction, key.fold("test"))
+        test = stratified(numbers, owner, labels, split.test_fraction, key.fold("test"))
     validation = np.zeros(len(rows), bool)
     if split.validation > 0.0:
         rest = np.flatnonzero(~test)
         validation[rest] = stratified(
-            rows[rest], owner[rest], labels[rest], split.validation, key.fold("validation")
+            numbers[rest], owner[rest], labels[rest], split.validation, key.fold("validation")
         )
     return _Roles(
         ~test & ~validation,
@@ -541,7 +586,7 @@ def _has_own_test(dataset: Dataset, rows: Ints, owner: Ids, population: int) -> 
 
 
 def _with_features(
-    x: Tensor, at: Tensor, owner: Ids, rows: Ints, feature_shift: ChangeFeatures
+    x: Tensor, at: Tensor, owner: Ids, numbers: Ints, feature_shift: ChangeFeatures
 ) -> tuple[Tensor, Ints]:
     """Return all features with those at ``at`` shifted, and the domain of each client."""
     if x.dtype == torch.int64:
@@ -551,17 +596,18 @@ def _with_features(
             "feature_shift",
         )
     x = x if x.is_floating_point() else x.to(torch.float32)
-    changed, domain = feature_shift(x[at].to(torch.float32).numpy(), owner, rows)
+    changed, domain = feature_shift(x[at].to(torch.float32).numpy(), owner, numbers)
     return x.index_copy(0, at, torch.from_numpy(changed).to(x.dtype)), domain
 
 
 def _noisy(
-    labels: Ints, owner: Ids, chosen: Bools, label_noise: ChangeLabels
+    labels: Ints, owner: Ids, chosen: Bools, label_noise: ChangeLabels, numbers: Ints | None
 ) -> tuple[Tensor, Floats]:
     """Return all labels, noisy where ``chosen``, and the intended share of wrong ones per
     client."""
     out = labels.copy()
-    out[chosen], share = label_noise(labels[chosen], owner[chosen])
+    keyed = () if numbers is None else (numbers[chosen],)
+    out[chosen], share = label_noise(labels[chosen], owner[chosen], *keyed)
     return torch.from_numpy(out), np.asarray(share, np.float64)
 
 

@@ -112,6 +112,7 @@ def fingerprint(task: Task) -> str:
         "measured",
         "shares",
         *([] if task.federation.client_names else ["client_names"]),
+        *([] if task.federation.own_rows else ["own_rows"]),
     ]
     data = {
         one.name: getattr(task.federation, one.name)

@@ -358,7 +358,7 @@ def client_files(root: Path) -> list[tuple[str, list[Path]]]:
 def _federation(dataset: Dataset, split: Split, seed: int) -> Federation:
     """Return the federation of the natural clients."""
     key = Key(seed).fold("split")
-    rows = partition_input(dataset, split, key, shared=True)
+    rows = partition_input(dataset, split, key, shared=True, own_rows=True)
     owner = rows.groups if rows.groups is not None else np.zeros(len(rows.rows), np.int64)
     in_order = bool((owner[1:] >= owner[:-1]).all())
     if not in_order:

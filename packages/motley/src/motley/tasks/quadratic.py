@@ -77,7 +77,16 @@ class Quadratic(TaskSource):
         root = np.sqrt(a)[client, None]
         y = root * minima.reshape(population, self.dim)[client]
         note = {"data": f"parabolas in {self.dim} dimensions"}
-        return Dataset(torch.from_numpy(root), torch.from_numpy(y), None, test, client, (), note)
+        return Dataset(
+            torch.from_numpy(root),
+            torch.from_numpy(y),
+            None,
+            test,
+            client,
+            (),
+            note,
+            generated=True,
+        )
 
     @staticmethod
     def _per_client(name: str, given: tuple[float, ...], default: Floats) -> Floats:

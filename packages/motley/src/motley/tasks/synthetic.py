@@ -119,7 +119,14 @@ class Synthetic(TaskSource):
             f"{starts[-1]} samples"
         }
         return Dataset(
-            torch.from_numpy(x), torch.from_numpy(y), self.classes, test, client, (), note
+            torch.from_numpy(x),
+            torch.from_numpy(y),
+            self.classes,
+            test,
+            client,
+            (),
+            note,
+            generated=True,
         )
 
     def _sizes(self, key: Key, population: int) -> NDArray[np.int64]:

@@ -78,6 +78,7 @@ class Dataset:
     measured: what was worked out from the rows of all clients and changes their samples, their
     targets or the model's shape: a phrase -> the key and the line that do without. A private run
     refuses it, so a source that measures must say so.
+    generated: the rows were drawn by a source that made up the clients, too, and belong to nobody.
 
     Raises
     ------
@@ -96,6 +97,7 @@ class Dataset:
     table: RawTable | None = None
     measured: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     client_names: tuple[str, ...] = ()
+    generated: bool = False
 
     def __post_init__(self) -> None:
         if self.targets == "positions":
@@ -146,6 +148,8 @@ class Federation(Carded):
     shares: of the samples, as they were asked for: ``test_fraction`` (absent where the data brought
     test samples of its own) and ``validation``; None where another than
     :func:`~motley.tasks.federate.federate` divided them.
+    own_rows: the clients came with their rows, so that what is drawn for a row is a function of the
+    client and the row's position there; else a pool was dealt out, and it follows the row's number.
     """
 
     x: Tensor
@@ -171,6 +175,7 @@ class Federation(Carded):
     measured: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     client_names: tuple[str, ...] = ()
     shares: Mapping[str, float] | None = None
+    own_rows: bool = False
 
     def __len__(self) -> int:
         """Return K, the population."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.side_by_side import by_rows
@@ -19,6 +19,8 @@ __all__ = [
     "check_share",
     "key_of",
     "log_normal",
+    "row_integers",
+    "row_uniform",
     "uniform",
 ]
 
@@ -44,6 +46,20 @@ def log_normal(key: Key, ids: Ids, median: float, sigma: float) -> Floats:
     return by_rows(
         lambda some: median * np.exp(sigma * key.normal(some)[:, 0]), np.asarray(ids), np.float64
     )
+
+
+def row_uniform(key: Key, count: int, numbers: Ints | None) -> Floats:
+    """Return a uniform number in (0, 1) per row, ``[count]``: a function of the row's own number,
+    or without ``numbers`` of its place among all."""
+    return key.numpy().random(count) if numbers is None else key.uniform(numbers)[:, 0]
+
+
+def row_integers(key: Key, low: int, high: int, count: int, numbers: Ints | None) -> Ints:
+    """Return a whole number in ``low .. high - 1`` per row, ``[count]``, as
+    :func:`row_uniform`."""
+    if numbers is None:
+        return np.asarray(key.numpy().integers(low, high, size=count))
+    return low + (key.uniform(numbers)[:, 0] * (high - low)).astype(np.int64)
 
 
 def check_per(per: str) -> None:

@@ -96,10 +96,21 @@ class LabelNoise(ABC):
 
     @abstractmethod
     def apply(
-        self, key: Key, labels: Ints, owner: Ids, classes: int, population: int
+        self,
+        key: Key,
+        labels: Ints,
+        owner: Ids,
+        classes: int,
+        population: int,
+        numbers: Ints | None = None,
     ) -> tuple[Ints, Floats]:
         """Return the new labels ``[n]`` and the intended share of wrong labels per client
-        ``[population]``."""
+        ``[population]``.
+
+        ``numbers``: of each row ``[n]``, where clients came with their rows: what is drawn for a
+        row is then a function of its number (:func:`motley.world.draws.row_uniform`), so that no
+        client's rows change another's. None: of a pool.
+        """
 
 
 @dataclass(frozen=True)
@@ -194,9 +205,17 @@ class Drift(ABC):  # noqa: B024  (each kind overrides what changes; by default n
         to do so."""
         return self.moves_window or self.renames_classes
 
-    def order(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> Ints:
+    def order(
+        self,
+        key: Key,
+        labels: Ints,
+        owner: Ids,
+        classes: int,
+        population: int,
+        numbers: Ints | None = None,
+    ) -> Ints:
         """Return positions of the training samples ``[n]``, client by client, in the order in which
-        windows pass over them."""
+        windows pass over them; ``numbers`` as of :meth:`LabelNoise.apply`."""
         return np.argsort(owner, kind="stable")
 
     def window(

@@ -47,6 +47,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -57,6 +58,7 @@ from motley.algorithms.parts import Aggregator, Algorithm, Part, Upload, aggrega
 from motley.algorithms.weights import Divide
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
+from motley.core.rounding import rounded
 
 __all__ = ["Krum", "Median", "MultiKrum", "NormBound", "TrimmedMean"]
 
@@ -198,9 +200,8 @@ class Krum(_Collecting):
     @override
     def combine(self, uploads: Sequence[Upload]) -> dict[str, Tensor]:
         updates = torch.stack([upload.parts["delta"].value for upload in uploads]).double()
-        chosen = sorted(
-            torch.argsort(self.scores(updates), stable=True)[: self.kept(len(uploads))].tolist()
-        )
+        scores = rounded(self.scores(updates).cpu().numpy())
+        chosen = sorted(np.argsort(scores, kind="stable")[: self.kept(len(uploads))].tolist())
         return aggregate(Mean(), (uploads[i]._replace(weight=1.0) for i in chosen), "weight")
 
 

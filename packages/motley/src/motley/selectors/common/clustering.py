@@ -7,8 +7,8 @@ matrix ``[K, K]``.
     gaussian   G_kj = exp(-g |x_k - x_j|^2),  W = (R + R^T) / 2 with R = G / its row sums
     cosine     W = <x_k, x_j>, of unit vectors
     embedding  the P leading eigenvectors of S^-1/2 W S^-1/2, S the row sums of W (cosine: of W
-               itself, whose row sums may be negative), each row scaled to unit length (Ng, Jordan,
-               Weiss, NeurIPS 2001)
+               itself, whose row sums may be negative), less those of eigenvalue 0, each row scaled
+               to unit length (Ng, Jordan, Weiss, NeurIPS 2001)
     coalitions k-means of the embedding, started from a fixed key: the same vectors give the same
                coalitions
 
@@ -28,6 +28,7 @@ from scipy import linalg
 
 from motley.core.arrays import Floats, Ints
 from motley.core.keys import Key
+from motley.core.rounding import DIGITS, rounded
 
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
@@ -37,7 +38,10 @@ __all__ = [
     "embedding",
     "fill_empty",
     "k_means",
+    "merged",
     "nearest",
+    "numbered",
+    "row_angles",
     "scikit_coalitions",
     "similarity",
     "unit_rows",
@@ -53,8 +57,8 @@ _TINY = np.finfo(np.float64).tiny
 
 
 def k_means(points: Floats, count: int, key: Key, restarts: int = 1) -> Ints:
-    """Return a group ``0 .. count - 1`` for each row of ``points`` ``[n, d]``: scikit-learn's
-    k-means, a function of its arguments.
+    """Return a group ``0 .. count - 1`` for each row of ``points`` ``[n, d]``, numbered in order of
+    their first rows: scikit-learn's k-means, a function of its arguments.
 
     k-means++ (Arthur, Vassilvitskii, SODA 2007) and Lloyd's steps until nothing changes; the best
     of ``restarts`` starts. A group is empty only if there are fewer distinct points than groups.
@@ -64,12 +68,45 @@ def k_means(points: Floats, count: int, key: Key, restarts: int = 1) -> Ints:
 
     if not points.shape[1]:
         return np.zeros(len(points), np.int64)
+    points, distinct = merged(points)
+    count = min(count, distinct)
     seed = int(key.numpy().integers(2**31))
     # one thread: the order of sums does not depend on the machine
     with _threads().limit(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than groups
         labels = KMeans(count, n_init=restarts, tol=0.0, random_state=seed).fit(points).labels_
-    return np.asarray(labels, dtype=np.int64)
+    return numbered(labels)
+
+
+def merged(points: Floats) -> tuple[Floats, int]:
+    """Return the points with those that differ by rounding alone made equal to the first of them,
+    and how many different ones there are.
+
+    Which of them an algorithm would put together, or apart, hangs on the last bits. Points whose
+    projections on one fixed direction are equal (:data:`~motley.core.rounding.DIGITS`) are equal.
+    """
+    if not len(points):
+        return points, 0
+    direction = Key(0).fold("shadow").normal(np.arange(points.shape[1]))[:, 0]
+    shadow = points @ direction
+    order = np.argsort(shadow, kind="stable")
+    size = np.sqrt(np.einsum("kd,kd->k", points, points).max() * (direction @ direction))
+    apart = np.diff(shadow[order]) > 2.0**-DIGITS * size
+    group = np.empty(len(points), np.int64)
+    group[order] = np.cumsum(np.concatenate([[0], apart]))
+    first = np.unique(group, return_index=True)[1]
+    return points[first[group]], len(first)
+
+
+def numbered(labels: Ints) -> Ints:
+    """Return the groups numbered ``0, 1, ...`` in order of their first members: which numbers an
+    algorithm gives them may hang on rounding.
+
+    >>> numbered(np.array([7, 2, 7, 0])).tolist()
+    [0, 1, 0, 2]
+    """
+    _, first, groups = np.unique(labels, return_index=True, return_inverse=True)
+    return np.asarray(np.argsort(np.argsort(first))[groups], dtype=np.int64)
 
 
 @cache
@@ -85,13 +122,26 @@ def nearest(points: Floats, centres: Floats) -> Ints:
     """Return the position of the nearest centre for each point, ``[n]``; the first of several."""
     closeness = points @ centres.T  # the square of a point is the same for every centre
     closeness -= 0.5 * np.einsum("kd,kd->k", centres, centres)
-    return np.asarray(closeness.argmax(axis=1))
+    return np.asarray(rounded(closeness).argmax(axis=1))
 
 
 def unit_rows(x: Floats) -> Floats:
     """Return the rows scaled to Euclidean length 1; rows of zeros stay zero."""
     length = np.sqrt(np.einsum("kd,kd->k", x, x))[:, None]
     return np.asarray(np.divide(x, length, out=np.zeros(x.shape), where=length > 0))
+
+
+def row_angles(x: Floats) -> Floats:
+    """Return the angles between the rows of ``x`` ``[K, d]``, as radians ``[K, K]``; a row of zeros
+    is at a right angle to all others.
+
+    Cosines are rounded first (:func:`~motley.core.rounding.rounded`): near 1 the angle multiplies
+    their rounding by 1e8, and rows in one direction have the angle 0.
+    """
+    rows = unit_rows(x)
+    out = np.arccos(np.clip(rounded(rows @ rows.T), -1.0, 1.0))
+    np.fill_diagonal(out, 0.0)
+    return np.asarray(out)
 
 
 def similarity(x: Floats, kernel: Kernel, g: float = 1.0) -> Floats:
@@ -114,7 +164,8 @@ def embedding(
             scale = 1.0 / np.sqrt(w.sum(axis=1))
             w *= scale[:, None] * scale
         first = max(len(w) - count, 0)
-        return unit_rows(linalg.eigh(w, subset_by_index=[first, len(w) - 1])[1])
+        values, vectors = linalg.eigh(w, subset_by_index=[first, len(w) - 1])
+        return unit_rows(vectors[:, values > 2.0**-DIGITS * values[-1]])
     if kernel == "cosine":
         return unit_rows(_leading(x, np.eye(x.shape[1]), count))
     f = _nystroem(x, g, key, max(landmarks, 2 * count))
@@ -141,18 +192,22 @@ def coalitions(
         return np.arange(len(x))
     if count <= 1:
         return np.zeros(len(x), np.int64)
-    points = embedding(x, count, kernel, g, key.fold("landmarks"), exact_up_to, landmarks)
-    return fill_empty(
-        k_means(points, count, key.fold("k-means"), _RESTARTS if len(x) <= exact_up_to else 1),
-        count,
-    )
+    x, distinct = merged(x)
+    # of equal vectors more eigenvectors would show rounding alone
+    some = min(count, distinct)
+    points = embedding(x, some, kernel, g, key.fold("landmarks"), exact_up_to, landmarks)
+    restarts = _RESTARTS if len(x) <= exact_up_to else 1
+    return fill_empty(k_means(points, some, key.fold("k-means"), restarts), count)
 
 
 def scikit_coalitions(x: Floats, count: int, g: float, seed: int) -> Ints:
     """Return the coalition of each client, ``[K]``: ``min(count, K)`` of them, none empty, by
     scikit-learn's ``SpectralClustering(count, affinity="rbf", gamma=g, random_state=seed)``.
 
-    Where that gives fewer labels than ``count``, :func:`fill_empty` makes up for it.
+    Where that gives fewer labels than ``count``, :func:`fill_empty` makes up for it. For clients
+    with equal models, as those that no round has seen, scikit-learn's eigenvectors are an arbitrary
+    basis: which of them it puts together hangs on the last bits of the others, and so on the
+    engine.
     """
     from sklearn.cluster import SpectralClustering  # slow to import, and only two rules cluster
 
@@ -164,18 +219,21 @@ def scikit_coalitions(x: Floats, count: int, g: float, seed: int) -> Ints:
     with _threads().limit(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # equal models, parts that are not connected
         labels = spectral.fit(x).labels_
-    return fill_empty(np.asarray(labels, dtype=np.int64), count)
+    return fill_empty(numbered(labels), count)
 
 
 def ward_tree(distances: Floats) -> Ints:
     """Return the merges of Ward's method on distances ``[K, K]``, ``[K - 1, 2]``: the numbers of
-    the two branches that become branch ``K``, ``K + 1``, ...; those below K are single clients."""
+    the two branches that become branch ``K``, ``K + 1``, ...; those below K are single clients.
+
+    Distances that differ by rounding alone are equal (:func:`~motley.core.rounding.rounded`).
+    """
     from scipy.cluster.hierarchy import linkage  # slow to import, and only two rules use it
     from scipy.spatial.distance import squareform
 
     if len(distances) < 2:
         return np.zeros((0, 2), np.int64)
-    merges = linkage(squareform(distances, checks=False), "ward")
+    merges = linkage(rounded(squareform(distances, checks=False)), "ward")
     return np.asarray(merges[:, :2].astype(np.int64))
 
 
@@ -186,9 +244,7 @@ def ward_groups(distances: Floats, count: int) -> Ints:
     label = np.arange(2 * n - 1 if n else 0)
     for made, pair in enumerate(ward_tree(distances)[: max(n - max(count, 1), 0)], n):
         label[np.isin(label, label[pair])] = made
-    own = label[:n]
-    _, first, groups = np.unique(own, return_index=True, return_inverse=True)
-    return np.asarray(np.argsort(np.argsort(first))[groups])
+    return numbered(label[:n])
 
 
 def fill_empty(labels: Ints, count: int) -> Ints:

@@ -20,6 +20,7 @@ import numpy as np
 
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError
+from motley.core.rounding import rounded
 
 __all__ = [
     "EXACT_LIMIT",
@@ -132,8 +133,9 @@ def top_m(scores: Floats, m: int, rng: np.random.Generator, ties: Ties = "random
 
     Ties (docs/methods/selectors.md#ties): a random permutation and a stable descending sort, or by
     lowest position. Only the scores at or above the m-th are permuted, which has the same law.
+    Scores that differ by rounding alone are equal (:func:`~motley.core.rounding.rounded`).
     """
-    ranked = np.where(np.isnan(scores), -np.inf, scores)
+    ranked = rounded(np.where(np.isnan(scores), -np.inf, scores))
     m = min(m, len(ranked))
     if not m:
         return np.zeros(0, np.int64)

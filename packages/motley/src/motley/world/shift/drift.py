@@ -23,7 +23,7 @@ from typing_extensions import override
 from motley.core.arrays import Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.draws import check_positive, check_share
+from motley.world.draws import check_positive, check_share, row_uniform
 from motley.world.interfaces import Drift
 from motley.world.shift.concept_shift import swapped
 
@@ -73,12 +73,20 @@ class WindowDrift(Drift):
         return self.clock == "seconds"
 
     @override
-    def order(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> Ints:
+    def order(
+        self,
+        key: Key,
+        labels: Ints,
+        owner: Ids,
+        classes: int,
+        population: int,
+        numbers: Ints | None = None,
+    ) -> Ints:
         """Return positions of the samples, client by client, by class on each client's ring; random
         within a class."""
         ring = labels if self.common else owner * classes + labels
         rank = key.fold("classes").uniform(ring)[:, 0]
-        return np.lexsort((key.fold("within").numpy().random(len(labels)), rank, owner))
+        return np.lexsort((row_uniform(key.fold("within"), len(labels), numbers), rank, owner))
 
     @override
     def window(

@@ -28,6 +28,7 @@ from typing_extensions import override
 from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
+from motley.world.draws import row_integers, row_uniform
 from motley.world.interfaces import LabelNoise
 
 __all__ = ["BetaNoise", "CleanLabels", "LabelFlip", "PairFlip", "SymmetricNoise"]
@@ -41,7 +42,13 @@ class CleanLabels(LabelNoise):
 
     @override
     def apply(
-        self, key: Key, labels: Ints, owner: Ids, classes: int, population: int
+        self,
+        key: Key,
+        labels: Ints,
+        owner: Ids,
+        classes: int,
+        population: int,
+        numbers: Ints | None = None,
     ) -> tuple[Ints, Floats]:
         return labels, np.zeros(population)
 
@@ -67,13 +74,19 @@ class SymmetricNoise(LabelNoise):
 
     @override
     def apply(
-        self, key: Key, labels: Ints, owner: Ids, classes: int, population: int
+        self,
+        key: Key,
+        labels: Ints,
+        owner: Ids,
+        classes: int,
+        population: int,
+        numbers: Ints | None = None,
     ) -> tuple[Ints, Floats]:
         rates = np.where(_noisy(key, self.share, population), self.rate, 0.0)
-        changed = _changed(key, rates, owner, self.mode)
+        changed = _changed(key, rates, owner, self.mode, numbers)
         if not self.inclusive:
-            return _others(key, labels, changed, classes), rates
-        anew = key.fold("class").numpy().integers(classes, size=len(labels))
+            return _others(key, labels, changed, classes, numbers), rates
+        anew = row_integers(key.fold("class"), 0, classes, len(labels), numbers)
         return np.where(changed, anew, labels), rates * (1 - 1 / classes)
 
 
@@ -101,11 +114,18 @@ class BetaNoise(LabelNoise):
 
     @override
     def apply(
-        self, key: Key, labels: Ints, owner: Ids, classes: int, population: int
+        self,
+        key: Key,
+        labels: Ints,
+        owner: Ids,
+        classes: int,
+        population: int,
+        numbers: Ints | None = None,
     ) -> tuple[Ints, Floats]:
         drawn = self.rates(key, np.arange(population))
         rates = np.where(_noisy(key, self.share, population), drawn, 0.0)
-        return _others(key, labels, _changed(key, rates, owner, self.mode), classes), rates
+        changed = _changed(key, rates, owner, self.mode, numbers)
+        return _others(key, labels, changed, classes, numbers), rates
 
     def rates(self, key: Key, ids: Ids) -> Floats:
         """Return each client's rate ``[len(ids)]``, by inversion, so that it depends on the
@@ -134,13 +154,18 @@ class PairFlip(LabelNoise):
 
     @override
     def apply(
-        self, key: Key, labels: Ints, owner: Ids, classes: int, population: int
+        self,
+        key: Key,
+        labels: Ints,
+        owner: Ids,
+        classes: int,
+        population: int,
+        numbers: Ints | None = None,
     ) -> tuple[Ints, Floats]:
         _check_classes(classes)
         rates = np.where(_noisy(key, self.share, population), self.rate, 0.0)
-        return np.where(
-            _changed(key, rates, owner, self.mode), (labels + 1) % classes, labels
-        ), rates
+        changed = _changed(key, rates, owner, self.mode, numbers)
+        return np.where(changed, (labels + 1) % classes, labels), rates
 
 
 @dataclass(frozen=True)
@@ -168,7 +193,13 @@ class LabelFlip(LabelNoise):
 
     @override
     def apply(
-        self, key: Key, labels: Ints, owner: Ids, classes: int, population: int
+        self,
+        key: Key,
+        labels: Ints,
+        owner: Ids,
+        classes: int,
+        population: int,
+        numbers: Ints | None = None,
     ) -> tuple[Ints, Floats]:
         _check_classes(classes)
         flipped = np.where(_noisy(key, self.share, population)[owner], classes - 1 - labels, labels)
@@ -198,9 +229,9 @@ def _noisy(key: Key, share: float, population: int) -> Bools:
     return np.argsort(np.argsort(drawn)) < round(share * population)
 
 
-def _changed(key: Key, rates: Floats, owner: Ids, mode: Mode) -> Bools:
+def _changed(key: Key, rates: Floats, owner: Ids, mode: Mode, numbers: Ints | None) -> Bools:
     """Return which labels are changed ``[n]``."""
-    drawn = key.fold("flip").numpy().random(len(owner))
+    drawn = row_uniform(key.fold("flip"), len(owner), numbers)
     if mode == "bernoulli":
         return np.asarray(drawn < rates[owner])
     sizes = np.bincount(owner, minlength=len(rates))
@@ -210,8 +241,8 @@ def _changed(key: Key, rates: Floats, owner: Ids, mode: Mode) -> Bools:
     return np.asarray(place < np.rint(rates * sizes)[owner])
 
 
-def _others(key: Key, labels: Ints, changed: Bools, classes: int) -> Ints:
+def _others(key: Key, labels: Ints, changed: Bools, classes: int, numbers: Ints | None) -> Ints:
     """Return the labels with those in ``changed`` replaced by another class, uniformly."""
     _check_classes(classes)
-    offset = key.fold("class").numpy().integers(1, classes, size=len(labels))
+    offset = row_integers(key.fold("class"), 1, classes, len(labels), numbers)
     return np.where(changed, (labels + offset) % classes, labels)
