@@ -289,7 +289,11 @@ def _old_weight_norm(width: int) -> nn.Module:
 
 def _hooks(rng: random.Random, module: nn.Module) -> str:
     """Put a hook of some kind on a layer or a parameter of a module."""
-    layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
+    layers = [
+        layer
+        for layer in module.modules()
+        if isinstance(layer, nn.Linear | nn.Conv2d) and layer.weight.requires_grad
+    ]
     if not layers:
         return "no hook"
     layer = rng.choice(layers)
