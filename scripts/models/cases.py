@@ -292,7 +292,9 @@ def _hooks(rng: random.Random, module: nn.Module) -> str:
     layers = [
         layer
         for layer in module.modules()
-        if isinstance(layer, nn.Linear | nn.Conv2d) and layer.weight.requires_grad
+        if isinstance(layer, nn.Linear | nn.Conv2d)
+        and isinstance(layer.weight, nn.Parameter)
+        and layer.weight.requires_grad
     ]
     if not layers:
         return "no hook"
