@@ -373,3 +373,27 @@ def test_buffers_keep_their_types_and_numbers(keys: dict[str, Any]) -> None:
         torch.testing.assert_close(found[name], expected[name], atol=1e-12, rtol=1e-12)
     if "engine" in keys:
         torch.testing.assert_close(found["o.weight"], expected["o.weight"])
+
+
+class Frozen(nn.Module):
+    """Frozen parts of float64 and bfloat16 that compute in their own types."""
+
+    def __init__(self, kind: torch.dtype) -> None:
+        super().__init__()
+        self.o = nn.Linear(4, 3)
+        self.before = nn.Linear(4, 4).to(kind).requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.o(self.before(x.to(self.before.weight.dtype)).float())
+
+
+@pytest.mark.parametrize(
+    ("kind", "engine"), [(torch.float64, "vmap"), (torch.bfloat16, "threads")], ids=str
+)
+def test_frozen_parts_compute_in_their_own_types(kind: torch.dtype, engine: str) -> None:
+    make, first = started(lambda: Frozen(kind))
+    data = rows((5, 9), 4)
+    run = trained(make, data)
+    assert run.meta["numerics"]["engine"] == engine
+    expected = {**of_torch(make, data), **{n: v for n, v in first.items() if "before" in n}}
+    assert_same(run.module().state_dict(), expected)

@@ -127,6 +127,13 @@ def test_parameters_over_the_same_memory_are_refused() -> None:
         FlatModule(module)
 
 
+def test_an_expanded_parameter_is_refused() -> None:
+    module = nn.Linear(2, 3)
+    module.bias = nn.Parameter(torch.ones(1).expand(3))
+    with pytest.raises(ModelError, match=r"parameter 'bias' lie at one place .*value.clone\(\)"):
+        layout_of(module)
+
+
 def test_what_cannot_be_flat_is_refused_by_name() -> None:
     with pytest.raises(ModelError, match="no trainable parameters"):
         layout_of(nn.ReLU())

@@ -86,6 +86,7 @@ ALLOWED: dict[str, set[str]] = {
         "engines.cores",
         "tasks.task",
         "tasks.metrics",
+        "tasks.finite",
         "timing",
         "world.interfaces",
         "transport.allocators.allocator",

@@ -70,8 +70,7 @@ from motley.core.arrays import Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.paper import Paper, cite
-from motley.tasks.targets import class_logits
-from motley.tasks.task import ModelState
+from motley.tasks.task import ModelState, class_logits
 from motley.tasks.transfer import to_device
 
 __all__ = ["FedDF", "divergence", "ensemble"]

@@ -25,7 +25,6 @@ from motley.algorithms.parts import (
 )
 from motley.core.client_names import client_in_words
 from motley.core.errors import EngineError, MotleyError
-from motley.core.finite import became_non_finite
 from motley.core.keys import Key
 from motley.engines.batches import BatchPlan
 from motley.engines.engine import (
@@ -41,6 +40,7 @@ from motley.engines.last_layer_inputs import FrozenModels
 from motley.engines.samples import Samples
 from motley.engines.trained_module import Batch, TrainedModule, channels_last, set_training
 from motley.tasks.curvature import hutchinson, rademacher
+from motley.tasks.finite import became_non_finite
 from motley.tasks.nn import Dropout, set_stream
 from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device

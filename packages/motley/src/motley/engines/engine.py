@@ -234,7 +234,7 @@ class TrainResult:
     client: id of the client. parts: the upload. client_state: state that the client keeps. steps:
     local steps taken.
     signals: the requested learning signals, scalars or arrays. finite: whether the loss is, and no
-    number of the upload became infinite or NaN (:mod:`motley.core.finite`).
+    number of the upload became infinite or NaN (:mod:`motley.tasks.finite`).
     curvature: layer name -> diagonal of the Hessian at the client's final model, for the layers
     that the job named; layers that cannot be differentiated twice are missing.
     """

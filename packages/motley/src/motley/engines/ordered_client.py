@@ -17,12 +17,12 @@ from typing_extensions import override
 from motley.algorithms.local_optimisers import Block
 from motley.algorithms.parts import LocalRule, Part, Parts, Phase, Slicing, Tensors
 from motley.core.errors import ContractError
-from motley.core.finite import became_non_finite
 from motley.engines.client import Client, StepHook
 from motley.engines.engine import Job, JobInputs, Setting, TrainResult
 from motley.engines.samples import Samples
 from motley.engines.sliced_client import SlicedClient, task_of_width
 from motley.engines.trained_module import Batch, TrainedModule
+from motley.tasks.finite import became_non_finite
 from motley.tasks.nn import set_stream
 from motley.tasks.targets import class_logits
 from motley.tasks.task import ModelState

@@ -40,7 +40,8 @@ def refuses_vmap(setting: Setting) -> str | None:
     What a table of layers does not know, such as an operation in a module's own ``forward``, is
     found by one gradient of two clients: torch warns where it has no batching rule.
     """
-    return _refuses_layers(construct(setting.task.model, 0)) or _refuses_gradient(setting)
+    module = placed(construct(setting.task.model, 0), setting.dtype, "cpu")
+    return _refuses_layers(module) or _refuses_gradient(setting)
 
 
 def _refuses_layers(module: nn.Module) -> str | None:
@@ -53,6 +54,12 @@ def _refuses_layers(module: nn.Module) -> str | None:
         return "it has hooks, which would run once for many clients"
     if any(True for _ in module.buffers()):
         return "it has buffers"
+    narrow = [name for name, p in module.named_parameters() if p.dtype.itemsize < 4]
+    if narrow:
+        return (
+            f"parameter {narrow[0]!r} has 16 bits, whose rounding depends on how many clients are "
+            "computed at once"
+        )
     slow = [
         (name, type(m).__name__)
         for name, m in module.named_modules()

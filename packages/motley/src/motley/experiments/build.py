@@ -16,7 +16,6 @@ from motley.algorithms.parts import Algorithm, ClientState
 from motley.algorithms.task_loss import loss_of
 from motley.core.components import imports
 from motley.core.errors import ConfigError, ModelError
-from motley.core.finite import all_finite
 from motley.core.freed_memory import release_freed_memory
 from motley.core.keys import Streams
 from motley.core.layout import Layout
@@ -51,6 +50,7 @@ from motley.rounds.simulated import simulation
 from motley.rounds.stored_last_updates import open_last_updates
 from motley.rounds.upload_pipeline import initial_client_state
 from motley.selectors.selector import Selector
+from motley.tasks.finite import all_finite
 from motley.tasks.flat import initial
 from motley.tasks.held_out import held_out_ids, hold_out_clients
 from motley.tasks.initial_weights import start_from

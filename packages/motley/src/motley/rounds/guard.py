@@ -34,7 +34,7 @@ from torch import Tensor
 
 from motley.algorithms.parts import ServerState
 from motley.core.bounds import Count
-from motley.core.finite import without_constants
+from motley.tasks.finite import without_constants
 
 __all__ = ["Guard", "norm", "total_norm"]
 

@@ -22,7 +22,6 @@ from typing_extensions import override
 
 from motley.algorithms.parts import Parts, ServerState
 from motley.core.arrays import Ids
-from motley.core.finite import without_constants
 from motley.core.outliers import outlying
 from motley.core.records import Outcome
 from motley.rounds.backend import ClientBackend, Landed
@@ -30,6 +29,7 @@ from motley.rounds.guard import Guard, norm, total_norm
 from motley.rounds.round import Round
 from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
+from motley.tasks.finite import without_constants
 
 __all__ = ["Refusals"]
 

@@ -98,6 +98,7 @@ def layout_of(module: nn.Module) -> Layout:
                 f"parameter {name!r} is {parameter.dtype}; expected floating-point weights"
             )
         if parameter.requires_grad:
+            _refuse_expanded(name, parameter)
             layer = name.rpartition(".")[0]
             owner = _submodule(module, layer)
             entries.append(_entry(name, owner, parameter.shape, start))
@@ -125,6 +126,15 @@ def _is(layer: nn.Module, kinds: tuple[type[nn.Module], ...]) -> bool:
         named: object = getattr(nn, layer.original_name, None)
         return isinstance(named, type) and issubclass(named, kinds)
     return isinstance(layer, kinds)
+
+
+def _refuse_expanded(name: str, parameter: nn.Parameter) -> None:
+    steps = zip(parameter.shape, parameter.stride(), strict=True)
+    if any(size > 1 and not step for size, step in steps):
+        raise ModelError(
+            f"several numbers of parameter {name!r} lie at one place in memory (expand), which no "
+            "optimizer can step; write nn.Parameter(value.clone())"
+        )
 
 
 def _refuse_overlap(memory: list[tuple[int, int, str]]) -> None:

@@ -34,7 +34,7 @@ from motley.tasks.origin import Origin
 from motley.tasks.own_loss import LossFunction
 from motley.tasks.preparation import Preparation, StatisticsTraffic
 from motley.tasks.raw_table import RawTable
-from motley.tasks.targets import IGNORED, NO_CLASSES, SAID, Targets, targets_of
+from motley.tasks.targets import IGNORED, NO_CLASSES, SAID, Targets, class_logits, targets_of
 
 __all__ = [
     "IGNORED",
@@ -48,6 +48,7 @@ __all__ = [
     "Task",
     "TaskSource",
     "Transform",
+    "class_logits",
     "label_counts",
     "model_input",
 ]

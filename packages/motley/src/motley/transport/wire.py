@@ -45,7 +45,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from motley.core.errors import CodecError
-from motley.core.finite import all_finite
 from motley.core.keys import Key
 from motley.core.untrusted import one_line
 from motley.transport.packet import CODINGS, PLACES, Codes, Packet, PacketSpec, group_sizes
@@ -190,7 +189,7 @@ def _digest(data: bytes | memoryview) -> bytes:
 
 def _body(name: str, packet: Packet, spec: PacketSpec, constants: bool) -> Iterator[Any]:
     values = packet.values.scales if isinstance(packet.values, Codes) else packet.values
-    if not constants and not all_finite(values):
+    if not constants and not _finite(values):
         raise CodecError(
             f"part {name!r} holds a number that is not finite; such an update is rejected, never "
             "sent"
@@ -279,6 +278,14 @@ def _planes(codes: NDArray[Any], width: int) -> Iterator[Any]:
 def _plain(values: Tensor) -> Any:
     array = values.contiguous().numpy()
     return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def _finite(values: Tensor) -> bool:
+    return (
+        not values.numel()
+        or not values.is_floating_point()
+        or all(math.isfinite(float(v)) for v in values.aminmax())
+    )
 
 
 # ------------------------------------------------------------------------------------- reading
@@ -413,7 +420,7 @@ def _numbers(name: str, reader: _Reader, coding: str, n: int, constants: bool = 
         coding
     ]
     values = torch.from_numpy(reader.array(kind, n))
-    if not constants and not all_finite(values):
+    if not constants and not _finite(values):
         raise CodecError(f"part {name!r} holds a number that is not finite")
     return values
 

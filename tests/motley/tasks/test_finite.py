@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from motley.core.finite import all_finite, became_non_finite, without_constants
+from motley.tasks.finite import all_finite, became_non_finite, without_constants
 
 INF, NAN = torch.inf, torch.nan
 
