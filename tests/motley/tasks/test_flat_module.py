@@ -226,3 +226,40 @@ def test_on_an_accelerator() -> None:
     flat.gradient(flat.module.train()(torch.randn(4, 1, 4, 4, device="cuda")).sum())
     assert flat.g.device.type == "cuda"
     assert flat.state().counters.tolist() == [1]
+
+
+class Held(nn.Module):
+    """Adds a buffer."""
+
+    def __init__(self, held):
+        super().__init__()
+        self.register_buffer("held", held)
+
+    def forward(self, x):
+        return x + self.held
+
+
+class Sharing(nn.Module):
+    """Two layers hold one buffer, which training counts up in the first."""
+
+    def __init__(self):
+        super().__init__()
+        held = torch.ones(1)
+        self.first, self.second = Held(held), Held(held)
+        self.o = nn.Linear(2, 1)
+
+    def forward(self, x):
+        if self.training:
+            self.first.held += 1
+        return self.o(self.second(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_buffer_of_two_layers_stays_one(dtype):
+    flat = FlatModule(Sharing(), dtype)
+    assert [entry.name for entry in flat.layout.buffers] == ["first.held"]
+    flat.module.train()(torch.zeros(1, 2, dtype=dtype))
+    assert flat.module.second.held.tolist() == [2.0]
+    assert flat.state().buffers.tolist() == [2.0]
+    flat.load(ModelState(flat.w, torch.tensor([7.0], dtype=dtype), flat.counters))
+    assert flat.module.second.held.tolist() == [7.0]

@@ -41,7 +41,7 @@ from motley.engines.client import phase_key, phase_plan
 from motley.engines.distributed import Distributed
 from motley.engines.engine import Engine, Job, Setting, TrainResult
 from motley.engines.local import LocalEngine
-from motley.tasks.flat import FlatModule, ModelState, construct
+from motley.tasks.flat import FlatModule, ModelState, construct, placed
 from motley.tasks.narrow_models import rough_operations
 from motley.tasks.nn import Dropout
 from motley.tasks.own import plain_factory
@@ -285,7 +285,7 @@ class _Comparison:
 
     def _module(self, state: ModelState) -> nn.Module:
         """Return a fresh module as its factory makes it, with these weights."""
-        module = construct(self.factory, 0).to(self.dtype).to(self.run.device)
+        module = placed(construct(self.factory, 0), self.dtype, self.run.device)
         layout = self.setting.task.layout
         parameters = dict(module.named_parameters())
         buffers = dict(module.named_buffers())

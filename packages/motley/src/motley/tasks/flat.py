@@ -160,11 +160,27 @@ class _Buffer(NamedTuple):
 
 def placed(module: nn.Module, dtype: torch.dtype, device: str | torch.device) -> nn.Module:
     """Return the module on a device, its trainable parameters of ``dtype``, in place. Where they
-    are so already, buffers and frozen parameters keep their own types, as in plain torch."""
+    are so already, buffers and frozen parameters keep their own types, as in plain torch.
+
+    A buffer that several layers share stays one tensor, which torch's own conversion makes many."""
     kept = dtype == torch.float32 and all(
         parameter.dtype == dtype for parameter in module.parameters() if parameter.requires_grad
     )
-    return module.to(device) if kept else module.to(device, dtype)
+    shared = [group for group in _shared_buffers(module) if len(group) > 1]
+    module = module.to(device) if kept else module.to(device, dtype)
+    for (first, its_name), *others in shared:
+        for layer, name in others:
+            setattr(layer, name, getattr(first, its_name))
+    return module
+
+
+def _shared_buffers(module: nn.Module) -> list[list[tuple[nn.Module, str]]]:
+    """Return, for each buffer, the layers that hold it and its name in each."""
+    places: dict[int, list[tuple[nn.Module, str]]] = {}
+    for layer in module.modules():
+        for name, value in layer.named_buffers(recurse=False):
+            places.setdefault(id(value), []).append((layer, name))
+    return list(places.values())
 
 
 class FlatModule:
@@ -229,13 +245,17 @@ class FlatModule:
         row = torch.zeros(
             sum(buffer.shape.numel() for buffer in found), dtype=dtype, device=self.w.device
         )
+        places = {id(getattr(*group[0])): group for group in _shared_buffers(self.module)}
         for buffer in found:
             view = row[buffer.place].view(buffer.shape)
             own = getattr(buffer.owner, buffer.name)
             view.copy_(own)
             alike = buffer.dtype == dtype
             # a copy, for the function that makes the module may give all modules the same tensor
-            setattr(buffer.owner, buffer.name, view if alike else own.clone())
+            value = view if alike else own.clone()
+            # a scripted layer gives another object each time
+            for layer, name in places.get(id(own), [(buffer.owner, buffer.name)]):
+                setattr(layer, name, value)
             (self._views if alike else self._copied).append((buffer, view))
         return row
 
