@@ -3,7 +3,8 @@ slow, gone or wrong."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 import motley
+from motley.core.records import Outcome, SignalRequirements
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds.measured_speeds import MeasuredSpeeds
 from motley.selectors.selector import Selector
+from motley.selectors.uniform import Uniform
 from motley.tasks import from_clients, own_task
 from motley.tasks.own import Own
 from motley_flower.deployed.grid_transport import GridTransport, bytes_in
@@ -204,6 +207,34 @@ def test_what_arrives_after_its_round_is_paid_for_and_moves_nothing(tmp_path):
     assert by_round == rounds["up_bits"].tolist()
     late_in_time = clients["outcome"] == "late"
     assert (np.isnan(clients["loss"][late_in_time])).all()
+
+
+@dataclass(frozen=True)
+class Listening(Uniform):
+    """Keeps what it hears of seconds, steps and bits."""
+
+    heard: ClassVar[list] = []
+
+    def needs(self):
+        names = {"local_steps", "download_s", "compute_s", "upload_s", "bits_up"}
+        return SignalRequirements(columns=frozenset(names))
+
+    def observe(self, state, round, reports):
+        self.heard.extend(one for one in reports.rows() if one.outcome != Outcome.ENROLLED)
+        return super().observe(state, round, reports)
+
+
+def test_a_rule_hears_of_a_late_client_as_little_as_in_a_simulation(tmp_path):
+    Listening.heard.clear()
+    synchrony = {"name": "deadline", "seconds": 30.0, "over_select": 3.0}
+    setup = experiment(cohort=2, selector=Listening(), synchrony=synchrony, stop={"rounds": 2})
+    deploy(federation(setup, tmp_path, {2: 5.0, 3: 5.0, 4: 5.0, 5: 5.0}), setup, tmp_path / "real")
+    for outcome, there in ((Outcome.ACCEPTED, True), (Outcome.LATE, False)):
+        told = [one for one in Listening.heard if one.outcome == outcome]
+        assert told
+        numbers = [(one.compute_s, one.upload_s, one.download_s, one.bits_up) for one in told]
+        assert (np.isfinite(numbers) == there).all()
+        assert all(np.isfinite(one.local_steps) == there for one in told)
 
 
 @pytest.mark.parametrize("late", ["drop", "partial"])

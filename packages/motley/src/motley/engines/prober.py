@@ -253,7 +253,8 @@ class Prober:
         joined: dict[str, NDArray[Any]] = {}
         for name in tuple(found):
             parts = found.pop(name)  # which are freed one by one
-            value = torch.cat(parts).cpu() if parts else torch.zeros(0)
+            # scripted layers may keep a graph also where none is wanted
+            value = torch.cat(parts).detach().cpu() if parts else torch.zeros(0)
             del parts
             joined[name] = (value.double() if name in ("loss", "hit") else value).numpy()
         return joined

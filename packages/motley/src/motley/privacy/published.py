@@ -115,14 +115,14 @@ PUBLISHED: Mapping[str, Mapping[str, Kind]] = {
         "*": "noisy",
         **_columns(
             {
-                "clock": "start_s asked_s clients.now_s clients.paper_s"
+                "clock": "start_s asked_s still_steps clients.now_s clients.paper_s"
                 " clients.in_flight.timelines.steps clients.in_flight.timelines.start_s"
                 " clients.in_flight.timelines.downloaded_s"
                 " clients.in_flight.timelines.computed_s"
                 " clients.in_flight.timelines.arrives_s"
                 " clients.in_flight.columns.paper_arrives_s",
                 "not covered": "clients.client_states clients.in_flight.columns.examples"
-                " clients.in_flight.columns.weight evaluated peaks privacy.past tables",
+                " clients.in_flight.columns.weight evaluated peaks untrained privacy.past tables",
             }
         ),
     },
