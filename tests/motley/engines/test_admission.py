@@ -416,6 +416,21 @@ def test_the_models_of_the_catalogue_are_proved_here(setting: Any, model: str) -
     assert {name: comparison.difference(name) for name in taken} == dict.fromkeys(taken)
 
 
+def test_weights_of_another_type_are_told() -> None:
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.o = nn.Linear(4, 3).bfloat16()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.linear(x, self.o.weight.to(x.dtype), self.o.bias.to(x.dtype))
+
+    sentence = "weights that the model holds as bfloat16 are trained as float32"
+    with pytest.warns(UserWarning, match=sentence):
+        loop = built(Half)
+    assert loop.setting.task.federation.notes["weights"] == sentence
+
+
 def test_not_finite_numbers_are_compared_as_they_are() -> None:
     nan = torch.tensor([math.nan, -math.inf, 1.0])
     assert admission._unlike(nan, nan.clone(), 1e-9) == 0

@@ -133,6 +133,7 @@ def admit(setting: Setting, asked: str, synthetic: bool = False) -> Admission:
         return Admission(setting, {})
     trial.require_followed()
     notes = dict(trial.notes)
+    _note_types(setting, notes)
     if not trial.mixes:
         setting = dataclasses.replace(setting, mixes=False)
         notes["evaluation"] = (
@@ -166,6 +167,17 @@ def admit(setting: Setting, asked: str, synthetic: bool = False) -> Admission:
         )
         warnings.warn(notes["engine"], stacklevel=2)
     return Admission(setting, notes)
+
+
+def _note_types(setting: Setting, notes: dict[str, str]) -> None:
+    """Say where weights of another type than torch's default are trained in the run's own."""
+    weights = [p for p in construct(setting.task.model, 0).parameters() if p.requires_grad]
+    types = {p.dtype for p in weights} - {torch.float32, setting.dtype}
+    if types:
+        names = " and ".join(sorted(str(kind).removeprefix("torch.") for kind in types))
+        own = str(setting.dtype).removeprefix("torch.")
+        notes["weights"] = f"weights that the model holds as {names} are trained as {own}"
+        warnings.warn(notes["weights"], stacklevel=3)
 
 
 def _nobody(reason: str) -> ModelError:
