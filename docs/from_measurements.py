@@ -20,6 +20,7 @@ __all__ = [
     "cluster_traffic",
     "fine_tuning",
     "floor",
+    "fuzzed_models",
     "gpu",
     "heterogeneity",
     "inspect_outlying",
@@ -273,6 +274,28 @@ def gpu() -> str:
         "Client steps a second, medians:"
         f"\n\n{table(head, rows)}"
     )
+
+
+def fuzzed_models() -> str:
+    """Count what became of random models in each engine, from
+    ``benchmarks/measured/fuzz_models.json``."""
+    found = measured("fuzz_models")
+    outcomes = ("equal", "fell back", "rule", "refused")
+    rows = []
+    for name, counts in found["engines"].items():
+        silent = counts.get("different", 0) + counts.get("crashed", 0)
+        rows.append(
+            (f"`{name}`", *(f"{counts.get(each, 0):,}" for each in outcomes), f"{silent:,}")
+        )
+    head = (
+        "engine",
+        "equal to torch",
+        "equal, with the next engine",
+        "a batch of one that torch refuses",
+        "refused in a sentence",
+        "differs silently, or crashes",
+    )
+    return f"{found['cases']:,} models, commit {found['commit']}:\n\n{table(head, rows)}"
 
 
 def cluster_prediction() -> str:

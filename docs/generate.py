@@ -53,6 +53,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(from_code.signals, from_code.contract, from_code.columns, api_pages.api),
         *(
             from_measurements.speed,
+            from_measurements.fuzzed_models,
             from_measurements.cluster_prediction,
             from_measurements.cluster_situations,
             from_measurements.cluster_traffic,

@@ -456,3 +456,39 @@ def test_the_samples_compared_are_the_callers_own_to_keep() -> None:
     changed = setting.task.with_model(InPlace)
     admit(dataclasses.replace(setting, task=changed), "sequential")
     assert torch.equal(setting.task.federation.x, before)
+
+
+class Tied(nn.Module):
+    """Its head is the embedding, whose forward shortens the rows of the tokens that it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(5, 3, max_norm=0.5)
+        self.head = nn.Linear(3, 5, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.table(x).mean(1))
+
+
+@pytest.mark.parametrize("engine", ["sequential", "threads"])
+def test_a_forward_that_changes_weights_changes_nobody_elses_evaluation(engine: str) -> None:
+    tokens = [(np.full((6, 2), k), np.arange(6) % 5) for k in range(2)]
+    make = fixed(Tied)
+    task = own_task(from_clients(tokens, test=tokens, classes=5), make)
+    keys = {"cohort": 2, "stop": {"rounds": 1}, "local": FULL, "engine": engine}
+    loop = motley.build({"task": "own", **keys}, task=task)
+    expected = {
+        k: F.cross_entropy(make()(torch.tensor(x)), torch.tensor(y)).item()
+        for k, (x, y) in enumerate(tokens)
+    }
+    assert losses_of(loop) == pytest.approx(expected, rel=1e-5)
+
+
+def test_padding_beside_other_samples_of_a_client_is_seen() -> None:
+    """A last batch of one sample beside a full batch: standardised, it is 0 alone, and not beside
+    the sample that fills its place."""
+    clients = [(x[:n], y[:n]) for (x, y), n in zip(CLIENTS, (3, 6, 2, 2), strict=True)]
+    with pytest.warns(UserWarning, match="vmap does not train this model"):
+        loop = built(Standardised, clients, local={"epochs": 1, "batch_size": 2})
+    assert loop.engine.name == "threads"

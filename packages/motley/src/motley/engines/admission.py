@@ -17,6 +17,7 @@ import copy
 import dataclasses
 import itertools
 import math
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,10 +59,10 @@ _ROUNDED = 1e-3
 """The same in float32."""
 _SMALL = 10_000_000
 """Operations of a sample's forward pass up to which the steps have the run's own batches."""
-_MEDIUM = 400_000_000
+_MEDIUM = 100_000_000
 """The same up to which evaluation and probe are compared on more than the samples of a step."""
-_MOST = 32
-"""Samples of a compared batch at most."""
+_MOST = {1_000_000: 32, _SMALL: 8, _MEDIUM: 3, sys.maxsize: 2}
+"""Operations of a sample's forward pass -> samples of a compared batch, at most."""
 _LARGE = 100_000_000
 """Weights above which one step of one client is compared, in the run's own type."""
 
@@ -268,7 +269,7 @@ class _Comparison:
     @property
     def _most(self) -> int:
         """Samples of a batch at most."""
-        return _MOST if self.work <= _SMALL else 4 if self.work <= _MEDIUM else 2
+        return next(most for work, most in _MOST.items() if self.work <= work)
 
     @cached_property
     def jobs(self) -> list[Job]:
@@ -297,7 +298,10 @@ class _Comparison:
 
     def _module(self, state: ModelState) -> nn.Module:
         """Return a fresh module as its factory makes it, with these weights."""
-        module = placed(construct(self.factory, 0), self.dtype, self.run.device)
+        return self._filled(placed(construct(self.factory, 0), self.dtype, self.run.device), state)
+
+    def _filled(self, module: nn.Module, state: ModelState) -> nn.Module:
+        """Return a module with these weights."""
         layout = self.setting.task.layout
         parameters = dict(module.named_parameters())
         buffers = dict(module.named_buffers())
@@ -394,7 +398,9 @@ class _Comparison:
         rows = torch.from_numpy(np.concatenate([train[k][:most] for k in clients]))
         with torch.no_grad():
             try:
-                outputs: Tensor = self._in_evaluation(self._inputs(rows, None))
+                # weights that a forward changes, as an embedding with max_norm does, begin anew
+                module = self._filled(self._in_evaluation, self.states[-1])
+                outputs: Tensor = module(self._inputs(rows, None))
             except ValueError:
                 if len(rows) == 1:
                     return None
@@ -690,9 +696,9 @@ def _gigabytes(setting: Setting) -> str:
 
 
 def _data(setting: Setting, synthetic: bool, most: int) -> tuple[LocalWork, Federation]:
-    """Return the work and the samples of the clients that are compared: the first has a full batch
-    and a short one, the second a short one in the same step, the third a single sample where the
-    run has such a batch."""
+    """Return the work and the samples of the clients that are compared: one with a full batch and a
+    short one, one with full ones beside it, one with a short one alone, and one that ends with a
+    single sample, each where the run has such batches."""
     data = setting.task.federation
     work = setting.work
     held = np.unique(data.seen[data.seen > 0])
@@ -703,7 +709,9 @@ def _data(setting: Setting, synthetic: bool, most: int) -> tuple[LocalWork, Fede
     few = min(int(short.min()), size - 1) if len(short) and size > 2 else 0
     drops = work.drop_single and work.batch_size > 1
     single = bool((held == 1).any() if drops else (last == 1).any()) and size > 1
-    sizes = [size + few, few or size, *([1] if single else [])]
+    sizes = [size + few, 2 * size if few or single else size]
+    sizes += [few] if few else []
+    sizes += [1 if drops else size + 1] if single else []
     micro = work.micro_batch
     small = LocalWork(
         batch_size=size,

@@ -72,8 +72,11 @@ class ModuleGradients(GradientPass):
     def run(self, state: ModelState, clients: Sequence[ClientSamples], use: UseGradient) -> None:
         self.client.model.load(state)
         with torch_threads(self.inner):
-            for one in clients:
-                use(one.number, self.client.mean_gradient(one.rows, one.targets))
+            for number, rows, targets in clients:
+                if self.client.separates_clients:
+                    # a forward pass may change weights, as an embedding with max_norm does
+                    self.client.model.load(state)
+                use(number, self.client.mean_gradient(rows, targets))
 
 
 class ThreadGradients(GradientPass):

@@ -241,6 +241,9 @@ class Prober:
             ):
                 if not len(some):
                     continue
+                if self.client.separates_clients:
+                    # a forward pass may change weights, as an embedding with max_norm does
+                    self.client.model.load(state)
                 outputs = self.client.forward(self.samples.inputs(some))
                 if self.heads:
                     outputs = other_heads_masked(outputs, wanted, self.heads)
