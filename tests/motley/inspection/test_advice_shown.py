@@ -32,17 +32,17 @@ def test_advice_is_shown_for_a_single_federation(monkeypatch):
 
 def test_an_outlying_client_does_not_count_for_advice(monkeypatch):
     draw = np.random.default_rng(0)
-    x = draw.normal(5, 1, size=(600, 3))
-    client = np.arange(600) % 10
+    x = draw.normal(5, 1, size=(2400, 3))
+    client = np.arange(2400) % 10
     seen = []
     monkeypatch.setattr(inspecting, "extensions", lambda group: {"mine": None})
     monkeypatch.setattr(
         inspecting, "extension", lambda group, name: lambda one: [str(seen.append(one))]
     )
-    clean = motley.inspect(from_arrays(x, np.arange(600) % 2, client))
+    clean = motley.inspect(from_arrays(x, np.arange(2400) % 2, client))
     assert len(clean.advice) == 1
     x[client == 4, 1] *= 100
-    found = motley.inspect(from_arrays(x, np.arange(600) % 2, client))
+    found = motley.inspect(from_arrays(x, np.arange(2400) % 2, client))
     assert found.advice[0] == "Outlying clients left out: client 4."
     assert found.federations[0].inspection.profile()["feature_shift"] > 0.02
     assert seen[1]["feature_shift"] < 0.02
