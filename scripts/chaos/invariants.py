@@ -97,7 +97,7 @@ def _counted(rounds: _Columns, clients: _Columns, config: dict[str, Any]) -> Ite
         for number, count in zip(rounds["round"].tolist(), rounds[outcome].tolist(), strict=True):
             if told.get(number, 0) != count:
                 yield f"round {number} counts {count} {outcome}, and {told.get(number, 0)} rows are"
-    asked = int(rounds["selected"].sum())
+    asked = int(np.nansum(rounds["selected"]))
     dispatches = clients["dispatch"].tolist()
     if len(set(dispatches)) != len(dispatches):
         yield "a dispatch has two rows"

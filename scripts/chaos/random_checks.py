@@ -205,6 +205,8 @@ def _extension(composition: Composition, folder: Path, when: float) -> list[str]
     rounds = composition.keys["stop"]["rounds"]
     stop = {"rounds": 1 + int(when * (rounds - 1))}
     short = dataclasses.replace(composition, keys={**composition.keys, "stop": stop})
+    if checked(short.keys, short.own).horizon_keys():
+        return []  # diagnostics of its last step, which are none of the longer run's
     run_whole(short, folder / "other")
     found = prefix_differences(folder / "other", folder / "whole")
     if not found:
@@ -306,7 +308,9 @@ def _answered(composition: Composition) -> Composition | None:
     if composition.own is not None:
         return None
     keys = {key: value for key, value in composition.keys.items() if key not in WORLD}
-    keys |= {"dtype": "float64", "engine": {"name": "sequential", "threads": 1}}
+    local = {key: value for key, value in keys["local"].items() if key != "stragglers"}
+    engine = {"name": "sequential", "threads": 1}
+    keys |= {"dtype": "float64", "engine": engine, "local": local}
     experiment = Experiment(**keys)
     loop = build(experiment)
     loop.engine.close()
