@@ -310,7 +310,8 @@ def _answered(composition: Composition) -> Composition | None:
     keys = {key: value for key, value in composition.keys.items() if key not in WORLD}
     local = {key: value for key, value in keys["local"].items() if key != "stragglers"}
     engine = {"name": "sequential", "threads": 1}
-    keys |= {"dtype": "float64", "engine": engine, "local": local}
+    rounds = (keys.get("stop") or {}).get("rounds") or 3  # bytes and seconds are others
+    keys |= {"dtype": "float64", "engine": engine, "local": local, "stop": {"rounds": rounds}}
     experiment = Experiment(**keys)
     loop = build(experiment)
     loop.engine.close()
