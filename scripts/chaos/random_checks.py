@@ -279,10 +279,9 @@ def _clients(composition: Composition, folder: Path, when: float) -> list[str]:
     order = random.Random(when).sample(range(6), 6)
     run(composition.keys, out=folder / "other", task=renamed(order))
     one, two = load(folder / "whole"), load(folder / "other")
-    models = [_model(path / "model.safetensors") for path in (folder / "whole", folder / "other")]
-    if not np.allclose(*models, rtol=CLOSE, atol=CLOSE):
+    first, second = (_model(folder / name / "model.safetensors") for name in ("whole", "other"))
+    if not np.allclose(first, second, rtol=CLOSE, atol=CLOSE):
         return ["the model differs"]
-    found = []
     for name in ("loss", "weight", "update_norm"):
         rows = {
             (row["round"], row["client"]): row[name] for row in one.tables["clients"].to_pylist()
@@ -291,7 +290,7 @@ def _clients(composition: Composition, folder: Path, when: float) -> list[str]:
             mine = rows[row["round"], order[row["client"]]]
             if not np.isclose(row[name], mine, rtol=CLOSE, atol=CLOSE, equal_nan=True):
                 return [f"clients.{name} differs"]
-    return found
+    return []
 
 
 def _model(path: Path) -> Any:
