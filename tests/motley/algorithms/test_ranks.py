@@ -417,7 +417,7 @@ def keys(method: Any, count: int = 6, **more: Any) -> dict[str, Any]:
 
 def test_weights_are_refused_where_there_is_nothing_that_they_would_weigh():
     """HetLoRA weighs factors by the size of their products; BatchNorm statistics by ``weights``."""
-    with pytest.raises(ConfigError, match='got "uniform", and HetLoRA weighs.*leave weights out'):
+    with pytest.raises(ConfigError, match=r'got "uniform", and HetLoRA weighs.*leave weights out'):
         build(keys("hetlora", weights="uniform"))
     for given in (keys("hetlora", weights="examples"), keys("hetlora")):
         build(given).engine.close()
