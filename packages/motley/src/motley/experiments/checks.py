@@ -290,9 +290,12 @@ def check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: bool
 
 
 def check_weights(experiment: Experiment, setting: Setting) -> None:
-    """Refuse ``weights`` that decide nothing; the usual ones may stand, as in a record of a run."""
+    """Refuse ``weights`` that decide nothing; the usual ones may stand, as in a record of a run, and
+    others in a private one, whose account bounds them."""
+    if experiment.privacy is not None or experiment.weights is None:
+        return
     reason = setting.algorithm.local.ignores_weights()
-    if reason and experiment.weights not in (None, experiment.usual_weighting()):
+    if reason and experiment.weights != experiment.usual_weighting():
         raise ConfigError(f'got "{experiment.weights}", and {reason}', "weights")
 
 
