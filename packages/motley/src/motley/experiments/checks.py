@@ -290,8 +290,11 @@ def check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: bool
 
 
 def check_weights(experiment: Experiment, setting: Setting) -> None:
-    """Refuse ``weights`` that decide nothing; the usual ones may stand, as in a record of a run, and
-    others in a private one, whose account bounds them."""
+    """Refuse ``weights`` that decide nothing.
+
+    The usual ones may stand, as in a record of a run, and all in a private run, whose account
+    bounds them.
+    """
     if experiment.privacy is not None or experiment.weights is None:
         return
     reason = setting.algorithm.local.ignores_weights()
