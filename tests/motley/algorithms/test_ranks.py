@@ -415,6 +415,15 @@ def keys(method: Any, count: int = 6, **more: Any) -> dict[str, Any]:
     }
 
 
+def test_weights_are_refused_where_there_is_nothing_that_they_would_weigh():
+    """HetLoRA weighs factors by the size of their products; BatchNorm statistics by ``weights``."""
+    with pytest.raises(ConfigError, match=r'got "uniform", and HetLoRA weighs.*leave weights out'):
+        build(keys("hetlora", weights="uniform"))
+    for given in (keys("hetlora", weights="examples"), keys("hetlora")):
+        build(given).engine.close()
+    build({**keys("hetlora", weights="uniform"), "task": normed_task()}).engine.close()
+
+
 @pytest.mark.parametrize("method", ["lora_fedavg", "flexlora", "flora", WITHOUT_PRUNING])
 def test_what_travels_is_what_is_billed(method):
     """Of rank 4 a share of .5 is two ranks, 40 numbers; clients of all, half and a quarter."""

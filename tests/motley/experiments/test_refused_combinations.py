@@ -197,3 +197,17 @@ def test_a_pull_that_overshoots_warns(algorithm: dict[str, Any], message: str) -
 def test_what_a_method_reveals_is_listed() -> None:
     row = next(row for row in listing("algorithm") if row["name"] == "fedproto")
     assert _lines(row)[0].endswith("[reveals which classes a client has]")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("local_only", 'got "uniform", and every client keeps its whole model.*leave weights out'),
+        ("fedproto", 'got "uniform", and prototypes are weighed by.*prototype_weights = "uniform"'),
+    ],
+)
+def test_weights_that_decide_nothing_are_refused(name: str, message: str) -> None:
+    refused({**KEYS, "algorithm": name, "weights": "uniform"}, message)
+    build({**KEYS, "algorithm": name}).engine.close()
+    # what stands in the record of a run that gave none
+    build({**KEYS, "algorithm": name, "weights": "examples"}).engine.close()

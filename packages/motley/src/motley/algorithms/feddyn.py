@@ -16,6 +16,9 @@ Deviations and readings
 * The experiment's local steps approximate the argmin; the method diverges if they are crude or
   alpha is small.
 * Uniform weights as published; others are refused.
+* READING one ``alpha`` for all, as in the paper. The authors' code has one for each client,
+  ``alpha / (K p_k)`` with p_k its share of the samples, so that large clients are held less; the
+  two agree where all have as many samples.
 * x is not a mean of models (it is shifted by h / alpha): evaluate it late in a run, or evaluate the
   mean of the cohort's models.
 * The CIFAR example has alpha .01, SGD .1, 5 epochs, batches of 50, decay 1e-3.

@@ -29,7 +29,7 @@ Deviations and readings
   Under Flower all C x d values travel up, zeros for the classes that a client lacks.
 * A client is examined with its own model (scopes ``client``, ``mean``) and by the nearest prototype
   (``prototype_client``, ``prototype_mean``; their ``loss`` is the mean squared distance to the
-  right prototype). The experiment's ``weights`` play no part.
+  right prototype). The experiment's ``weights`` are refused.
 
 Worked
 ------
@@ -165,6 +165,13 @@ class PrototypeExchange(WholeModel):
     @override
     def update(self, parts: Parts) -> Tensor:
         return parts["sums"].value.new_zeros(self.layout.size)
+
+    @override
+    def ignores_weights(self) -> str | None:
+        return (
+            "prototypes are weighed by samples of their class; leave weights out, or write "
+            'algorithm = { name = "fedproto", prototype_weights = "uniform" }'
+        )
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:

@@ -24,8 +24,9 @@ Deviations and readings
 * At B' = 0, as all begin, the term has the gradient 0, and nobody prunes.
 * The rules were built from descriptions of the paper, not from its text, which was not at hand:
   check them before you compare with its tables. ``lam`` is ours.
-* ``gamma = 1`` prunes nothing.
-* Other trainable parameters and BatchNorm statistics are averaged with the run's weights.
+* ``gamma = 1`` prunes nothing; a pruning leaves at least one rank, where floor(gamma r) may be 0.
+* Other trainable parameters and BatchNorm statistics are averaged with the run's weights;
+  where there are none, ``weights`` is refused.
 
 Worked
 ------
@@ -117,6 +118,16 @@ class PrunedTraining(RankedTraining):
                 "rank, or write gamma = 1.0"
             )
         return dataclasses.replace(self, layout=layout)
+
+    @override
+    def ignores_weights(self) -> str | None:
+        factors = sum(one.size for pair in adapters_of(self.layout) for one in pair)
+        return (
+            None
+            if self.layout.size > factors or self.layout.buffers
+            else "HetLoRA weighs clients by the size of their products, and the model has nothing "
+            "beside its adapters; leave weights out"
+        )
 
     @override
     def initial_state(self, state: ModelState) -> ClientState | None:

@@ -40,6 +40,10 @@ class WholeModel(PersonalLayers):
         return [entry.name for entry in (*layout, *layout.buffers, *layout.counters)]
 
     @override
+    def ignores_weights(self) -> str | None:
+        return "every client keeps its whole model, and nothing is averaged; leave weights out"
+
+    @override
     def bound(self, layout: Layout) -> LocalRule:
         return dataclasses.replace(self, layout=layout)
 

@@ -263,6 +263,11 @@ class LocalRule(_MethodPart):
         client's samples."""
         return 0.0
 
+    def ignores_weights(self) -> str | None:
+        """Return why the experiment's ``weights`` would decide nothing, and what to write instead;
+        None where they weigh uploads."""
+        return None
+
     @property
     def phase_epochs(self) -> float:
         """The epochs that phases of the received model take beside the job's steps."""

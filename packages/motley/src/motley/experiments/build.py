@@ -34,6 +34,7 @@ from motley.experiments.checks import (
     check_selector,
     check_synchrony,
     check_task,
+    check_weights,
     with_metrics,
 )
 from motley.experiments.config import Experiment
@@ -171,6 +172,7 @@ def prepare(
     corrupted = experiment.part("failures").corrupts_updates or bool(federation.noise.any())
     check_heads(experiment, setting, weights)
     check_algorithm(setting, weights, cohort, corrupted)
+    check_weights(experiment, setting)
     check_failures(experiment, setting)
     check_synchrony(synchrony, setting, weights, cohort)
     check_selector(experiment, selector, weights, task, algorithm.local.uploads)

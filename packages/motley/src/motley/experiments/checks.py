@@ -43,6 +43,7 @@ __all__ = [
     "check_selector",
     "check_synchrony",
     "check_task",
+    "check_weights",
     "with_metrics",
 ]
 
@@ -341,6 +342,19 @@ def check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: bool
     if cohort < least:
         needed = f"{type(algorithm.aggregator).__name__} needs at least {least} uploads in a round"
         raise ConfigError(f"{needed}, and the cohort is {cohort}; ask more clients", "cohort")
+
+
+def check_weights(experiment: Experiment, setting: Setting) -> None:
+    """Refuse ``weights`` that decide nothing.
+
+    The usual ones may stand, as in a record of a run, and all in a private run, whose account
+    bounds them.
+    """
+    if experiment.privacy is not None or experiment.weights is None:
+        return
+    reason = setting.algorithm.local.ignores_weights()
+    if reason and experiment.weights != experiment.usual_weighting():
+        raise ConfigError(f'got "{experiment.weights}", and {reason}', "weights")
 
 
 def check_synchrony(synchrony: Synchrony, setting: Setting, weights: str, cohort: int) -> None:

@@ -454,13 +454,17 @@ class Experiment(ShownExperiment, BaseModel):
         }
 
     def weighting(self) -> Weighting:
-        """Return how much each update counts: as ``weights`` says, else as the algorithm was
-        published, else as the synchrony was, else ``examples``."""
+        """Return how much each update counts: as ``weights`` says, else as usual."""
+        return self.weights or self.usual_weighting()
+
+    def usual_weighting(self) -> Weighting:
+        """Return how much each update counts where ``weights`` is left out: as the algorithm was
+        published, or by samples."""
         published: Any = (
             self._parts["algorithm"].change(plain_fedavg()).weights
             or self._parts["synchrony"].published_weights
         )
-        return self.weights or published or "examples"
+        return published or "examples"
 
     def _probe_batches(self) -> int | Literal["all"] | None:
         """Return the batches of a probe, as the selector wants them where the key is left out; None

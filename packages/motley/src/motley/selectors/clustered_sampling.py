@@ -24,6 +24,9 @@ fall; ``urns_alone``, the share of urns with one client in them.
 
 Deviations and readings
 -----------------------
+* READING Ward's method works on the matrix of angles, as if they were Euclidean distances. The
+  released code hands the rows of that matrix to Ward's method as points, so that two clients are
+  near where their angles to all others are; groups differ.
 * READING a client with m p_k >= 1 first fills whole urns alone; what is left of it enters the
   groups.
 * As published, a client that never reported has an update of zeros. Here the angle between two of

@@ -25,9 +25,15 @@ Deviations and readings
   others, in a random order. Where they do not fill a cohort, the rest is drawn by groups.
 * b grows with learning rate and steps, so ``temperature`` must fit them: where ``entropy`` is near
   0 it is too small, where ``spread`` is near 0 and ``entropy`` near log C too large. The code's
-  files have .001 and .0015 with Adam or SGD at rate .001.
+  files have .001 and .0015 with Adam or SGD at rate .001, for another quantity (below).
 * READING M = m where it is left out; the code's M is 10 for m = 10. lambda 10 and gamma 4 are the
   code's.
+* READING b is the update of the *bias*, and Ward's method works on the matrix d. The released code
+  differs: it takes the rows of the head's *weight* for the angles, hands the rows of d to Ward's
+  method as points, falls back to clustered sampling while the entropies spread by less than .1,
+  and asks clients in another order in its warm-up. Its temperature of .0015 belongs to the quantity
+  that it measures: under one setting this rule reached 81.4 with it, and 85.6 with .15. So do not
+  carry the code's temperature over.
 * INTERPRETATION-D a client that was sent out and never heard has the mean b of the others. The
   angle of a b of zeros to any other is a right one.
 * Where clients keep the head or never train it (FedPer, FedRep, FedBABU) b is 0 and nobody is
