@@ -146,9 +146,11 @@ def _timed(rounds: _Columns, clients: _Columns, config: dict[str, Any]) -> Itera
         if time_s[at] > time_s[at - 1]:
             continue
         mine = clients["round"] == rounds["round"][at]
-        if not mine.any():
+        # a rule may choose none of those who could be asked, which takes no time
+        passed_over = rounds["available"][at] > 0 and rounds["selected"][at] == 0
+        if not mine.any() and not passed_over:
             yield f"round {rounds['round'][at]} took no time, and nobody was heard of"
-        elif took_s[mine].max() > 0:
+        elif mine.any() and took_s[mine].max() > 0:
             most_s = took_s[mine].max()
             yield f"round {rounds['round'][at]} took no time, and its clients {most_s:g} s"
 
