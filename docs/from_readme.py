@@ -62,6 +62,7 @@ def trust_in_short() -> str:
     """Put the numbers behind the trust beside the commands that repeat them."""
     chaos = measured("chaos")
     hostile = measured("hostile")
+    fuzzed = measured("fuzz_models")
     changes = [count for kind in hostile["changes"].values() for count in kind.items()]
     believed = sum(count for verdict, count in changes if verdict == "believed")
     found = headline()
@@ -82,6 +83,11 @@ def trust_in_short() -> str:
             f"{chaos['mismatches']} bits differ, {chaos['leftovers']} files or processes left "
             "behind",
             "`make test-chaos`",
+        ),
+        (
+            f"{fuzzed['cases']:,} random PyTorch models, losses and optimizers beside plain PyTorch",
+            f"{fuzzed['faults']} differ without a sentence",
+            "`scripts/fuzz-models`",
         ),
         (
             f"{sum(count for _, count in changes):,} damaged files, links and foreign files in "

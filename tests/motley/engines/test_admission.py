@@ -20,6 +20,7 @@ from motley.engines.admission import admit, needs_proof
 from motley.rounds.evaluation import evaluate
 from motley.tasks import from_clients, own_task
 from motley.tasks.models import MODELS
+from motley.tasks.own_loss import OverBatch
 from tests.motley.engines.test_the_zoo import SHAPES
 
 RNG = np.random.default_rng(0)
@@ -226,9 +227,9 @@ class Remembering(nn.Module):
         return self.o(x) * (1 + 0.1 * self.calls)
 
 
-@pytest.mark.filterwarnings("ignore:.*does not train this model as plain PyTorch does")
+@pytest.mark.filterwarnings("ignore")
 def test_a_model_that_no_engine_can_follow_is_refused() -> None:
-    message = "no engine trains this model as plain PyTorch does"
+    message = "no engine trains this model as plain PyTorch does.*changes the attribute 'calls'"
     with pytest.raises(ModelError, match=message):
         built(Remembering)
 
@@ -492,3 +493,173 @@ def test_padding_beside_other_samples_of_a_client_is_seen() -> None:
     with pytest.warns(UserWarning, match="vmap does not train this model"):
         loop = built(Standardised, clients, local={"epochs": 1, "batch_size": 2})
     assert loop.engine.name == "threads"
+
+
+def pulled(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Samples of one class towards each other; nothing where no two are of one class."""
+    same = (targets[:, None] == targets[None]).to(outputs.dtype)
+    return (torch.cdist(outputs, outputs).square() * same).mean()
+
+
+def test_a_loss_of_pairs_is_seen_where_classes_are_many() -> None:
+    """Two samples of each of 60 classes: of samples that differ, no two belong together."""
+    y = np.repeat(np.arange(60), 2)
+    clients = [(RNG.normal(size=(120, 4)).astype(np.float32), y) for _ in range(2)]
+    with pytest.warns(UserWarning, match="depends on the other samples of its batch"):
+        task = own_task(from_clients(clients), lambda: nn.Linear(4, 60), loss=pulled)
+    assert isinstance(task.loss, OverBatch)
+
+
+class Alternating(nn.Module):
+    """One of two heads in each call, and a third that is never used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(nn.Linear(4, 3) for _ in range(3))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.calls += 1
+        return self.heads[int(self.calls) % 2](x)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("sgd", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}),
+        ("adam", {"lr": 0.01, "weight_decay": 0.0}),
+        ("adamw", {"lr": 0.01, "weight_decay": 0.1}),
+    ],
+)
+def test_parameters_without_a_gradient_stand_still_as_in_torch(
+    name: str, options: dict[str, float]
+) -> None:
+    make = fixed(Alternating)
+    local = {"epochs": 5, "batch_size": 100, "optimizer": {"name": name, **options}}
+    loop = built(make, local=local)
+    loop.step()
+    assert loop.engine.name == "threads"
+    assert (
+        "gradient, and torch's optimizers leave it out"
+        in (loop.setting.task.federation.notes["unused"])
+    )
+    kinds: dict[str, Any] = {
+        "sgd": torch.optim.SGD,
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+    }
+    total: dict[str, Tensor] = {}
+    for x, y in CLIENTS:
+        module = make()
+        optimizer = kinds[name](module.parameters(), **options)
+        for _ in range(5):
+            optimizer.zero_grad()
+            F.cross_entropy(module(torch.tensor(x)), torch.tensor(y)).backward()
+            optimizer.step()
+        for key, weight in module.named_parameters():
+            total[key] = total.get(key, 0) + len(y) / sum(SIZES) * weight.detach()
+    model = loop.state.server.model.x
+    for entry in loop.setting.task.layout:
+        torch.testing.assert_close(
+            model[entry.slice].view(entry.shape), total[entry.name], rtol=1e-4, atol=1e-5
+        )
+
+
+def test_what_a_forward_keeps_in_an_attribute_is_told() -> None:
+    class Warm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.o = nn.Linear(4, 3)
+            self.calls = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += self.training
+            return self.o(x) * (2.0 if self.calls > 10_000 else 1.0)
+
+    with pytest.warns(UserWarning, match="the forward changes the attribute 'calls', which goes"):
+        loop = built(Warm)
+    assert "neither sent nor stored" in loop.setting.task.federation.notes["kept"]
+
+
+class Sparse(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(5, 3, sparse=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.table(x.abs().long().clamp(max=4)).mean(1)
+
+
+class Growing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.o = nn.Linear(4, 3)
+        self.register_buffer("scale", torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.scale = torch.ones(4).to(x)
+        return self.o(x * self.scale)
+
+
+class InDouble(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.o = nn.Linear(4, 3).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.o(x.double()).to(x.dtype)
+
+
+class Smoothed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.o = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.o(x if self.training else x + 0.1 * torch.randn_like(x))
+
+
+class Functional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.o = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.o(F.batch_norm(x, None, None, training=True) if self.training else x)
+
+
+@pytest.mark.parametrize(
+    ("make", "more", "message"),
+    [
+        (Sparse, {}, r"'table.weight' has sparse gradients.*write sparse=False"),
+        (Growing, {}, r"the buffer 'scale' changes its shape in training, from \[1\] to \[4\]"),
+        (InDouble, {}, 'cannot be computed in float32.*say dtype = "float64"'),
+        (Smoothed, {}, "outputs in evaluation mode differ from call to call"),
+        (
+            Functional,
+            {"local": {"epochs": 1, "batch_size": 1}},
+            "torch refuses a batch of one sample of this model in training",
+        ),
+    ],
+    ids=["sparse", "growing", "double", "smoothed", "functional"],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_refusal_says_what_happened(
+    make: Callable[[], nn.Module], more: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        built(make, **more)
+
+
+def test_a_transform_that_works_in_place_changes_no_sample() -> None:
+    def halve_batch(batch: Tensor, key: Any) -> Tensor:
+        batch /= 2.0
+        return batch
+
+    task = own_task(from_clients(CLIENTS, test=CLIENTS), untracked, transform=halve_batch)
+    before = task.federation.x.clone()
+    keys = {"cohort": 4, "stop": {"rounds": 1}, "local": FULL}
+    motley.build({"task": "own", **keys}, task=task).step()
+    assert torch.equal(task.federation.x, before)

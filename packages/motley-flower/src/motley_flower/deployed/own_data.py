@@ -109,7 +109,7 @@ def _samples(x: ArrayLike, y: ArrayLike, classes: int | None) -> tuple[Tensor, T
     rows = features(x, where, whole=True)
     if classes is not None:
         return rows, class_labels(y, where, len(rows), classes, positions=True)[0]
-    targets = features(y, where).float()
+    targets = features(y, where, what="targets").float()
     if len(targets) != len(rows):
         raise DataError(f"{where}: {len(targets)} targets for {len(rows)} samples")
     return rows, targets.view(len(rows), -1)

@@ -42,11 +42,11 @@ from motley.engines.client import phase_key, phase_plan
 from motley.engines.distributed import Distributed
 from motley.engines.engine import Engine, Job, Setting, TrainResult
 from motley.engines.local import LocalEngine
-from motley.tasks.flat import FlatModule, ModelState, construct, placed
+from motley.tasks.flat import FlatModule, ModelState, construct, is_refusal_of_one, placed
 from motley.tasks.narrow_models import rough_operations
 from motley.tasks.nn import Dropout
 from motley.tasks.own import plain_factory
-from motley.tasks.own_loss import plain_function, representative
+from motley.tasks.own_loss import OverBatch, plain_function, representative
 from motley.tasks.random_samples import random_samples
 from motley.tasks.task import Federation, model_input
 
@@ -133,8 +133,17 @@ def admit(setting: Setting, asked: str, synthetic: bool = False) -> Admission:
     if not trial.possible:
         return Admission(setting, {})
     trial.require_followed()
+    trial.require_type()
     notes = dict(trial.notes)
     _note_types(setting, notes)
+    _note_kept(trial, notes)
+    setting = _skipping(setting, trial, notes)
+    if by_name and asked in setting.ruled_out:
+        raise ConfigError(
+            f"{asked!r} does not train this model as plain PyTorch does: "
+            f'{setting.ruled_out[asked]}; engine = "auto" chooses an engine that does',
+            "engine",
+        )
     if not trial.mixes:
         setting = dataclasses.replace(setting, mixes=False)
         notes["evaluation"] = (
@@ -149,7 +158,7 @@ def admit(setting: Setting, asked: str, synthetic: bool = False) -> Admission:
         if reason is not None:
             trial.require_repeatable()
             if trial.one_by_one:
-                raise _nobody(reason)
+                return _again(setting, asked, synthetic, reason, trial)
             raise ConfigError(
                 f"{asked!r} does not train this model as plain PyTorch does: {reason}; engine = "
                 '"auto" chooses an engine that does',
@@ -159,7 +168,7 @@ def admit(setting: Setting, asked: str, synthetic: bool = False) -> Admission:
     while (reason := trial.difference(name := resolve_auto(setting))) is not None:
         trial.require_repeatable()
         if name in ("threads", "sequential"):
-            raise _nobody(reason)
+            return _again(setting, asked, synthetic, reason, trial)
         setting = dataclasses.replace(setting, ruled_out={**setting.ruled_out, name: reason})
         now = resolve_auto(setting)
         notes["engine"] = (
@@ -168,6 +177,30 @@ def admit(setting: Setting, asked: str, synthetic: bool = False) -> Admission:
         )
         warnings.warn(notes["engine"], stacklevel=2)
     return Admission(setting, notes)
+
+
+def _again(
+    setting: Setting, asked: str, synthetic: bool, reason: str, trial: _Comparison
+) -> Admission:
+    """Compare once more with the user's loss as one of whole batches.
+
+    Raises
+    ------
+    ModelError: it is none, or that does not help.
+    """
+    whole = _over_batch(setting)
+    if whole is None:
+        raise _nobody(reason, trial)
+    try:
+        admission = admit(whole, asked, synthetic)
+    except (ModelError, ConfigError):
+        raise _nobody(reason, trial) from None
+    told = (
+        "the loss looks at its whole batch on these samples: it is trained over whole batches, as "
+        'torch does; say over = "batch"'
+    )
+    warnings.warn(told, stacklevel=3)
+    return admission._replace(notes={**admission.notes, "loss": told})
 
 
 def _note_types(setting: Setting, notes: dict[str, str]) -> None:
@@ -181,21 +214,80 @@ def _note_types(setting: Setting, notes: dict[str, str]) -> None:
         warnings.warn(notes["weights"], stacklevel=3)
 
 
-def _nobody(reason: str) -> ModelError:
-    return ModelError(
-        f"no engine trains this model as plain PyTorch does: {reason}; keep what the forward "
-        "changes in registered buffers, and weights in parameters that stay where they are"
-    )
+def _nobody(reason: str, trial: _Comparison) -> ModelError:
+    """Return the error that no engine trains the model, with what was seen to cause it."""
+    kept = [name for outcome in trial.outcomes for name in outcome.kept]
+    loss = loss_of(trial.run.task)
+    if kept:
+        advice = (
+            f"; the forward changes {kept[0]}, which no client sends: keep it in a registered, "
+            "persistent buffer"
+        )
+    elif trial.run.work.micro_batch is not None:
+        advice = "; leave local.micro_batch out, with which parts of a batch pass by themselves"
+    elif isinstance(loss, FunctionLoss) and loss.over == "sample":
+        advice = '; if the loss looks at its whole batch, say over = "batch"'
+    else:
+        advice = ""
+    return ModelError(f"no engine trains this model as plain PyTorch does: {reason}{advice}")
+
+
+def _note_kept(trial: _Comparison, notes: dict[str, str]) -> None:
+    """Say what the forward changes and no client sends."""
+    kept = list(dict.fromkeys(name for outcome in trial.outcomes for name in outcome.kept))
+    if kept:
+        notes["kept"] = (
+            f"the forward changes {', '.join(kept)}, which goes on from client to client in one "
+            "process, and is neither sent nor stored; keep it in a registered buffer if outputs "
+            "depend on it"
+        )
+        warnings.warn(notes["kept"], stacklevel=4)
+
+
+def _skipping(setting: Setting, trial: _Comparison, notes: dict[str, str]) -> Setting:
+    """Return the setting in which parameters without a gradient are left out, where the optimizer
+    moves them otherwise: by decay, momentum or Adam's moments."""
+    if setting.solver.plain:
+        return setting
+    setting = dataclasses.replace(setting, skips_unused=True)
+    unused = sorted({name for outcome in trial.outcomes for name in outcome.unused})
+    if not unused:
+        return setting
+    reason = f"some steps give {unused[0]!r} no gradient, and torch's optimizers leave it out then"
+    notes["unused"] = reason
+    ruled_out = {**setting.ruled_out, "batched": reason, "vmap": reason}
+    return dataclasses.replace(setting, ruled_out=ruled_out)
+
+
+def _over_batch(setting: Setting) -> Setting | None:
+    """Return the setting with the user's loss as one of whole batches; None where it is none, or
+    the user said what it looks at."""
+    loss = setting.task.loss
+    inside = setting.algorithm.loss
+    if not isinstance(inside, FunctionLoss) or not callable(loss) or isinstance(loss, OverBatch):
+        return None
+    whole = OverBatch(plain_function(loss))
+    task = dataclasses.replace(setting.task, loss=whole)
+    algorithm = setting.algorithm.replace(loss=dataclasses.replace(inside, function=whole))
+    return dataclasses.replace(setting, task=task, algorithm=algorithm)
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What a client's training led to: ``steps`` of the parameters, buffers and counters by name,
-    and the mean loss over its steps."""
+    """What a client's training led to.
+
+    Parameters
+    ----------
+    steps: changes of the parameters by name. buffers: buffers and counters by name. loss: mean over
+    the steps. unused: parameters to which some step gave no gradient. kept: what the forward
+    changed and no client sends: attributes and buffers that are not persistent.
+    """
 
     steps: Mapping[str, Tensor]
     buffers: Mapping[str, Tensor]
     loss: float
+    unused: frozenset[str]
+    kept: tuple[str, ...]
 
 
 class _Difference(NamedTuple):
@@ -247,7 +339,8 @@ class _Comparison:
     def setting(self) -> Setting:
         """The setting in which engines are compared: plain local steps on some of the samples."""
         run = self.run
-        work, federation = _data(run, self.synthetic, self._most)
+        paired = self.slow and not self.one_by_one
+        work, federation = _data(run, self.synthetic, 3 if paired else self._most, self.slow)
         task = dataclasses.replace(
             run.task, model=partial(undropped, run.task.model), federation=federation, metrics=()
         )
@@ -273,11 +366,16 @@ class _Comparison:
 
     @cached_property
     def jobs(self) -> list[Job]:
-        """The jobs of all clients; of a model that takes long one client's."""
+        """The jobs of all clients."""
         sizes = self.setting.task.federation.seen
         steps = self.setting.work.total(sizes).tolist()
-        jobs = [Job(client=k, dispatch=k, steps=n, lr=_LR) for k, n in enumerate(steps)]
-        return jobs[:1] if self.slow and self.one_by_one else jobs
+        return [Job(client=k, dispatch=k, steps=n, lr=_LR) for k, n in enumerate(steps)]
+
+    @property
+    def skipped(self) -> int:
+        """How many first jobs plain PyTorch leaves out: of a model that takes long the first, whose
+        training can only be seen in what it leaves behind for the second."""
+        return 1 if self.slow and self.one_by_one and len(self.jobs) > 1 else 0
 
     @cached_property
     def states(self) -> list[ModelState]:
@@ -350,6 +448,8 @@ class _Comparison:
         """Return what a job leads to in plain PyTorch, torch's own generator seeded; None where
         torch refuses a batch of one sample."""
         module = self._module(state).train()
+        held = _not_sent(module)
+        unused: set[str] = set()
         parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         before = {name: p.detach().clone() for name, p in parameters.items()}
         losses = []
@@ -361,29 +461,53 @@ class _Comparison:
                     loss = self._loss(module(inputs), targets)
                     torch.autograd.backward(loss)
                 except Exception as error:  # a user's module may raise anything
-                    if len(inputs) == 1 and isinstance(error, ValueError):
-                        return None  # BatchNorm has no variance of one value
+                    if len(inputs) == 1 and is_refusal_of_one(error):
+                        return None
                     raise _Failed(_first_line(error)) from error
                 # the step of torch.optim.SGD, whose first use imports a compiler: half a second
                 with torch.no_grad():
-                    for parameter in parameters.values():
-                        if parameter.grad is not None:
+                    for name, parameter in parameters.items():
+                        if parameter.grad is None:
+                            unused.add(name)
+                        elif parameter.grad.is_sparse:
+                            raise ModelError(
+                                f"the parameter {name!r} has sparse gradients, which no engine "
+                                "steps; write sparse=False"
+                            )
+                        else:
                             parameter.add_(parameter.grad, alpha=-_LR)
                 losses.append(float(loss.detach()))
         now = dict(module.named_parameters())
         layout = self.setting.task.layout
         buffers = dict(module.named_buffers())
+        for entry in (*layout.buffers, *layout.counters):
+            if buffers[entry.name].shape != entry.shape:
+                raise ModelError(
+                    f"the buffer {entry.name!r} changes its shape in training, from "
+                    f"{list(entry.shape)} to {list(buffers[entry.name].shape)}, and a model's "
+                    "state has one size; register it with its final shape"
+                )
+        now_held = _not_sent(module)
         return _Outcome(
             {name: now[name].detach().cpu() - before[name].cpu() for name in parameters},
             {entry.name: buffers[entry.name].detach().cpu().clone() for entry in layout.buffers}
             | {entry.name: buffers[entry.name].detach().cpu().clone() for entry in layout.counters},
             float(np.mean(losses)) if losses else math.nan,
+            frozenset(unused),
+            tuple(name for name, value in held.items() if not _alike(value, now_held.get(name))),
         )
 
     @cached_property
     def expected(self) -> list[list[_Outcome | None]]:
         """What plain PyTorch leads to, for each state and job."""
-        return [[self._by_torch(job, state) for job in self.jobs] for state in self.states]
+        skipped: list[_Outcome | None] = [None] * self.skipped
+        jobs = self.jobs[self.skipped :]
+        return [skipped + [self._by_torch(job, state) for job in jobs] for state in self.states]
+
+    @property
+    def outcomes(self) -> list[_Outcome]:
+        """Those of all states and jobs that plain PyTorch took."""
+        return [outcome for each in self.expected for outcome in each if outcome is not None]
 
     @cached_property
     def _in_evaluation(self) -> nn.Module:
@@ -401,8 +525,8 @@ class _Comparison:
                 # weights that a forward changes, as an embedding with max_norm does, begin anew
                 module = self._filled(self._in_evaluation, self.states[-1])
                 outputs: Tensor = module(self._inputs(rows, None))
-            except ValueError:
-                if len(rows) == 1:
+            except ValueError as error:
+                if len(rows) == 1 and is_refusal_of_one(error):
                     return None
                 raise
         return outputs.detach().cpu()
@@ -448,13 +572,43 @@ class _Comparison:
             self.expected  # noqa: B018 - computed here, where it may fail
         except _Failed as error:
             if self.dtype != torch.float64:
-                raise ModelError(f"training this model in plain PyTorch fails: {error}") from error
+                raise ModelError(
+                    f"training this model in {str(self.dtype).removeprefix('torch.')}, to which "
+                    f"trained weights are converted, fails in plain PyTorch: {error}"
+                ) from error
             self._fall_back(f"float32, since the model cannot be computed in float64 ({error})")
             return self.require_followed()
         self.mixes = self._do_mix()
         if not self.mixes:
             del self.setting
         return None
+
+    def require_type(self) -> None:
+        """Pass two samples through the model in the run's own type.
+
+        Raises
+        ------
+        ModelError: it cannot be computed in it.
+        """
+        if self.run.dtype == self.dtype:
+            return
+        module = placed(construct(self.factory, 0), self.run.dtype, self.run.device).train()
+        rows = torch.from_numpy(self.setting.task.federation.train[0][:2])
+        task = self.setting.task
+        raw = task.federation.x[rows].clone()
+        made = raw if task.transform is None else task.transform(raw, None)
+        with torch.no_grad():
+            try:
+                module(model_input(made, self.run.dtype, self.run.device))
+            except Exception as error:  # a user's module may raise anything
+                if is_refusal_of_one(error):
+                    return
+                name = str(self.run.dtype).removeprefix("torch.")
+                raise ModelError(
+                    f"the model cannot be computed in {name}, to which trained weights are "
+                    f'converted ({_first_line(error)}); say dtype = "float64" if it computes in '
+                    "float64 itself"
+                ) from error
 
     def _fall_back(self, what: str) -> None:
         """Compare in float32 from here on, and note why."""
@@ -489,10 +643,13 @@ class _Comparison:
         ------
         ModelError: they differ, since random numbers are drawn outside of Motley's streams.
         """
-        first = self.expected[0]
-        job = self.jobs[0]
+        first = self.expected[0][self.skipped :]
+        job = self.jobs[self.skipped]
         other = self._by_torch(job, self.states[0], seed=1)
-        if first[0] is None or other is None or _same(first[0], other):
+        if first[0] is None or other is None:
+            return
+        if _same(first[0], other):
+            self._require_repeatable_outputs(job)
             return
         again = self._by_torch(job, self.states[0])
         if again is not None and _same(first[0], again):
@@ -509,6 +666,20 @@ class _Comparison:
             "before; draw from a motley.tasks.nn.Dropout layer or the transform's key, and keep "
             "what is remembered in registered buffers"
         )
+
+    def _require_repeatable_outputs(self, job: Job) -> None:
+        """Refuse a model whose outputs in evaluation mode differ from call to call."""
+        seen: list[Tensor] = []
+        with torch.random.fork_rng(devices=[]):
+            for seed in range(2):
+                torch.default_generator.manual_seed(seed)
+                outputs = self._examined([job.client])
+                seen += [] if outputs is None else [outputs]
+        if len(seen) == 2 and _unlike(seen[0], seen[1], self._tolerance):
+            raise ModelError(
+                "outputs in evaluation mode differ from call to call: the model draws random "
+                "numbers there, and an evaluation has no stream for them; draw in training alone"
+            )
 
     def _do_mix(self) -> bool:
         """Return whether outputs are the same whoever else is in the batch."""
@@ -551,6 +722,12 @@ class _Comparison:
         except ModelError:
             raise
         except Exception as error:
+            if is_refusal_of_one(error):
+                raise ModelError(
+                    "torch refuses a batch of one sample of this model in training: "
+                    f"{_first_line(error)}; take a batch size that leaves no single sample, or "
+                    "BatchNorm layers, whose last batch of one is left out"
+                ) from error
             return _Difference(f"it fails ({_first_line(error)})", math.inf)
         finally:
             engine.close()
@@ -642,6 +819,28 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
+def _not_sent(module: nn.Module) -> dict[str, object]:
+    """Return what a module holds beside its state: numbers in attributes, and buffers that are not
+    persistent."""
+    found: dict[str, object] = {}
+    for name, layer in module.named_modules():
+        for key, value in vars(layer).items():
+            if key != "training" and isinstance(value, bool | int | float):
+                found[f"the attribute {f'{name}.{key}'.strip('.')!r}"] = value
+    sent = module.state_dict(keep_vars=True).keys()
+    for name, buffer in module.named_buffers():
+        if name not in sent:
+            found[f"the buffer {name!r}, which is not persistent"] = buffer.detach().clone()
+    return found
+
+
+def _alike(first: object, second: object) -> bool:
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        first, second = (t.to_dense() if t.is_sparse else t for t in (first, second))
+        return first.shape == second.shape and not _unlike(first, second, 0.0)
+    return first == second
+
+
 def _size(value: Tensor) -> float:
     """Return the largest finite magnitude."""
     finite = value[value.isfinite()]
@@ -695,10 +894,12 @@ def _gigabytes(setting: Setting) -> str:
     return f"{4 * setting.task.layout.size * setting.dtype.itemsize / 1e9:.1f} GB"
 
 
-def _data(setting: Setting, synthetic: bool, most: int) -> tuple[LocalWork, Federation]:
+def _data(
+    setting: Setting, synthetic: bool, most: int, brief: bool
+) -> tuple[LocalWork, Federation]:
     """Return the work and the samples of the clients that are compared: one with a full batch and a
     short one, one with full ones beside it, one with a short one alone, and one that ends with a
-    single sample, each where the run has such batches."""
+    single sample, each where the run has such batches; of a model that takes long two clients."""
     data = setting.task.federation
     work = setting.work
     held = np.unique(data.seen[data.seen > 0])
@@ -709,9 +910,12 @@ def _data(setting: Setting, synthetic: bool, most: int) -> tuple[LocalWork, Fede
     few = min(int(short.min()), size - 1) if len(short) and size > 2 else 0
     drops = work.drop_single and work.batch_size > 1
     single = bool((held == 1).any() if drops else (last == 1).any()) and size > 1
-    sizes = [size + few, 2 * size if few or single else size]
-    sizes += [few] if few else []
-    sizes += [1 if drops else size + 1] if single else []
+    if brief:
+        sizes = [size, few or size]
+    else:
+        sizes = [size + few, 2 * size if few or single else size]
+        sizes += [few] if few else []
+        sizes += [1 if drops else size + 1] if single else []
     micro = work.micro_batch
     small = LocalWork(
         batch_size=size,

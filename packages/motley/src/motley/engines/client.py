@@ -285,9 +285,7 @@ class Client:
                             norms.append(
                                 squared_norms([block.g for block in trained.blocks])[0].sqrt()
                             )
-                        self.setting.solver.step(
-                            trained.blocks, job.lr, phase.correction.proximal, step
-                        )
+                        trained.step(job.lr, phase.correction.proximal, step)
         return TrainStats.of(losses, norms)
 
     def _direct_step(

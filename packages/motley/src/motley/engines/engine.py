@@ -299,8 +299,9 @@ class Setting:
     mixes: whether samples of several clients may share a forward pass outside training; False where
     an output depends on who else is in the batch. evaluation_batch: samples of such a pass where
     they may not, or the loss is one of whole batches; None: all of a client's.
-    ruled_out: engine -> why it does not train this model as torch does
-    (:mod:`motley.engines.admission`).
+    skips_unused: whether the optimizer leaves out, as torch's do, a parameter to which a step gives
+    no gradient, in place of stepping it with a gradient of zeros. ruled_out: engine -> why it does
+    not train this model as torch does (:mod:`motley.engines.admission`).
     sliced: whether the model is a slice already, which is not cut again. probes_model: whether
     curvature is that of a probe of the whole model,
     :attr:`motley.transport.compressors.compressor.Compressor.probes_model`.
@@ -323,6 +324,7 @@ class Setting:
     differing_nodes: Literal["skip", "refuse"] | None = None
     mixes: bool = True
     evaluation_batch: int | None = None
+    skips_unused: bool = False
     ruled_out: Mapping[str, str] = field(default_factory=dict)
     sliced: bool = False
     probes_model: bool = False
@@ -382,7 +384,8 @@ class Setting:
             return 1.0
         task = self.task
         data = self.task.federation
-        sample = task.transform(data.x[:1], None) if task.transform is not None else data.x[:1]
+        sample = data.x[:1].clone()  # a transform may work in place
+        sample = sample if task.transform is None else task.transform(sample, None)
         sample = model_input(sample, torch.get_default_dtype(), "cpu")
         slice_of = partial(narrowed, task.model, task.layout, width, False)
         return operations(construct(slice_of, 0), sample) / operations(

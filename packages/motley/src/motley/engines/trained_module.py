@@ -63,6 +63,9 @@ class TrainedModule:
         self.blocks: list[Block] = []
         self._chosen = self.parameters
         self._moving = list(self.model.layout)
+        self._used: list[bool] = []
+        self._steps_taken: list[int] = []
+        self._corrected = False
         compares = setting.algorithm.loss.whole_model
         self._feature_hook = FeatureHook(self.model.module, self.model.layout) if compares else None
 
@@ -113,9 +116,13 @@ class TrainedModule:
             whole = Block(
                 self.model.w.unsqueeze(0), self.model.g.unsqueeze(0), anchor.unsqueeze(0), *flat
             )
+            self._steps_taken = [0] * len(moving)
+            self._used = [True] * len(moving)
+            correction = phase.correction
+            self._corrected = bool(correction.proximal) or correction.offset is not None
             if self.direct:
                 self.blocks = [_of_parameter(whole, entry.slice, p) for entry, p in moving]
-            elif phase.where is None:
+            elif phase.where is None and not self.setting.skips_unused:
                 self.blocks = [whole]
             else:
                 self.blocks = [_part(whole, entry.slice) for entry, _ in moving]
@@ -129,8 +136,10 @@ class TrainedModule:
         kept = self.model.w.clone()
         self.model.w.copy_(at)
         with self.one_sample(batch):
-            loss, found = self._gradients(batch, frozen)
+            loss, parts = self._gradients(batch, frozen)
         self.model.w.copy_(kept)
+        pairs = zip(parts, self._chosen, strict=True)
+        found = [torch.zeros_like(p) if g is None else g for g, p in pairs]
         if len(found) == len(self.parameters):
             return loss, torch.cat([g.reshape(-1) for g in found])
         gradient = torch.zeros_like(at)
@@ -166,7 +175,11 @@ class TrainedModule:
 
     def gradient(self, batch: Batch, frozen: FrozenModels | None) -> Tensor:
         """Return the per-sample losses, detached; the blocks hold the gradient of their mean."""
-        whole = len(self._chosen) == len(self.parameters) and not self.direct
+        whole = (
+            len(self._chosen) == len(self.parameters)
+            and not self.direct
+            and not self.setting.skips_unused
+        )
         with self.one_sample(batch):
             if whole and self.setting.work.micro_batch is None:
                 loss = self.losses(batch, frozen)
@@ -178,31 +191,61 @@ class TrainedModule:
 
     def _gradients(
         self, batch: Batch, frozen: FrozenModels | None
-    ) -> tuple[Tensor, Sequence[Tensor]]:
+    ) -> tuple[Tensor, Sequence[Tensor | None]]:
         """Return the per-sample losses, detached, and the gradients of their mean by the parameters
-        that move; in parts of ``micro_batch`` samples, if there is one."""
+        that move, in parts of ``micro_batch`` samples, if there is one; None for a parameter
+        without one, where :attr:`Setting.skips_unused`, else zeros."""
+        skips = self.setting.skips_unused
         size = len(batch.inputs)
         most = self.setting.work.micro_batch or size
         if most >= size:
             loss = self.losses(batch, frozen)
             return loss.detach(), torch.autograd.grad(
-                loss.mean(), self._chosen, materialize_grads=True
+                loss.mean(), self._chosen, allow_unused=True, materialize_grads=not skips
             )
         losses = []
-        total = [torch.zeros_like(p) for p in self._chosen]
+        total: list[Tensor | None] = [None] * len(self._chosen)
         for first in range(0, size, most):
             some = slice(first, first + most)
             extra = {name: value[some] for name, value in batch.extra.items()}
             loss = self.losses(Batch(batch.inputs[some], batch.targets[some], extra), frozen)
-            found = torch.autograd.grad(loss.sum() / size, self._chosen, materialize_grads=True)
-            for sum_, part in zip(total, found, strict=True):
-                sum_ += part
+            found = torch.autograd.grad(
+                loss.sum() / size, self._chosen, allow_unused=True, materialize_grads=not skips
+            )
+            total = [
+                sum_ if part is None else part if sum_ is None else sum_ + part
+                for sum_, part in zip(total, found, strict=True)
+            ]
             losses.append(loss.detach())
         return torch.cat(losses), total
 
-    def hold(self, found: Sequence[Tensor]) -> None:
-        """Put the gradients of the parameters that move, in their order and shapes, in the
-        blocks."""
+    def step(self, lr: float, proximal: float, number: int) -> None:
+        """Let the solver take step ``number`` with what the blocks hold.
+
+        Where :attr:`Setting.skips_unused`, parameters without a gradient stand still, and the
+        solver counts the steps of each, as torch's do; under clipping, whose norm is that of all,
+        it counts common ones."""
+        solver = self.setting.solver
+        if all(self._used) and len(set(self._steps_taken)) <= 1:
+            solver.step(self.blocks, lr, proximal, number)
+        elif solver.clip is not None:
+            used = zip(self.blocks, self._used, strict=True)
+            solver.step([block for block, uses in used if uses], lr, proximal, number)
+        else:
+            for block, uses, taken in zip(self.blocks, self._used, self._steps_taken, strict=True):
+                if uses:
+                    solver.step([block], lr, proximal, taken)
+        if self.setting.skips_unused:
+            self._steps_taken = [
+                taken + uses for taken, uses in zip(self._steps_taken, self._used, strict=True)
+            ]
+
+    def hold(self, parts: Sequence[Tensor | None]) -> None:
+        """Put the gradients of the parameters that move, in their order and shapes, in the blocks;
+        None is no gradient, or one of zeros where a correction is added to it."""
+        self._used = [self._corrected or g is not None for g in parts]
+        pairs = zip(parts, self._chosen, strict=True)
+        found = [torch.zeros_like(p) if g is None else g for g, p in pairs]
         if self.direct:
             self.blocks = [
                 block._replace(g=g.unsqueeze(0))

@@ -159,15 +159,18 @@ class _Buffer(NamedTuple):
 
 
 def placed(module: nn.Module, dtype: torch.dtype, device: str | torch.device) -> nn.Module:
-    """Return the module on a device, its trainable parameters of ``dtype``, in place. Where they
-    are so already, buffers and frozen parameters keep their own types, as in plain torch.
+    """Return the module on a device, its trainable parameters of ``dtype``, in place. In float32
+    buffers and frozen parameters keep their own types, as in plain torch.
 
     A buffer that several layers share stays one tensor, which torch's own conversion makes many."""
-    kept = dtype == torch.float32 and all(
-        parameter.dtype == dtype for parameter in module.parameters() if parameter.requires_grad
-    )
     shared = [group for group in _shared_buffers(module) if len(group) > 1]
-    module = module.to(device) if kept else module.to(device, dtype)
+    if dtype == torch.float32:
+        module = module.to(device)
+        for parameter in module.parameters():
+            if parameter.requires_grad and parameter.dtype != dtype:
+                parameter.data = parameter.data.to(dtype)
+    else:
+        module = module.to(device, dtype)
     for (first, its_name), *others in shared:
         for layer, name in others:
             setattr(layer, name, getattr(first, its_name))

@@ -58,8 +58,9 @@ class Dropout(nn.Module):
     def _stream(self, device: torch.device) -> torch.Generator:
         if self._seed is None:
             raise ModelError(
-                "a Dropout in training mode has no key; call motley.tasks.nn.set_stream(module, "
-                "key) first"
+                "a Dropout in training mode has no key, as one that the forward puts in training "
+                "mode for an evaluation: leave its mode to the run; in code of your own call "
+                "motley.tasks.nn.set_stream(module, key) first"
             )
         if self._generator is None or self._generator.device != device:
             self._generator = torch.Generator(device).manual_seed(self._seed)

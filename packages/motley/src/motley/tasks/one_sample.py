@@ -19,7 +19,7 @@ def refuses_one_sample(task: Task) -> bool:
     BatchNorm over several pixels, and BatchNorm that stays in evaluation mode, take one sample.
     What a model's own code cannot do with one sample is no such refusal: it fails in training, too.
     """
-    row = task.federation.x[:1]
+    row = task.federation.x[:1].clone()  # a transform may work in place
     if not len(row):  # a server's, whose clients have the samples
         row = row.new_zeros(1, *row.shape[1:])
     sample = row if task.transform is None else task.transform(row, None)

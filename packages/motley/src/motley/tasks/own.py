@@ -407,9 +407,10 @@ def _checked(
     work = max(
         rough_operations(module, _samples(federation, transform, _rows(federation, 2))) // 2, 1
     )
-    rows = _rows(federation, max(4, min(48, _OPERATIONS // work)))
+    rows = _rows(federation)
+    passed = rows[: max(4, min(len(rows), _OPERATIONS // work))]
     with torch.no_grad():
-        outputs: Tensor = module(_samples(federation, transform, rows))
+        outputs: Tensor = module(_samples(federation, transform, passed))
     return checked_loss(function, outputs, federation.y[torch.from_numpy(rows)], over)
 
 

@@ -86,17 +86,19 @@ def plain_function(loss: LossFunction) -> LossFunction:
 
 
 def representative(targets: Tensor, kind: Targets, count: int = _JUDGED) -> Ints:
-    """Return the positions of at most ``count`` targets that differ as much as they can.
+    """Return the positions of at most ``count`` targets, of every kind.
 
-    They begin with one sample of every class, or with the smallest, the largest, the missing ones
-    and those next to zero of every number, then spread evenly.
+    Half of them differ as much as they can: one sample of every class, or the smallest, the
+    largest, the missing ones and those next to zero of every number, then spread evenly. The others
+    have much in common, as a loss of pairs or groups needs it: samples of equal targets, and
+    neighbours.
 
     Parameters
     ----------
     targets: ``[n, ...]``. kind: of the targets. count: of positions, at least 1.
 
-    >>> representative(torch.tensor([5, 5, 5, 7, 5]), "classes", 2).tolist()
-    [0, 3]
+    >>> representative(torch.tensor([5, 5, 5, 7, 5, 7]), "classes", 4).tolist()
+    [0, 3, 1, 2]
     """
     values = targets.detach().cpu().numpy()
     rows = np.arange(len(values))
@@ -111,10 +113,28 @@ def representative(targets: Tensor, kind: Targets, count: int = _JUDGED) -> Ints
         if kind == "multilabel":
             first = [_ends(values.sum(1)), *first]
     even = rows[:: max(1, len(rows) // count)]
-    chosen = np.concatenate([*first, even]).astype(np.int64)
-    _, at = np.unique(chosen, return_index=True)
-    kept: Ints = chosen[np.sort(at)][:count]
+    differing = _distinct(np.concatenate([*first, even]))[: (count + 1) // 2]
+    alike = [_groups(column) for column in values.reshape(len(values), -1).T[:4]]
+    neighbours = rows[: count // 4]
+    rest = _distinct(np.concatenate([*alike, neighbours, even]))
+    kept: Ints = _distinct(np.concatenate([differing, rest]))[:count]
     return kept
+
+
+def _distinct(positions: Ints) -> Ints:
+    """Return positions without repetition, in their order."""
+    _, at = np.unique(positions.astype(np.int64), return_index=True)
+    distinct: Ints = positions.astype(np.int64)[np.sort(at)]
+    return distinct
+
+
+def _groups(column: Floats) -> Ints:
+    """Return the positions of three samples each of the values that occur most."""
+    _, which, counts = np.unique(column, return_inverse=True, return_counts=True)
+    often = np.argsort(-counts, kind="stable")[:4]
+    groups = [np.flatnonzero(which == value)[:3] for value in often if counts[value] > 1]
+    joined: Ints = np.concatenate([np.zeros(0, np.int64), *groups])
+    return joined
 
 
 def _ends(column: Floats) -> Ints:
@@ -182,7 +202,8 @@ def checked_loss(
         )
     warnings.warn(
         f'{reason}: it is trained over whole batches, as torch does; say over = "batch" if that '
-        "is meant, or give a function that returns one value per sample (reduction='none')",
+        "is meant (a private run must be told so), or give a function that returns one value per "
+        "sample (reduction='none')",
         stacklevel=3,
     )
     return OverBatch(function)

@@ -266,7 +266,7 @@ def _targets(
             'task.name = "tabular", in Python regression=False'
         )
     if not classes:
-        target = features(y, where).float()
+        target = features(y, where, what="targets").float()
         if len(target) != n:
             raise DataError(f"{where}: {len(target)} targets for {n} samples")
         return target.view(n, -1), None, ()

@@ -24,11 +24,13 @@ REGRESSION = 'write task.name = "tabular_regression", in Python regression=True'
 """What to do where labels are numbers."""
 
 
-def features(x: ArrayLike, where: str | Origin, whole: bool = False) -> Tensor:
+def features(
+    x: ArrayLike, where: str | Origin, whole: bool = False, what: str = "features"
+) -> Tensor:
     """Return features ``[n, ...]``: uint8 as it is, other whole numbers as int64 if ``whole``,
     everything else as float32.
 
-    A memory-mapped array of one of these types is not copied.
+    ``what``: they are, for messages. A memory-mapped array of one of these types is not copied.
 
     Raises
     ------
@@ -36,20 +38,20 @@ def features(x: ArrayLike, where: str | Origin, whole: bool = False) -> Tensor:
     """
     data = np.asarray(x)
     if data.dtype.kind not in "biuf":
-        raise DataError(f"{where}: the features are {_in_words(data)}; expected numbers")
+        raise DataError(f"{where}: the {what} are {_in_words(data)}; expected numbers")
     if data.ndim < 1 or not data.size:
-        raise DataError(f"{where}: there are no samples (features of shape {list(data.shape)})")
+        raise DataError(f"{where}: there are no samples ({what} of shape {list(data.shape)})")
     low, high = extremes(data) if data.dtype.kind == "f" else (0.0, 0.0)
     if not (np.isfinite(low) and np.isfinite(high)):
         bad = ~np.isfinite(data).reshape(len(data), -1).all(1)
         raise DataError(
-            f"{row_of(where, int(bad.argmax()))}: NaN or infinity among the features (in "
+            f"{row_of(where, int(bad.argmax()))}: NaN or infinity among the {what} (in "
             f"{int(bad.sum())} of {len(bad)} samples); fill or drop them"
         )
     limit = float(np.finfo(np.float32).max)
     if max(-low, high) > limit:
         raise DataError(
-            f"{where}: features of up to {max(-low, high):.3g}; expected at most {limit:.3g} "
+            f"{where}: {what} of up to {max(-low, high):.3g}; expected at most {limit:.3g} "
             "(float32)"
         )
     kind = (
