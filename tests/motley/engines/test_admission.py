@@ -177,8 +177,7 @@ def test_a_dead_relu_at_the_end_moves_nothing() -> None:
     clients = [(x, np.ones((3, 1), np.float32))] * 2
     task = own_task(from_clients(clients, test=clients, regression=True), make)
     keys = {"cohort": 2, "stop": {"rounds": 1}, "local": FULL}
-    with pytest.warns(UserWarning, match="batched does not train this model as plain PyTorch"):
-        loop = motley.build({"task": "own", **keys}, task=task)
+    loop = motley.build({"task": "own", **keys}, task=task)
     loop.step()
     assert loop.engine.name == "vmap"
     assert loop.state.server.model.x.tolist() == [-1.0, -1.0, 0.0]

@@ -49,13 +49,14 @@ class Layer:
 
 def layers_of(module: nn.Module) -> tuple[Layer, ...] | None:
     """Return the layers of a stack of ``Flatten``, ``Linear``, ``ReLU`` (nested ``Sequential``
-    allowed); None for any other module.
+    allowed) that ends with ``Linear``; None for any other module.
 
     A module with hooks, which ``weight_norm`` adds, is no stack.
     """
     flat = list(_leaves(module))
     kinds = [type(m) for m in flat]
     linear = [i for i, kind in enumerate(kinds) if kind is nn.Linear]
+    ends = [kind for kind in kinds if kind is not nn.Identity]
     first = linear[0] if linear else 0  # nothing but Flatten may come before it, and none after
     if not linear or set(kinds) - {nn.Linear, nn.ReLU, nn.Flatten, nn.Identity}:
         return None
@@ -67,6 +68,7 @@ def layers_of(module: nn.Module) -> tuple[Layer, ...] | None:
     frozen = any(not p.requires_grad for p in module.parameters())
     if (
         wrong
+        or ends[-1] is nn.ReLU
         or twice
         or frozen
         or hooked(module)
