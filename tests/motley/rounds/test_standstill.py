@@ -198,6 +198,25 @@ def test_a_run_that_never_meets_a_client_ends(
     assert loop.state.clients.now_s == 70 * 60.0
 
 
+@pytest.mark.usefixtures("soon")
+def test_the_same_limit_set_higher_ends_where_it_would_have_ended(tmp_path: Path) -> None:
+    def to(hours: float) -> dict[str, Any]:
+        return keys(
+            selector={"name": "fedcs", "deadline": 1.0}, stop={"virtual_hours": hours}, seed=3
+        )
+
+    with pytest.warns(UserWarning, match="ended after round 20 without"):
+        motley.run(to(1.0), out=tmp_path / "run")
+    with pytest.warns(UserWarning, match="ended after round 20 without"):
+        longer = motley.run(to(2.0), out=tmp_path / "run", resume=True)
+    with pytest.warns(UserWarning, match="ended after round 20 without"):
+        direct = motley.run(to(2.0), out=tmp_path / "direct")
+    assert longer.finished
+    assert longer.standstill == direct.standstill
+    for name in ("rounds", "clients", "evaluations"):
+        assert longer.tables[name].equals(direct.tables[name])
+
+
 def test_without_idle_time_a_night_is_one_round() -> None:
     """Online for the first 60 s of 6,000 s: 30 rounds of 2 s, and the next lasts until the
     morning."""
