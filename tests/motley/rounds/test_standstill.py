@@ -142,6 +142,81 @@ def test_a_night_in_which_nobody_is_there_is_no_standstill() -> None:
     assert loop.state.version == 30 + 99 + 1
 
 
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize(
+    ("synchrony", "steps"),
+    [({"name": "asynchronous"}, 50), ({"name": "buffered", "buffer": 1}, 50)],
+)
+def test_steps_at_one_moment_are_no_standstill(synchrony: dict[str, Any], steps: int) -> None:
+    """50 clients of 10 s each arrive together, each a step of its own: 50 steps at 10 s, at 20 s,
+    ...; with two steps of local work at 20, 40, 60 s. The first step at 60 s reaches the minute."""
+    loop = ended(
+        task={"name": "quadratic", "minima": [1.0] * steps, "examples": [2] * steps},
+        population=steps,
+        cohort=steps,
+        local={"steps": 2, "batch_size": 1},
+        device={"name": "constant", "seconds": 10.0},
+        synchrony=synchrony,
+        stop={"virtual_hours": 60 / 3600},
+    )
+    assert loop.standstill is None
+    assert (loop.state.version, loop.state.clients.now_s) == (2 * steps + 1, 60.0)
+
+
+@pytest.mark.usefixtures("soon")
+def test_stale_updates_that_arrive_together_are_no_standstill() -> None:
+    """Of 30 that arrive together 29 are too stale; the first of every 30 moves the model."""
+    loop = build(
+        Experiment(
+            **keys(
+                task={"name": "quadratic", "minima": [1.0] * 30, "examples": [2] * 30},
+                population=30,
+                cohort=30,
+                synchrony={"name": "asynchronous", "max_staleness": 0},
+                stop={"target": {"loss": 1e-9}},
+            )
+        )
+    )
+    while loop.state.version < 91:
+        loop.step()
+    assert (loop.standstill, loop.state.model_updates) == (None, 4)
+
+
+def test_a_run_that_never_meets_a_client_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Online from 61 to 119 s of every hour, and asked at each full minute."""
+    monkeypatch.setattr(standstill, "MOST_IDLE_STEPS", 70)
+    file = tmp_path / "trace.csv"
+    file.write_text("trace,active_s,inactive_s,finish_s\n0,61,119,3600\n")
+    loop = ended(availability={"name": "trace", "file": str(file)}, stop={"uplink_gb": 1.0})
+    assert loop.standstill == (
+        "ended after round 70 without having reached stop.uplink_gb: in the last 70 rounds nothing "
+        "was uploaded, as no client was online; look at availability, change synchrony.idle_s, or "
+        "write stop.rounds, too"
+    )
+    assert loop.state.clients.now_s == 70 * 60.0
+
+
+@pytest.mark.usefixtures("soon")
+def test_the_same_limit_set_higher_ends_where_it_would_have_ended(tmp_path: Path) -> None:
+    def to(hours: float) -> dict[str, Any]:
+        return keys(
+            selector={"name": "fedcs", "deadline": 1.0}, stop={"virtual_hours": hours}, seed=3
+        )
+
+    with pytest.warns(UserWarning, match="ended after round 20 without"):
+        motley.run(to(1.0), out=tmp_path / "run")
+    with pytest.warns(UserWarning, match="ended after round 20 without"):
+        longer = motley.run(to(2.0), out=tmp_path / "run", resume=True)
+    with pytest.warns(UserWarning, match="ended after round 20 without"):
+        direct = motley.run(to(2.0), out=tmp_path / "direct")
+    assert longer.finished
+    assert longer.standstill == direct.standstill
+    for name in ("rounds", "clients", "evaluations"):
+        assert longer.tables[name].equals(direct.tables[name])
+
+
 def test_without_idle_time_a_night_is_one_round() -> None:
     """Online for the first 60 s of 6,000 s: 30 rounds of 2 s, and the next lasts until the
     morning."""

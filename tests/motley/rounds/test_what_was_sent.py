@@ -70,6 +70,11 @@ def test_how_much_of_an_upload_has_left_by_hand() -> None:
         [share, 0.0] for share in (0.0, 0.0, 0.25, 0.75, 1.0, 1.0)
     ]
     assert np.isnan(lines.known_until(6.0).arrives_s).tolist() == [True, False]
+    assert np.isnan(lines.known_until(1.9).arrives_s).tolist() == [True, True]
+    assert [lines.known_until(t).dropped.tolist() for t in (1.9, 2.0)] == [
+        [False, False],
+        [False, True],
+    ]
     assert lines.known_until(7.0).arrives_s.tolist() == [7.0, 2.0]
 
 
@@ -132,6 +137,58 @@ def test_a_rule_hears_nothing_of_a_client_that_was_cut_or_lost() -> None:
     cut = columns(rows, "clients", "bits_up")[columns(rows, "clients", "outcome") == "late"]
     whole = loop.channel.upload_bits
     assert ((cut > 0) & (cut < whole)).any()  # some were cut in the middle of their upload
+
+
+@pytest.mark.parametrize(
+    ("synchrony", "step_s"),
+    [
+        ({"name": "deadline", "seconds": 1.0}, {"name": "constant", "seconds": 1.0}),
+        ({"name": "deadline", "over_select": 3.0}, {"name": "uniform", "low": 0.2, "high": 3.0}),
+    ],
+    ids=["deadline", "over-selection"],
+)
+def test_a_drop_after_the_server_step_has_not_happened(
+    synchrony: dict[str, Any], step_s: dict[str, Any]
+) -> None:
+    """A client breaks off at its planned moment. Only if that is no later than the step the server
+    knows; else the client is late, has sent nothing and is told as such in all places."""
+    Listening.heard.clear()
+    loop, rows = built(
+        selector=Listening(),
+        device=step_s,
+        failures={"name": "drop_out", "rate": 0.5},
+        synchrony=synchrony,
+        stop={"rounds": 10},
+    )
+    planned: dict[int, float] = {}
+    collect = loop.backend.collect
+
+    def watched(*given: Any) -> Any:
+        lines = loop.state.clients.in_flight.timelines
+        lines = lines[lines.dropped]
+        planned.update(zip(lines.dispatch.tolist(), lines.arrives_s.tolist(), strict=True))
+        return collect(*given)
+
+    loop.backend.collect = watched  # type: ignore[method-assign]
+    while not loop.done:
+        loop.step()
+    seen = {"late": 0, "dropped": 0}
+    reports = [one for one in Listening.heard if len(one) and one.outcome[0] != Outcome.ENROLLED]
+    told = dict(zip((row["round"] for row in rows.tables["clients"]), reports, strict=True))
+    for row, mine in zip(rows.tables["rounds"], rows.tables["clients"], strict=True):
+        for dispatch, outcome, bits, client in zip(
+            mine["dispatch"], mine["outcome"], mine["bits_up"], mine["client"], strict=True
+        ):
+            if dispatch not in planned:
+                assert outcome != "dropped"
+                continue
+            expected = "dropped" if planned[dispatch] <= row["time_s"] else "late"
+            assert (outcome, np.nan_to_num(bits)) == (expected, 0.0)
+            heard = told[mine["round"]]
+            assert heard.outcome[heard.ids == client].tolist() == [Outcome[expected.upper()]]
+            seen[outcome] += 1
+        assert row["dropped"] == list(mine["outcome"]).count("dropped")
+    assert min(seen.values()) > 0, seen
 
 
 SYNCHRONIES: list[dict[str, Any]] = [

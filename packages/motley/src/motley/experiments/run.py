@@ -51,6 +51,7 @@ from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.examining import NEW
 from motley.rounds.loop import RoundLoop
 from motley.rounds.run_config import RoundSummary, RunConfig
+from motley.rounds.standstill import given_limits
 from motley.tasks.flat import FlatModule, initial
 from motley.tasks.precision import bfloat16_instructions, slower
 from motley.tasks.task import ModelState, Task
@@ -437,9 +438,9 @@ def _restore(
             )
         return {}
     state.restore(saved)
-    if held != now:
-        state.still_steps = 0  # another limit may be nearer
-    if held != now and (loop.done or loop.config.reached(0, 0.0, 0.0, state.peaks)):
+    if set(given_limits(vars(stop))) != set(given_limits(before["config"]["stop"])):
+        state.still_steps = state.idle_steps = 0  # another limit may be nearer
+    if held != now and (loop.at_limit or loop.config.reached(0, 0.0, 0.0, state.peaks)):
         raise goes_further(path, f"up to round {state.version}", now)
     found: Marks = saved["tables"]
     return found

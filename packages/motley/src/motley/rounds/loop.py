@@ -41,7 +41,7 @@ from motley.rounds.rows import Tables
 from motley.rounds.run_config import RoundSummary, RunConfig
 from motley.rounds.stage import Stage
 from motley.rounds.staleness import Staleness
-from motley.rounds.standstill import Moment, moment_of, standstill, still_steps
+from motley.rounds.standstill import Moment, count_steps, moment_of, standstill
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload_pipeline import UploadPipeline, initial_client_state
@@ -160,9 +160,12 @@ class RoundLoop:
     @property
     def done(self) -> bool:
         """Whether a limit of ``stop`` is reached, or nothing moves any more."""
+        return self.standstill is not None or self.at_limit
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether a limit of ``stop`` is reached."""
         state = self.state
-        if self.standstill is not None:
-            return True
         return self.config.reached(
             state.version, state.clients.now_s, state.ledger.paper_bits, state.evaluated
         )
@@ -257,7 +260,7 @@ class RoundLoop:
         rows of this step, and return the summary; ``before``: how far the run was before it."""
         state = self.state
         state.version = step.number
-        state.still_steps = still_steps(self.config.stop, state, step, before)
+        count_steps(self.config.stop, state, step, before)
         state.asked = False
         flying = self.backend.in_flight(state).timelines.version
         state.downloads = {

@@ -391,7 +391,8 @@ class SimulatedBackend(ClientBackend):
 
     def collect(self, state: RunState, step: ServerStep, stay: Bools) -> Landed:
         """Take out the rows that end now. A client that is under way is cut: of its upload counts
-        what it has sent by now, and the server learns nothing of its seconds."""
+        what it has sent by now, and the server learns nothing of its seconds, nor that it would
+        have dropped out."""
         clients = _clients(state)
         gone = np.flatnonzero(~stay)
         gone = gone[np.argsort(clients.in_flight.timelines.client[gone], kind="stable")]
@@ -402,8 +403,9 @@ class SimulatedBackend(ClientBackend):
             # READING: of partial work that comes too late the server learns now, not when it comes
             heard = (lines.arrives_s <= clients.now_s) | self.config.synchrony.limits_work
             self.learn_speeds(state, landed.take(np.flatnonzero(heard)))
+        known = lines.known_until(clients.now_s)
         outcome = np.where(step.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
-        outcome[lines.dropped] = Outcome.DROPPED
+        outcome[known.dropped] = Outcome.DROPPED
         share = lines.sent_share(clients.now_s)
         columns = dict(landed.columns)
         for name in ("bits_up", "paper_bits"):
@@ -411,7 +413,7 @@ class SimulatedBackend(ClientBackend):
         clients.paper_s = landed.columns["paper_arrives_s"][outcome == Outcome.ACCEPTED].max(
             initial=clients.paper_s
         )
-        landed = InFlight(lines.known_until(clients.now_s), columns)
+        landed = InFlight(known, columns)
         scale = None if step.scale is None else step.scale[gone]
         return Landed(landed, outcome, columns["bits_up"] > 0, scale, step.mix)
 

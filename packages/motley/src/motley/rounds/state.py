@@ -93,8 +93,8 @@ class RunState:
     begun: whether enrolment and the evaluation before round 1 are done. asked: whether a cohort was
     asked for since the last server step, found or not. start_s: when the current round began.
     asked_s: when a cohort was last asked for. sent_s: when it was sent out, after its probe.
-    still_steps: server steps in a row that brought no limit of ``stop`` nearer, see
-    :mod:`motley.rounds.standstill`.
+    still_steps, idle_steps: server steps since one brought a limit of ``stop`` nearer, with
+    somebody to ask and with nobody, see :mod:`motley.rounds.standstill`.
     evaluated: all metrics by name, on the common test set or the mean over clients, of the last
     evaluation that was due; neither that of the untrained model nor one only because the run ended
     is one of them. peaks: the best value of each metric in all evaluations that were due.
@@ -129,6 +129,7 @@ class RunState:
     asked_s: float = 0.0
     sent_s: float = field(default=0.0, metadata=FIXED)
     still_steps: int = 0
+    idle_steps: int = 0
     best: BestRound | None = None
     evaluated: dict[str, float] = field(default_factory=dict)
     peaks: dict[str, float] = field(default_factory=dict)
@@ -162,7 +163,7 @@ class RunState:
         """
         same = saved.get("good") == "server"
         # an earlier checkpoint lacks what was not kept then
-        saved = {"still_steps": 0, "untrained": {}, **saved}
+        saved = {"still_steps": 0, "idle_steps": 0, "untrained": {}, **saved}
         restore_fields(self, {**saved, "good": None} if same else saved)
         if same:
             self.good = self.server

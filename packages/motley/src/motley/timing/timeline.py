@@ -108,14 +108,14 @@ class Timelines:
         return np.where(there, 1.0, np.where(on_the_way, share, 0.0))
 
     def known_until(self, until_s: float) -> Timelines:
-        """Return what a server knows of these clients by then: no seconds of those that are under
-        way."""
-        away = (self.arrives_s > until_s) & ~self.dropped
+        """Return what a server knows of these clients by then: of those that are under way no
+        seconds, nor that they will drop out."""
+        away = self.arrives_s > until_s
         moments = {
             name: np.where(away, np.nan, getattr(self, name))
             for name in ("downloaded_s", "computed_s", "arrives_s")
         }
-        return replace(self, **moments)
+        return replace(self, dropped=self.dropped & ~away, **moments)
 
     @classmethod
     def empty(cls) -> Timelines:
