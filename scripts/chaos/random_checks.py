@@ -315,6 +315,9 @@ def _answered(composition: Composition) -> Composition | None:
     loop = build(experiment)
     loop.engine.close()
     population = len(loop.setting.task.federation)
+    sizes = loop.setting.task.federation.train.sizes
+    if sizes.max() > 10 * np.median(sizes):
+        return None  # a deployed client counts at most ten times the median
     needs = experiment.part("selector").needs()
     heard = needs.columns | needs.enrolled | needs.probed.keys() | needs.reported
     if any(name.endswith(("_s", "_mbps")) for name in heard):
