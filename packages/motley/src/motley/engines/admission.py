@@ -59,7 +59,7 @@ _ROUNDED = 1e-3
 """The same in float32."""
 _SMALL = 10_000_000
 """Operations of a sample's forward pass up to which the steps have the run's own batches."""
-_MEDIUM = 100_000_000
+_MEDIUM = 20_000_000
 """The same up to which evaluation and probe are compared on more than the samples of a step."""
 _MOST = {1_000_000: 32, _SMALL: 8, _MEDIUM: 3, sys.maxsize: 2}
 """Operations of a sample's forward pass -> samples of a compared batch, at most."""
