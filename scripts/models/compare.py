@@ -114,7 +114,10 @@ def _in_engine(case: Case, task: Any, name: str) -> Result:
             if finite
             else Result("equal", "nothing finite in torch either")
         )
-    reason = _unlike(setting, first, last, expected) or _unlike_losses(evaluation, expected)
+    close = 1e-3 if "cast inside" in case.words else CLOSE  # which rounds to float32
+    reason = _unlike(setting, first, last, expected, close) or _unlike_losses(
+        evaluation, expected, close
+    )
     if reason and not _by_rounding(case, setting, first, jobs, expected, last):
         return Result("different", f"{loop.engine.name}: {reason}")
     return Result("fell back" if "engine" in federation.notes else "equal", loop.engine.name)
@@ -256,19 +259,19 @@ def _trained(
     )
 
 
-def _unlike(setting: Setting, first: Any, last: Any, expected: _Expected) -> str:
+def _unlike(setting: Setting, first: Any, last: Any, expected: _Expected, close: float) -> str:
     largest = max((_size(step) for step in expected.steps.values()), default=0.0)
     for entry in setting.task.layout:
         step = (last.x - first.x)[entry.slice].view(entry.shape)
         wanted = expected.steps[entry.name]
-        if not _close(step, wanted, CLOSE * largest + 1e-12):
+        if not _close(step, wanted, close * largest + 1e-12):
             return f"{entry.name} moved by {_size(step):.3g}, in torch by {_size(wanted):.3g}"
     layout = setting.task.layout
     for entries, values in ((layout.buffers, last.buffers), (layout.counters, last.counters)):
         for entry in entries:
             value = values[entry.slice].view(entry.shape)
             wanted = expected.buffers[entry.name]
-            if not _close(value, wanted, CLOSE * max(_size(wanted), 1.0)):
+            if not _close(value, wanted, close * max(_size(wanted), 1.0)):
                 return f"buffer {entry.name} is {_size(value):.3g}, in torch {_size(wanted):.3g}"
     return ""
 
@@ -294,12 +297,12 @@ def _by_rounding(
     return 0 < largest <= 10 * own
 
 
-def _unlike_losses(evaluation: Any, expected: _Expected) -> str:
+def _unlike_losses(evaluation: Any, expected: _Expected, close: float) -> str:
     rows = evaluation.rows
     scopes = [i for i, scope in enumerate(rows["scope"]) if scope == "client"]
     measured = torch.tensor([float(rows["loss"][i]) for i in scopes], dtype=torch.float64)
     wanted = torch.tensor(expected.losses, dtype=torch.float64)
-    if _close(measured, wanted, 1e-7 * max(_size(wanted), 1.0)):
+    if _close(measured, wanted, close * max(_size(wanted), 1.0)):
         return ""
     return f"losses of clients are {measured.tolist()}, in torch {wanted.tolist()}"
 

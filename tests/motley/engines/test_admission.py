@@ -662,3 +662,24 @@ def test_a_transform_that_works_in_place_changes_no_sample() -> None:
     keys = {"cohort": 4, "stop": {"rounds": 1}, "local": FULL}
     motley.build({"task": "own", **keys}, task=task).step()
     assert torch.equal(task.federation.x, before)
+
+
+class ByFrequency(nn.Module):
+    """An embedding whose gradients are divided by how often a token is in the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(7, 3, scale_grad_by_freq=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.table(x).mean(1)
+
+
+def test_padding_with_the_sample_itself_is_seen() -> None:
+    """A client of one sample beside one of five."""
+    tokens = [(RNG.integers(0, 7, (n, 4)), np.arange(n) % 3) for n in (5, 1)]
+    task = own_task(from_clients(tokens, test=tokens, classes=3), ByFrequency)
+    keys = {"cohort": 2, "stop": {"rounds": 1}, "local": {"epochs": 1, "batch_size": 8}}
+    with pytest.warns(UserWarning, match="vmap does not train this model"):
+        loop = motley.build({"task": "own", **keys}, task=task)
+    assert loop.engine.name == "threads"

@@ -903,19 +903,19 @@ def _data(
     data = setting.task.federation
     work = setting.work
     held = np.unique(data.seen[data.seen > 0])
-    last = np.unique((held - 1) % work.batch_size + 1)
+    last = (held - 1) % work.batch_size + 1
     full = int(min(work.batch_size, held.max()))
     short = last[(last > 1) & (last < full)]
     size = min(full, most)
     few = min(int(short.min()), size - 1) if len(short) and size > 2 else 0
-    drops = work.drop_single and work.batch_size > 1
-    single = bool((held == 1).any() if drops else (last == 1).any()) and size > 1
+    # places beyond a batch repeat its client's first sample: of this very batch, or of another
+    alone = size > 1 and bool((held == 1).any())
+    left = size > 1 and not work.drop_single and bool(((last == 1) & (held > 1)).any())
     if brief:
-        sizes = [size, few or size]
+        sizes = [size, few or (1 if alone or left else size)]
     else:
-        sizes = [size + few, 2 * size if few or single else size]
-        sizes += [few] if few else []
-        sizes += [1 if drops else size + 1] if single else []
+        sizes = [size + few, 2 * size if few or left else size]
+        sizes += [few] * bool(few) + [1] * alone + [size + 1] * left
     micro = work.micro_batch
     small = LocalWork(
         batch_size=size,
