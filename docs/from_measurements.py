@@ -280,7 +280,7 @@ def fuzzed_models() -> str:
     """Count what became of random models in each engine, from
     ``benchmarks/measured/fuzz_models.json``."""
     found = measured("fuzz_models")
-    outcomes = ("equal", "fell back", "rule", "refused")
+    outcomes = ("equal", "fell back", "rule", "refused", "told")
     rows = []
     for name, counts in found["engines"].items():
         silent = counts.get("different", 0) + counts.get("crashed", 0)
@@ -293,6 +293,7 @@ def fuzzed_models() -> str:
         "equal, with the next engine",
         "a batch of one that torch refuses",
         "refused in a sentence",
+        "differs, as a sentence says",
         "differs silently, or crashes",
     )
     return f"{found['cases']:,} models, commit {found['commit']}:\n\n{table(head, rows)}"

@@ -85,7 +85,7 @@ def trust_in_short() -> str:
             "`make test-chaos`",
         ),
         (
-            f"{fuzzed['cases']:,} random PyTorch models, losses and optimizers beside plain PyTorch",
+            f"{fuzzed['cases']:,} random PyTorch models and losses beside plain PyTorch",
             f"{fuzzed['faults']} differ without a sentence",
             "`scripts/fuzz-models`",
         ),

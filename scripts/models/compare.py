@@ -39,8 +39,9 @@ class Result:
     Parameters
     ----------
     outcome: ``equal``, ``fell back`` (equal, with another engine than ``auto`` tried first),
-    ``refused`` (a sentence), ``rule`` (equal is not asked for: torch refuses a batch of one sample,
-    and Motley's documented rule trains it), ``different`` or ``crashed``. text: why.
+    ``refused`` (a sentence), ``told`` (different, and a sentence says so), ``rule`` (equal is not
+    asked for: torch refuses a batch of one sample, and Motley's documented rule trains it),
+    ``different`` or ``crashed``. text: why.
     """
 
     outcome: str
@@ -118,6 +119,8 @@ def _in_engine(case: Case, task: Any, name: str) -> Result:
     reason = _unlike(setting, first, last, expected, close) or _unlike_losses(
         evaluation, expected, close
     )
+    if reason and "kept" in federation.notes:
+        return Result("told", federation.notes["kept"])
     if reason and not _by_rounding(case, setting, first, jobs, expected, last):
         return Result("different", f"{loop.engine.name}: {reason}")
     return Result("fell back" if "engine" in federation.notes else "equal", loop.engine.name)

@@ -22,12 +22,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.parts import LocalRule, Phase
@@ -701,7 +702,9 @@ class _Comparison:
         found = self._difference(name)
         if found is None or self.dtype != torch.float64 or found.share > 1e-4:
             return None if found is None else found.subject
-        # numbers as small as a cast to float32 inside the model makes them
+        # as small as a cast to float32 inside the model makes it
+        if not self._rounds_inside():
+            return found.subject
         again = copy.copy(self)
         again.notes = {}
         again._fall_back("float32, since the model rounds to it inside")
@@ -711,6 +714,15 @@ class _Comparison:
             self.notes.update(again.notes)
             return None
         return found.subject
+
+    def _rounds_inside(self) -> bool:
+        """Return whether some number in a forward pass in float64 is of fewer bits."""
+        rows = torch.from_numpy(self.setting.task.federation.train[0][:2])
+        module = self._module(self.states[-1]).eval()
+        inputs = self._inputs(rows, None)
+        with _NumberTypes() as seen, torch.no_grad():
+            self._loss(module(inputs), self._targets(rows))
+        return bool(seen.types & {torch.float32, torch.float16, torch.bfloat16})
 
     def _difference(self, name: str) -> _Difference | None:
         try:
@@ -809,6 +821,20 @@ class _Comparison:
                         f"the gradient of {entry.name!r} in evaluation mode differs", share
                     )
         return None
+
+
+class _NumberTypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the types of what operations of torch return inside it."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.types: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        parts = out if isinstance(out, tuple | list) else (out,)
+        self.types |= {part.dtype for part in parts if isinstance(part, Tensor)}
+        return out
 
 
 class _Failed(Exception):  # noqa: N818 - never leaves this module
