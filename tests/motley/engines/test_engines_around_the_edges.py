@@ -321,7 +321,7 @@ def test_a_module_that_fails_names_the_client(setting, jobs, download, engine):
         (lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 4)), (2, 3), "batched"),
         (lambda: nn.Linear(6, 4), (6,), "batched"),
         (lambda: nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 4)), (6,), "vmap"),
-        (lambda: nn.Sequential(nn.Linear(6, 4), nn.ReLU()), (6,), "batched"),
+        (lambda: nn.Sequential(nn.Linear(6, 4), nn.ReLU()), (6,), "vmap"),
         (lambda: nn.Sequential(nn.Linear(6, 400), nn.Tanh(), nn.Linear(400, 400)), (6,), "threads"),
         (
             lambda: nn.Sequential(nn.Linear(6, 9), nn.BatchNorm1d(9), nn.Linear(9, 4)),
