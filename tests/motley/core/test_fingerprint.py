@@ -221,6 +221,15 @@ def test_what_cannot_be_fingerprinted_is_named(value: object, message: str) -> N
     assert fingerprint_or_reason(value).startswith(UNKNOWN)
 
 
+def test_a_tensor_kept_from_inside_vmap_is_named() -> None:
+    kept: list[torch.Tensor] = []
+    torch.func.vmap(lambda row: kept.append(row) or row)(torch.ones(2, 3))
+    with pytest.raises(
+        FingerprintError, match=r"an item is a tensor kept from inside .* detach\(\)"
+    ):
+        fingerprint(kept)
+
+
 PROGRAM = """
     import functools, sys
     import numpy as np, torch

@@ -652,6 +652,66 @@ def test_a_refusal_says_what_happened(
         built(make, **more)
 
 
+class Changing(nn.Module):
+    """Two layers, of which the forward does something unusual with the first."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 8), nn.Linear(8, 3)
+        self.how = how
+        self.kept: Tensor | None = None
+        if how == "begins to train":
+            self.a.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.how in ("freezes", "begins to train"):
+            self.a.requires_grad_(self.how != "freezes")
+        hidden = self.a(x).sigmoid()
+        if self.how == "keeps":
+            self.kept = hidden.mean() if self.kept is None else self.kept
+            hidden = hidden + self.kept
+        squared = hidden * hidden
+        if self.how == "in place":
+            hidden += 1
+        return self.b(squared)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (
+            "freezes",
+            r"freezes the weight 'a\.bias' \(requires_grad\).*in the function that makes it",
+        ),
+        ("begins to train", r"begins to train the weight 'a\.bias'.*the function that makes it"),
+        ("keeps", r"a second time.*keeps a tensor from one batch to the next: compute it anew"),
+        (
+            "in place",
+            r"this model fails in plain PyTorch: .*write that operation out of place, h = ",
+        ),
+    ],
+)
+@pytest.mark.parametrize("engine", ["auto", "sequential"])
+def test_a_refusal_by_torch_says_what_to_write(how: str, message: str, engine: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        built(lambda: Changing(how), engine=engine)
+
+
+def test_weights_that_are_not_the_modules_are_told() -> None:
+    # torch's optimizer leaves them out, too, but in a script of one model it is the model itself
+    net = nn.Linear(4, 3)
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs, targets) + net.weight.pow(2).sum()
+
+    with pytest.warns(UserWarning, match=r"weights of shape \[3, 4\] that are not the module's"):
+        loop = built(lambda: nn.Linear(4, 3), loss=loss, engine="sequential")
+    assert "neither trained nor sent" in loop.setting.task.federation.notes["outside"]
+    net.requires_grad_(False)
+    again = built(lambda: nn.Linear(4, 3), loss=loss, engine="sequential")
+    assert "outside" not in again.setting.task.federation.notes
+
+
 def test_a_transform_that_works_in_place_changes_no_sample() -> None:
     def halve_batch(batch: Tensor, key: Any) -> Tensor:
         batch /= 2.0

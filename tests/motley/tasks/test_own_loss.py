@@ -86,6 +86,14 @@ def test_losses_of_every_kind_of_target(kind: str) -> None:
             "the loss gives float; expected a tensor with one value per sample",
         ),
         (
+            lambda outputs, targets: each(outputs.sub_(1.0), targets),
+            r"the loss changes the outputs that it is given.*outputs = outputs - 1 for",
+        ),
+        (
+            lambda outputs, targets: each(outputs, targets.clamp_(max=1)),
+            r"the loss changes the targets that it is given.*targets = targets - 1 for",
+        ),
+        (
             nn.BCEWithLogitsLoss(),
             r"the loss cannot take outputs \[9, 3\] and targets \[9\] \(torch.int64\): Target size",
         ),

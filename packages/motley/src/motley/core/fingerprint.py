@@ -434,6 +434,11 @@ def _tensor(to: _Hasher, value: Any, torch: Any) -> None:
             f"is a tensor of {value.layout} on {value.device}, which cannot be fingerprinted"
         )
     to.token(type(value).__name__, f"{value.dtype} {tuple(value.shape)} {value.requires_grad}")
+    if torch._C._functorch.is_functorch_wrapped_tensor(value):
+        raise to.refusal(
+            "is a tensor kept from inside a training step, which has no numbers of its own; keep "
+            "it with detach().clone(), or not at all"
+        )
     plain = (
         torch.view_as_real(value.detach().resolve_conj()) if value.is_complex() else value.detach()
     )

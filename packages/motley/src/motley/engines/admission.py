@@ -138,6 +138,7 @@ def admit(setting: Setting, asked: str, synthetic: bool = False) -> Admission:
     notes = dict(trial.notes)
     _note_types(setting, notes)
     _note_kept(trial, notes)
+    _note_outside(trial, notes)
     setting = _skipping(setting, trial, notes)
     if by_name and asked in setting.ruled_out:
         raise ConfigError(
@@ -245,6 +246,19 @@ def _note_kept(trial: _Comparison, notes: dict[str, str]) -> None:
         warnings.warn(notes["kept"], stacklevel=4)
 
 
+def _note_outside(trial: _Comparison, notes: dict[str, str]) -> None:
+    """Say on which trainable weights the loss depends that are not the module's."""
+    outside = list(dict.fromkeys(shape for each in trial.outcomes for shape in each.outside))
+    if outside:
+        notes["outside"] = (
+            f"the loss of a batch depends on trainable weights of shape {', '.join(outside)} that "
+            "are not the module's: they are neither trained nor sent. Register their layers in the "
+            "module (nn.ModuleList in place of a list) and reach them through it, or detach() what "
+            "they give if that is meant"
+        )
+        warnings.warn(notes["outside"], stacklevel=4)
+
+
 def _skipping(setting: Setting, trial: _Comparison, notes: dict[str, str]) -> Setting:
     """Return the setting in which parameters without a gradient are left out, where the optimizer
     moves them otherwise: by decay, momentum or Adam's moments."""
@@ -281,7 +295,8 @@ class _Outcome:
     ----------
     steps: changes of the parameters by name. buffers: buffers and counters by name. loss: mean over
     the steps. unused: parameters to which some step gave no gradient. kept: what the forward
-    changed and no client sends: attributes and buffers that are not persistent.
+    changed and no client sends: attributes and buffers that are not persistent. outside: shapes of
+    trainable weights that had a part in the loss and are not the module's.
     """
 
     steps: Mapping[str, Tensor]
@@ -289,6 +304,7 @@ class _Outcome:
     loss: float
     unused: frozenset[str]
     kept: tuple[str, ...]
+    outside: tuple[str, ...]
 
 
 class _Difference(NamedTuple):
@@ -451,6 +467,7 @@ class _Comparison:
         module = self._module(state).train()
         held = _not_sent(module)
         unused: set[str] = set()
+        outside: dict[str, None] = {}
         parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         before = {name: p.detach().clone() for name, p in parameters.items()}
         losses = []
@@ -460,11 +477,13 @@ class _Comparison:
                 module.zero_grad()
                 try:
                     loss = self._loss(module(inputs), targets)
+                    outside |= dict.fromkeys(_outside(loss, module, parameters))
                     torch.autograd.backward(loss)
                 except Exception as error:  # a user's module may raise anything
                     if len(inputs) == 1 and is_refusal_of_one(error):
                         return None
                     raise _Failed(_first_line(error)) from error
+                _require_same_trained(module, parameters)
                 # the step of torch.optim.SGD, whose first use imports a compiler: half a second
                 with torch.no_grad():
                     for name, parameter in parameters.items():
@@ -496,6 +515,7 @@ class _Comparison:
             float(np.mean(losses)) if losses else math.nan,
             frozenset(unused),
             tuple(name for name, value in held.items() if not _alike(value, now_held.get(name))),
+            tuple(outside),
         )
 
     @cached_property
@@ -572,13 +592,15 @@ class _Comparison:
         try:
             self.expected  # noqa: B018 - computed here, where it may fail
         except _Failed as error:
-            if self.dtype != torch.float64:
-                raise ModelError(
-                    f"training this model in {str(self.dtype).removeprefix('torch.')}, to which "
-                    f"trained weights are converted, fails in plain PyTorch: {error}"
-                ) from error
-            self._fall_back(f"float32, since the model cannot be computed in float64 ({error})")
-            return self.require_followed()
+            if self.dtype == torch.float64 and error.advice is None:
+                self._fall_back(f"float32, since the model cannot be computed in float64 ({error})")
+                return self.require_followed()
+            name = str(self.dtype).removeprefix("torch.")
+            type_of_weights = "" if error.advice else f" in {name}, to which weights are converted,"
+            raise ModelError(
+                f"training this model{type_of_weights} fails in plain PyTorch: {error}"
+                f"{error.advice or ''}"
+            ) from error
         self.mixes = self._do_mix()
         if not self.mixes:
             del self.setting
@@ -837,8 +859,60 @@ class _NumberTypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
 
+_ADVICE = {
+    "backward through the graph a second time": "the forward or the loss keeps a tensor from one "
+    "batch to the next: compute it anew in each batch, or keep it with detach()",
+    "modified by an inplace operation": "write that operation out of place, h = h + 1 for h += 1",
+    "a leaf Variable that requires grad is being used": "write the operation out of place, or on a "
+    "copy of the weight",
+}
+"""Words of torch's errors that no type of number mends -> what to write."""
+
+
 class _Failed(Exception):  # noqa: N818 - never leaves this module
-    """Plain PyTorch cannot train the model; the text says why."""
+    """Plain PyTorch cannot train the model; the text says why.
+
+    Attributes
+    ----------
+    advice: what to write, where the error is of a kind that another type of numbers does not mend.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason.rstrip("."))
+        found = [advice for words, advice in _ADVICE.items() if words in reason]
+        self.advice = f"; {found[0]}" if found else None
+
+
+def _outside(loss: Tensor, module: nn.Module, before: Mapping[str, nn.Parameter]) -> list[str]:
+    """Return the shapes of trainable weights that have a part in a loss and are not the module's,
+    also not such as its forward bound anew."""
+    own = {id(p) for p in (*before.values(), *module.parameters())}
+    found = []
+    seen = set()
+    waiting = [loss.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, nn.Parameter) and id(leaf) not in own:
+            found.append(str(list(leaf.shape)))
+        waiting += [following for following, _ in node.next_functions]
+    return found
+
+
+def _require_same_trained(module: nn.Module, before: Mapping[str, nn.Parameter]) -> None:
+    """Refuse a forward that freezes weights, or lets go of frozen ones."""
+    now = {name for name, p in module.named_parameters() if p.requires_grad}
+    changed = sorted(now ^ before.keys())
+    if changed:
+        verb = "freezes" if changed[0] in before else "begins to train"
+        raise ModelError(
+            f"the forward of the {type(module).__name__} {verb} the weight {changed[0]!r} "
+            "(requires_grad), and what is trained and sent is fixed when the model is made: set "
+            "requires_grad in the function that makes it"
+        )
 
 
 def _first_line(error: Exception) -> str:

@@ -323,13 +323,21 @@ def _tried(function: LossFunction, outputs: Tensor, targets: Tensor) -> tuple[Te
     with torch.enable_grad():
         leaf = outputs.clone().requires_grad_()
         try:
-            value = function(leaf, targets)
+            # copies of a leaf, as in training: a loss may change what it is given
+            given = leaf.clone(), targets.clone()
+            value = function(*given)
         except Exception as error:  # a user's function may raise anything
             shapes = (
                 f"outputs {list(outputs.shape)} and targets {list(targets.shape)} ({targets.dtype})"
             )
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ModelError(f"the loss cannot take {shapes}: {reason}") from error
+        for name, argument in zip(("outputs", "targets"), given, strict=True):
+            if argument._version:
+                raise ModelError(
+                    f"the loss changes the {name} that it is given, which metrics and later "
+                    f"batches see; write it out of place, {name} = {name} - 1 for {name} -= 1"
+                )
         if not isinstance(value, Tensor):
             raise ModelError(
                 f"the loss gives {type(value).__name__}; expected a tensor with one value per "
