@@ -30,7 +30,7 @@ from motley.tasks.task import Task
 __all__ = ["Case", "combinations", "examples", "privacy_table"]
 
 ROOT = Path(__file__).resolve().parents[2]
-PRIVACY = {"clip": 0.5, "noise_multiplier": 4.0, "delta": 1e-5}
+PRIVACY = {"clip": 0.5, "noise_multiplier": 4.0, "delta": 1e-5, "noise_seed": 0}
 INTERVALS = {"num_examples": 400.0}
 """Largest value of a signal; 5 for all others."""
 BASE: dict[str, Any] = {

@@ -569,6 +569,7 @@ def test_weights_of_capped_samples(tmp_path, monkeypatch):
             "real clients take as long as their data makes them, and under 'deadline' the time of "
             "one client decides which others",
         ),
+        ({"privacy": {"noise_seed": 3}}, "from no seed; leave privacy.noise_seed out"),
     ],
 )
 def test_what_is_refused(changed, said):

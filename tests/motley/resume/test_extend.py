@@ -51,7 +51,13 @@ KINDS: dict[str, dict[str, Any]] = {
             "model": "digits_mlp",
             "scale": "unit",
         },
-        "privacy": {"clip": 0.5, "noise_multiplier": 2.0, "delta": 1e-5, "max_rounds": 30},
+        "privacy": {
+            "clip": 0.5,
+            "noise_multiplier": 2.0,
+            "delta": 1e-5,
+            "max_rounds": 30,
+            "noise_seed": 0,
+        },
     },
 }
 # 10 is no multiple of 3: the model was evaluated there only because the run ended

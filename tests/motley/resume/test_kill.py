@@ -43,6 +43,7 @@ PRIVATE = {
     "delta": 1e-5,
     "noise_multiplier": 1.0,
     "accountant": "rdp",
+    "noise_seed": 0,
     "signal_noise": {"loss": NOISE, "update_norm": NOISE, "label_histogram": {"multiplier": 2.0}},
 }
 

@@ -16,7 +16,13 @@ from motley.experiments.config import Experiment
 from motley.rounds.private import PrivateRounds
 
 pytest.importorskip("dp_accounting")
-OPTIONS = {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 1.0, "noise_by": "clients"}
+OPTIONS = {
+    "clip": 0.5,
+    "delta": 1e-5,
+    "noise_multiplier": 1.0,
+    "noise_by": "clients",
+    "noise_seed": 0,
+}
 LOSS = {"low": 0.0, "high": 4.0, "multiplier": 5.0}
 BASE = {
     "task": "quadratic",
@@ -48,19 +54,19 @@ def moved(loop):
 
 def test_the_claim_is_against_the_server():
     plan = loop_of().config.privacy
-    said = " ".join(plan.claim(seeded=False))
+    said = " ".join(plan.claim(simulated=False))
     assert "against the server itself, also together with 1 of its clients, as far as" in said
     assert "opened only with 5 clients or more, so that the noise of 4" in said
     assert "must be trusted" not in said
     assert "Tables and checkpoints of the server are secrets" not in said
     assert plan.bound.accountant == "rdp"
-    record = plan.record(seeded=True)
+    record = plan.record(simulated=True)
     assert (record["noise_by"], record["survivors"], record["colluders"]) == ("clients", 5, 1)
-    alone = " ".join(loop_of({"colluders": 0}).config.privacy.claim(seeded=False))
+    alone = " ".join(loop_of({"colluders": 0}).config.privacy.claim(simulated=False))
     assert "no client's help, and not against clients, who know their own noise" in alone
     trusted = build({**BASE, "privacy": {**OPTIONS, "noise_by": "server"}}).config.privacy
-    assert "must be trusted" in " ".join(trusted.claim(seeded=False))
-    assert "noise_by" not in trusted.record(seeded=True)
+    assert "must be trusted" in " ".join(trusted.claim(simulated=False))
+    assert "noise_by" not in trusted.record(simulated=True)
 
 
 def test_the_sum_is_that_of_whole_numbers_with_the_noise_of_each_client(monkeypatch):
@@ -73,7 +79,7 @@ def test_the_sum_is_that_of_whole_numbers_with_the_noise_of_each_client(monkeypa
 
     def noted(self, state, upload, by):
         out = encoded(self, state, upload, by)
-        key = self.streams.key("privacy").fold("client", upload.client, 1)  # everybody's first sum
+        key = self.source.fold("client", upload.client, 1)  # everybody's first sum
         value = upload.parts["delta"].value.numpy()
         np.testing.assert_array_equal(
             out.parts["delta"].value.numpy().reshape(-1), noise.encode(value, key.numpy().bytes)
@@ -98,8 +104,8 @@ def test_noise_is_of_what_clients_send():
     loop.step()
 
 
-def test_noise_is_a_function_of_the_seed():
-    first, second, other = (moved(finished(seed=seed)) for seed in (0, 0, 1))
+def test_noise_is_a_function_of_its_seed_alone_where_one_is_given():
+    first, second, other = (moved(finished({"noise_seed": seed})) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, second)
     assert (first != other).any()
 

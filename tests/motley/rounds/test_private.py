@@ -38,7 +38,7 @@ BASE = {
     "engine": "sequential",
     "local": {"steps": 1},
 }
-GAUSS = {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 1.0}
+GAUSS = {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 1.0, "noise_seed": 0}
 SIZES = {"low": 0.0, "high": 100.0, "multiplier": 5.0}
 LOSS = {"low": 0.0, "high": 4.0, "multiplier": 5.0}
 INFORMED = {**GAUSS, "noise_multiplier": 4.0, "signal_noise": {"loss": LOSS, "num_examples": SIZES}}
@@ -214,14 +214,14 @@ def test_a_deployment_draws_from_the_operating_system():
     loop = loop_of(privacy=GAUSS)
     zero = {"delta": torch.zeros_like(loop.state.server.model.x).double()}
 
-    def sums(seeded):
-        rounds = PrivateRounds(loop.config.privacy, loop.private.empty, loop.setting.streams)
-        state = rounds.begin(12, seeded)
+    def sums(simulated):
+        rounds = PrivateRounds(loop.config.privacy, loop.private.empty)
+        state = rounds.begin(12, simulated)
         return [rounds.noised(state, 1, dict(zero), lambda notes: None)["delta"] for _ in range(2)]
 
-    assert torch.equal(*sums(seeded=True))
-    assert not torch.equal(*sums(seeded=False))
-    assert "operating system's generator" in " ".join(loop.config.privacy.claim(seeded=False))
+    assert torch.equal(*sums(simulated=True))
+    assert not torch.equal(*sums(simulated=False))
+    assert "operating system's generator" in " ".join(loop.config.privacy.claim(simulated=False))
 
 
 def test_the_step_is_the_clipped_sum_over_a_fixed_divisor():
@@ -513,7 +513,7 @@ def test_a_run_says_and_writes_what_it_claims(tmp_path):
         "zero-out adjacency",
         "4 sums and 4 values of loss and 1 value of num_examples",
         "nothing is amplified",
-        "published seed is not private",
+        "nothing is private against whoever has two of them",
         "must be trusted",
         "who was available",
         "drawn as quantiles in float64 and rounded",
@@ -692,8 +692,8 @@ def test_a_gumbel_choice_costs_m_winners_in_every_round():
     loop = finished(selector="power_of_choice", privacy=gumbel)
     (choice,) = [one for one in loop.config.privacy.releases if one.kind == "gumbel"]
     assert (choice.m, choice.count, choice.multiplier) == (4, 4, 10.0)
-    for seeded in (True, False):
-        assert "Gumbel noise is in floating point" in " ".join(loop.config.privacy.claim(seeded))
+    for simulated in (True, False):
+        assert "Gumbel noise is in floating point" in " ".join(loop.config.privacy.claim(simulated))
     assert loop.config.privacy.bound.accountant == "rdp"
 
 

@@ -497,6 +497,18 @@ def _shown(default: Any) -> str:
     return str(default) if isinstance(default, float) else json.dumps(default)
 
 
+@app.command("forget-noise")
+def forget_noise(where: Where) -> None:
+    """Delete the secret from which a private run drew its noise, and its checkpoints: nobody can
+    take the noise away then, and the run cannot go on."""
+    from motley.experiments.run_secret import forget_secret
+
+    forget_secret(where)
+    tell(
+        f"{where}: the secret of the noise and the checkpoints are deleted; tables and models stay"
+    )
+
+
 @app.command()
 def cite(where: Where) -> None:
     """Print the BibTeX of the papers behind what a run, or a folder of runs, used."""

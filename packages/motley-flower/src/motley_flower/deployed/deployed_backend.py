@@ -124,7 +124,7 @@ class DeployedBackend(ClientBackend):
     """
 
     holds_client_states = False
-    seeded = False
+    simulated = False
 
     def __init__(
         self,

@@ -415,6 +415,11 @@ def _refuses_private(experiment: Experiment, ready: Ready) -> str | None:
     config = ready.config
     if config.privacy is None:
         return None
+    if config.privacy.options.noise_seed is not None:
+        return (
+            "the noise of a deployment comes from the operating system and from no seed; leave "
+            "privacy.noise_seed out"
+        )
     if config.setting.work.steps is None:
         return (
             "local steps tell the server numbers of samples where work is counted in epochs; "

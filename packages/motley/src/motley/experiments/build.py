@@ -38,8 +38,9 @@ from motley.experiments.checks import (
     with_metrics,
 )
 from motley.experiments.config import Experiment
-from motley.experiments.privacy import with_privacy
+from motley.experiments.privacy import noise_source, selection_seed, with_privacy
 from motley.experiments.run_data import server_context_of, task_of, with_drift
+from motley.experiments.run_secret import new_secret
 from motley.experiments.upload_settings import recalibration_of, upload_config_of
 from motley.results.writer import Writer
 from motley.rounds.client_state import ClientStates, open_client_states
@@ -88,6 +89,7 @@ def build(
     task: Task | None = None,
     folder: Path | None = None,
     allow_import: bool = False,
+    secret: bytes | None = None,
 ) -> RoundLoop:
     """Return a simulation that is ready for its first step.
 
@@ -96,7 +98,8 @@ def build(
     experiment: an Experiment, or its keys. data: folder searched first for data packs. writer:
     where table rows go; None: nowhere.
     task: data and model of your own, for ``task = "own"``. folder: where client states on disk go.
-    allow_import: let components be named ``"module:Class"``, which imports the module.
+    allow_import: let components be named ``"module:Class"``, which imports the module. secret: as
+    of :func:`prepare`.
 
     Raises
     ------
@@ -105,7 +108,7 @@ def build(
     if not isinstance(experiment, Experiment):
         with imports(allow_import):
             experiment = Experiment(**experiment)
-    ready = prepare(experiment, data, task)
+    ready = prepare(experiment, data, task, secret=secret)
     check_end(experiment, ready.config, ready.model)
     return loop_of(experiment, ready, writer, folder)
 
@@ -138,6 +141,7 @@ def prepare(
     data: Path | None = None,
     task: Task | None = None,
     hide_rows: bool | None = None,
+    secret: bytes | None = None,
 ) -> Ready:
     """Return the parts of a simulation or a deployment, checked against each other. Errors as in
     :func:`build`.
@@ -145,8 +149,9 @@ def prepare(
     Parameters
     ----------
     hide_rows: whether a model and a loss of one's own are compared with plain PyTorch on random
-    samples, so that the outcome says nothing of anybody's rows; None: where the run is private. The
-    others as of :func:`build`."""
+    samples, so that the outcome says nothing of anybody's rows; None: where the run is private.
+    secret: 32 bytes that the noise of a private run comes from; None: new ones of the operating
+    system. The others as of :func:`build`."""
     hide_rows = experiment.privacy is not None if hide_rows is None else hide_rows
     streams = Streams(experiment.seed, experiment.pin)
     task = with_metrics(
@@ -162,9 +167,12 @@ def prepare(
     check_dishonest(experiment.part("dishonest"), len(federation))
     world = World(*map(experiment.part, _WORLD))
     setting = with_batch_sizes(_setting(experiment, task, algorithm, streams), world)
-    seed = streams.key("select").words()[0] >> 1
+    source = noise_source(experiment.privacy, new_secret() if secret is None else secret)
     selector = Selector(
-        experiment.part("selector"), seed, experiment.stop.rounds, experiment.defence
+        experiment.part("selector"),
+        selection_seed(experiment.privacy, streams, source),
+        experiment.stop.rounds,
+        experiment.defence,
     )
     weights = experiment.weighting()
     cohort = experiment.cohort_size(len(federation))
@@ -198,7 +206,10 @@ def prepare(
     model = initial(setting.task.model, streams.key("init"), setting.dtype)
     _check_weights(model, setting.task.layout)
     return Ready(
-        with_privacy(experiment, plan, selector), _engine(experiment, setting), selector, model
+        with_privacy(experiment, plan, selector, source),
+        _engine(experiment, setting),
+        selector,
+        model,
     )
 
 

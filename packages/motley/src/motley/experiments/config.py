@@ -331,6 +331,12 @@ class Experiment(ShownExperiment, BaseModel):
             )
 
     def _check_seeds(self) -> None:
+        if "privacy" in self.pin:
+            raise ConfigError(
+                "the noise of a private run comes from no seed; for tests and comparisons write "
+                f"privacy.noise_seed = {self.pin['privacy']}, with which nothing is private",
+                "pin.privacy",
+            )
         for purpose in self.pin:
             if purpose not in PURPOSES:
                 known = ", ".join(PURPOSES)

@@ -23,6 +23,7 @@ _LATER: Mapping[str, Mapping[str, Any]] = {
     "network.recorded": {"common": 0.0},
     "evaluate": {"batch_size": None},
     "local": {"micro_batch": None},
+    "privacy": {"noise_seed": None},
     "probe": {"speeds": "known"},
     "selector.active_fl": {"drawn": None, "floor": 0.0},
     "selector.delta": {"form": "loss"},

@@ -11,6 +11,7 @@ import numpy as np
 
 from motley.core.client_names import client_in_words
 from motley.core.errors import ConfigError, suggest
+from motley.core.keys import Key, Streams
 from motley.engines.engine import Setting
 from motley.experiments.client_noise import check_client_noise, client_noise
 from motley.experiments.config import Experiment
@@ -18,6 +19,7 @@ from motley.experiments.private_time import check_time
 from motley.privacy.accounting import Kind, Release, bound, calibrated
 from motley.privacy.correlated import coefficients, inflation
 from motley.privacy.disclosure import algorithm_refuses, noised, unbounded
+from motley.privacy.noise import SecretRandomness, Source
 from motley.privacy.options import HISTOGRAM, Privacy
 from motley.privacy.privacy_plan import PrivacyPlan
 from motley.privacy.sums import MOST_COUNT_NOISE, MOST_UPLOADS, update_multiplier
@@ -26,11 +28,15 @@ from motley.selectors.selector import SelectionRule, Selector
 from motley.tasks.task import Task
 from motley.transport.upload_config import UploadConfig
 
-__all__ = ["cap", "sum_cap", "with_privacy"]
+__all__ = ["cap", "noise_source", "selection_seed", "sum_cap", "with_privacy"]
 
 
-def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[Any]) -> RunConfig:
+def with_privacy(
+    experiment: Experiment, config: RunConfig, selector: Selector[Any], source: Source | Key
+) -> RunConfig:
     """Return the configuration of a run with its privacy; without ``[privacy]`` the same.
+
+    ``source``: what a simulation draws its noise from.
 
     Raises
     ------
@@ -75,8 +81,24 @@ def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[A
     _check_exact(max(population, config.synchrony.max_uploads(config.cohort)), update)
     shares = {name: c / options.clip for name, c in _part_clips(options, config).items()}
     numbers = (divisor, count, max_rounds, max_signals, releases, total, shares)
-    plan = PrivacyPlan(options, needs, z, update, *numbers, added)
+    plan = PrivacyPlan(options, needs, z, update, *numbers, added, source)
     return replace(config, privacy=plan)
+
+
+def noise_source(options: Privacy | None, secret: bytes) -> Source | Key:
+    """Return what a simulation draws its noise from: the secret, or the seed that is given for
+    tests."""
+    seed = None if options is None else options.noise_seed
+    return SecretRandomness(secret) if seed is None else Streams(seed).key("privacy")
+
+
+def selection_seed(options: Privacy | None, streams: Streams, source: Source | Key) -> int:
+    """Return the seed of the selector: of the run's seed, which a file of keys shows; of the
+    secret where cohorts are hidden."""
+    hidden = options is not None and options.cohorts == "hidden"
+    if not hidden or not isinstance(source, SecretRandomness):
+        return streams.key("select").words()[0] >> 1
+    return int.from_bytes(source.fold("select").secret[:8], "little") >> 1
 
 
 def _check(

@@ -46,6 +46,8 @@ __all__ = ["folder_columns", "replay"]
 
 _PLAIN = {"log": [], "checkpoint": {"keep": True}, "client_state": "ram"}
 """Keys that change no result, as all worlds have them."""
+_NOISE = bytes(32)
+"""The secret of all worlds, which have the same noise and are published by nobody."""
 _SHOWN = 12
 """Differences of a world that are printed."""
 Columns = Mapping[tuple[str, str], Any]
@@ -180,7 +182,7 @@ class _World:
     ) -> None:
         self.experiment = experiment
         self.path = path
-        ready = prepare(experiment, task=task)
+        ready = prepare(experiment, task=task, secret=_NOISE)
         self.loop: RoundLoop = loop_of(experiment, ready, private=private)
         rounds: Any = self.loop.private
         self.rounds: RecordedRounds = rounds

@@ -30,6 +30,7 @@ from motley.experiments.config import Experiment, load
 from motley.experiments.data_variants import check_variants, data_variants
 from motley.experiments.file_tables import Checkpointing
 from motley.experiments.progress import OneRun, display, last_line, watched
+from motley.experiments.run_secret import commitment, keep_secret, new_secret, read_secret
 from motley.experiments.shown import run_in_words
 from motley.experiments.store import (
     RunFolder,
@@ -146,12 +147,16 @@ def run(
             experiment = experiment.replace(
                 {"engine.name": folder.need(before, "numerics", "engine")}
             )
+        private = experiment.privacy is not None
+        secret = _secret(path, before, state) if private else None
+        # the same noise on a sum that is rounded otherwise would show the difference
+        allow_other_numerics = allow_other_numerics and not private
         if not allow_other_numerics:
             experiment = _divided_as(before, experiment)
         ensure_space(path)
-        loop = build(experiment, packs, folder=path / "checkpoints")
+        loop = build(experiment, packs, folder=path / "checkpoints", secret=secret)
         record = {
-            **run_record(experiment, loop.config, loop.engine),
+            **run_record(experiment, loop.config, loop.engine, secret=secret),
             "data": data_variants(experiment, packs),
         }
         record |= nodes_record(loop.engine, before)
@@ -161,8 +166,12 @@ def run(
             tracked(experiment, path, group) as told,
         ):
             _check_numerics(
-                {} if allow_other_numerics else before.get("numerics", {}), record["numerics"]
+                {} if allow_other_numerics else before.get("numerics", {}),
+                record["numerics"],
+                private,
             )
+            if state == "new" and secret is not None:
+                keep_secret(path, secret)
             marks = None if state == "new" else _restore(loop, checkpoints, before, path)
             if loop.state.version > 0 and not loop.done:
                 number = round_of(loop.state.version + 1, experiment.stop.rounds)
@@ -293,10 +302,18 @@ def with_own(experiment: Experiment | str | Path | Mapping[str, Any], task: Task
 
 
 def run_record(
-    experiment: Experiment, config: RunConfig, engine: Engine, note: Mapping[str, str] | None = None
+    experiment: Experiment,
+    config: RunConfig,
+    engine: Engine,
+    note: Mapping[str, str] | None = None,
+    secret: bytes | None = None,
 ) -> dict[str, Any]:
-    """Return the record ``run.json`` of a run; ``note``, of a deployment, is added to those of its
-    federation."""
+    """Return the record ``run.json`` of a run.
+
+    Parameters
+    ----------
+    note: of a deployment, added to those of its federation. secret: of a private run, to which the
+    record holds a commitment."""
     setting = config.setting
     data = setting.task.federation
     metrics = [
@@ -332,9 +349,11 @@ def run_record(
         if data.client_names
         else {}
     )
-    claimed = (
-        {} if config.privacy is None else {"privacy": config.privacy.record(seeded=note is None)}
-    )
+    claimed: dict[str, Any] = {}
+    if config.privacy is not None:
+        claimed["privacy"] = config.privacy.record(simulated=note is None)
+        if secret is not None:
+            claimed["privacy"]["commitment"] = commitment(secret)
     return {
         **record,
         "personal": personal,
@@ -399,7 +418,12 @@ def _divided_as(before: Mapping[str, Any], experiment: Experiment) -> Experiment
     return experiment.replace({f"engine.{name}": value for name, value in held.items()})
 
 
-def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def _secret(path: Path, before: Mapping[str, Any], state: str) -> bytes:
+    """Return the secret of a private run: a new one, or the one that it began with."""
+    return new_secret() if state == "new" else read_secret(path, before)
+
+
+def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any], private: bool) -> None:
     for name in before.keys() & now.keys():
         if before[name] != now[name]:
             mend = (
@@ -407,9 +431,15 @@ def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
                 if name == "torch_threads"
                 else "resume where it began"
             )
+            other = (
+                ": a private run goes on under the same numerics alone, for the noise of rounds "
+                "that are made again is the same"
+                if private
+                else ", or give --allow-other-numerics"
+            )
             raise NumericsError(
                 f"this run began with {name} = {before[name]!r} and would go on with "
-                f"{now[name]!r}, so its bits could differ; {mend}, or give --allow-other-numerics"
+                f"{now[name]!r}, so its bits could differ; {mend}{other}"
             )
 
 

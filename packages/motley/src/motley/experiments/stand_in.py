@@ -9,7 +9,7 @@ is available and answers in time. Reference: docs/privacy.md#attack.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -65,8 +65,9 @@ class _Trial:
         # the near world's canary has no data
         self.zero = worlds.plan.options.adjacency != "replace_one"
         empty = {"delta": Part(torch.zeros(DIMENSIONS, dtype=torch.float64), "mean")}
-        self.private = PrivateRounds(worlds.plan, empty, Streams(2 * seed + far))
-        self.state = self.private.begin(worlds.population, seeded=True)
+        plan = replace(worlds.plan, source=Streams(2 * seed + far).key("privacy"))
+        self.private = PrivateRounds(plan, empty)
+        self.state = self.private.begin(worlds.population, simulated=True)
         self.selector = Selector(worlds.rule, 2 * seed + far, worlds.rounds, worlds.defence)
         deviation = worlds.plan.update_multiplier * self.state.clip
         self.rate = server_rate(deviation, worlds.plan.divisor, worlds.rounds)

@@ -40,6 +40,7 @@ from motley.core.files import (
 from motley.core.strict_json import to_json
 from motley.experiments.config import MOST_NAME_BYTES, Experiment
 from motley.experiments.lineage import digest_of, lineage_id
+from motley.privacy.published import SECRET
 from motley.results.marks import mark_of, pack_marks
 from motley.results.record import read_record
 
@@ -64,6 +65,8 @@ _DISTRIBUTIONS = {"motley": "motley-fl", "sklearn": "scikit-learn"} | {
 }
 _FILES = ("model.safetensors", "best.safetensors", "clients.safetensors", "preparation.json")
 """Files beside the tables that a finished run is read from."""
+_BEFORE_RECORD = (".lock", "run.json.new", SECRET, f"{SECRET}.new")
+"""What a run that was killed before it had a record leaves."""
 _NEEDED_BYTES = 32 * 2**20
 
 
@@ -257,9 +260,7 @@ class RunFolder:
         """
         record = self.read()
         if record is None and self.path.is_dir():
-            foreign = sorted(
-                p.name for p in self.path.iterdir() if p.name not in (".lock", "run.json.new")
-            )
+            foreign = sorted(p.name for p in self.path.iterdir() if p.name not in _BEFORE_RECORD)
             if foreign:
                 raise StoreError(
                     f"{self.path} holds files that are no run ({foreign[0]}, ...); choose a new or "

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from motley.privacy.accounting import Bound
 from motley.privacy.distributed_noise import ClientNoise
+from motley.privacy.noise import NoiseOrigin
 from motley.privacy.options import Privacy
 from motley.privacy.published import NOT_COVERED
 
@@ -22,15 +23,15 @@ def claim(
     bound: Bound,
     max_rounds: int,
     signals: dict[str, int],
-    seeded: bool,
+    origin: NoiseOrigin,
     by_clients: ClientNoise | None = None,
 ) -> tuple[str, ...]:
     """Return the sentences of a claim.
 
     Parameters
     ----------
-    max_rounds: cap on the sums of one client. signals: name -> cap on its values. seeded: whether
-    noise comes from the run's seed.
+    max_rounds: cap on the sums of one client. signals: name -> cap on its values. origin: where
+    noise comes from.
     by_clients: noise that clients add before they mask; None: the server adds it.
     """
     hidden = options.cohorts == "hidden"
@@ -56,11 +57,8 @@ def claim(
         "Not covered: who is on the roster, who was available, who dropped out and when messages "
         "came; evaluations, settings that were chosen by looking at clients' data, and models that "
         "stay with clients.",
-        "The noise of this simulation is a function of its seed: whoever knows the seed can take "
-        "it away, so a published seed is not private."
-        if seeded
-        else _generator(by_clients is not None),
-        _noise(options, seeded),
+        _origin(options, origin, by_clients is not None),
+        _noise(options, origin == "noise_seed"),
         f"Not covered of what the run's folder holds: {_not_covered()}.",
     )
 
@@ -70,12 +68,30 @@ def _not_covered() -> str:
     return "; ".join(f"{name} ({what})" for name, what in NOT_COVERED.items())
 
 
-def _noise(options: Privacy, seeded: bool) -> str:
+def _origin(options: Privacy, origin: NoiseOrigin, by_clients: bool) -> str:
+    """Return the sentences on where the noise comes from, and on who could take it away."""
+    if origin == "system":
+        return _generator(by_clients)
+    if origin == "noise_seed":
+        return (
+            "The noise is a function of noise_seed, which is for tests and comparisons: whoever "
+            "knows it can take the noise away, and runs with one noise_seed add the same noise, so "
+            "nothing is private against whoever has two of them."
+        )
+    drawn = "The noise and the cohorts come" if options.cohorts == "hidden" else "The noise comes"
+    return (
+        f"{drawn} from a secret of the operating system that no other run has, in the file "
+        "secret.json of the run's folder: whoever reads it can take the noise away, so no copy of "
+        "the folder that is given away may hold it."
+    )
+
+
+def _noise(options: Privacy, quantiles: bool) -> str:
     """Return the sentence on how noise is drawn, and on its low bits."""
     gumbel = "gumbel" in {noise.noise for noise in options.signal_noise.values()}
     drawn = (
         "drawn as quantiles in float64 and rounded."
-        if seeded
+        if quantiles
         else "drawn exactly, with the discrete Gaussian and Laplace laws, so that low bits tell "
         "nothing."
     )

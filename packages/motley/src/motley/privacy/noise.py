@@ -1,31 +1,37 @@
-"""Noise: a function of a key in simulations, from the operating system in deployments.
+"""Noise: from a secret of the run in simulations, from the operating system in deployments.
 
 Gaussian and Laplace noise is a whole number of steps of a grid, and so is what it is added to:
 which numbers can come out does not depend on the value, so that their low bits tell nothing
-(Mironov, CCS 2012). A step is a power of two, 2^-25 to 2^-24 of the scale. In a deployment the
-numbers of steps have the discrete laws of :mod:`motley.privacy.discrete`; in a simulation they are
-quantiles in float64, rounded. Reference: docs/privacy.md#noise.
+(Mironov, CCS 2012). A step is a power of two, 2^-25 to 2^-24 of the scale. The numbers of steps
+have the discrete laws of :mod:`motley.privacy.discrete`; under ``privacy.noise_seed``, for tests
+and comparisons, they are quantiles in float64 of a key, rounded. Reference: docs/privacy.md#noise.
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import math
 import os
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from motley.core.arrays import Floats
 from motley.core.keys import Key, normal_quantile
-from motley.privacy.discrete import discrete_gaussian, discrete_laplace
+from motley.privacy.discrete import Entropy, discrete_gaussian, discrete_laplace
 from motley.privacy.options import HISTOGRAM, NoiseLaw, SignalNoise
 
 __all__ = [
     "MOST_STEPS",
+    "NoiseOrigin",
+    "SecretRandomness",
     "Source",
     "SystemRandomness",
     "bounded",
+    "entropy_of",
     "grid",
     "noise",
     "noise_steps",
@@ -41,8 +47,14 @@ _FINEST = 2.0**-31
 """Smallest step of shares: counts times steps stay below 2^63."""
 
 
+NoiseOrigin = Literal["secret", "noise_seed", "system"]
+"""Where a run's noise comes from: the secret of its folder, ``privacy.noise_seed``, or the
+operating system at every draw."""
+
+
 class Source(Protocol):
-    """What noise is drawn from: a :class:`~motley.core.keys.Key`, or :class:`SystemRandomness`."""
+    """What noise is drawn from: a :class:`~motley.core.keys.Key`, :class:`SecretRandomness`, or
+    :class:`SystemRandomness`."""
 
     def fold(self, *parts: int | str) -> Source:
         """Return the source of one purpose."""
@@ -64,9 +76,69 @@ class SystemRandomness:
     def uniform(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
         """Return uniform numbers strictly inside (0, 1), ``[len(ids), n]``; the ids only say how
         many."""
-        rows = len(np.atleast_1d(np.asarray(ids)))
-        words = np.frombuffer(os.urandom(8 * rows * n), np.uint64) >> np.uint64(12)
-        return np.asarray((words.astype(np.float64) + 0.5) * 2.0**-52).reshape(rows, n)
+        return _uniform(os.urandom, ids, n)
+
+
+@dataclass(frozen=True)
+class SecretRandomness:
+    """Random bytes that are a function of a secret and a path, which only whoever has the secret
+    can repeat.
+
+    The secret of a longer path is a keyed BLAKE2b hash (RFC 7693) of its new part; the bytes of one
+    are the output of SHAKE-256 (FIPS 202) on the secret and a counter. So what was drawn for one
+    path tells nothing of another one.
+
+    Parameters
+    ----------
+    secret: 32 bytes of the operating system's generator.
+
+    >>> once, again = SecretRandomness(bytes(32)), SecretRandomness(bytes(32))
+    >>> entropy_of(once.fold("step", 1))(4) == entropy_of(again.fold("step", 1))(4)
+    True
+    """
+
+    secret: bytes = field(repr=False)
+
+    def fold(self, *parts: int | str) -> SecretRandomness:
+        """Return the randomness of a longer path."""
+        secret = self.secret
+        for part in parts:
+            kind = "text" if isinstance(part, str) else "number"
+            text = f"{kind} {part}".encode()
+            secret = hashlib.blake2b(text, key=secret, digest_size=32).digest()
+        return SecretRandomness(secret)
+
+    def uniform(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
+        """Return uniform numbers strictly inside (0, 1), ``[len(ids), n]``; the ids only say how
+        many."""
+        return _uniform(entropy_of(self), ids, n)
+
+    @property
+    def commitment(self) -> str:
+        """32 hex digits that only this secret has, and that tell nothing of it."""
+        return self.fold("commitment").secret[:16].hex()
+
+
+def entropy_of(source: Source | Key) -> Entropy:
+    """Return a function that returns the next bytes of a source."""
+    if isinstance(source, Key):
+        return source.numpy().bytes
+    if not isinstance(source, SecretRandomness):
+        return os.urandom
+    calls = itertools.count()
+
+    def following(count: int) -> bytes:
+        """Return the next ``count`` bytes."""
+        return hashlib.shake_256(source.secret + next(calls).to_bytes(8, "little")).digest(count)
+
+    return following
+
+
+def _uniform(entropy: Entropy, ids: ArrayLike, n: int) -> NDArray[np.float64]:
+    """Return uniform numbers strictly inside (0, 1) of random bytes, ``[len(ids), n]``."""
+    rows = len(np.atleast_1d(np.asarray(ids)))
+    words = np.frombuffer(entropy(8 * rows * n), np.uint64) >> np.uint64(12)
+    return np.asarray((words.astype(np.float64) + 0.5) * 2.0**-52).reshape(rows, n)
 
 
 def noise(source: Source | Key, ids: ArrayLike, law: NoiseLaw) -> Floats:
@@ -104,10 +176,10 @@ def noise_steps(
     ----------
     scale: in steps, as :func:`grid` returns it.
     """
-    if isinstance(source, SystemRandomness):
-        exact = discrete_laplace if law == "laplace" else discrete_gaussian
-        return exact(len(np.atleast_1d(np.asarray(ids))), scale)
-    return np.rint(scale * noise(source, ids, law)).astype(np.int64)
+    if isinstance(source, Key):
+        return np.rint(scale * noise(source, ids, law)).astype(np.int64)
+    exact = discrete_laplace if law == "laplace" else discrete_gaussian
+    return exact(len(np.atleast_1d(np.asarray(ids))), scale, entropy_of(source))
 
 
 def bounded(value: Floats, how: SignalNoise) -> Floats:

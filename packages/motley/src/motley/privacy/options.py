@@ -120,6 +120,10 @@ class Privacy:
     """Clients that may put together what they know, each its own noise, with the server, under
     ``noise_by = "clients"``; left out: 1, which is the least that bounds what a client learns of
     another."""
+    noise_seed: Annotated[int, Ge(-(2**63)), Lt(2**63)] | None = None
+    """Seed of the noise, for tests and comparisons: runs with the same one add the same noise, and
+    nothing is private against whoever has two of them. Left out: a secret of the operating system,
+    kept in the run's folder."""
     survivors: Count | None = None
     """Fewest clients whose sum is opened, under ``noise_by = "clients"``; left out: more than
     2/3."""

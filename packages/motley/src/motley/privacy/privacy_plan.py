@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from motley.core.keys import Key
 from motley.core.records import SignalRequirements
 from motley.privacy.accounting import Bound, Release
 from motley.privacy.claim import claim
 from motley.privacy.distributed_noise import ClientNoise
+from motley.privacy.noise import NoiseOrigin, Source, SystemRandomness
 from motley.privacy.options import Privacy
 
 __all__ = ["PrivacyPlan"]
@@ -31,7 +33,7 @@ class PrivacyPlan:
     epsilon.
     shares: part of an upload -> its clip over ``privacy.clip``, 1 where left out. client_noise:
     what clients add before they mask;
-    None: the server adds the noise.
+    None: the server adds the noise. source: what a simulation draws its noise from.
     """
 
     options: Privacy
@@ -46,19 +48,26 @@ class PrivacyPlan:
     bound: Bound
     shares: Mapping[str, float] = field(default_factory=dict)
     client_noise: ClientNoise | None = None
+    source: Source | Key = field(default_factory=SystemRandomness, repr=False, compare=False)
 
     def signal_cap(self, name: str) -> int:
         """Return how often a client sends a signal at most: once at enrolment, else ``max_signals``
         times."""
         return self.max_signals if name in self.needs.probed or name in self.needs.reported else 1
 
-    def claim(self, seeded: bool) -> tuple[str, ...]:
-        """Return the claim in sentences. ``seeded``: whether noise comes from the run's seed, as in
-        a simulation."""
-        caps = {name: self.signal_cap(name) for name in self.options.signal_noise}
-        return claim(self.options, self.bound, self.max_rounds, caps, seeded, self.client_noise)
+    def origin(self, simulated: bool) -> NoiseOrigin:
+        """Return where the noise of a simulation or a deployment comes from."""
+        if not simulated:
+            return "system"
+        return "noise_seed" if isinstance(self.source, Key) else "secret"
 
-    def record(self, seeded: bool) -> dict[str, Any]:
+    def claim(self, simulated: bool) -> tuple[str, ...]:
+        """Return the claim in sentences. ``simulated``: whether the clients are."""
+        caps = {name: self.signal_cap(name) for name in self.options.signal_noise}
+        origin = self.origin(simulated)
+        return claim(self.options, self.bound, self.max_rounds, caps, origin, self.client_noise)
+
+    def record(self, simulated: bool) -> dict[str, Any]:
         """Return the claim for ``run.json``."""
         options = self.options
         by_clients = self.client_noise
@@ -74,6 +83,7 @@ class PrivacyPlan:
             "max_signals": self.max_signals,
             "cohorts": options.cohorts,
             "sizes": options.sizes,
-            "claim": list(self.claim(seeded)),
+            "noise": self.origin(simulated),
+            "claim": list(self.claim(simulated)),
             **({} if by_clients is None else {"noise_by": "clients", **by_clients.record()}),
         }

@@ -21,10 +21,12 @@ from collections.abc import Mapping
 from fnmatch import fnmatch
 from typing import Any, Literal
 
-__all__ = ["HEARD", "NOT_COVERED", "kind_of", "without_clear"]
+__all__ = ["HEARD", "NOT_COVERED", "SECRET", "kind_of", "without_clear"]
 
 Kind = Literal["public", "noisy", "withheld", "clock", "not covered"]
 
+SECRET = "secret.json"
+"""The file of a run's folder from which its noise is made: never in a copy that is given away."""
 HEARD = "(reports to the selector)"
 """Stands for a file: what the selector hears of clients, which follows them into cohorts."""
 
@@ -32,7 +34,8 @@ NOT_COVERED: Mapping[str, str] = {
     "evaluations, metrics": "figures of evaluated models, and numbers of test samples",
     "seconds and steps": "where they follow numbers of samples",
     "timings, incidents": "measured seconds, and the words of what went wrong",
-    "clients.safetensors, checkpoints": "what stays with clients, secret noise, evaluations",
+    f"clients.safetensors, checkpoints, {SECRET}": "what stays with clients, secrets of the noise, "
+    "evaluations",
     "run.json": "checksums of the files",
 }
 """What a run's folder holds that the claim does not cover, in words."""
@@ -129,6 +132,7 @@ PUBLISHED: Mapping[str, Mapping[str, Kind]] = {
     },
     "checkpoints/*": {"*": "not covered"},
     "tables.journal": {"*": "not covered"},
+    SECRET: {"*": "not covered"},
 }
 """Pattern of a file -> column -> kind. The first pattern that fits counts, ``*`` stands for all
 other columns, and a column with dots is a value inside another one."""

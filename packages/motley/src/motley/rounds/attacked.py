@@ -74,8 +74,7 @@ class AttackedRounds(PrivateRounds):
 
     Parameters
     ----------
-    plan, empty, streams: as in :class:`~motley.rounds.private.PrivateRounds`; all noise comes from
-    ``streams``. canary: of this world.
+    plan, empty: as in :class:`~motley.rounds.private.PrivateRounds`. canary: of this world.
     selector: of the run, which says whether the canary is drawn where cohorts are hidden.
 
     Attributes
@@ -89,11 +88,10 @@ class AttackedRounds(PrivateRounds):
         self,
         plan: PrivacyPlan,
         empty: Parts,
-        streams: Streams,
         canary: Canary,
         selector: Selector[Any],
     ) -> None:
-        super().__init__(plan, empty, streams)
+        super().__init__(plan, empty)
         self.canary = canary
         self.selector = selector
         self.member: list[bool] = []
@@ -146,11 +144,9 @@ class AttackedRounds(PrivateRounds):
     @override
     def _encoded(self, state: PrivacyState, upload: Upload, noise: ClientNoise) -> Upload:
         whole = super()._encoded(state, upload, noise)
-        key = self._client_key(state, upload.client)
+        entropy = self._client_entropy(state, upload.client)
         given = upload.parts["delta"].value.double().numpy()
-        added = whole.parts["delta"].value.numpy().reshape(-1) - noise.rounded(
-            given, key.numpy().bytes
-        )
+        added = whole.parts["delta"].value.numpy().reshape(-1) - noise.rounded(given, entropy)
         self._noises[upload.client] = np.asarray(added * noise.grid, np.float64)
         return whole
 
@@ -363,8 +359,10 @@ def attacked_run(
         selector = _Accompanied(selector.rule, selector.seed, selector.horizon)
         selector.canary = canary.client
 
-    def private(plan: PrivacyPlan, empty: Parts, streams: Streams) -> AttackedRounds:
-        return AttackedRounds(plan, empty, Streams(selector.seed), canary, selector)
+    source = Streams(selector.seed).key("privacy")
+
+    def private(plan: PrivacyPlan, empty: Parts) -> AttackedRounds:
+        return AttackedRounds(dataclasses.replace(plan, source=source), empty, canary, selector)
 
     loop = simulation(config, engine, selector, model, private=private, evaluates=False)
     while not loop.done:

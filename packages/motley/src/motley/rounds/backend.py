@@ -81,9 +81,9 @@ class ClientBackend(ABC):
     """Whether the server's process holds what clients keep between rounds, so that personal models
     can be evaluated there."""
 
-    seeded: ClassVar[bool] = True
-    """Whether noise that hides clients comes from the run's seed; in a deployment it comes from the
-    operating system."""
+    simulated: ClassVar[bool] = True
+    """Whether clients are simulated, so that noise that hides them comes from the run's secret and
+    can be repeated; in a deployment it comes from the operating system."""
 
     @abstractmethod
     def new_state(self) -> BackendState:

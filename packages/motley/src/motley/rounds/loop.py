@@ -21,7 +21,6 @@ import numpy as np
 
 from motley.algorithms.parts import Parts, ServerState, Tensors
 from motley.core.arrays import Bools
-from motley.core.keys import Streams
 from motley.core.last_updates import LastUpdates
 from motley.engines.cores import torch_threads
 from motley.engines.engine import Engine
@@ -58,8 +57,8 @@ each other."""
 
 MakeBackend = Callable[[UploadPipeline, Stopwatch], ClientBackend]
 """Upload pipeline and stopwatch of a run -> where its clients are."""
-MakePrivate = Callable[[PrivacyPlan, Parts, Streams], PrivateRounds]
-"""Plan of a private run, an upload whose model did not move, and streams -> its privacy."""
+MakePrivate = Callable[[PrivacyPlan, Parts], PrivateRounds]
+"""Plan of a private run, and an upload whose model did not move -> its privacy."""
 
 
 class RoundLoop:
@@ -120,7 +119,7 @@ class RoundLoop:
         )
         self.backend = make_backend(self.pipeline, self.watch)
         plan = config.privacy
-        self.private = None if plan is None else private(plan, parts, self.setting.streams)
+        self.private = None if plan is None else private(plan, parts)
         signals = UploadSignals(selector.rule.needs(), self.setting)
         guard = config.guard
         refusals = None if guard is None else Refusals(guard, self.backend, plan is None)
@@ -154,7 +153,7 @@ class RoundLoop:
             metric=self.setting.task.metric,
         )
         if self.private is not None:
-            self.state.privacy = self.private.begin(len(self.federation), self.backend.seeded)
+            self.state.privacy = self.private.begin(len(self.federation), self.backend.simulated)
         self._opened = False
 
     @property

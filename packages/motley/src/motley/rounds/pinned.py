@@ -28,7 +28,6 @@ from typing_extensions import override
 
 from motley.algorithms.parts import Parts, Upload
 from motley.core.arrays import Ids
-from motley.core.keys import Streams
 from motley.core.records import SIGNALS, Outcome, Reports
 from motley.privacy.privacy_ledger import PrivacyState
 from motley.privacy.privacy_plan import PrivacyPlan
@@ -84,11 +83,11 @@ class RecordedRounds(PrivateRounds):
 
     Parameters
     ----------
-    plan, empty, streams: as in :class:`~motley.rounds.private.PrivateRounds`.
+    plan, empty: as in :class:`~motley.rounds.private.PrivateRounds`.
     """
 
-    def __init__(self, plan: PrivacyPlan, empty: Parts, streams: Streams) -> None:
-        super().__init__(plan, empty, streams)
+    def __init__(self, plan: PrivacyPlan, empty: Parts) -> None:
+        super().__init__(plan, empty)
         self.releases = Releases()
         self.step = 1  # the server step under way
 
@@ -124,7 +123,7 @@ class PinnedRounds(RecordedRounds):
 
     Parameters
     ----------
-    plan, empty, streams: as in :class:`~motley.rounds.private.PrivateRounds`. first: the releases
+    plan, empty: as in :class:`~motley.rounds.private.PrivateRounds`. first: the releases
     of the first world. client: in whose data the worlds differ. absent: whether it has no data
     here, and sends zeros and the middles of its signals.
 
@@ -137,12 +136,11 @@ class PinnedRounds(RecordedRounds):
         self,
         plan: PrivacyPlan,
         empty: Parts,
-        streams: Streams,
         first: Releases,
         client: int,
         absent: bool,
     ) -> None:
-        super().__init__(plan, empty, streams)
+        super().__init__(plan, empty)
         self.first = first
         self.client = client
         self.absent = absent

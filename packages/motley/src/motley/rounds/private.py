@@ -15,10 +15,11 @@ from typing_extensions import override
 from motley.algorithms.parts import Parts, Upload
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, RoundAbandonedError
-from motley.core.keys import Key, Streams
+from motley.core.keys import Key
 from motley.core.records import Outcome, Reports
+from motley.privacy.discrete import Entropy
 from motley.privacy.distributed_noise import ClientNoise
-from motley.privacy.noise import Source, SystemRandomness, noise, released
+from motley.privacy.noise import Source, SystemRandomness, entropy_of, noise, released
 from motley.privacy.options import HISTOGRAM
 from motley.privacy.privacy_ledger import PrivacyState
 from motley.privacy.privacy_plan import PrivacyPlan
@@ -37,13 +38,12 @@ class PrivateRounds(Stage):
 
     Parameters
     ----------
-    plan: of the run. empty: an upload whose model did not move. streams:
-    of the run.
+    plan: of the run. empty: an upload whose model did not move.
     """
 
     single_updates = "each is clipped at the server"
 
-    def __init__(self, plan: PrivacyPlan, empty: Parts, streams: Streams) -> None:
+    def __init__(self, plan: PrivacyPlan, empty: Parts) -> None:
         bounded = ("delta",) if plan.client_noise is not None else UPDATES_OF_A_SUM
         for name, part in empty.items():
             how = name if plan.client_noise is not None else part.fold
@@ -55,20 +55,19 @@ class PrivateRounds(Stage):
                 )
         self.plan = plan
         self.empty = empty
-        self.streams = streams
-        self.source: Source = SystemRandomness()
+        self.source: Source | Key = SystemRandomness()
         # whether clients clip, noise, count and weigh what they send themselves, as real ones do
         self.local = True
         self._uploads, self._unclipped = 0, 0  # of the step under way
 
-    def begin(self, population: int, seeded: bool) -> PrivacyState:
+    def begin(self, population: int, simulated: bool) -> PrivacyState:
         """Return what evolves, before round 1.
 
-        ``seeded``: all noise comes from the run's seed; else from the operating system, and clients
-        add their own."""
-        self.local = not seeded
-        if seeded:
-            self.source = self.streams.key("privacy")
+        ``simulated``: all noise comes from the plan's source; else from the operating system, and
+        clients add their own."""
+        self.local = not simulated
+        if simulated:
+            self.source = self.plan.source
         return PrivacyState.begin(self.plan, population)
 
     @override
@@ -187,8 +186,8 @@ class PrivateRounds(Stage):
         """Return an upload as a client masks it; one that is not finite has no parts, and counts as
         zeros."""
         part = upload.parts.get("delta", self.empty["delta"])
-        source = self._client_key(state, upload.client).numpy()
-        whole = noise.encode(part.value.detach().cpu().double().numpy(), source.bytes)
+        entropy = self._client_entropy(state, upload.client)
+        whole = noise.encode(part.value.detach().cpu().double().numpy(), entropy)
         value = (
             torch.from_numpy(whole).to(part.value.device, torch.float64).reshape(part.value.shape)
         )
@@ -196,10 +195,10 @@ class PrivateRounds(Stage):
             parts={**upload.parts, "delta": part._replace(value=value)}, weight=1.0
         )
 
-    def _client_key(self, state: PrivacyState, client: int) -> Key:
-        """Return the key of a client's rounding and noise, which grows with its sums, so that no
-        noise comes twice."""
-        return self.streams.key("privacy").fold("client", client, int(state.sums[client]))
+    def _client_entropy(self, state: PrivacyState, client: int) -> Entropy:
+        """Return the bytes of a client's rounding and noise, whose path grows with its sums, so
+        that no noise comes twice."""
+        return entropy_of(self.source.fold("client", client, int(state.sums[client])))
 
     def _opened(self, total: dict[str, Tensor], noise: ClientNoise) -> dict[str, Tensor]:
         """Return the sum that clients have noised, over the fixed divisor; nothing where it is not
