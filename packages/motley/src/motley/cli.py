@@ -502,8 +502,10 @@ def forget_noise(where: Where) -> None:
     """Delete the secret from which a private run drew its noise, and its checkpoints: nobody can
     take the noise away then, and the run cannot go on."""
     from motley.experiments.run_secret import forget_secret
+    from motley.experiments.store import RunFolder
 
-    forget_secret(where)
+    with RunFolder(where).lock():
+        forget_secret(where)
     tell(
         f"{where}: the secret of the noise and the checkpoints are deleted; tables and models stay"
     )

@@ -43,6 +43,7 @@ from motley.experiments.run import (
     standstill_record,
     written_step,
 )
+from motley.experiments.run_secret import keep_secret, secret_of
 from motley.experiments.store import RunFolder, default_folder, ensure_space
 from motley.experiments.trackers.running import Trackers, tracked
 from motley.experiments.trained import save_preparation
@@ -137,8 +138,9 @@ def run(
             _tidy(path)
             return _ended(path, report)
         ensure_space(path)
+        secret = _secret(experiment, folder, state) if experiment.privacy is not None else None
         folder.write(
-            record := _record(experiment, ready, name, transport.names, secure_aggregation)
+            record := _record(experiment, ready, name, transport.names, secure_aggregation, secret)
         )
         save_preparation(ready.config.setting.task.federation, path, experiment.privacy is not None)
         saved = (checkpoints := Checkpoints(path / "checkpoints", name)).load()
@@ -171,13 +173,16 @@ def _record(
     name: str,
     names: Mapping[int, str],
     options: SecureOptions | None,
+    secret: bytes | None,
 ) -> dict[str, Any]:
     """Return the record ``run.json`` of a deployment, with what is claimed of secure aggregation.
 
-    ``names``: of its clients, by id."""
+    Parameters
+    ----------
+    names: of its clients, by id. secret: of a private one."""
     # no command: Flower's own line of the ServerApp is of no use to anybody, and holds a token
     record = {
-        **run_record(experiment, ready.config, ready.engine, REAL),
+        **run_record(experiment, ready.config, ready.engine, REAL, secret),
         "run_id": name,
         "command": "",
     }
@@ -188,6 +193,16 @@ def _record(
     from motley_flower.deployed.secure_rounds import secure_claim  # needs the extra
 
     return record | secure_claim(ready.config, options)
+
+
+def _secret(experiment: Experiment, folder: RunFolder, state: str) -> bytes:
+    """Return the secret of a private deployment: a new one, which is written, or the one that it
+    began with."""
+    data = experiment.data_digests()
+    secret = secret_of(folder.path, folder.read() or {}, data)
+    if state == "new":
+        keep_secret(folder.path, secret, data)
+    return secret
 
 
 def _spent_s(saved: Mapping[str, Any] | None) -> float:

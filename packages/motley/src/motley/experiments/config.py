@@ -452,6 +452,8 @@ class Experiment(ShownExperiment, BaseModel):
         work = self.local.work()
         out["local"] |= {"epochs": work.epochs, "steps": work.steps}
         init = None if self.init is None else {**out["init"], "digest": self.init.hashed}
+        if self.privacy is not None and "fingerprint" in out["task"]:
+            out["task"]["fingerprint"] = ""  # a hash of data, and these keys are published
         return {
             **out,
             "init": init,
@@ -488,7 +490,26 @@ class Experiment(ShownExperiment, BaseModel):
     def run_id(self) -> str:
         """Return twelve hex digits of a hash of everything that changes a round: not name, method,
         engine, client_state, checkpoint, log or grid; of stop only the number of rounds, and that
-        only where a component looks at it (:meth:`horizon_keys`)."""
+        only where a component looks at it (:meth:`horizon_keys`). Of a private run it is no
+        function of the data, which :meth:`data_digests` has."""
+        # code in place of the options of what is not Motley's own
+        more = {**self._code, **self._file_digests()}
+        if self.privacy is not None:
+            more = {key: code for key, code in self._code.items() if key != "task"}
+        lineage = lineage_id({**self.resolved(), **more})
+        return digest_of([lineage, self.stop.rounds]) if self.horizon_keys() else lineage
+
+    def data_digests(self) -> dict[str, str]:
+        """Return hashes of the data that this experiment reads and of its own task, by key. What is
+        checked against them of a private run is never published."""
+        own = {
+            "task.fingerprint": str(self.task.get("fingerprint", "")),
+            "task.code": self._code.get("task", ""),
+        }
+        return {**self._file_digests(), **{key: digest for key, digest in own.items() if digest}}
+
+    def _file_digests(self) -> dict[str, str]:
+        """Return hashes of the files that components read, by key."""
         digests = {
             f"{key}.files": part.files_digest()
             for key, part in self._parts.items()
@@ -496,10 +517,7 @@ class Experiment(ShownExperiment, BaseModel):
         }
         for key in self._code:
             digests |= _named_files(key, self._parts[key])
-        read = {key: digest for key, digest in digests.items() if digest}
-        # code in place of the options of what is not Motley's own
-        lineage = lineage_id({**self.resolved(), **self._code, **read})
-        return digest_of([lineage, self.stop.rounds]) if self.horizon_keys() else lineage
+        return {key: digest for key, digest in digests.items() if digest}
 
     @property
     def own_code(self) -> Mapping[str, str]:

@@ -30,7 +30,7 @@ from motley.experiments.config import Experiment, load
 from motley.experiments.data_variants import check_variants, data_variants
 from motley.experiments.file_tables import Checkpointing
 from motley.experiments.progress import OneRun, display, last_line, watched
-from motley.experiments.run_secret import commitment, keep_secret, new_secret, read_secret
+from motley.experiments.run_secret import commitment, keep_secret, secret_of
 from motley.experiments.shown import run_in_words
 from motley.experiments.store import (
     RunFolder,
@@ -148,7 +148,7 @@ def run(
                 {"engine.name": folder.need(before, "numerics", "engine")}
             )
         private = experiment.privacy is not None
-        secret = _secret(path, before, state) if private else None
+        secret = secret_of(path, before, experiment.data_digests()) if private else None
         # the same noise on a sum that is rounded otherwise would show the difference
         allow_other_numerics = allow_other_numerics and not private
         if not allow_other_numerics:
@@ -171,7 +171,7 @@ def run(
                 private,
             )
             if state == "new" and secret is not None:
-                keep_secret(path, secret)
+                keep_secret(path, secret, experiment.data_digests())
             marks = None if state == "new" else _restore(loop, checkpoints, before, path)
             if loop.state.version > 0 and not loop.done:
                 number = round_of(loop.state.version + 1, experiment.stop.rounds)
@@ -416,11 +416,6 @@ def _divided_as(before: Mapping[str, Any], experiment: Experiment) -> Experiment
     if any(asked[name] not in (None, value) for name, value in held.items()):
         return experiment  # which is refused where the numerics are compared
     return experiment.replace({f"engine.{name}": value for name, value in held.items()})
-
-
-def _secret(path: Path, before: Mapping[str, Any], state: str) -> bytes:
-    """Return the secret of a private run: a new one, or the one that it began with."""
-    return new_secret() if state == "new" else read_secret(path, before)
 
 
 def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any], private: bool) -> None:

@@ -40,6 +40,7 @@ from motley.core.files import (
 from motley.core.strict_json import to_json
 from motley.experiments.config import MOST_NAME_BYTES, Experiment
 from motley.experiments.lineage import digest_of, lineage_id
+from motley.experiments.run_secret import secret_of
 from motley.privacy.published import SECRET
 from motley.results.marks import mark_of, pack_marks
 from motley.results.record import read_record
@@ -275,7 +276,18 @@ class RunFolder:
         same = record.get("run_id") == experiment.run_id() and _same_stop(record, experiment)
         # a process that is killed leaves it, and what it had still to remove
         tidy = not os.path.lexists(self._lock_file)
-        return bool(record.get("finished")) and same and tidy and experiment.unknown() is None
+        if not (record.get("finished") and same and tidy and experiment.unknown() is None):
+            return False
+        try:
+            self._check_data(record, experiment)
+        except StoreError:
+            return False  # said in a sentence where it is run
+        return True
+
+    def _check_data(self, record: Mapping[str, Any], experiment: Experiment) -> None:
+        """Refuse a private run of other data, which its id says nothing of."""
+        if experiment.privacy is not None:
+            secret_of(self.path, record, experiment.data_digests())
 
     def state(self, experiment: Experiment, resume: bool, name: str | None = None) -> State:
         """Return the state of an experiment's run in this folder: new, interrupted, finished, or
@@ -288,8 +300,9 @@ class RunFolder:
 
         Raises
         ------
-        StoreError: the folder holds other files, another run, one that may be another, one that
-        goes further, or one that is not to be resumed.
+        StoreError: the folder holds other files, another run, one that may be another, a private
+        one of other data or without its secret, one that goes further, or one that is not to be
+        resumed.
         """
         run_id = name or experiment.run_id()
         record = self.held()
@@ -308,6 +321,7 @@ class RunFolder:
                 f"{self.path} holds a run, and nothing says whether it is this one, for {unknown}; "
                 "choose a new folder with out=..."
             )
+        self._check_data(record, experiment)
         if record.get("finished"):
             return (
                 "finished"

@@ -149,6 +149,17 @@ class TuningPlan:
             "halving": [self.halving.key, list(self.halving.shares), self.halving.factor],
         }
 
+    def private_data(self) -> tuple[bool, dict[str, str]]:
+        """Return whether any run of the study is private, and hashes of the data of those that
+        are, which the study's id says nothing of."""
+        made = [method.experiment(base, {}) for method in self.methods for base in self.bases]
+        private = [one for one in made if one.privacy is not None]
+        return bool(private), {
+            f"{number}.{key}": digest
+            for number, one in enumerate(private)
+            for key, digest in one.data_digests().items()
+        }
+
     def study_id(self) -> str:
         """Return twelve hex digits of a hash of :meth:`record`."""
         return digest_of(self.record())

@@ -21,8 +21,10 @@ from motley.experiments.config import Experiment
 from motley.experiments.parallel import job_workers_kept
 from motley.experiments.ray_runner import connected
 from motley.experiments.run import as_experiment, with_own
+from motley.experiments.run_secret import commitment, keep_secret, new_secret, read_secret
 from motley.experiments.store import RunFolder, ensure_space, installed_versions, slug
 from motley.experiments.sweep import Point, run_points
+from motley.privacy.published import SECRET
 from motley.results import measures
 from motley.results.load import Run
 from motley.results.record import read_record
@@ -165,27 +167,34 @@ def _begun(folder: Path, plan: TuningPlan, jobs: int) -> int:
 
     Raises
     ------
-    StoreError: the folder holds another study, or something else.
+    StoreError: the folder holds another study, a private one of other data, or something else.
     """
     path = folder / "study.json"
     about = plan.record()
+    private, data = plan.private_data()
     if path.exists():
         record = read_record(path)
         if record.get("plan") != about:
             raise StoreError(
                 f"{folder} holds another study; choose another output folder, or leave --out away"
             )
+        if private:
+            read_secret(folder, record.get("commitment"), data)
         return int(record["batch"])
-    others = [one.name for one in folder.iterdir() if one.name not in (".lock", "study.json.new")]
+    before = (".lock", "study.json.new", SECRET, f"{SECRET}.new")
+    others = [one.name for one in folder.iterdir() if one.name not in before]
     if others:
         raise StoreError(
             f"{folder} holds files that are no study ({sorted(others)[0]}, ...); choose a new or "
             "empty folder"
         )
     batch = max(1, ceil(jobs / (len(plan.methods) * plan.repeated)))
-    record = with_digest(
-        {"plan": about, "batch": batch, "jobs": jobs, "versions": installed_versions("optuna")}
-    )
+    begun: dict[str, Any] = {"plan": about, "batch": batch, "jobs": jobs}
+    if private:
+        secret = new_secret()
+        keep_secret(folder, secret, data)
+        begun["commitment"] = commitment(secret)
+    record = with_digest({**begun, "versions": installed_versions("optuna")})
     try:
         with replacing(path) as file:
             file.write(to_json(record, indent=1).encode())
