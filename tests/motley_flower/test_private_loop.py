@@ -16,10 +16,15 @@ import numpy as np
 import pytest
 
 from motley.core.errors import CodecError, ConfigError, StoreError
+from motley.core.keys import Streams
 from motley.core.records import Outcome, SignalRequirements
 from motley.engines.local import Sequential
+from motley.experiments import run_secret
 from motley.experiments.build import prepare
+from motley.experiments.privacy import selection_seed
+from motley.privacy.noise import SecretRandomness, SystemRandomness
 from motley.privacy.privacy_ledger import PrivacyState
+from motley.privacy.published import SECRET
 from motley.rounds.private import PrivateRounds
 from motley.selectors.selector import Selector
 from motley.transport import wire
@@ -59,6 +64,72 @@ def test_a_private_run_is_no_secure_sum():
     assert "the server of a private run clips single uploads and adds the noise itself" in (
         secure_refusal(prepare(setup), SecureOptions(clip=1.0)) or ""
     )
+
+
+COINS = {"name": "poisson", "rate": 0.5}
+
+
+def hidden(**keys):
+    table = {"signal_noise": {}, "cohorts": "hidden", **keys.pop("privacy", {})}
+    return private(selector=COINS, privacy=table, **keys)
+
+
+def cohorts(done):
+    """The clients asked in each round."""
+    rows = done.tables["clients"].to_pydict()
+    asked = list(zip(rows["round"], rows["client"], strict=True))
+    return [sorted(k for t, k in asked if t == number) for number in range(1, 5)]
+
+
+def drawn(rule, seed):
+    """The cohorts of four rounds that whoever has the seed computes."""
+    selector = Selector(rule, seed)
+    found = []
+    for t in range(1, 5):
+        ids = selector.select(t, range(6), 6, dispatch=sum(map(len, found))).ids
+        found.append(sorted(ids.tolist()))
+    return found
+
+
+def test_hidden_cohorts_come_from_a_secret_of_the_server(tmp_path, monkeypatch):
+    """Clients hold the experiment, and its seed; no cohort follows from these."""
+    monkeypatch.setattr(run_secret, "new_secret", lambda: bytes(range(32)))
+    setup = hidden()
+    done = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
+    rule = setup.part("selector")
+    streams = Streams(setup.seed)
+    of_seed = selection_seed(None, streams, SystemRandomness())
+    of_secret = selection_seed(setup.privacy, streams, SecretRandomness(bytes(range(32))))
+    assert cohorts(done) == drawn(rule, of_secret)
+    assert cohorts(done) != drawn(rule, of_seed)
+    assert (done.directory / SECRET).stat().st_mode & 0o777 == 0o600
+    assert done.meta["privacy"]["commitment"] == run_secret.commitment(bytes(range(32)))
+    claim = " ".join(done.meta["privacy"]["claim"])
+    assert "the table of participants or the run's secret.json gets less privacy" in claim
+    assert "sees the number of its message" in claim
+
+
+def test_a_server_that_is_started_again_keeps_its_hidden_cohorts(tmp_path):
+    setup = hidden()
+    grid = federation(setup, tmp_path)
+
+    def stop(done):
+        if done.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        deploy(grid, setup, tmp_path / "real", told=stop)
+    secret = bytes.fromhex(json.loads((tmp_path / "real" / SECRET).read_text())["secret"])
+    done = deploy(grid, setup, tmp_path / "real")
+    seed = selection_seed(setup.privacy, Streams(setup.seed), SecretRandomness(secret))
+    assert cohorts(done) == drawn(setup.part("selector"), seed)
+
+
+def test_a_selector_that_may_be_known_draws_no_hidden_cohort(tmp_path):
+    setup = hidden()
+    selector = Selector(setup.part("selector"), 0)
+    with pytest.raises(ConfigError, match="selector: got a selector, which draws by its own seed"):
+        deploy(federation(setup, tmp_path), setup, tmp_path / "real", selector=selector)
 
 
 def test_a_private_deployment_counts_and_claims(tmp_path):
@@ -570,6 +641,14 @@ def test_weights_of_capped_samples(tmp_path, monkeypatch):
             "one client decides which others",
         ),
         ({"privacy": {"noise_seed": 3}}, "from no seed; leave privacy.noise_seed out"),
+        (
+            {
+                "signals": {},
+                "selector": "uniform",
+                "privacy": {"cohorts": "hidden", "adjacency": "replace_one"},
+            },
+            "a fixed number of those that are there is drawn, each more often than the account",
+        ),
     ],
 )
 def test_what_is_refused(changed, said):

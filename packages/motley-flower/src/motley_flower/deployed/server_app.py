@@ -29,8 +29,10 @@ from typing import TYPE_CHECKING, Any
 
 from motley.core.errors import ConfigError
 from motley.core.files import private_files, replacing
+from motley.core.keys import Streams
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
+from motley.experiments.privacy import selection_seed
 from motley.experiments.private_time import looks_at_time
 from motley.experiments.progress import OneRun, RoundLog
 from motley.experiments.run import (
@@ -47,6 +49,7 @@ from motley.experiments.run_secret import keep_secret, secret_of
 from motley.experiments.store import RunFolder, default_folder, ensure_space
 from motley.experiments.trackers.running import Trackers, tracked
 from motley.experiments.trained import save_preparation
+from motley.privacy.noise import SecretRandomness
 from motley.results.load import Run
 from motley.results.load import load as load_results
 from motley.results.marks import Mark, pack_marks
@@ -139,6 +142,8 @@ def run(
             return _ended(path, report)
         ensure_space(path)
         secret = _secret(experiment, folder, state) if experiment.privacy is not None else None
+        if secret is not None and _hidden(experiment):
+            ready = ready._replace(selector=_drawn_from(secret, experiment, ready.selector))
         folder.write(
             record := _record(experiment, ready, name, transport.names, secure_aggregation, secret)
         )
@@ -203,6 +208,19 @@ def _secret(experiment: Experiment, folder: RunFolder, state: str) -> bytes:
     if state == "new":
         keep_secret(folder.path, secret, data)
     return secret
+
+
+def _hidden(experiment: Experiment) -> bool:
+    """Return whether the account of a private deployment counts on hidden cohorts."""
+    return experiment.privacy is not None and experiment.privacy.cohorts == "hidden"
+
+
+def _drawn_from(secret: bytes, experiment: Experiment, selector: Selector[Any]) -> Selector[Any]:
+    """Return a selector that draws its cohorts from the server's secret: clients hold the
+    experiment's seed, and could compute what is drawn from it."""
+    streams = Streams(experiment.seed, experiment.pin)
+    seed = selection_seed(experiment.privacy, streams, SecretRandomness(secret))
+    return Selector(selector.rule, seed, selector.horizon, selector.defence)
 
 
 def _spent_s(saved: Mapping[str, Any] | None) -> float:
@@ -435,6 +453,13 @@ def _refuses_private(experiment: Experiment, ready: Ready) -> str | None:
             "the noise of a deployment comes from the operating system and from no seed; leave "
             "privacy.noise_seed out"
         )
+    draw = ready.selector.rule.known_draw(config.cohort, len(config.setting.task.federation))
+    if _hidden(experiment) and (draw is None or draw.scheme != "poisson"):
+        return (
+            "real clients come and go, and a fixed number of those that are there is drawn, each "
+            "more often than the account of hidden cohorts counts; write selector = "
+            '"poisson", or privacy.cohorts = "seen"'
+        )
     if config.setting.work.steps is None:
         return (
             "local steps tell the server numbers of samples where work is counted in epochs; "
@@ -508,6 +533,12 @@ def _ready(
     if selector is not None and selector.rule != ready.selector.rule:
         raise ConfigError(
             f"got a selector {selector.rule!r}; expected the experiment's, {ready.selector.rule!r}",
+            "selector",
+        )
+    if selector is not None and _hidden(experiment):
+        raise ConfigError(
+            "got a selector, which draws by its own seed, and hidden cohorts are drawn from a "
+            'secret of the server; leave it out, or write privacy.cohorts = "seen"',
             "selector",
         )
     ready = ready if selector is None else ready._replace(selector=selector)

@@ -49,10 +49,7 @@ def claim(
         f"{bound.accountant!r}.",
         *_sizes(options),
         _trust(options) if by_clients is None else _untrusted(options, by_clients),
-        "Cohorts are drawn without a look at data and taken as hidden, which amplifies: whoever "
-        "sees a cohort, the table of participants or the seed gets less privacy."
-        if hidden
-        else "Cohorts are taken as seen: nothing is amplified.",
+        _hidden(origin) if hidden else "Cohorts are taken as seen: nothing is amplified.",
         *_correlated(options),
         "Not covered: who is on the roster, who was available, who dropped out and when messages "
         "came; evaluations, settings that were chosen by looking at clients' data, and models that "
@@ -66,6 +63,21 @@ def claim(
 def _not_covered() -> str:
     """Return what a run's folder holds beside counted releases and public facts, in words."""
     return "; ".join(f"{name} ({what})" for name, what in NOT_COVERED.items())
+
+
+def _hidden(origin: NoiseOrigin) -> str:
+    """Return the sentences on hidden cohorts, and on who could know them."""
+    drawn = "the seed" if origin == "noise_seed" else "the run's secret.json"
+    numbered = (
+        " A client that is asked sees the number of its message, which tells how many others were "
+        "asked before it."
+        if origin == "system"
+        else ""
+    )
+    return (
+        "Cohorts are drawn without a look at data and taken as hidden, which amplifies: whoever "
+        f"sees a cohort, the table of participants or {drawn} gets less privacy.{numbered}"
+    )
 
 
 def _origin(options: Privacy, origin: NoiseOrigin, by_clients: bool) -> str:
