@@ -14,6 +14,7 @@ import motley.experiments.privacy as checks
 from motley.cli import call
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome
+from motley.experiments import run_data
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
 from motley.experiments.replay import replay
@@ -203,6 +204,49 @@ SLOW = {"name": "shifted_exponential", "a_t": 0.01, "lambda_t": 0.01}
 def test_sizes_that_reach_others_through_time_are_found(more, expected):
     """Fault 3: devices that take as long as there are samples."""
     assert expected in found("other", device=SLOW, **more)
+
+
+PLACED = ("larger", "smaller", "first", "middle", "renamed")
+
+
+@pytest.fixture
+def people(tmp_path):
+    """A table of eight clients of twelve rows each, whose first feature is the client's number."""
+    rng = np.random.default_rng(0)
+    client = np.repeat(np.arange(8), 12)
+    columns = {
+        "site": [f"h{k}" for k in client],
+        "age": client + rng.random(96),
+        "height": rng.random(96),
+        "sick": [("no", "yes")[k % 2] for k in range(96)],
+    }
+    csv.write_csv(pa.table(columns), tmp_path / "people.csv")
+    task = {"name": "tabular", "data": str(tmp_path / "people.csv"), "client": "site"}
+    more = {"label": "sick", "classes": ["no", "yes"], "scale": "none"}
+    return keys(task={**task, **more}, population=None, partition="by_writer", cohort=8)
+
+
+@pytest.mark.parametrize("client", [0, 3, 7])
+def test_the_number_of_one_clients_rows_changes_nobody_elses(people, client):
+    """The first client, one in the middle, the last; with wrong labels, too."""
+    wrong = {"name": "symmetric", "rate": 0.3}
+    done = replay(Experiment(**{**people, "label_noise": wrong}), None, PLACED, client)
+    assert not done.differs, "\n".join(done.sentences())
+    assert set(done.found) == set(PLACED)
+
+
+def test_a_number_of_rows_that_changes_the_others_is_found(people, monkeypatch):
+    """A split that is drawn over all rows by their place: the client's own rows, last in the file,
+    move nobody's place, so that only the worlds that put them elsewhere show it."""
+    real = run_data.partition_input
+    monkeypatch.setattr(
+        run_data, "partition_input", lambda *given, **_: real(*given, own_rows=False)
+    )
+    done = replay(Experiment(**people), None, PLACED)
+    seen = {change for change, differences in done.found.items() if differences}
+    assert {"first", "middle"} <= seen
+    columns = {(one.file, one.column) for one in done.found["first"]}
+    assert ("(sums)", "a client's update") in columns
 
 
 # ---------------------------------------------------------------------------- faults of other kinds

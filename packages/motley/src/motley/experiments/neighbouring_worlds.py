@@ -36,20 +36,45 @@ from motley.tasks.task import IGNORED, Federation, Task
 
 __all__ = ["CHANGES", "Change", "Neighbours", "neighbours"]
 
-Change = Literal["absent", "other", "far", "own_class", "non_finite"]
+Change = Literal[
+    "absent",
+    "other",
+    "far",
+    "own_class",
+    "non_finite",
+    "larger",
+    "smaller",
+    "first",
+    "middle",
+    "renamed",
+]
 CHANGES: Mapping[Change, str] = {
     "absent": "it has no data, and sends zeros and the middles of its signals",
     "other": "it has other samples, half as many, with other labels",
     "far": "its samples are larger by far",
     "own_class": "it has a class and words that nobody else has",
     "non_finite": "its samples are not finite, and so neither are its updates",
+    "larger": "it has twice as many samples",
+    "smaller": "it has a quarter of its samples",
+    "first": "it has twice as many samples, which come before all others' in the file",
+    "middle": "it has half as many samples, which come amid the others' in the file",
+    "renamed": "it has half as many samples, under a name that comes before all others' in both "
+    "worlds",
 }
 """Ways in which one client's data may differ, in words."""
 
 _FAR = 1e3
 _FEW = 8
 """Samples below which a client gets more of them, not fewer."""
+_FEWEST = 4
+"""Samples that a client keeps at least."""
+_SIZES: frozenset[Change] = frozenset({"larger", "smaller"})
+"""Changes of the number of samples alone."""
 _WORD = "a word of one client alone"
+
+
+Place = Literal["first", "middle", "last"]
+"""Where the rows of the client that differs stand in a file."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +84,19 @@ class Neighbours:
     Parameters
     ----------
     client: its id. first: the task of the first world. others: change -> the task of another world.
+    renamed: two worlds in both of which the client has another name; None where there is no file
+    of names.
     """
 
     client: int
     first: Task
     others: Mapping[Change, Task]
+    renamed: Neighbours | None = None
+
+
+Found = tuple[Task, dict[Change, Task], Neighbours]
+_AS_IT_IS = "as it is"
+_RENAMED = "as it is, renamed"
 
 
 def neighbours(
@@ -77,8 +110,7 @@ def neighbours(
     Parameters
     ----------
     folder: for the files of the worlds. data: folder searched first for data packs. client: its id;
-    None: the last one that takes part, whose number of samples moves nobody's place among them
-    (some draws of the simulated world follow that place, as no real client's do).
+    None: the last one that takes part.
 
     Raises
     ------
@@ -95,35 +127,49 @@ def neighbours(
         raise ConfigError(f"{said}; leave it out for the last one", "--canary")
     source = experiment.part("task")
     worlds = _Worlds(experiment, folder, federation, chosen)
+    renamed = None
     if isinstance(source, Tabular):
-        first, others = worlds.of_table(source)
+        first, others, renamed = worlds.of_table(source)
     elif isinstance(source, Image) and experiment.own_task is None and not _shared(federation):
-        first, others = worlds.of_images(source, data)
+        first, others, renamed = worlds.of_images(source, data)
     else:
         first = task
-        fixed = _fixed_sizes(experiment)
+        fixed = _fixed_sizes(experiment) or _place_counts(experiment, federation)
+        rows = _resized(federation.train[chosen], fixed)
         others = {
-            "other": _changed(task, chosen, fixed=fixed),
-            "far": _changed(task, chosen, far=True, fixed=True),
+            "other": _changed(task, chosen, rows["other"]),
+            "far": _changed(task, chosen, federation.train[chosen], far=True),
+            **{name: _with_rows(task, chosen, rows[name]) for name in _SIZES & rows.keys()},
         }
     if first.federation.x.is_floating_point():
         others["non_finite"] = _spoiled(first, chosen)
-    return Neighbours(chosen, first, {"absent": first, **others})
+    return Neighbours(chosen, first, {"absent": first, **others}, renamed)
 
 
 def _fixed_sizes(experiment: Experiment) -> bool:
-    """Return whether the client must keep its number of samples: where that is public, and where
-    others' draws in the simulated world follow the place of their samples among all."""
-    moved = any(getattr(experiment, key)["name"] != "none" for key in ("label_noise", "drift"))
-    return moved or getattr(experiment.privacy, "sizes", "private") == "public"
+    """Return whether the client must keep its number of samples, because that is public."""
+    return getattr(experiment.privacy, "sizes", "private") == "public"
 
 
-def _sized(rows: Ints, fixed: bool) -> Ints:
-    """Return a client's rows of another world: as many, or half of them, or twice if they are
-    few."""
+def _resized(rows: Ints, fixed: bool) -> dict[Change, Ints]:
+    """Return a client's rows of the worlds in which it has another number of them, those whose
+    number must stay as they are; a client of few rows has no fewer."""
+    changes: tuple[Change, ...] = ("other", "first", "middle", "renamed")
     if fixed:
-        return rows
-    return rows[: len(rows) // 2] if len(rows) >= _FEW else np.repeat(rows, 2)
+        return dict.fromkeys(changes, rows)
+    twice = np.repeat(rows, 2)
+    half = rows[: len(rows) // 2] if len(rows) >= _FEW else twice
+    found = {**dict.fromkeys(changes, half), "first": twice, "larger": twice}
+    if len(rows) >= _FEW:
+        found["smaller"] = rows[: max(len(rows) // 4, _FEWEST)]
+    return found
+
+
+def _place_counts(experiment: Experiment, federation: Federation) -> bool:
+    """Return whether what is drawn for other clients' samples follows their place among all, which
+    the number of one client's moves: where clients were dealt their samples out of a pool."""
+    drawn = any(getattr(experiment, key)["name"] != "none" for key in ("label_noise", "drift"))
+    return drawn and not federation.own_rows
 
 
 def _shared(federation: Federation) -> bool:
@@ -134,6 +180,14 @@ def _shared(federation: Federation) -> bool:
 
 def _parts(federation: Federation) -> tuple[Ragged, Ragged, Ragged]:
     return federation.train, federation.validation, federation.test
+
+
+def _found(tasks: dict[Any, Task]) -> Found:
+    """Return the tasks of all files: of the first world, of the others, and of the two under
+    another name."""
+    first = tasks.pop(_AS_IT_IS)
+    renamed = Neighbours(0, tasks.pop(_RENAMED), {"renamed": tasks.pop("renamed")})
+    return first, tasks, renamed
 
 
 class _Worlds:
@@ -162,13 +216,25 @@ class _Worlds:
         mine = self.owner == client
         self.others = self.rows[~mine]
         self.mine = self.rows[mine]
-        self.fewer = _sized(self.mine, _fixed_sizes(experiment))
+        self.resized = _resized(self.mine, _fixed_sizes(experiment))
 
-    def _clients(self, mine: int, test: int) -> Ints:
+    def _clients(self, mine: int, test: int, first: bool = False) -> Ints:
         """Return the client of each row of a file: first those of the common test set, which count
-        as client 0's, last those of the client that differs."""
+        as client 0's, last those of the client that differs; ``first``: under a name that comes
+        before all others'."""
         others = self.owner[self.owner != self.client]
-        return np.concatenate([np.zeros(test, np.int64), others, np.full(mine, self.client)])
+        own = self.client
+        if first:
+            others = others + (others < own)
+            own = 0
+        return np.concatenate([np.zeros(test, np.int64), others, np.full(mine, own)])
+
+    def _order(self, change: str, rows: int, mine: int) -> Ints:
+        """Return the order of a file's rows, of which the client's own are the last but where a
+        change puts them elsewhere."""
+        at = {"first": 0, "middle": (rows - mine) // 2}.get(change, rows - mine)
+        others = np.arange(rows - mine)
+        return np.concatenate([others[:at], np.arange(rows - mine, rows), others[at:]])
 
     def _read(self, options: Mapping[str, Any], known: Any) -> Task:
         """Return the task of one world's file; ``known``: its number of classes, or their names,
@@ -197,8 +263,8 @@ class _Worlds:
 
     # ------------------------------------------------------------------------------------- images
 
-    def of_images(self, source: Image, data: Path | None) -> tuple[Task, dict[Change, Task]]:
-        """Return the first task, and the others."""
+    def of_images(self, source: Image, data: Path | None) -> Found:
+        """Return the first task, the others, and those under another name."""
         raw = source._read(data)
         x = raw.x.numpy()
         y = raw.y.numpy()
@@ -206,11 +272,14 @@ class _Worlds:
         names = np.array(raw.names or [str(label) for label in range(count)])
         white = 255 if x.dtype == np.uint8 else 1.0
         key = Key(self.experiment.seed).fold("neighbours").numpy()
-        noise = (white * key.random((len(self.fewer), *x.shape[1:]))).astype(x.dtype)
+        other = self.resized["other"]
+        noise = (white * key.random((len(other), *x.shape[1:]))).astype(x.dtype)
         public = source.data == "digits" or source.data in DATASETS
         worlds: dict[Change | str, Any] = {
-            "first": (self.mine, x[self.mine], y[self.mine]),
-            "other": (self.fewer, noise, (y[self.fewer] + 1) % count),
+            _AS_IT_IS: (self.mine, x[self.mine], y[self.mine]),
+            **{name: (rows, x[rows], y[rows]) for name, rows in self.resized.items()},
+            "other": (other, noise, (y[other] + 1) % count),
+            _RENAMED: (self.mine, x[self.mine], y[self.mine]),
             "far": (self.mine, np.full_like(x[self.mine], white), y[self.mine]),
         }
         if not public:
@@ -219,27 +288,30 @@ class _Worlds:
         for change, (rows, mine, labels) in worlds.items():
             known = np.concatenate([self.test, self.others])
             path = self._place(change, "samples.npz")
-            tested = np.arange(len(known) + len(rows)) < len(self.test)
+            order = self._order(change, len(known) + len(rows), len(rows))
+            renamed = change in (_RENAMED, "renamed")
             arrays: dict[str, Any] = {
-                "x": np.concatenate([x[known], mine]),
-                "y": np.concatenate([y[known], labels]),
-                "client": self._clients(len(rows), len(self.test)),
-                "test": tested,
+                "x": np.concatenate([x[known], mine])[order],
+                "y": np.concatenate([y[known], labels])[order],
+                "client": self._clients(len(rows), len(self.test), renamed)[order],
+                "test": (np.arange(len(order)) < len(self.test))[order],
                 **({"classes": names} if public else {}),
             }
             np.savez(path, **arrays)
-            with nullcontext() if change == "first" else suppress(DataError):
+            with suppress(DataError) if change == "own_class" else nullcontext():
                 found[change] = self._read({"data": str(path)}, names.tolist() if public else None)
-        return found.pop("first"), found
+        return _found(found)
 
     # ------------------------------------------------------------------------------------- tables
 
-    def of_table(self, source: Tabular) -> tuple[Task, dict[Change, Task]]:
-        """Return the first task, and the others."""
+    def of_table(self, source: Tabular) -> Found:
+        """Return the first task, the others, and those under another name."""
         table, label = _arrow(source)
         worlds: dict[Change | str, Any] = {
-            "first": table.take(self.mine),
-            "other": self._other(table.take(self.fewer), label),
+            _AS_IT_IS: table.take(self.mine),
+            _RENAMED: table.take(self.mine),
+            **{name: table.take(rows) for name, rows in self.resized.items()},
+            "other": self._other(table.take(self.resized["other"]), label),
             "far": self._other(table.take(self.mine), label, times=_FAR),
         }
         public = source.data in BUILTIN
@@ -253,13 +325,16 @@ class _Worlds:
         for change, mine in worlds.items():
             rest = table.take(self.others)
             whole = pa.concat_tables([rest, mine], promote_options="permissive")
-            whole = _put(whole, "client", pa.array(self._clients(mine.num_rows, test=0)))
+            renamed = change in (_RENAMED, "renamed")
+            names = self._clients(mine.num_rows, test=0, first=renamed)
+            whole = _put(whole, "client", pa.array(names))
+            whole = whole.take(self._order(change, whole.num_rows, mine.num_rows))
             path = self._place(change, "samples.parquet")
             parquet.write_table(whole, path)
             own = {"data": str(path), "label": label, "client": "client"}
-            with nullcontext() if change == "first" else suppress(DataError):
+            with suppress(DataError) if change == "own_class" else nullcontext():
                 found[change] = self._read(own, known)
-        return found.pop("first"), found
+        return _found(found)
 
     def _other(self, mine: Any, label: str, times: float = 0.0) -> Any:
         """Return a client's rows with other numbers and labels: ``times`` as large, or, at 0, in
@@ -360,9 +435,9 @@ def _is_number(column: Any) -> bool:
 # ------------------------------------------------------------------------------------- federations
 
 
-def _changed(task: Task, client: int, fixed: bool, far: bool = False) -> Task:
-    """Return a task with other samples of one client, with other labels, or ``far`` ones;
-    ``fixed``: as many as before."""
+def _changed(task: Task, client: int, mine: Ints, far: bool = False) -> Task:
+    """Return a task with other samples of one client, with other labels, or ``far`` ones; ``mine``:
+    those of its rows that it trains on."""
     data = task.federation
     rows = torch.from_numpy(np.concatenate([part[client] for part in _parts(data)]))
     x = data.x.clone()
@@ -373,19 +448,19 @@ def _changed(task: Task, client: int, fixed: bool, far: bool = False) -> Task:
         x[rows] = x[rows].flip(0)
     if not far:
         y[rows] = _turned(y[rows], data.classes)
-    changed = _relabelled(dataclasses.replace(data, x=x, y=y), client, fixed)
-    return dataclasses.replace(task, federation=changed)
+    changed = dataclasses.replace(task, federation=dataclasses.replace(data, x=x, y=y))
+    return _with_rows(changed, client, mine)
 
 
-def _relabelled(data: Federation, client: int, fixed: bool) -> Federation:
-    """Return a federation in which one client's labels are clean ones, and its training samples are
-    others in number unless ``fixed``."""
-    mine = _sized(data.train[client], fixed)
+def _with_rows(task: Task, client: int, mine: Ints) -> Task:
+    """Return a task in which one client trains on these of its rows, with clean labels."""
+    data = task.federation
     first, end = data.train.offsets[client : client + 2].tolist()
     labels = data.y[torch.from_numpy(mine)].to(data.labels.dtype)
     parts = [part if k != client else mine for k, part in enumerate(data.train)]
     joined = torch.cat([data.labels[:first], labels, data.labels[end:]])
-    return dataclasses.replace(data, train=Ragged.of(parts), labels=joined)
+    changed = dataclasses.replace(data, train=Ragged.of(parts), labels=joined)
+    return dataclasses.replace(task, federation=changed)
 
 
 def _turned(y: Tensor, classes: int | None) -> Tensor:

@@ -147,17 +147,26 @@ def replay(
 
         worlds, first = _first(experiment, Path(place), make or made, client)
         before = dict(folder_columns(first.path))
-        clock = []
+        clock: list[CertainDifference] = []
         found: dict[Change, list[CertainDifference]] = {}
-        for change in [change for change in worlds.others if change in changes]:
+
+        def compared(first: _World, worlds: Neighbours, change: Change) -> None:
+            """Run another world, and keep what differs from the first one."""
             pinned: Callable[..., PinnedRounds] = partial(
                 PinnedRounds, first=first.releases, client=worlds.client, absent=change == "absent"
             )
             path = Path(place) / "other" / change
             other = _World(experiment, worlds.others[change], path, pinned)
-            differences = _compared(first, other, before)
+            differences = _compared(first, other, dict(folder_columns(first.path)))
             found[change] = [one for one in differences if kind_of(one.file, one.column) != "clock"]
-            clock += [one for one in differences if kind_of(one.file, one.column) == "clock"]
+            clock.extend(one for one in differences if kind_of(one.file, one.column) == "clock")
+
+        for change in [change for change in worlds.others if change in changes]:
+            compared(first, worlds, change)
+        if worlds.renamed is not None and "renamed" in changes:
+            under_another = _World(experiment, worlds.renamed.first, Path(place) / "renamed")
+            under_another.run()
+            compared(under_another, worlds.renamed, "renamed")
         files = len({file for file, _ in before})
         entered = int(first.counts[worlds.client])
         rounds = len(first.releases.sums)

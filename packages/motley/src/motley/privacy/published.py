@@ -118,7 +118,7 @@ PUBLISHED: Mapping[str, Mapping[str, Kind]] = {
         "*": "noisy",
         **_columns(
             {
-                "clock": "start_s asked_s still_steps idle_steps clients.now_s"
+                "clock": "start_s asked_s still_steps idle_steps clients.now_s clients.clock"
                 " clients.paper_s"
                 " clients.in_flight.timelines.steps clients.in_flight.timelines.start_s"
                 " clients.in_flight.timelines.downloaded_s"
