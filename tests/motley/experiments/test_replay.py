@@ -306,6 +306,21 @@ def test_seconds_that_follow_sizes_are_told_as_not_covered():
     )
 
 
+def test_a_clock_that_follows_sizes_is_in_nobodys_durations():
+    """Round 2 begins later where a client has more samples to measure before, and 2.9 + 0.6 - 2.9
+    is not 5.1 + 0.6 - 5.1."""
+    given = {
+        "selector": "linucb",
+        "privacy": noisy(robust_loss=LOSS, val_loss=LOSS),
+        "split": {"test": "client", "validation": 0.2},
+        "local": {"steps": 6, "batch_size": 8},
+        "network": {"name": "uniform", "up_mbps": [1.0, 5.0], "down_mbps": [1.0, 5.0]},
+    }
+    done = replay(Experiment(**keys(**given)), None, ("larger", "first"))
+    assert done.clock
+    assert not done.differs, "\n".join(done.sentences())
+
+
 def test_diagnostics_which_tell_exact_gradients_are_refused():
     given = keys(evaluate={"every": 2, "diagnostics": True})
     with pytest.raises(

@@ -33,7 +33,7 @@ from motley.rounds.diagnostics import Diagnostics
 from motley.rounds.evaluation import Personal
 from motley.rounds.examining import Examining
 from motley.rounds.learning import Learning
-from motley.rounds.private import PrivateRounds
+from motley.rounds.private import PrivateRounds, rounded_seconds
 from motley.rounds.refusals import Refusals
 from motley.rounds.round import Round
 from motley.rounds.rows import Tables
@@ -266,6 +266,8 @@ class RoundLoop:
             version: sent for version, sent in state.downloads.items() if version in flying
         }
         reports = step.reports()
+        if self.private is not None:
+            reports = rounded_seconds(reports)
         heard = reports.heard()
         state.allocator = self.pipeline.observe(state, heard, step.total)
         self.backend.observe(state, heard)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,7 +28,11 @@ from motley.rounds.round import Round
 from motley.rounds.stage import Arrived, Stage
 from motley.rounds.state import RunState
 
-__all__ = ["PrivateRounds"]
+__all__ = ["PrivateRounds", "rounded_seconds"]
+
+SECONDS = 2.0**-20
+"""Step of the durations of a private run, in seconds; those of the last bits are far smaller."""
+R = TypeVar("R", bound=Reports)
 
 _SENT = (Outcome.ENROLLED, Outcome.PROBED, Outcome.ACCEPTED, Outcome.REJECTED, Outcome.REHEARSED)
 
@@ -248,6 +252,23 @@ class PrivateRounds(Stage):
         self._uploads = 0
         self._unclipped = 0
         return noised
+
+
+def rounded_seconds(reports: R) -> R:
+    """Return reports whose durations are whole steps of :data:`SECONDS`.
+
+    A duration is the difference of two moments, and its last bits follow the moments: a clock that
+    follows one client's number of samples would tell of it in the durations of all."""
+
+    def rounded(seconds: Floats) -> Floats:
+        return np.rint(seconds / SECONDS) * SECONDS
+
+    return dataclasses.replace(
+        reports,
+        download_s=rounded(reports.download_s),
+        compute_s=rounded(reports.compute_s),
+        upload_s=rounded(reports.upload_s),
+    )
 
 
 def _account(state: RunState) -> PrivacyState:
