@@ -4,12 +4,14 @@ written."""
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from motley.experiments.replay import folder_columns
 from motley.experiments.run import run
-from motley.privacy.published import NOT_COVERED, kind_of
+from motley.privacy.published import NOT_COVERED, SECRET, kind_of
+from motley.results.report import report
 from motley.results.schema import TABLES
 
 pytest.importorskip("dp_accounting")
@@ -108,6 +110,38 @@ def test_a_run_that_is_killed_leaves_no_clear_numbers_either(tmp_path):
     withheld = [value for key, value in columns.items() if kinds[key] == "withheld"]
     assert withheld
     assert not any(v is not None for value in withheld for v in value)
+
+
+def test_a_folder_with_all_that_may_be_in_it_has_a_kind_for_each(tmp_path, monkeypatch):
+    """Clients with names, a report, figures for a paper, an event file, an audit, what other
+    trackers and secure sums leave."""
+    pytest.importorskip("tensorboard")
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        "site,x,y",
+        *(f"h{k},{k + j},{'no' if j % 2 else 'yes'}" for k in range(6) for j in range(9)),
+    ]
+    Path("d.csv").write_text("\n".join(rows))
+    table = {"name": "tabular", "data": "d.csv", "client": "site", "label": "y"}
+    task = {**table, "classes": ["no", "yes"], "scale": "none"}
+    keys = {**BASE, "task": task, "population": None, "partition": "by_writer"}
+    done = run({**keys, "privacy": PRIVACY, "log": ["tensorboard"]}, out="run")
+    assert "clients" in done.meta
+    report([done], Path("run/report.html"))
+    report([done], Path("run/report.md"))
+    report([done], Path("run/paper"), format=["latex", "csv"])
+    for name in ("audit.json", "mlflow.json", "draws.json"):
+        Path("run", name).write_text('{"run_id": ""}')
+    Path("run/wandb/offline").mkdir(parents=True)
+    Path("run/wandb/offline/run.wandb").write_bytes(b"")
+    columns, kinds = walked(Path("run"))
+    names = {file for file, _ in columns}
+    assert {"report.html", "report.md", SECRET} <= names
+    assert any(name.startswith("tensorboard/") for name in names)
+    assert any(name.startswith("paper/") for name in names)
+    assert not [key for key, kind in kinds.items() if kind is None]
+    assert kinds["run.json", "clients"] == "public"
+    assert kinds["report.html", "bytes"] == "not covered"
 
 
 def test_every_column_of_every_table_has_a_kind():

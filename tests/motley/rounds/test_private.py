@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import motley
+from motley.algorithms.parts import Part, Upload
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.records import Outcome, Reports
@@ -682,6 +683,22 @@ def test_a_sum_that_float64_cannot_hold_is_refused(monkeypatch):
         match=r"noise_multiplier: a sum of 12 updates with so little .* write at least 1\.2$",
     ):
         loop_of(privacy=GAUSS)
+
+
+def test_a_client_without_an_update_moves_the_count_by_a_half():
+    """Zero-out: its data replaced by nothing, it is no part of the centred count; with data it
+    moves the count by a half, up or down, which the account has."""
+    loop = loop_of(privacy={**GAUSS, "clip": {"initial": 0.5, "noise": 20.0}})
+    counts = []
+    for length in (0.0, 0.1, 9.0):
+        rounds = PrivateRounds(loop.config.privacy, loop.private.empty)
+        state = rounds.begin(12, simulated=True)
+        value = torch.zeros_like(loop.state.server.model.x).double()
+        value[0] = length
+        for given in (value, torch.full_like(value, 9.0)):
+            rounds.clipped(state, Upload({"delta": Part(given, "mean")}, 1.0, client=1))
+        counts.append(rounds._unclipped - 0.5 * rounds._uploads)
+    assert counts == [-0.5, 0.0, -1.0]
 
 
 def test_a_gumbel_choice_costs_m_winners_in_every_round():

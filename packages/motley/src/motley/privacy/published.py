@@ -31,9 +31,11 @@ HEARD = "(reports to the selector)"
 """Stands for a file: what the selector hears of clients, which follows them into cohorts."""
 
 NOT_COVERED: Mapping[str, str] = {
-    "evaluations, metrics": "figures of evaluated models, and numbers of test samples",
+    "evaluations, metrics, reports, trackers": "figures of evaluated models, and numbers of test "
+    "samples",
     "seconds and steps": "where they follow numbers of samples",
-    "timings, incidents": "measured seconds, and the words of what went wrong",
+    "timings, incidents, refusals": "measured seconds; words of what went wrong, which may quote a "
+    "client's cell or label; whether a run exists",
     f"clients.safetensors, checkpoints, {SECRET}": "what stays with clients, secrets of the noise, "
     "evaluations",
     "run.json": "checksums of the files",
@@ -106,7 +108,8 @@ PUBLISHED: Mapping[str, Mapping[str, Kind]] = {
     "run.json": _columns(
         {
             "public": "name run_id seed config numerics versions citations finished task parameters"
-            " command commit personal client_state_bytes leaves privacy data nodes",
+            " command commit personal client_state_bytes leaves privacy data nodes clients"
+            " secure_aggregation",
             "noisy": "best standstill",
             "not covered": "tables files digest",
         }
@@ -132,6 +135,13 @@ PUBLISHED: Mapping[str, Mapping[str, Kind]] = {
     },
     "checkpoints/*": {"*": "not covered"},
     "tables.journal": {"*": "not covered"},
+    "report*": {"*": "not covered"},
+    "paper/*": {"*": "not covered"},
+    "tensorboard/*": {"*": "not covered"},
+    "wandb/*": {"*": "not covered"},
+    "audit.*": {"*": "not covered"},
+    "mlflow.json": {"run_id": "public"},
+    "draws.json": {"*": "noisy"},
     SECRET: {"*": "not covered"},
 }
 """Pattern of a file -> column -> kind. The first pattern that fits counts, ``*`` stands for all

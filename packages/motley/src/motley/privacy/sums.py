@@ -26,6 +26,7 @@ __all__ = [
     "MOST_UPLOADS",
     "UPDATES_OF_A_SUM",
     "clipped",
+    "moves",
     "next_clip",
     "noised_sum",
     "noisy_count",
@@ -84,6 +85,15 @@ def clipped(
     return upload._replace(parts={**upload.parts, **parts}, weight=1.0), below
 
 
+def moves(upload: Upload) -> bool:
+    """Return whether an upload adds anything to a private sum. One that does not is no part of the
+    count of updates that are not clipped: a client whose data are replaced by nothing would else
+    move the centred count by one, and not by a half."""
+    return any(
+        bool(part.value.any()) for part in upload.parts.values() if part.fold in UPDATES_OF_A_SUM
+    )
+
+
 def noised_sum(
     total: Mapping[str, Tensor],
     empty: Parts,
@@ -139,7 +149,7 @@ def update_multiplier(noise_multiplier: float, count_noise: float) -> float:
     makes up ``noise_multiplier``.
 
     ``(z^-2 - (2 sigma_b)^-2)^(-1/2)``, since one client moves the count minus a half per client by
-    a half.
+    a half: one whose update is zero is not counted (:func:`moves`).
 
     >>> round(update_multiplier(1.0, 5.0), 5)
     1.00504

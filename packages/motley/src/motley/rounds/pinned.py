@@ -228,12 +228,7 @@ class PinnedRounds(RecordedRounds):
                 for name, part in upload.parts.items()
                 if part.fold in UPDATES_OF_A_SUM
             }
-            sent = super().clipped(state, upload._replace(parts={**upload.parts, **zeros}))
-            # nobody is counted
-            if self.plan.options.adaptive is not None:
-                self._uploads = self._uploads - 1
-                self._unclipped = self._unclipped - 1
-            return sent
+            return super().clipped(state, upload._replace(parts={**upload.parts, **zeros}))
         sent = super().clipped(state, upload)
         before = self.first.uploads.get((self.step, upload.client))
         if before is not None and upload.client != self.client:

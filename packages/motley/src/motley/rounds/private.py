@@ -23,7 +23,14 @@ from motley.privacy.noise import Source, SystemRandomness, entropy_of, noise, re
 from motley.privacy.options import HISTOGRAM
 from motley.privacy.privacy_ledger import PrivacyState
 from motley.privacy.privacy_plan import PrivacyPlan
-from motley.privacy.sums import UPDATES_OF_A_SUM, clipped, next_clip, noised_sum, noisy_count
+from motley.privacy.sums import (
+    UPDATES_OF_A_SUM,
+    clipped,
+    moves,
+    next_clip,
+    noised_sum,
+    noisy_count,
+)
 from motley.rounds.round import Round
 from motley.rounds.stage import Arrived, Stage
 from motley.rounds.state import RunState
@@ -182,8 +189,9 @@ class PrivateRounds(Stage):
             self._uploads += 1
             return upload if self.local else self._encoded(state, upload, self.by_clients)
         bounded, below = clipped(upload, state.clip, self.plan.shares, self.plan.update_multiplier)
-        self._uploads = self._uploads + 1
-        self._unclipped = self._unclipped + below
+        if moves(upload):
+            self._uploads = self._uploads + 1
+            self._unclipped = self._unclipped + below
         return bounded
 
     def _encoded(self, state: PrivacyState, upload: Upload, noise: ClientNoise) -> Upload:
