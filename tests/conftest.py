@@ -48,11 +48,12 @@ def _commit_of(folder: str) -> str | None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_waiting_for_disk_and_git() -> Iterator[None]:
+def no_waiting_for_disk_and_git(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Folders of tests need not survive a power cut; tests of power cuts look at the calls
     (tests/motley/resume/power_cut.py). Every run asks git twice, which takes as long as a tenth of
-    a small run: ask once a folder."""
+    a small run: ask once a folder. Private runs enter no ledger of the user's."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MOTLEY_STATE", str(tmp_path_factory.mktemp("state")))
         patch.setattr(os, "fsync", lambda file: None)
         patch.setattr(store, "source_commit", lambda: _commit_of(os.getcwd()))
         yield

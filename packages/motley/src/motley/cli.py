@@ -497,6 +497,27 @@ def _shown(default: Any) -> str:
     return str(default) if isinstance(default, float) else json.dumps(default)
 
 
+@app.command("privacy-ledger")
+def privacy_ledger(
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", help="The name or path of a data set.")
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option("--budget", metavar="EPSILON", min=0.0, help="Let no run go beyond it."),
+    ] = None,
+    delta: Annotated[float, typer.Option("--delta", help="At which epsilons are shown.")] = 1e-5,
+) -> None:
+    """Show what all private runs so far release of each data set together, or set its budget."""
+    from motley.experiments.all_runs import ledger_lines, set_budget
+
+    if budget is not None:
+        if data is None:
+            raise ConfigError("whose budget? give the data set's name or path", "--budget")
+        set_budget(data, budget, delta)
+    tell("\n".join(ledger_lines(data, delta)))
+
+
 @app.command("forget-noise")
 def forget_noise(where: Where) -> None:
     """Delete the secret from which a private run drew its noise, and its checkpoints: nobody can

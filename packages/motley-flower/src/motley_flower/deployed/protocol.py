@@ -326,6 +326,9 @@ def agreement(experiment: Experiment) -> str:
     telling["init"] = (resolved["init"] or {}).get("digest")
     # each client has its own data
     telling["task"] = {key: value for key, value in telling["task"].items() if key != "fingerprint"}
+    if isinstance(telling.get("privacy"), dict):  # these are each end's own
+        own = ("data_set", "noise_seed")
+        telling["privacy"] = {k: v for k, v in telling["privacy"].items() if k not in own}
     code = {
         key: value
         for key, value in experiment.own_code.items()

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from motley.core.errors import ConfigError
 from motley.core.files import private_files, replacing
 from motley.core.keys import Streams
+from motley.experiments.all_runs import in_ledger
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
 from motley.experiments.privacy import selection_seed
@@ -144,9 +145,11 @@ def run(
         secret = _secret(experiment, folder, state) if experiment.privacy is not None else None
         if secret is not None and _hidden(experiment):
             ready = ready._replace(selector=_drawn_from(secret, experiment, ready.selector))
-        folder.write(
-            record := _record(experiment, ready, name, transport.names, secure_aggregation, secret)
-        )
+        record = _record(experiment, ready, name, transport.names, secure_aggregation, secret)
+        if ready.config.privacy is not None:
+            plan = ready.config.privacy
+            record["privacy"] = in_ledger(experiment, plan, record["privacy"])
+        folder.write(record)
         save_preparation(ready.config.setting.task.federation, path, experiment.privacy is not None)
         saved = (checkpoints := Checkpoints(path / "checkpoints", name)).load()
         loop = deployment(

@@ -64,6 +64,8 @@ def result_keys(config: Mapping[str, Any]) -> dict[str, Any]:
         counts["task"] = {
             key: value for key, value in task.items() if value or key not in _LATER_OF_TASKS
         }
+    if isinstance(counts.get("privacy"), Mapping):
+        counts["privacy"] = {k: v for k, v in counts["privacy"].items() if k != "data_set"}
     for key, value in counts.items():
         if isinstance(value, Mapping):
             later = {**_LATER.get(key, {}), **_LATER.get(f"{key}.{value.get('name')}", {})}

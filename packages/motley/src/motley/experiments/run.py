@@ -24,6 +24,7 @@ from motley.core.round_line import round_of
 from motley.core.usable_cores import at_once
 from motley.engines.engine import Engine, Setting
 from motley.experiments import document
+from motley.experiments.all_runs import in_ledger
 from motley.experiments.build import build
 from motley.experiments.client_models import save_client_models
 from motley.experiments.config import Experiment, load
@@ -170,8 +171,10 @@ def run(
                 record["numerics"],
                 private,
             )
-            if state == "new" and secret is not None:
-                keep_secret(path, secret, experiment.data_digests())
+            if secret is not None and loop.config.privacy is not None:
+                record["privacy"] = in_ledger(experiment, loop.config.privacy, record["privacy"])
+                if state == "new":
+                    keep_secret(path, secret, experiment.data_digests())
             marks = None if state == "new" else _restore(loop, checkpoints, before, path)
             if loop.state.version > 0 and not loop.done:
                 number = round_of(loop.state.version + 1, experiment.stop.rounds)

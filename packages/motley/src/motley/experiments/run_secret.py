@@ -36,7 +36,15 @@ from motley.privacy.noise import SecretRandomness
 from motley.privacy.published import SECRET
 from motley.results.record import read_json
 
-__all__ = ["commitment", "forget_secret", "keep_secret", "new_secret", "read_secret", "secret_of"]
+__all__ = [
+    "SECRET_FILES",
+    "commitment",
+    "forget_secret",
+    "keep_secret",
+    "new_secret",
+    "read_secret",
+    "secret_of",
+]
 
 _ABOUT = (
     "The noise of this run is made from this secret: whoever reads it can take the noise away. "
@@ -44,6 +52,8 @@ _ABOUT = (
     "it with motley forget-noise."
 )
 _BYTES = 32
+SECRET_FILES = (SECRET, f"{SECRET}.new")
+"""Files of a folder in which something private began, but has no record yet."""
 
 
 def commitment(secret: bytes) -> str:

@@ -40,8 +40,7 @@ from motley.core.files import (
 from motley.core.strict_json import to_json
 from motley.experiments.config import MOST_NAME_BYTES, Experiment
 from motley.experiments.lineage import digest_of, lineage_id
-from motley.experiments.run_secret import secret_of
-from motley.privacy.published import SECRET
+from motley.experiments.run_secret import SECRET_FILES, secret_of
 from motley.results.marks import mark_of, pack_marks
 from motley.results.record import read_record
 
@@ -66,7 +65,7 @@ _DISTRIBUTIONS = {"motley": "motley-fl", "sklearn": "scikit-learn"} | {
 }
 _FILES = ("model.safetensors", "best.safetensors", "clients.safetensors", "preparation.json")
 """Files beside the tables that a finished run is read from."""
-_BEFORE_RECORD = (".lock", "run.json.new", SECRET, f"{SECRET}.new")
+_BEFORE_RECORD = (".lock", "run.json.new", *SECRET_FILES)
 """What a run that was killed before it had a record leaves."""
 _NEEDED_BYTES = 32 * 2**20
 

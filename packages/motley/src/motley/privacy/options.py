@@ -124,6 +124,9 @@ class Privacy:
     """Seed of the noise, for tests and comparisons: runs with the same one add the same noise, and
     nothing is private against whoever has two of them. Left out: a secret of the operating system,
     kept in the run's folder."""
+    data_set: str | None = None
+    """Name under which all private runs on these data are added up, in the user's ledger; left out:
+    the path of the data. Changes no result."""
     survivors: Count | None = None
     """Fewest clients whose sum is opened, under ``noise_by = "clients"``; left out: more than
     2/3."""

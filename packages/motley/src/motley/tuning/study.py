@@ -21,10 +21,15 @@ from motley.experiments.config import Experiment
 from motley.experiments.parallel import job_workers_kept
 from motley.experiments.ray_runner import connected
 from motley.experiments.run import as_experiment, with_own
-from motley.experiments.run_secret import commitment, keep_secret, new_secret, read_secret
+from motley.experiments.run_secret import (
+    SECRET_FILES,
+    commitment,
+    keep_secret,
+    new_secret,
+    read_secret,
+)
 from motley.experiments.store import RunFolder, ensure_space, installed_versions, slug
 from motley.experiments.sweep import Point, run_points
-from motley.privacy.published import SECRET
 from motley.results import measures
 from motley.results.load import Run
 from motley.results.record import read_record
@@ -181,7 +186,7 @@ def _begun(folder: Path, plan: TuningPlan, jobs: int) -> int:
         if private:
             read_secret(folder, record.get("commitment"), data)
         return int(record["batch"])
-    before = (".lock", "study.json.new", SECRET, f"{SECRET}.new")
+    before = (".lock", "study.json.new", *SECRET_FILES)
     others = [one.name for one in folder.iterdir() if one.name not in before]
     if others:
         raise StoreError(
