@@ -106,6 +106,15 @@ def test_the_limit_is_the_minimum_of_the_weighted_objective(method, cohort, step
     assert simulation.state.server.model.x.item() == pytest.approx(wanted, abs=0.002)
 
 
+@pytest.mark.parametrize("method", [*REMEMBER, "qfedavg"], ids=str)
+def test_clients_that_all_claim_no_samples_do_not_move_the_model(method):
+    simulation = weighted(SAMPLES, algorithm=method, start=1.5, rounds=2)
+    simulation.backend.claimed_examples = lambda state: np.zeros(4, np.int64)
+    while not simulation.done:
+        simulation.step()
+    assert simulation.state.server.model.x.item() == 1.5
+
+
 @pytest.mark.parametrize(
     ("method", "server", "own"), [("scaffold", "c", "c"), ("feddyn", "h", "g")]
 )

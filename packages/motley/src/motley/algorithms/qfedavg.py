@@ -147,7 +147,9 @@ class FairAverage(Server):
 
     @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        return ServerState(step_model(state, total["delta"] / total["h"], total), state.extra)
+        h = total["h"]
+        step = total["delta"] / torch.where(h == 0, 1.0, h)  # 0 where nobody has any weight
+        return ServerState(step_model(state, step, total), state.extra)
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,9 @@ def divide_by(mode: Weighting) -> Divide:
     return "count" if mode == "horvitz_thompson" else "none" if mode == "selector" else "weight"
 
 
-def own_weights(mode: Weighting, examples: NDArray[np.int64]) -> NDArray[np.float64]:
+def own_weights(
+    mode: Weighting, examples: NDArray[np.int64] | NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return the clients' own weights in the objective ``sum p_k F_k``, ``[n]``, to be divided by
     those of all clients for p_k: their samples under ``examples``, else 1."""
     return examples.astype(np.float64) if mode == "examples" else np.ones(len(examples))
@@ -111,9 +113,6 @@ def raw_weights(
         scores = np.asarray(cohort.scores, dtype=np.float64)
         raw = scores if scores.any() else np.ones_like(scores)
     else:
-        raw = {
-            "examples": n,
-            "uniform": np.ones_like(n),
-            "horvitz_thompson": population * n / total,
-        }[mode]
+        # all may claim to have no samples
+        raw = population * n / max(total, 1) if mode == "horvitz_thompson" else own_weights(mode, n)
     return raw if cohort.multiplicity is None else raw * cohort.multiplicity

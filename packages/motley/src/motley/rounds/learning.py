@@ -198,7 +198,8 @@ class Learning:
         if plan is None and self.config.weights == "examples":
             counted = self.backend.claimed_examples(state)
             asked = step.landed.dispatches.timelines.client[rows]
-            sums = float(counted[asked].sum()), float(counted.sum())
+            # at least 1: clients may claim to have none, and then their sums are 0, too
+            sums = max(float(counted[asked].sum()), 1.0), max(float(counted.sum()), 1.0)
         return self.config.context_at(state.version, known, losses, sums)
 
 
