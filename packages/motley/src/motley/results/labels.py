@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from motley.core.errors import ConfigError, StoreError, suggest
 from motley.results.load import Run, load_all
+from motley.results.method_groups import MethodGroups
 from motley.results.schema import TABLES
 
 __all__ = ["clock", "clock_in_words", "frame", "group_runs", "label_runs"]
@@ -184,12 +185,26 @@ def clock_in_words(groups: Mapping[str, Sequence[Run]]) -> str:
     )
 
 
-def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return label -> runs by seed; labels in the order of first appearance."""
+def group_runs(
+    runs: Sequence[Run], against: str | None = None, plain_intervals: bool = False
+) -> MethodGroups:
+    """Return label -> runs by seed; labels in the order of first appearance.
+
+    Parameters
+    ----------
+    against, plain_intervals: as for :class:`~motley.results.method_groups.MethodGroups`.
+
+    Raises
+    ------
+    ConfigError: ``against`` is none of the labels.
+    """
     groups: dict[str, list[Run]] = {}
     for label, run in zip(label_runs(runs), runs, strict=True):
         groups.setdefault(label, []).append(run)
-    return {label: sorted(members, key=lambda run: run.seed) for label, members in groups.items()}
+    by_seed = {
+        label: sorted(members, key=lambda run: run.seed) for label, members in groups.items()
+    }
+    return MethodGroups(by_seed, against, plain_intervals)
 
 
 def _flat(node: Any, path: str = "") -> dict[str, Any]:
