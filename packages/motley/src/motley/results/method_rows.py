@@ -244,8 +244,7 @@ def metric_rows(runs: Sequence[Run]) -> list[MetricRow]:
 @dataclass(frozen=True)
 class Difference:
     """A method against ``base`` at one end of their curves, paired by seed; in percentage points
-    where the metric is an accuracy. ``together``: of how many comparisons the intervals hold
-    together; 1 of a plain one."""
+    where the metric is an accuracy."""
 
     label: str
     base: str
@@ -253,7 +252,6 @@ class Difference:
     interval: measures.Interval
     percent: float
     verdict: Literal["better", "worse", "no clear difference"]
-    together: int
 
 
 End = Literal["stable", "final"]
@@ -293,8 +291,7 @@ def differences(groups: Mapping[str, Sequence[Run]]) -> list[Difference]:
         if label != base
     }
     compared = {label: seeds for label, seeds in common.items() if len(seeds) > 1}
-    together = 1 if plain_intervals(groups) else len(compared)
-    level = measures.level_together(together)
+    level = measures.level_together(1 if plain_intervals(groups) else len(compared))
     found = []
     for label, seeds in compared.items():
         ours, theirs = ([ends[one][seed] for seed in seeds] for one in (label, base))
@@ -304,24 +301,22 @@ def differences(groups: Mapping[str, Sequence[Run]]) -> list[Difference]:
             Difference(
                 *(label, base, end, got, percent),
                 "no clear difference" if got.low <= 0 <= got.high else sure,
-                together,
             )
         )
     return found
 
 
-def intervals_in_words(found: Sequence[Difference]) -> str:
-    """Return the sentence that says of how many comparisons the intervals of differences hold
-    together; empty for one comparison, of which there is nothing to say."""
-    several = len(found)
-    if several < 2:
+def intervals_in_words(comparisons: int, plain: bool = False) -> str:
+    """Return the sentence that says of how many comparisons the intervals of a table hold together,
+    or that they do not (``plain``); empty for one comparison, of which there is nothing to say."""
+    if comparisons < 2:
         return ""
-    if found[0].together == 1:
+    if plain:
         return (
-            f"Plain 95 % intervals, each of one comparison alone: of {several}, one or more miss "
-            "more often than 5 %."
+            f"Plain 95 % intervals, each of one comparison alone: of {comparisons}, one or more "
+            "miss more often than 5 %."
         )
-    return f"The 95 % intervals of the {several} comparisons hold together (Bonferroni)."
+    return f"The 95 % intervals of the {comparisons} comparisons hold together (Bonferroni)."
 
 
 def target_of(run: Run, target: float | None = None) -> float | None:

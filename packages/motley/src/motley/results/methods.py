@@ -13,6 +13,7 @@ from motley.core.paper import Paper
 from motley.results import measures
 from motley.results.latex import escaped
 from motley.results.load import Run, citations
+from motley.results.method_groups import plain_intervals
 from motley.results.method_rows import differences, intervals_in_words
 
 __all__ = ["bibliography", "methods_text"]
@@ -293,7 +294,9 @@ class _Told:
         found = differences(self.groups)
         if not found:
             return ""
-        together = escaped(intervals_in_words(found)).replace(" \\%", "\\,\\%")
+        together = escaped(intervals_in_words(len(found), plain_intervals(self.groups))).replace(
+            " \\%", "\\,\\%"
+        )
         return f"Differences are to {escaped(found[0].base)}. {together} ".replace("  ", " ")
 
     def software(self) -> str:

@@ -19,7 +19,7 @@ from motley.results.columns import Column, Compared
 from motley.results.gains import LEAST, gain_rows
 from motley.results.labels import clock_in_words
 from motley.results.load import Run
-from motley.results.method_groups import method_numbers
+from motley.results.method_groups import method_numbers, plain_intervals
 from motley.results.method_rows import (
     JUDGED,
     NO_STABLE,
@@ -446,7 +446,7 @@ def pairs(groups: Groups) -> MethodTable | None:
     compared_ones = {base, *(one.label for one in found)}
     left_out = ", ".join(label for label in groups if label not in compared_ones)
     lacking = f" Left out, without two finished seeds in common: {left_out}." if left_out else ""
-    together = intervals_in_words(found)
+    together = intervals_in_words(len(found), plain_intervals(groups))
     columns = (col.DIFFERENCE, col.DIFFERENCE_BOUNDS, col.PAIRS, col.VERDICT)
     title = f"{end} {compared.metric} against {base}"
     return _table(
