@@ -18,6 +18,8 @@ __all__ = [
     "cluster_prediction",
     "cluster_situations",
     "cluster_traffic",
+    "comparison_errors",
+    "comparison_rules",
     "fine_tuning",
     "floor",
     "fuzzed_models",
@@ -944,6 +946,58 @@ def inspect_truth() -> str:
     with (ROOT / "docs" / "inspect-truth.csv").open(encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
     return table(head, rows)
+
+
+def comparison_errors() -> str:
+    """List how many tables of comparisons without any difference have a wrong verdict, from
+    ``benchmarks/measured/families.json``."""
+    found = measured("families")
+    cells = {(row["kind"], row["methods"], row["seeds"]): row for row in found["rows"]}
+    seeds = sorted({row["seeds"] for row in found["rows"]})
+    rows = []
+    for kind, methods in dict.fromkeys((row["kind"], row["methods"]) for row in found["rows"]):
+        each = [cells[kind, methods, n] for n in seeds]
+        shares = [f"{100 * row['plain']:.1f} → {100 * row['together']:.1f}" for row in each]
+        most = max(100 * row["bold"] for row in each)
+        rows.append((kind, str(methods), *shares, f"{most:.1f}"))
+    heads = ("numbers over seeds", "methods", *(f"{n} seeds" for n in seeds), "bold, at most")
+    said = f"{found['tables']:,} tables each; `python benchmarks/families.py` makes them anew."
+    return f"{table(heads, rows)}\n\n{said}"
+
+
+def comparison_rules() -> str:
+    """Put other rules for tables of ten methods beside the one of reports, from
+    ``benchmarks/measured/families.json``."""
+    found = measured("families")
+    together = {
+        (row["kind"], row["methods"], row["seeds"]): row["together"] for row in found["rows"]
+    }
+    tried = [row for row in found["tried"] if row["flipped"] is not None]
+    rows = [
+        (
+            row["kind"],
+            f"{100 * together[row['kind'], row['methods'], row['seeds']]:.1f}",
+            *(f"{100 * row[rule]:.1f}" for rule in ("single", "pooled", "flipped")),
+        )
+        for row in tried
+    ]
+    lengths = {row["seeds"]: row["factors"] for row in found["tried"]}
+    factors = [
+        (
+            f"half of an interval in standard errors, {n} seeds",
+            *(f"{lengths[n][rule]:.2f}" for rule in ("together", "single", "pooled")),
+            "–",
+        )
+        for n in lengths
+    ]
+    heads = (
+        f"{tried[0]['methods']} methods, {tried[0]['seeds']} seeds",
+        "Bonferroni",
+        "Dunnett, a variance each",
+        "Dunnett, one variance",
+        "signs flipped",
+    )
+    return table(heads, [*rows, *factors])
 
 
 def twin() -> str:
