@@ -443,26 +443,36 @@ def pairs(groups: Groups) -> MethodTable | None:
     compared = Compared(groups)
     end = found[0].end
     base = found[0].base
-    compared_ones = {base, *(one.label for one in found)}
-    left_out = ", ".join(label for label in groups if label not in compared_ones)
-    lacking = f" Left out, without two finished seeds in common: {left_out}." if left_out else ""
-    together = intervals_in_words(len(found), plain_intervals(groups))
+    known = {base, *(one.label for one in found)}
+    left_out = ", ".join(label for label in groups if label not in known)
+    lacking = f"Left out, without two finished seeds in common: {left_out}." if left_out else ""
+    words = [intervals_in_words(len(found), plain_intervals(groups)), lacking]
+    together = " ".join(filter(None, words))
     columns = (col.DIFFERENCE, col.DIFFERENCE_BOUNDS, col.PAIRS, col.VERDICT)
     title = f"{end} {compared.metric} against {base}"
+    note = (
+        f"{title[:1].upper()}{title[1:]}, over finished runs paired by seed: whatever two methods "
+        "have in common (partition, devices, first model) is drawn alike. Student's t interval of "
+        "the mean difference.",
+        together,
+        f"{end.capitalize()}: {JUDGED[end]}.",
+    )
+    caption = (
+        f"{end.capitalize()} {compared.metric} ({JUDGED[end]}) against {base}: mean difference "
+        "over finished runs paired by seed, with half of the two-sided 95 % interval of Student's "
+        "t of that mean after the plus-minus sign.",
+        together,
+    )
     return _table(
         compared,
         [(one.label, one) for one in found],
         columns,
-        "Finished runs, paired by seed: whatever two methods have in common (partition, devices, "
-        f"first model) is drawn alike. Student's t interval of the mean difference. {together}"
-        f"{lacking} {end.capitalize()}: {JUDGED[end]}.",
+        " ".join(filter(None, note)),
         head=title,
         terminal=columns,
         printed=(col.DIFFERENCE, col.PAIRS, col.VERDICT),
         name="differences",
         title=f"{title}{' in points' if compared.percent else ''}, paired by seed",
-        remark=f"{together}{lacking}",
-        caption=f"{end.capitalize()} {compared.metric} ({JUDGED[end]}) against {base}: mean "
-        "difference over finished runs paired by seed, with half of the two-sided 95 % interval of "
-        f"Student's t of that mean after the plus-minus sign. {together}{lacking}",
+        remark=together,
+        caption=" ".join(filter(None, caption)),
     )
