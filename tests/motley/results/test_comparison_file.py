@@ -34,6 +34,13 @@ def test_a_later_comparison_stands_first_and_keeps_the_reference(tmp_path: Path)
     assert read_comparison(tmp_path).against == ("c/1",)
 
 
+def test_what_is_written_already_is_not_written_again(tmp_path: Path) -> None:
+    record_comparison(tmp_path, folders(tmp_path, "b/1", "a/1"), folders(tmp_path, "a/1"))
+    before = (tmp_path / "comparison.json").stat().st_ino
+    record_comparison(tmp_path, folders(tmp_path, "b/1", "a/1"), [])
+    assert (tmp_path / "comparison.json").stat().st_ino == before
+
+
 def test_comparisons_beside_each_other_keep_their_own(tmp_path: Path) -> None:
     """Runs that no comparison knows, and those of another one, stay at their places."""
     record_comparison(tmp_path / "x", folders(tmp_path / "x", "b/1", "a/1"), [])

@@ -68,9 +68,12 @@ def record_comparison(folder: Path, runs: Sequence[Path], against: Sequence[Path
     DataError: the file that is there is another's. StoreError: it cannot be written.
     """
     before = read_comparison(folder)
-    order = dict.fromkeys([*(_within(folder, run) for run in runs), *before.runs])
-    chosen = [_within(folder, run) for run in against] or list(before.against)
-    text = json.dumps({"runs": list(order), "against": chosen}, indent=1) + "\n"
+    names = [_within(folder, run) for run in runs]
+    order = tuple(dict.fromkeys([*names, *before.runs]))
+    chosen = tuple(_within(folder, run) for run in against) or before.against
+    if before == (order, chosen):
+        return
+    text = json.dumps({"runs": order, "against": chosen}, indent=1) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / FILE) as file:
