@@ -140,6 +140,23 @@ Target = Annotated[
         help="How long until the headline metric is this; no run is cut short.",
     ),
 ]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        metavar="NAME",
+        help="The method that the others are compared with, as tables call it; uniform, fedavg or "
+        "the first unless given. motley compare remembers it for later reports.",
+    ),
+]
+PlainIntervals = Annotated[
+    bool,
+    typer.Option(
+        "--plain-intervals",
+        help="Intervals of differences as if each comparison were the only one; else they hold "
+        "together.",
+    ),
+]
 OtherNumerics = Annotated[
     bool,
     typer.Option(
@@ -321,6 +338,8 @@ def compare(
     data: Data = None,
     out: Out = None,
     target: Target = None,
+    against: Against = None,
+    plain_intervals: PlainIntervals = False,
     on_ray: RayCluster = None,
     jobs: Jobs = 1,
     allow_other_numerics: OtherNumerics = False,
@@ -347,9 +366,10 @@ def compare(
         allow_import=_import_from_here(allow_import),
         grids=grid,
         allow_other_numerics=allow_other_numerics,
+        against=against,
     )
     if found.runs:
-        _show(found.runs, found.directory, report, target)
+        _show(found.runs, found.directory, report, target, plain_intervals)
     raise_failures(found.failures, len(found.runs))
 
 
@@ -361,7 +381,11 @@ def _import_from_here(allowed: bool) -> bool:
 
 
 def _show(
-    runs: Sequence[Run], directory: Path, with_report: bool, target: float | None = None
+    runs: Sequence[Run],
+    directory: Path,
+    with_report: bool,
+    target: float | None = None,
+    plain_intervals: bool = False,
 ) -> None:
     """Print the summary and the path of the report."""
     from rich.console import Console
@@ -376,7 +400,7 @@ def _show(
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
-    for table in terminal_tables(runs, target):
+    for table in terminal_tables(runs, target, plain_intervals):
         console.print(table)
     for block in claims(group_runs(runs)):
         tell("\n".join((block.title, *(f"- {item}" for item in block.items))))
@@ -394,7 +418,10 @@ def _show(
     if with_report:
         from motley.results.report import report as write_report
 
-        tell(f"report: {write_report(runs, directory / 'report.html', target)}")
+        page = write_report(
+            runs, directory / "report.html", target, plain_intervals=plain_intervals
+        )
+        tell(f"report: {page}")
     tell(f"tables: {directory}")
 
 
@@ -413,6 +440,8 @@ def report(
     out: Page = None,
     format: Format = None,
     target: Target = None,
+    against: Against = None,
+    plain_intervals: PlainIntervals = False,
     follow: Follow = False,
     predicted: Prediction = None,
 ) -> None:
@@ -425,10 +454,19 @@ def report(
     if follow:
         if predicted is not None:
             raise ConfigError("a prediction is not followed; leave --follow out", "--predicted")
-        watch_command.follow_report(where, out, formats, target)
+        watch_command.follow_report(
+            where, out, formats, target, against=against, plain_intervals=plain_intervals
+        )
         return
     out = out or where / ("paper" if formats else "report.html")
-    tell(write_report(load_all(where), out, target, formats, predicted))
+    runs = load_all(where)
+    tell(
+        write_report(
+            *(runs, out, target, formats, predicted),
+            against=against,
+            plain_intervals=plain_intervals,
+        )
+    )
 
 
 def _kinds(incomplete: str) -> list[str]:

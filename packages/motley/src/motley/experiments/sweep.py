@@ -34,7 +34,10 @@ from motley.experiments.shown import curve_figure, in_cell, run_rows, runs_in_wo
 from motley.experiments.store import RunFolder, default_folder, slug
 from motley.experiments.trackers.tracker import RunGroup
 from motley.experiments.trained import TrainedRun, load
-from motley.results.labels import group_runs
+from motley.results.comparison_file import record_comparison
+from motley.results.labels import group_runs, label_runs
+from motley.results.load import Run
+from motley.results.method_groups import unknown_reference
 from motley.tasks.public_data import reading
 from motley.tasks.task import Task
 
@@ -324,6 +327,7 @@ def compare(
     allow_import: bool = False,
     grids: Sequence[str] | None = None,
     allow_other_numerics: bool = False,
+    against: str | None = None,
 ) -> Comparison:
     """Run one experiment in many variants.
 
@@ -344,11 +348,14 @@ def compare(
     ends the comparison, and the same call goes on with it.
     allow_import: let components be named ``"module:Class"``, which imports the module. grids: names
     of the file's grids that are run; all by default. allow_other_numerics: resume runs although
-    torch, instruction set, threads, engine or device differ.
+    torch, instruction set, threads, engine or device differ. against: label of the method that the
+    others are compared with, as tables call it; ``out`` remembers it, and the grid's order, for
+    every later report.
 
     Raises
     ------
-    ConfigError: before anything is run, where any of the variants is not an experiment.
+    ConfigError: before anything is run, where any of the variants is not an experiment, or
+    ``against`` none of the methods.
 
     Example
     -------
@@ -367,14 +374,40 @@ def compare(
         )
     base = default_folder(base_experiment).parent if out is None else Path(out)
     folders = [point.folder(base) for point in points]
+    reference = [] if against is None else _folders_of(against, points, folders)
+    _check_folders(points, folders)
+    record_comparison(base, folders, reference)
     by_itself = progress is None and watched()
     shown = by_itself or bool(progress)
     runs, failures = run_points(
         points, folders, data, shown, on_ray, jobs, on_end, allow_other_numerics
     )
+    if reference and runs and not any(run.directory in reference for run in runs):
+        warnings.warn(
+            f"no run of {against}, the reference, was finished: nothing is compared with it",
+            stacklevel=2,
+        )
     if by_itself:
         last_line(runs_in_words(base_experiment.name, runs, len(failures), base))
     return Comparison(runs, failures, base)
+
+
+def _folders_of(against: str, points: Sequence[Point], folders: Sequence[Path]) -> list[Path]:
+    """Return the folders of the runs of the method that tables will call so.
+
+    Raises
+    ------
+    ConfigError: there is none.
+    """
+    labels = label_runs(
+        [
+            Run(folder, {"name": p.experiment.name, "config": p.experiment.resolved()}, {})
+            for p, folder in zip(points, folders, strict=True)
+        ]
+    )
+    if against not in labels:
+        raise unknown_reference(against, dict.fromkeys(labels))
+    return [folder for folder, label in zip(folders, labels, strict=True) if label == against]
 
 
 def run_points(

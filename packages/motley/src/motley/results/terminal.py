@@ -21,9 +21,16 @@ __all__ = ["block_table", "terminal_table", "terminal_tables"]
 _COLOURS = {"good": "green", "bad": "red", "": ""}
 
 
-def terminal_tables(runs: Sequence[Run], target: float | None = None) -> list[Table]:
-    """Return the tables that there is something for: ends and costs, all metrics, widths, fairness,
-    gains, new clients, costs to the target (``target``, else the experiment's).
+def terminal_tables(
+    runs: Sequence[Run], target: float | None = None, plain_intervals: bool = False
+) -> list[Table]:
+    """Return the tables that there is something for: ends and costs, differences to the reference,
+    all metrics, widths, fairness, gains, new clients, costs to the target (``target``, else the
+    experiment's).
+
+    Parameters
+    ----------
+    plain_intervals: as for :func:`motley.results.report.report`.
 
     Raises
     ------
@@ -31,10 +38,11 @@ def terminal_tables(runs: Sequence[Run], target: float | None = None) -> list[Ta
     """
     if not runs:
         return []
-    groups = group_runs(runs)
+    groups = group_runs(runs, plain_intervals=plain_intervals)
     target = target_of(runs[0], target)
     found = (
         tables.summary(groups),
+        tables.pairs(groups),
         tables.metrics(groups),
         tables.widths(groups),
         tables.fairness(groups),
