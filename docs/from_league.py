@@ -49,9 +49,12 @@ __all__ = [
     "league_first",
     "league_named",
     "league_parts",
+    "league_selectors",
     "league_standings",
     "league_tuned",
     "pictures",
+    "start_here",
+    "which_method",
 ]
 
 NOT_RUN = "Not run yet."
@@ -368,6 +371,179 @@ def _with_a_cnn() -> list[str]:
         f"{same + other + neither} gains and losses surely have the MLP's sign, {other} the other, "
         f"{neither} neither."
     ]
+
+
+def which_method() -> str:
+    """Tell what to try for each kind of difference, as far as the league surely shows it: a row for
+    each, and one for all others."""
+    evidence = league_evidence()
+    if evidence is None:
+        return NOT_RUN
+    tuned = _gains(_ALONE)
+    kinds: dict[str, list[str]] = {}
+    for place in evidence.gains[False]:
+        kinds.setdefault(place.partition(", ")[0].partition("-")[0], []).append(place)
+    rows, rest = [], []
+    for kind, places in kinds.items():
+        one = [_to_try(evidence, place) for place in places]
+        own = [place for place in places if _told(evidence, place, True)]
+        fine = own and all(Gain(tuned[place][_TUNED]).interval.low > 0 for place in own)
+        shared = "; ".join(dict.fromkeys(filter(None, one)))
+        if shared or own:
+            named = {again[0] for place in own if (again := _again(evidence, True, place))}
+            each = "`fine_tuned`" if fine else ", ".join(f"`{name}`" for name in sorted(named))
+            alone = " (with skewed labels)" if own and all("," in place for place in own) else ""
+            rows.append((_PHRASES[kind], shared or "`fedavg`", each + alone if own else "`fedavg`"))
+        elif kind != "even":
+            rest.append(_PHRASES[kind])
+    rows.append((f"nothing, or {', '.join(rest)} alone", "`fedavg`", "`fedavg`"))
+    return table(("clients differ in", *_KINDS.values()), rows)
+
+
+def _to_try(evidence: Evidence, place: str) -> str:
+    """Return what to try with one model for all in an environment: the settings that gain half as
+    much without the method, or the method; empty where none is told."""
+    if not _told(evidence, place, False):
+        return ""
+    again = _again(evidence, False, place)
+    assert again is not None
+    entrant, gain = again
+    alone = _controls().get(place, {})
+    enough = [
+        words
+        for control, words in _SETTINGS.items()
+        if control in alone and fmean(alone[control]) >= gain.interval.mean / 2
+    ]
+    return enough[0] if enough else f"`{entrant}`{_where(place)}"
+
+
+def _where(place: str) -> str:
+    """Return the strength of an environment, and whether labels are skewed beside, in brackets."""
+    first, _, beside = place.partition(", ")
+    _, _, strength = first.partition("-")
+    words = ", ".join(filter(None, (strength, "with skewed labels" if beside else "")))
+    return f" ({words})" if words else ""
+
+
+_SETTINGS = {
+    "FedAvg, equal weights": '`weights = "uniform"`',
+    "FedAvg, HeteRo-Select's settings": "clipping, server momentum, a falling rate",
+}
+"""Control -> what to write in its place."""
+
+
+def league_selectors() -> str:
+    """Tell which selections to compare first, and what each that was far ahead anywhere gained and
+    lost in all environments."""
+    found = _selection_gains()
+    evidence = league_evidence()
+    if not found or evidence is None:
+        return NOT_RUN
+    steady, quick = start_here()
+    slow = _where_speeds_differ(found)
+    least, most = (pick(found[quick], key=found[quick].__getitem__) for pick in (min, max))
+    bullets = [
+        "- **`uniform`** asks nothing of the clients and is the reference.",
+        f"- **`{steady}`** was never {_WORTH:g} points behind uniform ({_worst(found[steady])} at "
+        f"worst), and that far ahead in {_ahead(found[steady])} of {len(found[steady])} "
+        "environments; of such rules that choose and change nothing else, its median is highest.",
+        f"- **`{quick}`** where speeds differ: with the same virtual time it gained "
+        f"{slow[quick]:.1f} points in the mean of {_slow_environments(found)} environments, the "
+        f"most of rules that only choose. Over all it ranges from {_signed(found[quick][least])} "
+        f"({_in_words(least)}) to {_signed(found[quick][most])} ({_in_words(most)}).",
+    ]
+    sure = [
+        f"`{again[0]}` {_points(again[1].interval)} ({_in_words(place)})"
+        for place in evidence.gains[False]
+        if (again := _again(evidence, False, place)) is not None
+        and again[0] in found
+        and evidence.sign(False, place, again[0]) > 0
+    ]
+    rows = [
+        (
+            f"`{name}`" + (f", {also} of its own" if (also := _changes().get(name)) else ""),
+            str(_ahead(gains)),
+            str(_behind(gains)),
+            str(sum(gain < 0 for gain in gains.values())),
+            _signed(median(gains.values())),
+            _worst(gains),
+        )
+        for name, gains in sorted(found.items(), key=lambda one: -median(one[1].values()))
+        if _ahead(gains) > 1
+    ]
+    heads = (
+        *("rule", f"{_WORTH:g} ahead in", f"{_WORTH:g} behind in", "behind at all in", "median"),
+        "at worst",
+    )
+    many = len(next(iter(found.values())))
+    said = (
+        f"Means of two seeds in the {many} environments of [the league](league.md), in points over "
+        f"uniform, under FedAvg; the {len(found) - len(rows)} rules that are not here were so far "
+        "ahead in one environment at most. Measured again with five other seeds and corrected, a "
+        f"selection alone surely gained in {len(sure)} of {many}: {'; '.join(sure) or 'none'}."
+    )
+    return "\n\n".join(["\n".join(bullets), table(heads, rows), said])
+
+
+def start_here() -> tuple[str, str]:
+    """Return, of the selections that change nothing else, the one with the highest median of those
+    that are never far behind uniform, and the one that gains most where speeds differ."""
+    found = {name: one for name, one in _selection_gains().items() if name not in _changes()}
+    steady = [name for name, gains in found.items() if min(gains.values()) > -_WORTH]
+    slow = _where_speeds_differ(found)
+    return (
+        max(steady, key=lambda name: median(found[name].values())),
+        max(slow, key=lambda name: slow[name]),
+    )
+
+
+def _selection_gains() -> dict[str, dict[str, float]]:
+    """Return selection -> environment -> its mean gain over uniform FedAvg, with the seeds that
+    choose."""
+    _, plan = _plan("shared")
+    found = differences(_rows(), "shared", "stable", _seeds())
+    names = plan.groups["selection, under FedAvg"]
+    every = {
+        name: {place: fmean(some[name]) for place, some in found.items() if name in some}
+        for name in names
+    }
+    return {name: gains for name, gains in every.items() if gains}
+
+
+def _changes() -> dict[str, str]:
+    """Return entrant -> what it changes beside the choice: how clients are weighed, or how many
+    local steps they take."""
+    exhibit, plan = _plan("shared")
+    weighed = {name for name, keys in exhibit.axes[plan.of].items() if "weights" in keys}
+    return dict.fromkeys(weighed, "weights") | {"pyramidfl": "local steps"}
+
+
+def _slow_environments(found: Mapping[str, Mapping[str, float]]) -> int:
+    return sum(place.startswith("speeds") for place in next(iter(found.values())))
+
+
+def _where_speeds_differ(found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return selection -> its mean gain over the environments where speeds differ."""
+    return {
+        name: fmean(gain for place, gain in gains.items() if place.startswith("speeds"))
+        for name, gains in found.items()
+    }
+
+
+def _ahead(gains: Mapping[str, float]) -> int:
+    return sum(gain >= _WORTH for gain in gains.values())
+
+
+def _behind(gains: Mapping[str, float]) -> int:
+    return sum(gain <= -_WORTH for gain in gains.values())
+
+
+def _worst(gains: Mapping[str, float]) -> str:
+    return _signed(min(gains.values()))
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
 
 
 @cache

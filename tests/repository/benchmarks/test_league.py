@@ -1,5 +1,6 @@
 """What advice looks at is what the league's numbers give, and its page says no other figures."""
 
+import re
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -224,3 +225,24 @@ def test_the_rows_that_advise_are_planned_on_other_data(evidence, monkeypatch):
             if rate != 0.1:
                 assert place in rates.scale["small"].only["environment"]
                 assert f"FedAvg, rate {rate:g}" in rates.axes["entrant"]
+
+
+def test_the_page_of_ten_minutes_names_what_the_league_tells(evidence, monkeypatch):
+    """Whatever it names stands on the league's first screen: a method, fine-tuning where it surely
+    gains, or the settings that gain half as much without the method."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    import from_league
+
+    told = {
+        from_league._again(evidence, personal, place)[0]
+        for personal in (False, True)
+        for place in evidence.gains[personal]
+        if from_league._told(evidence, place, personal)
+    }
+    made = from_league.which_method()
+    named = set(re.findall(r"`([a-z_]+)`", made)) - {"fedavg", "fine_tuned"}
+    assert named
+    assert named <= told
+    settings = {words for words in from_league._SETTINGS.values() if words in made}
+    assert settings == set(from_league._SETTINGS.values())
+    assert made.splitlines()[-1].endswith("alone | `fedavg` | `fedavg` |")
