@@ -34,7 +34,7 @@ from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
 from motley_papers.mean_ranks import Ranking
 from motley_papers.measuring import measure_of
 from motley_papers.naming import differences
-from motley_papers.power import resolvable
+from motley_papers.power import LEVEL, holm, resolvable
 from motley_papers.recipe import Exhibit, RankPlan, Recipe, Scale, read
 from motley_papers.standings import rankings
 
@@ -302,13 +302,18 @@ def _which_one(evidence: Evidence) -> list[str]:
         named = _again(evidence, True, place)
         if named is not None and named[0] != _TUNED:
             pairs = zip(named[1].points, plain[_TUNED], strict=True)
-            over.append(Gain([a - b for a, b in pairs]).interval)
-    above, below = sum(one.low > 0 for one in over), sum(one.high < 0 for one in over)
-    most, least = (pick(one.mean for one in over) for pick in (max, min))
+            over.append(Gain([a - b for a, b in pairs]))
+    sure = [
+        one.interval.mean
+        for one, p in zip(over, holm([one.p for one in over]), strict=True)
+        if p <= LEVEL
+    ]
+    above, below = sum(mean > 0 for mean in sure), sum(mean < 0 for mean in sure)
+    most, least = (pick(one.interval.mean for one in over) for pick in (max, min))
     return [
         f"Beside plain fine-tuning, with the same seeds, the named method with a model for each "
         f"client is surely better in {above} of {len(over)} environments and surely worse in "
-        f"{below}, by {most:.1f} and {-least:.1f} points at most."
+        f"{below}; the means lie {-least:.1f} points below to {most:.1f} above."
     ]
 
 
@@ -367,8 +372,8 @@ def _with_a_cnn() -> list[str]:
     agreed = [_agreed(*both) for both in _beside_the_mlp().values()]
     same, other, neither = (sum(one[i] for one in agreed) for i in range(3))
     return [
-        f"[With a CNN on CIFAR-10](measured.md#league-cnn) ({seeds} seeds), {same} of "
-        f"{same + other + neither} gains and losses surely have the MLP's sign, {other} the other, "
+        f"[With a CNN on CIFAR-10](measured.md#league-cnn) ({seeds} seeds), of "
+        f"{same + other + neither} plain intervals {same} have the MLP's sign, {other} the other, "
         f"{neither} neither."
     ]
 
@@ -986,7 +991,7 @@ def league_cnn() -> str:
         for name in exhibit.axes[plan.of]
         if name != plan.against
     ]
-    heads = ("gain of", "rate", *gains, "as with the MLP: surely, surely not, neither")
+    heads = ("gain of", "rate", *gains, "the MLP's sign, the other, neither")
     scores = _control_scores(exhibit.name, exhibit.measures[0], plan.against, _whole(exhibit))
     plain = ", ".join(f"{score:.1f} in {environment}" for environment, score in scores.items())
     said = f"Uniform FedAvg, with the rate {rates[plan.against]:g}, reaches {plain}."
