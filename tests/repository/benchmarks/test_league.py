@@ -10,7 +10,9 @@ import pytest
 from benchmarks import league
 from motley.results.measures import Interval, interval, spread
 from motley_papers.advice import LEFT_OUT, evidence_texts
+from motley_papers.earlier import MeasuredRow, read_rows
 from motley_papers.naming import differences
+from motley_papers.recipe import Cell
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGE = (DOCS / "league.md").read_text(encoding="utf-8")
@@ -246,3 +248,29 @@ def test_the_page_of_ten_minutes_names_what_the_league_tells(evidence, monkeypat
     settings = {words for words in from_league._SETTINGS.values() if words in made}
     assert settings == set(from_league._SETTINGS.values())
     assert made.splitlines()[-1].endswith("alone | `fedavg` | `fedavg` |")
+
+
+def test_what_was_measured_again_is_measured_anew_where_asked(monkeypatch, tmp_path):
+    """Of two environments whose rows are there, one is asked for: its run alone is made, and the
+    other's rows stay."""
+    exhibit = league.RECIPE.named("shared")
+    cells = [Cell(exhibit, (place, league.CONTROL)) for place in ("even", "labels")]
+    rows = [
+        MeasuredRow("shared", cell.name, "stable", 10, "84.5", "true", "0" * 12, "")
+        for cell in cells
+    ]
+    made = []
+
+    def run(points, folders, *_, **__):
+        made.extend(point.label for point in points)
+        return [], []
+
+    kept = tmp_path / "measured" / league.SCALE
+    kept.mkdir(parents=True)
+    monkeypatch.setattr(league, "FOLDER", tmp_path)
+    monkeypatch.setattr(league, "rows_of", lambda name: list(rows))
+    monkeypatch.setattr(league, "to_measure_again", lambda: [(cell, 10) for cell in cells])
+    monkeypatch.setattr(league, "run_points", run)
+    league.measure_again(tmp_path / "out", 1, ["labels"])
+    assert made == [f"shared labels / {league.CONTROL}"]
+    assert read_rows(kept / league.MEASURED_AGAIN) == [rows[0]]
