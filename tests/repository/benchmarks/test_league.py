@@ -248,6 +248,9 @@ def test_the_page_of_ten_minutes_names_what_the_league_tells(evidence, monkeypat
     settings = {words for words in from_league._SETTINGS.values() if words in made}
     assert settings == set(from_league._SETTINGS.values())
     assert made.splitlines()[-1].endswith("alone | `fedavg` | `fedavg` |")
+    page = (DOCS / "which-algorithm.md").read_text(encoding="utf-8")
+    paid = any(proof.holds for proof in evidence.proofs.values())
+    assert ("following such advice has not yet paid" in page) == (not paid)
 
 
 def test_what_was_measured_again_is_measured_anew_where_asked(monkeypatch, tmp_path):
