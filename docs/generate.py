@@ -66,7 +66,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(from_measurements.private_cost, from_measurements.privacy_attacks),
         *(from_measurements.uploads, from_measurements.traffic, from_measurements.loopback),
         *(
-            from_measurements.liars,
+            *(from_measurements.liars, from_measurements.defence_cost),
             from_pfllib.beside_pfllib,
             from_peers.beside_peers,
         ),
@@ -78,6 +78,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         ),
         *(from_league.league_first, from_league.league_named, from_league.league_advice),
         *(from_league.league_after_fine_tuning, from_league.league_parts),
+        *(from_league.league_selectors, from_league.which_method),
         *(from_league.league_controls, from_league.league_crossed, from_league.league_cnn),
         *(
             from_recipes.recipes,
