@@ -31,6 +31,7 @@ from motley.experiments.checks import (
     check_end,
     check_failures,
     check_heads,
+    check_replaced,
     check_selector,
     check_synchrony,
     check_task,
@@ -172,6 +173,7 @@ def prepare(
     corrupted = experiment.part("failures").corrupts_updates or bool(federation.noise.any())
     check_heads(experiment, setting, weights)
     check_algorithm(setting, weights, cohort, corrupted)
+    check_replaced(experiment, task)
     check_weights(experiment, setting)
     check_failures(experiment, setting)
     check_synchrony(synchrony, setting, weights, cohort)
