@@ -55,6 +55,7 @@ from motley.experiments.file_tables import (
     PublicKey,
     Record,
     StrictTable,
+    Tuned,
     Whole,
     at_path,
     named,
@@ -229,6 +230,8 @@ class Experiment(ShownExperiment, BaseModel):
     log: LogKey = Field(default_factory=list)
     """Trackers beside the tables: ``tensorboard``, ``mlflow``, ``wandb``; a name or several.
     Changes no result."""
+    tuned: Tuned | None = None
+    """How ``motley tune``, which writes it, chose values of this file. Changes no result."""
     grid: Grids = Field(default_factory=list)
     """Key path -> values, for compare: every combination; of each, where several are given
     (``[[grid]]``). With a ``name``, a grid can be chosen (``--grid``). A plain run leaves grids

@@ -51,6 +51,7 @@ from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.examining import NEW
 from motley.rounds.loop import RoundLoop
 from motley.rounds.run_config import RoundSummary, RunConfig
+from motley.rounds.slices import step_passes
 from motley.rounds.standstill import given_limits
 from motley.tasks.flat import FlatModule, initial
 from motley.tasks.precision import bfloat16_instructions, slower
@@ -327,6 +328,10 @@ def run_record(
         "algorithm": asdict(algorithm_disclosure(setting.algorithm)),
     }
     personal = setting.algorithm.personal
+    work = {
+        "step_passes": step_passes(setting),
+        "extra_epochs": float(setting.algorithm.local.extra_epochs),
+    }
     names = (
         {"clients": {str(k): name for k, name in enumerate(data.client_names)}}
         if data.client_names
@@ -338,6 +343,7 @@ def run_record(
     return {
         **record,
         "personal": personal,
+        "work": work,
         "client_state_bytes": state_bytes,
         "leaves": leaves,
         **names,

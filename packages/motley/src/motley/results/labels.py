@@ -26,6 +26,7 @@ IGNORED = (
     "checkpoint",
     "evaluate",
     "log",
+    "tuned",
 )
 """Top-level keys of an experiment that do not make another method."""
 
