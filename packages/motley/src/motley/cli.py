@@ -321,6 +321,20 @@ def compare(
     data: Data = None,
     out: Out = None,
     target: Target = None,
+    controls: Annotated[
+        bool,
+        typer.Option(
+            "--controls",
+            help="Add runs of the reference with each method's settings: what is left at equal X.",
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Run the controls also where they are more than 100.")
+    ] = False,
+    skip_refused: Annotated[
+        bool,
+        typer.Option("--skip-refused", help="Go on without the variants that cannot run."),
+    ] = False,
     on_ray: RayCluster = None,
     jobs: Jobs = 1,
     allow_other_numerics: OtherNumerics = False,
@@ -328,7 +342,7 @@ def compare(
     report: WithReport = True,
 ) -> None:
     """Run an experiment in several variants and compare them. What is finished already is not run
-    again."""
+    again; what differs beside the method is named."""
     from motley.experiments.sweep import compare as compare_experiments
     from motley.experiments.sweep import parse_over
 
@@ -347,9 +361,14 @@ def compare(
         allow_import=_import_from_here(allow_import),
         grids=grid,
         allow_other_numerics=allow_other_numerics,
+        controls=controls,
+        many_controls=yes,
+        skip_refused=skip_refused,
+        say=lambda line: say(f"note: {line}"),
     )
     if found.runs:
-        _show(found.runs, found.directory, report, target)
+        _show(found.runs, found.directory, report, target, found.controls)
+        _name_confounds(found.runs, found.controls, asked=controls)
     raise_failures(found.failures, len(found.runs))
 
 
@@ -361,7 +380,11 @@ def _import_from_here(allowed: bool) -> bool:
 
 
 def _show(
-    runs: Sequence[Run], directory: Path, with_report: bool, target: float | None = None
+    runs: Sequence[Run],
+    directory: Path,
+    with_report: bool,
+    target: float | None = None,
+    controls: Sequence[Run] = (),
 ) -> None:
     """Print the summary and the path of the report."""
     from rich.console import Console
@@ -376,7 +399,7 @@ def _show(
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
-    for table in terminal_tables(runs, target):
+    for table in terminal_tables([*runs, *controls], target):
         console.print(table)
     for block in claims(group_runs(runs)):
         tell("\n".join((block.title, *(f"- {item}" for item in block.items))))
@@ -394,8 +417,21 @@ def _show(
     if with_report:
         from motley.results.report import report as write_report
 
-        tell(f"report: {write_report(runs, directory / 'report.html', target)}")
+        page = write_report([*runs, *controls], directory / "report.html", target)
+        tell(f"report: {page}")
     tell(f"tables: {directory}")
+
+
+def _name_confounds(runs: Sequence[Run], controls: Sequence[Run], asked: bool) -> None:
+    """Say what may explain a difference and is not in the comparison."""
+    from motley.results.besides import besides
+    from motley.results.labels import group_runs
+
+    lines = besides(group_runs(runs), controls).sentences()
+    for line in lines:
+        say(f"note: {line}")
+    if lines and not asked:
+        say("note: motley compare --controls runs the reference with these settings, too")
 
 
 _add_commands()

@@ -118,8 +118,8 @@ def run(
     a run that was finished before. Both may look and change nothing; an error in ``on_round`` ends
     the run, which can be resumed, and is raised again.
     allow_import: let components be named ``"module:Class"``, which imports the module.
-    group: for trackers (``log``), the comparison that the run belongs to; by default that of its
-    name alone.
+    group: the comparison that the run belongs to, for trackers (``log``), and whether it is a
+    control there; by default that of its name alone.
 
     Raises
     ------
@@ -154,6 +154,7 @@ def run(
         record = {
             **run_record(experiment, loop.config, loop.engine),
             "data": data_variants(experiment, packs),
+            **({"control": group.label} if group is not None and group.control else {}),
         }
         record |= nodes_record(loop.engine, before)
         with (

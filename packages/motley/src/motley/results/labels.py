@@ -45,8 +45,12 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
     options are added (``"alpha 0.1"``) where they differ between runs with the same component. In
     an ablation a run is called by what it changes, ``"as it is"`` where that is nothing. When
     nothing differs the label is the preset's name, or the experiment's. A deployment beside
-    simulations is called so.
+    simulations is called so; a control beside methods has a name of its own.
     """
+    controls = [run.control for run in runs]
+    if any(controls) and not all(controls):
+        methods = iter(label_runs([run for run in runs if not run.control]))
+        return [control or next(methods) for control in controls]
     labels = _by_experiment(runs)
     if len({run.deployed for run in runs}) == 1:
         return labels
@@ -173,8 +177,10 @@ def clock_in_words(groups: Mapping[str, Sequence[Run]]) -> str:
 
 
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return label -> runs by seed; labels in the order of first appearance."""
+    """Return label -> runs by seed; labels in the order of first appearance. Controls are left out,
+    unless there is nothing else."""
     groups: dict[str, list[Run]] = {}
+    runs = [run for run in runs if not run.control] or runs
     for label, run in zip(label_runs(runs), runs, strict=True):
         groups.setdefault(label, []).append(run)
     return {label: sorted(members, key=lambda run: run.seed) for label, members in groups.items()}

@@ -68,7 +68,11 @@ def report(
         raise ConfigError("a prediction is shown on a page; leave --format out", "--predicted")
     if format:
         return write_print_files(
-            _groups(loaded), Path(out), [format] if isinstance(format, str) else format, target
+            _groups(loaded),
+            Path(out),
+            [format] if isinstance(format, str) else format,
+            target,
+            [run for run in loaded if run.control],
         )
     told = None if prediction is None else read_prediction(prediction)
     return write(report_page(loaded, Path(out).parent, target, told), out)
@@ -97,7 +101,7 @@ def report_page(
     blocks = non_empty(
         BulletList(messages, "Before you read on") if messages else None,
         None if prediction is None else predicted_beside(groups, prediction),
-        *all_sections(groups, target),
+        *all_sections(groups, target, [run for run in runs if run.control]),
         single_runs(groups, folder),
         provenance(groups),
     )

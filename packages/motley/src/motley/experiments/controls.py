@@ -1,0 +1,249 @@
+"""What is settled before the first run of a comparison: which variants cannot run, whether
+*stable* will be empty, and the runs that ``motley compare --controls`` adds.
+
+A control is the reference with another method's value of one setting, or of all settings in which
+they differ beside the method (:mod:`motley.results.aspects`). It is stored in ``controls`` below
+the comparison's folder, with its name in ``run.json``, so that a later report finds it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from motley.algorithms.fedavg import plain_fedavg
+from motley.core.errors import ConfigError, DataError, ModelError, UserError
+from motley.core.keys import Streams
+from motley.experiments.build import check_build
+from motley.experiments.config import Experiment
+from motley.experiments.run_data import task_of
+from motley.experiments.store import RunFolder
+from motley.results.aspects import (
+    LOCAL_WORK,
+    OPTIMIZER,
+    TUNING,
+    Aspect,
+    Method,
+    Pair,
+    pairs_of,
+    reference_of,
+    value_at,
+    wanted_words,
+)
+from motley.results.labels import IGNORED, group_runs
+from motley.results.load import Run, read_table
+from motley.results.measures import STABLE
+from motley.tasks.task import Task
+
+if TYPE_CHECKING:
+    from motley.experiments.sweep import Point
+
+__all__ = [
+    "Controls",
+    "controls_of",
+    "empty_stable",
+    "in_minutes",
+    "place_of",
+    "refusals",
+    "wall_s",
+]
+
+MOST = 100
+"""Controls up to which nobody is asked."""
+_TASK_KEYS = (
+    *("task", "split", "partition", "population", "public", "seed", "pin"),
+    *("label_noise", "feature_shift", "concept_shift"),
+)
+"""Keys that the samples of a run depend on."""
+
+
+@dataclass(frozen=True)
+class Controls:
+    """The controls of a comparison: named experiments, and what cannot be made, in sentences."""
+
+    made: Sequence[tuple[str, Experiment]]
+    refused: Sequence[str]
+
+
+def controls_of(points: Sequence[Point]) -> Controls:
+    """Return the experiments that make each method equal to its reference in one setting, and in
+    all; without those that the comparison has."""
+    groups = _groups(points)
+    methods = [_method(label, members[0].experiment) for label, members in groups.items()]
+    there = {point.experiment.result_id() for point in points}
+    made: dict[str, tuple[str, Experiment]] = {}
+    refused: dict[str, None] = {}
+    for pair in pairs_of(methods, reference_of(groups)):
+        for aspects in pair.removals():
+            if any(one.is_control(pair.reference, pair.method, aspects) for one in methods):
+                continue
+            name = _name(pair, aspects, methods)
+            for experiment in _like(pair, groups):
+                try:
+                    changed = experiment.replace(_changes(pair, aspects))
+                except ConfigError as error:
+                    refused[f"{name} cannot be made ({error})"] = None
+                    break
+                if changed.result_id() not in there:
+                    made.setdefault(changed.result_id(), (name, changed))
+    return Controls(list(made.values()), list(refused))
+
+
+def _groups(points: Sequence[Point]) -> dict[str, list[Point]]:
+    """Return label as in reports -> points."""
+    records = [
+        Run(
+            Path(str(number)),
+            {
+                "name": point.experiment.name,
+                "seed": point.experiment.seed,
+                "config": point.experiment.resolved(),
+            },
+            {},
+        )
+        for number, point in enumerate(points)
+    ]
+    return {
+        label: [points[int(str(run.directory))] for run in runs]
+        for label, runs in group_runs(records).items()
+    }
+
+
+def _method(label: str, experiment: Experiment) -> Method:
+    personal = experiment.part("algorithm").change(plain_fedavg()).personal
+    return Method.of(label, experiment.resolved(), personal)
+
+
+def _like(pair: Pair, groups: Mapping[str, Sequence[Point]]) -> Iterator[Experiment]:
+    """Yield the reference with each seed that both methods have."""
+    seeds = {point.experiment.seed for point in groups[pair.method.label]}
+    for point in groups[pair.reference.label]:
+        if point.experiment.seed in seeds:
+            yield point.experiment
+
+
+def _name(pair: Pair, aspects: Sequence[Aspect], methods: Sequence[Method]) -> str:
+    keys = [method.keys for method in methods]
+    words = [
+        wanted_words(aspect.name, aspect.in_words(pair.method.keys, keys)) for aspect in aspects
+    ]
+    return f"{pair.reference.label} with {', '.join(words)}"
+
+
+def _changes(pair: Pair, aspects: Sequence[Aspect]) -> dict[str, Any]:
+    """Return the keys that give the reference the method's values of some aspects."""
+    changes: dict[str, Any] = {}
+    for aspect in aspects:
+        mine = aspect.of(pair.method.keys)
+        theirs = aspect.of(pair.reference.keys)
+        if aspect is TUNING:
+            inner = pair.reference.keys["algorithm"]
+            tuning = pair.method.keys["fine-tuning"]
+            changes["algorithm"] = (
+                inner if tuning is None else {"name": "fine_tuned", "method": inner, **tuning}
+            )
+        elif aspect is OPTIMIZER and pair.method.with_own_optimizer(pair.reference):
+            changes["local.optimizer"] = value_at(pair.method.keys, "local.optimizer")
+        elif aspect is LOCAL_WORK:
+            changes |= {
+                key: value
+                for key, value in mine.items()
+                if value != theirs[key]
+                and not (value is None and key in ("local.epochs", "local.steps"))
+            }
+        else:
+            changes |= {key: value for key, value in mine.items() if value != theirs[key]}
+    return changes
+
+
+def place_of(point: Point, base: Path) -> Path:
+    """Return the folder of a control: where it is already, else below ``base/controls``."""
+    run_id = point.experiment.run_id()
+    for folder in sorted(base.glob(f"*/{run_id}")):
+        if RunFolder(folder).finished(point.experiment):
+            return folder
+    begun = sorted((base / "controls").glob(f"*/{run_id}"))
+    return begun[0] if begun else point.folder(base / "controls")
+
+
+def refusals(points: Sequence[Point], data: Path | None) -> dict[int, UserError]:
+    """Return the number of each point that cannot be built, and the reason. One seed of each
+    variant is tried; data that cannot be read are left to the runs."""
+    reasons: dict[str, UserError | None] = {}
+    found: dict[int, UserError] = {}
+    held: tuple[str, Task] | None = None
+    for number, point in enumerate(points):
+        keys = point.experiment.resolved()
+        variant = repr({key: value for key, value in keys.items() if key not in IGNORED})
+        if variant not in reasons:
+            samples = repr({key: keys[key] for key in _TASK_KEYS})
+            try:
+                if held is None or held[0] != samples:
+                    seed = point.experiment
+                    held = (samples, task_of(seed, Streams(seed.seed, seed.pin), data))
+                reasons[variant] = _refusal(point.experiment, data, held[1])
+            except (DataError, MemoryError):
+                reasons[variant] = None
+            except (ConfigError, ModelError) as error:
+                reasons[variant] = error
+        reason = reasons[variant]
+        if reason is not None:
+            found[number] = reason
+    return found
+
+
+def _refusal(experiment: Experiment, data: Path | None, task: Task) -> UserError | None:
+    """Return why an experiment cannot be built; None if it can."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its run says them
+        try:
+            check_build(experiment, data, task)
+        except (ConfigError, ModelError) as error:
+            return error
+    return None
+
+
+def empty_stable(experiment: Experiment) -> str | None:
+    """Return the sentence for a run whose *stable* will be empty for want of evaluations past its
+    half; None for others, and where nothing says how many rounds it has."""
+    rounds = experiment.stop.rounds
+    if rounds is None:
+        return None
+    evaluated = [
+        version
+        for version in range(1, rounds + 1)
+        if experiment.evaluate.due(version) or version == rounds
+    ]
+    late = sum(version > rounds / 2 for version in evaluated)
+    if late >= STABLE:
+        return None
+    every = rounds // (2 * STABLE)
+    mend = (
+        f"write evaluate.every = {every}"
+        if every
+        else f"a run of at least {2 * STABLE - 1} rounds, with evaluate.every = 1, has one"
+    )
+    many = f"{late} evaluation{'s' if late != 1 else ''}"
+    return (
+        f"stable will be empty: {many} past half of the run, and it is the mean of {STABLE}; "
+        f"{mend}; without it methods are compared by their last evaluations"
+    )
+
+
+def wall_s(folder: Path) -> float:
+    """Return the wall seconds of a finished run; 0 where nothing was timed."""
+    return float(np.nansum(read_table(folder, "timings")["wall_s"].to_numpy()))
+
+
+def in_minutes(seconds: float) -> str:
+    """Return a time in minutes, rounded up to a tenth.
+
+    >>> in_minutes(61.0)
+    '1.1 minutes'
+    """
+    return f"{np.ceil(seconds / 6) / 10:.1f} minutes"
