@@ -484,8 +484,8 @@ class Experiment(ShownExperiment, BaseModel):
 
     def run_id(self) -> str:
         """Return twelve hex digits of a hash of everything that changes a round: not name, method,
-        engine, client_state, checkpoint, log or grid; of stop only the number of rounds, and that
-        only where a component looks at it (:meth:`horizon_keys`)."""
+        engine, client_state, checkpoint, log, tuned or grid; of stop only the number of rounds,
+        and that only where a component looks at it (:meth:`horizon_keys`)."""
         digests = {
             f"{key}.files": part.files_digest()
             for key, part in self._parts.items()

@@ -28,7 +28,7 @@ from motley.results.aspects import (
     OPTIMIZER,
     TUNING,
     Aspect,
-    Method,
+    ComparedMethod,
     Pair,
     pairs_of,
     reference_of,
@@ -114,9 +114,9 @@ def _groups(points: Sequence[Point]) -> dict[str, list[Point]]:
     }
 
 
-def _method(label: str, experiment: Experiment) -> Method:
+def _method(label: str, experiment: Experiment) -> ComparedMethod:
     personal = experiment.part("algorithm").change(plain_fedavg()).personal
-    return Method.of(label, experiment.resolved(), personal)
+    return ComparedMethod.of(label, experiment.resolved(), personal)
 
 
 def _like(pair: Pair, groups: Mapping[str, Sequence[Point]]) -> Iterator[Experiment]:
@@ -127,7 +127,7 @@ def _like(pair: Pair, groups: Mapping[str, Sequence[Point]]) -> Iterator[Experim
             yield point.experiment
 
 
-def _name(pair: Pair, aspects: Sequence[Aspect], methods: Sequence[Method]) -> str:
+def _name(pair: Pair, aspects: Sequence[Aspect], methods: Sequence[ComparedMethod]) -> str:
     keys = [method.keys for method in methods]
     words = [
         wanted_words(aspect.name, aspect.in_words(pair.method.keys, keys)) for aspect in aspects

@@ -18,7 +18,7 @@ from motley.results.method_rows import REFERENCES
 __all__ = [
     "ASPECTS",
     "Aspect",
-    "Method",
+    "ComparedMethod",
     "Pair",
     "in_list",
     "pairs_of",
@@ -183,7 +183,7 @@ _TOP = {key.partition(".")[0] for aspect in ASPECTS for key in aspect.keys}
 
 
 @dataclass(frozen=True)
-class Method:
+class ComparedMethod:
     """A method as it is compared.
 
     Parameters
@@ -197,7 +197,7 @@ class Method:
     world: Keys = field(repr=False)
 
     @classmethod
-    def of(cls, label: str, config: Keys, personal: bool = False) -> Method:
+    def of(cls, label: str, config: Keys, personal: bool = False) -> ComparedMethod:
         """Return the method of a resolved experiment; ``personal``: whether clients use models of
         their own."""
         algorithm = config.get("algorithm") or {}
@@ -220,20 +220,20 @@ class Method:
         left = {*IGNORED, *_TOP, "algorithm", "personal"}
         return cls(label, keys, {key: value for key, value in keys.items() if key not in left})
 
-    def same_algorithm(self, other: Method) -> bool:
+    def same_algorithm(self, other: ComparedMethod) -> bool:
         """Return whether both have one algorithm; an option that only one of them writes out is
         taken for the other's, too."""
         mine = self.keys["algorithm"]
         theirs = other.keys["algorithm"]
         return all(mine[key] == theirs[key] for key in mine.keys() & theirs.keys())
 
-    def with_own_optimizer(self, other: Method) -> bool:
+    def with_own_optimizer(self, other: ComparedMethod) -> bool:
         """Return whether the optimizers have different names: rate and momentum then mean something
         else."""
         names = [value_at(one.keys, "local.optimizer.name") for one in (self, other)]
         return bool(names[0] != names[1])
 
-    def differing(self, other: Method) -> list[Aspect]:
+    def differing(self, other: ComparedMethod) -> list[Aspect]:
         """Return the aspects in which it differs from another method."""
         follows = (RATE, MOMENTUM) if self.with_own_optimizer(other) else ()
         return [
@@ -242,7 +242,9 @@ class Method:
             if aspect not in follows and aspect.of(self.keys) != aspect.of(other.keys)
         ]
 
-    def is_control(self, reference: Method, method: Method, aspects: Sequence[Aspect]) -> bool:
+    def is_control(
+        self, reference: ComparedMethod, method: ComparedMethod, aspects: Sequence[Aspect]
+    ) -> bool:
         """Return whether it is the reference with the method's value of some aspects."""
         taken = [*aspects]
         if OPTIMIZER in taken and method.with_own_optimizer(reference):
@@ -262,8 +264,8 @@ class Pair:
     """A method and the reference of its world; ``aspects``: in which they differ beside the
     method."""
 
-    method: Method
-    reference: Method
+    method: ComparedMethod
+    reference: ComparedMethod
     aspects: tuple[Aspect, ...]
 
     def removals(self) -> list[tuple[Aspect, ...]]:
@@ -272,7 +274,7 @@ class Pair:
         return [*single, self.aspects] if len(single) > 1 else single
 
 
-def pairs_of(methods: Sequence[Method], base: str) -> list[Pair]:
+def pairs_of(methods: Sequence[ComparedMethod], base: str) -> list[Pair]:
     """Return every method with the reference of its world: ``base`` in its own, and elsewhere the
     method that is like it, else the first."""
     first = next(method for method in methods if method.label == base)
@@ -288,7 +290,7 @@ def pairs_of(methods: Sequence[Method], base: str) -> list[Pair]:
     return found
 
 
-def _besides(method: Method, reference: Method) -> tuple[Aspect, ...]:
+def _besides(method: ComparedMethod, reference: ComparedMethod) -> tuple[Aspect, ...]:
     """Return the aspects in which two methods differ beside what makes the method; none where it is
     settings alone that differ, which are then compared on purpose."""
     differing = method.differing(reference)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from motley.results import measures
 from motley.results.aspects import (
     Aspect,
-    Method,
+    ComparedMethod,
     Pair,
     in_list,
     pairs_of,
@@ -49,6 +49,9 @@ __all__ = ["Besides", "besides", "besides_section"]
 Groups = Mapping[str, Sequence[Run]]
 TOLERANCE = 0.01
 """Relative difference of means from which what was spent differs."""
+BUDGET = 0.05
+"""Relative difference of traffic or time from which curves are cut at the smaller of the two:
+nearer than that, it would be the last evaluation that differs."""
 _MOST = 6
 """Sentences that are told; of more their number."""
 
@@ -57,7 +60,7 @@ _MOST = 6
 class _View:
     """A method and its runs."""
 
-    method: Method
+    method: ComparedMethod
     runs: Sequence[Run]
 
     @property
@@ -89,11 +92,11 @@ class _Measure:
     of: Callable[[Run], float]
     in_words: Callable[[float], str] = whole
 
-    def differs(self, one: _View, other: _View) -> bool:
-        """Return whether the means of two methods differ beyond :data:`TOLERANCE`."""
+    def differs(self, one: _View, other: _View, tolerance: float = TOLERANCE) -> bool:
+        """Return whether the means of two methods differ beyond a relative tolerance."""
         a = one.spent[self.title]
         b = other.spent[self.title]
-        return isfinite(a) and isfinite(b) and abs(a - b) > TOLERANCE * max(abs(a), abs(b))
+        return isfinite(a) and isfinite(b) and abs(a - b) > tolerance * max(abs(a), abs(b))
 
 
 def _known_sum(run: Run, table: str, column: str) -> float:
@@ -134,8 +137,13 @@ def _bits(*columns: str) -> Callable[[Run], float]:
     return lambda run: sum(_known_sum(run, "rounds", column) for column in columns)
 
 
+def _digits(value: float) -> str:
+    """Return a number with four digits, so that what differs looks so."""
+    return f"{value:.4g}" if abs(value) < 1 else short_number(value)
+
+
 def _megabytes(bits: float) -> str:
-    return short_number(bits / MB)
+    return _digits(bits / MB)
 
 
 MEASURES = (
@@ -150,7 +158,7 @@ MEASURES = (
     _Measure(
         "{time} hours",
         lambda run: measures.costs(run).time_s,
-        lambda seconds: short_number(seconds / 3600),
+        lambda seconds: _digits(seconds / 3600),
     ),
 )
 _BUDGETS: tuple[tuple[str, measures.Axis], ...] = (
@@ -257,15 +265,11 @@ class Besides:
         return Table(heads, rows, f"{self._note()} Bold: not as the reference.")
 
     def _note(self) -> str:
-        worlds = len({pair.reference.label for pair in self.pairs})
-        references = (
-            "each against the first of its data, clients and devices"
-            if worlds > 1
-            else f"against {self.base}"
-        )
+        references = list(dict.fromkeys(pair.reference.label for pair in self.pairs))
+        within = ", each within its data, clients and devices" if len(references) > 1 else ""
         return (
             f"Settings of the experiments, and what the runs spent (means over seeds; from "
-            f"{100 * TOLERANCE:g} % on it is told); {references}."
+            f"{100 * TOLERANCE:g} % on it is told); against {in_list(references)}{within}."
         )
 
     def sentences(self) -> list[str]:
@@ -285,7 +289,7 @@ class Besides:
         more = len(lines) - _MOST
         return [*lines[:_MOST], *([f"{more} more are in the table"] if more > 0 else [])]
 
-    def _value(self, aspect: Aspect, method: Method) -> str:
+    def _value(self, aspect: Aspect, method: ComparedMethod) -> str:
         return aspect.in_words(method.keys, [view.method.keys for view in self._views.values()])
 
     def _tuned_apart(self) -> list[str]:
@@ -374,7 +378,7 @@ class Besides:
             if control is not None:
                 title = aspects[0].name if len(aspects) == 1 else "settings, all"
                 yield title, self._difference(one, control)
-        spent = {measure.title for measure in MEASURES if measure.differs(one, other)}
+        spent = {measure.title for measure in MEASURES if measure.differs(one, other, BUDGET)}
         for name, axis in _BUDGETS:
             costs = {"up (MB)", "down (MB)"} if axis == "bits" else {"{time} hours"}
             if costs & spent:
@@ -412,7 +416,8 @@ class Besides:
             f"{self.end.capitalize()} {self.metric} ({JUDGED[self.end]}) less that of the "
             "reference, and less that of the reference with this method's setting; paired by seed, "
             "with the 95 % interval of each mean by itself. At equal traffic or time: where the "
-            "cheaper of the two ends, by the last evaluation before."
+            "cheaper of the two ends, by the last evaluation before "
+            f"(told where they differ by more than {100 * BUDGET:g} %)."
         )
 
     def print_tables(self) -> list[PrintTable]:
@@ -475,7 +480,7 @@ def besides_section(groups: Groups, controls: Sequence[Run] = ()) -> Section:
 
 def _view(label: str, runs: Sequence[Run]) -> _View:
     first = runs[0]
-    return _View(Method.of(label, first.config, bool(first.meta.get("personal"))), runs)
+    return _View(ComparedMethod.of(label, first.config, bool(first.meta.get("personal"))), runs)
 
 
 def _control_views(controls: Sequence[Run]) -> list[_View]:
