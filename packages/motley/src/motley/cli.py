@@ -52,6 +52,7 @@ EXAMPLES = """\b
 Examples:
   motley run first.toml --set seed=1        one run: tables and a report
   motley compare first.toml --over selector.name=uniform,oort --seeds 0,1,2
+  motley compare first.toml --over algorithm.name=fedavg,scaffold --controls
   motley tune first.toml --over local.optimizer.lr=log:0.001..1 --per algorithm.name=fedavg,scaffold
   motley report runs/first                  the report of a folder of runs
   motley inspect first.toml                 how its clients differ, and the experiment's pitfalls

@@ -30,6 +30,7 @@ from motley.results.aspects import (
     Aspect,
     ComparedMethod,
     Pair,
+    in_list,
     pairs_of,
     reference_of,
     value_at,
@@ -132,7 +133,7 @@ def _name(pair: Pair, aspects: Sequence[Aspect], methods: Sequence[ComparedMetho
     words = [
         wanted_words(aspect.name, aspect.in_words(pair.method.keys, keys)) for aspect in aspects
     ]
-    return f"{pair.reference.label} with {', '.join(words)}"
+    return f"{pair.reference_name} with {in_list(words)}"
 
 
 def _changes(pair: Pair, aspects: Sequence[Aspect]) -> dict[str, Any]:

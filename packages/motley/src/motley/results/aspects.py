@@ -85,12 +85,19 @@ def _words(name: str, value: Any, others: Sequence[Any], bare: bool) -> list[str
         return []
     if isinstance(value, Mapping):
         tables = [other for other in others if isinstance(other, Mapping)]
-        found = []
-        for option, item in value.items():
-            there = [other.get(option) for other in tables]
-            if len({repr(one) for one in there}) > 1 or len(tables) < len(others):
-                found += _words(option, item, there, bare=option == "name")
-        return found
+        alike = [other for other in tables if other.get("name") == value.get("name")]
+        told = [
+            option
+            for option in value
+            if len({repr(other.get(option)) for other in alike}) > 1
+            or (option == "name" and (len(alike) < len(others)))
+            or ("name" not in value and len(tables) < len(others))
+        ]
+        return [
+            word
+            for option in told
+            for word in _words(option, value[option], alike, bare=option == "name")
+        ]
     text = plain_value(value)
     return [text if bare or name == "name" else f"{name} {text}"]
 
@@ -267,6 +274,15 @@ class Pair:
     method: ComparedMethod
     reference: ComparedMethod
     aspects: tuple[Aspect, ...]
+
+    @property
+    def reference_name(self) -> str:
+        """The reference by what makes it another method, without its settings."""
+        mine = self.method.keys
+        keys = self.reference.keys
+        parts = [] if self.reference.same_algorithm(self.method) else [keys["algorithm"]]
+        parts += [keys["selector"]] if mine.get("selector") != keys.get("selector") else []
+        return ", ".join(str(part.get("name")) for part in parts) or self.reference.label
 
     def removals(self) -> list[tuple[Aspect, ...]]:
         """Return the aspects that controls make equal: one by one, then all at once."""

@@ -169,12 +169,13 @@ _BUDGETS: tuple[tuple[str, measures.Axis], ...] = (
 
 
 class _Column(NamedTuple):
-    """A column of the table: its title, the words of a method, and whether these differ from its
-    reference's."""
+    """A column of the table: its title, the words of a method, whether these differ from its
+    reference's, and the number by which they are sorted."""
 
     title: str
     words: Callable[[_View], str]
     differs: Callable[[_View, _View], bool]
+    number: Callable[[_View], float] = lambda view: nan
 
 
 @dataclass(frozen=True)
@@ -252,14 +253,16 @@ class Besides:
         method; None where there is nothing."""
         if not self._columns or not self.pairs:
             return None
-        places = list(self.groups)
         rows = [
             TableRow(
                 label,
-                [TableCell(word, best=other) for word, other in cells],
-                places.index(label),
+                [
+                    TableCell(word, column.number(self._views[label]), differs)
+                    for column, (word, differs) in zip(self._columns, cells, strict=True)
+                ],
+                place,
             )
-            for label, cells in self.rows()
+            for place, (label, cells) in enumerate(self.rows())
         ]
         heads = ("method", *(column.title for column in self._columns))
         return Table(heads, rows, f"{self._note()} Bold: not as the reference.")
@@ -279,7 +282,7 @@ class Besides:
         for pair in self.pairs:
             for aspect in pair.aspects:
                 if not self._control(pair, (aspect,)):
-                    said = (pair.reference.label, aspect.name, self._value(aspect, pair.method))
+                    said = (pair.reference_name, aspect.name, self._value(aspect, pair.method))
                     same.setdefault(said, []).append(pair.method.label)
         lines = [
             _missing(methods, reference, name, value)
@@ -505,6 +508,7 @@ def _measure_column(measure: _Measure, time: str) -> _Column:
         measure.title.format(time=time),
         lambda view: measure.in_words(view.spent[measure.title]),
         measure.differs,
+        lambda view: view.spent[measure.title],
     )
 
 
