@@ -462,7 +462,7 @@ def test_compare_report_and_cite(motley: Motley, tmp_path: Path) -> None:
 def test_a_comparison_names_what_differs_and_controls_remove_it(motley: Motley) -> None:
     """SCAFFOLD weighs clients equally and sends its control variates, too."""
     line = ("compare", "q.toml", "--over", "algorithm.name=fedavg,scaffold", "--seeds", "0,1")
-    said = motley(*line, "--out", "all")
+    said = motley(*line, "--out", "all", "--no-report")
     assert said.code == 0, said.err
     assert "besides the method" in said.out
     assert "at equal weights" not in said.out
@@ -471,7 +471,7 @@ def test_a_comparison_names_what_differs_and_controls_remove_it(motley: Motley) 
         "comparison\nmotley: note: motley compare --controls runs the reference with these "
         "settings, too\n" in said.err
     )
-    said = motley(*line, "--out", "all", "--controls")
+    said = motley(*line, "--out", "all", "--controls", "--no-report")
     assert said.code == 0, said.err
     assert (
         "note: controls: 2 runs beside 0 of the comparison (fedavg with equal weights); the "
@@ -479,12 +479,8 @@ def test_a_comparison_names_what_differs_and_controls_remove_it(motley: Motley) 
     )
     assert "is not in this comparison" not in said.err
     assert "at equal weights" in said.out
-    page = Path("all/report.html").read_text()
-    assert motley("report", "all", "--out", "again.html").code == 0
-    assert "at equal weights" in page
-    assert Path("again.html").read_text().count("at equal weights") == page.count(
-        "at equal weights"
-    )
+    assert motley("report", "all").code == 0
+    assert "at equal weights" in Path("all/report.html").read_text()
 
 
 @pytest.mark.filterwarnings("default")

@@ -156,6 +156,13 @@ def test_what_is_left_by_hand() -> None:
     ]
 
 
+def test_a_control_that_has_not_ended_removes_nothing_yet() -> None:
+    begun = [replace(run, meta={**run.meta, "finished": False}) for run in CONTROLS]
+    found = besides(group_runs([*FEDAVG_RUNS, *SCAFFOLD_RUNS]), begun)
+    assert [list(row.at_equal) for row in found.left] == [["traffic"]]
+    assert "fedavg with equal weights is not in this comparison" in found.sentences()[0]
+
+
 def test_a_method_of_the_grid_is_a_control_too() -> None:
     """Fedavg with equal weights is compared by itself, and scaffold with it."""
     uniform = [made((0.3, 0.61), 0, weights="uniform"), made((0.3, 0.62), 1, weights="uniform")]

@@ -172,13 +172,13 @@ def place_of(point: Point, base: Path) -> Path:
     return begun[0] if begun else point.folder(base / "controls")
 
 
-def refusals(points: Sequence[Point], data: Path | None) -> dict[int, UserError]:
-    """Return the number of each point that cannot be built, and the reason. One seed of each
-    variant is tried; data that cannot be read are left to the runs."""
+def refusals(points: Sequence[Point], data: Path | None) -> list[tuple[Point, UserError]]:
+    """Return each point that cannot be built, and the reason. One seed of each variant is tried;
+    data that cannot be read are left to the runs."""
     reasons: dict[str, UserError | None] = {}
-    found: dict[int, UserError] = {}
+    found: list[tuple[Point, UserError]] = []
     held: tuple[str, Task] | None = None
-    for number, point in enumerate(points):
+    for point in points:
         keys = point.experiment.resolved()
         variant = repr({key: value for key, value in keys.items() if key not in IGNORED})
         if variant not in reasons:
@@ -194,7 +194,7 @@ def refusals(points: Sequence[Point], data: Path | None) -> dict[int, UserError]
                 reasons[variant] = error
         reason = reasons[variant]
         if reason is not None:
-            found[number] = reason
+            found.append((point, reason))
     return found
 
 

@@ -438,13 +438,12 @@ def _that_can_run(
     ConfigError: a variant cannot run, unless ``skip_refused``, and others can.
     """
     variants = {point.label for point in points if not point.control}
-    if len(variants) < 2 or all(_done(point, base) for point in points):
-        return [*points], []  # the run itself says so at once
-    reasons = refusals(points, data)
+    if len(variants) < 2:  # the run itself says so at once
+        return [*points], []
+    reasons = refusals([point for point in points if not _done(point, base)], data)
     refused: dict[str, str] = {}
     controls: dict[str, None] = {}
-    for number, reason in reasons.items():
-        point = points[number]
+    for point, reason in reasons:
         if point.control:
             controls[f"{point.label} cannot run ({reason})"] = None
         else:
@@ -453,7 +452,8 @@ def _that_can_run(
         raise _cannot_run(refused, len(variants))
     for label, text in refused.items():
         warnings.warn(f"left out, for it cannot run: {label}: {text}", stacklevel=3)
-    return [point for i, point in enumerate(points) if i not in reasons], list(controls)
+    left = {id(point) for point, _ in reasons}
+    return [point for point in points if id(point) not in left], list(controls)
 
 
 def _cannot_run(refused: Mapping[str, str], number: int) -> ConfigError:

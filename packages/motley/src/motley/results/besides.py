@@ -203,7 +203,8 @@ class Besides:
         self.groups = groups
         self.base = base or reference_of(groups)
         self._views = {label: _view(label, runs) for label, runs in groups.items()}
-        self._controls = [*self._views.values(), *_control_views(controls)]
+        views = [*self._views.values(), *_control_views(controls)]
+        self._controls = [view for view in views if any(run.finished for run in view.runs)]
         self.pairs = pairs_of([view.method for view in self._views.values()], self.base)
         first = self._views[self.base].runs[0]
         self.time = clock(groups)
