@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import motley
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, UserError
 from motley.core.files import with_digest
 from motley.experiments import controls, sweep
 from motley.experiments.config import Experiment
@@ -136,7 +136,29 @@ def test_what_no_experiment_can_be_is_said() -> None:
         "fedavg with rate schedule linear and end of the run rounds 5",
     ]
     (refused,) = found.refused
-    assert refused.startswith("fedavg with rate schedule linear cannot be made (")
+    assert refused.startswith("fedavg with rate schedule linear cannot run (")
+
+
+def test_what_the_reference_does_not_take_is_left_out_of_all() -> None:
+    """Uniform selection has no scores to weigh by; clipping and momentum it takes."""
+    bundle = {"local.clip": {"norm": 2.0}, "server": "momentum", "weights": "score"}
+    base = Experiment(**PLAIN)
+    other = base.replace({"algorithm": ONE, "selector": "hetero_select_v1", **bundle})
+
+    def refusal(name: str, experiment: Experiment) -> UserError | None:
+        return ConfigError("no scores", "weights") if experiment.weights == "score" else None
+
+    points = [sweep.Point("fedavg", base), sweep.Point("whole", other)]
+    found = controls.controls_of(points, refusal)
+    last = "fedavg, uniform with clipping norm 2 of corrected and server step momentum"
+    assert [name for name, _ in found.made] == [
+        "fedavg, uniform with clipping norm 2 of corrected",
+        "fedavg, uniform with server step momentum",
+        last,
+    ]
+    assert found.refused == [
+        "fedavg, uniform with weights by score cannot run (weights: no scores)"
+    ]
 
 
 @pytest.fixture

@@ -156,6 +156,29 @@ def test_what_is_left_by_hand() -> None:
     ]
 
 
+def test_of_several_settings_each_and_all_that_are_there_are_told() -> None:
+    """Scaffold clips, too: at equal weights +0.5, at equal clipping -15, with both -4 points."""
+    clipped = {**CONFIG["local"], "clip": {"norm": 2.0}}
+    runs = [
+        replace(run, meta={**run.meta, "config": {**run.config, "local": clipped}})
+        for run in SCAFFOLD_RUNS
+    ]
+    settings = {"clip": {"local": clipped}, "both": {"local": clipped, "weights": "uniform"}}
+    ends = {"clip": (0.75, 0.79), "both": (0.64, 0.68)}
+    more = [
+        control(made((0.3, end), seed, **settings[name]))
+        for name, pair in ends.items()
+        for seed, end in enumerate(pair)
+    ]
+    found = besides(group_runs([*FEDAVG_RUNS, *runs]), [*CONTROLS, *more])
+    (row,) = found.left
+    means = {title: one.mean for title, one in row.at_equal.items() if title != "traffic"}
+    assert means == pytest.approx({"weights": 0.5, "clipping": -15.0, "settings, all": -4.0})
+    table = found.left_table()
+    assert table is not None
+    assert table.heads[-1] == "at equal settings, all"
+
+
 def test_a_control_that_has_not_ended_removes_nothing_yet() -> None:
     begun = [replace(run, meta={**run.meta, "finished": False}) for run in CONTROLS]
     found = besides(group_runs([*FEDAVG_RUNS, *SCAFFOLD_RUNS]), begun)

@@ -9,8 +9,8 @@ the comparison's folder, with its name in ``run.json``, so that a later report f
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,14 +46,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Controls",
+    "Refusals",
     "controls_of",
     "empty_stable",
     "in_minutes",
     "place_of",
-    "refusals",
     "wall_s",
 ]
 
+Refuses = Callable[[str, Experiment], UserError | None]
 MOST = 100
 """Controls up to which nobody is asked."""
 _TASK_KEYS = (
@@ -71,28 +72,60 @@ class Controls:
     refused: Sequence[str]
 
 
-def controls_of(points: Sequence[Point]) -> Controls:
+def controls_of(
+    points: Sequence[Point], refusal: Refuses = lambda name, experiment: None
+) -> Controls:
     """Return the experiments that make each method equal to its reference in one setting, and in
-    all; without those that the comparison has."""
+    all that the reference takes; without those that the comparison has.
+
+    Parameters
+    ----------
+    refusal: returns why an experiment of this name cannot run; None if it can.
+    """
     groups = _groups(points)
     methods = [_method(label, members[0].experiment) for label, members in groups.items()]
-    there = {point.experiment.result_id() for point in points}
-    made: dict[str, tuple[str, Experiment]] = {}
-    refused: dict[str, None] = {}
+    found = _Found(methods, groups, {point.experiment.result_id() for point in points}, refusal)
     for pair in pairs_of(methods, reference_of(groups)):
-        for aspects in pair.removals():
-            if any(one.is_control(pair.reference, pair.method, aspects) for one in methods):
-                continue
-            name = _name(pair, aspects, methods)
-            for experiment in _like(pair, groups):
-                try:
-                    changed = experiment.replace(_changes(pair, aspects))
-                except ConfigError as error:
-                    refused[f"{name} cannot be made ({error})"] = None
-                    break
-                if changed.result_id() not in there:
-                    made.setdefault(changed.result_id(), (name, changed))
-    return Controls(list(made.values()), list(refused))
+        possible = [aspect for aspect in pair.aspects if found.add(pair, (aspect,))]
+        if len(pair.aspects) > 1 and not found.add(pair, pair.aspects, told=False):
+            found.add(pair, possible if len(possible) > 1 else ())
+    return Controls(list(found.made.values()), list(found.refused))
+
+
+@dataclass
+class _Found:
+    """Controls as they are found. ``there``: ids of what the comparison runs."""
+
+    methods: Sequence[ComparedMethod]
+    groups: Mapping[str, Sequence[Point]]
+    there: Collection[str]
+    refusal: Refuses
+    made: dict[str, tuple[str, Experiment]] = field(default_factory=dict)
+    refused: dict[str, None] = field(default_factory=dict)
+
+    def add(self, pair: Pair, aspects: Sequence[Aspect], told: bool = True) -> bool:
+        """Add the runs of a control; return whether there are any, here or in the comparison.
+        ``told``: whether a control that cannot run is kept with its reason."""
+        if not aspects:
+            return False
+        if any(one.is_control(pair.reference, pair.method, aspects) for one in self.methods):
+            return True
+        name = _name(pair, aspects, self.methods)
+        changed = []
+        try:
+            for experiment in _like(pair, self.groups):
+                changed.append(experiment.replace(_changes(pair, aspects)))
+                reason = self.refusal(name, changed[-1])
+                if reason is not None:
+                    raise reason
+        except UserError as error:
+            if told:
+                self.refused[f"{name} cannot run ({error})"] = None
+            return False
+        for experiment in changed:
+            if experiment.result_id() not in self.there:
+                self.made.setdefault(experiment.result_id(), (name, experiment))
+        return bool(changed)
 
 
 def _groups(points: Sequence[Point]) -> dict[str, list[Point]]:
@@ -172,30 +205,42 @@ def place_of(point: Point, base: Path) -> Path:
     return begun[0] if begun else point.folder(base / "controls")
 
 
-def refusals(points: Sequence[Point], data: Path | None) -> list[tuple[Point, UserError]]:
-    """Return each point that cannot be built, and the reason. One seed of each variant is tried;
-    data that cannot be read are left to the runs."""
-    reasons: dict[str, UserError | None] = {}
-    found: list[tuple[Point, UserError]] = []
-    held: tuple[str, Task] | None = None
-    for point in points:
-        keys = point.experiment.resolved()
+class Refusals:
+    """Says which experiments cannot be built. One seed of each variant is tried; data that cannot
+    be read are left to the runs.
+
+    Parameters
+    ----------
+    data: folder searched first for data packs.
+    """
+
+    def __init__(self, data: Path | None) -> None:
+        self._data = data
+        self._reasons: dict[str, UserError | None] = {}
+        self._held: tuple[str, Task] | None = None
+
+    def of(self, experiment: Experiment) -> UserError | None:
+        """Return why an experiment cannot be built; None if it can."""
+        keys = experiment.resolved()
         variant = repr({key: value for key, value in keys.items() if key not in IGNORED})
-        if variant not in reasons:
-            samples = repr({key: keys[key] for key in _TASK_KEYS})
+        if variant not in self._reasons:
             try:
-                if held is None or held[0] != samples:
-                    seed = point.experiment
-                    held = (samples, task_of(seed, Streams(seed.seed, seed.pin), data))
-                reasons[variant] = _refusal(point.experiment, data, held[1])
+                task = self._task(experiment, keys)
+                self._reasons[variant] = _refusal(experiment, self._data, task)
             except (DataError, MemoryError):
-                reasons[variant] = None
+                self._reasons[variant] = None
             except (ConfigError, ModelError) as error:
-                reasons[variant] = error
-        reason = reasons[variant]
-        if reason is not None:
-            found.append((point, reason))
-    return found
+                self._reasons[variant] = error
+        return self._reasons[variant]
+
+    def _task(self, experiment: Experiment, keys: Mapping[str, Any]) -> Task:
+        """Return the experiment's samples, those of the experiment before where they are the
+        same."""
+        samples = repr({key: keys[key] for key in _TASK_KEYS})
+        if self._held is None or self._held[0] != samples:
+            streams = Streams(experiment.seed, experiment.pin)
+            self._held = (samples, task_of(experiment, streams, self._data))
+        return self._held[1]
 
 
 def _refusal(experiment: Experiment, data: Path | None, task: Task) -> UserError | None:

@@ -21,17 +21,17 @@ from typing_extensions import override
 
 from motley.core.card import Carded, html_rows
 from motley.core.components import imports
-from motley.core.errors import ConfigError, suggest
+from motley.core.errors import ConfigError, UserError, suggest
 from motley.engines.processes import workers_kept
 from motley.experiments import document, registry
 from motley.experiments.config import Experiment
 from motley.experiments.controls import (
     MOST,
+    Refusals,
     controls_of,
     empty_stable,
     in_minutes,
     place_of,
-    refusals,
     wall_s,
 )
 from motley.experiments.data_variants import check_variants
@@ -389,13 +389,11 @@ def compare(
     by_itself = progress is None and watched()
     shown = by_itself or bool(progress)
     say = say or (last_line if shown else _quiet)
-    added, left_out = _controls(points) if controls else ([], [])
-    every = [*points, *added]
-    if on_ray is None:  # a cluster may have what this machine lacks
-        every, refused = _that_can_run(every, base, data, skip_refused)
-        left_out += refused
-    for line in left_out:
-        say(f"no control: {line}")
+    # a cluster may have what this machine lacks
+    checked = Refusals(data) if on_ray is None else None
+    if checked is not None:
+        points = _that_can_run(points, base, checked, skip_refused)
+    every = [*points, *(_controls(points, base, checked, say) if controls else [])]
     for line in dict.fromkeys(filter(None, (empty_stable(one.experiment) for one in points))):
         say(line)
     cost = _Cost(every, base, jobs, say)
@@ -422,38 +420,47 @@ def _quiet(line: str) -> None:
     """Print nothing."""
 
 
-def _controls(points: Sequence[Point]) -> tuple[list[Point], list[str]]:
-    """Return the controls of a comparison, and why some cannot be made."""
-    found = controls_of(points)
-    return [Point(name, one, control=True) for name, one in found.made], list(found.refused)
+def _controls(
+    points: Sequence[Point], base: Path, checked: Refusals | None, say: Say
+) -> list[Point]:
+    """Return the controls of a comparison; say why some cannot run."""
+
+    def refusal(name: str, experiment: Experiment) -> UserError | None:
+        if checked is None or _done(Point(name, experiment, control=True), base):
+            return None
+        return checked.of(experiment)
+
+    found = controls_of(points, refusal)
+    for line in found.refused:
+        say(f"no control: {line}")
+    return [Point(name, one, control=True) for name, one in found.made]
 
 
 def _that_can_run(
-    points: Sequence[Point], base: Path, data: Path | None, skip_refused: bool
-) -> tuple[list[Point], list[str]]:
-    """Return the points that can be built, and the controls that cannot, with the reasons.
+    points: Sequence[Point], base: Path, checked: Refusals, skip_refused: bool
+) -> list[Point]:
+    """Return the points that can be built or are finished.
 
     Raises
     ------
-    ConfigError: a variant cannot run, unless ``skip_refused``, and others can.
+    ConfigError: a variant cannot run, unless ``skip_refused`` and others can.
     """
-    variants = {point.label for point in points if not point.control}
+    variants = {point.label for point in points}
     if len(variants) < 2:  # the run itself says so at once
-        return [*points], []
-    reasons = refusals([point for point in points if not _done(point, base)], data)
+        return [*points]
+    reasons = {
+        number: reason
+        for number, point in enumerate(points)
+        if not _done(point, base) and (reason := checked.of(point.experiment)) is not None
+    }
     refused: dict[str, str] = {}
-    controls: dict[str, None] = {}
-    for point, reason in reasons:
-        if point.control:
-            controls[f"{point.label} cannot run ({reason})"] = None
-        else:
-            refused.setdefault(point.label, str(reason))
+    for number, reason in reasons.items():
+        refused.setdefault(points[number].label, str(reason))
     if refused and (not skip_refused or variants <= refused.keys()):
         raise _cannot_run(refused, len(variants))
     for label, text in refused.items():
         warnings.warn(f"left out, for it cannot run: {label}: {text}", stacklevel=3)
-    left = {id(point) for point, _ in reasons}
-    return [point for point in points if id(point) not in left], list(controls)
+    return [point for number, point in enumerate(points) if number not in reasons]
 
 
 def _cannot_run(refused: Mapping[str, str], number: int) -> ConfigError:

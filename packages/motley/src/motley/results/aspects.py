@@ -252,17 +252,25 @@ class ComparedMethod:
     def is_control(
         self, reference: ComparedMethod, method: ComparedMethod, aspects: Sequence[Aspect]
     ) -> bool:
-        """Return whether it is the reference with the method's value of some aspects."""
-        taken = [*aspects]
-        if OPTIMIZER in taken and method.with_own_optimizer(reference):
-            taken += [RATE, MOMENTUM]
-        return (
-            self.world == reference.world
-            and self.same_algorithm(reference)
-            and all(
-                aspect.of(self.keys) == aspect.of((method if aspect in taken else reference).keys)
-                for aspect in ASPECTS
-            )
+        """Return whether it is the reference with the method's value of these aspects."""
+        return self.taken(reference, method) == tuple(aspects)
+
+    def taken(self, reference: ComparedMethod, method: ComparedMethod) -> tuple[Aspect, ...] | None:
+        """Return the aspects that it has of a method, where it is the reference in all else; None
+        where it is not."""
+        if self.world != reference.world or not self.same_algorithm(reference):
+            return None
+        found = method.differing(reference)
+        values = [[aspect.of(one.keys) for one in (self, method, reference)] for aspect in ASPECTS]
+        follow = (RATE, MOMENTUM) if method.with_own_optimizer(reference) else ()
+        for aspect, (mine, theirs, plain) in zip(ASPECTS, values, strict=True):
+            may = aspect in found or aspect in follow
+            if mine != plain and not (may and mine == theirs):
+                return None
+        return tuple(
+            aspect
+            for aspect, (mine, theirs, _) in zip(ASPECTS, values, strict=True)
+            if aspect in found and mine == theirs
         )
 
 
@@ -283,11 +291,6 @@ class Pair:
         parts = [] if self.reference.same_algorithm(self.method) else [keys["algorithm"]]
         parts += [keys["selector"]] if mine.get("selector") != keys.get("selector") else []
         return ", ".join(str(part.get("name")) for part in parts) or self.reference.label
-
-    def removals(self) -> list[tuple[Aspect, ...]]:
-        """Return the aspects that controls make equal: one by one, then all at once."""
-        single: list[tuple[Aspect, ...]] = [(aspect,) for aspect in self.aspects]
-        return [*single, self.aspects] if len(single) > 1 else single
 
 
 def pairs_of(methods: Sequence[ComparedMethod], base: str) -> list[Pair]:

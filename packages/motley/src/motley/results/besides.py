@@ -52,6 +52,8 @@ TOLERANCE = 0.01
 BUDGET = 0.05
 """Relative difference of traffic or time from which curves are cut at the smaller of the two:
 nearer than that, it would be the last evaluation that differs."""
+_ALL = "settings, all"
+_POSSIBLE = "settings, all that it takes"
 _MOST = 6
 """Sentences that are told; of more their number."""
 
@@ -316,14 +318,17 @@ class Besides:
 
     def _control(self, pair: Pair, aspects: Sequence[Aspect]) -> _View | None:
         """Return the runs of the reference with a method's value of some aspects; None without."""
-        return next(
-            (
-                view
-                for view in self._controls
-                if view.method.is_control(pair.reference, pair.method, aspects)
-            ),
-            None,
-        )
+        return self._by_aspects(pair).get(tuple(aspects))
+
+    def _by_aspects(self, pair: Pair) -> dict[tuple[Aspect, ...], _View]:
+        """Return the aspects that were made equal -> the runs of the reference with the method's
+        values of them."""
+        found: dict[tuple[Aspect, ...], _View] = {}
+        for view in self._controls:
+            taken = view.method.taken(pair.reference, pair.method)
+            if taken and set(taken) <= set(pair.aspects):
+                found.setdefault(taken, view)
+        return found
 
     @cached_property
     def end(self) -> End:
@@ -377,11 +382,14 @@ class Besides:
 
     def _at_equal(self, pair: Pair) -> Iterator[tuple[str, Interval]]:
         one, other = self._of(pair)
-        for aspects in pair.removals():
-            control = self._control(pair, aspects)
-            if control is not None:
-                title = aspects[0].name if len(aspects) == 1 else "settings, all"
-                yield title, self._difference(one, control)
+        made = self._by_aspects(pair)
+        for aspects in sorted(made, key=len):
+            if len(aspects) == 1:
+                yield aspects[0].name, self._difference(one, made[aspects])
+        most = max(made, key=len, default=())
+        if len(most) > 1:
+            title = _ALL if len(most) == len(pair.aspects) else _POSSIBLE
+            yield title, self._difference(one, made[most])
         spent = {measure.title for measure in MEASURES if measure.differs(one, other, BUDGET)}
         for name, axis in _BUDGETS:
             costs = {"up (MB)", "down (MB)"} if axis == "bits" else {"{time} hours"}
@@ -411,8 +419,10 @@ class Besides:
     @property
     def _equal_titles(self) -> list[str]:
         found = dict.fromkeys(title for row in self.left for title in row.at_equal)
-        return [title for title in found if title != "settings, all"] + [
-            title for title in found if title == "settings, all"
+        last = (_POSSIBLE, _ALL)
+        return [
+            *(title for title in found if title not in last),
+            *(title for title in last if title in found),
         ]
 
     def _how(self) -> str:
