@@ -29,7 +29,6 @@ from motley.results.aspects import (
     wanted_words,
 )
 from motley.results.blocks import (
-    DASH,
     BulletList,
     Section,
     Table,
@@ -397,33 +396,38 @@ class Besides:
                 yield name.format(time=self.time), self._at_budget(one, other, axis)
 
     def left_table(self) -> Table | None:
-        """Return the differences as a whole and what is left of them at equal settings and budgets;
-        None where nothing was made equal."""
-        titles = self._equal_titles
-        if not titles:
-            return None
+        """Return the differences as a whole, and below each what is left of it at equal settings
+        and budgets; None where nothing was made equal."""
         places = list(self.groups)
         rows = [
             TableRow(
-                row.label,
+                label,
                 [
-                    TableCell(_in_words(one, self.percent), one.mean) if one else TableCell(DASH)
-                    for one in (row.whole, *map(row.at_equal.get, titles))
+                    TableCell(how),
+                    TableCell(self._signed(one.mean), one.mean),
+                    TableCell(f"{self._signed(one.low)} to {self._signed(one.high)}", one.low),
+                    TableCell(str(one.n), one.n),
                 ],
-                places.index(row.label),
+                places.index(label),
             )
-            for row in self.left
+            for label, how, one in self._left_lines()
         ]
-        return Table(("method", "whole", *(f"at equal {one}" for one in titles)), rows, self._how())
+        heads = ("method", "compared", "difference", "95% interval", "seeds")
+        return Table(heads, rows, self._how()) if rows else None
 
-    @property
-    def _equal_titles(self) -> list[str]:
-        found = dict.fromkeys(title for row in self.left for title in row.at_equal)
-        last = (_POSSIBLE, _ALL)
+    def _left_lines(self) -> list[tuple[str, str, Interval]]:
+        """Return method, comparison and difference of each line."""
         return [
-            *(title for title in found if title not in last),
-            *(title for title in last if title in found),
+            line
+            for row in self.left
+            for line in (
+                (row.label, "as a whole", row.whole),
+                *((row.label, f"at equal {name}", one) for name, one in row.at_equal.items()),
+            )
         ]
+
+    def _signed(self, value: float) -> str:
+        return f"{value:{'+.2f' if self.percent > 1 else '+.3g'}}".replace("-", "\u2212")
 
     def _how(self) -> str:
         return (
@@ -448,23 +452,15 @@ class Besides:
                     {},
                 )
             )
-        if self._equal_titles:
+        lines = self._left_lines()
+        if lines:
             unit = "points" if self.percent > 1 else ""
             found.append(
                 PrintTable(
                     "left",
                     f"Differences as a whole and at equal settings. {self._how()}",
-                    [("Whole", unit), *((f"At equal {one}", unit) for one in self._equal_titles)],
-                    [
-                        (
-                            row.label,
-                            [
-                                one or DASH
-                                for one in (row.whole, *map(row.at_equal.get, self._equal_titles))
-                            ],
-                        )
-                        for row in self.left
-                    ],
+                    [("Compared", ""), ("Difference", unit), ("Pairs", "seeds")],
+                    [(label, [how, one, str(one.n)]) for label, how, one in lines],
                     {},
                 )
             )
@@ -579,8 +575,3 @@ def _missing(methods: Sequence[str], reference: str, name: str, value: str) -> s
 
 def _sentence(line: str) -> str:
     return f"{line}."
-
-
-def _in_words(one: Interval, percent: float) -> str:
-    sign = "+.2f" if percent > 1 else "+.3g"
-    return f"{one.mean:{sign}} ({one.low:{sign}} to {one.high:{sign}})".replace("-", "\u2212")
