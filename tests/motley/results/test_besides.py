@@ -319,6 +319,33 @@ def test_methods_are_compared_within_their_world() -> None:
     )
 
 
+def test_where_much_differs_between_few_methods_these_are_columns(tmp_path: Path) -> None:
+    """Weights, clipping, compression, server step, end of the run, and traffic."""
+    bundle = {
+        "local": {**CONFIG["local"], "clip": {"norm": 2.0}},
+        "server": {"name": "momentum", "lr": 1.0},
+        "compressor": {"name": "topk"},
+        "feedback": {"name": "adaptive"},
+        "cohort": 3,
+        **SCAFFOLD,
+    }
+    groups = group_runs([made((0.5, 0.8)), made((0.4, 0.6), mb=2.0, **bundle)])
+    table = besides(groups).table()
+    assert table is not None
+    assert table.heads == ("", *groups)
+    assert {row.label: [cell.text for cell in row.cells] for row in table.rows} == {
+        "weights": ["by samples", "equal"],
+        "clipping": ["none", "norm 2"],
+        "server step": ["the algorithm's", "momentum"],
+        "compression": ["none", "topk, feedback adaptive"],
+        "cohort": ["cohort 2", "cohort 3"],
+        "up (MB)": ["2.00", "4.00"],
+    }
+    assert [[cell.best for cell in row.cells] for row in table.rows] == [[False, True]] * 6
+    text = (write_print_files(groups, tmp_path / "paper", ["latex"]) / "besides.tex").read_text()
+    assert r"Clipping & none & norm 2 \\" in text
+
+
 def test_several_methods_with_one_setting_are_one_sentence() -> None:
     runs = [
         *FEDAVG_RUNS,

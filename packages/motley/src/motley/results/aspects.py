@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from typing_extensions import override
+
 from motley.results.labels import IGNORED
 from motley.results.method_rows import REFERENCES
 
@@ -111,6 +113,7 @@ def plain_value(value: Any) -> str:
 class _Weights(Aspect):
     """The weights of uploads, in words."""
 
+    @override
     def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
         """Return how uploads count."""
         mode = str(keys.get("weights"))
@@ -121,6 +124,7 @@ class _Weights(Aspect):
 class _LocalWork(Aspect):
     """The local work of a round, in words."""
 
+    @override
     def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
         """Return the epochs or steps, and what cuts them short."""
         local = keys.get("local") or {}
@@ -136,6 +140,7 @@ class _Tuning(Aspect):
     """Whether clients are examined with models of their own; a method that has them is compared
     with plain fine-tuning for as long as a round's local work."""
 
+    @override
     def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
         """Return for how long the model is tuned, or that the method has models of its own."""
         tuning = keys.get("fine-tuning")
@@ -151,6 +156,26 @@ class _Tuning(Aspect):
         return ", ".join(parts) or "none"
 
 
+@dataclass(frozen=True)
+class _Compression(Aspect):
+    """How updates are compressed, in words."""
+
+    @override
+    def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
+        """Return the names of the parts of transport; none where updates are sent whole."""
+        names = {key: value_at(keys, f"{key}.name") for key in self.keys}
+        if names["compressor"] in (None, "identity") and names["quantizer"] is None:
+            return self.unset
+        plain = (None, "none", "identity")
+        first = [names[key] for key in ("compressor", "quantizer") if names[key] not in plain]
+        rest = [
+            f"{key} {names[key]}"
+            for key in ("feedback", "allocator", "budget")
+            if names[key] not in plain
+        ]
+        return ", ".join([" and ".join(first), *rest])
+
+
 WEIGHTS = _Weights("weights", ("weights",))
 RATE = Aspect("learning rate", ("local.optimizer.lr",))
 MOMENTUM = Aspect("momentum", ("local.optimizer.momentum", "local.optimizer.nesterov"))
@@ -164,7 +189,9 @@ AGGREGATOR = Aspect("aggregator", ("aggregator",), unset="the algorithm's")
 SERVER = Aspect("server step", ("server",), unset="the algorithm's")
 LOSS = Aspect("loss", ("loss",), unset="the algorithm's")
 SYNCHRONY = Aspect("synchrony", ("synchrony",))
-COMPRESSION = Aspect("compression", ("compressor", "quantizer", "feedback", "allocator", "budget"))
+COMPRESSION = _Compression(
+    "compression", ("compressor", "quantizer", "feedback", "allocator", "budget")
+)
 PRIVACY = Aspect("privacy", ("privacy",))
 CAPACITY = Aspect("capacity", ("capacity",), unset="whole models")
 DEFENCE = Aspect("defence", ("defence",))

@@ -38,7 +38,7 @@ from motley.results.blocks import (
 )
 from motley.results.labels import IGNORED, clock
 from motley.results.load import Run
-from motley.results.measures import Interval
+from motley.results.measures import Censored, Interval
 from motley.results.method_rows import JUDGED, End
 from motley.results.number_text import MB, short_number, whole
 from motley.results.print_tables import PrintTable
@@ -51,6 +51,8 @@ TOLERANCE = 0.01
 BUDGET = 0.05
 """Relative difference of traffic or time from which curves are cut at the smaller of the two:
 nearer than that, it would be the last evaluation that differs."""
+_WIDE = 5
+"""Columns that a page, a terminal and a column in print have room for."""
 _ALL = "settings, all"
 _POSSIBLE = "settings, all that it takes"
 _MOST = 6
@@ -251,23 +253,34 @@ class Besides:
         ]
 
     def table(self) -> Table | None:
-        """Return the settings and costs in which methods differ beside the method, a row per
-        method; None where there is nothing."""
+        """Return the settings and costs in which methods differ beside the method; None where there
+        is nothing. A row is a method, or what differs where that is much and methods are few."""
         if not self._columns or not self.pairs:
             return None
-        rows = [
-            TableRow(
-                label,
-                [
-                    TableCell(word, column.number(self._views[label]), differs)
-                    for column, (word, differs) in zip(self._columns, cells, strict=True)
-                ],
-                place,
-            )
-            for place, (label, cells) in enumerate(self.rows())
+        lines = self.rows()
+        note = f"{self._note()} Bold: not as the reference."
+        cells = [
+            [
+                TableCell(word, column.number(self._views[label]), differs)
+                for column, (word, differs) in zip(self._columns, line, strict=True)
+            ]
+            for label, line in lines
         ]
-        heads = ("method", *(column.title for column in self._columns))
-        return Table(heads, rows, f"{self._note()} Bold: not as the reference.")
+        titles = [column.title for column in self._columns]
+        if self._turned:
+            turned = zip(titles, zip(*cells, strict=True), strict=True)
+            rows = [TableRow(title, list(line)) for title, line in turned]
+            return Table(("", *(label for label, _ in lines)), rows, note)
+        rows = [
+            TableRow(label, line, place)
+            for place, ((label, _), line) in enumerate(zip(lines, cells, strict=True))
+        ]
+        return Table(("method", *titles), rows, note)
+
+    @property
+    def _turned(self) -> bool:
+        """Whether methods are columns: there are few, and much differs."""
+        return len(self._columns) > _WIDE and len(self.groups) <= _WIDE
 
     def _note(self) -> str:
         references = list(dict.fromkeys(pair.reference.label for pair in self.pairs))
@@ -438,6 +451,17 @@ class Besides:
             f"(told where they differ by more than {100 * BUDGET:g} %)."
         )
 
+    def _printed(
+        self,
+    ) -> tuple[list[tuple[str, str]], list[tuple[str, list[Interval | Censored | str]]]]:
+        """Return heads and rows of the table in print."""
+        lines = [(label, [word for word, _ in cells]) for label, cells in self.rows()]
+        titles = [one.title[:1].upper() + one.title[1:] for one in self._columns]
+        if not self._turned:
+            return [(title, "") for title in titles], [(label, [*words]) for label, words in lines]
+        turned = zip(titles, zip(*(words for _, words in lines), strict=True), strict=True)
+        return [(label, "") for label, _ in lines], [(title, [*words]) for title, words in turned]
+
     def print_tables(self) -> list[PrintTable]:
         """Return both tables for print: ``besides`` and ``left``."""
         found = []
@@ -447,8 +471,7 @@ class Besides:
                     "besides",
                     f"What differs beside the method. {self._note()}"
                     + "".join(f" {_sentence(line)}" for line in self.sentences()),
-                    [(one.title[:1].upper() + one.title[1:], "") for one in self._columns],
-                    [(label, [word for word, _ in cells]) for label, cells in self.rows()],
+                    *self._printed(),
                     {},
                 )
             )
