@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from motley.experiments.config import Experiment
-from motley.experiments.controls import Refusals, controls_of
+from motley.experiments.controls import BuildCheck, controls_of
 from motley.experiments.sweep import Point
 from motley_papers.recipe import Recipe, read
 
@@ -27,7 +27,7 @@ def test_they_are_those_of_a_comparison() -> None:
     scores to weigh and to allocate by are not among them."""
     league = read("league")
     shared = _experiments(league, "shared")
-    no = Refusals(None)
+    no = BuildCheck(None)
     found = controls_of(
         [Point(name, shared[name]) for name in WITH], lambda name, experiment: no.of(experiment)
     )

@@ -46,7 +46,7 @@ def test_two_at_a_time_are_as_one_after_the_other(
     With two cores, a run alone cuts its cohort into two chunks; one that has half the cores must
     cut it in the same way.
     """
-    monkeypatch.setattr("motley.experiments.controls.Refusals.of", lambda *_: None)
+    monkeypatch.setattr("motley.experiments.controls.BuildCheck.of", lambda *_: None)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     over = {"aggregator": ["krum", "mean"], "selector.name": ["uniform", "power_of_choice"]}
     alone, both = (

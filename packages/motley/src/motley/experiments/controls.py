@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from motley.experiments.sweep import Point
 
 __all__ = [
+    "BuildCheck",
     "Controls",
-    "Refusals",
     "controls_of",
     "empty_stable",
     "in_minutes",
@@ -205,7 +205,7 @@ def place_of(point: Point, base: Path) -> Path:
     return begun[0] if begun else point.folder(base / "controls")
 
 
-class Refusals:
+class BuildCheck:
     """Says which experiments cannot be built. One seed of each variant is tried; data that cannot
     be read are left to the runs.
 

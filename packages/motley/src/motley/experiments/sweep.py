@@ -27,7 +27,7 @@ from motley.experiments import document, registry
 from motley.experiments.config import Experiment
 from motley.experiments.controls import (
     MOST,
-    Refusals,
+    BuildCheck,
     controls_of,
     empty_stable,
     in_minutes,
@@ -390,7 +390,7 @@ def compare(
     shown = by_itself or bool(progress)
     say = say or (last_line if shown else _quiet)
     # a cluster may have what this machine lacks
-    checked = Refusals(data) if on_ray is None else None
+    checked = BuildCheck(data) if on_ray is None else None
     if checked is not None:
         points = _that_can_run(points, base, checked, skip_refused)
     every = [*points, *(_controls(points, base, checked, say) if controls else [])]
@@ -421,7 +421,7 @@ def _quiet(line: str) -> None:
 
 
 def _controls(
-    points: Sequence[Point], base: Path, checked: Refusals | None, say: Say
+    points: Sequence[Point], base: Path, checked: BuildCheck | None, say: Say
 ) -> list[Point]:
     """Return the controls of a comparison; say why some cannot run."""
 
@@ -437,7 +437,7 @@ def _controls(
 
 
 def _that_can_run(
-    points: Sequence[Point], base: Path, checked: Refusals, skip_refused: bool
+    points: Sequence[Point], base: Path, checked: BuildCheck, skip_refused: bool
 ) -> list[Point]:
     """Return the points that can be built or are finished.
 

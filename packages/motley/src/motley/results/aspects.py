@@ -235,6 +235,8 @@ class ComparedMethod:
         """Return the method of a resolved experiment; ``personal``: whether clients use models of
         their own."""
         algorithm = config.get("algorithm") or {}
+        if not isinstance(algorithm, Mapping):
+            algorithm = {"name": algorithm}
         tuning: dict[str, Any] | None = None
         tuned = algorithm.get("name") == "fine_tuned"
         if tuned:
