@@ -12,12 +12,14 @@ import motley
 from motley.core.errors import ConfigError, UserError
 from motley.core.files import with_digest
 from motley.experiments import controls, sweep
-from motley.experiments.config import Experiment
+from motley.experiments.config import Experiment, load
 from motley.experiments.store import RunFolder
 from motley.results.besides import besides
 from motley.results.labels import group_runs
 from motley.results.load import load_all
+from motley.results.measures import ends_of
 
+ROOT = Path(__file__).parents[3]
 PLAIN: dict[str, Any] = {
     "name": "small",
     "population": 6,
@@ -256,6 +258,30 @@ def test_more_than_a_hundred_controls_are_asked_for(
         compared(tmp_path)
     assert made == []
     assert len(compared(tmp_path, many_controls=True).controls) == 2
+
+
+def test_the_example_of_quantity_skew(tmp_path: Path) -> None:
+    """Reduced to six clients and two rounds: what is left at equal weights is SCAFFOLD less the
+    control, seed by seed, and it sends twice as much up."""
+    experiment = load(
+        ROOT / "examples" / "quantity_skew.toml", ["population=6", "cohort=3", "stop.rounds=2"]
+    ).replace({"grid": {"algorithm": ["fedavg", "scaffold"], "seed": [0, 1]}})
+    found = motley.compare(experiment, out=tmp_path, controls=True)
+    told = besides(group_runs(found.runs), found.controls)
+    rows = {label: [word for word, _ in cells] for label, cells in told.rows()}
+    assert (rows["fedavg"][0], rows["scaffold"][0]) == ("by samples", "equal")
+    table = told.table()
+    assert table is not None
+    up = table.heads.index("up (MB)") - 1
+    assert float(rows["scaffold"][up]) == pytest.approx(2 * float(rows["fedavg"][up]), rel=0.02)
+    ends = [
+        {run.seed: 100 * ends_of(run).final for run in some}
+        for some in (found.runs[2:], found.controls)
+    ]
+    (row,) = told.left
+    assert row.at_equal["weights"].mean == pytest.approx(
+        sum(ends[0][seed] - ends[1][seed] for seed in (0, 1)) / 2
+    )
 
 
 def test_nothing_to_add_is_said(tmp_path: Path) -> None:

@@ -371,14 +371,14 @@ TUNED = {
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"tuned": TUNED}, "20 trials, 20.00 runs"),
+        ({"tuned": TUNED}, "20 trials, 20 run-equivalents"),
         (
             {"tuned": {**TUNED, "values": {"local.optimizer.lr": 0.3}}},
-            "changed since (20 trials, 20.00 runs)",
+            "changed since (20 trials, 20 run-equivalents)",
         ),
         (
             {"tuned": {**TUNED, "method": {"algorithm.name": "scaffold"}}},
-            "for another method (20 trials, 20.00 runs)",
+            "for another method (20 trials, 20 run-equivalents)",
         ),
     ],
     ids=["as chosen", "changed", "of another"],

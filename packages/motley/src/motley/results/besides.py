@@ -567,7 +567,7 @@ def _tuned(view: _View) -> str:
     config = view.runs[0].config
     kept = all(_as_chosen(config, key, value) for key, value in tuned["values"].items())
     for_it = all(_as_chosen(config, key, value) for key, value in tuned["method"].items())
-    trials = f"{tuned['trials']} trials, {short_number(tuned['run_equivalents'])} runs"
+    trials = f"{tuned['trials']} trials, {tuned['run_equivalents']:g} run-equivalents"
     if not for_it:
         return f"for another method ({trials})"
     return trials if kept else f"changed since ({trials})"
