@@ -55,6 +55,8 @@ __all__ = ["Comparison", "Failure", "Point", "compare", "expand", "parse_over", 
 
 
 Say = Callable[[str], object]
+_NAMED = 3
+"""Variants of one reason that are named."""
 
 
 @dataclass(frozen=True)
@@ -470,7 +472,7 @@ def _cannot_run(refused: Mapping[str, str], number: int) -> ConfigError:
         same.setdefault(text, []).append(label)
     if len(same) == 1 and len(refused) == number:
         return ConfigError(next(iter(same)))
-    told = "; ".join(f"{in_list(labels)}: {text}" for text, labels in same.items())
+    told = "; ".join(f"{_some(labels)}: {text}" for text, labels in same.items())
     mend = (
         ""
         if len(refused) == number
@@ -479,6 +481,12 @@ def _cannot_run(refused: Mapping[str, str], number: int) -> ConfigError:
     return ConfigError(
         f"{len(refused)} of {number} variants cannot run, so no run was begun: {told}{mend}"
     )
+
+
+def _some(labels: Sequence[str]) -> str:
+    """Return labels as a list; of many the first ones."""
+    more = len(labels) - _NAMED
+    return in_list([*labels[:_NAMED], *([f"{more} more"] if more > 0 else [])])
 
 
 def _done(point: Point, base: Path) -> bool:
