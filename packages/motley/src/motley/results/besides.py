@@ -9,7 +9,7 @@ cut where the cheaper one ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite, nan
 from typing import Any, NamedTuple
@@ -269,7 +269,10 @@ class Besides:
         titles = [column.title for column in self._columns]
         if self._turned:
             turned = zip(titles, zip(*cells, strict=True), strict=True)
-            rows = [TableRow(title, list(line)) for title, line in turned]
+            rows = [
+                TableRow(title, [replace(cell, value=nan) for cell in line])
+                for title, line in turned
+            ]
             return Table(("", *(label for label, _ in lines)), rows, note)
         rows = [
             TableRow(label, line, place)
@@ -395,9 +398,9 @@ class Besides:
     def _at_equal(self, pair: Pair) -> Iterator[tuple[str, Interval]]:
         one, other = self._of(pair)
         made = self._by_aspects(pair)
-        for aspects in sorted(made, key=len):
-            if len(aspects) == 1:
-                yield aspects[0].name, self._difference(one, made[aspects])
+        for aspect in pair.aspects:
+            if (aspect,) in made:
+                yield aspect.name, self._difference(one, made[aspect,])
         most = max(made, key=len, default=())
         if len(most) > 1:
             title = _ALL if len(most) == len(pair.aspects) else _POSSIBLE
