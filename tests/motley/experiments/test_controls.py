@@ -14,7 +14,7 @@ from motley.core.files import with_digest
 from motley.experiments import controls, sweep
 from motley.experiments.config import Experiment, load
 from motley.experiments.store import RunFolder
-from motley.results.besides import besides
+from motley.results.besides import Besides
 from motley.results.labels import group_runs
 from motley.results.load import load_all
 from motley.results.measures import ends_of
@@ -213,8 +213,8 @@ def test_controls_are_run_once_and_found_again(tmp_path: Path, made: list[str]) 
 
     later = load_all(tmp_path)  # as motley report finds them
     assert list(group_runs(later)) == ["fedavg", "scaffold"]
-    (row,) = besides(group_runs(later), [run for run in later if run.control]).left
-    (now,) = besides(group_runs(found.runs), found.controls).left
+    (row,) = Besides(group_runs(later), [run for run in later if run.control]).left
+    (now,) = Besides(group_runs(found.runs), found.controls).left
     assert row.at_equal["weights"] == now.at_equal["weights"]
     assert row.at_equal["weights"].n == 2
 
@@ -267,7 +267,7 @@ def test_the_example_of_quantity_skew(tmp_path: Path) -> None:
         ROOT / "examples" / "quantity_skew.toml", ["population=6", "cohort=3", "stop.rounds=2"]
     ).replace({"grid": {"algorithm": ["fedavg", "scaffold"], "seed": [0, 1]}})
     found = motley.compare(experiment, out=tmp_path, controls=True)
-    told = besides(group_runs(found.runs), found.controls)
+    told = Besides(group_runs(found.runs), found.controls)
     rows = {label: [word for word, _ in cells] for label, cells in told.rows()}
     assert (rows["fedavg"][0], rows["scaffold"][0]) == ("by samples", "equal")
     table = told.table()

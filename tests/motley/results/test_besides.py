@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import fake
 
 from motley.results.aspects import ASPECTS, ComparedMethod, pairs_of
-from motley.results.besides import besides, besides_section
+from motley.results.besides import Besides, besides_section
 from motley.results.labels import group_runs, label_runs
 from motley.results.load import Run
 from motley.results.print_files import write_print_files
@@ -109,7 +109,7 @@ def printed(tables: list[Any]) -> str:
 
 def words(runs: list[Run], controls: list[Run] | None = None) -> dict[str, dict[str, str]]:
     """Method -> title -> words of the table."""
-    table = besides(group_runs(runs), controls or []).table()
+    table = Besides(group_runs(runs), controls or []).table()
     assert table is not None
     return {
         row.label: dict(zip(table.heads[1:], (cell.text for cell in row.cells), strict=True))
@@ -122,7 +122,7 @@ def test_weights_and_traffic_are_named_and_nothing_else() -> None:
         "fedavg": {"weights": "by samples", "up (MB)": "2.00"},
         "scaffold": {"weights": "equal", "up (MB)": "4.00"},
     }
-    found = besides(group_runs([*FEDAVG_RUNS, *SCAFFOLD_RUNS]))
+    found = Besides(group_runs([*FEDAVG_RUNS, *SCAFFOLD_RUNS]))
     assert found.sentences() == [
         "scaffold weighs clients equally; fedavg with equal weights is not in this comparison"
     ]
@@ -133,7 +133,7 @@ def test_what_is_left_by_hand() -> None:
     t(1, 97.5 %) = 12.7062. At equal weights: -1 and +2, mean 0.5, half 12.7062 x 1.5. At equal
     traffic, 2 MB: scaffold's first round against fedavg's second, -40 and -32, mean -36, half
     12.7062 x 4."""
-    found = besides(group_runs([*FEDAVG_RUNS, *SCAFFOLD_RUNS]), CONTROLS)
+    found = Besides(group_runs([*FEDAVG_RUNS, *SCAFFOLD_RUNS]), CONTROLS)
     (row,) = found.left
     assert found.end == "final"
     assert row.label == "scaffold"
@@ -170,7 +170,7 @@ def test_of_several_settings_each_and_all_that_are_there_are_told() -> None:
         for name, pair in ends.items()
         for seed, end in enumerate(pair)
     ]
-    found = besides(group_runs([*FEDAVG_RUNS, *runs]), [*CONTROLS, *more])
+    found = Besides(group_runs([*FEDAVG_RUNS, *runs]), [*CONTROLS, *more])
     (row,) = found.left
     means = {title: one.mean for title, one in row.at_equal.items() if title != "traffic"}
     assert means == pytest.approx({"weights": 0.5, "clipping": -15.0, "settings, all": -4.0})
@@ -179,7 +179,7 @@ def test_of_several_settings_each_and_all_that_are_there_are_told() -> None:
 
 def test_a_control_that_has_not_ended_removes_nothing_yet() -> None:
     begun = [replace(run, meta={**run.meta, "finished": False}) for run in CONTROLS]
-    found = besides(group_runs([*FEDAVG_RUNS, *SCAFFOLD_RUNS]), begun)
+    found = Besides(group_runs([*FEDAVG_RUNS, *SCAFFOLD_RUNS]), begun)
     assert [list(row.at_equal) for row in found.left] == [["traffic"]]
     assert "fedavg with equal weights is not in this comparison" in found.sentences()[0]
 
@@ -188,7 +188,7 @@ def test_a_method_of_the_grid_is_a_control_too() -> None:
     """Fedavg with equal weights is compared by itself, and scaffold with it."""
     uniform = [made((0.3, 0.61), 0, weights="uniform"), made((0.3, 0.62), 1, weights="uniform")]
     groups = {"examples": FEDAVG_RUNS, "uniform weights": uniform, "scaffold": SCAFFOLD_RUNS}
-    found = besides(groups)
+    found = Besides(groups)
     (row,) = found.left  # of the same method with other weights, nothing is to be made equal
     assert row.label == "scaffold"
     assert row.at_equal["weights"].mean == pytest.approx(0.5)
@@ -212,7 +212,7 @@ def test_samples_are_those_of_the_steps_that_were_made() -> None:
 def test_one_percent_is_no_difference() -> None:
     near = made((0.5, 0.8), mb=1.009, algorithm={"name": "fedprox", "mu": 0.1})
     far = made((0.5, 0.8), mb=1.011, algorithm={"name": "fedprox", "mu": 0.1})
-    assert besides(group_runs([made((0.5, 0.8)), near])).table() is None
+    assert Besides(group_runs([made((0.5, 0.8)), near])).table() is None
     assert not besides_section(group_runs([made((0.5, 0.8)), near])).blocks
     assert words([made((0.5, 0.8)), far])["fedprox"] == {"up (MB)": "2.02"}
 
@@ -248,7 +248,7 @@ def test_settings_of_local_work(
     change: dict[str, Any], names: list[str], title: str, cells: tuple[str, str]
 ) -> None:
     other = {"algorithm": {"name": "fedprox"}, "local": {**CONFIG["local"], **change}}
-    found = besides(group_runs([made((0.5, 0.8)), made((0.5, 0.8), **other)]))
+    found = Besides(group_runs([made((0.5, 0.8)), made((0.5, 0.8), **other)]))
     assert [aspect.name for aspect in found.aspects] == names
     shown = words([made((0.5, 0.8)), made((0.5, 0.8), **other)])
     assert tuple(row[title] for row in shown.values()) == cells
@@ -307,7 +307,7 @@ def test_methods_are_compared_within_their_world() -> None:
         *(made((0.5, 0.7), seed, **moved) for seed in (0, 1)),
         *(made((0.4, 0.6), seed, mb=2.0, **moved, **SCAFFOLD) for seed in (0, 1)),
     ]
-    found = besides(group_runs(runs))
+    found = Besides(group_runs(runs))
     pairs = [(pair.method.label, pair.reference.label) for pair in found.pairs]
     assert [(one.split(", ")[-1], other.split(", ")[-1]) for one, other in pairs] == [
         ("scaffold", "fedavg")
@@ -330,7 +330,7 @@ def test_where_much_differs_between_few_methods_these_are_columns(tmp_path: Path
         **SCAFFOLD,
     }
     groups = group_runs([made((0.5, 0.8)), made((0.4, 0.6), mb=2.0, **bundle)])
-    table = besides(groups).table()
+    table = Besides(groups).table()
     assert table is not None
     assert table.heads == ("", *groups)
     assert {row.label: [cell.text for cell in row.cells] for row in table.rows} == {
@@ -352,7 +352,7 @@ def test_several_methods_with_one_setting_are_one_sentence() -> None:
         *SCAFFOLD_RUNS,
         *(made((0.4, 0.6), s, algorithm={"name": "mifa"}, weights="uniform") for s in (0, 1)),
     ]
-    assert besides(group_runs(runs)).sentences() == [
+    assert Besides(group_runs(runs)).sentences() == [
         "scaffold and mifa weigh clients equally; fedavg with equal weights is not in this "
         "comparison"
     ]
@@ -392,7 +392,7 @@ def test_whether_a_method_was_tuned_and_the_reference_not(
         "fedavg": "no",
         "fedprox": said,
     }
-    assert besides(group_runs([made((0.5, 0.8)), other])).sentences() == [
+    assert Besides(group_runs([made((0.5, 0.8)), other])).sentences() == [
         f"fedprox was tuned ({said}), and of fedavg no tuning is recorded"
     ]
 
@@ -411,7 +411,7 @@ def test_who_took_part_is_told_where_it_is_not_the_rule() -> None:
     oort = replace(
         other, meta={**other.meta, "config": {**other.config, "selector": {"name": "oort"}}}
     )
-    assert besides(group_runs([made((0.5, 0.8)), oort])).table() is None
+    assert Besides(group_runs([made((0.5, 0.8)), oort])).table() is None
 
 
 def test_private_runs_have_no_clear_numbers() -> None:

@@ -425,10 +425,10 @@ def _show(
 
 def _name_confounds(runs: Sequence[Run], controls: Sequence[Run], asked: bool) -> None:
     """Say what may explain a difference and is not in the comparison."""
-    from motley.results.besides import besides
+    from motley.results.besides import Besides
     from motley.results.labels import group_runs
 
-    lines = besides(group_runs(runs), controls).sentences()
+    lines = Besides(group_runs(runs), controls).sentences()
     for line in lines:
         say(f"note: {line}")
     if lines and not asked:

@@ -43,7 +43,7 @@ from motley.results.method_rows import JUDGED, End
 from motley.results.number_text import MB, short_number, whole
 from motley.results.print_tables import PrintTable
 
-__all__ = ["Besides", "besides", "besides_section"]
+__all__ = ["Besides", "besides_section"]
 
 Groups = Mapping[str, Sequence[Run]]
 TOLERANCE = 0.01
@@ -493,15 +493,10 @@ class Besides:
         return found
 
 
-def besides(groups: Groups, controls: Sequence[Run] = (), base: str | None = None) -> Besides:
-    """Return what differs between methods (label to runs) beside the method."""
-    return Besides(groups, controls, base)
-
-
 def besides_section(groups: Groups, controls: Sequence[Run] = ()) -> Section:
     """Return the section on what differs beside the method; empty for one method, and where nothing
     does."""
-    found = besides(groups, controls)
+    found = Besides(groups, controls)
     left = found.left_table()
     lines = found.sentences() if found.table() is not None else []
     return Section(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from motley.core.errors import ConfigError, suggest
 from motley.results import latex
-from motley.results.besides import besides
+from motley.results.besides import Besides
 from motley.results.blocks import Block, Picture, Section, SideBySide, UniqueNames
 from motley.results.figures import for_print
 from motley.results.load import Run
@@ -96,7 +96,7 @@ def write_print_files(
         title, drawn = for_print(picture, kinds)
         files |= {folder / f"{name}.{kind}": content for kind, content in drawn.items()}
         floats.append(latex.figure(name, _caption(title, picture, groups), picture.wide))
-    tables = [*print_tables(groups, target), *besides(groups, controls).print_tables()]
+    tables = [*print_tables(groups, target), *Besides(groups, controls).print_tables()]
     if "csv" in wanted:
         files |= {folder / f"{table.name}.csv": as_csv(table) for table in tables}
     if "latex" in wanted:

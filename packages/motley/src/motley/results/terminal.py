@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from motley.core.untrusted import printable
 from motley.results import blocks, tables
-from motley.results.besides import besides
+from motley.results.besides import Besides
 from motley.results.labels import group_runs
 from motley.results.load import Run
 from motley.results.method_rows import target_of
@@ -45,7 +45,7 @@ def terminal_tables(runs: Sequence[Run], target: float | None = None) -> list[Ta
         None if target is None else tables.to_target(groups, target),
     )
     shown = [terminal_table(table) for table in found if table is not None]
-    beside = besides(groups, [run for run in runs if run.control])
+    beside = Besides(groups, [run for run in runs if run.control])
     pages = {
         "besides the method": beside.table(),
         "what is left of the difference": beside.left_table(),
