@@ -492,6 +492,45 @@ def test_compare_report_and_cite(motley: Motley, tmp_path: Path) -> None:
     ]
 
 
+def test_a_comparison_names_what_differs_and_controls_remove_it(motley: Motley) -> None:
+    """SCAFFOLD weighs clients equally and sends its control variates, too."""
+    line = ("compare", "q.toml", "--over", "algorithm.name=fedavg,scaffold", "--seeds", "0,1")
+    said = motley(*line, "--out", "all", "--no-report")
+    assert said.code == 0, said.err
+    assert "besides the method" in said.out
+    assert "at equal weights" not in said.out
+    assert (
+        "note: scaffold weighs clients equally; fedavg with equal weights is not in this "
+        "comparison\nmotley: note: motley compare --controls runs the reference with these "
+        "settings, too\n" in said.err
+    )
+    said = motley(*line, "--out", "all", "--controls", "--no-report")
+    assert said.code == 0, said.err
+    assert (
+        "note: controls: 2 runs beside 0 of the comparison (fedavg with equal weights); the "
+        "controls take about 0." in said.err
+    )
+    assert "is not in this comparison" not in said.err
+    assert "at equal weights" in said.out
+    assert motley("report", "all").code == 0
+    assert "at equal weights" in Path("all/report.html").read_text()
+
+
+@pytest.mark.filterwarnings("default")
+def test_variants_that_cannot_run_are_said_before_the_first_run(motley: Motley) -> None:
+    line = ("compare", "q.toml", "--over", 'aggregator=mean,"krum"', "--out", "all", "--no-report")
+    said = motley(*line)
+    assert said.code == 2
+    assert said.err.startswith(
+        "motley: 1 of 2 variants cannot run, so no run was begun: krum: aggregator: "
+    ), said.err
+    assert not Path("all").exists()
+    said = motley(*line, "--skip-refused")
+    assert said.code == 0, said.err
+    assert "note: left out, for it cannot run: krum: aggregator: " in said.err
+    assert "tables: all" in said.out
+
+
 def test_a_failed_run_of_a_comparison_is_told_and_the_others_kept(
     motley: Motley, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -245,8 +245,9 @@ def test_a_failed_run_does_not_stop_the_others(
         (0, "the samples of 0 are gone")
     ]
     lines = capsys.readouterr().err.splitlines()
-    assert lines[1] == "run 1 of 2: small seed 0, failed: the samples of 0 are gone"
-    assert lines[3].startswith("run 2 of 2: small seed 1, finished after round 2 of 2, loss ")
+    assert lines[0].startswith("stable will be empty: 1 evaluation past half of the run")
+    assert lines[2] == "run 1 of 2: small seed 0, failed: the samples of 0 are gone"
+    assert lines[4].startswith("run 2 of 2: small seed 1, finished after round 2 of 2, loss ")
 
 
 def test_a_reference_that_failed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,8 @@ def _write_page(
         return False
     try:
         groups, missing = compared(loaded)
-        page = report_page(groups, path.parent, target)
+        controls = [run for run in loaded if run.control]
+        page = report_page(groups, path.parent, target, controls=controls)
     except UserError:
         # of runs that have only begun; the next look has more, and the last report says what is
         # wrong

@@ -27,6 +27,7 @@ IGNORED = (
     "checkpoint",
     "evaluate",
     "log",
+    "tuned",
 )
 """Top-level keys of an experiment that do not make another method."""
 
@@ -44,9 +45,13 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
     options are added (``"alpha 0.1"``) where they differ between runs with the same component. In
     an ablation a run is called by what it changes; where that is nothing, by its preset, or by its
     components and values where others change something. When nothing differs the label is the
-    preset's name, or the experiment's. A deployment beside
-    simulations is called so.
+    preset's name, or the experiment's. A deployment beside simulations is called so; a control
+    beside methods has a name of its own.
     """
+    controls = [run.control for run in runs]
+    if any(controls) and not all(controls):
+        methods = iter(label_runs([run for run in runs if not run.control]))
+        return [control or next(methods) for control in controls]
     labels = _by_experiment(runs)
     if len({run.deployed for run in runs}) == 1:
         return labels
@@ -188,7 +193,8 @@ def clock_in_words(groups: Mapping[str, Sequence[Run]]) -> str:
 def group_runs(
     runs: Sequence[Run], against: str | None = None, plain_intervals: bool = False
 ) -> MethodGroups:
-    """Return label -> runs by seed; labels in the order of first appearance.
+    """Return label -> runs by seed; labels in the order of first appearance. Controls are left out,
+    unless there is nothing else.
 
     Parameters
     ----------
@@ -199,6 +205,7 @@ def group_runs(
     ConfigError: ``against`` is none of the labels.
     """
     groups: dict[str, list[Run]] = {}
+    runs = [run for run in runs if not run.control] or runs
     for label, run in zip(label_runs(runs), runs, strict=True):
         groups.setdefault(label, []).append(run)
     by_seed = {

@@ -102,6 +102,12 @@ class Run:
         return None if sentence is None else str(sentence)
 
     @property
+    def control(self) -> str:
+        """What a control is, in words: a run of the reference with another method's setting, which
+        is no method of its own; "" for every other run."""
+        return str(self.meta.get("control") or "")
+
+    @property
     def deployed(self) -> bool:
         """Whether its clients were real: its seconds are then those of the wall clock, not virtual
         ones."""

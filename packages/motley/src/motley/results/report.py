@@ -76,12 +76,17 @@ def report(
     if format and prediction is not None:
         raise ConfigError("a prediction is shown on a page; leave --format out", "--predicted")
     groups = printable_groups(loaded, against, plain_intervals)
+    controls = [run for run in loaded if run.control]
     if format:
         return write_print_files(
-            groups, Path(out), [format] if isinstance(format, str) else format, target
+            groups,
+            Path(out),
+            [format] if isinstance(format, str) else format,
+            target,
+            controls,
         )
     told = None if prediction is None else read_prediction(prediction)
-    return write(report_page(groups, Path(out).parent, target, told), out)
+    return write(report_page(groups, Path(out).parent, target, told, controls), out)
 
 
 def printable_groups(
@@ -98,10 +103,12 @@ def report_page(
     folder: Path,
     target: float | None = None,
     prediction: Mapping[str, Any] | None = None,
+    controls: Sequence[Run] = (),
 ) -> Page:
     """Return the report of methods, one at least, as a page; ``folder``: where it will lie, from
     which single runs are addressed; ``prediction``: of
-    :func:`~motley.results.predictions.read_prediction`.
+    :func:`~motley.results.predictions.read_prediction`; ``controls``: runs that show what is left
+    of a difference.
 
     Raises
     ------
@@ -111,7 +118,7 @@ def report_page(
     blocks = non_empty(
         BulletList(messages, "Before you read on") if messages else None,
         None if prediction is None else predicted_beside(groups, prediction),
-        *all_sections(groups, target),
+        *all_sections(groups, target, controls),
         single_runs(groups, folder),
         provenance(groups),
     )

@@ -58,7 +58,8 @@ def tuned_files(found: TuningResult) -> dict[str, str]:
         if base.own_task is not None:
             continue
         for method in found.methods:
-            keys = method.plan.experiment(base, method.values).resolved()
+            chosen = found.plan.chosen(method.plan, method.values, method.run_equivalents)
+            keys = method.plan.experiment(base, {**method.values, "tuned": chosen}).resolved()
             several = f"{number + 1}-" if len(found.plan.bases) > 1 else ""
             about = f"# {method.label} as tuned: {in_words(method.values)}\n"
             texts[f"{several}{slug(method.label)}.toml"] = about + document.to_toml(keys)
