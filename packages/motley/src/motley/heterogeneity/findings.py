@@ -54,6 +54,9 @@ PROFILE = (
 """Names of the findings by which two federations are compared, in the order of a profile; each is
 scaled to about [0, 1]."""
 
+_UNLIKE = 0.03
+"""Deviation of clients' rates of label noise that the interval must exceed for clients to
+differ."""
 _VERSION = 1
 
 
@@ -214,6 +217,15 @@ class Inspection:
             name: self.findings[name].value if name in self.findings else math.nan
             for name in PROFILE
         }
+
+    def differences(self) -> dict[str, float]:
+        """Return the profile as far as clients differ: label noise is the lower end of its interval
+        where clients' rates differ for certain, and 0 where all may have the same rate."""
+        profile = self.profile()
+        if not math.isnan(profile["label_noise"]):
+            differ = self.findings["label_noise_spread"].low >= _UNLIKE
+            profile["label_noise"] = self.findings["label_noise"].low if differ else 0.0
+        return profile
 
     def to_json(self) -> str:
         """Return the inspection as strict JSON; numbers that are not there are null."""

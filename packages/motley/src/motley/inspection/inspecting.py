@@ -129,7 +129,7 @@ def _advice(one: InspectedFederation) -> list[str]:
     """Return what installed packages advise for clients that differ so, at most five lines each,
     after the names of outlying clients, which do not count for it."""
     found = [extension("advice", name) for name in extensions("advice")]
-    profile = one.inspection.profile() if one.others is None else one.others
+    profile = one.inspection.differences() if one.others is None else one.others
     lines = [line for advise in found if advise is not None for line in advise(profile)]
     if not lines or one.others is None:
         return lines
@@ -150,10 +150,10 @@ def _others(
     odd = {each.client for each in found.outlying}
     if not 0 < len(odd) <= found.population / 2:
         return None
-    others = measured(odd).profile()
+    others = measured(odd).differences()
     return {
         name: value if np.isnan(others[name]) else others[name]
-        for name, value in found.profile().items()
+        for name, value in found.differences().items()
     }
 
 

@@ -64,7 +64,17 @@ class Examined:
         estimated."""
         made = self.ready.config.setting.task.federation.noise
         known = self.least("label_noise")
-        return float(made.mean()) if len(made) and made.any() else 0.0 if np.isnan(known) else known
+        return float(made.mean()) if self.makes_noise else 0.0 if np.isnan(known) else known
+
+    @property
+    def makes_noise(self) -> bool:
+        """Whether the world makes labels wrong, so that their share is known."""
+        return bool(self.ready.config.setting.task.federation.noise.any())
+
+    @property
+    def wrong(self) -> str:
+        """What labels are that count for :attr:`wrong_labels`."""
+        return "wrong" if self.makes_noise else "hard to predict or wrong"
 
     @property
     def labels_differ(self) -> bool:
@@ -123,7 +133,7 @@ def fair_to_wrong_labels(one: Examined) -> str | None:
     cause = (
         "updates are corrupted"
         if config.world.failures.corrupts_updates
-        else f"{one.wrong_labels:.0%} of labels are wrong"
+        else f"{one.wrong_labels:.0%} of labels are {one.wrong}"
     )
     return (
         f"the algorithm gives more weight to clients of high loss, and {cause}, which makes losses "
@@ -142,8 +152,8 @@ def chosen_for_wrong_labels(one: Examined) -> str | None:
     signal = sorted(heard)[0]
     return (
         f"the selector hears {signal} on training labels, of which {one.wrong_labels:.0%} are "
-        "wrong, so that it may prefer clients that hold these; look at participation against "
-        "noise, or set selector to a rule that hears robust_loss"
+        f"{one.wrong}, so that it may prefer clients that hold these; look at participation "
+        "against noise, or set selector to a rule that hears robust_loss"
     )
 
 
