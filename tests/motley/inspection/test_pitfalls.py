@@ -35,6 +35,7 @@ NOISE = {"label_noise": {"name": "symmetric", "rate": 0.4}}
 # pitfall, keys and measured numbers that commit it, what differs where it is not committed, the key
 # that the sentence names
 CASES = [
+    ("copied_samples", {}, {"copied": 0.2}, {}, {"copied": 0.005}, "keep one of each"),
     (
         "averaged_batch_norm",
         {**BATCH_NORM},
@@ -191,7 +192,7 @@ def said(keys: dict[str, Any], values: dict[str, float]) -> dict[str, str]:
     odd = OutlyingClient(
         3,
         "units",
-        "age",
+        ("age",),
         "age 10 times the others'",
         'repair the unit, or set task.scale = "client"',
         "north",

@@ -122,14 +122,14 @@ class OutlyingClient:
 
     Parameters
     ----------
-    client: its number, the row of ``per_client`` arrays. kind: in what it differs. column: the
-    input column; empty where it is none. said: what was found. remedy: what to do about it. name:
-    the client's own name; empty: it has none.
+    client: its number, the row of ``per_client`` arrays. kind: in what it differs. columns: all
+    input columns with this fault; empty where it is none of columns. said: what was found. remedy:
+    what to do about it. name: the client's own name; empty: it has none.
     """
 
     client: int
     kind: Kind
-    column: str
+    columns: tuple[str, ...]
     said: str
     remedy: str
     name: str = ""
@@ -258,7 +258,10 @@ class Inspection:
             )
         try:
             whole = restored(whole)
-            outlying = tuple(OutlyingClient(**one) for one in whole.get("outlying", []))
+            outlying = tuple(
+                OutlyingClient(**{**one, "columns": tuple(one["columns"])})
+                for one in whole.get("outlying", [])
+            )
             return cls.of(
                 [_finding(one) for one in whole["findings"]],
                 int(whole["population"]),

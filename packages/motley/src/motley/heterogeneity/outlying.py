@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.keys import Key
-from motley.heterogeneity.class_faults import absent_classes, shared_rows
+from motley.heterogeneity.class_faults import SharedRows, absent_classes, shared_rows
 from motley.heterogeneity.client_data import ClientData
 from motley.heterogeneity.column_faults import ColumnFaults, Rows, column_faults, spread_ratio
 from motley.heterogeneity.features import cheap_features
 from motley.heterogeneity.findings import OutlyingClient
-from motley.heterogeneity.label_faults import LabelFault, label_faults
+from motley.heterogeneity.label_faults import LabelFault, guessed_classes, label_faults
 
 __all__ = ["outlying_clients"]
 
@@ -40,6 +40,10 @@ _MIXED = 0.25
 told."""
 _ROUNDED = 1e-6
 _INPUTS = "the inputs"
+_NAMED = 5
+"""Other clients that a client's copies are told of, at most."""
+_TOLD = 3
+"""Columns of a kind of fault that are told with their numbers, at most; of others the name."""
 
 
 class _SeenRows(NamedTuple):
@@ -52,6 +56,14 @@ class _SeenRows(NamedTuple):
     scale: Floats
     classes: tuple[str, ...]
 
+    def without(self, clients: list[int]) -> _SeenRows:
+        """Return the rows of all other clients."""
+        rows = self.rows
+        kept = ~np.isin(rows.owner, clients)
+        return self._replace(
+            rows=rows._replace(owner=rows.owner[kept], y=rows.y[kept], x=rows.x[kept])
+        )
+
     def raw(self, column: int, x: Floats) -> Floats:
         """Return values of a column in the units of the raw table; what single precision leaves of
         0 is 0."""
@@ -61,15 +73,17 @@ class _SeenRows(NamedTuple):
 
 
 def outlying_clients(
-    data: ClientData, hashes: NDArray[np.uint64], key: Key
+    data: ClientData, hashes: NDArray[np.uint64], certain: Bools, key: Key
 ) -> list[OutlyingClient]:
     """Return the outlying clients, by number.
 
     Parameters
     ----------
-    hashes: of each sample's bytes, aligned with ``data.rows.values``. key: of the rows drawn.
+    hashes: of each sample's bytes, aligned with ``data.rows.values``. certain: which samples are
+    copies for certain ``[n]``. key: of the rows drawn.
     """
-    found = _classes_and_copies(data, hashes) if data.targets == "classes" else []
+    found = _copies(data, hashes, certain)
+    found += _absent(data) if data.targets == "classes" else []
     seen = _columns(data, key)
     if seen is not None:
         found += _columns_and_labels(data, seen, key)
@@ -81,35 +95,78 @@ def _widely(told: list[OutlyingClient], clients: int) -> bool:
     return len({one.client for one in told}) > max(2, clients / 4)
 
 
-def _classes_and_copies(data: ClientData, hashes: NDArray[np.uint64]) -> list[OutlyingClient]:
-    """Return clients with an absent class or with copies."""
-    counts = data.histogram(slice(None))
+def _absent(data: ClientData) -> list[OutlyingClient]:
+    """Return clients with an absent class; none where many have."""
     absent = [
         OutlyingClient(
             one.client,
             "absent class",
-            "",
+            (),
             f"no sample of class {data.class_name(one.label)!r}; elsewhere {one.others:.0%} are of "
             "it",
             "ask whether its rows were left out there",
         )
-        for one in absent_classes(counts)
+        for one in absent_classes(data.histogram(slice(None)))
     ]
-    copies = []
-    for pair in shared_rows(hashes, data.rows.owner, data.labels, counts):
-        for client, other in {(pair.one, pair.other), (pair.other, pair.one)}:
-            where = "are repeated there" if client == other else f"also lie at {data.name(other)}"
-            said = f"{pair.number} of {data.rows.sizes[client]} samples {where}"
-            copies.append(
-                OutlyingClient(
-                    client,
-                    "copied data",
-                    "",
-                    said,
-                    "keep one of each: a copy counts twice, and is no test",
-                )
+    return [] if _widely(absent, len(data)) else absent
+
+
+def _copies(data: ClientData, hashes: NDArray[np.uint64], certain: Bools) -> list[OutlyingClient]:
+    """Return clients with copies; of samples that may be equal by chance none where many have."""
+    counts = data.histogram(slice(None))
+    told = []
+    for which in (certain, ~certain):
+        at = np.flatnonzero(which)
+        pairs = shared_rows(
+            hashes[at], data.rows.owner[at], data.labels[at], counts, which is certain
+        )
+        found = _of_copies(data, hashes, pairs)
+        told += found if which is certain or not _widely(found, len(data)) else []
+    return told
+
+
+def _of_copies(
+    data: ClientData, hashes: NDArray[np.uint64], pairs: list[SharedRows]
+) -> list[OutlyingClient]:
+    """Return the clients of pairs that share samples, each once for others' samples and once for
+    its own."""
+    partners: dict[int, set[int]] = {}
+    for pair in pairs:
+        partners.setdefault(pair.one, set()).add(pair.other)
+        partners.setdefault(pair.other, set()).add(pair.one)
+    told = []
+    for client, those in sorted(partners.items()):
+        mine = hashes[_positions(data, client)]
+        others = sorted(those - {client})
+        if others:
+            theirs = np.concatenate([hashes[_positions(data, other)] for other in others])
+            told.append(
+                (client, int(np.isin(mine, theirs).sum()), f"also lie at {_named(data, others)}")
             )
-    return [one for kind in (absent, copies) if not _widely(kind, len(data)) for one in kind]
+        if client in those:
+            told.append((client, len(mine) - len(np.unique(mine)), "repeat others there"))
+    return [
+        OutlyingClient(
+            client,
+            "copied data",
+            (),
+            f"{number} of {data.rows.sizes[client]} samples {where}",
+            "keep one of each: a copy counts twice, and is no test",
+        )
+        for client, number, where in told
+    ]
+
+
+def _positions(data: ClientData, client: int) -> slice:
+    """Return the positions of a client's rows."""
+    return slice(*data.rows.offsets[client : client + 2].tolist())
+
+
+def _named(data: ClientData, clients: list[int]) -> str:
+    """Return the names of clients, of many the first ones and how many more there are."""
+    names = [data.name(one) for one in clients[:_NAMED]]
+    more = len(clients) - _NAMED
+    return ", ".join(names) + (f" and {more} more client{'s' * (more > 1)}" if more > 0 else "")
 
 
 # ------------------------------------------------------------------------------- columns and labels
@@ -190,13 +247,12 @@ def _columns_and_labels(data: ClientData, seen: _SeenRows, key: Key) -> list[Out
         for k in worst.tolist():
             if k not in labels and not columns.farther[k]:
                 near.add(k)
-            told += (
-                _of_labels(data, labels[k])
-                if k in labels
-                else _of_columns(seen._replace(rows=rows), k, columns, key)
-            )
-        kept = ~np.isin(rows.owner, worst)
-        rows = rows._replace(owner=rows.owner[kept], y=rows.y[kept], x=rows.x[kept])
+            faults = columns
+            if k in labels:
+                told += _of_labels(data, labels[k])
+                faults = _whatever_labels(rows, columns, labels[k], key)
+            told += _of_columns(seen._replace(rows=rows), k, faults, key)
+        rows = seen._replace(rows=rows).without(worst.tolist()).rows
     told = [] if _widely(told, clients) else [one for one in told if one.client not in near]
     return told + _constant(seen, constant)
 
@@ -208,6 +264,28 @@ def _labels(data: ClientData, rows: Rows, columns: ColumnFaults, key: Key) -> di
     return {one.client: one for one in label_faults(rows, columns, key)}
 
 
+def _whatever_labels(
+    rows: Rows, columns: ColumnFaults, fault: LabelFault, key: Key
+) -> ColumnFaults:
+    """Return the outlying columns that are so whatever a client's labels are, since wrong labels
+    make columns outlying within classes: with its classes renamed where that mends them, else
+    within the classes that the columns without a fault guess."""
+    if fault.mended and fault.swap is not None:
+        own = rows.owner == fault.client
+        return column_faults(rows._replace(y=np.where(own, fault.swap[rows.y], rows.y)), key)
+    sound = np.ones(rows.x.shape[1], bool)
+    for _ in range(2):
+        guessed = guessed_classes(rows._replace(x=rows.x[:, sound]))
+        found = column_faults(rows._replace(y=guessed), key)
+        sound = ~found.any[fault.client]
+        if not sound.any():
+            break
+    far = found.farther[:, None]
+    return columns._replace(
+        place=columns.place & found.place & far, spread=columns.spread & found.spread & far
+    )
+
+
 def _of_labels(data: ClientData, fault: LabelFault) -> list[OutlyingClient]:
     """Return a client with swapped or random labels."""
     denied = (
@@ -216,36 +294,47 @@ def _of_labels(data: ClientData, fault: LabelFault) -> list[OutlyingClient]:
     )
     if fault.swap is None:
         remedy = "check its labels, or leave it out"
-        return [OutlyingClient(fault.client, "random labels", "", denied, remedy)]
+        return [OutlyingClient(fault.client, "random labels", (), denied, remedy)]
     names = [
         f"{data.class_name(a)} is {data.class_name(b)}"
         for a, b in enumerate(fault.swap.tolist())
         if a != b
     ]
-    said = f"{denied}; they agree if what it calls {', '.join(names[:4])}"
-    return [OutlyingClient(fault.client, "swapped labels", "", said, "rename its classes")]
+    called = ", ".join(names)
+    if fault.mended:
+        said = f"{denied}; they agree if what it calls {called}"
+        return [
+            OutlyingClient(fault.client, "swapped labels", (), said, "rename these classes there")
+        ]
+    said = f"{denied}; if what it calls {called}, it still denies {fault.left:.0%}"
+    remedy = "look which of its rows have swapped labels: renaming classes would spoil the others"
+    return [OutlyingClient(fault.client, "swapped labels", (), said, remedy)]
 
 
 def _of_columns(
     seen: _SeenRows, client: int, columns: ColumnFaults, key: Key
 ) -> list[OutlyingClient]:
-    """Return a client with columns in other units or with an offset: the first of each kind, and
-    how many more."""
-    kinds: dict[str, list[tuple[str, str]]] = {}
+    """Return a client with columns in other units or with an offset, once for each kind."""
+    kinds: dict[str, dict[str, str]] = {}
     for j in np.flatnonzero((columns.place | columns.spread)[client]).tolist():
         kind, said = _column(seen, client, j, bool(columns.spread[client, j]), key)
         if kind:
-            kinds.setdefault(kind, []).append((seen.names[j], said))
+            kinds.setdefault(kind, {})[seen.names[j]] = said
     remedies = {
         "units": 'repair the unit, or set task.scale = "client"',
         "offset": 'look how it is measured there, or set task.scale = "client"',
     }
-    told = []
-    for kind, those in kinds.items():
-        more = len(those) - 1
-        said = those[0][1] + (_and_more(more) if those[0][0] != _INPUTS else "")
-        told.append(OutlyingClient(client, kind, those[0][0], said, remedies[kind]))  # type: ignore[arg-type]
-    return told
+    return [
+        OutlyingClient(client, kind, tuple(those), _all_of(those), remedies[kind])  # type: ignore[arg-type]
+        for kind, those in kinds.items()
+    ]
+
+
+def _all_of(columns: Mapping[str, str]) -> str:
+    """Return what is told of columns by name, of many the names alone."""
+    names = list(columns)
+    more = ["the same of " + ", ".join(names[_TOLD:])] if len(names) > _TOLD else []
+    return "; ".join([*(columns[name] for name in names[:_TOLD]), *more])
 
 
 def _column(seen: _SeenRows, client: int, j: int, spread: bool, key: Key) -> tuple[str, str]:
@@ -333,24 +422,21 @@ def _constant(seen: _SeenRows, constant: Bools) -> list[OutlyingClient]:
     """Return clients that have one value alone in a column; none where many have."""
     told = []
     for k in np.flatnonzero(constant.any(axis=1)).tolist():
-        j, *more = np.flatnonzero(constant[k]).tolist()
-        value = float(seen.raw(j, seen.rows.x[seen.rows.owner == k, j][:1])[0])
-        said = f"{seen.names[j]} is always {_short(value)}" + _and_more(len(more))
+        first = seen.rows.x[seen.rows.owner == k][:1]
+        those = {
+            seen.names[j]: f"{seen.names[j]} is always {_short(float(seen.raw(j, first[:, j])[0]))}"
+            for j in np.flatnonzero(constant[k]).tolist()
+        }
         told.append(
             OutlyingClient(
                 k,
                 "constant column",
-                seen.names[j],
-                said,
+                tuple(those),
+                _all_of(those),
                 "repair the column, or leave it out with task.drop",
             )
         )
     return [] if _widely(told, len(np.unique(seen.rows.owner))) else told
-
-
-def _and_more(columns: int) -> str:
-    """Return how many more columns there are in brackets; empty for none."""
-    return f" (and {columns} more column{'' if columns == 1 else 's'})" if columns else ""
 
 
 def _short(value: float) -> str:

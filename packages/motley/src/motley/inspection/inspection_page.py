@@ -94,9 +94,9 @@ def _outlying(federations: Sequence[InspectedFederation]) -> Section | None:
         )
         for one in federations
         for each in one.inspection.outlying
-        for cells in [(each.kind, each.column, each.said, each.remedy)]
+        for cells in [(each.kind, ", ".join(each.columns), each.said, each.remedy)]
     ]
-    heads = ("client", "kind", "column", "what was found", "what to do")
+    heads = ("client", "kind", "columns", "what was found", "what to do")
     return Section("Outlying clients", [Table(heads, rows)]) if rows else None
 
 

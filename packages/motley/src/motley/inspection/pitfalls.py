@@ -22,7 +22,7 @@ from motley.heterogeneity.findings import Inspection, OutlyingClient
 from motley.rounds.planning import WorkPlanner
 from motley.timing.synchrony import Synchronous
 
-__all__ = ["PITFALLS", "Examined", "of_outlying", "pitfalls"]
+__all__ = ["PITFALLS", "Examined", "of_data", "pitfalls"]
 
 DIFFERENT = 0.2
 """Label divergence, feature shift or concept shift from which clients count as different in this
@@ -31,6 +31,8 @@ WRONG = 0.05
 """Share of wrong labels that is worth a warning."""
 ABSENT = 0.05
 """Share of labels that absence moves to other classes that is worth a warning."""
+COPIED = 0.01
+"""Share of samples that are copies of another client's that is worth a warning."""
 IDLE = 0.5
 """Share of a round spent waiting that is worth a warning."""
 SELDOM = 10.0
@@ -162,16 +164,43 @@ def outlying_clients(one: Examined) -> str | None:
     return of_outlying(one.found.outlying)
 
 
+def copied_samples(one: Examined) -> str | None:
+    """The same samples lie at many clients, none of which stands out by it."""
+    return of_copies(one.found)
+
+
+def of_data(found: Inspection) -> list[str]:
+    """Return the pitfalls of clients' data, whatever is trained on it."""
+    return [text for text in (of_outlying(found.outlying), of_copies(found)) if text]
+
+
+def of_copies(found: Inspection) -> str | None:
+    """Return the pitfall of copied samples; None where there are few, or clients are named for
+    them."""
+    share = found.findings["copied"].value if "copied" in found.findings else 0.0
+    if not share >= COPIED or any(each.kind == "copied data" for each in found.outlying):
+        return None
+    return (
+        f"{share:.0%} of the samples also lie at another client, byte for byte, and chance did not "
+        "make them equal; keep one of each before rows are split: a copy counts twice, and is no "
+        "test"
+    )
+
+
 def of_outlying(odd: Sequence[OutlyingClient]) -> str | None:
     """Return the pitfall of outlying clients; None where there are none."""
     if not odd:
         return None
     names = list(dict.fromkeys(each.shown for each in odd))
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    whose = f"{', '.join(names[:3])}{more}"
+    kinds = list(dict.fromkeys(each.kind for each in odd))
+    if kinds == ["copied data"]:
+        hold = "holds" if len(names) == 1 else "hold"
+        return f"{whose} {hold} copies; {odd[0].remedy} (see the list of outlying clients)"
     differ = "differs" if len(names) == 1 else "differ"
-    kinds = ", ".join(dict.fromkeys(each.kind for each in odd))
     return (
-        f"{', '.join(names[:3])}{more} {differ} from all others ({kinds}), by a fault or for a "
+        f"{whose} {differ} from all others ({', '.join(kinds)}), by a fault or for a "
         f"reason; look there first, and if it is a fault, {odd[0].remedy} (see the list of "
         "outlying clients)"
     )
@@ -302,6 +331,7 @@ PITFALLS: tuple[Callable[[Examined], str | None], ...] = (
     fair_to_wrong_labels,
     chosen_for_wrong_labels,
     outlying_clients,
+    copied_samples,
     hidden_clients,
     stopped_by_test,
     absence_moves_labels,
