@@ -125,7 +125,7 @@ def found(x: Array, y: Array, owner: Array, seed: int) -> list[tuple[int, str]]:
     data = of_arrays(x, y, owner)
     ids = np.unique(owner)
     hashes = sample_hashes(data)
-    told = outlying_clients(data, hashes, certain_copies(data, hashes), Key(seed))
+    told, _ = outlying_clients(data, hashes, certain_copies(data, hashes), Key(seed))
     return [(int(ids[one.client]), one.kind) for one in told]
 
 

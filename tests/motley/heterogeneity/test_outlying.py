@@ -458,3 +458,97 @@ def test_a_part_of_two_classes_of_several_advises_no_renaming() -> None:
     assert one.kind == "swapped labels"
     assert re.search(r"; if what it calls 0 is 1, 1 is 0, it still denies 1\d%$", one.said)
     assert one.remedy.startswith("look which of its rows have swapped labels")
+
+
+# ----------------------------------------------------------------------- columns that differ
+
+
+def differing(x: Array, y: Array | Classes, owner: Classes) -> list[tuple[str, str]]:
+    found = measure_arrays(x, y, owner, Key(0))
+    assert not found.outlying
+    return [(one.column, one.said) for one in found.columns]
+
+
+def test_a_shift_that_grows_over_clients_names_its_column_and_both_ends() -> None:
+    for seed in (0, 1, 2):
+        x, y, owner, draw = drawn_table(seed, size=120)
+        assert differing(x, y, owner) == []
+        order = draw.permutation(10)  # grows by this order, not by number
+        x[:, 2] += order[owner] / 9 * 2 * x[:, 2].std()
+        ((column, said),) = differing(x, y, owner)
+        assert column == "column 2"
+        low, high = (f"client {int(np.flatnonzero(order == k)[0])}" for k in (0, 9))
+        assert re.fullmatch(
+            rf"column 2: median from \S+ at {low} to \S+ at {high}, at equal classes", said
+        )
+
+
+def test_columns_that_grow_shrink_or_spread_are_all_named() -> None:
+    x, y, owner, _ = drawn_table(0, size=120)
+    grown = owner / 9
+    x[:, 0] += 2 * grown * x[:, 0].std()
+    x[:, 3] -= 2 * grown * x[:, 3].std()
+    x[:, 5] = 400 + (x[:, 5] - 400) * np.exp(1.5 * grown)
+    named = dict(differing(x, y, owner))
+    assert set(named) == {"column 0", "column 3", "column 5"}
+    assert re.search(r"median from \S+ at client 0 to \S+ at client 9", named["column 0"])
+    assert re.search(r"median from \S+ at client 9 to \S+ at client 0", named["column 3"])
+    assert re.search(r"spreads \S+ times as far as elsewhere at client 0, ", named["column 5"])
+
+
+def test_other_units_at_half_of_the_clients_or_at_one_of_two_name_their_column() -> None:
+    x, y, owner, _ = drawn_table(0)
+    x[:, 3] *= np.where(owner % 2, 10, 1)
+    assert [column for column, _ in differing(x, y, owner)] == ["column 3"]
+    two = owner < 2
+    assert [column for column, _ in differing(x[two], y[two], owner[two])] == ["column 3"]
+
+
+def test_the_medians_of_a_column_that_differs_by_hand() -> None:
+    x, y, owner, _ = drawn_table(0, clients=2)
+    y[:] = 0
+    x[owner == 1, 3] += 1000
+    ((_, said),) = differing(x, y, owner)
+    low, high = (float(np.median(x[owner == k, 3])) for k in (0, 1))
+    numbers = re.fullmatch(
+        r"column 3: median from (\S+) at client 0 to (\S+) at client 1, at equal classes", said
+    )
+    assert numbers is not None
+    read = [float(number.replace(",", "")) for number in numbers.groups()]
+    assert read == pytest.approx([low, high], rel=5e-3)
+
+
+def test_label_skew_and_labels_that_mean_something_else_are_no_shift_of_columns() -> None:
+    for seed in (0, 1):
+        x, y, owner, draw = drawn_table(seed, classes=3)
+        skewed = np.zeros(len(y), np.int64)
+        for label in range(3):
+            at = np.flatnonzero(y == label)
+            skewed[at] = draw.choice(10, len(at), p=draw.dirichlet(np.full(10, 0.3)))
+        assert measure_arrays(x, y, skewed, Key(0)).columns == ()
+        y[owner < 5] = (y[owner < 5] + 1) % 3
+        assert measure_arrays(x, y, owner, Key(0)).columns == ()
+
+
+def test_columns_of_a_regression_are_named() -> None:
+    x, _, owner, draw = drawn_table(0)
+    target = x[:, 0] + draw.normal(size=len(x))
+    x[:, 2] += owner / 9 * 2 * x[:, 2].std()
+    assert [column for column, _ in differing(x, target, owner)] == ["column 2"]
+
+
+def test_an_outlying_client_is_not_told_again_as_a_column_that_differs() -> None:
+    x, y, owner, _ = drawn_table(0)
+    x[owner == 6, 1] *= 30
+    found = measure_arrays(x, y, owner, Key(0))
+    assert [one.client for one in found.outlying] == [6]
+    assert found.columns == ()
+
+
+def test_columns_that_differ_are_in_the_json() -> None:
+    x, y, owner, _ = drawn_table(0)
+    x[:, 2] += owner / 9 * 2 * x[:, 2].std()
+    found = measure_arrays(x, y, owner, Key(0))
+    assert len(found.columns) == 1
+    again = Inspection.from_json(found.to_json())
+    assert again.columns == found.columns

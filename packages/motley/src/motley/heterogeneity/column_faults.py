@@ -43,7 +43,9 @@ from motley.core.keys import Key
 __all__ = [
     "ColumnFaults",
     "Rows",
+    "class_sums",
     "column_faults",
+    "differences",
     "excess",
     "normal_scores",
     "repaired",
@@ -122,11 +124,7 @@ def column_faults(rows: Rows, key: Key) -> ColumnFaults:
     """
     constant = _constant(rows)
     place, far, moved = _outlying(rows, _ROWS)
-    one, other = _pairs(rows, key)
-    apart = rows._replace(
-        owner=rows.owner[one], y=rows.y[one], x=np.abs(rows.x[one] - rows.x[other])
-    )
-    spread, wide, wider = _outlying(apart, _PAIRS)
+    spread, wide, wider = _outlying(differences(rows, key), _PAIRS)
     for k, j in np.argwhere(spread & ~constant).tolist():
         ratio = spread_ratio(rows, k, j, key)
         spread[k, j] = max(ratio, 1 / max(ratio, 1e-12)) >= _WIDER
@@ -160,19 +158,7 @@ def normal_scores(x: Floats) -> Floats:
 def _outlying(rows: Rows, least: int) -> tuple[Bools, Floats, Floats]:
     """Return which clients' sums of scores are outlying, each as a multiple of what just is
     ``[K, D]``, and each client's largest in standard errors by chance, 0 if not judged ``[K]``."""
-    width = rows.x.shape[1]
-    scores = np.zeros(rows.x.shape)
-    square = np.zeros((rows.classes, width))
-    for label in range(rows.classes):
-        at = np.flatnonzero(rows.y == label)
-        if len(at) > 1:
-            scores[at] = normal_scores(rows.x[at])
-            square[label] = np.square(scores[at]).mean(axis=0)
-    counts = rows.counts
-    held = counts.sum(axis=1)
-    whole = counts.sum(axis=0)
-    sums = _sums(rows.owner, scores, rows.clients)
-    variance = (counts * (whole - counts) / np.maximum(whole - 1, 1)) @ square
+    sums, variance, held = class_sums(rows)
     judged = held >= least
     # an odd client's ranks move those of all others; the median over clients has an error of its
     # own
@@ -193,6 +179,25 @@ def _outlying(rows: Rows, least: int) -> tuple[Bools, Floats, Floats]:
         times,
         np.where(judged, errors, 0.0),
     )
+
+
+def class_sums(rows: Rows) -> tuple[Floats, Floats, Floats]:
+    """Return each client's sums of normal scores within classes, their variance by chance, both
+    ``[K, D]``, and its rows ``[K]``."""
+    width = rows.x.shape[1]
+    scores = np.zeros(rows.x.shape)
+    square = np.zeros((rows.classes, width))
+    for label in range(rows.classes):
+        at = np.flatnonzero(rows.y == label)
+        if len(at) > 1:
+            scores[at] = normal_scores(rows.x[at])
+            square[label] = np.square(scores[at]).mean(axis=0)
+    counts = rows.counts
+    held = counts.sum(axis=1)
+    whole = counts.sum(axis=0)
+    sums = _sums(rows.owner, scores, rows.clients)
+    variance = (counts * (whole - counts) / np.maximum(whole - 1, 1)) @ square
+    return sums, variance, held
 
 
 def _sums(owner: Ints, values: Floats, clients: int) -> Floats:
@@ -267,6 +272,14 @@ def _excess(sums: Floats, variance: Floats, held: Floats, median: float) -> Floa
         low = np.where(large, tau2, low)
         high = np.where(large, high, tau2)
     return np.asarray(np.where(differ, high, 0.0))
+
+
+def differences(rows: Rows, key: Key) -> Rows:
+    """Return the absolute differences between disjoint pairs of rows of a client and a class."""
+    one, other = _pairs(rows, key)
+    return rows._replace(
+        owner=rows.owner[one], y=rows.y[one], x=np.abs(rows.x[one] - rows.x[other])
+    )
 
 
 def _pairs(rows: Rows, key: Key) -> tuple[Ints, Ints]:

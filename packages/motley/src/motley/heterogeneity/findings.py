@@ -20,7 +20,7 @@ from motley.core.arrays import Floats
 from motley.core.errors import DataError, suggest
 from motley.core.strict_json import restored, to_json
 
-__all__ = ["PROFILE", "Finding", "How", "Inspection", "OutlyingClient"]
+__all__ = ["PROFILE", "DifferingColumn", "Finding", "How", "Inspection", "OutlyingClient"]
 
 How = Literal["exact", "estimated", "not measurable"]
 """How a finding's value was got: counted, estimated from samples, or not at all."""
@@ -145,6 +145,22 @@ class OutlyingClient:
         return f"{self.shown}: {self.said} ({self.kind}): {self.remedy}"
 
 
+@dataclass(frozen=True)
+class DifferingColumn:
+    """An input column in which clients differ among themselves, beyond chance and without a single
+    odd client.
+
+    Parameters
+    ----------
+    column: its name. said: how clients differ in it. size: standard deviation of the clients' mean
+    normal scores within classes, beyond chance.
+    """
+
+    column: str
+    said: str
+    size: float
+
+
 @dataclass(frozen=True, eq=False)
 class Inspection:
     """How the clients of one federation differ.
@@ -153,7 +169,8 @@ class Inspection:
     ----------
     findings: by name, in the order in which they are shown. population: number of clients, K.
     notes: sentences about the whole: what was sampled, which kind of targets the data has.
-    outlying: single clients that differ from all others.
+    outlying: single clients that differ from all others. columns: in which the others differ among
+    themselves, the largest difference first.
 
     Example
     -------
@@ -166,6 +183,7 @@ class Inspection:
     population: int
     notes: tuple[str, ...] = field(default=())
     outlying: tuple[OutlyingClient, ...] = ()
+    columns: tuple[DifferingColumn, ...] = ()
 
     @classmethod
     def of(
@@ -174,6 +192,7 @@ class Inspection:
         population: int,
         notes: tuple[str, ...] = (),
         outlying: tuple[OutlyingClient, ...] = (),
+        columns: tuple[DifferingColumn, ...] = (),
     ) -> Inspection:
         """Return the inspection of findings in this order. Raises DataError if two have the same
         name or a wrong length."""
@@ -190,7 +209,7 @@ class Inspection:
                     f"per client [{population}]"
                 )
             named[one.name] = one
-        return cls(named, population, notes, outlying)
+        return cls(named, population, notes, outlying, columns)
 
     def __getitem__(self, name: str) -> Finding:
         """Return a finding by its name. Raises DataError if there is none."""
@@ -208,6 +227,7 @@ class Inspection:
             self.population,
             (*self.notes, *notes),
             self.outlying,
+            self.columns,
         )
 
     def profile(self) -> dict[str, float]:
@@ -239,6 +259,7 @@ class Inspection:
             "notes": list(self.notes),
             "findings": found,
             "outlying": [dataclasses.asdict(one) for one in self.outlying],
+            "columns": [dataclasses.asdict(one) for one in self.columns],
         }
         return to_json(whole)
 
@@ -267,6 +288,7 @@ class Inspection:
                 int(whole["population"]),
                 tuple(whole["notes"]),
                 outlying,
+                tuple(DifferingColumn(**one) for one in whole.get("columns", [])),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(

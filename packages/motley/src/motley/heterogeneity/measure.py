@@ -106,12 +106,14 @@ def _measured(data: ClientData, key: Key) -> Inspection:
         findings += [Finding(name, math.nan, how="not measurable", note=why) for name in _SAMPLED]
     hashes = sample_hashes(data)
     certain = certain_copies(data, hashes)
-    outlying = (
-        outlying_clients(data, hashes, certain, key.fold("inspect")) if data.per_sample else []
+    outlying, columns = (
+        outlying_clients(data, hashes, certain, key.fold("inspect"))
+        if data.per_sample
+        else ([], [])
     )
     named = tuple(dataclasses.replace(one, name=data.name(one.client)) for one in outlying)
     findings += duplicate_findings(data, hashes, certain)
-    return Inspection.of(findings, len(data), notes, named)
+    return Inspection.of(findings, len(data), notes, named, tuple(columns))
 
 
 def _sampled(data: ClientData, sample: Sample, key: Key) -> tuple[list[Finding], tuple[str, ...]]:

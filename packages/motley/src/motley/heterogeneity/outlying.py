@@ -1,4 +1,5 @@
-"""Single clients that differ from all others: which, in what, and what to do about it.
+"""Single clients that differ from all others: which, in what, and what to do about it; and the
+columns in which the others differ among themselves.
 
 Columns and labels are judged again without the most outlying clients until no other is outlying, so
 that one client's faults are not told of its neighbours. Where more than a quarter of the clients
@@ -19,12 +20,15 @@ from motley.core.keys import Key
 from motley.heterogeneity.class_faults import SharedRows, absent_classes, shared_rows
 from motley.heterogeneity.client_data import ClientData
 from motley.heterogeneity.column_faults import ColumnFaults, Rows, column_faults, spread_ratio
+from motley.heterogeneity.column_shifts import ColumnShift, column_shifts
 from motley.heterogeneity.features import cheap_features
-from motley.heterogeneity.findings import OutlyingClient
+from motley.heterogeneity.findings import DifferingColumn, OutlyingClient
 from motley.heterogeneity.label_faults import LabelFault, guessed_classes, label_faults
 
 __all__ = ["outlying_clients"]
 
+_CLIENTS = 4
+"""Clients below which none is an outlying one by its columns or labels."""
 CLIENTS = 2000
 ROWS = 20_000
 NUMBERS = 2_000_000
@@ -56,6 +60,11 @@ class _SeenRows(NamedTuple):
     scale: Floats
     classes: tuple[str, ...]
 
+    @property
+    def clients(self) -> int:
+        """Number of clients with rows."""
+        return len(np.unique(self.rows.owner))
+
     def without(self, clients: list[int]) -> _SeenRows:
         """Return the rows of all other clients."""
         rows = self.rows
@@ -74,8 +83,8 @@ class _SeenRows(NamedTuple):
 
 def outlying_clients(
     data: ClientData, hashes: NDArray[np.uint64], certain: Bools, key: Key
-) -> list[OutlyingClient]:
-    """Return the outlying clients, by number.
+) -> tuple[list[OutlyingClient], list[DifferingColumn]]:
+    """Return the outlying clients, by number, and the columns in which the others differ.
 
     Parameters
     ----------
@@ -85,9 +94,13 @@ def outlying_clients(
     found = _copies(data, hashes, certain)
     found += _absent(data) if data.targets == "classes" else []
     seen = _columns(data, key)
+    shifts = list[DifferingColumn]()
     if seen is not None:
-        found += _columns_and_labels(data, seen, key)
-    return sorted(found, key=lambda one: (one.client, one.kind))
+        named = _columns_and_labels(data, seen, key) if seen.clients >= _CLIENTS else []
+        odd = [one.client for one in named]
+        shifts = _shifts(data, seen.without(odd), key)
+        found += named
+    return sorted(found, key=lambda one: (one.client, one.kind)), shifts
 
 
 def _widely(told: list[OutlyingClient], clients: int) -> bool:
@@ -180,7 +193,7 @@ def _columns(data: ClientData, key: Key) -> _SeenRows | None:
     first = data.read(data.rows.values[:1])
     width = int(np.prod(first.shape[1:]))
     plain = width <= (_TABLE if first.ndim == 2 else _FLAT)
-    if len(chosen) < 4 or (first.dtype.kind == "i" and first.ndim == 2):
+    if len(chosen) < 2 or (first.dtype.kind == "i" and first.ndim == 2):
         return None
     at = _drawn(data, chosen, min(ROWS, NUMBERS // min(width, _TABLE)), key)
     raw = data.read(data.rows.values[at])
@@ -255,6 +268,46 @@ def _columns_and_labels(data: ClientData, seen: _SeenRows, key: Key) -> list[Out
         rows = seen._replace(rows=rows).without(worst.tolist()).rows
     told = [] if _widely(told, clients) else [one for one in told if one.client not in near]
     return told + _constant(seen, constant)
+
+
+def _shifts(data: ClientData, seen: _SeenRows, key: Key) -> list[DifferingColumn]:
+    """Return the columns in which clients differ, the largest difference first; none where they
+    have no names."""
+    rows = seen.rows
+    if _INPUTS in seen.names or not len(rows.y):
+        return []
+    return [
+        DifferingColumn(seen.names[one.column], _of_shift(data, seen, one, key), one.size)
+        for one in column_shifts(rows, guessed_classes(rows), key)
+    ]
+
+
+def _of_shift(data: ClientData, seen: _SeenRows, shift: ColumnShift, key: Key) -> str:
+    """Return how clients differ in a column."""
+    ends = (shift.low, shift.high)
+    names = [data.name(k) for k in ends]
+    parts = []
+    if shift.place:
+        low, high = (_short(_like_median(seen, shift.column, k)) for k in ends)
+        parts.append(f"median from {low} at {names[0]} to {high} at {names[1]}, at equal classes")
+    if shift.spread:
+        least, most = (_short(spread_ratio(seen.rows, k, shift.column, key)) for k in ends)
+        parts.append(
+            f"spreads {least} times as far as elsewhere at {names[0]}, {most} times at {names[1]}"
+        )
+    return f"{seen.names[shift.column]}: {'; '.join(parts)}"
+
+
+def _like_median(seen: _SeenRows, column: int, client: int) -> float:
+    """Return the median of a client's column if it had the classes of all clients: the median of
+    all, and how far its values lie from those of their class."""
+    values = seen.raw(column, seen.rows.x[:, column])
+    own = seen.rows.owner == client
+    apart = [
+        values[own & (seen.rows.y == c)] - np.median(values[seen.rows.y == c])
+        for c in np.unique(seen.rows.y[own]).tolist()
+    ]
+    return float(np.median(values) + np.median(np.concatenate(apart)))
 
 
 def _labels(data: ClientData, rows: Rows, columns: ColumnFaults, key: Key) -> dict[int, LabelFault]:
