@@ -552,3 +552,26 @@ def test_columns_that_differ_are_in_the_json() -> None:
     assert len(found.columns) == 1
     again = Inspection.from_json(found.to_json())
     assert again.columns == found.columns
+
+
+def test_odd_clients_are_named_beside_columns_that_grow_over_clients() -> None:
+    """By all columns more than a quarter of the clients lie far out; by the others, two."""
+    x, y, owner, _ = drawn_table(0, size=120, classes=3)
+    for j in (1, 4):
+        x[:, j] += owner / 9 * 2 * x[:, j].std()
+    x[owner == 6] *= [30, 1, 30, 30, 1, 30]
+    y[owner == 2] = (y[owner == 2] + 1) % 3
+    found = measure_arrays(x, y, owner, Key(0))
+    assert [(one.client, one.kind, one.columns) for one in found.outlying] == [
+        (2, "swapped labels", ()),
+        (6, "units", ("column 0", "column 2", "column 3", "column 5")),
+    ]
+    assert {one.column for one in found.columns} == {"column 1", "column 4"}
+
+
+def test_the_ends_of_a_column_that_grows_are_no_outlying_clients() -> None:
+    for seed in range(4):
+        x, y, owner, _ = drawn_table(seed, size=120)
+        x[:, 2] = x[:, 2] * np.exp(owner / 9 * 0.7)  # its spread grows, too
+        x[:, 4] += owner / 9 * x[:, 4].std()
+        assert told(x, y, owner) == []

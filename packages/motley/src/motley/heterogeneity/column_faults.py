@@ -41,6 +41,7 @@ from motley.core.arrays import Bools, Floats, Ints
 from motley.core.keys import Key
 
 __all__ = [
+    "MANY",
     "ColumnFaults",
     "Rows",
     "class_sums",
@@ -60,7 +61,7 @@ _PAIRS = 6
 _MOVED = 0.5
 _WIDER = 1.3
 """Mean normal score and ratio of spreads below which a column is not worth telling."""
-_MANY = 20
+MANY = 20
 """Clients from which on a column's own spread over clients is estimated."""
 _FARTHER = 2.0
 _QUARTILE = 0.75
@@ -232,7 +233,7 @@ def excess(sums: Floats, variance: Floats, held: Floats) -> tuple[float, Floats]
     of each client ``[K]``.
 
     Both count where they exceed what the median over so few clients may show by chance; a column's
-    own from :data:`_MANY` clients on.
+    own from :data:`MANY` clients on.
     """
     judged = held >= 5
     if judged.sum() < 4:
@@ -245,7 +246,7 @@ def excess(sums: Floats, variance: Floats, held: Floats) -> tuple[float, Floats]
     together = float(
         _excess(flat[0], flat[1], np.tile(held, width), _MEDIAN * (1 + 1.6 / np.sqrt(clients)))[0]
     )
-    if clients < _MANY:
+    if clients < MANY:
         return together, np.zeros(width)
     own = _excess(sums, variance, held, _MEDIAN * (1 + 3.2 / np.sqrt(clients)))
     return together, np.maximum(own - together, 0.0)

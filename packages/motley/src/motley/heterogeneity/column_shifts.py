@@ -44,7 +44,8 @@ class ColumnShift(NamedTuple):
     ----------
     column: its number. place, spread: whether values lie, or spread, otherwise. low, high: the
     clients whose values lie lowest and highest (spread least and most where only that differs).
-    size: deviation of clients' mean normal scores beyond chance.
+    size: deviation of clients' mean normal scores beyond chance. several: whether clients still
+    differ without those that lie, or spread, farthest out, as many as may be odd ones.
     """
 
     column: int
@@ -53,6 +54,7 @@ class ColumnShift(NamedTuple):
     low: int
     high: int
     size: float
+    several: bool
 
 
 def column_shifts(rows: Rows, guessed: Ints, key: Key) -> list[ColumnShift]:
@@ -64,40 +66,51 @@ def column_shifts(rows: Rows, guessed: Ints, key: Key) -> list[ColumnShift]:
     whose differences measure the spread.
     """
     strata = [rows._replace(y=guessed), rows]
-    place, where, far = _differing(strata)
-    spread, how, wide = _differing([differences(one, key) for one in strata])
+    place, place_of_several, where, far = _differing(strata)
+    spread, spread_of_several, how, wide = _differing([differences(one, key) for one in strata])
+    several = place_of_several | spread_of_several
     found = []
     for j in np.flatnonzero(place | spread).tolist():
         scores = where[:, j] if place[j] else how[:, j]
         size = max(far[j] if place[j] else 0.0, wide[j] if spread[j] else 0.0)
         low, high = int(np.nanargmin(scores)), int(np.nanargmax(scores))
-        found.append(ColumnShift(j, bool(place[j]), bool(spread[j]), low, high, float(size)))
+        found.append(
+            ColumnShift(
+                j, bool(place[j]), bool(spread[j]), low, high, float(size), bool(several[j])
+            )
+        )
     return sorted(found, key=lambda each: -each.size)
 
 
-def _differing(strata: list[Rows]) -> tuple[Bools, Floats, Floats]:
-    """Return which columns differ within all given classes ``[D]``, the mean score of each client
-    within the last, NaN where it is not judged ``[K, D]``, and the least deviation of these beyond
-    chance ``[D]``."""
+def _differing(strata: list[Rows]) -> tuple[Bools, Bools, Floats, Floats]:
+    """Return which columns differ within all given classes, and which do without their farthest
+    clients ``[D]``, the mean score of each client within the last classes, NaN where it is not
+    judged ``[K, D]``, and the least deviation of these beyond chance ``[D]``."""
     width = strata[0].x.shape[1]
     differ = np.ones(width, bool)
+    several = np.ones(width, bool)
     size = np.full(width, np.inf)
     scores = np.full((strata[0].clients, width), np.nan)
     for rows in strata:
         sums, variance, held = class_sums(rows)
         judged = held >= _FEW
         if judged.sum() < 2:
-            return np.zeros(width, bool), scores, np.zeros(width)
+            return np.zeros(width, bool), np.zeros(width, bool), scores, np.zeros(width)
         own = held[judged][:, None]
         weight, times, degrees = _law(rows.counts, judged)
         seen = np.square(sums[judged])
         chance = np.maximum(variance[judged], 1e-12)
-        q = weight @ (seen / chance)
-        differ &= chi2.sf(q / times, degrees) < CHANCE / (2 * width)
+        q = weight[:, None] * seen / chance
+        level = CHANCE / (2 * width)
+        differ &= chi2.sf(q.sum(axis=0) / times, degrees) < level
+        q.sort(axis=0)
+        kept = q[: len(q) - int(max(2, len(q) / 4))]
+        several &= chi2.sf(kept.sum(axis=0) / times, degrees) < level
         beyond = ((seen - chance) / own).sum(axis=0) / own.sum()
         size = np.minimum(size, np.sqrt(np.maximum(beyond, 0.0)))
         scores[judged] = sums[judged] / own
-    return differ & (size > _LEAST), scores, size
+    large = size > _LEAST
+    return differ & large, several & large, scores, size
 
 
 def _law(counts: Floats, judged: Bools) -> tuple[Floats, float, float]:

@@ -19,7 +19,7 @@ from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.keys import Key
 from motley.heterogeneity.class_faults import SharedRows, absent_classes, shared_rows
 from motley.heterogeneity.client_data import ClientData
-from motley.heterogeneity.column_faults import ColumnFaults, Rows, column_faults, spread_ratio
+from motley.heterogeneity.column_faults import MANY, ColumnFaults, Rows, column_faults, spread_ratio
 from motley.heterogeneity.column_shifts import ColumnShift, column_shifts
 from motley.heterogeneity.features import cheap_features
 from motley.heterogeneity.findings import DifferingColumn, OutlyingClient
@@ -44,6 +44,8 @@ _MIXED = 0.25
 told."""
 _ROUNDED = 1e-6
 _INPUTS = "the inputs"
+_TIMES = 4
+"""Times that odd clients and the columns in which the others differ are looked for in turn."""
 _NAMED = 5
 """Other clients that a client's copies are told of, at most."""
 _TOLD = 3
@@ -73,6 +75,16 @@ class _SeenRows(NamedTuple):
             rows=rows._replace(owner=rows.owner[kept], y=rows.y[kept], x=rows.x[kept])
         )
 
+    def without_columns(self, columns: list[int]) -> _SeenRows:
+        """Return the rows without some columns."""
+        kept = np.delete(np.arange(len(self.names)), columns)
+        return self._replace(
+            rows=self.rows._replace(x=self.rows.x[:, kept]),
+            names=tuple(self.names[j] for j in kept.tolist()),
+            shift=self.shift[kept],
+            scale=self.scale[kept],
+        )
+
     def raw(self, column: int, x: Floats) -> Floats:
         """Return values of a column in the units of the raw table; what single precision leaves of
         0 is 0."""
@@ -96,7 +108,7 @@ def outlying_clients(
     seen = _columns(data, key)
     shifts = list[DifferingColumn]()
     if seen is not None:
-        named = _columns_and_labels(data, seen, key) if seen.clients >= _CLIENTS else []
+        named = _columns_and_labels(data, seen, key)
         odd = [one.client for one in named]
         shifts = _shifts(data, seen.without(odd), key)
         found += named
@@ -240,13 +252,68 @@ def _drawn(data: ClientData, clients: Ids, budget: int, key: Key) -> Ints:
 
 
 def _columns_and_labels(data: ClientData, seen: _SeenRows, key: Key) -> list[OutlyingClient]:
-    """Return clients with outlying columns or labels; those who are found are taken out before the
-    others are judged again."""
+    """Return clients with outlying columns or labels.
+
+    Where so many are that none is, columns in which several of the others differ among themselves
+    are left out, and all are judged again by the other columns.
+    """
+    if seen.clients < _CLIENTS:
+        return []
+    told = _odd_clients(data, seen, key)
+    odd = list[int]()
+    for _ in range(0 if told is not None else _TIMES):
+        others = seen.without(odd).rows
+        shifts = column_shifts(others, guessed_classes(others), key)
+        common = [one.column for one in shifts if one.several]
+        if not 0 < len(common) < len(seen.names):
+            break
+        told = _odd_clients(data, seen.without_columns(common), key)
+        found = sorted({one.client for one in told or []})
+        if found == odd:
+            break
+        odd = found
+    told = told or []
+    if told and seen.clients < MANY:
+        others = seen.without([one.client for one in told]).rows
+        shifts = column_shifts(others, guessed_classes(others), key)
+        told = [one for one in told if _beyond_others(seen, one, shifts, key)]
+    return told + _constant(seen, column_faults(seen.rows, key).constant)
+
+
+def _beyond_others(
+    seen: _SeenRows, told: OutlyingClient, shifts: list[ColumnShift], key: Key
+) -> bool:
+    """Return whether a client is farther out than others that differ among themselves: in one of
+    its columns the others do not, or it lies, or spreads, farther outside their range than that is
+    wide."""
+    shifted = {seen.names[one.column] for one in shifts}
+    return not told.columns or any(
+        name not in shifted or _outside(seen, told.client, seen.names.index(name), key)
+        for name in told.columns
+    )
+
+
+def _outside(seen: _SeenRows, client: int, column: int, key: Key) -> bool:
+    """Return whether a client's median or spread in a column is farther outside the range of all
+    others than this is wide."""
+    clients = [client, *(k for k in np.unique(seen.rows.owner).tolist() if k != client)]
+    measured = (
+        [_like_median(seen, column, k) for k in clients],
+        [np.log(max(spread_ratio(seen.rows, k, column, key), _ROUNDED)) for k in clients],
+    )
+    return any(
+        max(min(others) - own, own - max(others)) > max(others) - min(others)
+        for own, *others in measured
+    )
+
+
+def _odd_clients(data: ClientData, seen: _SeenRows, key: Key) -> list[OutlyingClient] | None:
+    """Return clients with outlying columns or labels, None where so many are that none is; those
+    who are found are taken out before the others are judged again."""
     rows = seen.rows
     told = list[OutlyingClient]()
     near = set[int]()
-    clients = len(np.unique(rows.owner))
-    constant = column_faults(rows, key).constant
+    clients = seen.clients
     while not _widely(told, clients):
         columns = column_faults(rows, key)
         labels = _labels(data, rows, columns, key)
@@ -266,8 +333,7 @@ def _columns_and_labels(data: ClientData, seen: _SeenRows, key: Key) -> list[Out
                 faults = _whatever_labels(rows, columns, labels[k], key)
             told += _of_columns(seen._replace(rows=rows), k, faults, key)
         rows = seen._replace(rows=rows).without(worst.tolist()).rows
-    told = [] if _widely(told, clients) else [one for one in told if one.client not in near]
-    return told + _constant(seen, constant)
+    return None if _widely(told, clients) else [one for one in told if one.client not in near]
 
 
 def _shifts(data: ClientData, seen: _SeenRows, key: Key) -> list[DifferingColumn]:
@@ -489,7 +555,7 @@ def _constant(seen: _SeenRows, constant: Bools) -> list[OutlyingClient]:
                 "repair the column, or leave it out with task.drop",
             )
         )
-    return [] if _widely(told, len(np.unique(seen.rows.owner))) else told
+    return [] if _widely(told, seen.clients) else told
 
 
 def _short(value: float) -> str:
