@@ -23,6 +23,7 @@ __all__ = [
     "fuzzed_models",
     "gpu",
     "heterogeneity",
+    "inspect_kinds",
     "inspect_outlying",
     "inspect_truth",
     "liars",
@@ -942,6 +943,14 @@ def inspect_truth() -> str:
     """Put the estimates of an inspection beside the truth of worlds in which it is known, from
     ``docs/inspect-truth.csv``."""
     with (ROOT / "docs" / "inspect-truth.csv").open(encoding="utf-8", newline="") as file:
+        head, *rows = csv.reader(file)
+    return table(head, rows)
+
+
+def inspect_kinds() -> str:
+    """Tell how often what was planted in drawn tables is told, and something else, from
+    ``docs/inspect-kinds.csv``."""
+    with (ROOT / "docs" / "inspect-kinds.csv").open(encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
     return table(head, rows)
 
