@@ -199,10 +199,15 @@ def of_outlying(odd: Sequence[OutlyingClient]) -> str | None:
         hold = "holds" if len(names) == 1 else "hold"
         return f"{whose} {hold} copies; {odd[0].remedy} (see the list of outlying clients)"
     differ = "differs" if len(names) == 1 else "differ"
+    remedies = {each.remedy for each in odd}
+    remedy = (
+        f"{odd[0].remedy} (see the list of outlying clients)"
+        if len(remedies) == 1
+        else "do what the list of outlying clients says of each"
+    )
     return (
         f"{whose} {differ} from all others ({', '.join(kinds)}), by a fault or for a "
-        f"reason; look there first, and if it is a fault, {odd[0].remedy} (see the list of "
-        "outlying clients)"
+        f"reason; look there first, and if it is a fault, {remedy}"
     )
 
 
