@@ -27,6 +27,7 @@ __all__ = [
     "fuzzed_models",
     "gpu",
     "heterogeneity",
+    "inspect_kinds",
     "inspect_outlying",
     "inspect_truth",
     "liars",
@@ -1073,6 +1074,14 @@ def comparison_rules() -> str:
         "signs flipped",
     )
     return table(heads, [*rows, *factors])
+
+
+def inspect_kinds() -> str:
+    """Tell how often what was planted in drawn tables is told, and something else, from
+    ``docs/inspect-kinds.csv``."""
+    with (ROOT / "docs" / "inspect-kinds.csv").open(encoding="utf-8", newline="") as file:
+        head, *rows = csv.reader(file)
+    return table(head, rows)
 
 
 def twin() -> str:

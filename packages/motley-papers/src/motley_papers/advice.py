@@ -66,7 +66,7 @@ environments, what following advice gained outside, and, in the same columns, in
 out."""
 KINDS = {False: "one model for all", True: "a model for each client"}
 """Whether each client gets its own model -> the kind of model in words."""
-ABSTAINED = "Clients hardly differ in anything that is measured here: start with uniform FedAvg."
+ABSTAINED = "Clients hardly differ in what the league varies: start with uniform FedAvg."
 UNSHOWN = (
     "Nothing was shown in the league for clients that differ so: start with uniform FedAvg, and "
     "compare."
@@ -84,11 +84,11 @@ Profile = Mapping[str, float]
 Factor = tuple[str, bool]
 """Name of a finding and whether it is strong."""
 FACTORS = {
-    "size_gini": ("unequal sizes", 0.3, 0.6),
+    "size_gini": ("unequal sizes", 0.3, 0.5),
     "label_divergence": ("skewed labels", 0.2, 0.55),
     "feature_shift": ("different features", 0.2, 0.5),
     "concept_shift": ("labels that mean different things", 0.1, 0.3),
-    "label_noise": ("wrong labels", 0.1, 0.25),
+    "label_noise": ("labels that are hard to predict or wrong", 0.1, 0.25),
     "speed_spread": ("unequal speeds", 0.25, 0.55),
     "link_spread": ("unequal links", 0.25, 0.55),
     "availability": ("absent clients", 0.2, 0.5),
