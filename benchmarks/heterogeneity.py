@@ -25,6 +25,7 @@ import numpy as np
 from motley.results import measures
 from motley.results.labels import group_runs
 from motley.results.load import Run, load_all
+from motley.results.method_groups import MethodGroups
 from motley.results.method_rows import (
     Difference,
     End,
@@ -159,8 +160,9 @@ def collect(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
             _by(some[0].config, table.by) if table.by else dict(table.names).get(label, label): some
             for label, some in named
         }
-        known = groups if table.base is None or table.base in groups else {}
-        found = {one.label: one for one in differences(known, table.base)} if known else {}
+        known = table.base is None or table.base in groups
+        compared = MethodGroups(groups, table.base, plain_intervals=True) if known else {}
+        found = {one.label: one for one in differences(compared)} if known else {}
         end = next((one.end for one in found.values()), end)
         rows += [
             {"panel": title, **_row(table, row, groups, found.get(row.label))}

@@ -37,7 +37,7 @@ from sklearn.preprocessing import QuantileTransformer
 
 from motley.core.keys import Key
 from motley.heterogeneity.client_data import of_arrays
-from motley.heterogeneity.duplicates import sample_hashes
+from motley.heterogeneity.duplicates import certain_copies, sample_hashes
 from motley.heterogeneity.outlying import outlying_clients
 
 OUT = Path(__file__).parent / "measured" / "inspect_outlying.json"
@@ -124,10 +124,9 @@ def found(x: Array, y: Array, owner: Array, seed: int) -> list[tuple[int, str]]:
     """Return the clients that are named, with the kind."""
     data = of_arrays(x, y, owner)
     ids = np.unique(owner)
-    return [
-        (int(ids[one.client]), one.kind)
-        for one in outlying_clients(data, sample_hashes(data), Key(seed))
-    ]
+    hashes = sample_hashes(data)
+    told, _ = outlying_clients(data, hashes, certain_copies(data, hashes), Key(seed))
+    return [(int(ids[one.client]), one.kind) for one in told]
 
 
 def plain(kind: str, x: Array, y: Array, owner: Array, odd: int) -> bool | None:

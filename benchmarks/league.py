@@ -4,6 +4,7 @@
 
     motley reproduce league --jobs 2 --keep  # the runs whose seeds choose
     python benchmarks/league.py --again --jobs 2  # what they chose, with other seeds
+    python benchmarks/league.py --again --anew writers  # that of an environment once more
     python benchmarks/league.py --outside  # whom advice names in the federations outside
     motley reproduce league --exhibit outside --jobs 2 --keep
     python benchmarks/league.py  # what advice looks at, with its proofs
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,12 +67,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--again", action="store_true", help="run what was chosen, and keep it")
+    parser.add_argument(
+        "--anew", nargs="*", default=[], help="with --again: environments whose rows are made anew"
+    )
     parser.add_argument("--outside", action="store_true", help="say whom advice names outside")
     parser.add_argument("--out", type=Path, default=Path("runs/league/again"))
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     if given.again:
-        measure_again(given.out, given.jobs)
+        measure_again(given.out, given.jobs, given.anew)
     elif given.outside:
         tell_outside()
     else:
@@ -102,10 +106,12 @@ def to_measure_again() -> list[tuple[Cell, int]]:
     return out
 
 
-def measure_again(out: Path, jobs: int) -> None:
-    """Run what was chosen with the seeds that measure again; keep the rows."""
+def measure_again(out: Path, jobs: int, anew: Sequence[str] = ()) -> None:
+    """Run what was chosen with the seeds that measure again; keep the rows, but for those of the
+    environments that are made ``anew``. Runs that are finished in ``out`` stay."""
     todo = to_measure_again()
-    there = {(row.exhibit, row.cell, row.seed) for row in rows_of(MEASURED_AGAIN)}
+    kept = [row for row in rows_of(MEASURED_AGAIN) if row.cell.split(" / ")[0] not in anew]
+    there = {(row.exhibit, row.cell, row.seed) for row in kept}
     missing = [
         (cell, seed) for cell, seed in todo if (cell.exhibit.name, cell.name, seed) not in there
     ]
@@ -119,7 +125,7 @@ def measure_again(out: Path, jobs: int) -> None:
     failures = run_points(list(points.values()), folders, None, progress=True, jobs=jobs)[1]
     for failure in failures:
         say(f"failed: {failure.point.label}: {failure.error}")
-    rows = rows_of(MEASURED_AGAIN)
+    rows = kept
     for (cell, seed), experiment in zip(missing, made, strict=True):
         rows += _measured(cell, seed, out / "runs" / experiment.result_id())
     text = csv_text([MeasuredRow._fields, *rows])

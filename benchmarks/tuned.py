@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import motley
+from motley.results.method_groups import MethodGroups
 from motley.results.method_rows import MethodRow, differences, method_rows
 from motley.tuning.outcome import TunedMethod, TuningResult
 from motley.tuning.study_words import in_words
@@ -173,7 +174,8 @@ STUDIES = {
 def record(found: TuningResult) -> dict[str, Any]:
     """Return what the page shows of a study."""
     groups = {method.label: list(method.test) for method in found.methods}
-    against = {one.label: one for one in differences(groups, found.methods[0].label)}
+    compared = MethodGroups(groups, found.methods[0].label, plain_intervals=True)
+    against = {one.label: one for one in differences(compared)}
     rows = {row.label: row for row in method_rows(groups)}
     plan = found.plan
     return {

@@ -12,17 +12,22 @@ from typing import Any
 
 from cells import ROOT, prose, table
 
+from motley.results.measures import Interval, Spread, interval, level_together, spread
+
 __all__ = [
     "choosing",
     "client_noise_cost",
     "cluster_prediction",
     "cluster_situations",
     "cluster_traffic",
+    "comparison_errors",
+    "comparison_rules",
     "fine_tuning",
     "floor",
     "fuzzed_models",
     "gpu",
     "heterogeneity",
+    "inspect_kinds",
     "inspect_outlying",
     "inspect_truth",
     "liars",
@@ -590,13 +595,14 @@ def liars() -> str:
             for defence in ("off", "on")
         ]
 
+    costs = _defence_costs()
     parts = []
     for strategy, title in _LIES.items():
         shares = sorted({share for _, kind, share, _ in cells if kind == strategy})
         rows = []
         for rule in sorted({cell[0] for cell in cells}):
-            honest, defended = both("accuracy", rule, "honest", 0.0)
-            row = [f"`{rule}`", f"{honest:.1f}", _signed(defended - honest)]
+            honest, _ = both("accuracy", rule, "honest", 0.0)
+            row = [f"`{rule}`", f"{honest:.1f}", _with_ends(costs[rule])]
             for share in shares:
                 picks = both("picks", rule, strategy, share)
                 ends = both("accuracy", rule, strategy, share)
@@ -611,7 +617,55 @@ def liars() -> str:
         )
     said = f"{len(seeds)} seeds" if len(seeds) > 1 else "one seed"
     return "\n\n".join(
-        [*parts, f"Means over {said}; the end is the mean of the last three evaluations."]
+        [
+            *parts,
+            f"Means over {said}; the end is the mean of the last three evaluations. The defence "
+            "alone has 95 % intervals, paired by seed and not corrected for the number of rules.",
+        ]
+    )
+
+
+def _defence_costs() -> dict[str, Interval]:
+    """Return rule -> what the defence gains among honest clients, in points, with its 95 % interval
+    over seeds."""
+    ends = {
+        (run["rule"], run["defence"], run["seed"]): 100.0 * run["accuracy"]
+        for run in measured("liars")["runs"]
+        if run["strategy"] == "honest"
+    }
+    seeds = sorted({seed for _, _, seed in ends})
+    return {
+        rule: interval(
+            spread(
+                [
+                    ends[rule, "on", seed] - ends[rule, "off", seed]
+                    for seed in seeds
+                    if {(rule, "on", seed), (rule, "off", seed)} <= ends.keys()
+                ]
+            )
+        )
+        for rule in sorted({rule for rule, _, _ in ends})
+    }
+
+
+def _with_ends(one: Interval) -> str:
+    return f"{one.mean:+.1f} [{one.low:+.1f}, {one.high:+.1f}]".replace("-", "−")
+
+
+def defence_cost() -> str:
+    """Tell what the defence costs among honest clients: the largest costs and gains, and how many
+    intervals exclude zero."""
+    costs = _defence_costs()
+    sure = [rule for rule, one in costs.items() if one.low > 0 or one.high < 0]
+    by_mean = sorted(costs, key=lambda rule: costs[rule].mean)
+    shown = [*by_mean[:3], *by_mean[-4:]]
+    told = ", ".join(f"`{rule}` {_with_ends(costs[rule])}" for rule in shown)
+    seeds = min(one.n for one in costs.values())
+    alone = f" ({', '.join(f'`{rule}`' for rule in sure)})" if sure else ""
+    return (
+        f"- **Among honest clients {seeds} seeds tell hardly any cost of the defence**: of "
+        f"{len(costs)} rules the interval of {len(sure)}{alone} excludes zero, not corrected for "
+        f"their number. The largest costs and gains, in points: {told}."
     )
 
 
@@ -749,7 +803,7 @@ def heterogeneity(name: str) -> str:
     panels = list(dict.fromkeys(row["panel"] for row in found["rows"]))
     parts = []
     for panel in panels:
-        rows = [row for row in found["rows"] if row["panel"] == panel]
+        rows = _together([row for row in found["rows"] if row["panel"] == panel])
         cells = [
             dict(cell for column in found["columns"] for cell in _cells(column, row, found))
             for row in rows
@@ -822,7 +876,7 @@ def tuned(name: str) -> str:
             _difference(row.get("difference")),
             _spread(row["worst_decile"]),
         )
-        for row in sorted(found["rows"], key=lambda row: -row["stable"][0])
+        for row in sorted(_tested(found), key=lambda row: -row["stable"][0])
     ]
     heads = (
         "method",
@@ -846,12 +900,12 @@ def tuned_best() -> str:
     """Put the best of every tuned comparison beside its reference, a row each."""
     rows = []
     for name, found in measured("tuned").items():
-        best = max(found["rows"], key=lambda row: row["stable"][0])
+        best = max(_tested(found), key=lambda row: row["stable"][0])
         (base,) = (row for row in found["rows"] if row["label"] == found["base"])
         title = name.replace("_", " ")
         rows.append(
             (
-                f"[{title}](measured.md#{name.replace('_', '-')})",
+                f"[{title}](#{name.replace('_', '-')})",
                 f"`{best['label']}`",
                 _spread(best["stable"]),
                 f"`{base['label']}`",
@@ -926,22 +980,106 @@ def _spread(pair: Sequence[float | None], digits: int = 1) -> str:
     return f"{mean:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
 
 
-def _difference(found: dict[str, Any] | None) -> str:
+def _tested(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of a tuned comparison, whose differences are over its test seeds."""
+    return _together([{**row, "seeds": found["test_seeds"]} for row in found["rows"]])
+
+
+def _together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of a table with intervals of their differences that hold together; plain ones
+    are stored."""
+    comparisons = sum("difference" in row for row in rows)
+    return [
+        {**row, "difference": _widened(row["difference"]["interval"], comparisons, row["seeds"])}
+        if "difference" in row
+        else row
+        for row in rows
+    ]
+
+
+def _widened(
+    plain: Sequence[float], comparisons: int, seeds: Sequence[int]
+) -> tuple[float, float, float]:
+    """Return mean and bounds of a plain interval over seeds as one of so many comparisons."""
+    unit = Spread(0.0, 1.0, len(seeds))
+    factor = interval(unit, level_together(comparisons)).high / interval(unit).high
+    mean, low, high = plain
+    return mean, mean - factor * (mean - low), mean + factor * (high - mean)
+
+
+def _difference(found: Sequence[float] | None) -> str:
     """Return the difference with its interval, bold where the interval excludes zero."""
     if found is None:
         return "-"
-    mean, low, high = (f"{value:+.1f}".replace("-", "−") for value in found["interval"])
-    return (
-        f"{mean} ({low} to {high})"
-        if found["verdict"] == "no clear difference"
-        else f"**{mean}** ({low} to {high})"
-    )
+    mean, low, high = (f"{value:+.1f}".replace("-", "−") for value in found)
+    undecided = found[1] <= 0 <= found[2]
+    return f"{mean} ({low} to {high})" if undecided else f"**{mean}** ({low} to {high})"
 
 
 def inspect_truth() -> str:
     """Put the estimates of an inspection beside the truth of worlds in which it is known, from
     ``docs/inspect-truth.csv``."""
     with (ROOT / "docs" / "inspect-truth.csv").open(encoding="utf-8", newline="") as file:
+        head, *rows = csv.reader(file)
+    return table(head, rows)
+
+
+def comparison_errors() -> str:
+    """List how many tables of comparisons without any difference have a wrong verdict, from
+    ``benchmarks/measured/families.json``."""
+    found = measured("families")
+    cells = {(row["kind"], row["methods"], row["seeds"]): row for row in found["rows"]}
+    seeds = sorted({row["seeds"] for row in found["rows"]})
+    rows = []
+    for kind, methods in dict.fromkeys((row["kind"], row["methods"]) for row in found["rows"]):
+        each = [cells[kind, methods, n] for n in seeds]
+        shares = [f"{100 * row['plain']:.1f} → {100 * row['together']:.1f}" for row in each]
+        most = max(100 * row["bold"] for row in each)
+        rows.append((kind, str(methods), *shares, f"{most:.1f}"))
+    heads = ("numbers over seeds", "methods", *(f"{n} seeds" for n in seeds), "bold, at most")
+    said = f"{found['tables']:,} tables each; `python benchmarks/families.py` makes them anew."
+    return f"{table(heads, rows)}\n\n{said}"
+
+
+def comparison_rules() -> str:
+    """Put other rules for tables of ten methods beside the one of reports, from
+    ``benchmarks/measured/families.json``."""
+    found = measured("families")
+    together = {
+        (row["kind"], row["methods"], row["seeds"]): row["together"] for row in found["rows"]
+    }
+    tried = [row for row in found["tried"] if row["flipped"] is not None]
+    rows = [
+        (
+            row["kind"],
+            f"{100 * together[row['kind'], row['methods'], row['seeds']]:.1f}",
+            *(f"{100 * row[rule]:.1f}" for rule in ("single", "pooled", "flipped")),
+        )
+        for row in tried
+    ]
+    lengths = {row["seeds"]: row["factors"] for row in found["tried"]}
+    factors = [
+        (
+            f"half of an interval in standard errors, {n} seeds",
+            *(f"{lengths[n][rule]:.2f}" for rule in ("together", "single", "pooled")),
+            "–",
+        )
+        for n in lengths
+    ]
+    heads = (
+        f"{tried[0]['methods']} methods, {tried[0]['seeds']} seeds",
+        "Bonferroni",
+        "Dunnett, a variance each",
+        "Dunnett, one variance",
+        "signs flipped",
+    )
+    return table(heads, [*rows, *factors])
+
+
+def inspect_kinds() -> str:
+    """Tell how often what was planted in drawn tables is told, and something else, from
+    ``docs/inspect-kinds.csv``."""
+    with (ROOT / "docs" / "inspect-kinds.csv").open(encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
     return table(head, rows)
 

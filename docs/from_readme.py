@@ -3,15 +3,15 @@ beside other frameworks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from cells import table
 from from_measurements import measured
 from from_peers import TITLES
-from from_recipes import headline
+from from_recipes import Tested, headline, never_decidable
 
 from motley.experiments import registry
-from motley_papers.recipe_claim import KINDS, Protocol
+from motley_papers.recipe_claim import KINDS, Kind, Protocol
 from motley_papers.verdict_tables import words_of
 
 __all__ = ["beside_frameworks", "contents", "trust_in_short"]
@@ -70,12 +70,7 @@ def trust_in_short() -> str:
         [one for (own, _), claims in found.items() if own == whose for one in claims]
         for whose in (True, False)
     )
-    by = {
-        kind: words_of(one.verdict for one in found[True, kind])
-        for kind in KINDS
-        if (True, kind) in found
-    }
-    said = "; ".join(f"{Protocol.read(kind).words}: {words}" for kind, words in by.items())
+    said = _verdicts_in_short(found)
     papers = {one.found.name for one in theirs} - {"chapter"}
     rows = [
         (
@@ -98,11 +93,40 @@ def trust_in_short() -> str:
         (
             f"{len(theirs)} claims of {len(papers)} papers and a chapter, tested with several "
             f"seeds; {len(ours)} of our own apart",
-            f"after correction for their number, {said}: [all of them](docs/verdicts.md)",
+            f"after correction for their number: {said} ([all of them](docs/verdicts.md))",
             "`motley reproduce`",
         ),
     ]
     return table(("what was tried", "what came of it", "again"), rows)
+
+
+def _verdicts_in_short(found: Mapping[tuple[bool, Kind], Sequence[Tested]]) -> str:
+    """Count the verdicts on the papers' own claims by how much of the protocol tested them, and say
+    of the whole protocol which of them so many seeds could not have decided."""
+    parts = []
+    for kind in KINDS:
+        claims = found.get((True, kind), [])
+        if claims:
+            words = words_of(one.verdict for one in claims)
+            more = _undecided(claims) if kind == "whole" else ""
+            parts.append(f"{Protocol.read(kind).words}: {words}{more}")
+    against = [
+        one
+        for kind in KINDS
+        for one in found.get((True, kind), [])
+        if kind != "theory" and one.verdict == "contradicted"
+    ]
+    none = "no experiment of a paper is contradicted"
+    return "; ".join([*parts, f"{len(against)} of them contradicted" if against else none])
+
+
+def _undecided(claims: Sequence[Tested]) -> str:
+    """Say with how many seeds claims are undecided, and how many of them that could not decide."""
+    pairs = {row["pairs"] for one in claims if one.verdict == "undecided" for row in one.rows}
+    if not pairs:
+        return ""
+    never = len(never_decidable(claims))
+    return f" with {' or '.join(sorted(pairs))} seeds, of which {never} could not have been decided"
 
 
 def beside_frameworks() -> str:

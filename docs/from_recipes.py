@@ -17,7 +17,16 @@ from motley_papers.recipe_claim import KINDS, Kind, Protocol
 from motley_papers.telling import ScaleNumbers, fill, kept_numbers
 from motley_papers.verdict_tables import ORDER, sizes_of, words_of
 
-__all__ = ["counted", "headline", "printed", "recipe_words", "recipes", "results", "verdicts"]
+__all__ = [
+    "counted",
+    "headline",
+    "never_decidable",
+    "printed",
+    "recipe_words",
+    "recipes",
+    "results",
+    "verdicts",
+]
 
 
 _read = cache(recipe.read)
@@ -85,7 +94,8 @@ def results() -> str:
 
 class Tested(NamedTuple):
     """A claim that was tested: its recipe, scale and numbers, whose it is, the kind of its
-    protocol, its verdict after the correction, the size; its rows."""
+    protocol, its verdict after the correction, the size, whether so many pairs resolve what is
+    printed (``yes``, ``no``, or empty); its rows."""
 
     found: recipe.Recipe
     scale: str
@@ -94,6 +104,7 @@ class Tested(NamedTuple):
     kind: Kind
     verdict: str
     size: str
+    decidable: str
     rows: list[Mapping[str, str]]
 
 
@@ -115,6 +126,7 @@ def tested_claims(found: recipe.Recipe, scale: str) -> list[Tested]:
             Protocol.kind_of(one["protocol"]),
             one["verdict"],
             one["size"],
+            one["decidable"],
             rows,
         )
         for one, rows in made
@@ -156,13 +168,26 @@ def counted() -> str:
     for theirs, kind in ((theirs, kind) for theirs in (True, False) for kind in KINDS):
         claims = found.get((theirs, kind), [])
         sizes = [one.size for one in claims if one.size]
-        cells = (str([one.verdict for one in claims].count(word)) for word in ORDER[:-1])
+        cells = (_count(claims, word) for word in ORDER[:-1])
         size = sizes_of(sizes) if sizes else "–"
         whose = "the papers' own" if theirs else "ours"
         rows += (
             [(whose, Protocol.read(kind).words, str(len(claims)), *cells, size)] if claims else []
         )
     return table(("claims", "tested on", "number", *ORDER[:-1], "printed size"), rows)
+
+
+def _count(claims: Sequence[Tested], word: str) -> str:
+    """Count a verdict; of the undecided in brackets those that so many pairs could not decide."""
+    number = sum(one.verdict == word for one in claims)
+    never = len(never_decidable(claims)) if word == "undecided" else 0
+    return f"{number} ({never})" if never else str(number)
+
+
+def never_decidable(claims: Sequence[Tested]) -> list[Tested]:
+    """Return the undecided claims whose printed difference, or else the largest that there can be,
+    is smaller than what so many pairs resolve."""
+    return [one for one in claims if one.verdict == "undecided" and one.decidable == "no"]
 
 
 def _counts(found: recipe.Recipe, scale: str) -> str:

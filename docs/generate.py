@@ -66,7 +66,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(from_measurements.private_cost, from_measurements.privacy_attacks),
         *(from_measurements.uploads, from_measurements.traffic, from_measurements.loopback),
         *(
-            from_measurements.liars,
+            *(from_measurements.liars, from_measurements.defence_cost),
             from_pfllib.beside_pfllib,
             from_peers.beside_peers,
         ),
@@ -78,6 +78,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         ),
         *(from_league.league_first, from_league.league_named, from_league.league_advice),
         *(from_league.league_after_fine_tuning, from_league.league_parts),
+        *(from_league.league_selectors, from_league.which_method),
         *(from_league.league_controls, from_league.league_crossed, from_league.league_cnn),
         *(
             from_recipes.recipes,
@@ -88,8 +89,10 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_recipes.recipe_words,
         ),
         *(from_measurements.inspect_outlying, from_measurements.inspect_truth),
+        *(from_measurements.inspect_kinds,),
         *(from_measurements.tuned_best, from_measurements.client_noise_cost),
         *(from_measurements.twin, from_measurements.twin_real),
+        *(from_measurements.comparison_errors, from_measurements.comparison_rules),
     )
 }
 MAKERS |= {

@@ -180,6 +180,11 @@ def refused(said: Said, message: str, folder: Path) -> None:
             "--seeds: got '0,x'; expected whole numbers with commas between",
         ),
         (["compare", "q.toml", "--seeds", "1,1"], "grid: the same run occurs twice"),
+        (
+            ["compare", "q.toml", "--over", "cohort=2,3", "--against", "cohort2"],
+            "against: got 'cohort2' (did you mean 'cohort 2'?); expected one of the methods: "
+            "cohort 2; cohort 3",
+        ),
         (["list", "selectrs"], "there is no kind 'selectrs' (did you mean 'selectors'?)"),
         (["report", "nowhere"], "there is no folder nowhere"),
         (["report", "."], "there are no runs in ."),
@@ -410,6 +415,34 @@ def test_without_out_a_run_goes_below_runs(motley: Motley, tmp_path: Path) -> No
     assert (folder / "run.json").is_file()
 
 
+def test_the_reference_is_chosen_once_and_rows_keep_the_order_of_the_grid(
+    motley: Motley, tmp_path: Path
+) -> None:
+    over = ["--over", "selector.name=uniform,power_of_choice,oort", "--seeds", "0,1"]
+    said = motley("compare", "q.toml", *over, "--out", "all", "--against", "oort")
+    assert said.code == 0, said.err
+    assert "against oort, paired by seed" in " ".join(said.out.split())
+    assert "The 95 % intervals of the 2 comparisons hold together (Bonferroni)." in said.out
+    shown = [line.split()[0] for line in said.out.splitlines() if "±" in line][1:4]
+    assert shown == ["uniform", "power_of_choice", "oort"]
+    first = (tmp_path / "all" / "report.html").read_text()
+    assert "final loss against oort" in first
+    assert motley("report", "all").code == 0
+    assert (tmp_path / "all" / "report.html").read_text() == first
+    assert motley("report", "all", "--format", "latex,csv").code == 0
+    table = (tmp_path / "all" / "paper" / "differences.csv").read_text()
+    assert [line.split(",")[0] for line in table.splitlines()[1:]] == ["uniform", "power_of_choice"]
+    assert "against oort" in (tmp_path / "all" / "paper" / "differences.tex").read_text()
+    assert "Differences are to oort" in (tmp_path / "all" / "paper" / "methods.tex").read_text()
+    assert motley("report", "all", "--against", "uniform", "--plain-intervals").code == 0
+    other = (tmp_path / "all" / "report.html").read_text()
+    assert "final loss against uniform" in other
+    assert "Plain 95 % intervals, each of one comparison alone" in other
+    said = motley("report", "all", "--against", "ort")
+    assert said.code == 2
+    assert "against: got 'ort' (did you mean 'oort'?); expected one of the methods" in said.err
+
+
 def test_compare_report_and_cite(motley: Motley, tmp_path: Path) -> None:
     said = motley(
         "compare",
@@ -457,6 +490,45 @@ def test_compare_report_and_cite(motley: Motley, tmp_path: Path) -> None:
         "@inproceedings{cho2022towards,",
         "@inproceedings{mcmahan2017communication,",
     ]
+
+
+def test_a_comparison_names_what_differs_and_controls_remove_it(motley: Motley) -> None:
+    """SCAFFOLD weighs clients equally and sends its control variates, too."""
+    line = ("compare", "q.toml", "--over", "algorithm.name=fedavg,scaffold", "--seeds", "0,1")
+    said = motley(*line, "--out", "all", "--no-report")
+    assert said.code == 0, said.err
+    assert "besides the method" in said.out
+    assert "at equal weights" not in said.out
+    assert (
+        "note: scaffold weighs clients equally; fedavg with equal weights is not in this "
+        "comparison\nmotley: note: motley compare --controls runs the reference with these "
+        "settings, too\n" in said.err
+    )
+    said = motley(*line, "--out", "all", "--controls", "--no-report")
+    assert said.code == 0, said.err
+    assert (
+        "note: controls: 2 runs beside 0 of the comparison (fedavg with equal weights); the "
+        "controls take about 0." in said.err
+    )
+    assert "is not in this comparison" not in said.err
+    assert "at equal weights" in said.out
+    assert motley("report", "all").code == 0
+    assert "at equal weights" in Path("all/report.html").read_text()
+
+
+@pytest.mark.filterwarnings("default")
+def test_variants_that_cannot_run_are_said_before_the_first_run(motley: Motley) -> None:
+    line = ("compare", "q.toml", "--over", 'aggregator=mean,"krum"', "--out", "all", "--no-report")
+    said = motley(*line)
+    assert said.code == 2
+    assert said.err.startswith(
+        "motley: 1 of 2 variants cannot run, so no run was begun: krum: aggregator: "
+    ), said.err
+    assert not Path("all").exists()
+    said = motley(*line, "--skip-refused")
+    assert said.code == 0, said.err
+    assert "note: left out, for it cannot run: krum: aggregator: " in said.err
+    assert "tables: all" in said.out
 
 
 def test_a_failed_run_of_a_comparison_is_told_and_the_others_kept(

@@ -234,7 +234,7 @@ def test_values_over_those_of_a_grid(
         call(["compare", "g.toml", "--over", "local.batch_size=8", "--grid", "g", "--no-report"])
         == 0
     )
-    assert "note" not in capsys.readouterr().err
+    assert "file's grid" not in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------ ports of Flower's scripts

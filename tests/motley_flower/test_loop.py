@@ -44,6 +44,8 @@ FOR_LONG = replace(SOON, poll_s=1.0)
         {},
         {"algorithm": {"name": "scaffold"}},
         {"algorithm": {"name": "feddyn"}},
+        {"algorithm": {"name": "scaffold"}, "weights": "examples"},
+        {"algorithm": {"name": "fedvarp"}, "weights": "examples"},
         {"algorithm": {"name": "moon"}},
         {"algorithm": {"name": "qfedavg"}},
         {"algorithm": {"name": "fedprox", "mu": 0.1}, "server": {"name": "momentum"}},
@@ -56,7 +58,9 @@ FOR_LONG = replace(SOON, poll_s=1.0)
             "feedback": {"name": "fixed"},
         },
     ],
-    ids=lambda keys: "-".join(f"{value['name']}" for value in keys.values()) or "fedavg",
+    ids=lambda keys: (
+        "-".join(v if isinstance(v, str) else f"{v['name']}" for v in keys.values()) or "fedavg"
+    ),
 )
 def test_a_deployment_that_waits_for_all_is_the_simulation_bit_for_bit(keys, tmp_path):
     setup = experiment(**keys)

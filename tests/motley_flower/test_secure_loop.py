@@ -88,8 +88,9 @@ def test_it_is_the_simulation_but_for_rounding(keys):
     assert np.isnan(columns(real, "clients")["update_norm"]).all()
 
 
-def test_weights_by_samples(keys):
-    setup = setting(weights="examples")
+@pytest.mark.parametrize("algorithm", ["fedavg", {"name": "feddyn", "alpha": 1.0}])
+def test_weights_by_samples(keys, algorithm):
+    setup = setting(weights="examples", algorithm=algorithm)
     options = SecureOptions(clip=1.0, bits=24, max_weight=2000, modulus_bits=64)
     real = secured(federation(setup, keys, options=options), setup, keys, options)
     assert apart(real, motley.run(setup, out=keys / "simulated")) < 100 * LEVEL

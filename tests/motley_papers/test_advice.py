@@ -52,10 +52,25 @@ def test_factors_are_what_is_large_and_drift_is_none():
 def test_a_gain_has_its_interval():
     # t of 2 degrees 4.303, deviation 1: 2 -+ 4.303 / 3^0.5
     assert Gain([1.0, 2.0, 3.0]).interval.low == pytest.approx(2 - 4.3027 / 3**0.5, abs=1e-3)
-    assert not Gain([1.0, 2.0, 3.0]).helps
-    assert Gain([9.0, 10.0, 11.0]).helps
-    assert not Gain([9.0, 10.0, 11.0], again=False).helps  # the seeds that chose it flatter it
-    assert not Gain([9.0, nan, 11.0]).helps  # a run that diverged is no gain
+
+
+def test_a_gain_is_sure_after_holm_over_its_kind_of_model():
+    """With two degrees of freedom p = 1 - t / sqrt(t^2 + 2): t = 10 sqrt 3 has p .0033, t = 3 sqrt
+    3 p .0351, which two environments double."""
+    sure, alone = Gain([9.0, 10.0, 11.0]), Gain([2.0, 3.0, 4.0])
+    assert (sure.p, alone.p) == pytest.approx((1 - (300 / 302) ** 0.5, 1 - (27 / 29) ** 0.5))
+    assert world({"labels": {"one": alone}}, {}).sign(False, "labels", "one") == 1
+    both = world({"labels": {"one": alone}, "even": {"one": Gain([2.0, 3.0, 4.0])}}, {})
+    assert both.sign(False, "labels", "one") == 0
+    beside = Evidence({False: {"labels": {"one": alone}}, True: {"even": {"two": sure}}}, {})
+    assert beside.sign(False, "labels", "one") == 1  # the other kind is corrected apart
+    lost = Gain([-9.0, -10.0, -11.0])
+    assert world({"labels": {"one": lost}}, {}).sign(False, "labels", "one") == -1
+    # the seeds that chose it flatter it, and a run that diverged is no gain
+    chose = Gain([9.0, 10.0, 11.0], again=False)
+    assert world({"labels": {"one": chose}}, {}).sign(False, "labels", "one") == 0
+    diverged = Gain([9.0, nan, 11.0])
+    assert world({"labels": {"one": diverged}}, {}).sign(False, "labels", "one") == 0
 
 
 def test_an_environment_speaks_if_it_has_what_it_is_named_after():

@@ -25,20 +25,27 @@ ROW = {
     "low": "-4",
     "high": "30",
     "pairs": "10",
-    "sign": "not confirmed",
+    "sign": "undecided",
+    "resolves": "22.13",
+    "decided_by": "41",
+    "plain_low": "-4",
+    "plain_high": "30",
+    "looks": "",
     "published": "118 s",
     "size": "",
     "claim_printed": "nan",
-    "verdict": "not confirmed",
-    "alone": "not confirmed",
+    "verdict": "undecided",
+    "alone": "undecided",
 }
 
 
 def test_a_claim_that_did_not_hold():
     assert tell(FASTER, [ROW]) == (
-        "**Faster than FedCG to 90 %.** It was not so: 124.0 s (ours) against 111.0 s (fedcg), "
+        "**Faster than FedCG to 90 %.** It cannot be told; the mean leans the other way: 124.0 s "
+        "(ours) against 111.0 s (fedcg), "
         "difference +13.00 s [−4.00, +30.00] over 10 pairs (s to target, papers' count); "
-        "published: 118 s. *Not confirmed*."
+        "10 pairs resolve 22.13 s, and 41 would decide if mean and spread stay; published: 118 s. "
+        "*Undecided*."
     )
 
 
@@ -49,18 +56,18 @@ def test_a_claim_that_did_not_hold():
         (
             "-13",
             "confirmed",
-            "not confirmed",
+            "undecided",
             "confirmed",
             "It was so, but not beyond chance among so many claims: ",
-            "*Not confirmed* (alone: confirmed).",
+            "*Undecided* (alone: confirmed).",
         ),
         (
             "-13",
-            "not confirmed",
-            "not confirmed",
-            "not confirmed",
-            "It looks so, but not beyond chance: ",
-            "*Not confirmed*.",
+            "undecided",
+            "undecided",
+            "undecided",
+            "It cannot be told; the mean leans towards the claim: ",
+            "*Undecided*.",
         ),
         (
             "13",
@@ -81,10 +88,10 @@ def test_a_claim_that_did_not_hold():
         (
             "13",
             "contradicted",
-            "not confirmed",
+            "undecided",
             "contradicted",
             "The opposite was seen, but not beyond chance among so many claims: ",
-            "*Not confirmed* (alone: contradicted).",
+            "*Undecided* (alone: contradicted).",
         ),
     ],
 )
@@ -110,9 +117,11 @@ def test_of_several_comparisons_the_one_that_decides():
         {**ROW, "measure": "peak", "comparison": "ours against oort (noise15)"},
     ]
     assert tell(higher, rows) == (
-        "**Faster than FedCG to 90 %.** It looks so, but not beyond chance: 124.0 % (ours) against "
-        "111.0 % (oort), difference +13.00 points [−4.00, +30.00] over 10 pairs (peak, noise15); "
-        "this is the weakest of 2 comparisons, 1 of which hold; published: 118 s. *Not confirmed*."
+        "**Faster than FedCG to 90 %.** It cannot be told; the mean leans towards the claim: "
+        "124.0 % (ours) against 111.0 % (oort), difference +13.00 points [−4.00, +30.00] over 10 "
+        "pairs (peak, noise15); "
+        "this is the weakest of 2 comparisons, 1 of which hold; 10 pairs resolve 22.13 points, and "
+        "41 would decide if mean and spread stay; published: 118 s. *Undecided*."
     )
 
 
@@ -128,9 +137,38 @@ def test_comparisons_that_were_not_made_are_counted():
 
 def test_a_margin_moves_what_still_counts_as_so():
     within = {**ROW, "difference": "0.5", "low": "-2", "high": "3"}
-    assert "It was not so" in tell(FASTER, [within])
+    assert "the mean leans the other way" in tell(FASTER, [within])
     allowed = FASTER.model_copy(update={"margin": 1.0})
-    assert "It looks so, but not beyond chance" in tell(allowed, [within])
+    assert "the mean leans towards the claim" in tell(allowed, [within])
+
+
+def test_how_many_pairs_would_decide_may_be_out_of_reach():
+    assert "and more than 100,000 would decide" in tell(FASTER, [{**ROW, "decided_by": "inf"}])
+    assert "pairs resolve" not in tell(FASTER, [{**ROW, "resolves": "nan"}])
+    decided = dict.fromkeys(("sign", "verdict", "alone"), "contradicted")
+    assert "pairs resolve" not in tell(FASTER, [{**ROW, **decided}])
+
+
+def test_a_plan_that_was_lengthened_says_what_it_has_spent():
+    """5 % at the planned end; 0.8 x 0.2 of it at the first lengthening, a fifth of that at the
+    second."""
+    said = tell(FASTER, [{**ROW, "looks": "5 13 20", "plain_low": "2", "plain_high": "24"}])
+    assert (
+        "; its plan spent 5 % at 5 and 0.8 % at 13 pairs, which leaves 0.16 % for 20; the plain "
+        "95 % interval is [+2.00, +24.00]; published"
+    ) in said
+    assert "it was looked at after every pair of at most 20; the plain" in tell(
+        FASTER, [{**ROW, "looks": "20"}]
+    )
+
+
+def test_a_counterexample_is_told_in_place_of_numbers():
+    broken = FASTER.model_copy(update={"counterexample": "2 is even and prime"})
+    row = {**ROW, **dict.fromkeys(("difference", "low", "high", "resolves"), "nan")}
+    row |= dict.fromkeys(("sign", "verdict", "alone"), "false as stated")
+    assert tell(broken, [row]) == (
+        "**Faster than FedCG to 90 %.** By calculation: 2 is even and prime. *False as stated*."
+    )
 
 
 def test_the_printed_difference_and_a_name_with_a_hyphen():

@@ -91,12 +91,35 @@ def test_only_what_was_not_measured_is_run(toy, tmp_path):
     assert sorted(found.values(found.exhibits[0], "final")["random",]) == [0, 1]
 
 
-def test_skipping_numbers_that_do_not_count_is_refused(toy, capsys):
-    assert call(["reproduce", str(toy), "--unmeasured", "--no-earlier"]) == 2
-    assert (
-        "--unmeasured --no-earlier: it leaves out the runs whose numbers are kept"
-        in capsys.readouterr().err
+def test_only_what_was_measured_is_run_anew(toy, tmp_path):
+    """Of one cell the row of seed 1 is gone: its run is not made, the three others are; and what is
+    finished in the folder stays."""
+    rows = toy / "measured" / "small" / "measured.csv"
+    lines = rows.read_text().splitlines(keepends=True)
+    gone = ("table 1,random,", "figure 1,random,")
+    rows.write_text(
+        "".join(line for line in lines if not line.startswith(gone) or line.split(",")[3] != "1")
     )
+    found = reproduce(toy, out=tmp_path / "out", measured=True)
+    made = {(run.config["selector"]["name"], run.seed) for run in found.all_runs()}
+    assert made == {("uniform", 0), ("power_of_choice", 0), ("power_of_choice", 1)}
+    only = {"method": ["random"]}
+    told: list[str] = []
+    reproduce(toy, out=tmp_path / "out", only=only, measured=True, tell=told.append)
+    assert told == ["0 of 1 runs are missing. Stop when you like: the same command goes on."]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--unmeasured", "--no-earlier"], "it asks which numbers are kept"),
+        (["--measured", "--no-earlier"], "it asks which numbers are kept"),
+        (["--measured", "--unmeasured"], "together they run nothing"),
+    ],
+)
+def test_skipping_numbers_that_do_not_count_is_refused(toy, capsys, options, said):
+    assert call(["reproduce", str(toy), *options]) == 2
+    assert f"{' '.join(options)}: {said}" in capsys.readouterr().err
 
 
 def test_seeds_of_another_day_are_added(runs, toy, tmp_path):

@@ -82,6 +82,6 @@ def test_what_helps_nobody_is_named_in_one_case_of_forty():
         first = draw.normal(size=(40, 2))
         (best,) = chosen({"here": {str(i): list(some) for i, some in enumerate(first)}}).values()
         assert best
-        named += Gain(list(draw.normal(size=5))).helps
+        named += Gain(list(draw.normal(size=5))).interval.low > 0
     # 50 of 2,000 are expected, with a deviation of 7
     assert named / trials == pytest.approx(0.025, abs=0.0105)

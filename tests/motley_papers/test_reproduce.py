@@ -105,8 +105,8 @@ def test_a_verdict_is_the_same_whatever_is_asked_for(tmp_path):
     whole = reproduce(recipe, out=tmp_path / "none", run=False).judged
     (one,) = reproduce(recipe, ["table 1"], out=tmp_path / "none", run=False).judged
     assert [(c.claim.text, c.verdict, c.alone) for c in whole] == [
-        ("Claim 1", "not confirmed", "confirmed"),
-        ("Claim 2", "not confirmed", "not confirmed"),
+        ("Claim 1", "undecided", "confirmed"),
+        ("Claim 2", "undecided", "undecided"),
     ]
     assert (one.verdict, one.alone, one.after_holm) == (
         whole[0].verdict,
@@ -291,7 +291,7 @@ def test_the_files(made):
         ">(71.50 ± 2.00)<",
         "table 1, random, final (%): ",
         "It learns",
-        "confirmed",
+        "undecided",
         "READING: 16",
     ):
         assert words in text
@@ -384,10 +384,10 @@ def test_a_failed_run_ends_the_command_with_its_code(tmp_path, capsys):
 
 def test_a_page_has_no_marks_of_markdown():
     told = (
-        "It is *not confirmed*; **bold**, `x`, [a page](b.md), mu* = 2 * 3 with w* and f(w*); "
+        "It is *undecided*; **bold**, `x`, [a page](b.md), mu* = 2 * 3 with w* and f(w*); "
         "*contradicted*."
     )
     assert (
         pages._plain(told)
-        == "It is not confirmed; bold, x, a page, mu* = 2 * 3 with w* and f(w*); contradicted."
+        == "It is undecided; bold, x, a page, mu* = 2 * 3 with w* and f(w*); contradicted."
     )

@@ -26,6 +26,7 @@ LEARNS = {
     "pairs": "2",
     "published": "70 %",
     "size": "",
+    "looks": "",
     "alone": "confirmed",
 }
 
@@ -99,9 +100,10 @@ than = { method = "random" }
         "difference": "10",
         "low": "4",
         "high": "16",
-        "sign": "not confirmed",
+        "sign": "undecided",
+        **dict.fromkeys(("resolves", "decided_by"), "nan"),
         "published": "",
-        **dict.fromkeys(("verdict", "alone"), "not confirmed"),
+        **dict.fromkeys(("verdict", "alone"), "undecided"),
     }
     seconds = [
         row(0, "90")._replace(measure="seconds_to_target"),
@@ -109,9 +111,10 @@ than = { method = "random" }
     ]
     said = told(toy, "{{small | claim | it is fast}}", *seconds, verdicts=(fast,))
     assert said == (
-        "**It is fast.** It was not so: 100.0 s (power_of_choice) against 90.00 s (random), "
+        "**It is fast.** It cannot be told; the mean leans the other way: 100.0 s "
+        "(power_of_choice) against 90.00 s (random), "
         "difference +10.00 s [+4.00, +16.00] over 2 pairs (virtual s to target); some runs missed "
-        "the target, and their numbers are lower bounds. *Not confirmed*."
+        "the target, and their numbers are lower bounds. *Undecided*."
     )
     other = [one._replace(exact="true") for one in seconds]
     assert "missed" not in told(toy, "{{small | claim | it is fast}}", *other, verdicts=(fast,))

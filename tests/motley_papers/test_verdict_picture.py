@@ -91,13 +91,13 @@ def test_every_comparison_that_was_tested_is_a_dot_with_its_verdict():
     picture = verdict_picture([*tested, judged([12], higher=A, than=B)])
     assert (
         picture.about
-        == "Where the comparisons of 3 claims lie: 1 confirmed, 1 not confirmed, 1 contradicted"
+        == "Where the comparisons of 3 claims lie: 1 confirmed, 1 undecided, 1 contradicted"
     )
     said = re.findall(r"<title>(.*?)</title>", picture.svg)
     assert [one for one in said if "published" not in one] == [
         "a against b: confirmed",
         "a against b: contradicted",
-        "a against b: not confirmed",
+        "a against b: undecided",
     ]
     assert picture.svg.count("a &lt;is&gt; best") == 3
     assert verdict_picture([judged([12], higher=A, than=B)]) is None
@@ -108,7 +108,7 @@ def test_what_the_correction_took_back_is_neither_counted_nor_coloured():
     a = judged([12, 13, 14], higher=A, than=B)
     equal = judged([10, 10, 11], text="the same", higher=A, than=B)
     picture = verdict_picture(corrected([a, equal]))
-    assert picture.about == "Where the comparisons of 2 claims lie: 2 not confirmed"
+    assert picture.about == "Where the comparisons of 2 claims lie: 2 undecided"
     assert "a against b: confirmed alone" in picture.svg
     assert TONES["confirmed"] in verdict_picture([a]).svg.upper()
     assert TONES["confirmed"] not in picture.svg.upper()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -24,38 +25,52 @@ def server_of(method, population=2):
     return server, server.init(model, population)
 
 
-def stepped(server, state, uploads, population=2):
-    """Return the next state after uploads ``client -> (update by rate, rate)``."""
+def stepped(server, state, uploads, population=2, samples=None):
+    """Return the next state after uploads ``client -> (update by rate, rate)``; ``samples``: of
+    every client, by which they weigh, None: they weigh alike."""
+    own = dict.fromkeys(uploads, 1.0) if samples is None else dict(enumerate(samples))
     made = [
         Upload(
             {
                 "delta": Part(torch.tensor([g], dtype=torch.float64), "mean"),
                 "rate": Part(torch.tensor([rate], dtype=torch.float64), "mean"),
             },
-            1.0,
+            own[client],
             client=client,
+            own_weight=own[client],
         )
         for client, (g, rate) in uploads.items()
     ]
     total = aggregate(Gather(), made, "weight")
-    return server.update(state, total, ServerContext(Layout(()), population, len(made)))
+    sums = None if samples is None else (sum(own[client] for client in uploads), sum(samples))
+    context = ServerContext(Layout(()), population, len(made), own_weights=sums)
+    return server.update(state, total, context)
 
 
 @pytest.mark.parametrize(
-    ("method", "path"),
-    [(MIFA(), [0.05, 0.2475, 0.432625]), (FedVARP(), [0.1, 0.44, 0.591])],
-    ids=lambda value: type(value).__name__,
+    ("method", "samples", "path"),
+    [
+        (MIFA(), None, [0.05, 0.2475, 0.432625]),
+        (FedVARP(), None, [0.1, 0.44, 0.591]),
+        (MIFA(), (1, 3), [0.025, 0.273125, 0.514421875]),
+        (FedVARP(), (1, 3), [0.1, 0.415, 0.616]),
+    ],
+    ids=["MIFA", "FedVARP", "MIFA by samples", "FedVARP by samples"],
 )
-def test_one_client_a_round(method, path) -> None:
+def test_one_client_a_round(method, samples, path) -> None:
+    """By samples, p = (1/4, 3/4), MIFA: G_0 = 1, v = .25; G_1 = 2.975, v = .25 + .75 * 2.975 =
+    2.48125; G_0 = .726875, v = 2.48125 - .25 * .273125 = 2.41296875. FedVARP: v = 1; G_1 = 2.9, v =
+    .25 + 2.9; G_0 = .585, v = .25 + .75 * 2.9 + .585 - 1 = 2.01."""
     server, state = server_of(method)
     found = []
     for client in (0, 1, 0):
         g = MINIMA[client] - state.model.x.item()
-        state = stepped(server, state, {client: (g, 0.1)})
+        state = stepped(server, state, {client: (g, 0.1)}, samples=samples)
         found.append(state.model.x.item())
     assert found == pytest.approx(path, rel=1e-12)
-    memories = [v for name, v in state.extra.items() if name.startswith("memory.")]
-    assert state.extra["mean"].item() == pytest.approx(sum(v.item() for v in memories) / 2)
+    memories = [state.extra[f"memory.{client}"].item() for client in (0, 1)]
+    mean = np.average(memories, weights=samples)
+    assert state.extra["mean"].item() == pytest.approx(mean, rel=1e-12)
 
 
 def test_an_old_update_takes_part_at_the_rate_of_today() -> None:
@@ -79,9 +94,10 @@ def test_only_clients_that_were_heard_take_memory() -> None:
     assert state.model.x.item() == pytest.approx(0.1 * 2e-6)
 
 
+@pytest.mark.parametrize("weights", ["uniform", "examples"])
 @pytest.mark.parametrize("name", ["mifa", "fedvarp"])
-def test_with_everybody_it_is_uniform_averaging(name) -> None:
-    keys = {"taus": (2, 7), "rounds": 4, "lr": 0.1}
+def test_with_everybody_it_is_averaging(name, weights) -> None:
+    keys = {"taus": (2, 7), "rounds": 4, "lr": 0.1, "weights": weights}
     assert run(algorithm=name, **keys) == pytest.approx(run(**keys), rel=1e-12)
 
 
@@ -113,7 +129,6 @@ def test_a_checkpoint_has_the_memories() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"weights": "examples"}, 'average the memories uniformly.*use "uniform"'),
         ({"server": "adam"}, "the server rule ServerAdam does not undo; leave server out"),
         ({"aggregator": "median"}, "Median"),
         ({"algorithm": {"name": "mifa", "server_lr": 0}}, "got lr = 0.0; expected a positive"),

@@ -5,9 +5,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 from motley.algorithms import CATALOGUE
+from motley.algorithms.local_optimisers import SGD
+from motley.algorithms.weights import BOTH, Weighting
 from motley.experiments.config import Experiment
+from motley.testing.algorithms import Play
 from motley.timing import SYNCHRONY
 
 PAGE = Path(__file__).parents[3] / "docs" / "methods" / "index.md"
@@ -32,12 +36,13 @@ UNIFORM = {
 """Methods whose authors average uniformly, in the paper or in the code that was read."""
 
 
-def table() -> dict[str, str]:
-    """Return method -> weights, as the page has them."""
+def table(column: int = 1) -> dict[str, str]:
+    """Return method -> weights, or another column, as the page has them."""
     section = (
         PAGE.read_text(encoding="utf-8").partition("{#published-weights}")[2].partition("\n#")[0]
     )
-    rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
+    lines = [line.split("|")[1:] for line in section.splitlines() if line.startswith("| `")]
+    rows = [(cells[0], cells[column]) for cells in lines]
     return {
         name: weights.strip(" `")
         for names, weights in rows
@@ -52,6 +57,29 @@ def test_the_page_has_every_method_and_what_an_experiment_takes() -> None:
     taken = {name: Experiment(**KEYS, algorithm=name).weighting() for name in found}
     assert taken == found
     assert Experiment(**KEYS, synchrony="buffered").weighting() == buffered
+
+
+def test_the_page_has_the_weightings_that_a_method_takes() -> None:
+    """Each method bound to a small model, with adapters where it is made for them."""
+    six = get_args(Weighting)
+    names = {
+        "all": set(six),
+        "both": set(BOTH),
+        "summing to 1": {*BOTH, "score", "selector_ratio"},
+        "this one": {"examples"},
+    }
+    options = {
+        "fjord": {"widths": (1.0, 0.5)},
+        "ifca": {"k": 2},
+        "fine_tuned": {"method": {"name": "fedavg"}},
+    }
+    found = table(column=2)
+    del found['synchrony = "buffered"']
+    for name, takes in found.items():
+        method = CATALOGUE.build({"name": name, **options.get(name, {})})
+        taken = Play(method, "uniform", SGD(lr=0.1)).algorithm.weightings(SGD(lr=0.1))
+        assert set(taken) == names[takes], name
+        assert taken[0] == table()[name]
 
 
 def test_methods_whose_authors_average_uniformly_do() -> None:

@@ -321,7 +321,7 @@ def test_one_client_merges_the_model_that_it_trained():
     for method in (LoRAFedAvg(), FLoRA()):
         play = Play(method, "examples", SGD(lr=0.1))
         play.round(0, (3,))
-        network = play.context(1, 1).network
+        network = play.context(1, [3]).network
         assert network is not None
         outputs.append(network.outputs(play.server.model, play.setting.task.federation.x[:9]))
     torch.testing.assert_close(*outputs)

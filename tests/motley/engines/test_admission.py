@@ -366,8 +366,8 @@ def test_the_proof_of_a_private_run_sees_none_of_its_rows(monkeypatch: pytest.Mo
     seen = []
     compared = admission._data
 
-    def noting(*args: Any) -> Any:
-        work, federation = compared(*args)
+    def noting(*args: Any, **more: Any) -> Any:
+        work, federation = compared(*args, **more)
         seen.append(federation)
         return work, federation
 
@@ -483,6 +483,17 @@ def test_a_forward_that_changes_weights_changes_nobody_elses_evaluation(engine: 
         for k, (x, y) in enumerate(tokens)
     }
     assert losses_of(loop) == pytest.approx(expected, rel=1e-5)
+
+
+def test_padding_with_a_sample_that_shares_nothing_is_seen() -> None:
+    """A last batch of one word, its places filled by another word or by the same: only then the
+    word counts twice, and the clients that are compared must have such a batch."""
+    words = [(np.tile(np.arange(n)[:, None] % 7, (1, 4)), np.arange(n) % 3) for n in (5, 13)]
+    task = own_task(from_clients(words, test=words, classes=3), ByFrequency)
+    keys = {"cohort": 2, "stop": {"rounds": 1}, "local": {"epochs": 1, "batch_size": 4}}
+    with pytest.warns(UserWarning, match="vmap does not train this model"):
+        loop = motley.build({"task": "own", **keys}, task=task)
+    assert loop.engine.name == "threads"
 
 
 def test_padding_beside_other_samples_of_a_client_is_seen() -> None:

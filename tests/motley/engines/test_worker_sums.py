@@ -122,6 +122,7 @@ def test_clients_that_are_trained_as_stacks_are_summed_up_to_rounding(built):
     "keys",
     [
         {"algorithm": "scaffold"},
+        {"weights": "examples", "algorithm": "scaffold"},
         {"synchrony": {"name": "deadline", "seconds": 1e9}},
         {"failures": {"name": "corrupted", "share": 0.3}},
     ],

@@ -41,11 +41,12 @@ def test_two_at_a_time_are_as_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same bits, in the same order, with the same failures: Krum is refused where a run is
-    built, for it weighs all clients alike.
+    built, for it weighs all clients alike, and here not before.
 
     With two cores, a run alone cuts its cohort into two chunks; one that has half the cores must
     cut it in the same way.
     """
+    monkeypatch.setattr("motley.experiments.controls.BuildCheck.of", lambda *_: None)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     over = {"aggregator": ["krum", "mean"], "selector.name": ["uniform", "power_of_choice"]}
     alone, both = (

@@ -14,6 +14,9 @@ from motley.experiments import sweep
 from motley.experiments.config import Experiment
 from motley.experiments.parallel import job_workers_kept
 from motley.experiments.store import RunFolder
+from motley.results.labels import frame, group_runs
+from motley.results.live import LiveFolder
+from motley.results.load import load_all
 
 PLAIN = {
     "name": "small",
@@ -242,8 +245,45 @@ def test_a_failed_run_does_not_stop_the_others(
         (0, "the samples of 0 are gone")
     ]
     lines = capsys.readouterr().err.splitlines()
-    assert lines[1] == "run 1 of 2: small seed 0, failed: the samples of 0 are gone"
-    assert lines[3].startswith("run 2 of 2: small seed 1, finished after round 2 of 2, loss ")
+    assert lines[0].startswith("stable will be empty: 1 evaluation past half of the run")
+    assert lines[2] == "run 1 of 2: small seed 0, failed: the samples of 0 are gone"
+    assert lines[4].startswith("run 2 of 2: small seed 1, finished after round 2 of 2, loss ")
+
+
+def test_a_reference_that_failed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = sweep.run
+
+    def broken(experiment: Experiment, **options: Any) -> Any:
+        if experiment.selector["name"] == "uniform":
+            raise DataError("its samples are gone")
+        return real(experiment, **options)
+
+    monkeypatch.setattr(sweep, "run", broken)
+    with pytest.warns(UserWarning, match="no run of uniform, the reference, was finished: nothing"):
+        sweep.compare(PLAIN, RULES, out=tmp_path, against="uniform")
+
+
+def test_the_folder_remembers_the_grids_order_and_the_reference(tmp_path: Path) -> None:
+    over = {"selector.name": ["uniform", "oort", "power_of_choice"]}
+    found = sweep.compare(PLAIN, over, out=tmp_path, against="oort")
+    order = [run.config["selector"]["name"] for run in load_all(tmp_path)]
+    assert order == over["selector.name"]
+    assert [one.label for one in LiveFolder(tmp_path).look()] == order
+    assert list(dict.fromkeys(frame(tmp_path, "rounds")["label"].to_pylist())) == order
+    assert group_runs(found.runs).reference == group_runs(load_all(tmp_path)).reference == "oort"
+    # another grid in the folder stands first, and what was chosen stays
+    sweep.compare(PLAIN, {"selector.name": ["power_of_choice", "uniform"]}, out=tmp_path)
+    assert list(group_runs(load_all(tmp_path))) == ["power_of_choice", "uniform", "oort"]
+    assert group_runs(load_all(tmp_path)).reference == "oort"
+
+
+def test_a_reference_that_no_method_is_called_is_refused_before_anything_is_run(
+    tmp_path: Path,
+) -> None:
+    message = r"^against: got 'uniforn' \(did you mean 'uniform'\?\); expected one of the methods: "
+    with pytest.raises(ConfigError, match=message + "uniform; power_of_choice"):
+        sweep.compare(PLAIN, RULES, out=tmp_path / "new", against="uniforn")
+    assert not (tmp_path / "new").exists()
 
 
 def test_an_interrupted_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from motley.experiments.config import Experiment
 from motley.experiments.run_data import task_of
 from motley.heterogeneity.findings import Inspection
 from motley.heterogeneity.measure import measure, measure_arrays
+from motley.heterogeneity.wrong_labels import _spread_interval
 from motley.tasks.own import from_arrays
 from motley.tasks.task import Task
 from motley.world.shift.concept_shift import ClassSwap
@@ -254,3 +256,64 @@ def test_arrays_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(DataError, match=message):
         measure_arrays(x, y, client, Key(0))  # type: ignore[arg-type]
+
+
+# --------------------------------------------------------------- labels hard to predict or wrong
+
+
+def overlapping(
+    seed: int, rate: float, holders: Sequence[int] = range(10), slope: float = 8.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Two classes by a logistic law of one of six columns, ten clients of 100 samples; a share of
+    the labels of some clients is wrong."""
+    draw = np.random.default_rng([seed, 99])
+    x = draw.normal(size=(1000, 6))
+    client = np.arange(1000) % 10
+    y = (draw.random(1000) < 1 / (1 + np.exp(-slope * x[:, 0]))).astype(np.int64)
+    wrong = (draw.random(1000) < rate) & np.isin(client, holders)
+    return x, np.where(wrong, 1 - y, y), client
+
+
+@pytest.mark.parametrize(("rate", "slope"), [(0.0, 1.0), (0.2, 8.0)])
+def test_labels_that_are_as_hard_or_wrong_at_all_clients_are_no_difference(
+    rate: float, slope: float
+) -> None:
+    """A table that says little of its classes, and one with a fifth of wrong labels everywhere."""
+    high = 0
+    for seed in range(8):
+        found = measure_arrays(*overlapping(seed, rate, slope=slope), Key(0))
+        high += found["label_noise"].value >= 0.1
+        assert found.differences()["label_noise"] == 0
+        assert found["label_noise_spread"].low == 0
+    assert high >= 5  # the number is there, and says nothing of a difference
+
+
+def test_unlike_rates_of_wrong_labels_are_a_difference_by_the_lower_end() -> None:
+    for seed in range(4):
+        found = measure_arrays(*overlapping(seed, 0.4, range(5)), Key(0))
+        one, spread = found["label_noise"], found["label_noise_spread"]
+        # five clients of ten with 0.4 have a mean of 0.2 and a deviation of 0.2
+        assert one.low < 0.2 + 0.05
+        assert one.value == pytest.approx(0.2, abs=0.06)
+        assert 0.1 < spread.low <= spread.value <= spread.high
+        assert found.differences()["label_noise"] == one.low >= 0.1
+
+
+def test_the_interval_of_the_spread_by_hand() -> None:
+    """Two clients of 100 samples of one class, 10 and 30 of them denied: 0.1 to each side of 0.2,
+    with a variance of 0.0016 by chance. 0.02 / (0.0016 + v) is 5.024, the 97.5 % quantile of
+    chi-squared with one degree of freedom, at v = 0.002381, and 0.000982 at v = 20.4, beyond 1."""
+    low, high = _spread_interval(np.array([[100], [100]]), np.array([[10], [30]]))
+    assert low == pytest.approx(0.0488, abs=1e-4)
+    assert high == 1.0
+    assert _spread_interval(np.array([[100], [100]]), np.array([[20], [20]])) == (0.0, 0.0)
+    # classes of unlike rates explain it: 90 and 10 of a class of 0.1, 10 and 90 of one of 0.5
+    number = np.array([[90, 10], [10, 90]])
+    assert _spread_interval(number, np.array([[9, 5], [1, 45]])) == (0.0, 0.0)
+
+
+def test_of_a_single_class_no_wrong_labels_are_measured() -> None:
+    x = np.random.default_rng(0).normal(size=(120, 3))
+    found = measure_arrays(x, np.zeros(120, np.int64), np.arange(120) % 4, Key(0))
+    assert found["label_noise"].note == "all samples have the same label"
+    assert math.isnan(found.differences()["label_noise"])

@@ -18,7 +18,6 @@ from motley.heterogeneity.class_faults import absent_classes, shared_rows
 from motley.heterogeneity.column_faults import Rows, excess, normal_scores, spread_ratio
 from motley.heterogeneity.findings import Inspection, OutlyingClient
 from motley.heterogeneity.measure import measure, measure_arrays
-from motley.heterogeneity.outlying import _and_more
 from motley.tasks.own import from_arrays
 
 Array = NDArray[np.float64]
@@ -278,15 +277,301 @@ def test_the_columns_of_a_table_have_their_names_and_units() -> None:
     units(x, y, np.flatnonzero(owner == 6))
     named = {f"c{j}": x[:, j] for j in range(6)}
     (one,) = measure(from_arrays(named, y, owner, table={"scale": "federated"}), Key(0)).outlying
-    assert (one.client, one.kind, one.column) == (6, "units", "c3")
+    assert (one.client, one.kind, one.columns) == (6, "units", ("c3",))
     there, here = (float(np.median(x[part, 3])) for part in (owner != 6, owner == 6))
     assert here > 50 * there
     # the remedy
     assert measure(from_arrays(named, y, owner, table={"scale": "client"}), Key(0)).outlying == ()
 
 
+# ------------------------------------------------------------------------------------------- copies
+
+
+def drawn_table(
+    seed: int, clients: int = 10, size: int = 60, classes: int = 2, apart: float = 3.0
+) -> tuple[Array, Classes, Classes, np.random.Generator]:
+    """Normal columns in units of their own around a centre of each class, and equal clients."""
+    draw = np.random.default_rng([seed, 74])
+    owner = np.repeat(np.arange(clients), size)
+    y = draw.integers(classes, size=len(owner))
+    x = draw.normal(size=(len(owner), 6)) + apart * draw.normal(size=(classes, 6))[y]
+    return x * [1, 10, 100, 5, 2, 50] + [10, 100, 1000, 20, 30, 400], y, owner, draw
+
+
+def with_copies(
+    seed: int, holders: tuple[int, ...], number: int = 50, clients: int = 10
+) -> tuple[Array, Classes, Classes]:
+    """The first samples of one client also at others, there in another order."""
+    x, y, owner, draw = drawn_table(seed, clients)
+    source = np.flatnonzero(owner == holders[0])[:number]
+    for holder in holders[1:]:
+        at = draw.permutation(np.flatnonzero(owner == holder))[:number]
+        x[at], y[at] = x[source], y[source]
+    return x, y, owner
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+def test_copies_at_more_than_a_quarter_of_the_clients_are_named(seed: int) -> None:
+    found = told(*with_copies(seed, (1, 4, 7)))
+    assert [(one.client, one.kind, one.said) for one in found] == [
+        (1, "copied data", "50 of 60 samples also lie at client 4, client 7"),
+        (4, "copied data", "50 of 60 samples also lie at client 1, client 7"),
+        (7, "copied data", "50 of 60 samples also lie at client 1, client 4"),
+    ]
+
+
 @pytest.mark.parametrize(
-    ("more", "said"), [(0, ""), (1, " (and 1 more column)"), (2, " (and 2 more columns)")]
+    ("holders", "clients", "number"),
+    [((0, 1), 2, 50), ((0, 1, 2, 3), 4, 50), (tuple(range(10)), 10, 50), ((2, 5), 10, 60)],
 )
-def test_further_columns_of_the_same_fault_are_counted(more: int, said: str) -> None:
-    assert _and_more(more) == said
+def test_copies_are_named_however_many_clients_hold_them(
+    holders: tuple[int, ...], clients: int, number: int
+) -> None:
+    found = told(*with_copies(0, holders, number, clients))
+    assert [one.client for one in found] == list(holders)
+    assert all(one.said.startswith(f"{number} of 60 samples also lie at client") for one in found)
+    if len(holders) == 10:
+        assert found[0].said.endswith(
+            "client 1, client 2, client 3, client 4, client 5 and 4 more clients"
+        )
+
+
+def test_few_copies_of_large_clients_are_named() -> None:
+    found = told(*with_copies(0, (2, 5), 5))  # a twelfth of the samples
+    assert [one.client for one in found] == [2, 5]
+
+
+def test_copies_within_clients_are_named_by_how_many_repeat_others() -> None:
+    x, y, owner, _ = drawn_table(0)
+    for k in (1, 3, 5, 7):
+        at = np.flatnonzero(owner == k)
+        x[at[20:40]], y[at[20:40]] = x[at[:20]], y[at[:20]]
+        x[at[40:60]], y[at[40:60]] = x[at[:20]], y[at[:20]]
+    found = told(x, y, owner)
+    # 20 samples three times each: 40 repeat an earlier one, 60 pairs are equal
+    assert [(one.client, one.said) for one in found] == [
+        (k, "40 of 60 samples repeat others there") for k in (1, 3, 5, 7)
+    ]
+
+
+def test_copies_of_a_regression_are_named() -> None:
+    x, _, owner = with_copies(0, (1, 4, 7))
+    found = measure_arrays(x, x[:, 0] / 7, owner, Key(0)).outlying
+    assert {one.client for one in found if one.kind == "copied data"} == {1, 4, 7}
+
+
+def test_samples_of_few_values_are_no_certain_copies() -> None:
+    x, y, owner, draw = drawn_table(0)
+    few = draw.integers(3, size=x.shape).astype(float)
+    found = measure_arrays(few, y, owner, Key(0))
+    assert found["duplicates"].value > 0.3  # 600 samples of 729 possible ones
+    assert found["copied"].value == 0
+    assert not found.outlying
+
+
+def test_copies_in_a_table_that_chance_dealt_are_no_clients_but_a_share() -> None:
+    """A table drawn with replacement: copies lie at all clients as chance deals them."""
+    x, y, owner, draw = drawn_table(0)
+    at = draw.choice(len(x), len(x))
+    found = measure_arrays(x[at], y[at], owner, Key(0))
+    assert not found.outlying
+    # a sample is drawn k more times by a Poisson law of mean 1, of which 9 in 10 fall elsewhere
+    assert found["copied"].value == pytest.approx(1 - np.exp(-0.9), abs=0.06)
+
+
+def test_a_column_of_measured_numbers_makes_equal_samples_certain_copies() -> None:
+    """One column of many values beside columns of few: the half with it is the proof."""
+    x, y, owner = with_copies(0, (1, 4, 7))
+    x[:, 1:] = np.rint(x[:, 1:] / 50) % 3
+    assert {one.client for one in told(x, y, owner)} == {1, 4, 7}
+
+
+# ---------------------------------------------------------------------------------- columns, labels
+
+
+def test_every_column_of_a_fault_is_named() -> None:
+    x, y, owner, _ = drawn_table(0)
+    x[owner == 6] *= [1, 30, 1, 30, 1, 1]
+    x[owner == 6, 4] -= 4 * x[:, 4].std()
+    offset, units = told(x, y, owner)
+    assert (offset.kind, offset.columns) == ("offset", ("column 4",))
+    assert (units.kind, units.columns) == ("units", ("column 1", "column 3"))
+    assert "column 1 " in units.said
+    assert "; column 3 " in units.said
+
+
+def test_of_many_columns_the_names_are_told() -> None:
+    x, y, owner, _ = drawn_table(0)
+    x[owner == 6] *= 30
+    x[owner == 3, 1:] = 5
+    constant, units = told(x, y, owner)
+    assert units.columns == tuple(f"column {j}" for j in range(6))
+    assert units.said.endswith("; the same of column 3, column 4, column 5")
+    assert constant.columns == tuple(f"column {j}" for j in range(1, 6))
+    assert constant.said == (
+        "column 1 is always 5; column 2 is always 5; column 3 is always 5; the same of column 4, "
+        "column 5"
+    )
+
+
+@pytest.mark.parametrize("labels", ["swapped labels", "random labels"])
+def test_columns_are_named_beside_labels(labels: str) -> None:
+    for seed in (0, 1):
+        x, y, owner, draw = drawn_table(seed, classes=3)
+        mine = np.flatnonzero(owner == 6)
+        y[mine] = (y[mine] + 1) % 3 if labels == "swapped labels" else draw.integers(3, size=60)
+        assert [(one.client, one.kind) for one in told(x, y, owner)] == [(6, labels)]
+        x[mine, 1] *= 30
+        kinds = {one.kind: one.columns for one in told(x, y, owner)}
+        assert kinds == {labels: (), "units": ("column 1",)}
+
+
+@pytest.mark.parametrize(
+    ("share", "kind", "renamed"),
+    [
+        (0.3, "random labels", False),
+        (0.5, "random labels", False),
+        (0.7, "swapped labels", False),
+        (0.85, "swapped labels", False),
+        (1.0, "swapped labels", True),
+    ],
+)
+def test_classes_are_renamed_only_where_all_rows_have_swapped_labels(
+    share: float, kind: str, renamed: bool
+) -> None:
+    for seed in (0, 1):
+        x, y, owner, draw = drawn_table(seed, size=120)
+        at = draw.permutation(np.flatnonzero(owner == 4))[: round(share * 120)]
+        y[at] = 1 - y[at]
+        (one,) = told(x, y, owner)
+        assert (one.client, one.kind) == (4, kind)
+        assert (one.remedy == "rename these classes there") == renamed
+        assert one.said.endswith("if what it calls 0 is 1, 1 is 0") == renamed
+
+
+def test_a_part_of_two_classes_of_several_advises_no_renaming() -> None:
+    x, y, owner, draw = drawn_table(2, size=120, classes=3)
+    pair = np.flatnonzero((owner == 4) & (y < 2))
+    at = draw.permutation(pair)[: round(0.75 * len(pair))]
+    y[at] = 1 - y[at]
+    (one,) = told(x, y, owner)
+    assert one.kind == "swapped labels"
+    assert re.search(r"; if what it calls 0 is 1, 1 is 0, it still denies 1\d%$", one.said)
+    assert one.remedy.startswith("look which of its rows have swapped labels")
+
+
+# ----------------------------------------------------------------------- columns that differ
+
+
+def differing(x: Array, y: Array | Classes, owner: Classes) -> list[tuple[str, str]]:
+    found = measure_arrays(x, y, owner, Key(0))
+    assert not found.outlying
+    return [(one.column, one.said) for one in found.columns]
+
+
+def test_a_shift_that_grows_over_clients_names_its_column_and_both_ends() -> None:
+    for seed in (0, 1, 2):
+        x, y, owner, draw = drawn_table(seed, size=120)
+        assert differing(x, y, owner) == []
+        order = draw.permutation(10)  # grows by this order, not by number
+        x[:, 2] += order[owner] / 9 * 2 * x[:, 2].std()
+        ((column, said),) = differing(x, y, owner)
+        assert column == "column 2"
+        low, high = (f"client {int(np.flatnonzero(order == k)[0])}" for k in (0, 9))
+        assert re.fullmatch(
+            rf"column 2: median from \S+ at {low} to \S+ at {high}, at equal classes", said
+        )
+
+
+def test_columns_that_grow_shrink_or_spread_are_all_named() -> None:
+    x, y, owner, _ = drawn_table(0, size=120)
+    grown = owner / 9
+    x[:, 0] += 2 * grown * x[:, 0].std()
+    x[:, 3] -= 2 * grown * x[:, 3].std()
+    x[:, 5] = 400 + (x[:, 5] - 400) * np.exp(1.5 * grown)
+    named = dict(differing(x, y, owner))
+    assert set(named) == {"column 0", "column 3", "column 5"}
+    assert re.search(r"median from \S+ at client 0 to \S+ at client 9", named["column 0"])
+    assert re.search(r"median from \S+ at client 9 to \S+ at client 0", named["column 3"])
+    assert re.search(r"spreads \S+ times as far as elsewhere at client 0, ", named["column 5"])
+
+
+def test_other_units_at_half_of_the_clients_or_at_one_of_two_name_their_column() -> None:
+    x, y, owner, _ = drawn_table(0)
+    x[:, 3] *= np.where(owner % 2, 10, 1)
+    assert [column for column, _ in differing(x, y, owner)] == ["column 3"]
+    two = owner < 2
+    assert [column for column, _ in differing(x[two], y[two], owner[two])] == ["column 3"]
+
+
+def test_the_medians_of_a_column_that_differs_by_hand() -> None:
+    x, y, owner, _ = drawn_table(0, clients=2)
+    y[:] = 0
+    x[owner == 1, 3] += 1000
+    ((_, said),) = differing(x, y, owner)
+    low, high = (float(np.median(x[owner == k, 3])) for k in (0, 1))
+    numbers = re.fullmatch(
+        r"column 3: median from (\S+) at client 0 to (\S+) at client 1, at equal classes", said
+    )
+    assert numbers is not None
+    read = [float(number.replace(",", "")) for number in numbers.groups()]
+    assert read == pytest.approx([low, high], rel=5e-3)
+
+
+def test_label_skew_and_labels_that_mean_something_else_are_no_shift_of_columns() -> None:
+    for seed in (0, 1):
+        x, y, owner, draw = drawn_table(seed, classes=3)
+        skewed = np.zeros(len(y), np.int64)
+        for label in range(3):
+            at = np.flatnonzero(y == label)
+            skewed[at] = draw.choice(10, len(at), p=draw.dirichlet(np.full(10, 0.3)))
+        assert measure_arrays(x, y, skewed, Key(0)).columns == ()
+        y[owner < 5] = (y[owner < 5] + 1) % 3
+        assert measure_arrays(x, y, owner, Key(0)).columns == ()
+
+
+def test_columns_of_a_regression_are_named() -> None:
+    x, _, owner, draw = drawn_table(0)
+    target = x[:, 0] + draw.normal(size=len(x))
+    x[:, 2] += owner / 9 * 2 * x[:, 2].std()
+    assert [column for column, _ in differing(x, target, owner)] == ["column 2"]
+
+
+def test_an_outlying_client_is_not_told_again_as_a_column_that_differs() -> None:
+    x, y, owner, _ = drawn_table(0)
+    x[owner == 6, 1] *= 30
+    found = measure_arrays(x, y, owner, Key(0))
+    assert [one.client for one in found.outlying] == [6]
+    assert found.columns == ()
+
+
+def test_columns_that_differ_are_in_the_json() -> None:
+    x, y, owner, _ = drawn_table(0)
+    x[:, 2] += owner / 9 * 2 * x[:, 2].std()
+    found = measure_arrays(x, y, owner, Key(0))
+    assert len(found.columns) == 1
+    again = Inspection.from_json(found.to_json())
+    assert again.columns == found.columns
+
+
+def test_odd_clients_are_named_beside_columns_that_grow_over_clients() -> None:
+    """By all columns more than a quarter of the clients lie far out; by the others, two."""
+    x, y, owner, _ = drawn_table(0, size=120, classes=3)
+    for j in (1, 4):
+        x[:, j] += owner / 9 * 2 * x[:, j].std()
+    x[owner == 6] *= [30, 1, 30, 30, 1, 30]
+    y[owner == 2] = (y[owner == 2] + 1) % 3
+    found = measure_arrays(x, y, owner, Key(0))
+    assert [(one.client, one.kind, one.columns) for one in found.outlying] == [
+        (2, "swapped labels", ()),
+        (6, "units", ("column 0", "column 2", "column 3", "column 5")),
+    ]
+    assert {one.column for one in found.columns} == {"column 1", "column 4"}
+
+
+def test_the_ends_of_a_column_that_grows_are_no_outlying_clients() -> None:
+    for seed in range(4):
+        x, y, owner, _ = drawn_table(seed, size=120)
+        x[:, 2] = x[:, 2] * np.exp(owner / 9 * 0.7)  # its spread grows, too
+        x[:, 4] += owner / 9 * x[:, 4].std()
+        assert told(x, y, owner) == []

@@ -11,7 +11,7 @@ import pytest
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
 from motley.heterogeneity.findings import Finding, Inspection, OutlyingClient
-from motley.inspection.pitfalls import PITFALLS, Examined, pitfalls
+from motley.inspection.pitfalls import PITFALLS, Examined, of_data, pitfalls
 
 KEYS: dict[str, Any] = {
     "task": {"name": "image", "data": "digits", "model": "digits_mlp"},
@@ -35,6 +35,7 @@ NOISE = {"label_noise": {"name": "symmetric", "rate": 0.4}}
 # pitfall, keys and measured numbers that commit it, what differs where it is not committed, the key
 # that the sentence names
 CASES = [
+    ("copied_samples", {}, {"copied": 0.2}, {}, {"copied": 0.005}, "keep one of each"),
     (
         "averaged_batch_norm",
         {**BATCH_NORM},
@@ -191,7 +192,7 @@ def said(keys: dict[str, Any], values: dict[str, float]) -> dict[str, str]:
     odd = OutlyingClient(
         3,
         "units",
-        "age",
+        ("age",),
         "age 10 times the others'",
         'repair the unit, or set task.scale = "client"',
         "north",
@@ -218,6 +219,20 @@ def test_a_pitfall_is_told_where_it_is_committed_and_not_else(
         assert "; " in committed[name]
         assert not committed[name].endswith(".")
     assert name not in said({**keys, **(better or {})}, {**values, **measured})
+
+
+def test_outlying_clients_in_words() -> None:
+    copies = OutlyingClient(3, "copied data", (), "9 of 9 samples repeat others there", "keep one")
+    labels = OutlyingClient(4, "random labels", (), "denied", "check its labels")
+    assert of_data(Inspection.of([], 9, outlying=(copies,))) == [
+        "client 3 holds copies; keep one (see the list of outlying clients)"
+    ]
+    assert of_data(Inspection.of([], 9, outlying=(copies, labels))) == [
+        "client 3, client 4 differ from all others (copied data, random labels), by a fault or for "
+        "a reason; look there first, and if it is a fault, do what the list of outlying clients "
+        "says of each"
+    ]
+    assert of_data(Inspection.of([Finding("copied", 0.3)], 9))[0].startswith("30% of the samples")
 
 
 def test_known_domains_and_clusters_count_without_a_measurement() -> None:

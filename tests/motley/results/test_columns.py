@@ -366,6 +366,7 @@ def test_the_terminal_has_the_tables_that_there_is_something_for():
     titles = [str(table.title) for table in terminal_tables(RUNS, 0.57)]
     assert titles == [
         "by hand: f1 in %, mean ± deviation over 2 seeds",
+        "final f1 against fedavg in points, paired by seed",
         "all metrics",
         "f1 in % at each width",
         "the clients' own f1 in %",
@@ -373,7 +374,7 @@ def test_the_terminal_has_the_tables_that_there_is_something_for():
         "new clients' f1 in %",
         "until 57%",
     ]
-    assert len(terminal_tables(RUNS)) == 6
+    assert len(terminal_tables(RUNS)) == 7
     assert len(terminal_tables([fake.run()])) == 1
     assert terminal_tables([]) == []
 

@@ -48,7 +48,7 @@ def test_what_a_component_sets_is_no_difference_of_its_own():
     got = labels(
         config("fedavg", "examples"), config("fedavg", "uniform"), config("feddyn", "uniform")
     )
-    assert got == ["weights examples", "as it is", "feddyn"]  # an ablation of the second
+    assert got == ["weights examples", "fedavg, weights uniform", "feddyn"]  # one of the second
 
 
 def test_plain_keys_and_keys_of_one_name():
@@ -118,9 +118,42 @@ def test_an_ablation_is_called_by_what_it_changes():
         config(allocator="uniform"),
         config(weights="uniform"),
     )
-    assert got == ["as it is", "mu 0.0", "mu 0.5", "uniform", "weights uniform"]
+    assert got == ["x", "mu 0.0", "mu 0.5", "uniform", "weights uniform"]
     crossed = [config(mu, allocator) for mu in (0.0, 0.1) for allocator in ("uniform", "by_score")]
     assert labels(*crossed)[0] == "mu 0.0, uniform"
+
+
+def test_the_run_that_an_ablation_changes_has_the_name_of_its_components_and_values():
+    def config(**changes):
+        base = {
+            "algorithm": {"name": "fedprox", "mu": 0.1},
+            "selector": {"name": "flash", "alpha": 0.3, "beta": 0.2},
+            "cohort": 5,
+        }
+        return base | {
+            key: base.get(key, {}) | value if isinstance(value, dict) else value
+            for key, value in changes.items()
+        }
+
+    got = labels(config(), config(selector={"alpha": 0.0}), config(selector={"beta": 0.0}))
+    assert got == ["flash", "alpha 0.0", "beta 0.0"]
+    got = labels(config(), config(algorithm={"mu": 0.0}), config(cohort=9))
+    assert got == ["fedprox, cohort 5", "mu 0.0", "cohort 9"]
+    # what others add, it has not: its algorithm is its name
+    private = {"epsilon": 2.0}
+    assert labels(config(), config(privacy=private), config(drift={"name": "steps"})) == [
+        "fedprox",
+        "epsilon 2.0",
+        "steps",
+    ]
+
+
+def test_a_component_called_like_a_preset_is_another_method():
+    def config(method, name, cohort=5):
+        return {"method": method, "selector": {"name": name}, "cohort": cohort}
+
+    got = labels(config("oort", "flash"), config(None, "uniform"), config(None, "oort"))
+    assert got == ["oort, flash", "uniform", "oort"]
 
 
 def test_options_that_come_with_a_component_elsewhere_are_left_to_its_name():
@@ -152,8 +185,8 @@ def test_runs_that_differ_never_share_a_label():
         return {"selector": {"name": name}} | more
 
     assert labels(config("uniform"), config("uniform", noise=4.0), config("oort", noise=4.0)) == [
-        "no noise",
-        "noise 4.0",
+        "uniform",
+        "uniform, noise 4.0",
         "oort",
     ]
     private = {"epsilon": 2.0, "clip": 1.0}

@@ -248,6 +248,30 @@ def test_a_page_is_written_again_until_the_runs_have_ended(tmp_path, monkeypatch
     ]
 
 
+def test_a_reference_without_a_run_as_yet_is_waited_for(tmp_path, monkeypatch):
+    """The page says that it is not there; once it is, differences are against it."""
+    runs = [Living(tmp_path / "uniform")]
+    out = tmp_path / "report.html"
+    pages = []
+
+    def nap(seconds):
+        pages.append(out.read_text(encoding="utf-8") if out.exists() else "")
+        if len(runs) == 1:
+            runs.append(Living(tmp_path / "late", "power_of_choice"))
+            runs[0].rounds(3)
+            runs[1].rounds(3)
+        else:
+            for run in runs:
+                run.end()
+
+    runs[0].rounds(2)
+    monkeypatch.setattr(following.time, "sleep", nap)
+    follow(tmp_path, out, against="power_of_choice", every_s=0.5, grace_s=0.0)
+    sentence = "against: got &#39;power_of_choice&#39;; expected one of the methods: who to ask"
+    assert sentence in pages[0]
+    assert sentence not in pages[1]
+
+
 def test_who_stops_following_has_a_page_that_stands_still(tmp_path, monkeypatch):
     Living(tmp_path / "a").rounds(2)
 

@@ -417,3 +417,22 @@ def test_gains_by_hand():
         ConfigError, match="the same clients in the run and in its own shared model, got 4 and 0"
     ):
         m.gains(local)
+
+
+def test_intervals_that_hold_together_are_each_at_a_higher_level():
+    """Bonferroni: 1 - .05 / 9 of nine."""
+    assert m.level_together(9) == pytest.approx(1 - 0.05 / 9)
+    assert m.level_together(1) == m.level_together(0) == pytest.approx(0.95)
+
+
+def test_a_verdict_is_that_of_bonferronis_adjusted_p_value():
+    """An interval excludes zero just where p, times the number of comparisons, is below .05."""
+    from scipy.stats import ttest_1samp
+
+    rng = np.random.default_rng(5)
+    decided = []
+    for differences in rng.normal(1.0, 0.5, (200, 5)):
+        one = m.paired(differences, np.zeros(5), m.level_together(9))
+        decided.append(not one.low <= 0 <= one.high)
+        assert decided[-1] == (9 * ttest_1samp(differences, 0.0).pvalue < 0.05)
+    assert 50 < sum(decided) < 150

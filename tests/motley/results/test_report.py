@@ -178,6 +178,73 @@ def test_the_difference_is_a_paired_t_interval(tmp_path):
     assert "<td>+12.00</td><td>+7.03 to +16.97</td><td>3</td><td>better</td>" in bare(page)
 
 
+def three_against(base):
+    """Three methods against a base with 50 %, whose seeds gain 10, 12, 14; 8, 12, 16; 1, 1, -2
+    points."""
+    gains = {"sure": (0.10, 0.12, 0.14), "near": (0.08, 0.12, 0.16), "none": (0.01, 0.01, -0.02)}
+    runs = [with_curve(base, seed, [0.5] * 20) for seed in range(3)]
+    return runs + [
+        with_curve(name, seed, [0.5 + gain] * 20)
+        for name, each in gains.items()
+        for seed, gain in enumerate(each)
+    ]
+
+
+def test_the_intervals_of_a_table_hold_together(tmp_path):
+    """Three comparisons: each at 1 - .05 / 3, t(1 - .05 / 6, 2) = 7.648852 (scipy and, for the
+    adjusted p values .0274, .1053 and 1, statsmodels' multipletests). Half of the intervals: 2, 4
+    and sqrt(3) points / sqrt(3) * 7.6489 = 8.8322, 17.6643 and 7.6489. Plain ones have 4.302653:
+    4.9683, 9.9366 and 4.3027."""
+    runs = three_against("base")
+    page = bare(report(runs, tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert "<td>+12.00</td><td>+3.17 to +20.83</td><td>3</td><td>better</td>" in page
+    assert "<td>+12.00</td><td>−5.66 to +29.66</td><td>3</td><td>no clear difference</td>" in page
+    assert "The 95 % intervals of the 3 comparisons hold together (Bonferroni)." in page
+    plain = bare(
+        report(runs, tmp_path / "r.html", plain_intervals=True).read_text(encoding="utf-8")
+    )
+    assert "<td>+12.00</td><td>+7.03 to +16.97</td><td>3</td><td>better</td>" in plain
+    assert "<td>+12.00</td><td>+2.06 to +21.94</td><td>3</td><td>better</td>" in plain
+    said = "Plain 95 % intervals, each of one comparison alone: of 3, one or more miss more often"
+    assert said in plain
+    assert said in report(runs, tmp_path / "r.md", plain_intervals=True).read_text(encoding="utf-8")
+
+
+def test_every_place_says_of_how_many_comparisons_intervals_hold_together(tmp_path):
+    runs = three_against("base")
+    said = "The 95 % intervals of the 3 comparisons hold together (Bonferroni)."
+    assert said in report(runs, tmp_path / "r.md").read_text(encoding="utf-8")
+    assert said in " ".join(terminal(terminal_tables(runs)[1]).split())
+    report(runs, tmp_path / "paper", format="latex")
+    latex = said.replace("%", "\\%")
+    assert latex in (tmp_path / "paper" / "differences.tex").read_text()
+    paragraph = " ".join((tmp_path / "paper" / "methods.tex").read_text().split())
+    assert (
+        f"Differences are to base. {said.replace(' %', chr(92) + ',' + chr(92) + '%')}" in paragraph
+    )
+    # of one comparison there is nothing to say
+    assert "hold together" not in report(runs[:6], tmp_path / "r.md").read_text(encoding="utf-8")
+
+
+def test_a_method_without_two_common_seeds_is_named_and_counts_in_no_correction(tmp_path):
+    """Two comparisons are left: t(1 - .05 / 4, 2) = 6.205347, 2 / sqrt(3) times it 7.1653."""
+    runs = three_against("base")[:-2]
+    page = bare(report(runs, tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert "<td>+12.00</td><td>+4.83 to +19.17</td><td>3</td><td>better</td>" in page
+    assert "of the 2 comparisons hold together" in page
+    assert "Left out, without two finished seeds in common: none." in page
+
+
+def test_a_bound_beside_zero_shows_its_side(tmp_path):
+    """Gains of .001, .002 and .0034 points: the plain interval is .0021 -+ .0030 points."""
+    runs = [with_curve("base", seed, [0.5] * 20) for seed in range(3)] + [
+        with_curve("ours", seed, [0.5 + gain] * 20)
+        for seed, gain in enumerate((0.00001, 0.00002, 0.000034))
+    ]
+    page = bare(report(runs, tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert "<td>+0.002</td><td>−0.0009 to +0.01</td>" in page
+
+
 def test_the_untrained_model_counts_in_no_verdict(tmp_path):
     """Round 0 and two more, too few for a stable value: methods are judged by the final one, 60 %
     for base and 70, 72, 74 % for ours, so that the paired interval is that of 10, 12, 14 points as
@@ -338,7 +405,7 @@ def test_both_accounts_of_the_target_fit_a_hundred_columns(folder):
     """uniform: one model of 55,050 values is 0.2202 MB; a round takes six up and six down, so 20
     rounds are 26.42 MB as papers count and twice as much in all; power_of_choice measures six
     clients more each round."""
-    text = terminal(terminal_tables(load_all(folder), 1.0)[2])
+    text = terminal(terminal_tables(load_all(folder), 1.0)[3])
     assert max(map(len, text.splitlines())) <= 100
     assert "rounds   virtual h   uplink, papers MB   all traffic MB" in text
     rows = {line.split()[0]: line.split()[-4:] for line in text.splitlines() if ">" in line}

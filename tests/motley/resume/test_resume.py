@@ -133,9 +133,12 @@ MEMORIES = [
 
 
 @pytest.mark.parametrize(("owner", "name", "calls", "before"), MEMORIES)
-@pytest.mark.parametrize("algorithm", ["scaffold", "feddyn", "moon"])
+@pytest.mark.parametrize(
+    ("algorithm", "weights"), [("scaffold", "examples"), ("feddyn", None), ("moon", None)]
+)
 def test_a_blow_at_any_point_around_a_row(
     algorithm: str,
+    weights: str | None,
     owner: type,
     name: str,
     calls: int,
@@ -145,7 +148,7 @@ def test_a_blow_at_any_point_around_a_row(
     unbroken: Unbroken,
 ) -> None:
     """On disk it ends as a run in RAM that nothing happened to."""
-    experiment = make(rounds=12, selector="uniform", algorithm=algorithm)
+    experiment = make(rounds=12, selector="uniform", algorithm=algorithm, weights=weights)
     whole = unbroken(experiment)
     on_disk = experiment.replace({"client_state": "disk"})
     with monkeypatch.context() as patch:

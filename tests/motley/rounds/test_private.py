@@ -146,8 +146,8 @@ def test_nobody_moves_the_sum_by_more_than_c(keys, monkeypatch):
     seen = []
     arrived = Learning._arrived
 
-    def noted(*args):
-        found = arrived(*args)
+    def noted(*args, **named):
+        found = arrived(*args, **named)
         seen.append(found.upload)
         return found
 
@@ -158,7 +158,7 @@ def test_nobody_moves_the_sum_by_more_than_c(keys, monkeypatch):
     assert seen
     for upload in seen:
         parts = {name: part for name, part in upload.parts.items() if part.value.numel()}
-        assert {part.fold for part in parts.values()} <= {"mean", "sum"}
+        assert {part.fold for part in parts.values()} <= {"mean", "sum", "weighted_sum"}
         squares = [
             float((part.value.double() / shares.get(name, 1.0)).square().sum())
             for name, part in parts.items()
@@ -536,6 +536,14 @@ REFUSED = [
         r"adaptive\.noise: got 1e\+08; expected at most 8\.39e\+06",
     ),
     ({"weights": "examples"}, r"weights: weights by the number of samples are not bounded"),
+    (
+        {
+            "weights": "examples",
+            "algorithm": "feddyn",
+            "privacy": {**GAUSS, "max_examples": 5},
+        },
+        r"weights: DynamicAverage divides by the samples of all clients.*write weights = \"uniform",
+    ),
     (
         {"weights": "horvitz_thompson"},
         r"expected \"uniform\", or \"examples\" with privacy\.max_examples",

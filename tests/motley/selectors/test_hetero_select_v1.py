@@ -113,6 +113,26 @@ def test_worked_components(case):
         np.testing.assert_allclose(got, case[name], atol=6e-7, err_msg=name)
 
 
+def evenness(form, case):
+    """The coefficient of variation of the probabilities: standard deviation over mean."""
+    rule = HeteroSelectV1(form)
+    p = softmax(rule.scores(rule.components(state_of(case), case["t"], IDS)), case["tau"])
+    return p.std() / p.mean()
+
+
+def test_proposition_a5_is_false_as_stated():
+    """It says that the multiplicative score has the larger coefficient of variation. In the worked
+    examples the additive one has; where one product is large, in round 1 with V = 1, D near 1.7 and
+    the largest staleness, the multiplicative one has."""
+    assert evenness("additive", A) == pytest.approx(0.0555, abs=1e-4)
+    assert evenness("multiplicative", A) == pytest.approx(0.0300, abs=1e-4)
+    for case in (B, C):
+        assert evenness("additive", case) > evenness("multiplicative", case)
+    large = B | {"t": 30, "tau": 2.0 * 0.85, "labels": ((1, 0), (0, 1), (0, 1))}
+    large |= {"before": (300, 2, 1), "loss": (3, 2, 1)}
+    assert evenness("multiplicative", large) > evenness("additive", large)
+
+
 @pytest.mark.parametrize("case", [A, B, C], ids="abc")
 @pytest.mark.parametrize(
     ("form", "score", "chance"),

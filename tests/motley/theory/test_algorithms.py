@@ -504,10 +504,6 @@ def test_every_engine_agrees_with_the_reference(name: object, engine: str) -> No
     ("keys", "message"),
     [
         (
-            {"algorithm": "scaffold", "weights": "examples"},
-            'algorithm: SCAFFOLD averages uniformly.*use "uniform"',
-        ),
-        (
             {"algorithm": "scaffold", "server": "momentum"},
             "SCAFFOLD's server keeps c, which the server rule Momentum does not",
         ),
@@ -536,10 +532,6 @@ def test_every_engine_agrees_with_the_reference(name: object, engine: str) -> No
             "got step = 0.0; expected a positive number",
         ),
         (
-            {"algorithm": "qfedavg", "weights": "examples"},
-            'q-FedAvg weighs clients by their loss alone.*use "uniform"',
-        ),
-        (
             {"algorithm": "qfedavg", "server": "adam"},
             "divides by the sum of the h_k, which the server rule ServerAdam does not",
         ),
@@ -551,7 +543,6 @@ def test_every_engine_agrees_with_the_reference(name: object, engine: str) -> No
             {"algorithm": {"name": "qfedavg", "q": -1}},
             "got q = -1.0; expected a finite number of at least 0",
         ),
-        ({"algorithm": "feddyn", "weights": "examples"}, "FedDyn averages uniformly"),
         (
             {"algorithm": "fednova", "weights": "horvitz_thompson"},
             "two weighted means, whose weights must sum to 1",
@@ -578,6 +569,15 @@ def test_every_engine_agrees_with_the_reference(name: object, engine: str) -> No
             "got alpha = 0.0; expected a positive number",
         ),
         ({"aggregator": "norm_bound"}, "aggregator.c: 'norm_bound' needs this option"),
+        (
+            {"algorithm": "fedadam", "server": "average"},
+            r"server: got 'average', and the server step of algorithm 'fedadam' \(ServerAdam\) is "
+            'all that it brings.*leave server out, or write algorithm = "fedavg" beside it',
+        ),
+        (
+            {"algorithm": {"name": "fedavg", "server_lr": 0.5}, "server": "momentum"},
+            "server step of algorithm 'fedavg' .*leave server out, or leave its options out",
+        ),
     ],
 )
 def test_what_cannot_go_together_is_refused_with_its_reason(
@@ -585,3 +585,19 @@ def test_what_cannot_go_together_is_refused_with_its_reason(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         simulate(**keys)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"server": "momentum"},
+        {"algorithm": {"name": "fedprox", "mu": 0.1}, "server": "momentum"},
+        {
+            "algorithm": {"name": "fedadam", "server_lr": 0.01},
+            "server": {"name": "adam", "lr": 0.01},
+        },
+    ],
+    ids=["beside FedAvg", "beside a local rule", "the same"],
+)
+def test_a_server_that_replaces_nothing_is_taken(keys: dict[str, object]) -> None:
+    simulate(**keys)

@@ -3,6 +3,8 @@ bit or to rounding (1e-12 in float64)."""
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -14,6 +16,8 @@ from motley.algorithms.feddf import FedDF
 from motley.algorithms.fednova import FedNova
 from motley.algorithms.fedopt import FedAdam
 from motley.algorithms.fedprox import FedProx
+from motley.algorithms.fedrolex import FedRolex
+from motley.algorithms.heterofl import HeteroFL
 from motley.algorithms.local_optimisers import SGD, Adam
 from motley.algorithms.moon import Moon
 from motley.algorithms.qfedavg import QFedAvg
@@ -35,11 +39,14 @@ BITWISE = [
 ]
 ROUNDED = [
     ("SCAFFOLD II, round 1", Scaffold(), "uniform", ("plain", "momentum")),
+    ("SCAFFOLD II by samples, round 1", Scaffold(), "examples", ("momentum",)),
     ("SCAFFOLD I, round 1", Scaffold(option="I"), "uniform", tuple(SGDS)),
     ("q-FedAvg q=0", QFedAvg(q=0.0), "uniform", tuple(SGDS)),
+    ("q-FedAvg q=0 by samples", QFedAvg(q=0.0), "examples", ("plain",)),
     ("FedBiO lambda=0, log n_k", FedBiO(steps=0, floor=0.0), "examples", ("plain",)),
     ("FedBiO lambda=0, psi=0", FedBiO(steps=0, floor=0.0), "uniform", ("plain",)),
     ("RHFL beta=0, no alignment", RHFL(beta=0.0, align=False), "uniform", ("plain",)),
+    ("RHFL beta=0 by samples", RHFL(beta=0.0, align=False), "examples", ("plain",)),
 ]
 
 
@@ -83,6 +90,23 @@ def test_is_averaging_to_rounding(method, weights, solver):
         wanted = _models(plain, 1)
         for part, value in wanted.items():
             torch.testing.assert_close(found[part], value, rtol=1e-12, atol=1e-14)
+
+
+class Whole(Play):
+    """Everybody holds the whole model."""
+
+    def jobs(self, number: int, cohort: tuple[int, ...]) -> list[Job]:
+        jobs = super().jobs(number, cohort)
+        return [dataclasses.replace(job, width=1.0, offset=0) for job in jobs]
+
+
+@pytest.mark.parametrize("weights", ["uniform", "examples"])
+@pytest.mark.parametrize("method", [HeteroFL(mask=False), FedRolex(mask=False)])
+def test_slices_of_the_whole_model_are_averaging_bit_for_bit(method, weights):
+    found, wanted = (
+        _models(Whole(m, weights, SGDS["plain"], PLAIN), 2) for m in (method, FedAvg())
+    )
+    assert all(torch.equal(found[part], wanted[part]) for part in wanted)
 
 
 @pytest.mark.parametrize("solver", SGDS)

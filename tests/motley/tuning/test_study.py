@@ -22,6 +22,7 @@ import torch
 import motley
 from motley import cli
 from motley.core.errors import ConfigError, StoreError, UserError
+from motley.experiments.config import load
 from motley.tasks import from_clients, own_task
 from motley.tuning import proposals, study
 from motley.tuning.objectives import ObjectiveValue
@@ -315,6 +316,26 @@ def test_what_is_written_can_be_run(tmp_path: Path) -> None:
     assert "Sensitivity" in page
     assert "algorithm.mu" in page
     assert motley.report(tmp_path / "test", tmp_path / "test.html").is_file()
+
+
+@pytest.mark.usefixtures("drawn")
+def test_how_values_were_chosen_travels_into_the_records(tmp_path: Path) -> None:
+    """Three trials of one whole run each: 3 run-equivalents; the run id is that of the values."""
+    found = tuned(tmp_path, per="algorithm.name=fedprox")
+    file = tmp_path / "tuned" / "fedprox.toml"
+    again = motley.run(file, out=tmp_path / "again", overrides=["seed=5"])
+    (test,) = found.methods[0].test
+    for run in (again, test):
+        record = json.loads((run.directory / "run.json").read_text())["config"]["tuned"]
+        assert record["values"] == found.methods[0].values
+        assert record["method"] == {"algorithm.name": "fedprox"}
+        assert (record["trials"], record["seeds"], record["run_equivalents"]) == (3, [0], 3.0)
+        assert record["objective"] == ["headline"]
+        assert record["spaces"]["local.optimizer.lr"] == "log:0.001..1"
+    experiment = load(file)
+    assert experiment.tuned is not None
+    assert experiment.replace({"tuned": None}).run_id() == experiment.run_id()
+    assert again.meta["run_id"] == test.meta["run_id"]
 
 
 def test_several_experiments_are_tuned_together(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What advice looks at is what the league's numbers give, and its page says no other figures."""
 
+import re
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -9,7 +10,9 @@ import pytest
 from benchmarks import league
 from motley.results.measures import Interval, interval, spread
 from motley_papers.advice import LEFT_OUT, evidence_texts
+from motley_papers.earlier import MeasuredRow, read_rows
 from motley_papers.naming import differences
+from motley_papers.recipe import Cell
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGE = (DOCS / "league.md").read_text(encoding="utf-8")
@@ -106,9 +109,10 @@ def test_plain_fine_tuning_is_measured_where_own_models_stand_on_the_first_scree
     import from_league
 
     only = league.RECIPE.named("fine-tuning alone").scale["small"].only["environment"]
-    assert only == [
-        place for place in evidence.gains[True] if from_league._told(evidence, place, True)
-    ]
+    told = [place for place in evidence.gains[True] if from_league._told(evidence, place, True)]
+    # planned before the correction, which takes back one row
+    assert [place for place in only if place not in told] == ["sizes-strong, labels"]
+    assert set(told) <= set(only)
     personal = differences(league.rows_of(league.MEASURED), "personal", "stable", league.CHOICE)
     blank = [
         fmean(personal[place]["FedAvg, fine-tuned"])
@@ -152,3 +156,124 @@ def test_what_comes_with_hetero_select_gains_as_much_without_its_selection(evide
     for place in ("features-strong, labels", "writers", "speakers"):
         gain = evidence.gains[False][place]["HeteRo-Select v2, whole"].interval
         assert fmean(found[place]["FedAvg, HeteRo-Select's settings"]) > gain.low
+
+
+def test_holm_over_a_column_leaves_what_is_told(evidence, monkeypatch):
+    """By hand from the stored points: the smallest of 35 p values counts 35 times, the next 34."""
+    from scipy.stats import ttest_1samp
+
+    monkeypatch.syspath_prepend(str(DOCS))
+    import from_league
+
+    left = {}
+    for personal in (False, True):
+        named = {
+            place: from_league._again(evidence, personal, place)
+            for place in evidence.gains[personal]
+        }
+        p = sorted((ttest_1samp(gain.points, 0.0).pvalue, at) for at, (_, gain) in named.items())
+        sure = []
+        for rank, (one, place) in enumerate(p):
+            if one * (len(p) - rank) > 0.05:
+                break
+            sure.append(place)
+        signs = {place: evidence.sign(personal, place, named[place][0]) for place in named}
+        assert {place for place, sign in signs.items() if sign} == set(sure)
+        left[personal] = len(sure)
+    assert left == {False: 15, True: 22}  # one of the 22 is a loss
+    assert from_league._counted(evidence, True)[:3] == (21, 1, 35)
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "told"),
+    [
+        ((1, 3), [], True),  # nothing has run elsewhere
+        ((1, 3), [(1, 3), (-1, 1)], True),
+        ((1, 3), [(-1, 1), (-1, 2)], False),  # seen on one set alone
+        ((1, 3), [(1, 3), (-3, -1)], False),  # reversed on one
+        ((1, 3), [(-1, 1)], False),
+    ],
+)
+def test_a_gain_is_told_if_two_sets_of_data_show_it_and_none_denies_it(
+    here, there, told, monkeypatch
+):
+    monkeypatch.syspath_prepend(str(DOCS))
+    import from_league
+
+    def ends(low, high):
+        return Interval((low + high) / 2, low, high, 5)
+
+    found = {str(i): ends(*one) for i, one in enumerate(there)}
+    assert from_league._travels(ends(*here), found) == told
+
+
+def test_the_rows_that_advise_are_planned_on_other_data(evidence, monkeypatch):
+    """Every row of the first screen but those of natural clients is planned on MNIST, with what is
+    named there; a control at the rate of each named method that has another is planned, too."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    import from_league
+
+    mnist, rates = (league.RECIPE.named(name) for name in ("on MNIST", "rates"))
+    for personal in (False, True):
+        for place in evidence.gains[personal]:
+            entrant = from_league._again(evidence, personal, place)[0]
+            if from_league._told(evidence, place, personal) and place not in (
+                "writers",
+                "speakers",
+            ):
+                assert place in mnist.scale["small"].only["environment"]
+                assert entrant in mnist.axes["entrant"]
+            rate = from_league._chosen().get(entrant, {}).get("local.optimizer.lr", 0.1)
+            if rate != 0.1:
+                assert place in rates.scale["small"].only["environment"]
+                assert f"FedAvg, rate {rate:g}" in rates.axes["entrant"]
+
+
+def test_the_page_of_ten_minutes_names_what_the_league_tells(evidence, monkeypatch):
+    """Whatever it names stands on the league's first screen: a method, fine-tuning where it surely
+    gains, or the settings that gain half as much without the method."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    import from_league
+
+    told = {
+        from_league._again(evidence, personal, place)[0]
+        for personal in (False, True)
+        for place in evidence.gains[personal]
+        if from_league._told(evidence, place, personal)
+    }
+    made = from_league.which_method()
+    named = set(re.findall(r"`([a-z_]+)`", made)) - {"fedavg", "fine_tuned"}
+    assert named
+    assert named <= told
+    settings = {words for words in from_league._SETTINGS.values() if words in made}
+    assert settings == set(from_league._SETTINGS.values())
+    assert made.splitlines()[-1].endswith("alone | `fedavg` | `fedavg` |")
+    page = (DOCS / "which-algorithm.md").read_text(encoding="utf-8")
+    paid = any(proof.holds for proof in evidence.proofs.values())
+    assert ("following such advice has not yet paid" in page) == (not paid)
+
+
+def test_what_was_measured_again_is_measured_anew_where_asked(monkeypatch, tmp_path):
+    """Of two environments whose rows are there, one is asked for: its run alone is made, and the
+    other's rows stay."""
+    exhibit = league.RECIPE.named("shared")
+    cells = [Cell(exhibit, (place, league.CONTROL)) for place in ("even", "labels")]
+    rows = [
+        MeasuredRow("shared", cell.name, "stable", 10, "84.5", "true", "0" * 12, "")
+        for cell in cells
+    ]
+    made = []
+
+    def run(points, folders, *_, **__):
+        made.extend(point.label for point in points)
+        return [], []
+
+    kept = tmp_path / "measured" / league.SCALE
+    kept.mkdir(parents=True)
+    monkeypatch.setattr(league, "FOLDER", tmp_path)
+    monkeypatch.setattr(league, "rows_of", lambda name: list(rows))
+    monkeypatch.setattr(league, "to_measure_again", lambda: [(cell, 10) for cell in cells])
+    monkeypatch.setattr(league, "run_points", run)
+    league.measure_again(tmp_path / "out", 1, ["labels"])
+    assert made == [f"shared labels / {league.CONTROL}"]
+    assert read_rows(kept / league.MEASURED_AGAIN) == [rows[0]]

@@ -1,13 +1,16 @@
-"""The figures in the sentences of docs/which-algorithm.md, docs/choosing-clients.md,
+"""The figures in the sentences of docs/measured.md, docs/choosing-clients.md,
 docs/privacy.md and docs/engines.md are those of the measured files and of the code."""
 
 from __future__ import annotations
 
+import csv
 import json
 from collections import defaultdict
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median, stdev
 from typing import Any
+
+import pytest
 
 from benchmarks.gpu.stages import STAGES
 from motley import engines
@@ -41,7 +44,7 @@ def _surely(rows: dict[str, dict[str, Any]], verdict: str) -> set[str]:
     }
 
 
-ALGORITHMS = _page("which-algorithm.md")
+ALGORITHMS = _page("measured.md")
 CHOOSING = _page("choosing-clients.md")
 
 
@@ -194,22 +197,56 @@ def test_liars() -> None:
     together = picks(0.1, "on", "coalition")
     assert f"a tenth of liars gets at most {max(together.values()):.0f} % of the picks" in CHOOSING
     assert picks(0.1, "off", "coalition")["fedcbs"] == 100
-    cost = {
-        rule: at("accuracy", rule, "honest", 0.0, "off") - at("accuracy", rule, "honest", 0.0, "on")
-        for rule in rules
+
+
+def test_what_the_defence_costs_is_told_with_its_interval() -> None:
+    """By hand from the runs: mean and t interval of the differences of three seeds."""
+    ends = {
+        (run["rule"], run["defence"], run["seed"]): 100 * run["accuracy"]
+        for run in _measured("liars")["runs"]
+        if run["strategy"] == "honest"
     }
-    assert (
-        f"costs `oort` {cost['oort']:.1f} points**, `active_fl` {cost['active_fl']:.1f} and "
-        f"`pyramidfl` {cost['pyramidfl']:.1f}" in CHOOSING
-    )
-    gains = [f"{-cost[rule]:.1f}" for rule in ("fedcg", "linucb", "neural_bandit", "divfl")]
-    assert f"gain {', '.join(gains[:3])} and {gains[3]}" in CHOOSING
-    apart = [
-        100 * (max(ends) - min(ends))
-        for rule in rules
-        if (ends := [run["accuracy"] for run in cells[rule, "honest", 0.0, "off"]])
-    ]
-    assert f"lie up to {max(apart):.0f} points apart" in CHOOSING
+    sure = []
+    for rule in sorted({rule for rule, _, _ in ends}):
+        gains = [ends[rule, "on", seed] - ends[rule, "off", seed] for seed in range(3)]
+        half = 4.302652729911275 * stdev(gains) / 3**0.5
+        middle = mean(gains)
+        sure += [rule] if abs(middle) > half else []
+        if rule in ("oort", "active_fl", "pyramidfl", "fedcg", "linucb", "neural_bandit", "divfl"):
+            said = f"{middle:+.1f} [{middle - half:+.1f}, {middle + half:+.1f}]".replace("-", "−")
+            assert f"`{rule}` {said}" in CHOOSING
+    assert sure == ["neural_bandit"]
+    assert "the interval of 1 (`neural_bandit`) excludes zero" in CHOOSING
+
+
+def test_whom_to_ask_first_follows_from_the_league(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand from the stored rows: the highest median of those never far behind uniform, and the
+    most where speeds differ."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import from_league
+
+    path = ROOT / "packages/motley-papers/src/motley_papers/league/measured/small/measured.csv"
+    scores: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    with path.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if (row["exhibit"], row["measure"]) == ("shared", "stable"):
+                place, rule = row["cell"].split(" / ")
+                scores[place, rule][row["seed"]] = float(row["value"])
+
+    def gain(place: str, rule: str) -> float:
+        ours, other = scores[place, rule], scores[place, "uniform FedAvg"]
+        return mean(ours[seed] - other[seed] for seed in ("0", "1"))
+
+    places = sorted({place for place, _ in scores})
+    rules = {"power_of_choice", "oort", "active_fl", "tifl", "fedcbs", "divfl", "ucb1", "linucb"}
+    gains = {rule: {place: gain(place, rule) for place in places} for rule in rules}
+    calm = {rule: median(one.values()) for rule, one in gains.items() if min(one.values()) > -2.5}
+    slow = [place for place in places if place.startswith("speeds")]
+    quick = {rule: mean(one[place] for place in slow) for rule, one in gains.items()}
+    assert from_league.start_here() == (max(calm, key=calm.__getitem__), max(quick, key=quick.get))
+    assert "power_of_choice" not in calm
+    steady, fast = from_league.start_here()
+    assert f'"selector.name" = ["uniform", "{steady}", "{fast}"]' in CHOOSING
 
 
 def test_a_choice_among_a_million() -> None:

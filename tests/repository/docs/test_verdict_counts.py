@@ -77,8 +77,31 @@ def test_theory_does_not_count_as_the_protocol_of_a_paper(recipes: ModuleType) -
     }
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"theory on data of ours: {recipes.words_of(one.verdict for one in theory)};" in readme
-    whole = [one.verdict for one in found[True, "whole"]]
-    assert f"whole protocol: {recipes.words_of(whole)};" in readme
+    whole = recipes.words_of(one.verdict for one in found[True, "whole"])
+    never = len(recipes.never_decidable(found[True, "whole"]))
+    pairs = {row["pairs"] for one in found[True, "whole"] for row in one.rows}
+    assert (
+        f"whole protocol: {whole} with {' or '.join(pairs)} seeds, of which {never} could not have "
+        "been decided;" in readme
+    )
+    against = [
+        one
+        for (theirs, kind), claims in found.items()
+        for one in claims
+        if theirs and kind != "theory" and one.verdict == "contradicted"
+    ]
+    assert ("no experiment of a paper is contradicted" in readme) == (not against)
+
+
+def test_what_could_not_have_been_decided_is_what_is_not_resolved(recipes: ModuleType) -> None:
+    """By the stored rows: the printed difference is smaller than what the pairs resolve; of the gap
+    that has none printed, the largest that there can be is 0.1."""
+    whole = recipes.headline()[True, "whole"]
+    for one in whole:
+        (row,) = one.rows
+        printed, resolves = float(row["printed"]), float(row["resolves"])
+        room = 0.1 if "gap between peak and final" in row["claim"] else abs(printed)
+        assert (one.decidable == "no") == (resolves > room)
 
 
 def test_every_printed_figure_is_counted_once(recipes: ModuleType) -> None:

@@ -7,9 +7,10 @@ environment of the league speaks for a federation if it has the factor that it i
 none that the federation lacks at this strength; where the factors of one include those of another,
 the other is silent. In each environment one method of each kind of model was chosen with some seeds
 and measured again with others. It is named to a federation if an environment that speaks for it
-shows a gain over uniform FedAvg whose 95 % interval over the second seeds excludes zero, and if it
-is not behind uniform FedAvg in another that speaks. Methods that leave one model for all and
-methods that give each client its own are never compared.
+shows a sure gain over uniform FedAvg, and if it is not behind uniform FedAvg in another that
+speaks. A gain is sure if the t test over the second seeds is left at 5 % after Holm's correction
+over all environments of its kind of model. Methods that leave one model for all and methods that
+give each client its own are never compared.
 
 The proof: federations that no ranking holds are advised; what is gained over uniform FedAvg there,
 with 0 where nothing is named, must have a mean whose 95 % t interval excludes zero. Advice whose
@@ -29,6 +30,7 @@ from statistics import fmean
 from motley.core.csv_text import csv_rows, csv_text
 from motley.core.errors import DataError
 from motley.results.measures import Interval, interval, spread
+from motley_papers.power import LEVEL, holm, p_value
 
 __all__ = [
     "ABSTAINED",
@@ -64,7 +66,7 @@ environments, what following advice gained outside, and, in the same columns, in
 out."""
 KINDS = {False: "one model for all", True: "a model for each client"}
 """Whether each client gets its own model -> the kind of model in words."""
-ABSTAINED = "Clients hardly differ in anything that is measured here: start with uniform FedAvg."
+ABSTAINED = "Clients hardly differ in what the league varies: start with uniform FedAvg."
 UNSHOWN = (
     "Nothing was shown in the league for clients that differ so: start with uniform FedAvg, and "
     "compare."
@@ -82,11 +84,11 @@ Profile = Mapping[str, float]
 Factor = tuple[str, bool]
 """Name of a finding and whether it is strong."""
 FACTORS = {
-    "size_gini": ("unequal sizes", 0.3, 0.6),
+    "size_gini": ("unequal sizes", 0.3, 0.5),
     "label_divergence": ("skewed labels", 0.2, 0.55),
     "feature_shift": ("different features", 0.2, 0.5),
     "concept_shift": ("labels that mean different things", 0.1, 0.3),
-    "label_noise": ("wrong labels", 0.1, 0.25),
+    "label_noise": ("labels that are hard to predict or wrong", 0.1, 0.25),
     "speed_spread": ("unequal speeds", 0.25, 0.55),
     "link_spread": ("unequal links", 0.25, 0.55),
     "availability": ("absent clients", 0.2, 0.5),
@@ -129,10 +131,11 @@ class Gain:
         """Mean with its 95 % t interval over seeds."""
         return interval(spread([one if isfinite(one) else DIVERGED for one in self.points]))
 
-    @property
-    def helps(self) -> bool:
-        """Whether it was measured again and the interval lies above zero."""
-        return self.again and self.interval.low > 0
+    @cached_property
+    def p(self) -> float:
+        """The two-sided p value of the t test over seeds that nothing is gained; NaN for fewer than
+        two."""
+        return p_value(spread([one if isfinite(one) else DIVERGED for one in self.points]))
 
 
 @dataclass(frozen=True)
@@ -189,6 +192,29 @@ class Evidence:
     gains: Mapping[bool, Mapping[str, Mapping[str, Gain]]]
     profiles: Mapping[str, Profile]
     proofs: Mapping[bool, Proof] = field(default_factory=dict)
+
+    @cached_property
+    def _holm(self) -> Mapping[tuple[bool, str, str], float]:
+        """(personal, environment, entrant) -> the p value of what was measured again, after Holm's
+        correction over all environments of the kind of model."""
+        out: dict[tuple[bool, str, str], float] = {}
+        for personal, there in self.gains.items():
+            again = [
+                (environment, entrant)
+                for environment, entrants in there.items()
+                for entrant, gain in entrants.items()
+                if gain.again
+            ]
+            after = holm([there[environment][entrant].p for environment, entrant in again])
+            out |= {(personal, *cell): p for cell, p in zip(again, after, strict=True)}
+        return out
+
+    def sign(self, personal: bool, environment: str, entrant: str) -> int:
+        """Return 1 where an entrant surely gains over uniform FedAvg, -1 where it surely loses,
+        after the correction; else 0, and where it was not measured again."""
+        if not self._holm.get((personal, environment, entrant), 1.0) <= LEVEL:
+            return 0
+        return 1 if self.gains[personal][environment][entrant].interval.mean > 0 else -1
 
     def speaking(self, differ: frozenset[Factor], personal: bool) -> list[str]:
         """Return the environments that speak for clients that differ so, for a kind of model."""
@@ -252,7 +278,7 @@ def advise(
                 for other in speaking
                 if entrant in measured[other]
             )
-            if gain.helps and not behind:
+            if evidence.sign(personal, name, entrant) > 0 and not behind:
                 best = max(best or (0.0, ""), (gain.interval.low, entrant))
     if best is None:
         return None

@@ -9,7 +9,9 @@ from math import isfinite
 
 from motley.results.number_text import short_number
 from motley_papers.measuring import measure_of
+from motley_papers.power import LEVEL, MOST_PAIRS
 from motley_papers.recipe_claim import Claim
+from motley_papers.sequential import SpendingPlan
 
 __all__ = ["tell", "what_came_of_it"]
 
@@ -18,7 +20,7 @@ _BOUND = re.compile(r"(?:above|below) (?P<bound>\S+)(?: \((?P<where>.*)\))?")
 _DOUBT = {
     "contradicted": 0,
     "not seen here": 0,
-    "not confirmed": 1,
+    "undecided": 1,
     "not tested": 2,
     "confirmed": 2,
 }
@@ -51,7 +53,9 @@ def tell(claim: Claim, rows: Sequence[Mapping[str, str]], missed: bool = False) 
 
 def what_came_of_it(claim: Claim, rows: Sequence[Mapping[str, str]], missed: bool = False) -> str:
     """Return the sentence of numbers: both sides, their difference with its interval (of several
-    comparisons the weakest), and what the paper says."""
+    comparisons the weakest), what an undecided claim lacks, and what the paper says."""
+    if claim.counterexample:
+        return f"By calculation: {claim.counterexample.rstrip('.')}."
     up = claim.higher is not None or claim.above is not None
     known = [row for row in rows if isfinite(float(row["difference"]))]
     weakest = min(known, key=lambda row: (_DOUBT[row["sign"]], _towards(row, up)))
@@ -67,6 +71,10 @@ def what_came_of_it(claim: Claim, rows: Sequence[Mapping[str, str]], missed: boo
         )
     if missed:
         parts.append("some runs missed the target, and their numbers are lower bounds")
+    if rows[0]["verdict"] == "undecided":
+        parts += _what_it_lacks(weakest)
+    if weakest["looks"]:
+        parts.append(_spent(weakest))
     if weakest["published"]:
         parts.append(f"published: {weakest['published'].rstrip('.')}")
     if weakest["size"]:
@@ -96,15 +104,43 @@ def _size(rows: Sequence[Mapping[str, str]], up: bool) -> str:
 
 
 def _lead(claim: Claim, row: Mapping[str, str], up: bool) -> str:
-    """Return what came of a claim in words. A claim that is not confirmed may still have its
-    estimate on the claimed side."""
-    if row["verdict"] != "not confirmed":
+    """Return what came of a claim in words. The mean of a claim that is undecided leans towards the
+    claim, or the other way."""
+    if row["verdict"] != "undecided":
         return _LEADS[row["verdict"]]
-    if row["alone"] != "not confirmed":
+    if row["alone"] != "undecided":
         return _BY_CHANCE[row["alone"]]
-    if _towards(row, up) > -claim.margin:
-        return "It looks so, but not beyond chance"
-    return "It was not so"
+    leans = "towards the claim" if _towards(row, up) > -claim.margin else "the other way"
+    return f"It cannot be told; the mean leans {leans}"
+
+
+def _what_it_lacks(row: Mapping[str, str]) -> list[str]:
+    """Return what so many pairs resolve, and how many would decide."""
+    resolves, pairs = float(row["resolves"]), float(row["decided_by"])
+    if not isfinite(resolves):
+        return []
+    unit = measure_of(row["measure"]).unit if row["measure"] else ""
+    least = _with(_plain(resolves), "points" if unit == "%" else unit)
+    many = f"{pairs:,.0f}" if pairs <= MOST_PAIRS else f"more than {MOST_PAIRS:,}"
+    return [
+        f"{row['pairs']} pairs resolve {least}, and {many} would decide if mean and spread stay"
+    ]
+
+
+def _spent(row: Mapping[str, str]) -> str:
+    """Return what a plan that was lengthened, or looked at, has spent of its error, and the plain
+    interval."""
+    ends = [int(end) for end in row["looks"].split()]
+    plan = SpendingPlan(tuple(ends), each=False)
+    spent = " and ".join(f"{100 * LEVEL * plan.share(end):.2g} % at {end}" for end in ends[:-1])
+    left = f"{100 * LEVEL * plan.share(ends[-1]):.2g} %"
+    begun = (
+        f"its plan spent {spent} pairs, which leaves {left} for {ends[-1]}"
+        if spent
+        else f"it was looked at after every pair of at most {ends[-1]}"
+    )
+    low, high = (_signed(float(row[name])) for name in ("plain_low", "plain_high"))
+    return f"{begun}; the plain 95 % interval is [{low}, {high}]"
 
 
 def _allowed(claim: Claim, row: Mapping[str, str]) -> str:

@@ -84,6 +84,12 @@ WithEarlier = Annotated[
 Unmeasured = Annotated[
     bool, typer.Option("--unmeasured", help="Run only what was not measured earlier.")
 ]
+MeasuredAnew = Annotated[
+    bool,
+    typer.Option(
+        "--measured", help="Run anew only what was measured earlier; with --out, a new folder."
+    ),
+]
 Until = Annotated[
     str | None,
     typer.Option(
@@ -132,6 +138,7 @@ def reproduce(
     format: Format = None,
     earlier: WithEarlier = True,
     unmeasured: Unmeasured = False,
+    measured: MeasuredAnew = False,
     keep: Keeps = False,
     until: Until = None,
     budget: Budget = None,
@@ -147,10 +154,11 @@ def reproduce(
     check_data(data)
     _refuse({"--set": set and keep}, "--keep", "runs with other settings are not the recipe's")
     _refuse(
-        {"--unmeasured": unmeasured and not earlier},
+        {"--unmeasured": unmeasured and not earlier, "--measured": measured and not earlier},
         "--no-earlier",
-        "it leaves out the runs whose numbers are kept",
+        "it asks which numbers are kept",
     )
+    _refuse({"--measured": measured and unmeasured}, "--unmeasured", "together they run nothing")
     formats = formats_of(format)
     names = [*(f"table {n}" for n in table or []), *(f"figure {n}" for n in figure or [])]
     names += exhibit or []
@@ -169,6 +177,7 @@ def reproduce(
         "--set": set,
         "--no-run": not run,
         "--unmeasured": unmeasured,
+        "--measured": measured,
     }
     found = (
         _until(recipe, names, until, sought, chosen, how)
@@ -216,7 +225,7 @@ def _once(
         "only": _places(chosen["--only"]),
         "overrides": chosen["--set"] or [],
     }
-    how["unmeasured"] = chosen["--unmeasured"]
+    how |= {"unmeasured": chosen["--unmeasured"], "measured": chosen["--measured"]}
     return reproduce_recipe(
         recipe, names, progress=True, run=not chosen["--no-run"], tell=say, **how
     )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from math import log
+from math import inf, log
 
 import numpy as np
 
@@ -43,13 +43,14 @@ class Measure:
     """A measure of a run. ``of(run, target)`` computes it; the value is not ``reached`` where it is
     only a lower bound.
     ``decimals``: digits as the papers print it. ``log``: whether it is a logarithm, so that a
-    difference is a ratio."""
+    difference is a ratio. ``least``: the smallest value that it can have."""
 
     name: str
     title: str
     of: Callable[[Run, float | None], Censored]
     decimals: int | None = None
     log: bool = False
+    least: float = -inf
 
     @property
     def unit(self) -> str:
@@ -212,7 +213,7 @@ MEASURES = {
         Measure("final", "final (%)", partial(_end, "final"), 2),
         Measure("peak", "peak (%)", partial(_end, "peak"), 2),
         Measure("stable", "stable (%)", partial(_end, "last_ten"), 2),
-        Measure("drop", "peak - final", partial(_end, "drop"), 2),
+        Measure("drop", "peak - final", partial(_end, "drop"), 2, least=0.0),
         Measure("deviation", "deviation, last 10 rounds", partial(_end, "deviation"), 2),
         Measure("mse", "test MSE", partial(_squared, "final"), 4),
         Measure("mse_stable", "test MSE, mean of the last 10", partial(_squared, "last_ten"), 4),

@@ -13,6 +13,13 @@ from motley_papers.sequential_plan import SEQUENTIAL
 
 __all__ = ["measured_row", "measured_rows", "number_files", "verdicts_csv"]
 
+_NO_NUMBERS = ("nan",) * 5
+_BY_CALCULATION = (
+    *("by calculation", *_NO_NUMBERS, 0, "false as stated"),
+    *(*_NO_NUMBERS, "nan", "nan", "nan", ""),
+)
+"""The columns of a comparison, where a counterexample is worked out in place of comparisons."""
+
 
 def measured_rows(found: Reproduction) -> list[MeasuredRow]:
     """Return every measured number of every seed, those measured earlier among them."""
@@ -49,9 +56,12 @@ def verdicts_csv(found: Reproduction) -> str:
 
     Of the claim: text, source, protocol, published, measure. Of the comparison: words, means, the
     interval of their difference, pairs, sign (its own verdict), p values of both sides, the
-    difference that the pairs resolve, the one that the paper prints, the pairs that it needs, the
-    looks. Of the claim again: the interval of its weakest comparison, the difference printed for
-    that, whether it lies inside, the verdict, and the verdict without Holm's correction.
+    difference that the pairs resolve, the one that the paper prints, the pairs that it needs, those
+    that would decide if mean and spread stay (with a correction for all claims of the family), the
+    95 % interval that allows for nothing, the looks. Of the claim again: the interval of its
+    weakest comparison, the difference printed for that, whether it lies inside, whether so many
+    pairs resolve what is printed, the verdict, and the verdict without Holm's correction. A claim
+    that a counterexample refutes has one row without numbers.
     """
     rows = []
     for one in found.judged:
@@ -66,20 +76,26 @@ def verdicts_csv(found: Reproduction) -> str:
         ends = (
             *(f"{number:.6g}" for number in (whole.mean, whole.low, whole.high, one.printed)),
             one.size,
+            {None: "", True: "yes", False: "no"}[one.decidable],
             one.verdict,
             one.alone,
         )
+        if one.claim.counterexample:
+            rows.append((*head, *_BY_CALCULATION, *ends))
         for contrast in one.contrasts:
             got = contrast.interval
             other = contrast.other.mean if contrast.other else nan
             numbers = (contrast.ours.mean, other, got.mean, got.low, got.high)
             powers = (*contrast.sides, contrast.resolves, contrast.printed, contrast.needs)
+            decided_by = contrast.decided_by(one.family)
+            plain = contrast.plain
             looks = " ".join(map(str, contrast.looks.ends)) if contrast.looks is not None else ""
             shown = (
                 *(f"{number:.6g}" for number in numbers),
                 got.n,
                 contrast.verdict,
-                *(f"{number:.4g}" for number in powers),
+                *(f"{number:.4g}" for number in (*powers, decided_by)),
+                *(f"{number:.6g}" for number in (plain.low, plain.high)),
                 looks,
             )
             rows.append((*head, contrast.label, *shown, *ends))
@@ -96,13 +112,15 @@ def verdicts_csv(found: Reproduction) -> str:
         "low",
         "high",
     ]
-    heads += ["pairs", "sign", "p_confirms", "p_refutes", "resolves", "printed", "needs", "looks"]
+    heads += ["pairs", "sign", "p_confirms", "p_refutes", "resolves", "printed", "needs"]
+    heads += ["decided_by", "plain_low", "plain_high", "looks"]
     heads += [
         "claim_difference",
         "claim_low",
         "claim_high",
         "claim_printed",
         "size",
+        "decidable",
         "verdict",
         "alone",
     ]

@@ -84,6 +84,9 @@ class Claim(RecipeTable):
     ``theory: WHAT`` of a lemma or bound."""
     untested: str = ""
     """Why nothing that was measured tests it."""
+    counterexample: str = ""
+    """What the claim allows and what then breaks it, worked out: it is false as stated, and no runs
+    test it."""
     published: str = ""
     """The paper's own figures."""
     exhibit: str

@@ -250,6 +250,7 @@ def reproduce(
     jobs: int = 1,
     earlier: bool = True,
     unmeasured: bool = False,
+    measured: bool = False,
     tell: Callable[[str], None] | None = None,
 ) -> Reproduction:
     """Run the experiments of a recipe that are not finished yet.
@@ -267,7 +268,8 @@ def reproduce(
     :func:`motley.compare`.
     earlier: whether numbers in the recipe's ``measured/SCALE`` stand where a run is not in the
     folder.
-    unmeasured: run only what has no such number.
+    unmeasured: run only what has no such number. measured: run only what has one, anew; runs that
+    are finished in ``out`` stay.
     tell: is called with a sentence before the first run: how many there are, and how long they
     take.
 
@@ -296,12 +298,12 @@ def reproduce(
         if recipe.folder is not None and earlier and not settings
         else []
     )
-    if unmeasured:
+    if unmeasured or measured:
         names = {key: _id(experiment, ids) for key, experiment in wanted.items()}
         missing = _without_rows(
             names, recipe, _earlier(recipe, size, chosen, _rows(kept_in), names)
         )
-        points = {name: point for name, point in points.items() if name in missing}
+        points = {name: point for name, point in points.items() if (name in missing) == unmeasured}
     # one seed of everything first
     todo = sorted(points.values(), key=lambda point: point.experiment.seed) if run else []
     folders = [_folder(directory, point.experiment) for point in todo]

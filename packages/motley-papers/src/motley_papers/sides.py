@@ -46,7 +46,7 @@ def sides_of(mean: ArrayLike, std: ArrayLike, n: int) -> Sides:
 
 def of_all(confirms: ArrayLike, refutes: ArrayLike) -> Sides:
     """Return the p values of a claim from those of its comparisons [..., k]. NaN is a comparison
-    that was not made: such a claim is not confirmed, and can be refuted by the others."""
+    that was not made: such a claim is undecided, and can be refuted by the others."""
     yes = np.asarray(confirms, float)
     no = np.asarray(refutes, float)
     strongest = np.fmin.reduce(no, axis=-1)

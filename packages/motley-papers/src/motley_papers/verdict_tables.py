@@ -27,12 +27,17 @@ __all__ = [
     "words_of",
 ]
 
-TONES: dict[Verdict, Literal["", "good", "bad"]] = {"confirmed": "good", "contradicted": "bad"}
+TONES: dict[Verdict, Literal["", "good", "bad"]] = {
+    "confirmed": "good",
+    "contradicted": "bad",
+    "false as stated": "bad",
+}
 ORDER: tuple[Verdict, ...] = (
     "confirmed",
-    "not confirmed",
+    "undecided",
     "contradicted",
     "not seen here",
+    "false as stated",
     "not tested",
 )
 _TESTED_AT = {
@@ -99,6 +104,7 @@ def verdict_table(judged: Sequence[Judged]) -> Table:
         "size",
         "resolves",
         "needs",
+        "would decide",
     )
     return Table(heads, rows, _note(judged))
 
@@ -114,11 +120,19 @@ def _claim_cells(one: Judged) -> list[TableCell]:
         TableCell(one.protocol.words),
         *(TableCell(word, tone=TONES.get(word, "")) for word in (one.verdict, one.alone)),
         TableCell(one.claim.published),
-        TableCell(one.claim.untested or said),
+        TableCell(one.claim.untested or one.claim.counterexample or said),
         TableCell(f"{printed} {_range([one.printed])}: {one.size}" if one.size else DASH),
         TableCell(_range([contrast.resolves for contrast in one.contrasts])),
         TableCell(_range([contrast.needs for contrast in one.contrasts], whole=True)),
+        TableCell(_would_decide(one)),
     ]
+
+
+def _would_decide(one: Judged) -> str:
+    """Return the pairs that would decide an undecided claim, of the comparison that needs most."""
+    if one.verdict != "undecided":
+        return DASH
+    return _range([max(c.decided_by(one.family) for c in one.contrasts)], whole=True)
 
 
 def _note(judged: Sequence[Judged]) -> str:
@@ -126,15 +140,17 @@ def _note(judged: Sequence[Judged]) -> str:
     note = (
         "95% t intervals of mean differences, paired by seed, simultaneous over what a claim "
         "compares. Confirmed: every interval lies on the claimed side; contradicted: one lies "
-        "wholly on the other, or, with other data than the paper's, not seen here; not confirmed: "
-        "neither; not tested: fewer than two pairs, or nothing measured tests it. The verdict is "
+        "wholly on the other, or, with other data than the paper's, not seen here; undecided: "
+        "neither; false as stated: a counterexample is worked out; not tested: fewer than two "
+        "pairs, or nothing measured tests it. The verdict is "
         f"what Holm's correction leaves, over the paper's {theirs} claims and over ours apart; "
         "alone: without it. Size: whether the printed difference lies inside the interval, above "
         "or below (of several comparisons the least printed, and the interval of the least "
         "measured); too wide: inside one at least as long as it is large. Resolves: the smallest "
         "true difference that so many pairs find in 80 % of cases at 5 %. Needs: the pairs that "
-        "would find the printed difference as often. A > before a number: a target was missed, "
-        "and this is a lower bound."
+        "would find the printed difference as often. Would decide: the pairs that would find the "
+        "measured difference as often, if mean and spread stay, after a correction for all claims. "
+        "A > before a number: a target was missed, and this is a lower bound."
     )
     looks = {
         contrast.looks for one in judged for contrast in one.contrasts if contrast.looks is not None

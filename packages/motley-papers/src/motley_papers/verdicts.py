@@ -1,8 +1,9 @@
 """The verdict on a claim: whether it holds, and whether the size that the paper prints does.
 
 *Confirmed*: every comparison's interval lies on the claimed side. *Contradicted*: one lies wholly
-on the other side; where the data are not the paper's this is called *not seen here*. *Not
-confirmed*: neither. *Not tested*: runs are missing, or nothing measured tests it.
+on the other side; where the data are not the paper's this is called *not seen here*. *Undecided*:
+neither, for the seeds cannot tell. *False as stated*: a counterexample is worked out, whatever is
+measured. *Not tested*: runs are missing, or nothing measured tests it.
 
 The intervals of one claim are simultaneous (:mod:`motley_papers.sides`): the chance to confirm a
 claim that is false is at most 2.5 %, and so is the chance to contradict one that is true, whether
@@ -15,7 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite, nan, sqrt
+from math import inf, isfinite, nan, sqrt
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -40,7 +41,9 @@ __all__ = [
     "judge",
 ]
 
-Verdict = Literal["confirmed", "not confirmed", "contradicted", "not seen here", "not tested"]
+Verdict = Literal[
+    "confirmed", "undecided", "contradicted", "not seen here", "false as stated", "not tested"
+]
 DECIDED: tuple[Verdict, ...] = ("confirmed", "contradicted", "not seen here")
 NamedCell = tuple[str, ...]
 Values = Mapping[tuple[str, NamedCell], Mapping[int, Censored]]
@@ -100,6 +103,13 @@ class Contrast:
     (:func:`motley_papers.sides.least_std`)."""
     needs: float
     """The pairs with which the printed difference would be found in 80 % of cases."""
+    plain: Interval
+    """The 95 % t interval that allows neither for looks nor for other comparisons."""
+    null: float
+    """The difference from which the claim says that this one lies apart: its margin."""
+    largest: float = inf
+    """The largest difference towards the claimed side that there can be; infinite where nothing
+    bounds it."""
     looks: SpendingPlan | None = None
     """The looks in pairs, for which intervals and p values allow; None: one look, at the number
     planned."""
@@ -108,6 +118,24 @@ class Contrast:
     def exact(self) -> bool:
         """Whether no side is a bound alone."""
         return self.ours_exact and self.other_exact
+
+    def decided_by(self, family: int) -> float:
+        """Return the pairs that would find the difference measured here in 80 % of cases, if mean
+        and spread stay and ``family`` claims are corrected for together; after a plan of looks, of
+        the error that is left to a longer one."""
+        share = 1.0
+        if self.looks is not None:
+            longer = self.looks._replace(ends=(*self.looks.ends, self.looks.most + 1))
+            share = longer.share(longer.most)
+        level = LEVEL * share / max(1, family)
+        return pairs_needed(self.interval.mean - self.null, self.std, level)
+
+    @property
+    def decidable(self) -> bool | None:
+        """Whether so many pairs resolve, alone, the difference that the paper prints, or else the
+        largest that there can be; None where neither is known."""
+        off = abs(self.printed - self.null) if isfinite(self.printed) else self.largest
+        return self.resolves <= off if isfinite(off) and isfinite(self.resolves) else None
 
 
 @dataclass(frozen=True)
@@ -141,6 +169,8 @@ class Judged:
     @property
     def alone(self) -> Verdict:
         """The verdict on the claim, as if it were the only one."""
+        if self.claim.counterexample:
+            return "false as stated"
         return together(contrast.verdict for contrast in self.contrasts)
 
     @property
@@ -153,8 +183,15 @@ class Judged:
         return (
             found
             if (after.confirms if found == "confirmed" else after.refutes) <= LEVEL
-            else "not confirmed"
+            else "undecided"
         )
+
+    @property
+    def decidable(self) -> bool | None:
+        """Whether so many pairs resolve what is printed of each comparison; None where that is
+        known of none."""
+        known = [one.decidable for one in self.contrasts if one.decidable is not None]
+        return all(known) if known else None
 
     @property
     def interval(self) -> Interval:
@@ -213,7 +250,7 @@ def together(verdicts: Iterable[str]) -> Verdict:
     order: tuple[Verdict, ...] = (
         "contradicted",
         "not seen here",
-        "not confirmed",
+        "undecided",
         "not tested",
         "confirmed",
     )
@@ -245,7 +282,7 @@ def judge(
         "measure" in place for place in (claim.where, claim.higher or {}, claim.lower or {})
     )
     measure = "" if named else claim.measure or exhibit.measures[0]
-    made = [] if claim.untested else comparisons(claim)
+    made = [] if claim.untested or claim.counterexample else comparisons(claim)
     numbers = _Numbers(values, paper, looks, len(made), protocol.kind != "other data")
     return Judged(
         claim, measure, [_compare(claim, exhibit, one, numbers) for one in made], protocol
@@ -255,12 +292,15 @@ def judge(
 def corrected(judged: Sequence[Judged]) -> list[Judged]:
     """Return the verdicts with Holm's correction: over the paper's claims together, and over our
     own together. Each claim has two hypotheses, that it is not true and that it is not false, of
-    which both may hold."""
+    which both may hold. So a family of m claims has 2 m one-sided p values; m two-sided ones would
+    bound the chance of a wrong direction for independent claims alone (J. P. Shaffer, Control of
+    directional errors with stagewise multiple test procedures, Annals of Statistics 1980), and
+    claims share runs."""
     out = list(judged)
     for theirs in (True, False):
         family = [i for i, one in enumerate(judged) if bool(one.claim.source) == theirs]
         adjusted = iter(holm([p for i in family for p in judged[i].sides]))
-        tested = sum(judged[i].alone != "not tested" for i in family)
+        tested = sum(judged[i].alone not in ("not tested", "false as stated") for i in family)
         for i in family:
             after = Sides(next(adjusted), next(adjusted))
             out[i] = replace(judged[i], after_holm=after, family=tested)
@@ -365,9 +405,10 @@ def _compare(claim: Claim, exhibit: Exhibit, one: ClaimComparison, numbers: _Num
     paper = [spread([unit.value for unit in side.values()]).mean for side in sides]
     off = paper[0] - paper[1]
     looks = _looks(a, numbers.looks)
-    tested = _test(
-        x, y, _Question(up, claim.margin, proves, refutes, off, looks, numbers.of, numbers.theirs)
+    question = _Question(
+        up, claim.margin, proves, refutes, off, inf, looks, numbers.of, numbers.theirs
     )
+    tested = _test(x, y, question)
     return Contrast(
         label, spread(x), spread(y), ours_exact=exact[0], other_exact=exact[1], **tested
     )
@@ -387,8 +428,11 @@ def _against_number(claim: Claim, exhibit: Exhibit, where: Place, numbers: _Numb
     label = f"{'above' if up else 'below'} {bound:g}" + (f" ({words})" if words else "")
     off = spread([one.value for one in paper.values()]).mean - bound
     looks = _looks(units, numbers.looks)
+    measure = where.get("measure", [claim.measure or exhibit.measures[0]])[0]
+    largest = inf if up else bound + claim.margin - measure_of(measure).least
+    proves, refutes = exact or up, exact or not up
     question = _Question(
-        up, claim.margin, exact or up, exact or not up, off, looks, numbers.of, numbers.theirs
+        up, claim.margin, proves, refutes, off, largest, looks, numbers.of, numbers.theirs
     )
     tested = _test(x, bound, question)
     return Contrast(label, spread(x), None, ours_exact=exact, other_exact=True, **tested)
@@ -402,13 +446,14 @@ def _looks(units: Units, seeds: SpendingPlan | None) -> SpendingPlan | None:
 
 class _Question(NamedTuple):
     """What is asked of the differences: whether they are ``up``, whether they can prove or refute
-    it, and what is printed."""
+    it, what is printed, and the largest difference towards the claimed side that can be."""
 
     up: bool
     margin: float
     proves: bool
     refutes: bool
     printed: float
+    largest: float
     looks: SpendingPlan | None
     of: int
     theirs: bool
@@ -440,6 +485,9 @@ def _test(x: Sequence[float], y: Sequence[float] | float, asked: _Question) -> d
         "printed": asked.printed,
         "std": got.std,
         "needs": pairs_needed(asked.printed - null, got.std),
+        "plain": _bounds(got, LEVEL, LEVEL, asked.up),
+        "null": null,
+        "largest": asked.largest,
         "looks": looks,
     }
 
@@ -480,7 +528,7 @@ def _verdict(interval: Interval, asked: _Question) -> Verdict:
         return "confirmed"
     if high < -asked.margin and asked.refutes:
         return "contradicted" if asked.theirs else "not seen here"
-    return "not confirmed"
+    return "undecided"
 
 
 def _place(place: Place) -> str:

@@ -52,6 +52,7 @@ EXAMPLES = """\b
 Examples:
   motley run first.toml --set seed=1        one run: tables and a report
   motley compare first.toml --over selector.name=uniform,oort --seeds 0,1,2
+  motley compare first.toml --over algorithm.name=fedavg,scaffold --controls
   motley tune first.toml --over local.optimizer.lr=log:0.001..1 --per algorithm.name=fedavg,scaffold
   motley report runs/first                  the report of a folder of runs
   motley inspect first.toml                 how its clients differ, and the experiment's pitfalls
@@ -138,6 +139,23 @@ Target = Annotated[
         "--target",
         metavar="0.9",
         help="How long until the headline metric is this; no run is cut short.",
+    ),
+]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        metavar="NAME",
+        help="The method that the others are compared with, as tables call it; uniform, fedavg or "
+        "the first unless given. motley compare remembers it for later reports.",
+    ),
+]
+PlainIntervals = Annotated[
+    bool,
+    typer.Option(
+        "--plain-intervals",
+        help="Intervals of differences as if each comparison were the only one; else they hold "
+        "together.",
     ),
 ]
 OtherNumerics = Annotated[
@@ -321,6 +339,22 @@ def compare(
     data: Data = None,
     out: Out = None,
     target: Target = None,
+    against: Against = None,
+    plain_intervals: PlainIntervals = False,
+    controls: Annotated[
+        bool,
+        typer.Option(
+            "--controls",
+            help="Add runs of the reference with each method's settings: what is left at equal X.",
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Run the controls also where they are more than 100.")
+    ] = False,
+    skip_refused: Annotated[
+        bool,
+        typer.Option("--skip-refused", help="Go on without the variants that cannot run."),
+    ] = False,
     on_ray: RayCluster = None,
     jobs: Jobs = 1,
     allow_other_numerics: OtherNumerics = False,
@@ -328,7 +362,7 @@ def compare(
     report: WithReport = True,
 ) -> None:
     """Run an experiment in several variants and compare them. What is finished already is not run
-    again."""
+    again; what differs beside the method is named."""
     from motley.experiments.sweep import compare as compare_experiments
     from motley.experiments.sweep import parse_over
 
@@ -347,9 +381,15 @@ def compare(
         allow_import=_import_from_here(allow_import),
         grids=grid,
         allow_other_numerics=allow_other_numerics,
+        against=against,
+        controls=controls,
+        many_controls=yes,
+        skip_refused=skip_refused,
+        say=lambda line: say(f"note: {line}"),
     )
     if found.runs:
-        _show(found.runs, found.directory, report, target)
+        _show(found.runs, found.directory, report, target, found.controls, plain_intervals)
+        _name_confounds(found.runs, found.controls, asked=controls)
     raise_failures(found.failures, len(found.runs))
 
 
@@ -361,7 +401,12 @@ def _import_from_here(allowed: bool) -> bool:
 
 
 def _show(
-    runs: Sequence[Run], directory: Path, with_report: bool, target: float | None = None
+    runs: Sequence[Run],
+    directory: Path,
+    with_report: bool,
+    target: float | None = None,
+    controls: Sequence[Run] = (),
+    plain_intervals: bool = False,
 ) -> None:
     """Print the summary and the path of the report."""
     from rich.console import Console
@@ -376,7 +421,7 @@ def _show(
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
-    for table in terminal_tables(runs, target):
+    for table in terminal_tables([*runs, *controls], target, plain_intervals):
         console.print(table)
     for block in claims(group_runs(runs)):
         tell("\n".join((block.title, *(f"- {item}" for item in block.items))))
@@ -394,8 +439,26 @@ def _show(
     if with_report:
         from motley.results.report import report as write_report
 
-        tell(f"report: {write_report(runs, directory / 'report.html', target)}")
+        page = write_report(
+            [*runs, *controls],
+            directory / "report.html",
+            target,
+            plain_intervals=plain_intervals,
+        )
+        tell(f"report: {page}")
     tell(f"tables: {directory}")
+
+
+def _name_confounds(runs: Sequence[Run], controls: Sequence[Run], asked: bool) -> None:
+    """Say what may explain a difference and is not in the comparison."""
+    from motley.results.besides import Besides
+    from motley.results.labels import group_runs
+
+    lines = Besides(group_runs(runs), controls).sentences()
+    for line in lines:
+        say(f"note: {line}")
+    if lines and not asked:
+        say("note: motley compare --controls runs the reference with these settings, too")
 
 
 _add_commands()
@@ -413,6 +476,8 @@ def report(
     out: Page = None,
     format: Format = None,
     target: Target = None,
+    against: Against = None,
+    plain_intervals: PlainIntervals = False,
     follow: Follow = False,
     predicted: Prediction = None,
 ) -> None:
@@ -425,10 +490,19 @@ def report(
     if follow:
         if predicted is not None:
             raise ConfigError("a prediction is not followed; leave --follow out", "--predicted")
-        watch_command.follow_report(where, out, formats, target)
+        watch_command.follow_report(
+            where, out, formats, target, against=against, plain_intervals=plain_intervals
+        )
         return
     out = out or where / ("paper" if formats else "report.html")
-    tell(write_report(load_all(where), out, target, formats, predicted))
+    runs = load_all(where)
+    tell(
+        write_report(
+            *(runs, out, target, formats, predicted),
+            against=against,
+            plain_intervals=plain_intervals,
+        )
+    )
 
 
 def _kinds(incomplete: str) -> list[str]:

@@ -21,6 +21,7 @@ Deviations and readings
   same batches (the authors alternate).
 * ``lam = 0`` leaves v_k to local training, bit for bit. The shared model is FedAvg's for every
   ``lam``, bit for bit.
+* ``weights`` count for the shared model: by default ``uniform``, as in the authors' code.
 * Published: lam 0.1, 1 or 2. lr lam above 1 overshoots, and a run warns of it.
 
 Worked

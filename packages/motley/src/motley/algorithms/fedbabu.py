@@ -21,6 +21,7 @@ Deviations and readings
 * Fine-tuning moves base and head with the run's own optimiser and learning rate, from the average
   (not from the client's last model).
 * With ``own_norms`` clients keep BatchNorm, too, as under FedBN; there is no shared model then.
+* Any weights, by default ``uniform``, as in the authors' code.
 * Without a head (``layers = 0``) training is plain averaging, bit for bit.
 
 Worked

@@ -6,19 +6,24 @@ Regularization*, ICLR 2021.
     client:  w_k = argmin F_k(w) - <g_k, w> + alpha/2 ||w - x||^2
              (steps along grad F_k - g_k + alpha (w - x))
              g_k <- g_k - alpha (w_k - x)
-    server:  h <- h - alpha/K sum_S (w_k - x);      x <- mean_S w_k - h / alpha
+    server:  h <- h - alpha sum_S p_k (w_k - x);    x <- sum_S a_k w_k - h / alpha
 
-Symbols: K all clients; ``alpha`` (0.01 in the paper's CIFAR example). State: server ``h`` [D], each
-client ``g_k`` [D], from 0; ``h`` is the mean of the ``g_k`` of all clients. Traffic as FedAvg.
+Symbols: ``p_k = 1/K`` of K clients and ``a_k = 1/M`` of the cohort's M under
+``weights = "uniform"`` (the default, as published), ``n_k / n`` and ``n_k / sum_S n`` under
+``"examples"``; ``alpha`` (0.01 in the paper's CIFAR example). State: server ``h`` [D], each client
+``g_k`` [D], from 0; ``h = sum p_k g_k`` over all clients. Traffic as FedAvg.
 
 Deviations and readings
 -----------------------
 * The experiment's local steps approximate the argmin; the method diverges if they are crude or
   alpha is small.
-* Uniform weights as published; others are refused.
-* READING one ``alpha`` for all, as in the paper. The authors' code has one for each client,
-  ``alpha / (K p_k)`` with p_k its share of the samples, so that large clients are held less; the
-  two agree where all have as many samples.
+* READING ``weights = "examples"`` minimises ``sum p_k F_k``: where nothing moves, w_k = x and h =
+  0, so ``sum p_k g_k = sum p_k grad F_k(x) = 0``; under ``uniform`` that of the plain mean, for
+  which the paper proves its rates. One ``alpha`` for all, as in the paper. The authors' code has
+  plain means and one for each client, ``alpha / (K p_k)``, so that large clients are held less: the
+  same fixed point by another path, and the same path where all have as many samples. Other
+  weightings, under which an absent client has no p_k, are refused.
+* A deployed server divides h anew by n when it meets further clients.
 * x is not a mean of models (it is shifted by h / alpha): evaluate it late in a run, or evaluate the
   mean of the cohort's models.
 * The CIFAR example has alpha .01, SGD .1, 5 epochs, batches of 50, decay 1e-3.
@@ -26,6 +31,8 @@ Deviations and readings
 Worked
 ------
 m = (0, 10), alpha = 1, x = 3, exact local solves: w = (1.5, 6.5), g = (1.5, -3.5), h = -1, x = 5.
+With ``examples`` and n = (1, 3) the same w and g, h = -2.25, x = 7.5 (as the authors' code: alpha =
+(2, .667), w = (2, 7.2), h = -1.6, x = 6.2); both minima, 5 and 7.5, are reached at once.
 
 >>> from motley.algorithms.feddyn import FedDyn
 >>> FedDyn(alpha=0.1).alpha
@@ -54,8 +61,10 @@ from motley.algorithms.parts import (
     ServerContext,
     ServerState,
     Tensors,
+    kept_mean,
     step_model,
 )
+from motley.algorithms.weights import refuses_but_both
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
@@ -94,11 +103,8 @@ class DynamicRegularizer(LocalRule):
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        if weights != "uniform":
-            return (
-                "FedDyn averages uniformly, else h is not the mean of the g_k; got weights = "
-                f'"{weights}", use "uniform"'
-            )
+        if reason := refuses_but_both("FedDyn", weights):
+            return reason
         if not isinstance(algorithm.server, DynamicAverage):
             name = type(algorithm.server).__name__
             return (
@@ -109,13 +115,17 @@ class DynamicRegularizer(LocalRule):
 
 @dataclass(frozen=True)
 class DynamicAverage(Server):
-    """FedDyn's server step: ``h <- h - alpha M/K mean delta;  x <- x + mean delta - h / alpha``."""
+    """FedDyn's server step: ``h <- h - alpha P mean delta;  x <- x + mean delta - h / alpha``, P
+    the share of all own weights that the cohort has, M/K where all weigh alike."""
 
+    weighs_all: ClassVar[bool] = True
     alpha: float = 0.01
 
     @override
     def init(self, model: ModelState, population: int) -> ServerState:
-        return ServerState(model, {"h": torch.zeros_like(model.x, dtype=torch.float64)})
+        total = torch.tensor([population], dtype=torch.float64)
+        h = torch.zeros_like(model.x, dtype=torch.float64)
+        return ServerState(model, {"h": h, "total_weight": total})
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
@@ -130,8 +140,10 @@ class DynamicAverage(Server):
     @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         delta = total["delta"]
-        h = state.extra["h"] - self.alpha * context.accepted / context.population * delta
-        return ServerState(step_model(state, delta - h / self.alpha, total), {"h": h})
+        accepted, everybody = context.weight_sums
+        h = kept_mean(state, "h", everybody) - self.alpha * accepted / everybody * delta
+        extra = {"h": h, "total_weight": torch.tensor([everybody], dtype=torch.float64)}
+        return ServerState(step_model(state, delta - h / self.alpha, total), extra)
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ Extraction*, NeurIPS 2022 (arXiv:2212.01548).
               in HeteroFL
     server    each coordinate moves by the mean over the clients that hold it, as in HeteroFL
 
-Symbols: as in :mod:`motley.algorithms.heterofl`; inputs and classes never roll. All clients of a
-round share t, the number of server steps made before it. Needs: ``capacity``, and a server that
-waits for a round. State: none. Traffic: the slice, both ways.
+Symbols: as in :mod:`motley.algorithms.heterofl`, with the same weights, by default ``uniform``;
+inputs and classes never roll. All clients of a round share t, the number of server steps made
+before it. Needs: ``capacity``, and a server that waits for a round. State: none. Traffic: the
+slice, both ways.
 
 Deviations: the direction is the paper's, the rounding is upwards as in the authors' code. BatchNorm
 is static as under HeteroFL.

@@ -10,9 +10,10 @@ Heterogeneous Clients*, ICLR 2021 (arXiv:2010.01264).
     server    x_c <- x_c + (sum over clients k that hold c of a_k delta_kc)
                      / (sum over the same clients of a_k)
 
-Symbols: c a coordinate, a_k the weight (1 for every client, as published). With ``mask``, the
-outputs of classes that a client lacks are 0 in its loss, and the last layer's rows of these classes
-are not counted among those it holds. Needs: ``capacity``; without it every client has the width 1.
+Symbols: c a coordinate, a_k the raw weight: 1 by default (``uniform``, as published), n_k
+under ``examples``. With ``mask``, the outputs of classes that a client lacks are 0 in its loss, and
+the last layer's rows of these classes are not counted among those it holds. Needs: ``capacity``;
+without it every client has the width 1.
 State: none. Traffic: the slice, both ways; positions are free, for both sides know the width.
 
 BatchNorm is static: it uses the statistics of the batch in training, and cumulative ones, collected

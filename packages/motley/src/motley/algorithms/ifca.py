@@ -26,7 +26,7 @@ Deviations and readings
   after an unlucky draw (INTERPRETATION-D).
 * ``gradients`` with several local steps averages their sum, as if it were one gradient
   (INTERPRETATION-D).
-* Any weights, by default ``uniform``.
+* Any weights, by default ``uniform``, as in the authors' code.
 * With k = 1 it is FedAvg, bit for bit.
 * A model whose loss is not a number is never taken. An initial file (``init``) is refused, since
   the models must be independent draws. An unlucky draw, after which everybody takes one model, is

@@ -18,6 +18,7 @@ Deviations and readings
 * Training begins at the run's initial model; the model that serves a client is the last one.
 * With ``own_norms`` clients keep the head's BatchNorm, too, as under FedBN; that of the base they
   keep in any case.
+* Any weights, by default ``uniform``, as in the authors' code.
 * Where all layers are shared it is plain averaging, bit for bit.
 
 Worked

@@ -11,6 +11,8 @@ Participation in Federated Learning*, UAI 2022 (arXiv:2207.14130).
               MIFA     v = mean of all Y + change / K   (that is, of all Y after the round)
               FedVARP  v = mean of all Y + change / M   (the change as if everybody's were like it)
               x <- x + lr_server lr v
+    by n_k:   change = sum_S n_k (G_k - Y_k), the mean of all Y is sum n_k Y_k / n,
+              change / n in place of change / K, change / sum_S n in place of change / M
 
 Symbols: K all clients, M those of the cohort S; ``Y_k`` [D] the memory of client k, 0 before its
 first upload. MIFA follows clients that come back seldom without ever weighing them more; FedVARP is
@@ -28,7 +30,12 @@ Deviations and readings
   old update takes part at the rate of today, the mean of the cohort's.
 * Memories begin with zeros, where MIFA's paper lets everybody take part in round 1.
 * The mean of the memories is kept as a running sum in float64, not summed anew.
-* Uniform weights, as published; others are refused. Buffers are averaged over the cohort.
+* ``weights = "uniform"`` is the default, as published. READING ``"examples"``, the last lines
+  above, minimises ``sum p_k F_k``, p_k = n_k / n: v is ``sum p_k Y_k`` with the cohort's memories
+  renewed, in FedVARP with the cohort's weighted mean of differences. Both papers prove their rates
+  for the plain mean; there FedVARP's v is unbiased under uniform draws, by n_k only approximately.
+  Other weightings, under which an absent client has no p_k, are refused. Buffers are averaged over
+  the cohort.
 * A stale update is remembered as it was scaled.
 * Not here: MIFA's variant whose clients keep the memories and send differences, and ClusterFedVARP.
 
@@ -37,6 +44,9 @@ Worked
 K = 2, F_k = (w - m_k)^2 / 2, m = (1, 3), one step of lr = .1 from x = 0, one client a round: 0, 1,
 0. MIFA: G_0 = 1, mean .5, x = .05; G_1 = 2.95, mean 1.975, x = .2475; G_0 = .7525, mean 1.85125, x
 = .432625. FedVARP: v = 1, x = .1; v = .5 + 2.9 = 3.4, x = .44; v = 1.95 + .56 - 1 = 1.51, x = .591.
+With ``examples`` and n = (1, 3) MIFA: mean .25, x = .025; G_1 = 2.975, mean 2.48125, x = .273125;
+G_0 = .726875, mean 2.41296875, x = .514421875. FedVARP: v = 1, x = .1; v = .25 + 2.9 = 3.15, x =
+.415; v = 2.425 + .585 - 1 = 2.01, x = .616.
 
 >>> from motley.algorithms.mifa import MIFA
 >>> MIFA(server_lr=0.5)
@@ -67,8 +77,10 @@ from motley.algorithms.parts import (
     ServerContext,
     ServerState,
     Tensors,
+    kept_mean,
     step_model,
 )
+from motley.algorithms.weights import refuses_but_both
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
@@ -100,11 +112,8 @@ class UpdateByRate(LocalRule):
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        if weights != "uniform":
-            return (
-                "MIFA and FedVARP average the memories uniformly; got weights = "
-                f'"{weights}", use "uniform"'
-            )
+        if reason := refuses_but_both("the mean of everybody's memories", weights):
+            return reason
         if not isinstance(algorithm.server, Memories):
             name = type(algorithm.server).__name__
             return (
@@ -119,6 +128,7 @@ class Memories(Average):
     """The server step by the mean of all clients' last updates; ``change``: whether a round's
     change of the memories counts for those clients alone, or as if it were everybody's."""
 
+    weighs_all: ClassVar[bool] = True
     change: Literal["own", "everybody"] = "own"
 
     @override
@@ -130,22 +140,27 @@ class Memories(Average):
 
     @override
     def init(self, model: ModelState, population: int) -> ServerState:
-        return ServerState(model, {"mean": torch.zeros_like(model.x, dtype=torch.float64)})
+        total = torch.tensor([population], dtype=torch.float64)
+        mean = torch.zeros_like(model.x, dtype=torch.float64)
+        return ServerState(model, {"mean": mean, "total_weight": total})
 
     @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         extra = dict(state.extra)
         change = torch.zeros_like(extra["mean"])
+        accepted, everybody = context.weight_sums
         clients = total["each.client"].tolist()
-        for client, new in zip(clients, total["each.delta"], strict=True):
+        weights = total["each.own_weight"].tolist()
+        for client, weight, new in zip(clients, weights, total["each.delta"], strict=True):
             name = f"{MEMORY}{client}"
-            change += new.double()
+            change.add_(new.double(), alpha=weight)
             if name in extra:
-                change -= extra[name].double()
+                change.sub_(extra[name].double(), alpha=weight)
             extra[name] = new.clone()  # a row alone, not a view of the round's uploads
-        divisor = context.population if self.change == "own" else len(clients)
-        v = extra["mean"] + change / divisor
-        extra["mean"] = extra["mean"] + change / context.population
+        mean = kept_mean(state, "mean", everybody)
+        v = mean + change / (everybody if self.change == "own" else accepted)
+        extra["mean"] = mean + change / everybody
+        extra["total_weight"] = torch.tensor([everybody], dtype=torch.float64)
         return ServerState(step_model(state, self.lr * total["rate"] * v, total), extra)
 
     @override

@@ -12,7 +12,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, get_args
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from motley.algorithms.job import ClientState, JobContext, PreTrainingSignals, T
 from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.phases import RECEIVED, GradientCorrection, Phase, Tuning
 from motley.algorithms.upload import BLOCK, UPDATES, BlockRun, Fold, Part, Parts, Upload
-from motley.algorithms.weights import Divide
+from motley.algorithms.weights import Divide, Weighting
 from motley.core.components import declares, overrides
 from motley.core.keys import Key
 from motley.core.layout import Layout
@@ -61,6 +61,7 @@ __all__ = [
     "Tuning",
     "Upload",
     "aggregate",
+    "kept_mean",
     "step_model",
 ]
 
@@ -515,7 +516,9 @@ class ServerContext:
     criterion: the task's own loss. public: unlabelled model inputs ``[n, ...]``. validation: inputs
     and labels that the server holds; never test data. key: random stream of this step. losses:
     returns the mean loss of one model per client, each on the client's own training samples, in
-    eval mode, with the algorithm's loss.
+    eval mode, with the algorithm's loss. own_weights: the sum of the clients' own weights
+    (:func:`motley.algorithms.weights.own_weights`) over the uploads in the total, and over all
+    clients; None: each has 1.
     """
 
     layout: Layout
@@ -527,11 +530,24 @@ class ServerContext:
     criterion: Loss | None = None
     key: Key = field(default_factory=lambda: Key(0))
     losses: Callable[[Sequence[int], Sequence[ModelState]], Tensor] | None = None
+    own_weights: tuple[float, float] | None = None
+
+    @property
+    def weight_sums(self) -> tuple[float, float]:
+        """The clients' own weights, added up over the uploads in the total and over all clients:
+        under equal weights how many there are."""
+        return self.own_weights or (float(self.accepted), float(self.population))
 
 
 class Server(_MethodPart):
     """The server's step on the total of the uploads. Its computations take wall time, never virtual
-    time."""
+    time.
+
+    ``weighs_all``: whether the step needs the weights of all clients
+    (:attr:`ServerContext.weight_sums`), of which numbers of samples are no secret then.
+    """
+
+    weighs_all: ClassVar[bool] = False
 
     @property
     def needs(self) -> frozenset[str]:
@@ -602,6 +618,13 @@ def step_model(state: ServerState, step: Tensor, total: Tensors) -> ModelState:
     )
 
 
+def kept_mean(state: ServerState, name: str, everybody: float) -> Tensor:
+    """Return a weighted mean over all clients that a server keeps in its state, float64, divided
+    anew by the sum of all own weights of now, ``everybody``: in a deployment it grows with every
+    client that is met. ``total_weight`` in the state is that of before."""
+    return state.extra[name].double() * (float(state.extra["total_weight"]) / everybody)
+
+
 @dataclass(frozen=True)
 class Algorithm:
     """The four parts of a method, the weighting that it was published with (None: the experiment's
@@ -619,6 +642,19 @@ class Algorithm:
     def personal(self) -> bool:
         """Whether clients use models of their own, with which they are examined."""
         return self.local.personal is not None or self.tuning is not None
+
+    def weightings(self, solver: Solver) -> tuple[str, ...]:
+        """Return the ``weights`` that this method takes with such a local solver, first those where
+        the key is left out; only these where no weights decide anything."""
+        usual = self.weights or "examples"
+        if self.local.ignores_weights() is not None:
+            return (usual,)
+        parts = (self.local, self.loss, self.aggregator, self.server)
+        return tuple(
+            mode
+            for mode in dict.fromkeys((usual, *get_args(Weighting)))
+            if not any(part.refuses(self, solver, mode) for part in parts)
+        )
 
     def replace(
         self,

@@ -10,8 +10,9 @@ The method minimises ``sum_k p_k F_k^(q+1) / (q+1)``. With L = 1 / lr, and F_k t
     client:  u_k = L (x - w_k),   Delta_k = F_k^q u_k,   h_k = q F_k^(q-1) ||u_k||^2 + L F_k^q
     server:  x <- x - sum_S Delta_k / sum_S h_k
 
-Symbols: ``q`` how much fairness, 0 is uniform averaging; w_k the model after local work. ``p_k``
-does not occur in the step: it enters through sampling, so the weights are uniform. State: none.
+Symbols: ``q`` how much fairness, 0 is plain averaging; w_k the model after local work. ``p_k`` does
+not occur in the published step, ``weights = "uniform"`` (the default): it enters by drawing clients
+with p_k. State: none.
 Cost: a forward pass over the client's data before it trains, charged in virtual time, and two
 scalars more up. One local step (``local = { steps = 1 }``) makes it q-FedSGD.
 
@@ -24,14 +25,19 @@ Deviations and readings
 * F_k is the loss that is trained with (a noise-robust one too), without any regulariser, in eval
   mode. Every client uses its own loss: one loss for all clients would only change the length of the
   step.
-* L follows the learning rate of the round. Buffers are averaged uniformly.
+* READING ``weights = "examples"`` puts p_k = n_k / n into the step where clients are drawn
+  uniformly: the gradient of the objective is ``sum p_k F_k^q grad F_k``, and h_k bounds the
+  curvature of client k's term, so ``x <- x - sum_S n_k Delta_k / sum_S n_k h_k``; at q = 0 FedAvg
+  by samples. Other weightings are refused.
+* L follows the learning rate of the round. Buffers are averaged with the weights.
 * A client with wrong labels has a high loss as well and gets a large weight. An experiment that
   corrupts clients on purpose gives a warning.
 
 Worked
 ------
-lr = .1, x = 0, w = (.2, .6), F = (1, 4): q = 0 gives .4, q = 1 .288889, q = 2 .210300. With one
-loss of the server for all clients, as in a common port, .222222. The paper takes q from 0.001 to 5.
+lr = .1, x = 0, w = (.2, .6), F = (1, 4): q = 0 gives .4, q = 1 .288889, q = 2 .210300; with
+``examples`` and n = (3, 1) .3, .254237 and .203187. With one loss of the server for all clients, as
+in a common port, .222222. The paper takes q from 0.001 to 5.
 
 >>> from motley.algorithms.qfedavg import QFedAvg
 >>> QFedAvg(q=2.0).q
@@ -63,6 +69,7 @@ from motley.algorithms.parts import (
     Tensors,
     step_model,
 )
+from motley.algorithms.weights import refuses_but_both
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
@@ -109,11 +116,8 @@ class FairUpdate(LocalRule):
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        if weights != "uniform":
-            return (
-                f'q-FedAvg weighs clients by their loss alone; got weights = "{weights}", use '
-                '"uniform"'
-            )
+        if reason := refuses_but_both("q-FedAvg", weights):
+            return reason
         if not isinstance(algorithm.server, FairAverage):
             name = type(algorithm.server).__name__
             return (
@@ -143,12 +147,14 @@ class FairAverage(Server):
 
     @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        return ServerState(step_model(state, total["delta"] / total["h"], total), state.extra)
+        h = total["h"]
+        step = total["delta"] / torch.where(h == 0, 1.0, h)  # 0 where nobody has any weight
+        return ServerState(step_model(state, step, total), state.extra)
 
 
 @dataclass(frozen=True)
 class QFedAvg(Method):
-    """Fair averaging: option ``q`` (1; 0 is uniform averaging; the paper tunes it from 0.001 to
+    """Fair averaging: option ``q`` (1; 0 is plain averaging; the paper tunes it from 0.001 to
     5)."""
 
     paper: ClassVar[Paper] = cite("li2020qffl")

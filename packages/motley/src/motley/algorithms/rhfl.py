@@ -29,10 +29,10 @@ through the pass.
 
 State: at the server ``loss`` [K], L at each client's last participation, and ``told`` [K], whether
 there was one; in kd each client keeps its model. Needs: public samples (not with
-``align = false``), uniform weights. Gives: W, a convex combination. Cost: one number up per client;
-in kd also n C numbers of soft outputs each way instead of the model, and 4 passes over the public
-samples in the client's time. In agg the server's work takes wall time and no virtual time. The rule
-needs every single upload.
+``align = false``). Gives: W, a convex combination. Cost: one number up per client; in kd also n C
+numbers of soft outputs each way instead of the model, and 4 passes over the public samples in the
+client's time. In agg the server's work takes wall time and no virtual time. The rule needs every
+single upload.
 
 Deviations and readings
 -----------------------
@@ -45,6 +45,11 @@ Deviations and readings
 * In kd a round is local work, CCR, HFL, which is the published order begun elsewhere; the published
   pre-training (40 epochs) is left to the local work of the first rounds. The answer's seconds are
   counted with the download.
+* W takes the place of weights: ``weights = "uniform"``, the default, adds none, as published (all
+  clients have as many samples there). READING ``"examples"`` in agg: ``W_k`` in proportion to
+  ``n_k exp(w_k)``, so that with beta = 0 and without HFL it is FedAvg by samples. In kd it is
+  refused: no models are averaged, the soft label leaves out another client for each, and a client
+  teaches by its confidence alone.
 * In kd all networks are of one kind and begin with the run's initial model.
 * Local work is the experiment's. Public samples are not augmented.
 
@@ -52,8 +57,9 @@ Worked
 ------
 p = (.7, .2, .1), y = 0: CE .356675, RCE 2.763102, SL 2.798770. L_prev = 2 for four clients, L = (1,
 1.5, 1.8, 2), beta = .5: F = (1, .3333, .1111, 0), w = (.679487, .448718, .371795, .333333), W =
-(.308979, .245305, .227143, .218573). FLASH's robust loss has log 0 := -4 where this one has
--9.210340; both are never negative.
+(.308979, .245305, .227143, .218573), under ``examples`` with n = (4, 3, 2, 1) (.467319, .278262,
+.171773, .082646). FLASH's robust loss has log 0 := -4 where this one has -9.210340; both are never
+negative.
 
 >>> weights = confidence([1.0, 1.5, 1.8, 2.0], [2.0] * 4, beta=0.5, first=0.25)
 >>> [round(w, 6) for w in weights.tolist()]
@@ -90,6 +96,7 @@ from motley.algorithms.parts import (
     Tensors,
     step_model,
 )
+from motley.algorithms.weights import refuses_but_both
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
@@ -272,12 +279,12 @@ class ConfidenceServer(Server):
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        if weights != "uniform":
+        if self.own and weights != "uniform":
             return (
-                f'RHFL weighs clients by their confidence; got weights = "{weights}", use '
-                '"uniform" or leave the key out'
+                "in mode 'kd' no models are averaged, and a client teaches by its confidence "
+                f'alone; got weights = "{weights}", use "uniform" or leave the key out'
             )
-        return needs_gather("RHFL", algorithm)
+        return refuses_but_both("RHFL", weights) or needs_gather("RHFL", algorithm)
 
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         """Return the state after ``x + sum W_k (y_k - x)``; in kd the server's model does not
@@ -287,6 +294,9 @@ class ConfidenceServer(Server):
         models = client_models(state, total)
         clients = total["each.client"]
         weights, extra, good = self._weigh(state, clients, models, context)
+        own = total["each.own_weight"][good]
+        if bool((own != own[:1]).any()):
+            weights = weights * own / (weights * own).sum()
         chosen = [models[i] for i in good]
         if self.align and len(chosen) > 1:
             chosen = self.alignment(chosen, weights, context)

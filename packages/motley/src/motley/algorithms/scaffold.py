@@ -7,9 +7,11 @@ Federated Learning*, ICML 2020 (arXiv:1910.06378).
     option I:   c_k+ = grad F_k(x)          over all training samples, at the received x
     option II:  c_k+ = c_k - c + (x - w) / (||a||_1 lr)      (the default)
     send        delta_k = w - x,   dc_k = c_k+ - c_k
-    server:     x <- x + lr_server / M sum_S delta_k,     c <- c + 1/K sum_S dc_k
+    server:     x <- x + lr_server sum_S a_k delta_k,     c <- c + sum_S p_k dc_k
 
-Symbols: K all registered clients, M the cohort; ``||a||_1`` the number of steps under plain SGD,
+Symbols: K all registered clients, M the cohort; ``a_k = 1/M`` and ``p_k = 1/K`` under
+``weights = "uniform"`` (the default, as published), ``n_k / sum_S n`` and ``n_k / n`` under
+``"examples"``, n the samples of all clients; ``||a||_1`` the number of steps under plain SGD,
 and what the local solver makes of it under momentum (``tau`` there would inflate c_k, 4.138106
 times at momentum 0.9 and 10 steps). Under plain SGD option II's ``c_k+`` is the mean of the local
 gradients.
@@ -23,8 +25,14 @@ for it is as much work.
 
 Deviations and readings
 -----------------------
-* Uniform weights, as published: with others ``c`` would not stay the mean of the ``c_k``, and they
-  are refused.
+* READING ``weights = "examples"`` minimises ``sum p_k F_k``. The corrected step ``g - c_k + c``
+  follows its gradient if c estimates it, ``c = sum p_k c_k`` over all clients; so a client's change
+  moves c by ``p_k dc_k``, once however often it was drawn, and local work stays as it is. The fixed
+  point is the minimum of ``sum p_k F_k``, with ``uniform`` that of the plain mean. The paper's
+  rates are proved for the plain mean and cohorts drawn uniformly, whose mean is unbiased;
+  ``n_k / sum_S n`` is so only approximately. Other weightings, under which an absent client has no
+  p_k, are refused.
+* A deployed server divides c anew by n when it meets further clients.
 * INTERPRETATION-D clipping shortens g alone, before the correction is added; clipping the corrected
   gradient is refused.
 * The variates cover trainable parameters only; buffers are averaged
@@ -41,8 +49,9 @@ Worked
 ------
 g = 6, c_k = 4.5, c = 2, lr = .1, w = 3: 2.65 (FedAvg 2.4). F_1 = (w - 1)^2 / 2, F_2 = (w - 3)^2 /
 2, x = 0, lr = .1, tau = 2: round 1 w = (.19, .57), c_k = (-.95, -2.85), x = .38, c = -1.9; round 2
-w = (.6783, .6973), x = .6878, c = -1.539: the two models now differ by .019 instead of .38. Round 1
-equals uniform FedAvg.
+w = (.6783, .6973), x = .6878, c = -1.539: the two models now differ by .019 instead of .38. With
+``examples`` and n = (1, 3): x = .475, c = -2.375; round 2 w = (.8455, .8645), c_k = (-.4275,
+-2.4225), x = .85975, c = -1.92375. Round 1 equals FedAvg of the same weights.
 
 >>> from motley.algorithms.scaffold import Scaffold
 >>> Scaffold().server_lr
@@ -71,8 +80,10 @@ from motley.algorithms.parts import (
     ServerContext,
     ServerState,
     Tensors,
+    kept_mean,
     step_model,
 )
+from motley.algorithms.weights import refuses_but_both
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
@@ -128,7 +139,7 @@ class ControlVariates(LocalRule):
                 if path
                 else torch.zeros_like(own)
             )
-        return {**parts, "dc": Part(moved, "sum")}, {"c": own + moved}
+        return {**parts, "dc": Part(moved, "weighted_sum")}, {"c": own + moved}
 
     @staticmethod
     def _own(context: JobContext) -> torch.Tensor:
@@ -140,11 +151,8 @@ class ControlVariates(LocalRule):
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        if weights != "uniform":
-            return (
-                "SCAFFOLD averages uniformly, else c is not the mean of the c_k; got weights = "
-                f'"{weights}", use "uniform"'
-            )
+        if reason := refuses_but_both("SCAFFOLD", weights):
+            return reason
         if self.option == "II" and not solver.linear:
             return (
                 "SCAFFOLD's option II computes a gradient from the local update, which is not "
@@ -167,11 +175,14 @@ class ControlVariates(LocalRule):
 
 @dataclass(frozen=True)
 class ControlVariatesAverage(Average):
-    """SCAFFOLD's server step: ``x <- x + lr mean delta;  c <- c + 1/K sum dc``."""
+    """SCAFFOLD's server step: ``x <- x + lr mean delta;  c <- c + sum p_k dc_k``."""
+
+    weighs_all: ClassVar[bool] = True
 
     @override
     def init(self, model: ModelState, population: int) -> ServerState:
-        return ServerState(model, {"c": torch.zeros_like(model.x)})
+        total = torch.tensor([population], dtype=torch.float64)
+        return ServerState(model, {"c": torch.zeros_like(model.x), "total_weight": total})
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
@@ -185,10 +196,13 @@ class ControlVariatesAverage(Average):
 
     @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        c = (state.extra["c"].double() + total["dc"] / context.population).to(
-            state.extra["c"].dtype
-        )
-        return ServerState(step_model(state, self.lr * total["delta"], total), {"c": c})
+        _, everybody = context.weight_sums
+        c = kept_mean(state, "c", everybody) + total["dc"] / everybody
+        extra = {
+            "c": c.to(state.extra["c"].dtype),
+            "total_weight": torch.tensor([everybody], dtype=torch.float64),
+        }
+        return ServerState(step_model(state, self.lr * total["delta"], total), extra)
 
 
 @dataclass(frozen=True)

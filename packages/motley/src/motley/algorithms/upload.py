@@ -13,16 +13,16 @@ BLOCK = 8
 """Consecutive positions whose uploads are summed one after the other; blocks are then added in
 pairs (docs/methods/index.md#sums)."""
 
-Fold = Literal["mean", "sum", "convex", "max", "covered"]
-UPDATES: frozenset[Fold] = frozenset({"mean", "sum", "covered"})
+Fold = Literal["mean", "sum", "weighted_sum", "convex", "max", "covered"]
+UPDATES: frozenset[Fold] = frozenset({"mean", "sum", "weighted_sum", "covered"})
 """The folds of what papers count as the update; buffers are counted beside it."""
 
 
 class Part(NamedTuple):
     """One tensor of an upload and how it is aggregated: ``mean`` with the round's weights (which
-    need not sum to 1), ``sum`` unweighted, ``convex`` with the weights normalised (buffers),
-    ``max`` element-wise (integer buffers), ``covered`` as the weighted mean of each coordinate over
-    the clients that hold it.
+    need not sum to 1), ``sum`` unweighted, ``weighted_sum`` with the clients' own weights and not
+    divided, ``convex`` with the weights normalised (buffers), ``max`` element-wise (integer
+    buffers), ``covered`` as the weighted mean of each coordinate over the clients that hold it.
 
     Parameters
     ----------
@@ -49,6 +49,8 @@ class Upload(NamedTuple):
     parts have not.
     position: among the uploads that a step asks for, from 0, which fixes the order of sums; an
     upload that cannot be used leaves its position empty. -1: the position after the last.
+    own_weight: of the client under the run's weighting, whoever else takes part and however often
+    it was drawn: its samples, or 1 (:func:`motley.algorithms.weights.own_weights`).
     """
 
     parts: Parts
@@ -56,6 +58,7 @@ class Upload(NamedTuple):
     scale: float = 1.0
     client: int = -1
     position: int = -1
+    own_weight: float = 1.0
 
 
 class BlockRun(NamedTuple):

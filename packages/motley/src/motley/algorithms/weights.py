@@ -34,12 +34,22 @@ from numpy.typing import NDArray
 from motley.core.errors import ConfigError
 from motley.core.records import Cohort
 
-__all__ = ["Divide", "Weighting", "divide_by", "raw_weights"]
+__all__ = [
+    "BOTH",
+    "Divide",
+    "Weighting",
+    "divide_by",
+    "own_weights",
+    "raw_weights",
+    "refuses_but_both",
+]
 
 Weighting = Literal[
     "examples", "uniform", "horvitz_thompson", "score", "selector", "selector_ratio"
 ]
 Divide = Literal["weight", "count", "none"]
+BOTH: tuple[Weighting, ...] = ("examples", "uniform")
+"""The weightings under which a client has a weight of its own, also while it is absent."""
 
 
 def divide_by(mode: Weighting) -> Divide:
@@ -49,6 +59,25 @@ def divide_by(mode: Weighting) -> Divide:
             f"got {mode!r}; expected one of: {', '.join(get_args(Weighting))}", "weights"
         )
     return "count" if mode == "horvitz_thompson" else "none" if mode == "selector" else "weight"
+
+
+def own_weights(
+    mode: Weighting, examples: NDArray[np.int64] | NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the clients' own weights in the objective ``sum p_k F_k``, ``[n]``, to be divided by
+    those of all clients for p_k: their samples under ``examples``, else 1."""
+    return examples.astype(np.float64) if mode == "examples" else np.ones(len(examples))
+
+
+def refuses_but_both(name: str, weights: str) -> str | None:
+    """Return why a method that was published with equal weights does not take this weighting; None
+    for those of :data:`BOTH`."""
+    if weights in BOTH:
+        return None
+    return (
+        f"{name} takes equal weights, as published, or weights by samples, which a client has in "
+        f'every round; got weights = "{weights}", use "uniform" or "examples"'
+    )
 
 
 def raw_weights(
@@ -84,9 +113,6 @@ def raw_weights(
         scores = np.asarray(cohort.scores, dtype=np.float64)
         raw = scores if scores.any() else np.ones_like(scores)
     else:
-        raw = {
-            "examples": n,
-            "uniform": np.ones_like(n),
-            "horvitz_thompson": population * n / total,
-        }[mode]
+        # all may claim to have no samples
+        raw = population * n / max(total, 1) if mode == "horvitz_thompson" else own_weights(mode, n)
     return raw if cohort.multiplicity is None else raw * cohort.multiplicity

@@ -75,9 +75,16 @@ def watch(where: Folder, once: Once = False, every: Every = 2.0) -> None:
 
 
 def follow_report(
-    where: Path, out: Path | None, formats: Sequence[str], target: float | None
+    where: Path,
+    out: Path | None,
+    formats: Sequence[str],
+    target: float | None,
+    *,
+    against: str | None = None,
+    plain_intervals: bool = False,
 ) -> None:
-    """Write the report of a folder again and again until none of its runs goes on.
+    """Write the report of a folder again and again until none of its runs goes on; parameters as
+    for :func:`motley.results.report.report`.
 
     Raises
     ------
@@ -93,7 +100,8 @@ def follow_report(
         )
     if not is_folder(where):
         raise StoreError(f"there is no folder {where}; give a run, or a folder of runs")
-    tell(follow(where, out or where / "report.html", target, tell=say))
+    page = out or where / "report.html"
+    tell(follow(where, page, target, against=against, plain_intervals=plain_intervals, tell=say))
 
 
 def _shown(runs: Sequence[RunProgress], console: Console) -> Table:

@@ -357,7 +357,13 @@ class _Comparison:
         """The setting in which engines are compared: plain local steps on some of the samples."""
         run = self.run
         paired = self.slow and not self.one_by_one
-        work, federation = _data(run, self.synthetic, 3 if paired else self._most, self.slow)
+        work, federation = _data(
+            run,
+            synthetic=self.synthetic,
+            most=3 if paired else self._most,
+            brief=self.slow,
+            paired=paired,
+        )
         task = dataclasses.replace(
             run.task, model=partial(undropped, run.task.model), federation=federation, metrics=()
         )
@@ -995,11 +1001,12 @@ def _gigabytes(setting: Setting) -> str:
 
 
 def _data(
-    setting: Setting, synthetic: bool, most: int, brief: bool
+    setting: Setting, *, synthetic: bool, most: int, brief: bool, paired: bool
 ) -> tuple[LocalWork, Federation]:
     """Return the work and the samples of the clients that are compared: one with a full batch and a
     short one, one with full ones beside it, one with a short one alone, and one that ends with a
-    single sample, each where the run has such batches; of a model that takes long two clients."""
+    single sample, each where the run has such batches; of a model that takes long two clients, and
+    a third where they are computed side by side."""
     data = setting.task.federation
     work = setting.work
     held = np.unique(data.seen[data.seen > 0])
@@ -1011,11 +1018,14 @@ def _data(
     # places beyond a batch repeat its client's first sample: of this very batch, or of another
     alone = size > 1 and bool((held == 1).any())
     left = size > 1 and not work.drop_single and bool(((last == 1) & (held > 1)).any())
+    # (an engine that counts what recurs in a batch, as scale_grad_by_freq does, differs by the
+    # first for certain, and by the second only if the two samples have something in common)
     if brief:
         sizes = [size, few or (1 if alone or left else size)]
+        sizes += [size + 1] * (paired and left and not few)
     else:
         sizes = [size + few, 2 * size if few or left else size]
-        sizes += [few] * bool(few) + [1] * alone + [size + 1] * left
+        sizes += [few] * bool(few) + [1] * (alone or left) + [size + 1] * left
     micro = work.micro_batch
     small = LocalWork(
         batch_size=size,

@@ -31,6 +31,7 @@ from motley.experiments.checks import (
     check_end,
     check_failures,
     check_heads,
+    check_replaced,
     check_selector,
     check_synchrony,
     check_task,
@@ -61,7 +62,7 @@ from motley.tasks.random_samples import with_loss_compared
 from motley.tasks.task import Federation, ModelState, Task
 from motley.world.interfaces import World
 
-__all__ = ["Ready", "build", "loop_of", "prepare"]
+__all__ = ["Ready", "build", "check_build", "loop_of", "prepare"]
 
 
 _WORLD = ("device", "network", "availability", "failures", "drift", "dishonest", "capacity")
@@ -152,6 +153,34 @@ def prepare(
     samples, so that the outcome says nothing of anybody's rows; None: where the run is private.
     secret: 32 bytes that the noise of a private run comes from; None: new ones of the operating
     system. The others as of :func:`build`."""
+    plan, selector, model = _planned(experiment, data, task, hide_rows, secret)
+    return Ready(plan, _engine_kind(experiment, plan.setting)(plan.setting), selector, model)
+
+
+def check_build(experiment: Experiment, data: Path | None = None, task: Task | None = None) -> None:
+    """Refuse an experiment as :func:`build` does, without an engine; a model or loss of one's own
+    is not compared with plain PyTorch, which is done when it is built.
+
+    Raises
+    ------
+    ConfigError, DataError, ModelError: parts that do not fit together, in one sentence.
+    """
+    plan, _, model = _planned(experiment, data, task, None, None, prove=False)
+    check_end(experiment, plan, model)
+    _engine_kind(experiment, plan.setting)
+
+
+def _planned(
+    experiment: Experiment,
+    data: Path | None,
+    task: Task | None,
+    hide_rows: bool | None,
+    secret: bytes | None,
+    *,
+    prove: bool = True,
+) -> tuple[RunConfig, Selector[Any], ModelState]:
+    """Return what :func:`prepare` does, without an engine; ``prove``: whether models and losses of
+    one's own are compared with plain PyTorch."""
     hide_rows = experiment.privacy is not None if hide_rows is None else hide_rows
     streams = Streams(experiment.seed, experiment.pin)
     task = with_metrics(
@@ -180,12 +209,13 @@ def prepare(
     corrupted = experiment.part("failures").corrupts_updates or bool(federation.noise.any())
     check_heads(experiment, setting, weights)
     check_algorithm(setting, weights, cohort, corrupted)
+    check_replaced(experiment, task)
     check_weights(experiment, setting)
     check_failures(experiment, setting)
     check_synchrony(synchrony, setting, weights, cohort)
     check_selector(experiment, selector, weights, task, algorithm.local.uploads)
     check_capacity(experiment, setting, selector)
-    setting = _admitted(experiment, setting, hide_rows)
+    setting = _admitted(experiment, setting, hide_rows) if prove else setting
     plan = RunConfig(
         setting=setting,
         world=world,
@@ -205,12 +235,7 @@ def prepare(
     )
     model = initial(setting.task.model, streams.key("init"), setting.dtype)
     _check_weights(model, setting.task.layout)
-    return Ready(
-        with_privacy(experiment, plan, selector, source),
-        _engine(experiment, setting),
-        selector,
-        model,
-    )
+    return with_privacy(experiment, plan, selector, source), selector, model
 
 
 def _training_pool(experiment: Experiment, task: Task, streams: Streams) -> tuple[Task, Federation]:
@@ -350,7 +375,8 @@ def _admitted(experiment: Experiment, setting: Setting, hide_rows: bool) -> Sett
     return dataclasses.replace(setting, task=task)
 
 
-def _engine(experiment: Experiment, setting: Setting) -> Engine:
+def _engine_kind(experiment: Experiment, setting: Setting) -> type[Engine]:
+    """Return the class of the engine that an experiment asks for, or that suits it."""
     name = resolve_auto(setting) if experiment.engine.name == "auto" else experiment.engine.name
     kind: type[Engine] = ENGINES.get(name, "engine")
     for option in WORKER_OPTIONS:
@@ -367,4 +393,4 @@ def _engine(experiment: Experiment, setting: Setting) -> Engine:
             f'{name!r} cannot run this experiment: {reason}; engine = "auto" chooses one that can',
             "engine",
         )
-    return kind(setting)
+    return kind

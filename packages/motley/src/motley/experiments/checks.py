@@ -10,7 +10,7 @@ from typing import Any
 
 from motley.algorithms import LOSSES
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.fedavg import Average
+from motley.algorithms.fedavg import Average, plain_fedavg
 from motley.algorithms.head_loss import HeadLoss
 from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.parts import Algorithm, Loss
@@ -40,6 +40,7 @@ __all__ = [
     "check_end",
     "check_failures",
     "check_heads",
+    "check_replaced",
     "check_selector",
     "check_synchrony",
     "check_task",
@@ -342,6 +343,41 @@ def check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: bool
     if cohort < least:
         needed = f"{type(algorithm.aggregator).__name__} needs at least {least} uploads in a round"
         raise ConfigError(f"{needed}, and the cohort is {cohort}; ask more clients", "cohort")
+
+
+_BROUGHT = {"loss": "loss", "aggregator": "aggregator", "server": "server step"}
+"""Parts that an experiment may name beside its algorithm, in words."""
+
+
+def check_replaced(experiment: Experiment, task: Task) -> None:
+    """Refuse a loss, an aggregator or a server in place of all that an algorithm brings: the run
+    would be FedAvg under the algorithm's name. Where something of it is left, that is an
+    ablation."""
+    plain = plain_fedavg().replace(loss=loss_of(task))
+    own = experiment.part("algorithm").change(plain)
+    brought = {
+        field.name
+        for field in dataclasses.fields(Algorithm)
+        if field.name != "weights" and getattr(own, field.name) != getattr(plain, field.name)
+    }
+    replaced = [
+        key
+        for key in _BROUGHT
+        if key in brought and experiment.part(key) not in (None, getattr(own, key))
+    ]
+    if own.loss.within() is plain.loss and "loss" in replaced:
+        replaced.remove("loss")  # the loss that the algorithm wraps is replaced inside it
+    if not replaced or brought - {*replaced}:
+        return
+    key = replaced[0]
+    name = experiment.algorithm["name"]
+    leave = "leave its options out" if name == "fedavg" else 'write algorithm = "fedavg" beside it'
+    raise ConfigError(
+        f"got {getattr(experiment, key)['name']!r}, and the {_BROUGHT[key]} of algorithm {name!r} "
+        f"({type(getattr(own, key)).__name__}) is all that it brings, so that nothing of it would "
+        f"run; leave {key} out, or {leave}",
+        key,
+    )
 
 
 def check_weights(experiment: Experiment, setting: Setting) -> None:

@@ -55,6 +55,7 @@ from motley.experiments.file_tables import (
     PublicKey,
     Record,
     StrictTable,
+    Tuned,
     Whole,
     at_path,
     named,
@@ -229,6 +230,8 @@ class Experiment(ShownExperiment, BaseModel):
     log: LogKey = Field(default_factory=list)
     """Trackers beside the tables: ``tensorboard``, ``mlflow``, ``wandb``; a name or several.
     Changes no result."""
+    tuned: Tuned | None = None
+    """How ``motley tune``, which writes it, chose values of this file. Changes no result."""
     grid: Grids = Field(default_factory=list)
     """Key path -> values, for compare: every combination; of each, where several are given
     (``[[grid]]``). With a ``name``, a grid can be chosen (``--grid``). A plain run leaves grids
@@ -489,9 +492,9 @@ class Experiment(ShownExperiment, BaseModel):
 
     def run_id(self) -> str:
         """Return twelve hex digits of a hash of everything that changes a round: not name, method,
-        engine, client_state, checkpoint, log or grid; of stop only the number of rounds, and that
-        only where a component looks at it (:meth:`horizon_keys`). Of a private run it is no
-        function of the data, which :meth:`data_digests` has."""
+        engine, client_state, checkpoint, log, tuned or grid; of stop only the number of rounds,
+        and that only where a component looks at it (:meth:`horizon_keys`). Of a private run it is
+        no function of the data, which :meth:`data_digests` has."""
         # code in place of the options of what is not Motley's own
         more = {**self._code, **self._file_digests()}
         if self.privacy is not None:

@@ -58,6 +58,7 @@ __all__ = [
     "PublicKey",
     "Record",
     "StrictTable",
+    "Tuned",
     "Whole",
     "at_path",
     "named",
@@ -343,6 +344,28 @@ class Checkpointing(KeyTable):
     """Wall seconds between checkpoints."""
     keep: Flag = True
     """Keep the last checkpoint of a finished run, so that it can be extended."""
+
+
+class Tuned(KeyTable):
+    """How values of this file were chosen; ``motley tune`` writes it. Changes no result: it is for
+    who compares the run with others."""
+
+    values: dict[str, Any]
+    """The chosen values, by key."""
+    method: dict[str, Any] = Field(default_factory=dict)
+    """The keys of the method that they were chosen for."""
+    trials: Count
+    """Trials of the method."""
+    seeds: list[Whole]
+    """Seeds of each trial."""
+    run_equivalents: Annotated[float, Strict()]
+    """What the trials cost, with one run to its end as the unit."""
+    objective: list[str]
+    """By what they were chosen, on validation samples."""
+    spaces: dict[str, str] = Field(default_factory=dict)
+    """From which values, by key."""
+    study: str = ""
+    """The study's id."""
 
 
 class InitialWeights(KeyTable):

@@ -9,7 +9,17 @@ from typing import Any
 
 __all__ = ["digest_of", "lineage_id", "result_keys"]
 
-_NO_RESULT = ("name", "method", "engine", "client_state", "checkpoint", "log", "stop", "grid")
+_NO_RESULT = (
+    "name",
+    "method",
+    "engine",
+    "client_state",
+    "checkpoint",
+    "log",
+    "stop",
+    "tuned",
+    "grid",
+)
 
 
 _LATER_OF_TASKS = ("alphabet", "classes", "fixed")

@@ -108,7 +108,7 @@ def _check(
     _check_data(config.setting.task)
     _check_looks(experiment, config)
     _check_algorithm(config.setting, config.upload_config)
-    _check_weights(options, config.weights)
+    _check_weights(options, config)
     _check_signals(experiment, options, rule)
     check_time(experiment, config, rule)
     if options.noise_by == "clients":
@@ -270,9 +270,17 @@ def _check_algorithm(setting: Setting, upload_config: UploadConfig) -> None:
         raise ConfigError(f'{said}; use allocator = "uniform"', "allocator")
 
 
-def _check_weights(options: Privacy, weights: str) -> None:
-    """Refuse weights by clear numbers of samples without a cap, and all other weights of clients'
-    data."""
+def _check_weights(options: Privacy, config: RunConfig) -> None:
+    """Refuse weights by clear numbers of samples without a cap, or where the server needs the sum
+    of everybody's, and all other weights of clients' data."""
+    weights = config.weights
+    server = config.setting.algorithm.server
+    if weights == "examples" and server.weighs_all:
+        said = (
+            f"{type(server).__name__} divides by the samples of all clients, of which no noise "
+            "hides one client's"
+        )
+        raise ConfigError(f'{said}; write weights = "uniform"', "weights")
     if weights == "examples" and options.max_examples is None:
         said = "weights by the number of samples are not bounded"
         raise ConfigError(

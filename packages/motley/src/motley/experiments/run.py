@@ -53,6 +53,7 @@ from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.examining import NEW
 from motley.rounds.loop import RoundLoop
 from motley.rounds.run_config import RoundSummary, RunConfig
+from motley.rounds.slices import step_passes
 from motley.rounds.standstill import given_limits
 from motley.tasks.flat import FlatModule, initial
 from motley.tasks.precision import bfloat16_instructions, slower
@@ -119,8 +120,8 @@ def run(
     a run that was finished before. Both may look and change nothing; an error in ``on_round`` ends
     the run, which can be resumed, and is raised again.
     allow_import: let components be named ``"module:Class"``, which imports the module.
-    group: for trackers (``log``), the comparison that the run belongs to; by default that of its
-    name alone.
+    group: the comparison that the run belongs to, for trackers (``log``), and whether it is a
+    control there; by default that of its name alone.
 
     Raises
     ------
@@ -159,6 +160,7 @@ def run(
         record = {
             **run_record(experiment, loop.config, loop.engine, secret=secret),
             "data": data_variants(experiment, packs),
+            **({"control": group.label} if group is not None and group.control else {}),
         }
         record |= nodes_record(loop.engine, before)
         with (
@@ -347,6 +349,10 @@ def run_record(
         "algorithm": asdict(algorithm_disclosure(setting.algorithm)),
     }
     personal = setting.algorithm.personal
+    work = {
+        "step_passes": step_passes(setting),
+        "extra_epochs": float(setting.algorithm.local.extra_epochs),
+    }
     names = (
         {"clients": {str(k): name for k, name in enumerate(data.client_names)}}
         if data.client_names
@@ -360,6 +366,7 @@ def run_record(
     return {
         **record,
         "personal": personal,
+        "work": work,
         "client_state_bytes": state_bytes,
         "leaves": leaves,
         **names,

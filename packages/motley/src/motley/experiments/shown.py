@@ -208,6 +208,7 @@ def curve_figure(
     """
     from motley.results import measures
     from motley.results.figures import colour, dash, styled
+    from motley.results.method_groups import method_numbers
     from motley.results.shown_figure import ShownFigure
 
     if over not in OVER:
@@ -235,7 +236,7 @@ def curve_figure(
     with styled():
         figure = ShownFigure(figsize=(6.4, 3.6), layout="constrained")
         axes = figure.add_subplot()
-        for i, (label, band) in enumerate(bands.items()):
+        for i, (label, band) in zip(method_numbers(groups), bands.items(), strict=True):
             x = band.x / (8e6 if over == "traffic" else 1.0)
             axes.plot(
                 x,

@@ -12,7 +12,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,19 @@ from typing_extensions import override
 
 from motley.core.card import Carded, html_rows
 from motley.core.components import imports
-from motley.core.errors import ConfigError, suggest
+from motley.core.errors import ConfigError, UserError, suggest
 from motley.engines.processes import workers_kept
 from motley.experiments import document, registry
 from motley.experiments.config import Experiment
+from motley.experiments.controls import (
+    MOST,
+    BuildCheck,
+    controls_of,
+    empty_stable,
+    in_minutes,
+    place_of,
+    wall_s,
+)
 from motley.experiments.data_variants import check_variants
 from motley.experiments.parallel import run_jobs, share_among
 from motley.experiments.progress import OneRun, ProgressDisplay, display, last_line, watched
@@ -34,7 +43,11 @@ from motley.experiments.shown import curve_figure, in_cell, run_rows, runs_in_wo
 from motley.experiments.store import RunFolder, default_folder, slug
 from motley.experiments.trackers.tracker import RunGroup
 from motley.experiments.trained import TrainedRun, load
-from motley.results.labels import group_runs
+from motley.results.aspects import in_list, value_at
+from motley.results.comparison_file import record_comparison
+from motley.results.labels import group_runs, label_runs
+from motley.results.load import Run
+from motley.results.method_groups import unknown_reference
 from motley.tasks.public_data import reading
 from motley.tasks.task import Task
 
@@ -42,6 +55,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["Comparison", "Failure", "Point", "compare", "expand", "parse_over", "run_points"]
+
+
+Say = Callable[[str], object]
+_NAMED = 3
+"""Variants of one reason that are named."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +72,13 @@ class Point:
     run.
     name: of its folder, all that the sweep sets, so that the folder does not depend on the other
     runs; ``label`` by default.
+    control: whether it is a run of the reference with another method's setting.
     """
 
     label: str
     experiment: Experiment
     name: str | None = None
+    control: bool = False
 
     def folder(self, base: Path) -> Path:
         """Return the folder of the run, below ``base``."""
@@ -75,7 +95,8 @@ class Failure:
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Carded):
-    """The outcome of a sweep: finished runs, failures, and the folder of all.
+    """The outcome of a sweep: finished runs, failures, the folder of all, and the runs that were
+    added as controls.
 
     Example
     -------
@@ -86,6 +107,7 @@ class Comparison(Carded):
     runs: list[TrainedRun]
     failures: list[Failure]
     directory: Path
+    controls: list[TrainedRun] = field(default_factory=list)
 
     @override
     def facts(self) -> dict[str, Any]:
@@ -94,6 +116,7 @@ class Comparison(Carded):
         return {
             "runs": len(self.runs),
             **methods,
+            **({"controls": len(self.controls)} if self.controls else {}),
             "failed": len(self.failures),
             "folder": self.directory,
         }
@@ -225,7 +248,7 @@ def _labelled(found: Sequence[tuple[Experiment, dict[str, Any]]], otherwise: str
     ]
     resolved = [made.resolved() for made, _ in found]
     keys = list(dict.fromkeys(key for changes in plain for key in changes))
-    differing = [key for key in keys if len({repr(_at(one, key)) for one in resolved}) > 1]
+    differing = [key for key in keys if len({repr(value_at(one, key)) for one in resolved}) > 1]
     last = [key.rpartition(".")[2] for key in differing]
     twins = {
         key
@@ -247,14 +270,6 @@ def _labelled(found: Sequence[tuple[Experiment, dict[str, Any]]], otherwise: str
             )
         points.append(Point(label or otherwise, made, _words(changes) or otherwise))
     return points
-
-
-def _at(keys: Mapping[str, Any], path: str) -> Any:
-    """Return the value at a dotted path; None where it leads nowhere."""
-    value: Any = keys
-    for step in path.split("."):
-        value = value.get(step) if isinstance(value, Mapping) else None
-    return value
 
 
 def _words(changes: Mapping[str, Any], whole: Collection[str] = ()) -> str:
@@ -324,6 +339,11 @@ def compare(
     allow_import: bool = False,
     grids: Sequence[str] | None = None,
     allow_other_numerics: bool = False,
+    against: str | None = None,
+    controls: bool = False,
+    many_controls: bool = False,
+    skip_refused: bool = False,
+    say: Say | None = None,
 ) -> Comparison:
     """Run one experiment in many variants.
 
@@ -344,11 +364,20 @@ def compare(
     ends the comparison, and the same call goes on with it.
     allow_import: let components be named ``"module:Class"``, which imports the module. grids: names
     of the file's grids that are run; all by default. allow_other_numerics: resume runs although
-    torch, instruction set, threads, engine or device differ.
+    torch, instruction set, threads, engine or device differ. against: label of the method that the
+    others are compared with, as tables call it; ``out`` remembers it, and the grid's order, for
+    every later report.
+    controls: add the runs of the reference that remove, one by one and together, the settings in
+    which the methods differ beside the method; they are ``controls`` of what is returned.
+    many_controls: also where these are more than 100. skip_refused: go on without variants that
+    cannot run, each with a warning. say: told before the first run what the controls cost and
+    whether *stable* will be empty; left out: the lines are printed where progress is shown.
 
     Raises
     ------
-    ConfigError: before anything is run, where any of the variants is not an experiment.
+    ConfigError: before anything is run, where any of the variants is not an experiment, or cannot
+    run (unless ``skip_refused``), where there are too many controls, or ``against`` is none of the
+    methods.
 
     Example
     -------
@@ -366,15 +395,213 @@ def compare(
             stacklevel=2,
         )
     base = default_folder(base_experiment).parent if out is None else Path(out)
-    folders = [point.folder(base) for point in points]
     by_itself = progress is None and watched()
     shown = by_itself or bool(progress)
+    say = say or (last_line if shown else _quiet)
+    # a cluster may have what this machine lacks
+    checked = BuildCheck(data) if on_ray is None else None
+    if checked is not None:
+        points = _that_can_run(points, base, checked, skip_refused)
+    folders = [point.folder(base) for point in points]
+    reference = [] if against is None else _folders_of(against, points, folders)
+    _check_folders(points, folders)
+    record_comparison(base, folders, reference)
+    every = [*points, *(_controls(points, base, checked, say) if controls else [])]
+    for line in dict.fromkeys(filter(None, (empty_stable(one.experiment) for one in points))):
+        say(line)
+    cost = _Cost(every, base, jobs, say)
+    if controls:
+        cost.begin(many_controls)
     runs, failures = run_points(
-        points, folders, data, shown, on_ray, jobs, on_end, allow_other_numerics
+        every,
+        cost.folders,
+        data,
+        shown,
+        on_ray,
+        jobs,
+        partial(cost.ended, on_end) if controls else on_end,
+        allow_other_numerics,
     )
+    number = sum(not one.control for one in every) - sum(not one.point.control for one in failures)
+    found = Comparison(runs[:number], failures, base, runs[number:])
+    if reference and found.runs and not any(run.directory in reference for run in found.runs):
+        warnings.warn(
+            f"no run of {against}, the reference, was finished: nothing is compared with it",
+            stacklevel=2,
+        )
     if by_itself:
-        last_line(runs_in_words(base_experiment.name, runs, len(failures), base))
-    return Comparison(runs, failures, base)
+        last_line(runs_in_words(base_experiment.name, found.runs, len(failures), base))
+    return found
+
+
+def _quiet(line: str) -> None:
+    """Print nothing."""
+
+
+def _controls(
+    points: Sequence[Point], base: Path, checked: BuildCheck | None, say: Say
+) -> list[Point]:
+    """Return the controls of a comparison; say why some cannot run."""
+
+    def refusal(name: str, experiment: Experiment) -> UserError | None:
+        if checked is None or _done(Point(name, experiment, control=True), base):
+            return None
+        return checked.of(experiment)
+
+    found = controls_of(points, refusal, base)
+    for line in found.refused:
+        say(f"no control: {line}")
+    return [Point(name, one, control=True) for name, one in found.made]
+
+
+def _that_can_run(
+    points: Sequence[Point], base: Path, checked: BuildCheck, skip_refused: bool
+) -> list[Point]:
+    """Return the points that can be built or are finished.
+
+    Raises
+    ------
+    ConfigError: a variant cannot run, unless ``skip_refused`` and others can.
+    """
+    variants = {point.label for point in points}
+    if len(variants) < 2:  # the run itself says so at once
+        return [*points]
+    reasons = {
+        number: reason
+        for number, point in enumerate(points)
+        if not _done(point, base) and (reason := checked.of(point.experiment)) is not None
+    }
+    refused: dict[str, str] = {}
+    for number, reason in reasons.items():
+        refused.setdefault(points[number].label, str(reason))
+    if refused and (not skip_refused or variants <= refused.keys()):
+        raise _cannot_run(refused, len(variants))
+    for label, text in refused.items():
+        warnings.warn(f"left out, for it cannot run: {label}: {text}", stacklevel=3)
+    return [point for number, point in enumerate(points) if number not in reasons]
+
+
+def _cannot_run(refused: Mapping[str, str], number: int) -> ConfigError:
+    """Return the error for variants (label -> reason) that cannot run, of so many."""
+    same: dict[str, list[str]] = {}
+    for label, text in refused.items():
+        same.setdefault(text, []).append(label)
+    if len(same) == 1 and len(refused) == number:
+        return ConfigError(next(iter(same)))
+    told = "; ".join(f"{_some(labels)}: {text}" for text, labels in same.items())
+    mend = (
+        ""
+        if len(refused) == number
+        else "; mend them, or go on without with --skip-refused (skip_refused=True)"
+    )
+    return ConfigError(
+        f"{len(refused)} of {number} variants cannot run, so no run was begun: {told}{mend}"
+    )
+
+
+def _some(labels: Sequence[str]) -> str:
+    """Return labels as a list; of many the first ones."""
+    more = len(labels) - _NAMED
+    return in_list([*labels[:_NAMED], *([f"{more} more"] if more > 0 else [])])
+
+
+def _done(point: Point, base: Path) -> bool:
+    folder = place_of(point, base) if point.control else point.folder(base)
+    return RunFolder(folder).finished(point.experiment)
+
+
+class _Cost:
+    """Says what the controls of a comparison cost: how many there are before the first run, and how
+    long they take by the runs that are there, else by the first.
+
+    Parameters
+    ----------
+    points: of the comparison and its controls. base: folder of all. jobs: runs at a time.
+    """
+
+    def __init__(self, points: Sequence[Point], base: Path, jobs: int, say: Say) -> None:
+        self.folders = [
+            place_of(point, base) if point.control else point.folder(base) for point in points
+        ]
+        self._points = points
+        self._jobs = max(jobs, 1)
+        self._say = say
+        self._timed = False
+
+    def begin(self, many: bool) -> None:
+        """Say how many runs the controls are, and how long they take where a run tells.
+
+        Raises
+        ------
+        ConfigError: more than :data:`~motley.experiments.controls.MOST` and not ``many``.
+        """
+        done = [
+            RunFolder(folder).finished(point.experiment)
+            for folder, point in zip(self.folders, self._points, strict=True)
+        ]
+        pairs = list(zip(self._points, done, strict=True))
+        self._controls = sum(point.control and not there for point, there in pairs)
+        self._others = sum(not point.control and not there for point, there in pairs)
+        if self._controls > MOST and not many:
+            raise ConfigError(
+                f"the controls are {self._controls} runs beside {self._others} of the comparison, "
+                f"more than {MOST}; run them with --yes (in Python many_controls=True), or compare "
+                "fewer methods",
+                "--controls",
+            )
+        names = dict.fromkeys(point.label for point, _ in pairs if point.control)
+        if not names:
+            self._say("controls: nothing to add; no setting differs beside the method")
+            self._timed = True
+            return
+        if not self._controls:
+            self._say(f"controls: all are there already ({'; '.join(names)})")
+            self._timed = True
+            return
+        timed = [wall_s(folder) for folder, there in zip(self.folders, done, strict=True) if there]
+        self._timed = bool(timed)
+        took = (
+            self._estimate(sum(timed) / len(timed))
+            if timed
+            else "how long they take is said after the first run"
+        )
+        self._say(
+            f"controls: {self._controls} runs beside {self._others} of the comparison "
+            f"({'; '.join(names)}); {took}"
+        )
+
+    def _estimate(self, seconds: float) -> str:
+        each = seconds / self._jobs
+        return (
+            f"the controls take about {in_minutes(self._controls * each)}, all runs "
+            f"{in_minutes((self._controls + self._others) * each)}"
+        )
+
+    def ended(self, on_end: OnEnd | None, run: TrainedRun) -> None:
+        """Say after the first run how long the controls take, and pass the run on."""
+        if not self._timed:
+            self._timed = True
+            self._say(self._estimate(wall_s(run.directory)))
+        if on_end is not None:
+            on_end(run)
+
+
+def _folders_of(against: str, points: Sequence[Point], folders: Sequence[Path]) -> list[Path]:
+    """Return the folders of the runs of the method that tables will call so.
+
+    Raises
+    ------
+    ConfigError: there is none.
+    """
+    labels = label_runs(
+        [
+            Run(folder, {"name": p.experiment.name, "config": p.experiment.resolved()}, {})
+            for p, folder in zip(points, folders, strict=True)
+        ]
+    )
+    if against not in labels:
+        raise unknown_reference(against, dict.fromkeys(labels))
+    return [folder for folder, label in zip(folders, labels, strict=True) if label == against]
 
 
 def run_points(
@@ -411,7 +638,7 @@ def run_points(
     ]
     errors: dict[int, Exception | None] = {}
     groups = {
-        folder.resolve(): RunGroup(folder.parent.parent, p.name or p.label)
+        folder.resolve(): RunGroup(folder.parent.parent, p.name or p.label, p.control)
         for p, folder in zip(points, folders, strict=True)
     }
     work = partial(_one, groups=groups, allow_other_numerics=allow_other_numerics)

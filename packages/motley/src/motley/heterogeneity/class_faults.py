@@ -27,7 +27,9 @@ _LACKED = 0.01
 """Probability, over the number of classes, below which a class is lacked where all clients have
 equal shares."""
 _TOGETHER = 8
-"""Equal samples from which on they are common ones and no copies."""
+_COMMON = 50
+"""Equal samples from which on they are common ones and no copies; the same of samples that are not
+equal by chance."""
 
 
 class AbsentClass(NamedTuple):
@@ -93,18 +95,22 @@ def absent_classes(counts: Floats) -> list[AbsentClass]:
 
 
 def shared_rows(
-    hashes: NDArray[np.uint64], owner: Ids, y: Ints, counts: Floats
+    hashes: NDArray[np.uint64], owner: Ids, y: Ints, counts: Floats, certain: bool = False
 ) -> list[SharedRows]:
     """Return the pairs of clients with more equal samples than chance and their classes explain.
 
     Parameters
     ----------
     hashes: of each sample's bytes ``[n]``. owner, y: its client and class ``[n]``. counts: labels
-    of each client and class ``[K, C]``.
+    of each client and class ``[K, C]``. certain: whether equal samples are copies for certain.
 
     If equal samples fell to clients by chance, class by class, a pair of clients would have about
     as many as the Poisson law says. Samples that occur :data:`_TOGETHER` times and more are left
-    out.
+    out; of certain copies, :data:`_COMMON` times.
+
+    Certain copies may be in the data as it was collected, and have been dealt to clients by chance.
+    Where too few of them lie twice at the same client for that, every pair that shares them is
+    told.
     """
     order = np.lexsort((owner, hashes))
     sample = hashes[order]
@@ -112,10 +118,11 @@ def shared_rows(
     label = y[order]
     first = np.flatnonzero(np.concatenate([[True], sample[1:] != sample[:-1]]))
     times = np.repeat(np.diff(first, append=len(sample)), np.diff(first, append=len(sample)))
+    most = _COMMON if certain else _TOGETHER
     begin = [np.zeros(0, np.int64)]
     end = [np.zeros(0, np.int64)]
-    for apart in range(1, min(_TOGETHER, len(sample))):
-        same = np.flatnonzero((sample[apart:] == sample[:-apart]) & (times[apart:] < _TOGETHER))
+    for apart in range(1, min(most, len(sample))):
+        same = np.flatnonzero((sample[apart:] == sample[:-apart]) & (times[apart:] < most))
         begin.append(same)
         end.append(same + apart)
     left = np.concatenate(begin)
@@ -127,7 +134,30 @@ def shared_rows(
     one, other = np.divmod(pair, clients)
     law = np.bincount(label[left], minlength=classes) / np.maximum(np.square(counts.sum(axis=0)), 1)
     expected = (counts[one] * counts[other] * law).sum(axis=1) * np.where(one == other, 1.0, 2.0)
-    smaller = np.minimum(counts[one].sum(axis=1), counts[other].sum(axis=1))
     odd = poisson.sf(number - 1, expected) < 2 * COPIED / (clients * (clients + 1))
-    found = np.flatnonzero(odd & (number >= np.maximum(_FEW, _PART * smaller)))
+    if certain:
+        odd |= _dealt_apart(sample, client, counts.sum(axis=1))
+        least = np.full(len(number), _FEW)
+    else:
+        smaller = np.minimum(counts[one].sum(axis=1), counts[other].sum(axis=1))
+        least = np.maximum(_FEW, _PART * smaller)
+    found = np.flatnonzero(odd & (number >= least))
     return [SharedRows(int(one[i]), int(other[i]), int(number[i])) for i in found.tolist()]
+
+
+def _dealt_apart(sample: NDArray[np.uint64], client: Ids, sizes: Floats) -> bool:
+    """Return whether equal samples lie at different clients so often that chance did not deal them.
+
+    Parameters
+    ----------
+    sample, client: hash and client of each sample, in the order of both ``[n]``. sizes: of the
+    clients ``[K]``.
+    """
+    same = sample[1:] == sample[:-1]
+    times = np.diff(np.flatnonzero(np.concatenate([[True], ~same, [True]])))
+    repeated = len(np.unique(sample[1:][same & (client[1:] == client[:-1])]))
+    # the probability that two of a group's samples fall to one client, of groups by their size
+    together = float(np.square(sizes / sizes.sum()).sum())
+    steps = np.log(np.maximum(1 - together * np.arange(times.max()), 1e-12))
+    expected = float((1 - np.exp(np.cumsum(steps)[times - 1])).sum())
+    return bool(poisson.cdf(repeated, expected) < COPIED)

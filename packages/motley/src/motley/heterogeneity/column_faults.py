@@ -41,9 +41,12 @@ from motley.core.arrays import Bools, Floats, Ints
 from motley.core.keys import Key
 
 __all__ = [
+    "MANY",
     "ColumnFaults",
     "Rows",
+    "class_sums",
     "column_faults",
+    "differences",
     "excess",
     "normal_scores",
     "repaired",
@@ -58,7 +61,7 @@ _PAIRS = 6
 _MOVED = 0.5
 _WIDER = 1.3
 """Mean normal score and ratio of spreads below which a column is not worth telling."""
-_MANY = 20
+MANY = 20
 """Clients from which on a column's own spread over clients is estimated."""
 _FARTHER = 2.0
 _QUARTILE = 0.75
@@ -122,11 +125,7 @@ def column_faults(rows: Rows, key: Key) -> ColumnFaults:
     """
     constant = _constant(rows)
     place, far, moved = _outlying(rows, _ROWS)
-    one, other = _pairs(rows, key)
-    apart = rows._replace(
-        owner=rows.owner[one], y=rows.y[one], x=np.abs(rows.x[one] - rows.x[other])
-    )
-    spread, wide, wider = _outlying(apart, _PAIRS)
+    spread, wide, wider = _outlying(differences(rows, key), _PAIRS)
     for k, j in np.argwhere(spread & ~constant).tolist():
         ratio = spread_ratio(rows, k, j, key)
         spread[k, j] = max(ratio, 1 / max(ratio, 1e-12)) >= _WIDER
@@ -160,19 +159,7 @@ def normal_scores(x: Floats) -> Floats:
 def _outlying(rows: Rows, least: int) -> tuple[Bools, Floats, Floats]:
     """Return which clients' sums of scores are outlying, each as a multiple of what just is
     ``[K, D]``, and each client's largest in standard errors by chance, 0 if not judged ``[K]``."""
-    width = rows.x.shape[1]
-    scores = np.zeros(rows.x.shape)
-    square = np.zeros((rows.classes, width))
-    for label in range(rows.classes):
-        at = np.flatnonzero(rows.y == label)
-        if len(at) > 1:
-            scores[at] = normal_scores(rows.x[at])
-            square[label] = np.square(scores[at]).mean(axis=0)
-    counts = rows.counts
-    held = counts.sum(axis=1)
-    whole = counts.sum(axis=0)
-    sums = _sums(rows.owner, scores, rows.clients)
-    variance = (counts * (whole - counts) / np.maximum(whole - 1, 1)) @ square
+    sums, variance, held = class_sums(rows)
     judged = held >= least
     # an odd client's ranks move those of all others; the median over clients has an error of its
     # own
@@ -193,6 +180,25 @@ def _outlying(rows: Rows, least: int) -> tuple[Bools, Floats, Floats]:
         times,
         np.where(judged, errors, 0.0),
     )
+
+
+def class_sums(rows: Rows) -> tuple[Floats, Floats, Floats]:
+    """Return each client's sums of normal scores within classes, their variance by chance, both
+    ``[K, D]``, and its rows ``[K]``."""
+    width = rows.x.shape[1]
+    scores = np.zeros(rows.x.shape)
+    square = np.zeros((rows.classes, width))
+    for label in range(rows.classes):
+        at = np.flatnonzero(rows.y == label)
+        if len(at) > 1:
+            scores[at] = normal_scores(rows.x[at])
+            square[label] = np.square(scores[at]).mean(axis=0)
+    counts = rows.counts
+    held = counts.sum(axis=1)
+    whole = counts.sum(axis=0)
+    sums = _sums(rows.owner, scores, rows.clients)
+    variance = (counts * (whole - counts) / np.maximum(whole - 1, 1)) @ square
+    return sums, variance, held
 
 
 def _sums(owner: Ints, values: Floats, clients: int) -> Floats:
@@ -227,7 +233,7 @@ def excess(sums: Floats, variance: Floats, held: Floats) -> tuple[float, Floats]
     of each client ``[K]``.
 
     Both count where they exceed what the median over so few clients may show by chance; a column's
-    own from :data:`_MANY` clients on.
+    own from :data:`MANY` clients on.
     """
     judged = held >= 5
     if judged.sum() < 4:
@@ -240,7 +246,7 @@ def excess(sums: Floats, variance: Floats, held: Floats) -> tuple[float, Floats]
     together = float(
         _excess(flat[0], flat[1], np.tile(held, width), _MEDIAN * (1 + 1.6 / np.sqrt(clients)))[0]
     )
-    if clients < _MANY:
+    if clients < MANY:
         return together, np.zeros(width)
     own = _excess(sums, variance, held, _MEDIAN * (1 + 3.2 / np.sqrt(clients)))
     return together, np.maximum(own - together, 0.0)
@@ -267,6 +273,14 @@ def _excess(sums: Floats, variance: Floats, held: Floats, median: float) -> Floa
         low = np.where(large, tau2, low)
         high = np.where(large, high, tau2)
     return np.asarray(np.where(differ, high, 0.0))
+
+
+def differences(rows: Rows, key: Key) -> Rows:
+    """Return the absolute differences between disjoint pairs of rows of a client and a class."""
+    one, other = _pairs(rows, key)
+    return rows._replace(
+        owner=rows.owner[one], y=rows.y[one], x=np.abs(rows.x[one] - rows.x[other])
+    )
 
 
 def _pairs(rows: Rows, key: Key) -> tuple[Ints, Ints]:

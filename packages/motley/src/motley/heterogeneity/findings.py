@@ -20,7 +20,7 @@ from motley.core.arrays import Floats
 from motley.core.errors import DataError, suggest
 from motley.core.strict_json import restored, to_json
 
-__all__ = ["PROFILE", "Finding", "How", "Inspection", "OutlyingClient"]
+__all__ = ["PROFILE", "DifferingColumn", "Finding", "How", "Inspection", "OutlyingClient"]
 
 How = Literal["exact", "estimated", "not measurable"]
 """How a finding's value was got: counted, estimated from samples, or not at all."""
@@ -54,6 +54,9 @@ PROFILE = (
 """Names of the findings by which two federations are compared, in the order of a profile; each is
 scaled to about [0, 1]."""
 
+_UNLIKE = 0.03
+"""Deviation of clients' rates of label noise that the interval must exceed for clients to
+differ."""
 _VERSION = 1
 
 
@@ -119,14 +122,14 @@ class OutlyingClient:
 
     Parameters
     ----------
-    client: its number, the row of ``per_client`` arrays. kind: in what it differs. column: the
-    input column; empty where it is none. said: what was found. remedy: what to do about it. name:
-    the client's own name; empty: it has none.
+    client: its number, the row of ``per_client`` arrays. kind: in what it differs. columns: all
+    input columns with this fault; empty where it is none of columns. said: what was found. remedy:
+    what to do about it. name: the client's own name; empty: it has none.
     """
 
     client: int
     kind: Kind
-    column: str
+    columns: tuple[str, ...]
     said: str
     remedy: str
     name: str = ""
@@ -142,6 +145,22 @@ class OutlyingClient:
         return f"{self.shown}: {self.said} ({self.kind}): {self.remedy}"
 
 
+@dataclass(frozen=True)
+class DifferingColumn:
+    """An input column in which clients differ among themselves, beyond chance and without a single
+    odd client.
+
+    Parameters
+    ----------
+    column: its name. said: how clients differ in it. size: standard deviation of the clients' mean
+    normal scores within classes, beyond chance.
+    """
+
+    column: str
+    said: str
+    size: float
+
+
 @dataclass(frozen=True, eq=False)
 class Inspection:
     """How the clients of one federation differ.
@@ -150,7 +169,8 @@ class Inspection:
     ----------
     findings: by name, in the order in which they are shown. population: number of clients, K.
     notes: sentences about the whole: what was sampled, which kind of targets the data has.
-    outlying: single clients that differ from all others.
+    outlying: single clients that differ from all others. columns: in which the others differ among
+    themselves, the largest difference first.
 
     Example
     -------
@@ -163,6 +183,7 @@ class Inspection:
     population: int
     notes: tuple[str, ...] = field(default=())
     outlying: tuple[OutlyingClient, ...] = ()
+    columns: tuple[DifferingColumn, ...] = ()
 
     @classmethod
     def of(
@@ -171,6 +192,7 @@ class Inspection:
         population: int,
         notes: tuple[str, ...] = (),
         outlying: tuple[OutlyingClient, ...] = (),
+        columns: tuple[DifferingColumn, ...] = (),
     ) -> Inspection:
         """Return the inspection of findings in this order. Raises DataError if two have the same
         name or a wrong length."""
@@ -187,7 +209,7 @@ class Inspection:
                     f"per client [{population}]"
                 )
             named[one.name] = one
-        return cls(named, population, notes, outlying)
+        return cls(named, population, notes, outlying, columns)
 
     def __getitem__(self, name: str) -> Finding:
         """Return a finding by its name. Raises DataError if there is none."""
@@ -205,6 +227,7 @@ class Inspection:
             self.population,
             (*self.notes, *notes),
             self.outlying,
+            self.columns,
         )
 
     def profile(self) -> dict[str, float]:
@@ -214,6 +237,15 @@ class Inspection:
             name: self.findings[name].value if name in self.findings else math.nan
             for name in PROFILE
         }
+
+    def differences(self) -> dict[str, float]:
+        """Return the profile as far as clients differ: label noise is the lower end of its interval
+        where clients' rates differ for certain, and 0 where all may have the same rate."""
+        profile = self.profile()
+        if not math.isnan(profile["label_noise"]):
+            differ = self.findings["label_noise_spread"].low >= _UNLIKE
+            profile["label_noise"] = self.findings["label_noise"].low if differ else 0.0
+        return profile
 
     def to_json(self) -> str:
         """Return the inspection as strict JSON; numbers that are not there are null."""
@@ -227,6 +259,7 @@ class Inspection:
             "notes": list(self.notes),
             "findings": found,
             "outlying": [dataclasses.asdict(one) for one in self.outlying],
+            "columns": [dataclasses.asdict(one) for one in self.columns],
         }
         return to_json(whole)
 
@@ -246,12 +279,16 @@ class Inspection:
             )
         try:
             whole = restored(whole)
-            outlying = tuple(OutlyingClient(**one) for one in whole.get("outlying", []))
+            outlying = tuple(
+                OutlyingClient(**{**one, "columns": tuple(one["columns"])})
+                for one in whole.get("outlying", [])
+            )
             return cls.of(
                 [_finding(one) for one in whole["findings"]],
                 int(whole["population"]),
                 tuple(whole["notes"]),
                 outlying,
+                tuple(DifferingColumn(**one) for one in whole.get("columns", [])),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(

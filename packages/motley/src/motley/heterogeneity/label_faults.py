@@ -24,13 +24,18 @@ from motley.core.arrays import Bools, Floats, Ints
 from motley.core.keys import Key
 from motley.heterogeneity.column_faults import ColumnFaults, Rows, excess, normal_scores, repaired
 
-__all__ = ["LabelFault", "label_faults"]
+__all__ = ["LabelFault", "guessed_classes", "label_faults"]
 
 CHANCE = 0.004
 """Probability that any client of a clean federation is called outlying by its labels."""
 _LEAST = 8
 """Rows below which a client's labels are not judged."""
 _SHRINK = 0.1
+_MENDED = 0.5
+"""How far beyond the expected denials, as a multiple of what is just outlying, a client may be
+after its classes are renamed: about a twentieth of such clients are farther by chance."""
+_BY_CHANCE = 2.0
+"""Standard errors by which a renaming of classes must gain labels."""
 _ENDED = 0.5
 """Share of the denials beyond the expected ones that an explanation must end."""
 
@@ -42,7 +47,8 @@ class LabelFault(NamedTuple):
     ----------
     client: its number. swap: the class that each class should be called ``[C]``; None for random
     labels. denied, expected: shares of its labels that the classifier denies, and that it denies at
-    others with the same classes. size: how many times as many standard errors beyond these as are
+    others with the same classes. left: the share that it denies after the renaming. mended: whether
+    that is no more than at others. size: how many times as many standard errors beyond these as are
     just outlying.
     """
 
@@ -50,6 +56,8 @@ class LabelFault(NamedTuple):
     swap: Ints | None
     denied: float
     expected: float
+    left: float
+    mended: bool
     size: float
 
 
@@ -92,6 +100,12 @@ class _Classifier:
         return out
 
 
+def guessed_classes(rows: Rows) -> Ints:
+    """Return the class that the classifier of all rows guesses of each ``[n]``."""
+    classifier = _Classifier(rows)
+    return classifier.classes(classifier.scores)
+
+
 def label_faults(rows: Rows, columns: ColumnFaults, key: Key) -> list[LabelFault]:
     """Return the clients with swapped or random labels; those whose outlying columns explain the
     denied labels are left out."""
@@ -116,15 +130,27 @@ def label_faults(rows: Rows, columns: ColumnFaults, key: Key) -> list[LabelFault
         few = len(flagged) <= max(2, rows.x.shape[1] // 3)
         if mended <= _ENDED * beyond and (mended < rest or (few and mended <= 1.5 * max(rest, 1))):
             continue
-        swapped = (
-            swap if rest <= _ENDED * beyond and (swap != np.arange(rows.classes)).any() else None
-        )
+        swapped = rest <= _ENDED * beyond and bool((swap != np.arange(rows.classes)).any())
         found.append(
             LabelFault(
-                k, swapped, float(wrong[own].mean()), expected[k] / len(given), float(odd[k])
+                client=k,
+                swap=swap if swapped else None,
+                denied=float(wrong[own].mean()),
+                expected=expected[k] / len(given),
+                left=float((guess != swap[given]).mean()),
+                mended=swapped and _mended(rows, guessed, k, swap),
+                size=float(odd[k]),
             )
         )
     return found
+
+
+def _mended(rows: Rows, guessed: Ints, client: int, swap: Ints) -> bool:
+    """Return whether renaming a client's classes leaves it no more denied labels than others have:
+    part of its rows may have their own names."""
+    renamed = np.where(rows.owner == client, swap[rows.y], rows.y)
+    _, beyond = _denied(rows._replace(y=renamed), guessed != renamed)
+    return bool(beyond[client] <= _MENDED)
 
 
 def _denied(rows: Rows, wrong: Bools) -> tuple[Floats, Floats]:
@@ -177,11 +203,31 @@ def _beyond(counts: Floats, denied: Floats, reference: Bools) -> tuple[Floats, F
 
 
 def _swap(given: Ints, guess: Ints, classes: int) -> Ints:
-    """Return the renaming of classes ``[C]`` under which most labels are those guessed."""
+    """Return the renaming of classes ``[C]`` under which most labels are those guessed; classes
+    that exchange their names no better than by chance keep them."""
     table = np.zeros((classes, classes))
     np.add.at(table, (given, guess), 1.0)
     table += 1e-3 * np.eye(classes)  # classes that the client lacks keep their names
-    return np.asarray(linear_sum_assignment(-table)[1])
+    swap = np.asarray(linear_sum_assignment(-table)[1])
+    for ring in _rings(swap):
+        kept = table[ring, ring].sum()
+        gained = table[ring, swap[ring]].sum()
+        if gained - kept <= _BY_CHANCE * np.sqrt(gained + kept):
+            swap[ring] = ring
+    return swap
+
+
+def _rings(swap: Ints) -> list[list[int]]:
+    """Return the classes that exchange their names with each other, of each such set."""
+    rings = []
+    left = set(np.flatnonzero(swap != np.arange(len(swap))).tolist())
+    while left:
+        ring = [left.pop()]
+        while (following := int(swap[ring[-1]])) != ring[0]:
+            ring.append(following)
+            left.remove(following)
+        rings.append(ring)
+    return rings
 
 
 def _after_repair(

@@ -14,7 +14,7 @@ from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.heterogeneity.client_data import ClientData, Sample, of_arrays, of_federation
 from motley.heterogeneity.concept_distance import concept_finding
-from motley.heterogeneity.duplicates import duplicate_findings, sample_hashes
+from motley.heterogeneity.duplicates import certain_copies, duplicate_findings, sample_hashes
 from motley.heterogeneity.feature_distance import feature_findings
 from motley.heterogeneity.findings import Finding, Inspection
 from motley.heterogeneity.label_skew import label_findings
@@ -105,9 +105,15 @@ def _measured(data: ClientData, key: Key) -> Inspection:
         why = f"{NO_CLASSES[data.targets]}; only laws of labels are measured"
         findings += [Finding(name, math.nan, how="not measurable", note=why) for name in _SAMPLED]
     hashes = sample_hashes(data)
-    outlying = outlying_clients(data, hashes, key.fold("inspect")) if data.per_sample else []
+    certain = certain_copies(data, hashes)
+    outlying, columns = (
+        outlying_clients(data, hashes, certain, key.fold("inspect"))
+        if data.per_sample
+        else ([], [])
+    )
     named = tuple(dataclasses.replace(one, name=data.name(one.client)) for one in outlying)
-    return Inspection.of([*findings, *duplicate_findings(data, hashes)], len(data), notes, named)
+    findings += duplicate_findings(data, hashes, certain)
+    return Inspection.of(findings, len(data), notes, named, tuple(columns))
 
 
 def _sampled(data: ClientData, sample: Sample, key: Key) -> tuple[list[Finding], tuple[str, ...]]:

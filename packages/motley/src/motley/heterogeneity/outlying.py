@@ -1,4 +1,5 @@
-"""Single clients that differ from all others: which, in what, and what to do about it.
+"""Single clients that differ from all others: which, in what, and what to do about it; and the
+columns in which the others differ among themselves.
 
 Columns and labels are judged again without the most outlying clients until no other is outlying, so
 that one client's faults are not told of its neighbours. Where more than a quarter of the clients
@@ -16,15 +17,18 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.keys import Key
-from motley.heterogeneity.class_faults import absent_classes, shared_rows
+from motley.heterogeneity.class_faults import SharedRows, absent_classes, shared_rows
 from motley.heterogeneity.client_data import ClientData
-from motley.heterogeneity.column_faults import ColumnFaults, Rows, column_faults, spread_ratio
+from motley.heterogeneity.column_faults import MANY, ColumnFaults, Rows, column_faults, spread_ratio
+from motley.heterogeneity.column_shifts import ColumnShift, column_shifts
 from motley.heterogeneity.features import cheap_features
-from motley.heterogeneity.findings import OutlyingClient
-from motley.heterogeneity.label_faults import LabelFault, label_faults
+from motley.heterogeneity.findings import DifferingColumn, OutlyingClient
+from motley.heterogeneity.label_faults import LabelFault, guessed_classes, label_faults
 
 __all__ = ["outlying_clients"]
 
+_CLIENTS = 4
+"""Clients below which none is an outlying one by its columns or labels."""
 CLIENTS = 2000
 ROWS = 20_000
 NUMBERS = 2_000_000
@@ -40,6 +44,12 @@ _MIXED = 0.25
 told."""
 _ROUNDED = 1e-6
 _INPUTS = "the inputs"
+_TIMES = 4
+"""Times that odd clients and the columns in which the others differ are looked for in turn."""
+_NAMED = 5
+"""Other clients that a client's copies are told of, at most."""
+_TOLD = 3
+"""Columns of a kind of fault that are told with their numbers, at most; of others the name."""
 
 
 class _SeenRows(NamedTuple):
@@ -52,6 +62,29 @@ class _SeenRows(NamedTuple):
     scale: Floats
     classes: tuple[str, ...]
 
+    @property
+    def clients(self) -> int:
+        """Number of clients with rows."""
+        return len(np.unique(self.rows.owner))
+
+    def without(self, clients: list[int]) -> _SeenRows:
+        """Return the rows of all other clients."""
+        rows = self.rows
+        kept = ~np.isin(rows.owner, clients)
+        return self._replace(
+            rows=rows._replace(owner=rows.owner[kept], y=rows.y[kept], x=rows.x[kept])
+        )
+
+    def without_columns(self, columns: list[int]) -> _SeenRows:
+        """Return the rows without some columns."""
+        kept = np.delete(np.arange(len(self.names)), columns)
+        return self._replace(
+            rows=self.rows._replace(x=self.rows.x[:, kept]),
+            names=tuple(self.names[j] for j in kept.tolist()),
+            shift=self.shift[kept],
+            scale=self.scale[kept],
+        )
+
     def raw(self, column: int, x: Floats) -> Floats:
         """Return values of a column in the units of the raw table; what single precision leaves of
         0 is 0."""
@@ -61,19 +94,25 @@ class _SeenRows(NamedTuple):
 
 
 def outlying_clients(
-    data: ClientData, hashes: NDArray[np.uint64], key: Key
-) -> list[OutlyingClient]:
-    """Return the outlying clients, by number.
+    data: ClientData, hashes: NDArray[np.uint64], certain: Bools, key: Key
+) -> tuple[list[OutlyingClient], list[DifferingColumn]]:
+    """Return the outlying clients, by number, and the columns in which the others differ.
 
     Parameters
     ----------
-    hashes: of each sample's bytes, aligned with ``data.rows.values``. key: of the rows drawn.
+    hashes: of each sample's bytes, aligned with ``data.rows.values``. certain: which samples are
+    copies for certain ``[n]``. key: of the rows drawn.
     """
-    found = _classes_and_copies(data, hashes) if data.targets == "classes" else []
+    found = _copies(data, hashes, certain)
+    found += _absent(data) if data.targets == "classes" else []
     seen = _columns(data, key)
+    shifts = list[DifferingColumn]()
     if seen is not None:
-        found += _columns_and_labels(data, seen, key)
-    return sorted(found, key=lambda one: (one.client, one.kind))
+        named = _columns_and_labels(data, seen, key)
+        odd = [one.client for one in named]
+        shifts = _shifts(data, seen.without(odd), key)
+        found += named
+    return sorted(found, key=lambda one: (one.client, one.kind)), shifts
 
 
 def _widely(told: list[OutlyingClient], clients: int) -> bool:
@@ -81,35 +120,78 @@ def _widely(told: list[OutlyingClient], clients: int) -> bool:
     return len({one.client for one in told}) > max(2, clients / 4)
 
 
-def _classes_and_copies(data: ClientData, hashes: NDArray[np.uint64]) -> list[OutlyingClient]:
-    """Return clients with an absent class or with copies."""
-    counts = data.histogram(slice(None))
+def _absent(data: ClientData) -> list[OutlyingClient]:
+    """Return clients with an absent class; none where many have."""
     absent = [
         OutlyingClient(
             one.client,
             "absent class",
-            "",
+            (),
             f"no sample of class {data.class_name(one.label)!r}; elsewhere {one.others:.0%} are of "
             "it",
             "ask whether its rows were left out there",
         )
-        for one in absent_classes(counts)
+        for one in absent_classes(data.histogram(slice(None)))
     ]
-    copies = []
-    for pair in shared_rows(hashes, data.rows.owner, data.labels, counts):
-        for client, other in {(pair.one, pair.other), (pair.other, pair.one)}:
-            where = "are repeated there" if client == other else f"also lie at {data.name(other)}"
-            said = f"{pair.number} of {data.rows.sizes[client]} samples {where}"
-            copies.append(
-                OutlyingClient(
-                    client,
-                    "copied data",
-                    "",
-                    said,
-                    "keep one of each: a copy counts twice, and is no test",
-                )
+    return [] if _widely(absent, len(data)) else absent
+
+
+def _copies(data: ClientData, hashes: NDArray[np.uint64], certain: Bools) -> list[OutlyingClient]:
+    """Return clients with copies; of samples that may be equal by chance none where many have."""
+    counts = data.histogram(slice(None))
+    told = []
+    for which in (certain, ~certain):
+        at = np.flatnonzero(which)
+        pairs = shared_rows(
+            hashes[at], data.rows.owner[at], data.labels[at], counts, which is certain
+        )
+        found = _of_copies(data, hashes, pairs)
+        told += found if which is certain or not _widely(found, len(data)) else []
+    return told
+
+
+def _of_copies(
+    data: ClientData, hashes: NDArray[np.uint64], pairs: list[SharedRows]
+) -> list[OutlyingClient]:
+    """Return the clients of pairs that share samples, each once for others' samples and once for
+    its own."""
+    partners: dict[int, set[int]] = {}
+    for pair in pairs:
+        partners.setdefault(pair.one, set()).add(pair.other)
+        partners.setdefault(pair.other, set()).add(pair.one)
+    told = []
+    for client, those in sorted(partners.items()):
+        mine = hashes[_positions(data, client)]
+        others = sorted(those - {client})
+        if others:
+            theirs = np.concatenate([hashes[_positions(data, other)] for other in others])
+            told.append(
+                (client, int(np.isin(mine, theirs).sum()), f"also lie at {_named(data, others)}")
             )
-    return [one for kind in (absent, copies) if not _widely(kind, len(data)) for one in kind]
+        if client in those:
+            told.append((client, len(mine) - len(np.unique(mine)), "repeat others there"))
+    return [
+        OutlyingClient(
+            client,
+            "copied data",
+            (),
+            f"{number} of {data.rows.sizes[client]} samples {where}",
+            "keep one of each: a copy counts twice, and is no test",
+        )
+        for client, number, where in told
+    ]
+
+
+def _positions(data: ClientData, client: int) -> slice:
+    """Return the positions of a client's rows."""
+    return slice(*data.rows.offsets[client : client + 2].tolist())
+
+
+def _named(data: ClientData, clients: list[int]) -> str:
+    """Return the names of clients, of many the first ones and how many more there are."""
+    names = [data.name(one) for one in clients[:_NAMED]]
+    more = len(clients) - _NAMED
+    return ", ".join(names) + (f" and {more} more client{'s' * (more > 1)}" if more > 0 else "")
 
 
 # ------------------------------------------------------------------------------- columns and labels
@@ -123,7 +205,7 @@ def _columns(data: ClientData, key: Key) -> _SeenRows | None:
     first = data.read(data.rows.values[:1])
     width = int(np.prod(first.shape[1:]))
     plain = width <= (_TABLE if first.ndim == 2 else _FLAT)
-    if len(chosen) < 4 or (first.dtype.kind == "i" and first.ndim == 2):
+    if len(chosen) < 2 or (first.dtype.kind == "i" and first.ndim == 2):
         return None
     at = _drawn(data, chosen, min(ROWS, NUMBERS // min(width, _TABLE)), key)
     raw = data.read(data.rows.values[at])
@@ -170,13 +252,68 @@ def _drawn(data: ClientData, clients: Ids, budget: int, key: Key) -> Ints:
 
 
 def _columns_and_labels(data: ClientData, seen: _SeenRows, key: Key) -> list[OutlyingClient]:
-    """Return clients with outlying columns or labels; those who are found are taken out before the
-    others are judged again."""
+    """Return clients with outlying columns or labels.
+
+    Where so many are that none is, columns in which several of the others differ among themselves
+    are left out, and all are judged again by the other columns.
+    """
+    if seen.clients < _CLIENTS:
+        return []
+    told = _odd_clients(data, seen, key)
+    odd = list[int]()
+    for _ in range(0 if told is not None else _TIMES):
+        others = seen.without(odd).rows
+        shifts = column_shifts(others, guessed_classes(others), key)
+        common = [one.column for one in shifts if one.several]
+        if not 0 < len(common) < len(seen.names):
+            break
+        told = _odd_clients(data, seen.without_columns(common), key)
+        found = sorted({one.client for one in told or []})
+        if found == odd:
+            break
+        odd = found
+    told = told or []
+    if told and seen.clients < MANY:
+        others = seen.without([one.client for one in told]).rows
+        shifts = column_shifts(others, guessed_classes(others), key)
+        told = [one for one in told if _beyond_others(seen, one, shifts, key)]
+    return told + _constant(seen, column_faults(seen.rows, key).constant)
+
+
+def _beyond_others(
+    seen: _SeenRows, told: OutlyingClient, shifts: list[ColumnShift], key: Key
+) -> bool:
+    """Return whether a client is farther out than others that differ among themselves: in one of
+    its columns the others do not, or it lies, or spreads, farther outside their range than that is
+    wide."""
+    shifted = {seen.names[one.column] for one in shifts}
+    return not told.columns or any(
+        name not in shifted or _outside(seen, told.client, seen.names.index(name), key)
+        for name in told.columns
+    )
+
+
+def _outside(seen: _SeenRows, client: int, column: int, key: Key) -> bool:
+    """Return whether a client's median or spread in a column is farther outside the range of all
+    others than this is wide."""
+    clients = [client, *(k for k in np.unique(seen.rows.owner).tolist() if k != client)]
+    measured = (
+        [_like_median(seen, column, k) for k in clients],
+        [np.log(max(spread_ratio(seen.rows, k, column, key), _ROUNDED)) for k in clients],
+    )
+    return any(
+        max(min(others) - own, own - max(others)) > max(others) - min(others)
+        for own, *others in measured
+    )
+
+
+def _odd_clients(data: ClientData, seen: _SeenRows, key: Key) -> list[OutlyingClient] | None:
+    """Return clients with outlying columns or labels, None where so many are that none is; those
+    who are found are taken out before the others are judged again."""
     rows = seen.rows
     told = list[OutlyingClient]()
     near = set[int]()
-    clients = len(np.unique(rows.owner))
-    constant = column_faults(rows, key).constant
+    clients = seen.clients
     while not _widely(told, clients):
         columns = column_faults(rows, key)
         labels = _labels(data, rows, columns, key)
@@ -190,15 +327,53 @@ def _columns_and_labels(data: ClientData, seen: _SeenRows, key: Key) -> list[Out
         for k in worst.tolist():
             if k not in labels and not columns.farther[k]:
                 near.add(k)
-            told += (
-                _of_labels(data, labels[k])
-                if k in labels
-                else _of_columns(seen._replace(rows=rows), k, columns, key)
-            )
-        kept = ~np.isin(rows.owner, worst)
-        rows = rows._replace(owner=rows.owner[kept], y=rows.y[kept], x=rows.x[kept])
-    told = [] if _widely(told, clients) else [one for one in told if one.client not in near]
-    return told + _constant(seen, constant)
+            faults = columns
+            if k in labels:
+                told += _of_labels(data, labels[k])
+                faults = _whatever_labels(rows, columns, labels[k], key)
+            told += _of_columns(seen._replace(rows=rows), k, faults, key)
+        rows = seen._replace(rows=rows).without(worst.tolist()).rows
+    return None if _widely(told, clients) else [one for one in told if one.client not in near]
+
+
+def _shifts(data: ClientData, seen: _SeenRows, key: Key) -> list[DifferingColumn]:
+    """Return the columns in which clients differ, the largest difference first; none where they
+    have no names."""
+    rows = seen.rows
+    if _INPUTS in seen.names or not len(rows.y):
+        return []
+    return [
+        DifferingColumn(seen.names[one.column], _of_shift(data, seen, one, key), one.size)
+        for one in column_shifts(rows, guessed_classes(rows), key)
+    ]
+
+
+def _of_shift(data: ClientData, seen: _SeenRows, shift: ColumnShift, key: Key) -> str:
+    """Return how clients differ in a column."""
+    ends = (shift.low, shift.high)
+    names = [data.name(k) for k in ends]
+    parts = []
+    if shift.place:
+        low, high = (_short(_like_median(seen, shift.column, k)) for k in ends)
+        parts.append(f"median from {low} at {names[0]} to {high} at {names[1]}, at equal classes")
+    if shift.spread:
+        least, most = (_short(spread_ratio(seen.rows, k, shift.column, key)) for k in ends)
+        parts.append(
+            f"spreads {least} times as far as elsewhere at {names[0]}, {most} times at {names[1]}"
+        )
+    return f"{seen.names[shift.column]}: {'; '.join(parts)}"
+
+
+def _like_median(seen: _SeenRows, column: int, client: int) -> float:
+    """Return the median of a client's column if it had the classes of all clients: the median of
+    all, and how far its values lie from those of their class."""
+    values = seen.raw(column, seen.rows.x[:, column])
+    own = seen.rows.owner == client
+    apart = [
+        values[own & (seen.rows.y == c)] - np.median(values[seen.rows.y == c])
+        for c in np.unique(seen.rows.y[own]).tolist()
+    ]
+    return float(np.median(values) + np.median(np.concatenate(apart)))
 
 
 def _labels(data: ClientData, rows: Rows, columns: ColumnFaults, key: Key) -> dict[int, LabelFault]:
@@ -206,6 +381,28 @@ def _labels(data: ClientData, rows: Rows, columns: ColumnFaults, key: Key) -> di
     if data.targets != "classes":
         return {}
     return {one.client: one for one in label_faults(rows, columns, key)}
+
+
+def _whatever_labels(
+    rows: Rows, columns: ColumnFaults, fault: LabelFault, key: Key
+) -> ColumnFaults:
+    """Return the outlying columns that are so whatever a client's labels are, since wrong labels
+    make columns outlying within classes: with its classes renamed where that mends them, else
+    within the classes that the columns without a fault guess."""
+    if fault.mended and fault.swap is not None:
+        own = rows.owner == fault.client
+        return column_faults(rows._replace(y=np.where(own, fault.swap[rows.y], rows.y)), key)
+    sound = np.ones(rows.x.shape[1], bool)
+    for _ in range(2):
+        guessed = guessed_classes(rows._replace(x=rows.x[:, sound]))
+        found = column_faults(rows._replace(y=guessed), key)
+        sound = ~found.any[fault.client]
+        if not sound.any():
+            break
+    far = found.farther[:, None]
+    return columns._replace(
+        place=columns.place & found.place & far, spread=columns.spread & found.spread & far
+    )
 
 
 def _of_labels(data: ClientData, fault: LabelFault) -> list[OutlyingClient]:
@@ -216,36 +413,47 @@ def _of_labels(data: ClientData, fault: LabelFault) -> list[OutlyingClient]:
     )
     if fault.swap is None:
         remedy = "check its labels, or leave it out"
-        return [OutlyingClient(fault.client, "random labels", "", denied, remedy)]
+        return [OutlyingClient(fault.client, "random labels", (), denied, remedy)]
     names = [
         f"{data.class_name(a)} is {data.class_name(b)}"
         for a, b in enumerate(fault.swap.tolist())
         if a != b
     ]
-    said = f"{denied}; they agree if what it calls {', '.join(names[:4])}"
-    return [OutlyingClient(fault.client, "swapped labels", "", said, "rename its classes")]
+    called = ", ".join(names)
+    if fault.mended:
+        said = f"{denied}; they agree if what it calls {called}"
+        return [
+            OutlyingClient(fault.client, "swapped labels", (), said, "rename these classes there")
+        ]
+    said = f"{denied}; if what it calls {called}, it still denies {fault.left:.0%}"
+    remedy = "look which of its rows have swapped labels: renaming classes would spoil the others"
+    return [OutlyingClient(fault.client, "swapped labels", (), said, remedy)]
 
 
 def _of_columns(
     seen: _SeenRows, client: int, columns: ColumnFaults, key: Key
 ) -> list[OutlyingClient]:
-    """Return a client with columns in other units or with an offset: the first of each kind, and
-    how many more."""
-    kinds: dict[str, list[tuple[str, str]]] = {}
+    """Return a client with columns in other units or with an offset, once for each kind."""
+    kinds: dict[str, dict[str, str]] = {}
     for j in np.flatnonzero((columns.place | columns.spread)[client]).tolist():
         kind, said = _column(seen, client, j, bool(columns.spread[client, j]), key)
         if kind:
-            kinds.setdefault(kind, []).append((seen.names[j], said))
+            kinds.setdefault(kind, {})[seen.names[j]] = said
     remedies = {
         "units": 'repair the unit, or set task.scale = "client"',
         "offset": 'look how it is measured there, or set task.scale = "client"',
     }
-    told = []
-    for kind, those in kinds.items():
-        more = len(those) - 1
-        said = those[0][1] + (_and_more(more) if those[0][0] != _INPUTS else "")
-        told.append(OutlyingClient(client, kind, those[0][0], said, remedies[kind]))  # type: ignore[arg-type]
-    return told
+    return [
+        OutlyingClient(client, kind, tuple(those), _all_of(those), remedies[kind])  # type: ignore[arg-type]
+        for kind, those in kinds.items()
+    ]
+
+
+def _all_of(columns: Mapping[str, str]) -> str:
+    """Return what is told of columns by name, of many the names alone."""
+    names = list(columns)
+    more = ["the same of " + ", ".join(names[_TOLD:])] if len(names) > _TOLD else []
+    return "; ".join([*(columns[name] for name in names[:_TOLD]), *more])
 
 
 def _column(seen: _SeenRows, client: int, j: int, spread: bool, key: Key) -> tuple[str, str]:
@@ -333,24 +541,21 @@ def _constant(seen: _SeenRows, constant: Bools) -> list[OutlyingClient]:
     """Return clients that have one value alone in a column; none where many have."""
     told = []
     for k in np.flatnonzero(constant.any(axis=1)).tolist():
-        j, *more = np.flatnonzero(constant[k]).tolist()
-        value = float(seen.raw(j, seen.rows.x[seen.rows.owner == k, j][:1])[0])
-        said = f"{seen.names[j]} is always {_short(value)}" + _and_more(len(more))
+        first = seen.rows.x[seen.rows.owner == k][:1]
+        those = {
+            seen.names[j]: f"{seen.names[j]} is always {_short(float(seen.raw(j, first[:, j])[0]))}"
+            for j in np.flatnonzero(constant[k]).tolist()
+        }
         told.append(
             OutlyingClient(
                 k,
                 "constant column",
-                seen.names[j],
-                said,
+                tuple(those),
+                _all_of(those),
                 "repair the column, or leave it out with task.drop",
             )
         )
-    return [] if _widely(told, len(np.unique(seen.rows.owner))) else told
-
-
-def _and_more(columns: int) -> str:
-    """Return how many more columns there are in brackets; empty for none."""
-    return f" (and {columns} more column{'' if columns == 1 else 's'})" if columns else ""
+    return [] if _widely(told, seen.clients) else told
 
 
 def _short(value: float) -> str:

@@ -1,4 +1,5 @@
-"""The share of wrong labels per client, against what the nearest samples of other clients vote.
+"""The share of labels per client that are hard to predict or wrong, against what the nearest
+samples of other clients vote.
 
 A sample's own label has no part in the vote, so a wrong label disagrees with a right vote. Votes
 are right where they are clear: samples are ordered by margin, and the estimate is the disagreement
@@ -6,6 +7,14 @@ among the clearest three quarters or half, if it is that of the clearest quarter
 samples are hard rather than labels wrong: the clearest quarter is taken, less what it disagrees
 beyond its own clearer half (a straight line to votes without doubt), and the interval is wider by
 as much on both sides.
+
+What is left may still be hard rather than wrong; where a table says little about its classes, it is
+at all clients. Clients differ only by the spread of their rates: its interval is that of the
+variance sigma^2 at which ``sum d_k^2 / (v_k + sigma^2)`` is a quantile of chi-squared with K - 1
+degrees of freedom, of what a client's rate lies beyond those of its classes, d, and its variance by
+chance, v. Where labels are skewed, a client's own samples are missing among those of its classes
+when others vote, which makes its labels look wrong; so the interval also covers what votes of all
+clients, its own among them, say.
 """
 
 from __future__ import annotations
@@ -15,6 +24,8 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import chi2
 
 from motley.core.arrays import Bools, Floats, Ints
 from motley.heterogeneity.client_data import Sample
@@ -24,6 +35,7 @@ from motley.heterogeneity.neighbours import VOTERS, Near, foreign, votes
 
 __all__ = ["noise_findings"]
 
+_NAMES = ("label_noise", "label_noise_spread")
 _TOLERANCE = 0.01
 _FEW = 5
 """Clear samples of a client from which on its rate counts."""
@@ -35,8 +47,8 @@ _DENIED = 0.3
 
 
 def noise_findings(sample: Sample, near: Near, rules: Rules, population: int) -> list[Finding]:
-    """Return ``label_noise``, the mean estimated share of wrong labels over clients, and
-    ``label_noise_spread``, its deviation.
+    """Return ``label_noise``, the mean estimated share of labels that are hard to predict or wrong
+    over clients, and ``label_noise_spread``, its deviation.
 
     Parameters
     ----------
@@ -47,16 +59,12 @@ def noise_findings(sample: Sample, near: Near, rules: Rules, population: int) ->
     spread. The error is about 0.02 where classes are easy to tell apart; where they are not, the
     estimate is too high, by as much as hard samples look wrong.
     """
+    if sample.classes < 2:
+        why = "all samples have the same label"
+        return [Finding(name, math.nan, how="not measurable", note=why) for name in _NAMES]
     member = rules.group[sample.owner]
-    found = votes(
-        sample,
-        near,
-        foreign(sample, near) & ~rules.conflicts[member[:, None], member[near.at]],
-        VOTERS,
-    )
-    ordered = np.sort(found.share, axis=1)
-    margin = np.where(found.number * 2 >= VOTERS, ordered[:, -1] - ordered[:, -2], -1.0)
-    wrong = found.winner != sample.y
+    others = foreign(sample, near) & ~rules.conflicts[member[:, None], member[near.at]]
+    margin, wrong = _heard(sample, near, others)
     part, clear, hard = _clear_part(margin, wrong)
     noise = partial(
         Finding,
@@ -71,12 +79,20 @@ def noise_findings(sample: Sample, near: Near, rules: Rules, population: int) ->
             f"where neighbours agree most, they deny {clear:.0%} of the labels: wrong labels "
             "cannot be told from hard samples"
         )
-        return [
-            noise(name, math.nan, how="not measurable", note=why)
-            for name in ("label_noise", "label_noise_spread")
-        ]
-    rates, number = _rates(sample, part, wrong)
-    return _findings(sample, population, rates, number, hard, noise)
+        return [noise(name, math.nan, how="not measurable", note=why) for name in _NAMES]
+    own_margin, own_wrong = _heard(sample, near, np.ones(near.at.shape, bool))
+    own_part = _clear_part(own_margin, own_wrong)[0]
+    judged = [_counts(sample, part, wrong), _counts(sample, own_part, own_wrong)]
+    return _findings(sample, population, judged, hard, noise)
+
+
+def _heard(sample: Sample, near: Near, asked: Bools) -> tuple[Floats, Bools]:
+    """Return how clear the vote of the neighbours asked ``[m, reach]`` is, -1 where too few vote,
+    and whether it denies the label, ``[m]``."""
+    found = votes(sample, near, asked, VOTERS)
+    ordered = np.sort(found.share, axis=1)
+    margin = np.where(found.number * 2 >= VOTERS, ordered[:, -1] - ordered[:, -2], -1.0)
+    return margin, found.winner != sample.y
 
 
 def _clear_part(margin: Floats, wrong: Bools) -> tuple[Bools, float, float]:
@@ -100,34 +116,86 @@ def _clear_part(margin: Floats, wrong: Bools) -> tuple[Bools, float, float]:
     return part, clearest, hard
 
 
-def _rates(sample: Sample, part: Bools, wrong: Bools) -> tuple[Floats, Ints]:
-    """Return each drawn client's share of wrong labels among clear samples, NaN without any, and
-    their number, ``[S]``."""
-    number = np.bincount(sample.owner[part], minlength=len(sample.clients))
-    sums = np.bincount(sample.owner[part], wrong[part], minlength=len(sample.clients))
-    return np.where(number > 0, sums / np.maximum(number, 1), np.nan), number
+def _counts(sample: Sample, part: Bools, wrong: Bools) -> tuple[Ints, Ints]:
+    """Return the number of clear samples of each drawn client and class, and of those with a denied
+    label, ``[S, C]``."""
+    shape = (len(sample.clients), sample.classes)
+    at = sample.owner * sample.classes + sample.y
+    number, denied = (
+        np.bincount(at[which], minlength=shape[0] * shape[1]).reshape(shape)
+        for which in (part, part & wrong)
+    )
+    return number, denied
+
+
+def _spread_interval(number: Ints, denied: Ints) -> tuple[float, float]:
+    """Return the 95 % interval of the deviation of clients' rates beyond chance and beyond what
+    classes of unlike rates explain.
+
+    Parameters
+    ----------
+    number, denied: clear samples of each client and class, and those with a denied label
+    ``[S, C]``.
+    """
+    total = number.sum(axis=1)
+    least = total >= min(_FEW, int(total.max()))
+    number = number[least]
+    denied = denied[least]
+    if len(number) < 2:
+        return 0.0, 1.0
+    rate = denied.sum(axis=0) / np.maximum(number.sum(axis=0), 1)
+    held = number.sum(axis=1)
+    beyond = (denied - number * rate).sum(axis=1) / held
+    chance = np.maximum((number * rate * (1 - rate)).sum(axis=1) / held**2, 1e-9)
+
+    def rest(variance: float, quantile: float) -> float:
+        return float((beyond**2 / (chance + variance)).sum()) - quantile
+
+    ends = []
+    for quantile in chi2.ppf((0.975, 0.025), len(held) - 1).tolist():
+        least = 0.0 if rest(0.0, quantile) <= 0 else brentq(rest, 0.0, 1e6, args=(quantile,))
+        ends.append(min(math.sqrt(least), 1.0))
+    return ends[0], ends[1]
 
 
 def _findings(
     sample: Sample,
     population: int,
-    rates: Floats,
-    number: Ints,
+    judged: list[tuple[Ints, Ints]],
     hard: float,
     noise: Callable[..., Finding],
 ) -> list[Finding]:
-    held = number >= min(_FEW, int(number.max()))
+    """Return the findings.
+
+    Parameters
+    ----------
+    judged: clear samples of each client and class, and those with a denied label ``[S, C]``: where
+    other clients vote, and where all do. hard: share of denied labels that hard samples make.
+    """
+    number, denied = judged[0]
+    total = number.sum(axis=1)
+    rates = np.where(total > 0, denied.sum(axis=1) / np.maximum(total, 1), np.nan)
+    held = total >= min(_FEW, int(total.max()))
     rate = rates[held]
-    count = number[held]
+    count = total[held]
     mean = max(float(rate.mean()) - hard, 0.0)
-    error = 1.96 * float(rate.std(ddof=1)) / math.sqrt(len(rate)) if len(rate) > 1 else math.nan
-    chance = float((mean * (1 - mean) / count).mean())
-    spread = math.sqrt(max(float(rate.var()) - chance, 0.0))
+    by_chance = float((mean * (1 - mean) / count).mean())
+    spread = math.sqrt(max(float(rate.var()) - by_chance, 0.0))
+    error, low, high = math.nan, math.nan, math.nan
+    if len(rate) > 1:
+        # clients that were not drawn have rates of their own
+        drawn = len(rate) / max(int(held.sum()), population)
+        own = max(float(rate.var(ddof=1)) - by_chance, 0.0) * (1 - drawn)
+        sampled = max(float((rate * (1 - rate) / count).mean()), by_chance)
+        error = 1.96 * math.sqrt((own + sampled) / len(rate))
+        ends = [_spread_interval(*one) for one in judged]
+        low = min(one[0] for one in ends)
+        high = max(one[1] for one in ends)
     clients = np.full(population, np.nan)
     clients[sample.clients] = np.maximum(rates - hard, 0.0)
     note = (
-        f"share of labels that clear votes of the nearest samples deny ({int(count.sum())} "
-        f"samples of {len(rate)} clients)"
+        "share of labels that clear votes of the nearest samples deny, hard to predict or wrong "
+        f"({int(count.sum())} samples of {len(rate)} clients)"
     )
     return [
         noise(
@@ -141,6 +209,8 @@ def _findings(
         noise(
             "label_noise_spread",
             spread,
+            min(low, spread),
+            max(high, spread),
             note="standard deviation of clients' rates, without what chance adds",
         ),
     ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from motley.core.untrusted import printable
+from motley.heterogeneity.findings import DifferingColumn
 from motley.inspection.inspected import Inspected
 from motley.inspection.inspection_page import client_sections, finding_names
 from motley.inspection.words import interval_text, title, value_text
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = ["as_table", "bullets", "client_tables", "heads"]
+
+_TOLD = 5
+"""Columns in which clients differ that are told with their numbers, at most."""
 
 
 def heads(found: Inspected) -> str:
@@ -87,8 +92,8 @@ def client_tables(found: Inspected) -> list[Table]:
 
 
 def bullets(found: Inspected) -> str:
-    """Return outlying clients, pitfalls and advice as text, with their heads; nothing where there
-    are none."""
+    """Return outlying clients, columns in which clients differ, pitfalls and advice as text, with
+    their heads; nothing where there are none."""
     several = len(found.federations) > 1
     odd = [
         (one.label, each.sentence) for one in found.federations for each in one.inspection.outlying
@@ -96,6 +101,11 @@ def bullets(found: Inspected) -> str:
     blocks = {
         "Outlying clients": [
             printable(f"{label}: {text}" if several else text) for label, text in odd
+        ],
+        "Columns in which clients differ": [
+            printable(f"{one.label}: {text}" if several else text)
+            for one in found.federations
+            for text in _columns(one.inspection.columns)
         ],
         "Pitfalls, and the key to change": found.all_pitfalls,
         "What calls for what": found.advice,
@@ -105,3 +115,9 @@ def bullets(found: Inspected) -> str:
         for head, texts in blocks.items()
         if texts
     )
+
+
+def _columns(columns: Sequence[DifferingColumn]) -> list[str]:
+    """Return what is told of columns in which clients differ, of many the names alone."""
+    more = ", ".join(one.column for one in columns[_TOLD:])
+    return [one.said for one in columns[:_TOLD]] + ([f"the same of {more}"] if more else [])

@@ -24,7 +24,7 @@ from motley.inspection.client_drift import among_clients, beside_chance, drift_a
 from motley.inspection.federation import InspectedFederation, clients_of
 from motley.inspection.inspected import Inspected
 from motley.inspection.own_tables import LEFT_OUT
-from motley.inspection.pitfalls import Examined, of_outlying, pitfalls
+from motley.inspection.pitfalls import Examined, of_data, pitfalls
 from motley.inspection.pitfalls_of_sets import one_constant_for_all, pitfalls_of_set
 from motley.inspection.planned import synchronous_loop
 from motley.inspection.sources import InspectionSource, source_of
@@ -127,13 +127,15 @@ def inspect(
 
 def _advice(one: InspectedFederation) -> list[str]:
     """Return what installed packages advise for clients that differ so, at most five lines each,
-    after the names of outlying clients, which do not count for it."""
+    after whether outlying clients count for it."""
     found = [extension("advice", name) for name in extensions("advice")]
-    profile = one.inspection.profile() if one.others is None else one.others
+    profile = one.inspection.differences() if one.others is None else one.others
     lines = [line for advise in found if advise is not None for line in advise(profile)]
-    if not lines or one.others is None:
-        return lines
     names = dict.fromkeys(each.shown for each in one.inspection.outlying)
+    if not lines or not names:
+        return lines
+    if one.others is None:
+        return ["Outlying clients are too many to be left out, and count here.", *lines]
     return [f"Outlying clients left out: {', '.join(names)}.", *lines]
 
 
@@ -150,10 +152,10 @@ def _others(
     odd = {each.client for each in found.outlying}
     if not 0 < len(odd) <= found.population / 2:
         return None
-    others = measured(odd).profile()
+    others = measured(odd).differences()
     return {
         name: value if np.isnan(others[name]) else others[name]
-        for name, value in found.profile().items()
+        for name, value in found.differences().items()
     }
 
 
@@ -175,12 +177,11 @@ def _one(
         tell(f"{label}: measuring the data")
         found = measure(source.federation, Key(0))
         given = source.federation
-        odd = of_outlying(found.outlying)
         return InspectedFederation(
             label,
             found,
             _facts(given),
-            (odd,) if odd else (),
+            of_data(found),
             _classes(given, label),
             clients=clients_of(given),
             others=_others(found, lambda without: measure(given, Key(0), without=without)),

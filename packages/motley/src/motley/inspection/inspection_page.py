@@ -63,6 +63,7 @@ def inspection_page(
     data, system, drift = finding_names(federations)
     blocks = non_empty(
         _outlying(federations),
+        _columns(federations),
         BulletList(pitfalls, "Pitfalls, and the key to change") if pitfalls else None,
         Section("What calls for what", [BulletList(advice)]) if advice else None,
         Section("At a glance", non_empty(profile_bars(federations), _profile_table(federations))),
@@ -94,10 +95,25 @@ def _outlying(federations: Sequence[InspectedFederation]) -> Section | None:
         )
         for one in federations
         for each in one.inspection.outlying
-        for cells in [(each.kind, each.column, each.said, each.remedy)]
+        for cells in [(each.kind, ", ".join(each.columns), each.said, each.remedy)]
     ]
-    heads = ("client", "kind", "column", "what was found", "what to do")
+    heads = ("client", "kind", "columns", "what was found", "what to do")
     return Section("Outlying clients", [Table(heads, rows)]) if rows else None
+
+
+def _columns(federations: Sequence[InspectedFederation]) -> Section | None:
+    """Return the columns in which clients differ as a table; None without any."""
+    several = len(federations) > 1
+    rows = [
+        TableRow(
+            f"{one.label}: {each.column}" if several else each.column,
+            [TableCell(each.said.removeprefix(f"{each.column}: ")), _number(each.size)],
+        )
+        for one in federations
+        for each in one.inspection.columns
+    ]
+    heads = ("column", "how clients differ", "deviation of clients")
+    return Section("Columns in which clients differ", [Table(heads, rows)]) if rows else None
 
 
 def finding_names(

@@ -22,7 +22,7 @@ from motley.heterogeneity.findings import Inspection, OutlyingClient
 from motley.rounds.planning import WorkPlanner
 from motley.timing.synchrony import Synchronous
 
-__all__ = ["PITFALLS", "Examined", "of_outlying", "pitfalls"]
+__all__ = ["PITFALLS", "Examined", "of_data", "pitfalls"]
 
 DIFFERENT = 0.2
 """Label divergence, feature shift or concept shift from which clients count as different in this
@@ -31,6 +31,8 @@ WRONG = 0.05
 """Share of wrong labels that is worth a warning."""
 ABSENT = 0.05
 """Share of labels that absence moves to other classes that is worth a warning."""
+COPIED = 0.01
+"""Share of samples that are copies of another client's that is worth a warning."""
 IDLE = 0.5
 """Share of a round spent waiting that is worth a warning."""
 SELDOM = 10.0
@@ -64,7 +66,17 @@ class Examined:
         estimated."""
         made = self.ready.config.setting.task.federation.noise
         known = self.least("label_noise")
-        return float(made.mean()) if len(made) and made.any() else 0.0 if np.isnan(known) else known
+        return float(made.mean()) if self.makes_noise else 0.0 if np.isnan(known) else known
+
+    @property
+    def makes_noise(self) -> bool:
+        """Whether the world makes labels wrong, so that their share is known."""
+        return bool(self.ready.config.setting.task.federation.noise.any())
+
+    @property
+    def wrong(self) -> str:
+        """What labels are that count for :attr:`wrong_labels`."""
+        return "wrong" if self.makes_noise else "hard to predict or wrong"
 
     @property
     def labels_differ(self) -> bool:
@@ -123,7 +135,7 @@ def fair_to_wrong_labels(one: Examined) -> str | None:
     cause = (
         "updates are corrupted"
         if config.world.failures.corrupts_updates
-        else f"{one.wrong_labels:.0%} of labels are wrong"
+        else f"{one.wrong_labels:.0%} of labels are {one.wrong}"
     )
     return (
         f"the algorithm gives more weight to clients of high loss, and {cause}, which makes losses "
@@ -142,8 +154,8 @@ def chosen_for_wrong_labels(one: Examined) -> str | None:
     signal = sorted(heard)[0]
     return (
         f"the selector hears {signal} on training labels, of which {one.wrong_labels:.0%} are "
-        "wrong, so that it may prefer clients that hold these; look at participation against "
-        "noise, or set selector to a rule that hears robust_loss"
+        f"{one.wrong}, so that it may prefer clients that hold these; look at participation "
+        "against noise, or set selector to a rule that hears robust_loss"
     )
 
 
@@ -152,18 +164,50 @@ def outlying_clients(one: Examined) -> str | None:
     return of_outlying(one.found.outlying)
 
 
+def copied_samples(one: Examined) -> str | None:
+    """The same samples lie at many clients, none of which stands out by it."""
+    return of_copies(one.found)
+
+
+def of_data(found: Inspection) -> list[str]:
+    """Return the pitfalls of clients' data, whatever is trained on it."""
+    return [text for text in (of_outlying(found.outlying), of_copies(found)) if text]
+
+
+def of_copies(found: Inspection) -> str | None:
+    """Return the pitfall of copied samples; None where there are few, or clients are named for
+    them."""
+    share = found.findings["copied"].value if "copied" in found.findings else 0.0
+    if not share >= COPIED or any(each.kind == "copied data" for each in found.outlying):
+        return None
+    return (
+        f"{share:.0%} of the samples also lie at another client, byte for byte, and chance did not "
+        "make them equal; keep one of each before rows are split: a copy counts twice, and is no "
+        "test"
+    )
+
+
 def of_outlying(odd: Sequence[OutlyingClient]) -> str | None:
     """Return the pitfall of outlying clients; None where there are none."""
     if not odd:
         return None
     names = list(dict.fromkeys(each.shown for each in odd))
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    whose = f"{', '.join(names[:3])}{more}"
+    kinds = list(dict.fromkeys(each.kind for each in odd))
+    if kinds == ["copied data"]:
+        hold = "holds" if len(names) == 1 else "hold"
+        return f"{whose} {hold} copies; {odd[0].remedy} (see the list of outlying clients)"
     differ = "differs" if len(names) == 1 else "differ"
-    kinds = ", ".join(dict.fromkeys(each.kind for each in odd))
+    remedies = {each.remedy for each in odd}
+    remedy = (
+        f"{odd[0].remedy} (see the list of outlying clients)"
+        if len(remedies) == 1
+        else "do what the list of outlying clients says of each"
+    )
     return (
-        f"{', '.join(names[:3])}{more} {differ} from all others ({kinds}), by a fault or for a "
-        f"reason; look there first, and if it is a fault, {odd[0].remedy} (see the list of "
-        "outlying clients)"
+        f"{whose} {differ} from all others ({', '.join(kinds)}), by a fault or for a "
+        f"reason; look there first, and if it is a fault, {remedy}"
     )
 
 
@@ -292,6 +336,7 @@ PITFALLS: tuple[Callable[[Examined], str | None], ...] = (
     fair_to_wrong_labels,
     chosen_for_wrong_labels,
     outlying_clients,
+    copied_samples,
     hidden_clients,
     stopped_by_test,
     absence_moves_labels,

@@ -17,6 +17,8 @@ _TITLES = {
     "missing_classes": "labels: missing classes",
     "label_distance": "labels: distance",
     "effective_classes": "labels: in effect",
+    "label_noise": "labels: hard or wrong",
+    "label_noise_spread": "labels: hard or wrong, spread",
     "step_s": "seconds per local step",
     "up_mbps": "uplink",
     "probe_all_bytes": "probing all: traffic",

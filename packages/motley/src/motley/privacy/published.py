@@ -108,8 +108,8 @@ PUBLISHED: Mapping[str, Mapping[str, Kind]] = {
     "run.json": _columns(
         {
             "public": "name run_id seed config numerics versions citations finished task parameters"
-            " command commit personal client_state_bytes leaves privacy data nodes clients"
-            " secure_aggregation",
+            " command commit personal work control client_state_bytes leaves privacy data nodes"
+            " clients secure_aggregation",
             "noisy": "best standstill",
             "not covered": "tables files digest",
         }

@@ -33,7 +33,7 @@ __all__ = [
     "update_multiplier",
 ]
 
-UPDATES_OF_A_SUM = ("mean", "sum")
+UPDATES_OF_A_SUM = ("mean", "sum", "weighted_sum")
 """The ways of aggregation that a private sum has: weighted, and as it is."""
 MOST_UPLOADS = 2**26
 """Uploads of a sum over its noise multiplier: up to it a sum has fewer than 2^52 steps, and float64

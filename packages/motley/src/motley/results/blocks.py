@@ -140,8 +140,8 @@ class SideBySide:
 @dataclass(frozen=True)
 class Section:
     """Blocks under a heading (none without a ``title``). ``methods``: labels of the methods
-    compared, each with a colour and a switch that hides it. ``folded``: hidden below its title
-    until it is opened."""
+    compared, by number, each with its colour and a switch that hides it. ``folded``: hidden below
+    its title until it is opened."""
 
     kind: ClassVar[str] = "section"
     title: str

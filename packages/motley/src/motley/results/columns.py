@@ -185,10 +185,9 @@ class Column:
         if isinstance(value, Until):
             return ("" if value.mean.reached else "> ") + self._plain(value.mean.value)
         if isinstance(value, Interval):
-            sign = "+.2f" if row.percent > 1 else "+.3g"
-            text = f"{value.mean:{sign}}"
-            bounds = f"{value.low:{sign}} to {value.high:{sign}}"
-            return (text if self.form == "signed" else bounds).replace("-", "\u2212")
+            if self.form == "signed":
+                return _signed(value.mean, row.percent)
+            return " to ".join(_signed(bound, row.percent) for bound in (value.low, value.high))
         if isinstance(value, Spread) and self.form == "spread":
             return plus_minus(value, digits)
         return self._plain(_number(value, self.form))
@@ -199,6 +198,14 @@ class Column:
         if self.form == "fixed":
             return f"{number:.{self.decimals}f}" if isfinite(number) else DASH
         return short_number(number)
+
+
+def _signed(value: float, percent: float) -> str:
+    """Return a number with its sign; one that is not 0 never as 0.00, which would hide on which
+    side of zero it lies."""
+    text = f"{value:{'+.2f' if percent > 1 else '+.3g'}}"
+    text = f"{value:+.1g}" if value and float(text) == 0 else text
+    return text.replace("-", "\u2212")
 
 
 def _number(value: Spread | Until | Interval | SortedText | float, form: Form) -> float:

@@ -28,6 +28,7 @@ from motley.results.blocks import (
 from motley.results.figures import NARROW, colour, dash, mark, new_figure, styled, to_svg
 from motley.results.load import Run
 from motley.results.measures import Curve
+from motley.results.method_groups import method_numbers
 from motley.results.number_text import MB, short_number
 
 __all__ = ["clients", "incidents", "real_clients"]
@@ -128,7 +129,7 @@ def _by_round(
     """Draw curves over rounds, from 0, in the largest unit that the highest value fills twice."""
     drawn = [
         (i, kind, measures.band([of(run) for run in runs]))
-        for i, runs in enumerate(groups.values())
+        for i, runs in zip(method_numbers(groups), groups.values(), strict=True)
         for kind, of in kinds
         if runs
     ]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from motley.core.errors import ConfigError, UserError
 from motley.results.blocks import BulletList
 from motley.results.live import LiveFolder, RunProgress, in_words
 from motley.results.load import Run, load
+from motley.results.method_groups import MethodGroups
 from motley.results.page import write
-from motley.results.report import report, report_page
+from motley.results.report import printable_groups, report, report_page
 
 __all__ = ["follow"]
 
@@ -28,6 +30,8 @@ def follow(
     out: str | Path,
     target: float | None = None,
     *,
+    against: str | None = None,
+    plain_intervals: bool = False,
     every_s: float = 5.0,
     grace_s: float = 20.0,
     tell: Callable[[str], None] = lambda text: None,
@@ -38,7 +42,8 @@ def follow(
     Parameters
     ----------
     where: a folder with runs in or below it; there may be none as yet.
-    out, target: as for :func:`motley.results.report.report`; ``out`` is a page of HTML.
+    out, target, against, plain_intervals: as for :func:`motley.results.report.report`; ``out`` is a
+        page of HTML. A method that is not there as yet is waited for.
     every_s: wall seconds between looks.
     grace_s: wall seconds without any change after the last run has ended, in which the next of a
     comparison may begin.
@@ -59,6 +64,7 @@ def follow(
             f"got {path.name!r}; a report that follows is a page of HTML, e.g. report.html", "out"
         )
     folder = LiveFolder(where)
+    compared = partial(_groups_so_far, against=against, plain_intervals=plain_intervals)
     kept = dict[Path, Run]()
     before: object = None
     shown: object = None
@@ -69,7 +75,7 @@ def follow(
             runs = folder.look()
             going = [one for one in runs if one.state in ("going on", "preparing")]
             begun = time.monotonic()
-            if now != shown and _write_page(path, runs, kept, target):
+            if now != shown and _write_page(path, runs, kept, target, compared):
                 shown = now
                 tell(f"{path}: {_said(runs)}")
             if now != before:
@@ -80,11 +86,15 @@ def follow(
             time.sleep(max(every_s, SHARE * (time.monotonic() - begun)))
     except KeyboardInterrupt:
         tell(f"{path}: no longer followed; this is how far the runs are")
-    return report(where, path, target)
+    return report(where, path, target, against=against, plain_intervals=plain_intervals)
 
 
 def _write_page(
-    path: Path, runs: Sequence[RunProgress], kept: dict[Path, Run], target: float | None
+    path: Path,
+    runs: Sequence[RunProgress],
+    kept: dict[Path, Run],
+    target: float | None,
+    compared: Callable[[Sequence[Run]], tuple[MethodGroups, list[str]]],
 ) -> bool:
     """Write the page of the runs that can be read now, with a list of those that go on; return
     whether it could be made."""
@@ -96,7 +106,9 @@ def _write_page(
     if not loaded:
         return False
     try:
-        page = report_page(loaded, path.parent, target)
+        groups, missing = compared(loaded)
+        controls = [run for run in loaded if run.control]
+        page = report_page(groups, path.parent, target, controls=controls)
     except UserError:
         # of runs that have only begun; the next look has more, and the last report says what is
         # wrong
@@ -111,12 +123,24 @@ def _write_page(
     said = BulletList(
         [
             f"{_said(runs)}. The page loads itself again every {RELOAD_S} s until all have ended.",
+            *missing,
             *lines,
         ],
         "Runs go on",
     )
     write(replace(page, blocks=[said, *page.blocks], reload_s=RELOAD_S), path)
     return True
+
+
+def _groups_so_far(
+    runs: Sequence[Run], against: str | None, plain_intervals: bool
+) -> tuple[MethodGroups, list[str]]:
+    """Return the runs by method; where the reference is not among them as yet, with another one and
+    the sentence that says so."""
+    try:
+        return printable_groups(runs, against, plain_intervals), []
+    except ConfigError as error:
+        return printable_groups(runs, None, plain_intervals), [str(error)]
 
 
 def _loaded(one: RunProgress, kept: dict[Path, Run]) -> Run | None:

@@ -26,6 +26,7 @@ from motley.results.figures import (
 )
 from motley.results.gains import LEAST, LOCAL, SHARED, rivals
 from motley.results.load import Run
+from motley.results.method_groups import labels_by_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +63,7 @@ def _drawn(groups: Groups, name: str, over: str) -> Picture | None:
         return None
     first = pairs[next(iter(gained))][0][0]
     percent = measures.percent_of(first)
-    order = list(groups)
+    order = labels_by_number(groups)
     small = len(gained) > DIRECT
     columns = PANELS if small else columns_of(len(gained))
     rows = -(-len(gained) // columns)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from motley.core.errors import ConfigError, StoreError, suggest
 from motley.results.load import Run, load_all
+from motley.results.method_groups import MethodGroups
 from motley.results.schema import TABLES
 
 __all__ = ["clock", "clock_in_words", "frame", "group_runs", "label_runs"]
@@ -26,10 +27,10 @@ IGNORED = (
     "checkpoint",
     "evaluate",
     "log",
+    "tuned",
 )
 """Top-level keys of an experiment that do not make another method."""
 
-_AS_IT_IS = "as it is"
 _DERIVED = ("weights", "probe.batches")
 """Keys that the algorithm or the selector sets where they are left out: they tell runs apart only
 where nothing else does."""
@@ -42,10 +43,15 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
     Where the runs ask for several presets (``method``), a run is called by its own, and told from
     those of the same preset only. A component is called by its name (``"power_of_choice"``);
     options are added (``"alpha 0.1"``) where they differ between runs with the same component. In
-    an ablation a run is called by what it changes, ``"as it is"`` where that is nothing. When
-    nothing differs the label is the preset's name, or the experiment's. A deployment beside
-    simulations is called so.
+    an ablation a run is called by what it changes; where that is nothing, by its preset, or by its
+    components and values where others change something. When nothing differs the label is the
+    preset's name, or the experiment's. A deployment beside simulations is called so; a control
+    beside methods has a name of its own.
     """
+    controls = [run.control for run in runs]
+    if any(controls) and not all(controls):
+        methods = iter(label_runs([run for run in runs if not run.control]))
+        return [control or next(methods) for control in controls]
     labels = _by_experiment(runs)
     if len({run.deployed for run in runs}) == 1:
         return labels
@@ -56,7 +62,8 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
 
 
 def _by_experiment(runs: Sequence[Run]) -> list[str]:
-    names = [repr(_flat({k: v for k, v in run.config.items() if k not in IGNORED})) for run in runs]
+    flat = [_flat({k: v for k, v in run.config.items() if k not in IGNORED}) for run in runs]
+    names = [repr(one) for one in flat]
     first = {
         name: run.config.get("method")
         for name, run in zip(reversed(names), reversed(runs), strict=True)
@@ -70,7 +77,8 @@ def _by_experiment(runs: Sequence[Run]) -> list[str]:
         mine = [i for i, other in enumerate(presets) if other == preset]
         for i, label in zip(mine, _labels([runs[i] for i in mine], preset), strict=True):
             labels[i] = label
-    return labels
+    # a component may be called as another preset is
+    return _told_apart(labels, list(dict.fromkeys(key for one in flat for key in one)), flat)
 
 
 def _labels(
@@ -91,8 +99,21 @@ def _labels(
             if _tells(key, one, flat) and not _comes_with_a_name(key, one, flat)
         ]
         words = [*([preset] if preset else []), *(_words(key, one[key], shown) for key in shown)]
-        labels.append(", ".join(words) or (_AS_IT_IS if usual else otherwise or run.name))
+        labels.append(", ".join(words) or otherwise or _own_name(differing, one) or run.name)
     return _told_apart(labels, differing, flat)
+
+
+def _own_name(differing: Sequence[str], one: Mapping[str, Any]) -> str:
+    """Return the names of a run's components, and its plain values, in which others differ; where
+    it has none of them, the name of its algorithm. Empty where nothing differs."""
+    own: list[str] = []
+    for key in differing:
+        owner = f"{key.rpartition('.')[0]}.name"
+        named = key if key.endswith(".name") or one.get(owner) is None else owner
+        if one.get(named) is not None:
+            own.append(_words(named, one[named], differing))
+    names = own or [str(one.get("algorithm.name") or "")] if differing else []
+    return ", ".join(dict.fromkeys(names))
 
 
 def _told_apart(
@@ -106,9 +127,7 @@ def _told_apart(
         keys = [key for key in differing if len({repr(flat[i].get(key)) for i in mine}) > 1]
         for i in mine if keys else ():
             words = dict.fromkeys(_lack_or_words(key, flat[i], keys) for key in keys)
-            out[i] = ", ".join(
-                [*([] if label == _AS_IT_IS else [label]), *(word for word in words if word)]
-            )
+            out[i] = ", ".join(dict.fromkeys([label, *(word for word in words if word)]))
     return out
 
 
@@ -171,12 +190,28 @@ def clock_in_words(groups: Mapping[str, Sequence[Run]]) -> str:
     )
 
 
-def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return label -> runs by seed; labels in the order of first appearance."""
+def group_runs(
+    runs: Sequence[Run], against: str | None = None, plain_intervals: bool = False
+) -> MethodGroups:
+    """Return label -> runs by seed; labels in the order of first appearance. Controls are left out,
+    unless there is nothing else.
+
+    Parameters
+    ----------
+    against, plain_intervals: as for :class:`~motley.results.method_groups.MethodGroups`.
+
+    Raises
+    ------
+    ConfigError: ``against`` is none of the labels.
+    """
     groups: dict[str, list[Run]] = {}
+    runs = [run for run in runs if not run.control] or runs
     for label, run in zip(label_runs(runs), runs, strict=True):
         groups.setdefault(label, []).append(run)
-    return {label: sorted(members, key=lambda run: run.seed) for label, members in groups.items()}
+    by_seed = {
+        label: sorted(members, key=lambda run: run.seed) for label, members in groups.items()
+    }
+    return MethodGroups(by_seed, against, plain_intervals)
 
 
 def _flat(node: Any, path: str = "") -> dict[str, Any]:

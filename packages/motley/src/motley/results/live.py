@@ -15,6 +15,7 @@ import numpy as np
 from motley.core.errors import UserError
 from motley.core.files import no_file
 from motley.results import measures
+from motley.results.comparison_file import in_grid_order
 from motley.results.journal import FILE, read_journal
 from motley.results.labels import label_runs
 from motley.results.load import LargeTables, Run, load
@@ -76,8 +77,8 @@ class LiveFolder:
         self._seen: dict[Path, tuple[object, Run | None]] = {}
 
     def look(self) -> list[RunProgress]:
-        """Return how far each run is, by path. A file that is just being written counts as it was
-        at the look before."""
+        """Return how far each run is, in the order of :func:`~motley.results.load.load_all`. A file
+        that is just being written counts as it was at the look before."""
         folders = self._folders()
         runs = {folder: self._glance(folder) for folder in folders}
         known = [run for run in runs.values() if run is not None]
@@ -96,7 +97,7 @@ class LiveFolder:
         found = {
             path.parent for name in ("run.json", ".lock") for path in self.directory.rglob(name)
         }
-        return sorted(folder for folder in found if folder.name != "checkpoints")
+        return in_grid_order(sorted(folder for folder in found if folder.name != "checkpoints"))
 
     def _glance(self, folder: Path) -> Run | None:
         """Return a run whose tables are read when they are asked for; the last one that could be

@@ -27,6 +27,7 @@ from typing_extensions import override
 from motley.core.client_names import name_of
 from motley.core.errors import ConfigError, DataError, StoreError, suggest
 from motley.core.files import irregular, is_folder, no_file
+from motley.results.comparison_file import in_grid_order
 from motley.results.journal import read_journal
 from motley.results.marks import Mark, checksum_of, disagreement, unpack_marks
 from motley.results.record import read_record
@@ -99,6 +100,12 @@ class Run:
         where it reached one."""
         sentence = self.meta.get("standstill")
         return None if sentence is None else str(sentence)
+
+    @property
+    def control(self) -> str:
+        """What a control is, in words: a run of the reference with another method's setting, which
+        is no method of its own; "" for every other run."""
+        return str(self.meta.get("control") or "")
 
     @property
     def deployed(self) -> bool:
@@ -318,7 +325,8 @@ def _tables(directory: Path, meta: Mapping[str, Any]) -> Mapping[str, pa.Table]:
 
 
 def load_all(directory: str | Path) -> list[Run]:
-    """Return every run in and below ``directory``, by path.
+    """Return every run in and below ``directory``, by path; those of a comparison in its grid's
+    order.
 
     Raises
     ------
@@ -330,7 +338,7 @@ def load_all(directory: str | Path) -> list[Run]:
     found = sorted(directory.rglob("run.json"))
     if not found:
         raise StoreError(f"there are no runs in {directory}: no folder below it has a run.json")
-    return [load(path.parent) for path in found]
+    return [load(folder) for folder in in_grid_order(path.parent for path in found)]
 
 
 def citations(runs: Iterable[Run]) -> list[str]:

@@ -72,6 +72,7 @@ __all__ = [
     "grouped_notes",
     "headline_scope",
     "interval",
+    "level_together",
     "metric_of",
     "metrics_of",
     "note",
@@ -457,6 +458,12 @@ def interval(over_seeds: Spread, level: float = 0.95) -> Interval:
 
     half = float(stdtrit(n - 1, 0.5 + level / 2)) * over_seeds.std / np.sqrt(n)
     return Interval(mean, mean - half, mean + half, n)
+
+
+def level_together(comparisons: int, level: float = 0.95) -> float:
+    """Return the level of each of several intervals that hold all together with ``level``, whatever
+    their variances and correlations are: ``1 - (1 - level) / comparisons`` (Bonferroni)."""
+    return 1 - (1 - level) / max(comparisons, 1)
 
 
 def paired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:

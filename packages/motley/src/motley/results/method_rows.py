@@ -15,6 +15,7 @@ from motley.core.errors import ConfigError
 from motley.results import measures
 from motley.results.load import Run
 from motley.results.measures import Censored, Spread
+from motley.results.method_groups import plain_intervals, reference_of
 from motley.results.new_clients import served_new
 
 __all__ = [
@@ -27,13 +28,12 @@ __all__ = [
     "TargetRow",
     "Until",
     "differences",
+    "intervals_in_words",
     "method_rows",
     "metric_rows",
     "target_of",
 ]
 
-REFERENCES = ("uniform", "fedavg")
-"""What a method is compared with, where it is among the runs."""
 _AXES: dict[str, measures.Axis] = {
     "rounds": "round",
     "selections": "selections",
@@ -264,9 +264,10 @@ JUDGED: Mapping[End, str] = {
 NO_STABLE = "no stable value (–) where a run has fewer than ten evaluations past its half"
 
 
-def differences(groups: Mapping[str, Sequence[Run]], base: str | None = None) -> list[Difference]:
-    """Return every method against ``base`` (None: :data:`REFERENCES`, else the first), by *stable*
-    where every finished run has it, else by *final*.
+def differences(groups: Mapping[str, Sequence[Run]]) -> list[Difference]:
+    """Return every method against the reference, by *stable* where every finished run has it, else
+    by *final*. The intervals hold together (:func:`~motley.results.measures.level_together`),
+    unless ``groups`` asks for plain ones.
 
     Methods without two seeds that are finished in both are left out.
     """
@@ -283,26 +284,39 @@ def differences(groups: Mapping[str, Sequence[Run]], base: str | None = None) ->
         label: {seed: percent * getattr(one, end) for seed, one in each.items()}
         for label, each in found_ends.items()
     }
-    base = base or next((label for label in ends if label in REFERENCES), next(iter(ends)))
-    if base not in ends:
-        raise ConfigError(f"got {base!r}; expected one of the methods: {', '.join(ends)}", "base")
+    base = reference_of(groups)
+    common = {
+        label: [seed for seed in sorted(own) if isfinite(own[seed] - ends[base].get(seed, nan))]
+        for label, own in ends.items()
+        if label != base
+    }
+    compared = {label: seeds for label, seeds in common.items() if len(seeds) > 1}
+    level = measures.level_together(1 if plain_intervals(groups) else len(compared))
     found = []
-    for label in (label for label in ends if label != base):
-        seeds = sorted(ends[base].keys() & ends[label].keys())
-        got = measures.paired([ends[label][s] for s in seeds], [ends[base][s] for s in seeds])
-        if got.n > 1:
-            sure: Literal["better", "worse"] = "better" if (got.mean > 0) == better else "worse"
-            found.append(
-                Difference(
-                    label,
-                    base,
-                    end,
-                    got,
-                    percent,
-                    "no clear difference" if got.low <= 0 <= got.high else sure,
-                )
+    for label, seeds in compared.items():
+        ours, theirs = ([ends[one][seed] for seed in seeds] for one in (label, base))
+        got = measures.paired(ours, theirs, level)
+        sure: Literal["better", "worse"] = "better" if (got.mean > 0) == better else "worse"
+        found.append(
+            Difference(
+                *(label, base, end, got, percent),
+                "no clear difference" if got.low <= 0 <= got.high else sure,
             )
+        )
     return found
+
+
+def intervals_in_words(comparisons: int, plain: bool = False) -> str:
+    """Return the sentence that says of how many comparisons the intervals of a table hold together,
+    or that they do not (``plain``); empty for one comparison, of which there is nothing to say."""
+    if comparisons < 2:
+        return ""
+    if plain:
+        return (
+            f"Plain 95 % intervals, each of one comparison alone: of {comparisons}, one or more "
+            "miss more often than 5 %."
+        )
+    return f"The 95 % intervals of the {comparisons} comparisons hold together (Bonferroni)."
 
 
 def target_of(run: Run, target: float | None = None) -> float | None:

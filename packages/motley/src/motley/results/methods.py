@@ -13,6 +13,8 @@ from motley.core.paper import Paper
 from motley.results import measures
 from motley.results.latex import escaped
 from motley.results.load import Run, citations
+from motley.results.method_groups import plain_intervals
+from motley.results.method_rows import differences, intervals_in_words
 
 __all__ = ["bibliography", "methods_text"]
 
@@ -125,6 +127,7 @@ class _Told:
     records hold nothing is empty."""
 
     def __init__(self, groups: Groups) -> None:
+        self.groups = groups
         self.runs = [run for members in groups.values() for run in members]
         self.cited: dict[tuple[str, str], str] = {}  # (key, name) -> key of a paper
         self.keys = list(
@@ -280,9 +283,21 @@ class _Told:
         listed = ", ".join(map(str, seeds[:-1])) + f" and {seeds[-1]}"
         return (
             f"{often}, with seeds {listed}. Numbers are means over seeds with the two-sided "
-            "95\\,\\% interval of Student's $t$ of the mean; differences are paired by seed. The "
-            "untrained model (round 0) counts in no final, peak or stable value."
+            "95\\,\\% interval of Student's $t$ of the mean; differences are paired by seed. "
+            f"{self._compared()}The untrained model (round 0) counts in no final, peak or stable "
+            "value."
         )
+
+    def _compared(self) -> str:
+        """The reference, and of how many comparisons the intervals hold together; empty where
+        nothing is compared."""
+        found = differences(self.groups)
+        if not found:
+            return ""
+        together = escaped(intervals_in_words(len(found), plain_intervals(self.groups))).replace(
+            " \\%", "\\,\\%"
+        )
+        return f"Differences are to {escaped(found[0].base)}. {together} ".replace("  ", " ")
 
     def software(self) -> str:
         """Versions."""

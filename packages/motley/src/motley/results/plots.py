@@ -1,7 +1,7 @@
 """The figures of a report: each function takes runs grouped by method and returns one picture.
 
-``groups`` maps a method's label to its runs (one per seed), in the order in which methods get their
-colours.
+``groups`` maps a method's label to its runs (one per seed), in the order of rows; numbers of
+methods, which give colours, are those of :func:`motley.results.method_groups.method_numbers`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from motley.results.figures import (
 )
 from motley.results.labels import clock
 from motley.results.load import Run
+from motley.results.method_groups import method_numbers
 from motley.results.method_rows import JUDGED, End
 from motley.results.number_text import plus_minus, short_number
 
@@ -84,7 +85,7 @@ def curves(groups: Groups, axis: measures.Axis) -> Picture:
         figure = new_figure(NARROW, 3.3)
         axes = figure.add_subplot()
         shades = []
-        for i, one in enumerate(bands):
+        for i, one in zip(method_numbers(groups), bands, strict=True):
             y = [np.asarray(v) * percent for v in (one.mean, one.low, one.high)]
             step: Literal["post"] | None = None if axis == "round" else "post"
             style = {
@@ -117,7 +118,7 @@ def curves(groups: Groups, axis: measures.Axis) -> Picture:
         axes.set_xlabel(label)
         _name_lines(
             axes,
-            list(groups),
+            groups,
             [(b.x[-1] * scale, b.mean[-1] * percent) if len(b.x) else None for b in bands],
         )
         return to_svg(
@@ -177,7 +178,7 @@ def _panels(
     with styled():
         figure = new_figure(8.4, 0.7 + 1.25 * rows)
         grid = panel_grid(figure, len(groups), PANELS, sharex=True, sharey=True)
-        for i, (method, axes) in enumerate(zip(groups, grid, strict=True)):
+        for i, method, own, axes in zip(method_numbers(groups), groups, bands, grid, strict=True):
             for other in bands:
                 at = np.unique(
                     np.linspace(0, max(len(other.x) - 1, 0), min(len(other.x), BEHIND)).astype(
@@ -191,7 +192,6 @@ def _panels(
                     linewidth=0.7,
                     drawstyle=step,
                 )
-            own = bands[i]
             draw_line(
                 axes,
                 i,
@@ -216,25 +216,19 @@ def _panels(
 
 
 def _dots(
-    groups: Groups, ends: Sequence[Sequence[measures.Ends]], name: str, percent: float, better: bool
+    groups: Groups, ends: Sequence[Sequence[measures.Ends]], name: str, percent: float
 ) -> Picture:
-    """Draw many methods as rows, best stable first, with its whisker, beside peak and final; best
-    final where a run has no stable."""
+    """Draw many methods as rows: stable with its whisker, beside peak and final; final in its place
+    where a run has no stable."""
     kind: End = "stable" if np.isfinite([e.stable for one in ends for e in one]).all() else "final"
-    dots = [measures.spread([percent * getattr(e, kind) for e in one]) for one in ends]
-    order = sorted(
-        range(len(groups)),
-        key=lambda i: np.nan_to_num(-dots[i].mean if better else dots[i].mean, nan=np.inf),
-    )
-    labels = list(groups)
     with styled():
         figure = new_figure(8.4, 0.9 + 0.22 * len(groups))
         axes = figure.add_subplot()
-        for y, i in enumerate(order):
-            one = dots[i]
+        for y, (i, own) in enumerate(zip(method_numbers(groups), ends, strict=True)):
+            one = measures.spread([percent * getattr(e, kind) for e in own])
             shade = colour(i)
             final, peak = (
-                measures.spread([percent * getattr(e, kind) for e in ends[i]])
+                measures.spread([percent * getattr(e, kind) for e in own])
                 for kind in ("final", "peak")
             )
             std = float(np.nan_to_num(one.std))
@@ -254,7 +248,7 @@ def _dots(
             mark(last[0], i, f"final {plus_minus(final)}")
             best = axes.plot(peak.mean, y, ">", markersize=4, fillstyle="none", color=shade)
             mark(best[0], i, f"peak {plus_minus(peak)}")
-        axes.set_yticks(range(len(order)), [shorter(labels[i], 28) for i in order], fontsize=8)
+        axes.set_yticks(range(len(groups)), [shorter(label, 28) for label in groups], fontsize=8)
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.set(
@@ -268,22 +262,27 @@ def _dots(
 def headline_bars(groups: Groups) -> Picture:
     """Draw peak, final and stable side by side, and the drop from peak to final; whiskers are one
     standard deviation over seeds."""
-    name, percent, better = _metric(groups)
+    name, percent, _ = _metric(groups)
     ends = [[measures.ends_of(run) for run in runs] for runs in groups.values()]
+    numbers = method_numbers(groups)
     if len(groups) > DIRECT:
-        return _dots(groups, ends, name, percent, better)
+        return _dots(groups, ends, name, percent)
     with styled():
         figure = new_figure(8.4, 3.3)
         left, right = figure.subplots(1, 2, width_ratios=[3, 1.15])
         stable = any(np.isfinite([e.stable for e in one]).all() for one in ends)
         _grouped_bars(
-            left, ends, ("peak", "final", "stable") if stable else ("peak", "final"), percent
+            left,
+            numbers,
+            ends,
+            ("peak", "final", "stable") if stable else ("peak", "final"),
+            percent,
         )
         left.set(
             ylabel=name,
             title=f"Best, last, and {JUDGED['stable']}" if stable else "Best and last evaluation",
         )
-        _grouped_bars(right, ends, ("drop",), percent)
+        _grouped_bars(right, numbers, ends, ("drop",), percent)
         right.set(ylabel="points" if percent == 100 else name, title="Lost since the peak")
         figure.legend(
             *_handles(groups), loc="outside lower left", ncols=min(4, len(groups)), frameon=False
@@ -311,10 +310,9 @@ def target_bars(groups: Groups, target: float) -> Picture:
             scale, label, _ = _axis_words(
                 axis, max((cost.value for one in costs for cost in one), default=1.0), clock(groups)
             )
-            for i, one in enumerate(costs):
-                _target_bar(
-                    axes, i, [measures.Censored(scale * cost.value, cost.reached) for cost in one]
-                )
+            for y, (i, one) in enumerate(zip(method_numbers(groups), costs, strict=True)):
+                scaled = [measures.Censored(scale * cost.value, cost.reached) for cost in one]
+                _target_bar(axes, y, i, scaled)
             axes.set(
                 xlabel="rounds"
                 if axis == "round"
@@ -332,12 +330,13 @@ def target_bars(groups: Groups, target: float) -> Picture:
         )
 
 
-def _target_bar(axes: Axes, i: int, costs: Sequence[measures.Censored]) -> None:
+def _target_bar(axes: Axes, y: int, i: int, costs: Sequence[measures.Censored]) -> None:
+    """Draw the bar of method ``i`` in row ``y``."""
     mean = measures.target_spread(costs)
     std = float(np.nan_to_num(measures.spread([cost.value for cost in costs]).std))
     said = f"{'' if mean.reached else 'more than '}{short_number(mean.value)}"
     bar = axes.barh(
-        i, np.nan_to_num(mean.value), 0.7, color=colour(i), alpha=1.0 if mean.reached else 0.35
+        y, np.nan_to_num(mean.value), 0.7, color=colour(i), alpha=1.0 if mean.reached else 0.35
     )
     mark(bar.patches[0], i, said)
     if not mean.reached:
@@ -345,7 +344,7 @@ def _target_bar(axes: Axes, i: int, costs: Sequence[measures.Censored]) -> None:
             axes,
             i,
             np.nan_to_num(mean.value),
-            i,
+            y,
             form=">",
             style={"markersize": 6, "clip_on": False},
         )
@@ -354,7 +353,7 @@ def _target_bar(axes: Axes, i: int, costs: Sequence[measures.Censored]) -> None:
             axes,
             i,
             [mean.value - std, mean.value + std],
-            [i, i],
+            [y, y],
             style={"color": "#333333", "linewidth": 1.1},
         )
 
@@ -371,7 +370,7 @@ def participation_bars(groups: Groups) -> Picture:
     with styled():
         figure = new_figure(8.4, 0.5 + (1.5 if len(groups) > DIRECT else 2.2) * rows)
         grid = panel_grid(figure, len(groups), columns, sharey=True)
-        for i, (label, axes, one) in enumerate(zip(groups, grid, counts, strict=True)):
+        for i, label, axes, one in zip(method_numbers(groups), groups, grid, counts, strict=True):
             ranked = _mean_of_ragged([np.sort(p.counts)[::-1] for p in one])
             steps = group_edges(len(ranked)), np.append(client_groups(ranked), 0)
             mark(axes.fill_between(*steps, step="post", color=colour(i), linewidth=0), i)
@@ -425,7 +424,7 @@ def concentration(groups: Groups) -> Picture | None:
     with styled():
         figure = new_figure(NARROW, _height(3.3, groups))
         axes = figure.add_subplot()
-        for i, one in enumerate(bands):
+        for i, one in zip(method_numbers(groups), bands, strict=True):
             draw_line(axes, i, one.x, one.mean, style={"linestyle": dash(i)})
         axes.set(
             xlabel="round",
@@ -434,9 +433,7 @@ def concentration(groups: Groups) -> Picture | None:
         )
         axes.margins(x=0)
         axes.set_ylim(bottom=0)
-        _name_lines(
-            axes, list(groups), [(b.x[-1], b.mean[-1]) if len(b.x) else None for b in bands]
-        )
+        _name_lines(axes, groups, [(b.x[-1], b.mean[-1]) if len(b.x) else None for b in bands])
         return to_svg(
             figure,
             "concentration",
@@ -470,7 +467,7 @@ def client_curves(groups: Groups) -> Picture | None:
             fontsize=8,
             color="#555555",
         )
-        for i, v in enumerate(sorted_values):
+        for i, v in zip(method_numbers(groups), sorted_values, strict=True):
             edges = group_edges(len(v))
             share = 100 * (edges[:-1] + edges[1:]) / 2 / max(len(v), 1)
             draw_line(axes, i, share, client_groups(v) * percent, style={"linestyle": dash(i)})
@@ -481,14 +478,18 @@ def client_curves(groups: Groups) -> Picture | None:
         axes.set_xlim(0, 100)
         _name_lines(
             axes,
-            list(groups),
+            groups,
             [(100.0, float(v[-1]) * percent) if len(v) else None for v in sorted_values],
         )
         return to_svg(figure, "clients", f"Own {name} of the clients, sorted: {', '.join(groups)}")
 
 
 def _grouped_bars(
-    axes: Axes, ends: Sequence[Sequence[measures.Ends]], kinds: Sequence[str], percent: float
+    axes: Axes,
+    numbers: Sequence[int],
+    ends: Sequence[Sequence[measures.Ends]],
+    kinds: Sequence[str],
+    percent: float,
 ) -> None:
     width = 0.82 / max(len(ends), 1)
     tips = [
@@ -499,8 +500,8 @@ def _grouped_bars(
         if np.isfinite(value := getattr(e, kind))
     ]
     points = bool(tips) and 0 < (1 - NEAR) * max(tips) < min(tips)
-    for i, runs in enumerate(ends):
-        at = np.arange(len(kinds)) + (i - (len(ends) - 1) / 2) * width
+    for place, (i, runs) in enumerate(zip(numbers, ends, strict=True)):
+        at = np.arange(len(kinds)) + (place - (len(ends) - 1) / 2) * width
         spreads = [measures.spread([percent * getattr(e, kind) for e in runs]) for kind in kinds]
         for x, s, kind in zip(at, spreads, kinds, strict=True):
             if s.n < (len(runs) if kind == "stable" else 1):
@@ -538,36 +539,34 @@ def _grouped_bars(
 def _handles(groups: Groups) -> tuple[list[Any], list[str]]:
     from matplotlib.patches import Patch
 
-    return [mark(Patch(color=colour(i)), i) for i in range(len(groups))], [
-        shorter(label, 34) for label in groups
-    ]
+    handles = [mark(Patch(color=colour(i)), i) for i in method_numbers(groups)]
+    return handles, [shorter(label, 34) for label in groups]
 
 
-def _name_lines(
-    axes: Axes, labels: Sequence[str], tips: Sequence[tuple[float, float] | None]
-) -> None:
+def _name_lines(axes: Axes, groups: Groups, tips: Sequence[tuple[float, float] | None]) -> None:
     """Write each method beside the end of its line (or, for many methods, into a legend)."""
     from matplotlib.lines import Line2D
 
-    if len(labels) > DIRECT:
-        lines = [
-            mark(Line2D([], [], color=colour(i), linestyle=dash(i)), i) for i in range(len(labels))
-        ]
+    numbers = method_numbers(groups)
+    names = [shorter(label, 24) for label in groups]
+    if len(groups) > DIRECT:
+        lines = [mark(Line2D([], [], color=colour(i), linestyle=dash(i)), i) for i in numbers]
         figure = axes.get_figure(root=True)
-        names = [shorter(s, 24) for s in labels]
         if figure is not None:
             figure.legend(
                 lines, names, frameon=False, fontsize=7, loc="outside lower center", ncols=4
             )
         return
     low, high = axes.get_ylim()
-    known = [(i, tip) for i, tip in enumerate(tips) if tip is not None]
+    known = [
+        (i, name, tip) for i, name, tip in zip(numbers, names, tips, strict=True) if tip is not None
+    ]
     right = axes.get_xlim()[1]
-    heights = spread_apart([tip[1] for _, tip in known], 0.07 * (high - low))
+    heights = spread_apart([tip[1] for *_, tip in known], 0.07 * (high - low))
     above = max([0.0, *(y - high for y in heights)])
-    for (i, _), y in zip(known, heights, strict=True):
+    for (i, name, _), y in zip(known, heights, strict=True):
         text = axes.annotate(
-            shorter(labels[i], 24),
+            name,
             (right, y - above),
             (5, 0),
             textcoords="offset points",

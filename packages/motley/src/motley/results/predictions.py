@@ -17,6 +17,7 @@ from motley.core.strict_json import restored
 from motley.core.untrusted import printable, printable_tree
 from motley.results.blocks import DASH, Section, Table, TableCell, TableRow, Text
 from motley.results.load import Run
+from motley.results.method_groups import method_numbers
 from motley.results.number_text import MB, short_number
 
 __all__ = ["Predicted", "elapsed_s", "predicted_beside", "read_prediction"]
@@ -108,7 +109,7 @@ def predicted_beside(groups: Groups, prediction: Mapping[str, Any]) -> Section:
     several = sum(map(len, groups.values())) > 1
     compared = [
         (f"{label}, seed {run.seed}" if several else label, method, run)
-        for method, (label, runs) in enumerate(groups.items())
+        for method, (label, runs) in zip(method_numbers(groups), groups.items(), strict=True)
         for run in runs
     ]
     rows = []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from motley.core.errors import ConfigError, suggest
 from motley.results import latex
+from motley.results.besides import Besides
 from motley.results.blocks import Block, Picture, Section, SideBySide, UniqueNames
 from motley.results.figures import for_print
 from motley.results.load import Run
@@ -58,7 +59,11 @@ def check_formats(formats: Iterable[str]) -> list[str]:
 
 
 def write_print_files(
-    groups: Groups, folder: Path, formats: Sequence[str], target: float | None = None
+    groups: Groups,
+    folder: Path,
+    formats: Sequence[str],
+    target: float | None = None,
+    controls: Sequence[Run] = (),
 ) -> Path:
     """Write the figures and tables of methods (label to runs) into a folder.
 
@@ -67,6 +72,7 @@ def write_print_files(
     formats: ``pdf`` and ``svg`` are figures, one file each; ``latex`` is a file for each table,
         ``methods.tex``, ``references.bib`` and ``example.tex``, a document that shows everything;
         ``csv`` is a file for each table.
+    controls: runs that show what is left of a difference.
 
     Returns
     -------
@@ -90,7 +96,7 @@ def write_print_files(
         title, drawn = for_print(picture, kinds)
         files |= {folder / f"{name}.{kind}": content for kind, content in drawn.items()}
         floats.append(latex.figure(name, _caption(title, picture, groups), picture.wide))
-    tables = print_tables(groups, target)
+    tables = [*print_tables(groups, target), *Besides(groups, controls).print_tables()]
     if "csv" in wanted:
         files |= {folder / f"{table.name}.csv": as_csv(table) for table in tables}
     if "latex" in wanted:

@@ -7,6 +7,7 @@ from typing import Any
 
 from motley.results.blocks import BulletList, Section, Table, TableCell, TableRow, Text
 from motley.results.load import Run
+from motley.results.method_groups import method_numbers
 
 __all__ = ["OCCASIONS", "claims", "leaving", "privacy_section", "signals_in_words"]
 
@@ -43,7 +44,7 @@ def privacy_section(groups: Mapping[str, Sequence[Run]]) -> Section:
     that do not say."""
     rows = [
         TableRow(label, [TableCell(text) for text in _cells(members[0].meta["leaves"])], method)
-        for method, (label, members) in enumerate(groups.items())
+        for method, (label, members) in zip(method_numbers(groups), groups.items(), strict=True)
         if {"selector", "algorithm"} <= members[0].meta.get("leaves", {}).keys()
     ]
     text = (

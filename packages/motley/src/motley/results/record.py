@@ -72,7 +72,28 @@ class _SplitRecord(_Part):
     validation: float | None = None
 
 
+class _LocalRecord(_Part):
+    epochs: int | None = None
+    steps: int | None = None
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+
+
+class _TunedRecord(_Part):
+    values: dict[str, Any]
+    method: dict[str, Any] = {}
+    trials: int
+    run_equivalents: float
+
+
+class _WorkRecord(_Part):
+    step_passes: float
+    extra_epochs: float
+
+
 class _ConfigRecord(_Part):
+    algorithm: dict[str, Any] | str | None = None
+    local: _LocalRecord | None = None
+    tuned: _TunedRecord | None = None
     method: str | None = None
     population: Annotated[int, Field(ge=1, le=10**9)] | None = None
     cohort: int | None = None
@@ -121,6 +142,8 @@ class _Record(_Part):
     parameters: int | None = None
     command: str | None = None
     personal: bool = False
+    control: str | None = None
+    work: _WorkRecord | None = None
     nodes: dict[str, str] = {}
     privacy: _PrivacyRecord | None = None
     clients: dict[Annotated[str, Field(pattern=r"^[0-9]{1,18}$")], str] | None = None

@@ -17,6 +17,7 @@ from motley.results import measures
 from motley.results.blocks import BulletList, Page, non_empty
 from motley.results.labels import clock, group_runs
 from motley.results.load import Run, load_all
+from motley.results.method_groups import MethodGroups, labels_by_number
 from motley.results.model_health import model_health
 from motley.results.number_text import whole
 from motley.results.page import write
@@ -35,6 +36,9 @@ def report(
     target: float | None = None,
     format: str | Sequence[str] = (),
     prediction: str | Path | None = None,
+    *,
+    against: str | None = None,
+    plain_intervals: bool = False,
 ) -> Path:
     """Write the report of runs to a file, or its figures and tables for a paper into a folder.
 
@@ -49,6 +53,10 @@ def report(
     format: some of ``pdf``, ``svg`` (figures), ``latex`` and ``csv`` (tables); ``out`` is then the
     folder of their files.
     prediction: the ``prediction.json`` of ``motley what-if``, shown beside the runs; a page only.
+    against: label of the method that the others are compared with; None takes that of the
+        comparison (:func:`motley.compare`), else ``uniform`` or ``fedavg``, else the first.
+    plain_intervals: give every difference the 95 % interval of one comparison alone, not one that
+    holds together with the others.
 
     Returns
     -------
@@ -59,49 +67,64 @@ def report(
     StoreError: there are no runs, or ``out`` cannot be written. DataError: a run's files are
     damaged.
     ConfigError: the runs are measured in different metrics, ``target`` is no value of theirs,
-    ``out`` has another suffix, or a prediction is asked for in files for a paper.
+    ``against`` none of the methods, ``out`` has another suffix, or a prediction is asked for in
+    files for a paper.
     """
     loaded = load_all(runs) if isinstance(runs, str | Path) else list(runs)
     if not loaded:
         raise StoreError("a report needs at least one run, got none")
     if format and prediction is not None:
         raise ConfigError("a prediction is shown on a page; leave --format out", "--predicted")
+    groups = printable_groups(loaded, against, plain_intervals)
+    controls = [run for run in loaded if run.control]
     if format:
         return write_print_files(
-            _groups(loaded), Path(out), [format] if isinstance(format, str) else format, target
+            groups,
+            Path(out),
+            [format] if isinstance(format, str) else format,
+            target,
+            controls,
         )
     told = None if prediction is None else read_prediction(prediction)
-    return write(report_page(loaded, Path(out).parent, target, told), out)
+    return write(report_page(groups, Path(out).parent, target, told, controls), out)
 
 
-def _groups(runs: Sequence[Run]) -> Groups:
-    return group_runs([replace(run, meta=printable_tree(run.meta)) for run in runs])
+def printable_groups(
+    runs: Sequence[Run], against: str | None = None, plain_intervals: bool = False
+) -> MethodGroups:
+    """Return the runs by method without characters that a page or terminal could not show;
+    parameters as for :func:`report`."""
+    printable = [replace(run, meta=printable_tree(run.meta)) for run in runs]
+    return group_runs(printable, against, plain_intervals)
 
 
 def report_page(
-    runs: Sequence[Run],
+    groups: Groups,
     folder: Path,
     target: float | None = None,
     prediction: Mapping[str, Any] | None = None,
+    controls: Sequence[Run] = (),
 ) -> Page:
-    """Return the report of runs, one at least, as a page; ``folder``: where it will lie, from which
-    single runs are addressed; ``prediction``: of
-    :func:`~motley.results.predictions.read_prediction`.
+    """Return the report of methods, one at least, as a page; ``folder``: where it will lie, from
+    which single runs are addressed; ``prediction``: of
+    :func:`~motley.results.predictions.read_prediction`; ``controls``: runs that show what is left
+    of a difference.
 
     Raises
     ------
     ConfigError: the runs are measured in different metrics, or ``target`` is no value of theirs.
     """
-    groups = _groups(runs)
     messages = warnings(groups)
     blocks = non_empty(
         BulletList(messages, "Before you read on") if messages else None,
         None if prediction is None else predicted_beside(groups, prediction),
-        *all_sections(groups, target),
+        *all_sections(groups, target, controls),
         single_runs(groups, folder),
         provenance(groups),
     )
-    return Page(next(iter(groups.values()))[0].name, facts(groups), blocks, list(groups))
+    return Page(
+        next(iter(groups.values()))[0].name, facts(groups), blocks, labels_by_number(groups)
+    )
 
 
 def facts(groups: Groups) -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from motley.core.strict_json import finite
 from motley.results import measures, plots, selection_plots, tables
+from motley.results.besides import besides_section
 from motley.results.blocks import BulletList, Code, Section, SideBySide, Text, non_empty
 from motley.results.client_table import by_client
 from motley.results.deployed import real_clients
@@ -41,10 +42,14 @@ __all__ = [
 Groups = Mapping[str, Sequence[Run]]
 
 
-def all_sections(groups: Groups, target: float | None = None) -> list[Section]:
-    """Return all sections that compare methods (label to runs); empty sections are left out."""
+def all_sections(
+    groups: Groups, target: float | None = None, controls: Sequence[Run] = ()
+) -> list[Section]:
+    """Return all sections that compare methods (label to runs); empty sections are left out.
+    ``controls``: runs that show what is left of a difference."""
     every = (
         ends(groups),
+        besides_section(groups, controls),
         curves(groups, target),
         participation(groups),
         real_clients(groups),

@@ -36,6 +36,7 @@ from motley.results.figures import (
     to_svg,
 )
 from motley.results.load import Run
+from motley.results.method_groups import labels_by_number, method_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -186,7 +187,7 @@ def _notes(groups: Groups) -> Notes:
 def _notes_figure(groups: Groups, notes: Notes, head: str, label: str) -> Picture:
     own = {
         i: [one[head] for one in runs if head in one]
-        for i, runs in enumerate(notes)
+        for i, runs in zip(method_numbers(groups), notes, strict=True)
         if any(head in one for one in runs)
     }
     names = list(dict.fromkeys(name for runs in own.values() for one in runs for name in one))
@@ -242,7 +243,7 @@ def _shares(groups: Groups) -> dict[int, measures.Shares]:
     """Return number of the method -> the shares of all its runs, where not all clients send
     everything."""
     found = {}
-    for i, runs in enumerate(groups.values()):
+    for i, runs in zip(method_numbers(groups), groups.values(), strict=True):
         each = [measures.shares(run) for run in runs]
         if any(len(one.theta) for one in each):
             ceilings = [one.ceiling for one in each if len(one.theta)]
@@ -262,13 +263,13 @@ def _evenly_picked(n: int) -> NDArray[np.int64]:
 
 
 def _labels_of(groups: Groups, methods: Mapping[int, object]) -> list[str]:
-    labels = list(groups)
+    labels = labels_by_number(groups)
     return [labels[i] for i in methods]
 
 
 def _panels(groups: Groups, methods: Sequence[int], share: bool) -> tuple[Figure, dict[int, Axes]]:
     """Return a figure with one panel, titled in its colour, for each of these methods."""
-    labels = list(groups)
+    labels = labels_by_number(groups)
     columns = columns_of(len(methods))
     rows = -(-len(methods) // columns)
     figure = new_figure(8.4 if columns > 1 else NARROW, 0.6 + 2.3 * rows)

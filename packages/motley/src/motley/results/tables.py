@@ -19,12 +19,14 @@ from motley.results.columns import Column, Compared
 from motley.results.gains import LEAST, gain_rows
 from motley.results.labels import clock_in_words
 from motley.results.load import Run
+from motley.results.method_groups import method_numbers, plain_intervals
 from motley.results.method_rows import (
     JUDGED,
     NO_STABLE,
     MethodRow,
     TargetRow,
     differences,
+    intervals_in_words,
     metric_rows,
 )
 from motley.results.new_clients import adapted_epochs
@@ -118,12 +120,12 @@ def _table(
         for columns in (page, terminal, printed)
     )
     best = _bold(compared, lines, page) if bold else {}
-    methods = list(compared.groups)
+    numbers = dict(zip(compared.groups, method_numbers(compared.groups), strict=True))
     rows = [
         TableRow(
             label,
             [column.page_cell(row, i in best.get(k, ())) for k, column in enumerate(page)],
-            methods.index(label),
+            numbers[label],
         )
         for i, (label, row) in enumerate(lines)
     ]
@@ -432,26 +434,45 @@ def to_target(groups: Groups, target: float) -> MethodTable:
     )
 
 
-def pairs(groups: Groups, base: str | None = None) -> MethodTable | None:
+def pairs(groups: Groups) -> MethodTable | None:
     """Return every method against the reference, see
     :func:`motley.results.method_rows.differences`; None without two common seeds."""
-    found = differences(groups, base)
+    found = differences(groups)
     if not found:
         return None
     compared = Compared(groups)
     end = found[0].end
     base = found[0].base
+    known = {base, *(one.label for one in found)}
+    left_out = ", ".join(label for label in groups if label not in known)
+    lacking = f"Left out, without two finished seeds in common: {left_out}." if left_out else ""
+    words = [intervals_in_words(len(found), plain_intervals(groups)), lacking]
+    together = " ".join(filter(None, words))
+    columns = (col.DIFFERENCE, col.DIFFERENCE_BOUNDS, col.PAIRS, col.VERDICT)
+    title = f"{end} {compared.metric} against {base}"
+    note = (
+        f"{title[:1].upper()}{title[1:]}, over finished runs paired by seed: whatever two methods "
+        "have in common (partition, devices, first model) is drawn alike. Student's t interval of "
+        "the mean difference.",
+        together,
+        f"{end.capitalize()}: {JUDGED[end]}.",
+    )
+    caption = (
+        f"{end.capitalize()} {compared.metric} ({JUDGED[end]}) against {base}: mean difference "
+        "over finished runs paired by seed, with half of the two-sided 95 % interval of Student's "
+        "t of that mean after the plus-minus sign.",
+        together,
+    )
     return _table(
         compared,
         [(one.label, one) for one in found],
-        (col.DIFFERENCE, col.DIFFERENCE_BOUNDS, col.PAIRS, col.VERDICT),
-        "Finished runs, paired by seed: whatever two methods have in common (partition, devices, "
-        "first model) is drawn alike. Student's t interval of the mean difference. "
-        f"{end.capitalize()}: {JUDGED[end]}.",
-        head=f"{end} {compared.metric} against {base}",
+        columns,
+        " ".join(filter(None, note)),
+        head=title,
+        terminal=columns,
         printed=(col.DIFFERENCE, col.PAIRS, col.VERDICT),
         name="differences",
-        caption=f"{end.capitalize()} {compared.metric} ({JUDGED[end]}) against {base}: mean "
-        "difference over finished runs paired by seed, with half of the two-sided 95 % interval of "
-        "Student's t of that mean after the plus-minus sign.",
+        title=f"{title}{' in points' if compared.percent else ''}, paired by seed",
+        remark=together,
+        caption=" ".join(filter(None, caption)),
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from motley.core.untrusted import printable
 from motley.results import blocks, tables
+from motley.results.besides import Besides
 from motley.results.labels import group_runs
 from motley.results.load import Run
 from motley.results.method_rows import target_of
@@ -21,9 +22,16 @@ __all__ = ["block_table", "terminal_table", "terminal_tables"]
 _COLOURS = {"good": "green", "bad": "red", "": ""}
 
 
-def terminal_tables(runs: Sequence[Run], target: float | None = None) -> list[Table]:
-    """Return the tables that there is something for: ends and costs, all metrics, widths, fairness,
-    gains, new clients, costs to the target (``target``, else the experiment's).
+def terminal_tables(
+    runs: Sequence[Run], target: float | None = None, plain_intervals: bool = False
+) -> list[Table]:
+    """Return the tables that there is something for: ends and costs, differences to the reference,
+    all metrics, widths, fairness, gains, new clients, costs to the target (``target``, else the
+    experiment's), what differs beside the method, and what is left of differences without it.
+
+    Parameters
+    ----------
+    plain_intervals: as for :func:`motley.results.report.report`.
 
     Raises
     ------
@@ -31,10 +39,11 @@ def terminal_tables(runs: Sequence[Run], target: float | None = None) -> list[Ta
     """
     if not runs:
         return []
-    groups = group_runs(runs)
+    groups = group_runs(runs, plain_intervals=plain_intervals)
     target = target_of(runs[0], target)
     found = (
         tables.summary(groups),
+        tables.pairs(groups),
         tables.metrics(groups),
         tables.widths(groups),
         tables.fairness(groups),
@@ -42,7 +51,13 @@ def terminal_tables(runs: Sequence[Run], target: float | None = None) -> list[Ta
         tables.new_clients(groups),
         None if target is None else tables.to_target(groups, target),
     )
-    return [terminal_table(table) for table in found if table is not None]
+    shown = [terminal_table(table) for table in found if table is not None]
+    beside = Besides(groups, [run for run in runs if run.control])
+    pages = {
+        "besides the method": beside.table(),
+        "what is left of the difference": beside.left_table(),
+    }
+    return shown + [block_table(table, title) for title, table in pages.items() if table]
 
 
 def terminal_table(found: MethodTable) -> Table:
@@ -77,7 +92,10 @@ def block_table(found: blocks.Table, title: str) -> Table:
             overflow="fold" if words else "ellipsis",
         )
     for row in found.rows:
-        cells = (Text(printable(cell.whole), style=_COLOURS[cell.tone]) for cell in row.cells)
+        cells = (
+            Text(printable(cell.whole), style="bold" if cell.best else _COLOURS[cell.tone])
+            for cell in row.cells
+        )
         table.add_row(Text(printable(row.label)), *cells)
     return table
 

@@ -55,12 +55,14 @@ class UploadSum:
     ----------
     aggregator: of the run, which joins sums. check: of what leaves a client. weights: raw, by
     position.
-    factors: on the updates of corrupted clients. scales: for staleness; None: none.
+    own_weights: of the clients, by position. factors: on the updates of corrupted clients. scales:
+    for staleness; None: none.
     """
 
     aggregator: Aggregator
     check: UploadCheck
     weights: Floats
+    own_weights: Floats
     factors: Floats
     scales: Floats | None
 
@@ -74,7 +76,12 @@ class UploadSum:
         result = corrupted(self.check(result), float(self.factors[position]))
         if not result.finite:
             return total, dataclasses.replace(result, parts={}, client_state=None)
-        upload = Upload(result.parts, float(self.weights[position]), client=result.client)
+        upload = Upload(
+            result.parts,
+            float(self.weights[position]),
+            client=result.client,
+            own_weight=float(self.own_weights[position]),
+        )
         if self.scales is not None:
             upload = scaled(upload, float(self.scales[position]))
         total = self.aggregator.add(total, upload._replace(position=position))

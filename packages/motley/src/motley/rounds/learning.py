@@ -11,6 +11,7 @@ import numpy as np
 
 from motley.algorithms.parts import ClientState, ServerContext, ServerState, Tensors, Upload
 from motley.algorithms.weights import divide_by
+from motley.core.arrays import Ids
 from motley.core.records import Outcome
 from motley.core.server_signals import Value
 from motley.engines.engine import Engine, TrainResult, client_losses
@@ -68,14 +69,14 @@ class Learning:
             step = step.told(accepted, Outcome.REHEARSED)
             if not step.total:
                 return step
-            context = self._context(state, len(accepted))
+            context = self._context(state, step, accepted)
             rehearsed = algorithm.server.update(state.server, step.total, context)
             return rehearse(step, algorithm.local.download(rehearsed))
         if self.noised_by_clients and not step.total:  # too few are left to open a sum
             return step.told(accepted, Outcome.REJECTED)
         while step.total:
             own = step.client_states()
-            context = self._context(state, len(step.usable))
+            context = self._context(state, step, step.usable)
             server, states = algorithm.server.update_with_clients(
                 state.server, step.total, own, context
             )
@@ -100,10 +101,19 @@ class Learning:
         accumulator, results, uploads = self.sums.gathered(
             self.backend, state, step.landed, step.accepted, error
         )
+        clients = step.landed.dispatches.timelines.client
+        own = self.config.own_weights(self.backend.claimed_examples(state)[clients])
         for position, (row, received) in enumerate(uploads):
             signals: Mapping[str, Value] = {}
             if received.result.finite or self.noised_by_clients:
-                arrived = self._arrived(state, step, row, received, position)
+                arrived = self._arrived(
+                    state,
+                    step,
+                    row=row,
+                    received=received,
+                    position=position,
+                    own_weight=float(own[row]),
+                )
                 accumulator = aggregator.add(accumulator, arrived.upload)
                 signals = arrived.signals
             results[row] = _without_upload(received.result, signals)
@@ -129,9 +139,16 @@ class Learning:
         return dataclasses.replace(step, total=total)
 
     def _arrived(
-        self, state: RunState, step: Round, row: int, received: ReceivedUpload, position: int
+        self,
+        state: RunState,
+        step: Round,
+        *,
+        row: int,
+        received: ReceivedUpload,
+        position: int,
+        own_weight: float,
     ) -> Arrived:
-        """Return an upload with its raw weight, as the stages let it enter the sum."""
+        """Return an upload with its weights, as the stages let it enter the sum."""
         dispatches = step.landed.dispatches
         result = received.result
         upload = Upload(
@@ -140,6 +157,7 @@ class Learning:
             1.0,
             result.client,
             position,
+            own_weight,
         )
         download = state.downloads[int(dispatches.timelines.version[row])]
         arrived = Arrived(row, received, download, upload)
@@ -168,15 +186,21 @@ class Learning:
         state.server = self.backend.recalibrate(state, step.landed, rows)
         return step
 
-    def _context(self, state: RunState, accepted: int) -> ServerContext:
-        """Return what the server rule may use; ``accepted``: number of uploads, of which a private
-        run tells it the fixed divisor."""
+    def _context(self, state: RunState, step: Round, rows: Sequence[int] | Ids) -> ServerContext:
+        """Return what the server rule may use; ``rows``: of the uploads in the total, of whose
+        number a private run tells it the fixed divisor."""
         plan = self.config.privacy
-        known = accepted if plan is None else max(1, round(plan.divisor))
+        known = len(rows) if plan is None else max(1, round(plan.divisor))
         views = partial(self.backend.data_view, state)
         asks = self.config.setting.algorithm.server.asks_clients
         losses = partial(client_losses, self.engine, data_views=views) if asks else None
-        return self.config.context_at(state.version, known, losses)
+        sums = None
+        if plan is None and self.config.weights == "examples":
+            counted = self.backend.claimed_examples(state)
+            asked = step.landed.dispatches.timelines.client[rows]
+            # at least 1: clients may claim to have none, and then their sums are 0, too
+            sums = max(float(counted[asked].sum()), 1.0), max(float(counted.sum()), 1.0)
+        return self.config.context_at(state.version, known, losses, sums)
 
 
 def _without_upload(result: TrainResult, signals: Mapping[str, Value]) -> TrainResult:

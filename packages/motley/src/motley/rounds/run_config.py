@@ -12,7 +12,8 @@ from torch import Tensor
 
 from motley.algorithms.parts import ExtraExchange, ServerContext
 from motley.algorithms.schedules import ConstantSchedule, Schedule
-from motley.algorithms.weights import Weighting
+from motley.algorithms.weights import Weighting, own_weights
+from motley.core.arrays import Floats, Ids
 from motley.core.bounds import Count, NotNegative, Positive
 from motley.core.records import SIGNALS
 from motley.engines.engine import Setting
@@ -198,19 +199,33 @@ class RunConfig:
             0 if public is None else len(public), classes
         )
 
-    def context_at(self, version: int, accepted: int, losses: ClientLosses | None) -> ServerContext:
+    def own_weights(self, examples: Ids) -> Floats:
+        """Return the own weights of clients with so many samples, ``[n]``; see
+        :func:`motley.algorithms.weights.own_weights`."""
+        return own_weights(self.weights, examples)
+
+    def context_at(
+        self,
+        version: int,
+        accepted: int,
+        losses: ClientLosses | None,
+        own_weights: tuple[float, float] | None,
+    ) -> ServerContext:
         """Return what the server rule may use in server step ``version`` (from 0).
 
         Parameters
         ----------
         accepted: number of uploads aggregated. losses: asks clients for the loss of models on their
-        own training samples; None for a server rule that does not say that it asks.
+        own training samples; None for a server rule that does not say that it asks. own_weights:
+        as in :class:`~motley.algorithms.parts.ServerContext`.
         """
         given = self.server_context or ServerContext(
             self.setting.task.layout, self.setting.task.federation.pool, 0
         )
         key = self.setting.streams.key("server").fold(version)
-        return dataclasses.replace(given, accepted=accepted, key=key, losses=losses)
+        return dataclasses.replace(
+            given, accepted=accepted, key=key, losses=losses, own_weights=own_weights
+        )
 
 
 @dataclass(frozen=True)

@@ -480,9 +480,14 @@ class SimulatedBackend(ClientBackend):
         if len(training_groups(lines.client, lines.version)) != 1:
             return None
         scales = None if landed.scale is None else landed.scale[rows]
-        weights = columns["weight"]
-        factors = columns["factor"]
-        added = UploadSum(algorithm.aggregator, self.channel.checked, weights, factors, scales)
+        added = UploadSum(
+            algorithm.aggregator,
+            self.channel.checked,
+            weights=columns["weight"],
+            own_weights=self.config.own_weights(self.claimed_examples(state)[lines.client]),
+            factors=columns["factor"],
+            scales=scales,
+        )
         jobs = self._jobs(state, group)
         states = self.pipeline.algorithm_states(state, lines.client.tolist())
         download = state.downloads[int(lines.version[0])]

@@ -42,7 +42,7 @@ from motley.algorithms.parts import (
     aggregate,
 )
 from motley.algorithms.task_loss import loss_of
-from motley.algorithms.weights import Weighting, divide_by
+from motley.algorithms.weights import Weighting, divide_by, own_weights
 from motley.core.components import overrides
 from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
@@ -185,35 +185,39 @@ class Play:
     def round(self, number: int, cohort: tuple[int, ...]) -> list[TrainResult]:
         """Run one round: train, aggregate, step the server, keep the client states."""
         done = self.train(number, cohort)
-        counted = {
-            t.client: float(SIZES[t.client]) if self.weights == "examples" else 1.0 for t in done
-        }
-        uploads = [Upload(t.parts, counted[t.client], client=t.client) for t in done]
+        own = own_weights(self.weights, np.array(SIZES))
+        counted = {t.client: float(own[t.client]) for t in done}
+        uploads = [
+            Upload(t.parts, counted[t.client], client=t.client, own_weight=counted[t.client])
+            for t in done
+        ]
         total = aggregate(self.algorithm.aggregator, uploads, divide_by(self.weights))
         kept = {t.client: t.client_state for t in done if t.client_state is not None}
         self.server, kept_after = self.algorithm.server.update_with_clients(
-            self.server, total, kept, self.context(number, len(done))
+            self.server, total, kept, self.context(number, list(counted))
         )
         self.client_states |= kept_after
         return done
 
-    def context(self, number: int, accepted: int) -> ServerContext:
-        """Return the server context of a round: network, public samples, validation samples, and
-        the clients' losses."""
+    def context(self, number: int, accepted: Sequence[int]) -> ServerContext:
+        """Return the server context of a round with these clients: network, public samples,
+        validation samples, and the clients' losses and weights."""
         setting = self.setting
         some = np.arange(60)
         task = setting.task
         key = Key(4)
+        own = own_weights(self.weights, np.array(SIZES))
         return ServerContext(
             task.layout,
             len(SIZES),
-            accepted,
+            len(accepted),
             FlatNetwork(task.model, setting.dtype),
             torch.from_numpy(key.fold("public").normal(some, 6)),
             (torch.from_numpy(key.fold("held").normal(some, 6)), torch.from_numpy(some % 4)),
             loss_of(task),
             key.fold(number),
             lambda *asked: client_losses(ENGINES.get("sequential")(setting), *asked),
+            (float(own[list(accepted)].sum()), float(own.sum())),
         )
 
     def run(self, cohorts: Sequence[tuple[int, ...]] = COHORTS) -> Play:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite, nan
 from pathlib import Path
 from typing import Any
@@ -137,13 +138,30 @@ class TuningResult:
         return [mean_value([objective.measured(run, "test") for run in runs]) for runs in by_seed]
 
     def difference(self, method: TunedMethod, objective: Objective) -> measures.Interval:
-        """Return the difference to the first method on test samples, paired by seed, with its 95 %
-        interval; NaN where a seed of either has no number, or missed its target."""
-        ours, theirs = (self.tested(one, objective) for one in (method, self.methods[0]))
-        known = all(one.reached and isfinite(one.value) for one in (*ours, *theirs))
-        if not known:
+        """Return the difference to the first method on test samples, paired by seed, with its
+        interval, which holds with 95 % together with all others (:attr:`comparisons`); NaN where a
+        seed of either has no number, or missed its target."""
+        if not self._comparable(method, objective):
             return measures.Interval(nan, nan, nan, 0)
-        return measures.paired([one.value for one in ours], [one.value for one in theirs])
+        ours, theirs = (
+            [one.value for one in self.tested(each, objective)]
+            for each in (method, self.methods[0])
+        )
+        return measures.paired(ours, theirs, measures.level_together(self.comparisons))
+
+    @cached_property
+    def comparisons(self) -> int:
+        """How many differences to the first method have an interval, of all methods and
+        objectives."""
+        pairs = [(one, goal) for one in self.methods[1:] for goal in self.plan.objectives]
+        return (
+            sum(self._comparable(*pair) for pair in pairs) if len(self.plan.test_seeds) > 1 else 0
+        )
+
+    def _comparable(self, method: TunedMethod, objective: Objective) -> bool:
+        """Return whether every test seed of a method and of the first has a number."""
+        tested = (self.tested(one, objective) for one in (method, self.methods[0]))
+        return all(one.reached and isfinite(one.value) for each in tested for one in each)
 
 
 def share_of(run: Run, base: Experiment) -> float:

@@ -33,6 +33,7 @@ _FIXED = (
     "checkpoint",
     "log",
     "client_state",
+    "tuned",
 )
 """Keys that say how a run is measured or stored, not how it learns."""
 MethodChanges = Mapping[str, Mapping[str, Any]]
@@ -160,6 +161,21 @@ class TuningPlan:
             for key, digest in one.data_digests().items()
         }
 
+    def chosen(
+        self, method: MethodPlan, values: Mapping[str, Any], run_equivalents: float
+    ) -> dict[str, Any]:
+        """Return how values were chosen, as the key ``tuned`` of an experiment has it."""
+        return {
+            "values": dict(values),
+            "method": {key: _plain(value) for key, value in method.changes.items()},
+            "trials": method.trials,
+            "seeds": list(self.seeds),
+            "run_equivalents": float(run_equivalents),
+            "objective": [str(one) for one in self.objectives],
+            "spaces": {key: str(space) for key, space in method.spaces.items()},
+            "study": self.study_id(),
+        }
+
     def study_id(self) -> str:
         """Return twelve hex digits of a hash of :meth:`record`."""
         return digest_of(self.record())
@@ -193,6 +209,13 @@ class TuningPlan:
                 f"all values of {', '.join(few)} are tried in fewer trials: there are no more"
             )
         return [*lines, *self.notes]
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as TOML can have it; an object of Python by its name."""
+    if isinstance(value, str | int | float | Mapping | list | tuple):
+        return value
+    return type(value).__name__
 
 
 def methods_of(base: Experiment, per: str | MethodChanges | None) -> MethodChanges:

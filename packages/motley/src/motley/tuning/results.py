@@ -24,6 +24,7 @@ from motley.results.blocks import (
     non_empty,
 )
 from motley.results.figures import colour, columns_of, mark, new_figure, styled, to_svg
+from motley.results.method_rows import intervals_in_words
 from motley.results.page import html, replace_files
 from motley.tuning.objectives import Objective, ObjectiveValue
 from motley.tuning.outcome import TunedMethod, TuningResult, TuningTrial, better_before, trials_csv
@@ -57,7 +58,8 @@ def tuned_files(found: TuningResult) -> dict[str, str]:
         if base.own_task is not None:
             continue
         for method in found.methods:
-            keys = method.plan.experiment(base, method.values).resolved()
+            chosen = found.plan.chosen(method.plan, method.values, method.run_equivalents)
+            keys = method.plan.experiment(base, {**method.values, "tuned": chosen}).resolved()
             several = f"{number + 1}-" if len(found.plan.bases) > 1 else ""
             about = f"# {method.label} as tuned: {in_words(method.values)}\n"
             texts[f"{several}{slug(method.label)}.toml"] = about + document.to_toml(keys)
@@ -83,7 +85,8 @@ def results_table(found: TuningResult) -> Table:
     ]
     seeds = ", ".join(map(str, found.plan.test_seeds))
     note = (
-        f"Validation: of the trial that was chosen. Test: seeds {seeds}, which tuning never saw."
+        f"Validation: of the trial that was chosen. Test: seeds {seeds}, which tuning never saw. "
+        f"{intervals_in_words(found.comparisons)}".strip()
         if tested
         else ""
     )

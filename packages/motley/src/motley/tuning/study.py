@@ -453,11 +453,14 @@ class _Study:
         points = []
         folders = []
         for method, chosen in zip(plan.methods, best, strict=True):
+            spent = sum(trial.run_equivalents for trial in self._trials(method))
+            stays = {
+                "checkpoint.keep": False,
+                "tuned": plan.chosen(method, chosen.values, spent),
+            }
             for number, base in enumerate(plan.bases):
                 for seed in plan.test_seeds:
-                    made = method.experiment(
-                        base, {**chosen.values, "seed": seed, "checkpoint.keep": False}
-                    )
+                    made = method.experiment(base, {**chosen.values, "seed": seed, **stays})
                     points.append(Point(f"{method.label}, test", made))
                     folders.append(self._place("test", method, number) / made.run_id())
                     self._base_of[folders[-1]] = base

@@ -6,6 +6,7 @@ upload, in order of client id:
 
     each.client  int64 [M]
     each.weight  float64 [M]
+    each.own_weight  float64 [M]
     each.<part>  [M, ...] for every part of an upload
     held.<part>  bool [M, ...], which coordinates each client holds; absent where all hold all
 
@@ -65,9 +66,9 @@ class Gather(Mean):
             return {}
         out = super().finish(sums, divide)
         out["each.client"] = torch.tensor([upload.client for upload in uploads])
-        out["each.weight"] = torch.tensor(
-            [upload.weight for upload in uploads], dtype=torch.float64
-        )
+        for name in ("weight", "own_weight"):
+            values = [getattr(upload, name) for upload in uploads]
+            out[f"each.{name}"] = torch.tensor(values, dtype=torch.float64)
         for name in uploads[0].parts:
             parts = [upload.parts[name] for upload in uploads]
             out[f"each.{name}"] = torch.stack([part.value for part in parts])

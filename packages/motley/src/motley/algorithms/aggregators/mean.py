@@ -86,7 +86,9 @@ class Mean(Aggregator):
                 continue
             if name not in sums.parts:
                 sums.parts[name] = torch.zeros_like(value, dtype=torch.float64)
-            weight = {"sum": 1.0, "convex": share}.get(fold, upload.weight)
+            weight = {"sum": 1.0, "weighted_sum": upload.own_weight, "convex": share}.get(
+                fold, upload.weight
+            )
             if fold == "covered" or held is not None:
                 _cover(sums, name, held, weight)
             value = value if held is None else value * held
@@ -119,7 +121,7 @@ class Mean(Aggregator):
                 nobody = -0.0 if fold == "covered" else math.nan
                 sums.parts[name] = torch.where(weight == 0, nobody, sums.parts[name] / weight)
                 continue
-            divisor = {"mean": by, "convex": sums.positive, "sum": 1.0, "max": 1.0}[fold]
+            divisor = {"mean": by, "convex": sums.positive}.get(fold, 1.0)
             if divisor not in (0.0, 1.0):
                 sums.parts[name] /= divisor
         return {

@@ -19,10 +19,12 @@ Status = Literal["finished", "failed", "interrupted"]
 @dataclass(frozen=True)
 class RunGroup:
     """The comparison or recipe to which a run belongs. ``folder``: of all its runs. ``label``: of
-    this run, the same for all seeds."""
+    this run, the same for all seeds. ``control``: whether it is a control, which is no method of
+    its own."""
 
     folder: Path
     label: str
+    control: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,356 @@
+"""In what two experiments differ beside the method, told from their resolved keys.
+
+The *method* is algorithm and selector; where both are alike, the first other part that differs
+(:data:`PARTS`). What else differs is an :class:`Aspect`: it may explain a difference of figures,
+and a run of the reference with the method's value of it, a *control*, tells. Experiments of
+different data, clients or devices, another *world*, are not compared at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from typing_extensions import override
+
+from motley.results.labels import IGNORED
+
+__all__ = [
+    "ASPECTS",
+    "Aspect",
+    "ComparedMethod",
+    "Pair",
+    "in_list",
+    "pairs_of",
+    "value_at",
+    "wanted_words",
+]
+
+Keys = Mapping[str, Any]
+
+
+def value_at(keys: Mapping[str, Any], path: str) -> Any:
+    """Return the value at a dotted path; None where it leads nowhere."""
+    value: Any = keys
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value
+
+
+@dataclass(frozen=True)
+class Aspect:
+    """Something in which two methods can differ.
+
+    Parameters
+    ----------
+    name: in words; *at equal NAME* is a comparison without it. keys: the keys that it consists of.
+    without: options of a component that are aspects of their own. unset: in words, where no key has
+    a value.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    without: tuple[str, ...] = ()
+    unset: str = "none"
+
+    def of(self, keys: Keys) -> dict[str, Any]:
+        """Return the values of the keys, by key."""
+        return {key: self._left(value_at(keys, key)) for key in self.keys}
+
+    def _left(self, value: Any) -> Any:
+        if not self.without or not isinstance(value, Mapping):
+            return value
+        return {option: item for option, item in value.items() if option not in self.without}
+
+    def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
+        """Return the values in words: of several keys and options those in which ``others``
+        differ."""
+        told = [
+            word
+            for key in self.keys
+            for word in _words(
+                key.rpartition(".")[2],
+                self._left(value_at(keys, key)),
+                [self._left(value_at(other, key)) for other in others],
+                bare=len(self.keys) == 1,
+            )
+        ]
+        return " ".join(told) or self.unset
+
+
+def _words(name: str, value: Any, others: Sequence[Any], bare: bool) -> list[str]:
+    """Return the words of one key; a component by its name, where others have another one."""
+    if value is None or (value == 0 and not bare):
+        return []
+    if isinstance(value, Mapping):
+        tables = [other for other in others if isinstance(other, Mapping)]
+        alike = [other for other in tables if other.get("name") == value.get("name")]
+        told = [
+            option
+            for option in value
+            if len({repr(other.get(option)) for other in alike}) > 1
+            or (option == "name" and (len(alike) < len(others)))
+            or ("name" not in value and len(tables) < len(others))
+        ]
+        return [
+            word
+            for option in told
+            for word in _words(option, value[option], alike, bare=option == "name")
+        ]
+    text = plain_value(value)
+    return [text if bare or name == "name" else f"{name} {text}"]
+
+
+def plain_value(value: Any) -> str:
+    """Return a value of a key as text."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True)
+class _Weights(Aspect):
+    """The weights of uploads, in words."""
+
+    @override
+    def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
+        """Return how uploads count."""
+        mode = str(keys.get("weights"))
+        return {"examples": "by samples", "uniform": "equal"}.get(mode, f"by {mode}")
+
+
+@dataclass(frozen=True)
+class _LocalWork(Aspect):
+    """The local work of a round, in words."""
+
+    @override
+    def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
+        """Return the epochs or steps, and what cuts them short."""
+        local = keys.get("local") or {}
+        kind = "steps" if local.get("steps") else "epochs"
+        number = local.get(kind) or 1
+        capped = f", at most {local['max_steps']} steps" if local.get("max_steps") else ""
+        short = ", stragglers" if local.get("stragglers") else ""
+        return f"{number} {kind if number != 1 else kind[:-1]}{capped}{short}"
+
+
+@dataclass(frozen=True)
+class _Tuning(Aspect):
+    """Whether clients are examined with models of their own; a method that has them is compared
+    with plain fine-tuning for as long as a round's local work."""
+
+    @override
+    def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
+        """Return for how long the model is tuned, or that the method has models of its own."""
+        tuning = keys.get("fine-tuning")
+        if tuning is None:
+            return "none"
+        if keys.get("personal"):
+            return "models of their own"
+        parts = [
+            f"{tuning[kind]} {kind if tuning[kind] != 1 else kind[:-1]}"
+            for kind in ("epochs", "steps")
+            if tuning.get(kind)
+        ]
+        return ", ".join(parts) or "none"
+
+
+@dataclass(frozen=True)
+class _Compression(Aspect):
+    """How updates are compressed, in words."""
+
+    @override
+    def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
+        """Return the names of the parts of transport; none where updates are sent whole."""
+        names = {key: value_at(keys, f"{key}.name") for key in self.keys}
+        if names["compressor"] in (None, "identity") and names["quantizer"] is None:
+            return self.unset
+        plain = (None, "none", "identity")
+        first = [names[key] for key in ("compressor", "quantizer") if names[key] not in plain]
+        rest = [
+            f"{key} {names[key]}"
+            for key in ("feedback", "allocator", "budget")
+            if names[key] not in plain
+        ]
+        return ", ".join([" and ".join(first), *rest])
+
+
+WEIGHTS = _Weights("weights", ("weights",))
+RATE = Aspect("learning rate", ("local.optimizer.lr",))
+MOMENTUM = Aspect("momentum", ("local.optimizer.momentum", "local.optimizer.nesterov"))
+OPTIMIZER = Aspect("optimizer", ("local.optimizer",), ("lr", "momentum", "nesterov", "clip"))
+LOCAL_WORK = _LocalWork(
+    "local work", ("local.epochs", "local.steps", "local.max_steps", "local.stragglers")
+)
+TUNING = _Tuning("fine-tuning", ("fine-tuning",))
+SELECTOR = Aspect("selector", ("selector", "probe"))
+AGGREGATOR = Aspect("aggregator", ("aggregator",), unset="the algorithm's")
+SERVER = Aspect("server step", ("server",), unset="the algorithm's")
+LOSS = Aspect("loss", ("loss",), unset="the algorithm's")
+SYNCHRONY = Aspect("synchrony", ("synchrony",))
+COMPRESSION = _Compression(
+    "compression", ("compressor", "quantizer", "feedback", "allocator", "budget")
+)
+PRIVACY = Aspect("privacy", ("privacy",))
+CAPACITY = Aspect("capacity", ("capacity",), unset="whole models")
+DEFENCE = Aspect("defence", ("defence",))
+ASPECTS = (
+    *(WEIGHTS, RATE, MOMENTUM, OPTIMIZER),
+    Aspect("rate schedule", ("local.lr_schedule",)),
+    Aspect("clipping", ("local.clip",)),
+    LOCAL_WORK,
+    Aspect("batch size", ("local.batch_size", "local.micro_batch")),
+    TUNING,
+    *(SELECTOR, AGGREGATOR, SERVER, LOSS, SYNCHRONY, COMPRESSION, PRIVACY, CAPACITY, DEFENCE),
+    Aspect("cohort", ("cohort", "participation")),
+    Aspect("end of the run", ("stop",)),
+    Aspect("first weights", ("init",), unset="random"),
+    *(Aspect(key, (key,)) for key in ("public", "recalibrate", "guard")),
+)
+PARTS = (
+    *(AGGREGATOR, SERVER, LOSS, SYNCHRONY, COMPRESSION),
+    *(PRIVACY, CAPACITY, DEFENCE, TUNING),
+)
+"""Parts of which the first that differs is the method, where algorithm and selector are alike."""
+_TOP = {key.partition(".")[0] for aspect in ASPECTS for key in aspect.keys}
+
+
+@dataclass(frozen=True)
+class ComparedMethod:
+    """A method as it is compared.
+
+    Parameters
+    ----------
+    label: of the method. keys: its resolved experiment; ``algorithm`` is that which is fine-tuned,
+    and ``fine-tuning`` says for how long. world: the keys of data, clients and devices.
+    """
+
+    label: str
+    keys: Keys
+    world: Keys = field(repr=False)
+
+    @classmethod
+    def of(cls, label: str, config: Keys, personal: bool = False) -> ComparedMethod:
+        """Return the method of a resolved experiment; ``personal``: whether clients use models of
+        their own."""
+        algorithm = config.get("algorithm") or {}
+        if not isinstance(algorithm, Mapping):
+            algorithm = {"name": algorithm}
+        tuning: dict[str, Any] | None = None
+        tuned = algorithm.get("name") == "fine_tuned"
+        if tuned:
+            tuning = {key: algorithm.get(key) for key in ("epochs", "steps", "lr")}
+            inner = algorithm.get("method", "fedavg")
+            algorithm = dict(inner) if isinstance(inner, Mapping) else {"name": inner}
+        elif personal:
+            local = config.get("local") or {}
+            work = {key: local.get(key) or 0 for key in ("epochs", "steps")}
+            tuning = {**work, "lr": None}
+        keys = {
+            **config,
+            "algorithm": algorithm,
+            "fine-tuning": tuning,
+            "personal": personal and not tuned,
+        }
+        left = {*IGNORED, *_TOP, "algorithm", "personal"}
+        return cls(label, keys, {key: value for key, value in keys.items() if key not in left})
+
+    def same_algorithm(self, other: ComparedMethod) -> bool:
+        """Return whether both have one algorithm; an option that only one of them writes out is
+        taken for the other's, too."""
+        mine = self.keys["algorithm"]
+        theirs = other.keys["algorithm"]
+        return all(mine[key] == theirs[key] for key in mine.keys() & theirs.keys())
+
+    def with_own_optimizer(self, other: ComparedMethod) -> bool:
+        """Return whether the optimizers have different names: rate and momentum then mean something
+        else."""
+        names = [value_at(one.keys, "local.optimizer.name") for one in (self, other)]
+        return bool(names[0] != names[1])
+
+    def differing(self, other: ComparedMethod) -> list[Aspect]:
+        """Return the aspects in which it differs from another method."""
+        follows = (RATE, MOMENTUM) if self.with_own_optimizer(other) else ()
+        return [
+            aspect
+            for aspect in ASPECTS
+            if aspect not in follows and aspect.of(self.keys) != aspect.of(other.keys)
+        ]
+
+    def is_control(
+        self, reference: ComparedMethod, method: ComparedMethod, aspects: Sequence[Aspect]
+    ) -> bool:
+        """Return whether it is the reference with the method's value of these aspects."""
+        return self.taken(reference, method) == tuple(aspects)
+
+    def taken(self, reference: ComparedMethod, method: ComparedMethod) -> tuple[Aspect, ...] | None:
+        """Return the aspects that it has of a method, where it is the reference in all else; None
+        where it is not."""
+        if self.world != reference.world or not self.same_algorithm(reference):
+            return None
+        found = method.differing(reference)
+        values = [[aspect.of(one.keys) for one in (self, method, reference)] for aspect in ASPECTS]
+        follow = (RATE, MOMENTUM) if method.with_own_optimizer(reference) else ()
+        for aspect, (mine, theirs, plain) in zip(ASPECTS, values, strict=True):
+            may = aspect in found or aspect in follow
+            if mine != plain and not (may and mine == theirs):
+                return None
+        return tuple(
+            aspect
+            for aspect, (mine, theirs, _) in zip(ASPECTS, values, strict=True)
+            if aspect in found and mine == theirs
+        )
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A method and the reference of its world; ``aspects``: in which they differ beside the
+    method."""
+
+    method: ComparedMethod
+    reference: ComparedMethod
+    aspects: tuple[Aspect, ...]
+
+    @property
+    def reference_name(self) -> str:
+        """The reference by what makes it another method, without its settings."""
+        mine = self.method.keys
+        keys = self.reference.keys
+        parts = [] if self.reference.same_algorithm(self.method) else [keys["algorithm"]]
+        parts += [keys["selector"]] if mine.get("selector") != keys.get("selector") else []
+        return ", ".join(str(part.get("name")) for part in parts) or self.reference.label
+
+
+def pairs_of(methods: Sequence[ComparedMethod], base: str) -> list[Pair]:
+    """Return every method with the reference of its world: ``base`` in its own, and elsewhere the
+    method that is like it, else the first."""
+    first = next(method for method in methods if method.label == base)
+    found = []
+    for method in methods:
+        there = [other for other in methods if other.world == method.world]
+        alike = (
+            other for other in there if other.same_algorithm(first) and not other.differing(first)
+        )
+        reference = first if first in there else next(alike, there[0])
+        if method is not reference:
+            found.append(Pair(method, reference, _besides(method, reference)))
+    return found
+
+
+def _besides(method: ComparedMethod, reference: ComparedMethod) -> tuple[Aspect, ...]:
+    """Return the aspects in which two methods differ beside what makes the method; none where it is
+    settings alone that differ, which are then compared on purpose."""
+    differing = method.differing(reference)
+    if not method.same_algorithm(reference) or SELECTOR in differing:
+        return tuple(aspect for aspect in differing if aspect is not SELECTOR)
+    part = next((aspect for aspect in PARTS if aspect in differing), None)
+    return () if part is None else tuple(aspect for aspect in differing if aspect is not part)
+
+
+def wanted_words(name: str, value: str) -> str:
+    """Return a setting in words, as a control has it: ``equal weights``, ``learning rate 0.1``."""
+    return f"{value} {name}" if (name, value) == ("weights", "equal") else f"{name} {value}"
+
+
+def in_list(words: Sequence[str]) -> str:
+    """Return words as a list: ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

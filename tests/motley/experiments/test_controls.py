@@ -1,0 +1,371 @@
+"""What is settled before the first run: controls, what cannot run, and an empty *stable*."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import motley
+from motley.core.errors import ConfigError, UserError
+from motley.core.files import with_digest
+from motley.experiments import controls, sweep
+from motley.experiments.config import Experiment, load
+from motley.experiments.store import RunFolder
+from motley.results.besides import Besides
+from motley.results.labels import group_runs
+from motley.results.load import load_all
+from motley.results.measures import ends_of
+
+ROOT = Path(__file__).parents[3]
+PLAIN: dict[str, Any] = {
+    "name": "small",
+    "population": 6,
+    "cohort": 3,
+    "stop": {"rounds": 2},
+    "task": "quadratic",
+    "partition": "by_writer",
+    "evaluate": {"every": 1},
+}
+SCAFFOLD = {"algorithm.name": ["fedavg", "scaffold"]}
+
+
+def controls_of(over: dict[str, Any], seeds: tuple[int, ...] = (0,), **keys: Any) -> Any:
+    points = sweep.expand(Experiment(**{**PLAIN, **keys}), over, seeds)
+    return controls.controls_of(points)
+
+
+def named(over: dict[str, Any], **keys: Any) -> list[str]:
+    return list(dict.fromkeys(name for name, _ in controls_of(over, **keys).made))
+
+
+def test_the_control_is_the_reference_with_the_other_weights() -> None:
+    found = controls_of(SCAFFOLD, seeds=(0, 1))
+    assert [(name, one.seed) for name, one in found.made] == [
+        ("fedavg with equal weights", 0),
+        ("fedavg with equal weights", 1),
+    ]
+    assert all(one.weighting() == "uniform" for _, one in found.made)
+    expected = Experiment(**PLAIN, weights="uniform")
+    assert found.made[0][1].run_id() == expected.run_id()
+
+
+def test_a_control_that_the_grid_has_is_not_added() -> None:
+    assert named({**SCAFFOLD, "weights": ["uniform"]}) == []
+    grid = [SCAFFOLD, {"weights": ["uniform"]}]
+    points = sweep.expand(Experiment(**PLAIN, grid=grid))
+    assert not controls.controls_of(points).made
+
+
+def test_two_methods_share_a_control() -> None:
+    assert named({"algorithm.name": ["fedavg", "scaffold", "feddyn"]}) == [
+        "fedavg with equal weights"
+    ]
+
+
+ONE = {"name": "fedprox", "mu": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "names", "expected"),
+    [
+        ({"local.optimizer.lr": 0.3}, ["fedavg with learning rate 0.3"], {}),
+        (
+            {"local.optimizer": {"name": "adam", "lr": 0.002}},
+            ["fedavg with optimizer adam"],
+            {"local": {"optimizer": {"name": "adam", "lr": 0.002}}},
+        ),
+        (
+            {"local.clip": {"norm": 2.0}},
+            ["fedavg with clipping norm 2 of corrected"],
+            {"local": {"clip": {"norm": 2.0}}},
+        ),
+        ({"local.steps": 7}, ["fedavg with local work 7 steps"], {"local": {"steps": 7}}),
+        ({"local.epochs": 3}, ["fedavg with local work 3 epochs"], {"local": {"epochs": 3}}),
+        (
+            {"local.epochs": 3, "local.clip": {"norm": 2.0}},
+            [
+                "fedavg with clipping norm 2 of corrected",
+                "fedavg with local work 3 epochs",
+                "fedavg with clipping norm 2 of corrected and local work 3 epochs",
+            ],
+            {"local": {"epochs": 3, "clip": {"norm": 2.0}}},
+        ),
+        ({"server": "momentum"}, ["fedavg with server step momentum"], {"server": "momentum"}),
+    ],
+    ids=["rate", "optimizer", "clipping", "steps", "epochs", "two, and both", "server"],
+)
+def test_each_setting_has_a_control(
+    changes: dict[str, Any], names: list[str], expected: dict[str, Any]
+) -> None:
+    """The last one has all settings of the other method, and the reference's algorithm."""
+    base = Experiment(**PLAIN)
+    points = [
+        sweep.Point("fedavg", base),
+        sweep.Point("fedprox", base.replace({"algorithm": ONE, **changes})),
+    ]
+    found = controls.controls_of(points)
+    assert [name for name, _ in found.made] == names
+    if expected:
+        assert found.made[-1][1].run_id() == Experiment(**{**PLAIN, **expected}).run_id()
+
+
+def test_fine_tuning_is_the_control_of_models_of_their_own() -> None:
+    """Ditto's clients train two epochs a round: so long FedAvg is fine-tuned; equal weights are
+    Ditto's, too."""
+    found = controls_of({"algorithm.name": ["fedavg", "ditto"]}, local={"epochs": 2})
+    assert [name for name, _ in found.made] == [
+        "fedavg with equal weights",
+        "fedavg with fine-tuning models of their own",
+        "fedavg with equal weights and fine-tuning models of their own",
+    ]
+    tuned = found.made[1][1].algorithm
+    assert (tuned["name"], tuned["epochs"], tuned["steps"]) == ("fine_tuned", 2, 0)
+    assert tuned["method"]["name"] == "fedavg"
+
+
+def test_what_no_experiment_can_be_is_said() -> None:
+    """A rate that falls to the last round, where the clock ends the runs; with the other's end it
+    is an experiment."""
+    base = Experiment(**{**PLAIN, "stop": {"virtual_hours": 1.0}})
+    falling = {"local.lr_schedule": {"name": "linear", "end": 0.5}, "stop": {"rounds": 5}}
+    other = base.replace({"algorithm": ONE, **falling})
+    found = controls.controls_of([sweep.Point("fedavg", base), sweep.Point("fedprox", other)])
+    assert [name for name, _ in found.made] == [
+        "fedavg with end of the run rounds 5",
+        "fedavg with rate schedule linear and end of the run rounds 5",
+    ]
+    (refused,) = found.refused
+    assert refused.startswith("fedavg with rate schedule linear cannot run (")
+
+
+def test_what_the_reference_does_not_take_is_left_out_of_all() -> None:
+    """Uniform selection has no scores to weigh by; clipping and momentum it takes."""
+    bundle = {"local.clip": {"norm": 2.0}, "server": "momentum", "weights": "score"}
+    base = Experiment(**PLAIN)
+    other = base.replace({"algorithm": ONE, "selector": "hetero_select_v1", **bundle})
+
+    def refusal(name: str, experiment: Experiment) -> UserError | None:
+        return ConfigError("no scores", "weights") if experiment.weights == "score" else None
+
+    points = [sweep.Point("fedavg", base), sweep.Point("whole", other)]
+    found = controls.controls_of(points, refusal)
+    last = "fedavg, uniform with clipping norm 2 of corrected and server step momentum"
+    assert [name for name, _ in found.made] == [
+        "fedavg, uniform with clipping norm 2 of corrected",
+        "fedavg, uniform with server step momentum",
+        last,
+    ]
+    assert found.refused == [
+        "fedavg, uniform with weights by score cannot run (weights: no scores)"
+    ]
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which runs are begun, by algorithm and weights."""
+    real = sweep.run
+    begun: list[str] = []
+
+    def noted(experiment: Experiment, **options: Any) -> Any:
+        begun.append(f"{experiment.algorithm['name']} {experiment.weighting()}")
+        return real(experiment, **options)
+
+    monkeypatch.setattr(sweep, "run", noted)
+    return begun
+
+
+def compared(out: Path, say: Any = lambda _: None, **options: Any) -> sweep.Comparison:
+    def heard(line: str) -> None:
+        if not line.startswith("stable will be empty"):
+            say(line)
+
+    return motley.compare(
+        PLAIN, options.pop("over", SCAFFOLD), [0, 1], out=out, controls=True, say=heard, **options
+    )
+
+
+def test_controls_are_run_once_and_found_again(tmp_path: Path, made: list[str]) -> None:
+    lines: list[str] = []
+    found = compared(tmp_path, lines.append)
+    assert made == ["fedavg examples"] * 2 + ["scaffold uniform"] * 2 + ["fedavg uniform"] * 2
+    assert [run.config["algorithm"]["name"] for run in found.runs] == ["fedavg"] * 2 + [
+        "scaffold"
+    ] * 2
+    assert [run.control for run in found.controls] == ["fedavg with equal weights"] * 2
+    assert "controls" in repr(found)
+    assert lines[0] == (
+        "controls: 2 runs beside 4 of the comparison (fedavg with equal weights); how long they "
+        "take is said after the first run"
+    )
+    assert len(lines) == 2
+    assert lines[1].startswith("the controls take about ")
+    assert lines[1].endswith(" minutes")
+
+    lines.clear()
+    made.clear()
+    again = compared(tmp_path, lines.append)
+    assert made == []
+    assert lines == ["controls: all are there already (fedavg with equal weights)"]
+    assert [run.meta for run in again.controls] == [run.meta for run in found.controls]
+
+    later = load_all(tmp_path)  # as motley report finds them
+    assert list(group_runs(later)) == ["fedavg", "scaffold"]
+    (row,) = Besides(group_runs(later), [run for run in later if run.control]).left
+    (now,) = Besides(group_runs(found.runs), found.controls).left
+    assert row.at_equal["weights"] == now.at_equal["weights"]
+    assert row.at_equal["weights"].n == 2
+
+
+def test_an_interrupted_control_is_resumed(tmp_path: Path, made: list[str]) -> None:
+    found = compared(tmp_path)
+    folder = RunFolder(found.controls[0].directory)
+    record = {**(folder.read() or {}), "finished": False}
+    folder.write(record)
+    made.clear()
+    again = compared(tmp_path)
+    assert made == ["fedavg uniform"]
+    assert again.controls[0].meta["control"] == "fedavg with equal weights"
+    assert with_digest(again.controls[0].meta)  # its record is whole
+
+
+def test_a_run_of_the_folder_is_no_control_again(tmp_path: Path, made: list[str]) -> None:
+    """An earlier comparison of weights has made the control, and the costs of its runs tell how
+    long the new ones take."""
+    motley.compare(PLAIN, {"weights": ["uniform"]}, [0], out=tmp_path)
+    made.clear()
+    lines: list[str] = []
+    found = compared(tmp_path, lines.append)
+    assert made.count("fedavg uniform") == 1  # seed 1
+    assert len(found.controls) == 2
+    assert lines[0].startswith(
+        "controls: 1 runs beside 4 of the comparison (fedavg with equal weights); the controls "
+        "take about "
+    )
+
+
+def test_more_than_a_hundred_controls_are_asked_for(
+    tmp_path: Path, made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "MOST", 1)
+    with pytest.raises(
+        ConfigError,
+        match=r"^--controls: the controls are 2 runs beside 4 of the comparison, more than 1; run "
+        r"them with --yes \(in Python many_controls=True\)",
+    ):
+        compared(tmp_path)
+    assert made == []
+    assert len(compared(tmp_path, many_controls=True).controls) == 2
+
+
+def test_the_example_of_quantity_skew(tmp_path: Path) -> None:
+    """Reduced to six clients and two rounds: what is left at equal weights is SCAFFOLD less the
+    control, seed by seed, and it sends twice as much up."""
+    experiment = load(
+        ROOT / "examples" / "quantity_skew.toml", ["population=6", "cohort=3", "stop.rounds=2"]
+    ).replace({"grid": {"algorithm": ["fedavg", "scaffold"], "seed": [0, 1]}})
+    found = motley.compare(experiment, out=tmp_path, controls=True)
+    told = Besides(group_runs(found.runs), found.controls)
+    rows = {label: [word for word, _ in cells] for label, cells in told.rows()}
+    assert (rows["fedavg"][0], rows["scaffold"][0]) == ("by samples", "equal")
+    table = told.table()
+    assert table is not None
+    up = table.heads.index("up (MB)") - 1
+    assert float(rows["scaffold"][up]) == pytest.approx(2 * float(rows["fedavg"][up]), rel=0.02)
+    ends = [
+        {run.seed: 100 * ends_of(run).final for run in some}
+        for some in (found.runs[2:], found.controls)
+    ]
+    (row,) = told.left
+    assert row.at_equal["weights"].mean == pytest.approx(
+        sum(ends[0][seed] - ends[1][seed] for seed in (0, 1)) / 2
+    )
+
+
+def test_nothing_to_add_is_said(tmp_path: Path) -> None:
+    lines: list[str] = []
+    compared(tmp_path, lines.append, over={"selector.name": ["uniform", "power_of_choice"]})
+    assert lines == ["controls: nothing to add; no setting differs beside the method"]
+
+
+DIGITS: dict[str, Any] = {
+    "task": {"name": "image", "data": "digits", "model": "digits_mlp"},
+    "population": 6,
+    "cohort": 3,
+    "stop": {"rounds": 1},
+}
+
+
+def test_what_cannot_run_is_said_before_the_first_run(tmp_path: Path, made: list[str]) -> None:
+    """SCAFFOLD's option II under Adam, and FLASH's rule without validation samples; of fedavg
+    nothing is run until somebody says so."""
+    keys = {**DIGITS, "local": {"optimizer": "adam"}}
+    over = {"algorithm.name": ["fedavg", "scaffold"], "selector.name": ["uniform", "flash"]}
+    with pytest.raises(
+        ConfigError,
+        match=r"^3 of 4 variants cannot run, so no run was begun: fedavg flash: split\.validation: "
+        r"'flash' needs the loss on each client's validation samples.*; scaffold uniform and "
+        r"scaffold flash: algorithm: .*not possible under Adam.*; mend them, or go on without with "
+        r"--skip-refused \(skip_refused=True\)$",
+    ):
+        motley.compare(keys, over, out=tmp_path)
+    assert made == []
+    assert not list(tmp_path.rglob("run.json"))
+    with pytest.warns(UserWarning, match="left out, for it cannot run: (fedavg flash|scaffold)"):
+        found = motley.compare(keys, over, out=tmp_path, skip_refused=True)
+    assert made == ["fedavg examples"]
+    assert (len(found.runs), found.failures) == (1, [])
+
+
+def test_one_reason_for_all_is_told_as_it_is(tmp_path: Path) -> None:
+    keys = {**DIGITS, "aggregator": "krum"}
+    with pytest.raises(ConfigError, match=r"^aggregator: Krum weighs all clients alike"):
+        motley.compare(keys, {"cohort": [3, 4]}, out=tmp_path, skip_refused=True)
+
+
+def test_a_control_that_cannot_run_is_left_out(tmp_path: Path) -> None:
+    """Hetero_select weighs by its scores, and uniform selection gives none."""
+    lines: list[str] = []
+    over = {"selector": ["uniform", "hetero_select_v1"]}
+    points = sweep.expand(Experiment(**DIGITS), over)
+    scored = points[1].experiment.replace({"weights": "score"})
+    grid = [{"selector": ["uniform"]}, {"selector": ["hetero_select_v1"], "weights": ["score"]}]
+    assert scored.weighting() == "score"
+    found = motley.compare({**DIGITS, "grid": grid}, out=tmp_path, controls=True, say=lines.append)
+    assert found.controls == []
+    assert any(
+        line.startswith(
+            "no control: uniform with weights by score cannot run (weights: got "
+            "'score', but 'uniform' gives no scores"
+        )
+        for line in lines
+    ), lines
+
+
+@pytest.mark.parametrize(
+    ("rounds", "every", "said"),
+    [
+        (20, 1, None),
+        (19, 1, None),
+        (18, 1, "9 evaluations past half .*; a run of at least 19 rounds, with evaluate.every = 1"),
+        (20, 2, "5 evaluations past half of the run, .* of 10; write evaluate.every = 1;"),
+        (100, 10, "5 evaluations past half of the run, .* of 10; write evaluate.every = 5;"),
+        (100, 5, None),
+        (3, 10, "1 evaluation past half of the run"),
+    ],
+)
+def test_whether_stable_will_be_empty(rounds: int, every: int, said: str | None) -> None:
+    experiment = Experiment(**{**PLAIN, "stop": {"rounds": rounds}, "evaluate": {"every": every}})
+    sentence = controls.empty_stable(experiment)
+    if said is None:
+        assert sentence is None
+    else:
+        assert sentence is not None
+        assert re.search(said, sentence)
+
+
+def test_a_run_that_ends_by_the_clock_is_not_judged() -> None:
+    experiment = Experiment(**{**PLAIN, "stop": {"virtual_hours": 1.0}})
+    assert controls.empty_stable(experiment) is None

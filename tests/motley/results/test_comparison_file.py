@@ -1,0 +1,71 @@
+"""What the folder of a comparison remembers: the order of its runs and its reference."""
+
+from pathlib import Path
+
+import pytest
+
+from motley.core.errors import DataError
+from motley.results.comparison_file import (
+    ComparisonRecord,
+    in_grid_order,
+    read_comparison,
+    record_comparison,
+    reference_runs,
+)
+
+
+def folders(base: Path, *names: str) -> list[Path]:
+    return [base / name for name in names]
+
+
+def test_runs_stand_in_the_order_of_the_grid(tmp_path: Path) -> None:
+    by_path = folders(tmp_path, "a/1", "b/1", "c/1")
+    assert in_grid_order(by_path) == by_path
+    record_comparison(tmp_path / "new", folders(tmp_path / "new", "c/1", "a/1"), [])
+    record_comparison(tmp_path, folders(tmp_path, "c/1", "a/1"), [])
+    assert in_grid_order(by_path) == folders(tmp_path, "c/1", "a/1", "b/1")
+
+
+def test_a_later_comparison_stands_first_and_keeps_the_reference(tmp_path: Path) -> None:
+    record_comparison(tmp_path, folders(tmp_path, "b/1", "a/1"), folders(tmp_path, "a/1"))
+    record_comparison(tmp_path, folders(tmp_path, "c/1", "a/1"), [])
+    assert read_comparison(tmp_path) == ComparisonRecord(("c/1", "a/1", "b/1"), ("a/1",))
+    record_comparison(tmp_path, folders(tmp_path, "c/1"), folders(tmp_path, "c/1"))
+    assert read_comparison(tmp_path).against == ("c/1",)
+
+
+def test_what_is_written_already_is_not_written_again(tmp_path: Path) -> None:
+    record_comparison(tmp_path, folders(tmp_path, "b/1", "a/1"), folders(tmp_path, "a/1"))
+    before = (tmp_path / "comparison.json").stat().st_ino
+    record_comparison(tmp_path, folders(tmp_path, "b/1", "a/1"), [])
+    assert (tmp_path / "comparison.json").stat().st_ino == before
+
+
+def test_comparisons_beside_each_other_keep_their_own(tmp_path: Path) -> None:
+    """Runs that no comparison knows, and those of another one, stay at their places."""
+    record_comparison(tmp_path / "x", folders(tmp_path / "x", "b/1", "a/1"), [])
+    record_comparison(
+        tmp_path / "y", folders(tmp_path / "y", "d/1"), folders(tmp_path / "y", "d/1")
+    )
+    by_path = folders(tmp_path, "w/a/1", "x/a/1", "x/b/1", "y/d/1")
+    assert in_grid_order(by_path) == folders(tmp_path, "w/a/1", "x/b/1", "x/a/1", "y/d/1")
+    assert reference_runs(by_path) == folders(tmp_path, "y/d/1")
+
+
+def test_a_folder_may_be_moved_and_named_from_within(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_comparison(tmp_path / "x", folders(tmp_path / "x", "a/2", "a/1"), [])
+    (tmp_path / "x" / "a").mkdir()
+    (tmp_path / "x").rename(tmp_path / "moved")
+    monkeypatch.chdir(tmp_path / "moved" / "a")
+    assert in_grid_order([Path("1"), Path("2")]) == [Path("2"), Path("1")]
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"runs": ["a/1"], "against": [1]}', "{"])
+def test_a_file_that_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "comparison.json").write_text(text)
+    with pytest.raises(
+        DataError, match=r"comparison\.json (is not what motley compare writes|can)"
+    ):
+        in_grid_order([tmp_path / "a" / "1"])

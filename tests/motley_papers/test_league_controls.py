@@ -1,0 +1,39 @@
+"""The league's controls are those that ``motley compare --controls`` would add."""
+
+from __future__ import annotations
+
+from motley.experiments.config import Experiment
+from motley.experiments.controls import BuildCheck, controls_of
+from motley.experiments.sweep import Point
+from motley_papers.recipe import Recipe, read
+
+PLACE = "labels-strong"
+WITH = ("uniform FedAvg", "feddyn", "HeteRo-Select v2, whole")
+"""The control, and the methods whose settings the exhibit gives it."""
+
+
+def _experiments(league: Recipe, exhibit: str) -> dict[str, Experiment]:
+    """Return entrant -> what is run in the environment, on digits."""
+    chosen = league.named(exhibit)
+    return {
+        cell.at["entrant"]: league.experiment(cell, "smoke", 10)
+        for cell in chosen.cells("smoke")
+        if cell.at["environment"] == PLACE
+    }
+
+
+def test_they_are_those_of_a_comparison() -> None:
+    """Equal weights, as FedDyn has them; and of HeteRo-Select's settings all that FedAvg takes:
+    scores to weigh and to allocate by are not among them."""
+    league = read("league")
+    shared = _experiments(league, "shared")
+    no = BuildCheck(None)
+    found = controls_of(
+        [Point(name, shared[name]) for name in WITH], lambda name, experiment: no.of(experiment)
+    )
+    ids = {name: experiment.run_id() for name, experiment in found.made}
+    told = {name: one.run_id() for name, one in _experiments(league, "controls").items()}
+    assert ids["fedavg with equal weights"] == told["FedAvg, equal weights"]
+    (whole,) = [name for name in ids if " and server step momentum" in name]
+    assert ids[whole] == told["FedAvg, HeteRo-Select's settings"]
+    assert len(found.refused) == 2
