@@ -162,8 +162,8 @@ QUADRATIC = {"name": "quadratic", "examples": [20] * 6}
             'FedBiO learns the weights.*got weights = "horvitz_thompson"',
         ),
         (
-            {"algorithm": "rhfl", "weights": "examples"},
-            'RHFL weighs clients by their confidence; got weights = "examples"',
+            {"algorithm": "rhfl", "weights": "horvitz_thompson"},
+            'RHFL.*got weights = "horvitz_thompson"',
         ),
         (
             {"algorithm": "feddf", "aggregator": "median", "weights": "uniform"},

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs" / "inspect.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "inspect-findings.md").read_text(encoding="utf-8")
 MEASURED = json.loads(
     (ROOT / "benchmarks" / "measured" / "inspect_outlying.json").read_text(encoding="utf-8")
 )

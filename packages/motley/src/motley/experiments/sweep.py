@@ -323,6 +323,7 @@ def parse_over(text: str) -> tuple[str, list[Any]]:
     return key, [document.parse_value(piece.strip()) for piece in pieces]
 
 
+@reading.last_kept()
 def compare(
     experiment: Experiment | str | Path | Mapping[str, Any],
     over: Mapping[str, Sequence[Any]] | None = None,
