@@ -78,6 +78,20 @@ ONE = {"name": "fedprox", "mu": 0.1}
             {"local": {"optimizer": {"name": "adam", "lr": 0.002}}},
         ),
         (
+            {"local.optimizer.weight_decay": 0.1},
+            ["fedavg with optimizer weight_decay 0.1"],
+            {"local": {"optimizer": {"name": "sgd", "lr": 0.05, "weight_decay": 0.1}}},
+        ),
+        (
+            {"local.optimizer.weight_decay": 0.1, "local.optimizer.lr": 0.3},
+            [
+                "fedavg with learning rate 0.3",
+                "fedavg with optimizer weight_decay 0.1",
+                "fedavg with learning rate 0.3 and optimizer weight_decay 0.1",
+            ],
+            {"local": {"optimizer": {"name": "sgd", "lr": 0.3, "weight_decay": 0.1}}},
+        ),
+        (
             {"local.clip": {"norm": 2.0}},
             ["fedavg with clipping norm 2 of corrected"],
             {"local": {"clip": {"norm": 2.0}}},
@@ -95,13 +109,23 @@ ONE = {"name": "fedprox", "mu": 0.1}
         ),
         ({"server": "momentum"}, ["fedavg with server step momentum"], {"server": "momentum"}),
     ],
-    ids=["rate", "optimizer", "clipping", "steps", "epochs", "two, and both", "server"],
+    ids=[
+        "rate",
+        "optimizer",
+        "optimizer's option",
+        "both",
+        "clipping",
+        "steps",
+        "epochs",
+        "two, and both",
+        "server",
+    ],
 )
 def test_each_setting_has_a_control(
     changes: dict[str, Any], names: list[str], expected: dict[str, Any]
 ) -> None:
     """The last one has all settings of the other method, and the reference's algorithm."""
-    base = Experiment(**PLAIN)
+    base = Experiment(**PLAIN, local={"optimizer": {"name": "sgd", "lr": 0.05}})
     points = [
         sweep.Point("fedavg", base),
         sweep.Point("fedprox", base.replace({"algorithm": ONE, **changes})),
@@ -109,7 +133,9 @@ def test_each_setting_has_a_control(
     found = controls.controls_of(points)
     assert [name for name, _ in found.made] == names
     if expected:
-        assert found.made[-1][1].run_id() == Experiment(**{**PLAIN, **expected}).run_id()
+        whole = base.replace({"server": "momentum"} if "server" in expected else {})
+        local = {"optimizer": {"name": "sgd", "lr": 0.05}, **expected.get("local", {})}
+        assert found.made[-1][1].run_id() == whole.replace({"local": local}).run_id()
 
 
 def test_fine_tuning_is_the_control_of_models_of_their_own() -> None:

@@ -186,6 +186,13 @@ def _changes(pair: Pair, aspects: Sequence[Aspect]) -> dict[str, Any]:
             )
         elif aspect is OPTIMIZER and pair.method.with_own_optimizer(pair.reference):
             changes["local.optimizer"] = value_at(pair.method.keys, "local.optimizer")
+        elif aspect is OPTIMIZER:  # the rest of the table is other aspects', and stays
+            options = mine["local.optimizer"]
+            changes |= {
+                f"local.optimizer.{option}": value
+                for option, value in options.items()
+                if value != theirs["local.optimizer"].get(option)
+            }
         elif aspect is LOCAL_WORK:
             changes |= {
                 key: value
