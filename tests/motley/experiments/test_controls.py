@@ -144,12 +144,36 @@ def test_fine_tuning_is_the_control_of_models_of_their_own() -> None:
     found = controls_of({"algorithm.name": ["fedavg", "ditto"]}, local={"epochs": 2})
     assert [name for name, _ in found.made] == [
         "fedavg with equal weights",
-        "fedavg with fine-tuning models of their own",
-        "fedavg with equal weights and fine-tuning models of their own",
+        "fedavg with fine-tuning 2 epochs",
+        "fedavg with equal weights and fine-tuning 2 epochs",
     ]
     tuned = found.made[1][1].algorithm
     assert (tuned["name"], tuned["epochs"], tuned["steps"]) == ("fine_tuned", 2, 0)
     assert tuned["method"]["name"] == "fedavg"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words", "expected"),
+    [
+        ({"name": "fedbabu", "tune_epochs": 1}, "1 epoch", {"epochs": 1, "steps": 0, "lr": None}),
+        ({"name": "fedbabu", "tune_epochs": 5}, "5 epochs", {"epochs": 5, "steps": 0, "lr": None}),
+        (
+            {"name": "per_fedavg", "alpha": 0.02, "tune_steps": 3},
+            "3 steps at rate 0.02",
+            {"epochs": 0, "steps": 3, "lr": 0.02},
+        ),
+        ({"name": "fedbabu", "tune_epochs": 0}, None, None),
+    ],
+)
+def test_who_tunes_before_the_examination_is_held_against_as_much(
+    algorithm: dict[str, Any], words: str | None, expected: dict[str, Any] | None
+) -> None:
+    found = controls_of(
+        {"algorithm": ["fedavg", algorithm]}, weights="uniform", task=DIGITS["task"]
+    )
+    assert [name for name, _ in found.made] == ([f"fedavg with fine-tuning {words}"] * bool(words))
+    for _, control in found.made:
+        assert {key: control.algorithm[key] for key in ("epochs", "steps", "lr")} == expected
 
 
 def test_what_no_experiment_can_be_is_said() -> None:

@@ -296,6 +296,25 @@ def test_models_of_their_own_are_held_against_fine_tuning() -> None:
         "models of their own",
         "none",
     ]
+    runs = [made((0.5, 0.8)), made((0.5, 0.8), algorithm={"name": "ditto"})]
+    runs[1] = replace(runs[1], meta={**runs[1].meta, "personal": True})
+    assert Besides(group_runs(runs)).sentences() == [
+        "ditto has models of their own; fedavg with fine-tuning 1 epoch is not in this comparison"
+    ]
+
+
+def test_equal_fine_tuning_is_as_long_as_the_method_s_own() -> None:
+    """FedBABU tunes 20 epochs: FedAvg tuned for one is no control of it."""
+    babu = ComparedMethod.of(
+        "fedbabu", {**CONFIG, "algorithm": {"name": "fedbabu", "tune_epochs": 20}}, True
+    )
+    plain = ComparedMethod.of("fedavg", CONFIG)
+    (tuning,) = [aspect for aspect in ASPECTS if aspect.name == "fine-tuning"]
+    for epochs in (1, 20):
+        tuned = {"name": "fine_tuned", "method": "fedavg", "epochs": epochs, "steps": 0, "lr": None}
+        control = ComparedMethod.of("tuned", {**CONFIG, "algorithm": tuned}, True)
+        assert control.is_control(plain, babu, [tuning]) == (epochs == 20)
+    assert tuning.in_words(babu.keys, []) == "20 epochs"
 
 
 def test_methods_are_compared_within_their_world() -> None:

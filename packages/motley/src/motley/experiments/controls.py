@@ -167,7 +167,7 @@ def _like(pair: Pair, groups: Mapping[str, Sequence[Point]]) -> Iterator[Experim
 def _name(pair: Pair, aspects: Sequence[Aspect], methods: Sequence[ComparedMethod]) -> str:
     keys = [method.keys for method in methods]
     words = [
-        wanted_words(aspect.name, aspect.in_words(pair.method.keys, keys)) for aspect in aspects
+        wanted_words(aspect.name, aspect.held_against(pair.method.keys, keys)) for aspect in aspects
     ]
     return f"{pair.reference_name} with {in_list(words)}"
 

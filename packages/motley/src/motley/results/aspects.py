@@ -78,6 +78,11 @@ class Aspect:
         ]
         return " ".join(told) or self.unset
 
+    def held_against(self, keys: Keys, others: Sequence[Keys]) -> str:
+        """Return what a control has, which is this method's value where an experiment can have
+        it."""
+        return self.in_words(keys, others)
+
 
 def _words(name: str, value: Any, others: Sequence[Any], bare: bool) -> list[str]:
     """Return the words of one key; a component by its name, where others have another one."""
@@ -135,23 +140,28 @@ class _LocalWork(Aspect):
 
 @dataclass(frozen=True)
 class _Tuning(Aspect):
-    """Whether clients are examined with models of their own; a method that has them is compared
-    with plain fine-tuning for as long as a round's local work."""
+    """Whether clients are examined with models of their own. A method that fine-tunes before it is
+    examined is compared with fine-tuning for as long; one that keeps models of its own, with
+    fine-tuning for as long as a round's local work."""
 
     @override
     def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
         """Return for how long the model is tuned, or that the method has models of its own."""
-        tuning = keys.get("fine-tuning")
-        if tuning is None:
-            return "none"
         if keys.get("personal"):
             return "models of their own"
+        return self.held_against(keys, others)
+
+    @override
+    def held_against(self, keys: Keys, others: Sequence[Keys]) -> str:
+        """Return for how long a control is tuned."""
+        tuning = keys.get("fine-tuning") or {}
         parts = [
             f"{tuning[kind]} {kind if tuning[kind] != 1 else kind[:-1]}"
             for kind in ("epochs", "steps")
             if tuning.get(kind)
         ]
-        return ", ".join(parts) or "none"
+        rate = f" at rate {tuning['lr']:g}" if parts and tuning.get("lr") else ""
+        return ", ".join(parts) + rate or "none"
 
 
 @dataclass(frozen=True)
@@ -214,6 +224,20 @@ PARTS = (
 _TOP = {key.partition(".")[0] for aspect in ASPECTS for key in aspect.keys}
 
 
+def _tuning(algorithm: Keys, local: Keys) -> dict[str, Any] | None:
+    """Return the fine-tuning that a personal method is compared with: its own before it is
+    examined, as FedBABU's and Per-FedAvg's options have it (None for none), else a round's local
+    work."""
+    if algorithm.get("name") == "fine_tuned":
+        return {key: algorithm.get(key) for key in ("epochs", "steps", "lr")}
+    options = {"epochs": "tune_epochs", "steps": "tune_steps"}
+    if {*options.values()} & algorithm.keys():
+        work = {kind: algorithm.get(option) or 0 for kind, option in options.items()}
+        rate = algorithm.get("alpha") if work["steps"] else None
+        return {**work, "lr": rate} if any(work.values()) and rate != 0 else None
+    return {**{kind: local.get(kind) or 0 for kind in options}, "lr": None}
+
+
 @dataclass(frozen=True)
 class ComparedMethod:
     """A method as it is compared.
@@ -235,21 +259,17 @@ class ComparedMethod:
         algorithm = config.get("algorithm") or {}
         if not isinstance(algorithm, Mapping):
             algorithm = {"name": algorithm}
-        tuning: dict[str, Any] | None = None
         tuned = algorithm.get("name") == "fine_tuned"
+        own = not {"tune_epochs", "tune_steps"} & algorithm.keys()
+        tuning = _tuning(algorithm, config.get("local") or {}) if personal or tuned else None
         if tuned:
-            tuning = {key: algorithm.get(key) for key in ("epochs", "steps", "lr")}
             inner = algorithm.get("method", "fedavg")
             algorithm = dict(inner) if isinstance(inner, Mapping) else {"name": inner}
-        elif personal:
-            local = config.get("local") or {}
-            work = {key: local.get(key) or 0 for key in ("epochs", "steps")}
-            tuning = {**work, "lr": None}
         keys = {
             **config,
             "algorithm": algorithm,
             "fine-tuning": tuning,
-            "personal": personal and not tuned,
+            "personal": personal and own and not tuned,
         }
         left = {*IGNORED, *_TOP, "algorithm", "personal"}
         return cls(label, keys, {key: value for key, value in keys.items() if key not in left})

@@ -293,22 +293,24 @@ class Besides:
     def sentences(self) -> list[str]:
         """Return what may explain a difference and is not in the comparison, the same of several
         methods together."""
-        same: dict[tuple[str, str, str], list[str]] = {}
+        same: dict[tuple[str, Aspect, str, str], list[str]] = {}
         for pair in self.pairs:
             for aspect in pair.aspects:
                 if not self._control(pair, (aspect,)):
-                    said = (pair.reference_name, aspect.name, self._value(aspect, pair.method))
-                    same.setdefault(said, []).append(pair.method.label)
+                    named = (pair.reference_name, aspect, *self._value(aspect, pair.method))
+                    same.setdefault(named, []).append(pair.method.label)
         lines = [
-            _missing(methods, reference, name, value)
-            for (reference, name, value), methods in same.items()
+            _missing(methods, reference, aspect.name, value, wanted)
+            for (reference, aspect, value, wanted), methods in same.items()
         ]
         lines += self._tuned_apart()
         more = len(lines) - _MOST
         return [*lines[:_MOST], *([f"{more} more are in the table"] if more > 0 else [])]
 
-    def _value(self, aspect: Aspect, method: ComparedMethod) -> str:
-        return aspect.in_words(method.keys, [view.method.keys for view in self._views.values()])
+    def _value(self, aspect: Aspect, method: ComparedMethod) -> tuple[str, str]:
+        """Return a method's value in words, and what its control has."""
+        keys = [view.method.keys for view in self._views.values()]
+        return aspect.in_words(method.keys, keys), aspect.held_against(method.keys, keys)
 
     def _tuned_apart(self) -> list[str]:
         """Return the methods that were tuned where their reference was not, or the other way
@@ -581,13 +583,16 @@ _TUNED = _Column("tuned", _tuned, lambda one, other: _tuned(one) != _tuned(other
 _TOOK_PART = _Column("who took part", _who, _others_took_part)
 
 
-def _missing(methods: Sequence[str], reference: str, name: str, value: str) -> str:
-    """Return the sentence about a setting of methods that the reference was not run with."""
+def _missing(methods: Sequence[str], reference: str, name: str, value: str, wanted: str) -> str:
+    """Return the sentence about a setting of methods that the reference was not run with;
+    ``wanted``: what of it the control has."""
     weigh = {"equal": "clients equally", "by samples": "clients by samples"}
     verbs = ("weighs", "weigh") if name == "weights" and value in weigh else ("has", "have")
     does = verbs[len(methods) > 1]
-    has = wanted_words(name, value)
-    what = weigh[value] if does.startswith("weigh") else has
+    has = wanted_words(name, wanted)
+    what = weigh[value] if does.startswith("weigh") else wanted_words(name, value)
+    if value != wanted:
+        what = value  # models of their own
     return f"{in_list(methods)} {does} {what}; {reference} with {has} is not in this comparison"
 
 
