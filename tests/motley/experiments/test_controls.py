@@ -108,6 +108,8 @@ ONE = {"name": "fedprox", "mu": 0.1}
             {"local": {"epochs": 3, "clip": {"norm": 2.0}}},
         ),
         ({"server": "momentum"}, ["fedavg with server step momentum"], {"server": "momentum"}),
+        ({"precision": "bfloat16"}, ["fedavg with precision bfloat16"], {}),
+        ({"dtype": "float64"}, ["fedavg with dtype float64"], {}),
     ],
     ids=[
         "rate",
@@ -119,6 +121,8 @@ ONE = {"name": "fedprox", "mu": 0.1}
         "epochs",
         "two, and both",
         "server",
+        "precision",
+        "dtype",
     ],
 )
 def test_each_setting_has_a_control(
@@ -337,7 +341,23 @@ def test_the_example_of_quantity_skew(tmp_path: Path) -> None:
 def test_nothing_to_add_is_said(tmp_path: Path) -> None:
     lines: list[str] = []
     compared(tmp_path, lines.append, over={"selector.name": ["uniform", "power_of_choice"]})
-    assert lines == ["controls: nothing to add; no setting differs beside the method"]
+    assert lines == ["controls: nothing to add"]
+
+
+def test_another_world_is_named_and_no_control_is_made_of_it() -> None:
+    """Scaffold has other weights, too: at equal weights it would still have run with no
+    failures."""
+    base = Experiment(**PLAIN)
+    points = [
+        sweep.Point("one", base.replace({"failures": {"name": "drop_out", "rate": 0.5}})),
+        sweep.Point("other", base.replace({"algorithm": "scaffold"})),
+    ]
+    found = controls.controls_of(points)
+    assert not found.made
+    assert found.refused == [
+        "scaffold, none and fedavg, drop_out were run with different failures: their difference "
+        "is not one of methods"
+    ]
 
 
 DIGITS: dict[str, Any] = {

@@ -14,7 +14,13 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).parent))
 import fake
 
-from motley.results.aspects import ASPECTS, ComparedMethod, pairs_of
+from motley.results.aspects import (
+    ASPECTS,
+    ComparedMethod,
+    pairs_of,
+    references_of,
+    world_sentences,
+)
 from motley.results.besides import Besides, besides_section
 from motley.results.labels import group_runs, label_runs
 from motley.results.load import Run
@@ -336,6 +342,56 @@ def test_methods_are_compared_within_their_world() -> None:
     assert line.endswith(
         "scaffold weigh clients equally; fedavg with equal weights is not in this comparison"
     )
+
+
+def test_a_method_alone_in_its_world_is_held_against_the_reference_and_it_is_said() -> None:
+    """Fedavg under failures, scaffold without and in another precision: precision and weights are
+    settings, failures are not of the method. Nothing is left to tell at equal settings."""
+    failures = {"failures": {"name": "drop_out", "rate": 0.5}}
+    runs = [
+        *(made((0.5, 0.7), seed, precision="float32", **failures) for seed in (0, 1)),
+        *(made((0.4, 0.6), seed, mb=2.0, precision="bfloat16", **SCAFFOLD) for seed in (0, 1)),
+    ]
+    groups = group_runs(runs)
+    first, other = groups
+    found = Besides(groups)
+    (pair,) = found.pairs
+    assert (pair.method.label, pair.reference.label, pair.world) == (other, first, ("failures",))
+    assert references_of(groups, first)[other].world == ("failures",)
+    assert words(runs) == {
+        first: {
+            "failures": "drop_out",
+            "weights": "by samples",
+            "precision": "float32",
+            "up (MB)": "2.00",
+        },
+        other: {
+            "failures": "none",
+            "weights": "equal",
+            "precision": "bfloat16",
+            "up (MB)": "4.00",
+        },
+    }
+    assert found.sentences() == [
+        f"{other} and {first} were run with different failures: their difference is not one of "
+        "methods"
+    ]
+    assert found.left == []
+    assert found.left_table() is None
+
+
+def test_worlds_that_differ_in_the_same_are_one_sentence() -> None:
+    methods = [
+        ComparedMethod.of("a", CONFIG),
+        ComparedMethod.of("b", {**CONFIG, "network": {"name": "lte"}}),
+        ComparedMethod.of("c", {**CONFIG, "network": {"name": "wifi"}}),
+        ComparedMethod.of("d", {**CONFIG, "label_noise": {"name": "pairs"}, "population": 5}),
+    ]
+    assert world_sentences(pairs_of(methods, "a")) == [
+        "b, c and a were run with different network: their differences are not of methods",
+        "d and a were run with different population and label noise: their difference is not one "
+        "of methods",
+    ]
 
 
 def test_where_much_differs_between_few_methods_these_are_columns(tmp_path: Path) -> None:

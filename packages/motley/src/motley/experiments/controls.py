@@ -34,6 +34,7 @@ from motley.results.aspects import (
     pairs_of,
     value_at,
     wanted_words,
+    world_sentences,
 )
 from motley.results.labels import IGNORED, group_runs
 from motley.results.load import Run, read_table
@@ -87,7 +88,11 @@ def controls_of(
     groups, reference = _groups(points, base)
     methods = [_method(label, members[0].experiment) for label, members in groups.items()]
     found = _Found(methods, groups, {point.experiment.result_id() for point in points}, refusal)
-    for pair in pairs_of(methods, reference):
+    pairs = pairs_of(methods, reference)
+    found.refused |= dict.fromkeys(world_sentences(pairs))
+    for pair in pairs:
+        if pair.world:  # no setting of the reference makes them comparable
+            continue
         possible = [aspect for aspect in pair.aspects if found.add(pair, (aspect,))]
         if len(pair.aspects) > 1 and not found.add(pair, pair.aspects, told=False):
             found.add(pair, possible if len(possible) > 1 else ())

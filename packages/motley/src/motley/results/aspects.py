@@ -2,8 +2,10 @@
 
 The *method* is algorithm and selector; where both are alike, the first other part that differs
 (:data:`PARTS`). What else differs is an :class:`Aspect`: it may explain a difference of figures,
-and a run of the reference with the method's value of it, a *control*, tells. Experiments of
-different data, clients or devices, another *world*, are not compared at all.
+and a run of the reference with the method's value of it, a *control*, tells. Data, clients and
+devices are the *world* of an experiment. Methods are compared within their world; one that is alone
+in its own is held against the reference all the same, and what differs of their worlds is named,
+for the difference is then not one of methods.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 from typing_extensions import override
 
 from motley.results.labels import IGNORED
+from motley.results.load import Run
 
 __all__ = [
     "ASPECTS",
@@ -23,8 +26,10 @@ __all__ = [
     "Pair",
     "in_list",
     "pairs_of",
+    "references_of",
     "value_at",
     "wanted_words",
+    "world_sentences",
 ]
 
 Keys = Mapping[str, Any]
@@ -214,7 +219,7 @@ ASPECTS = (
     Aspect("cohort", ("cohort", "participation")),
     Aspect("end of the run", ("stop",)),
     Aspect("first weights", ("init",), unset="random"),
-    *(Aspect(key, (key,)) for key in ("public", "recalibrate", "guard")),
+    *(Aspect(key, (key,)) for key in ("public", "recalibrate", "guard", "precision", "dtype")),
 )
 PARTS = (
     *(AGGREGATOR, SERVER, LOSS, SYNCHRONY, COMPRESSION),
@@ -274,6 +279,14 @@ class ComparedMethod:
         left = {*IGNORED, *_TOP, "algorithm", "personal"}
         return cls(label, keys, {key: value for key, value in keys.items() if key not in left})
 
+    def worlds_differ(self, other: ComparedMethod) -> tuple[str, ...]:
+        """Return the keys of data, clients and devices in which it differs from another method."""
+        return tuple(
+            key
+            for key in dict.fromkeys((*self.world, *other.world))
+            if self.world.get(key) != other.world.get(key)
+        )
+
     def same_algorithm(self, other: ComparedMethod) -> bool:
         """Return whether both have one algorithm; an option that only one of them writes out is
         taken for the other's, too."""
@@ -323,12 +336,14 @@ class ComparedMethod:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method and the reference of its world; ``aspects``: in which they differ beside the
-    method."""
+    """A method and its reference; ``aspects``: in which they differ beside the method. ``world``:
+    the keys of data, clients and devices in which they differ, none where the reference is of the
+    method's own world."""
 
     method: ComparedMethod
     reference: ComparedMethod
     aspects: tuple[Aspect, ...]
+    world: tuple[str, ...] = ()
 
     @property
     def reference_name(self) -> str:
@@ -342,7 +357,7 @@ class Pair:
 
 def pairs_of(methods: Sequence[ComparedMethod], base: str) -> list[Pair]:
     """Return every method with the reference of its world: ``base`` in its own, and elsewhere the
-    method that is like it, else the first."""
+    method that is like it, else the first; a method that is alone in its world with ``base``."""
     first = next(method for method in methods if method.label == base)
     found = []
     for method in methods:
@@ -350,10 +365,40 @@ def pairs_of(methods: Sequence[ComparedMethod], base: str) -> list[Pair]:
         alike = (
             other for other in there if other.same_algorithm(first) and not other.differing(first)
         )
-        reference = first if first in there else next(alike, there[0])
+        reference = first if first in there or len(there) == 1 else next(alike, there[0])
         if method is not reference:
-            found.append(Pair(method, reference, _besides(method, reference)))
+            found.append(
+                Pair(
+                    method, reference, _besides(method, reference), method.worlds_differ(reference)
+                )
+            )
     return found
+
+
+def references_of(groups: Mapping[str, Sequence[Run]], base: str) -> dict[str, Pair]:
+    """Return the label of each method of ``groups`` (label -> runs) -> the pair of it and its
+    reference, as :func:`pairs_of` has them; a reference has none."""
+    methods = [
+        ComparedMethod.of(label, runs[0].config, bool(runs[0].meta.get("personal")))
+        for label, runs in groups.items()
+    ]
+    return {pair.method.label: pair for pair in pairs_of(methods, base)}
+
+
+def world_sentences(pairs: Sequence[Pair]) -> list[str]:
+    """Return the sentences on methods that are of another world than their reference, those that
+    differ in the same from the same one together."""
+    same: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for pair in pairs:
+        if pair.world:
+            same.setdefault((pair.reference.label, pair.world), []).append(pair.method.label)
+    return [
+        f"{in_list([*methods, reference])} were run with different "
+        f"{in_list([key.replace('_', ' ') for key in keys])}: "
+        + ("their difference is not one" if len(methods) == 1 else "their differences are not")
+        + " of methods"
+        for (reference, keys), methods in same.items()
+    ]
 
 
 def _besides(method: ComparedMethod, reference: ComparedMethod) -> tuple[Aspect, ...]:

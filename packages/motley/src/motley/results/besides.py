@@ -26,6 +26,7 @@ from motley.results.aspects import (
     pairs_of,
     value_at,
     wanted_words,
+    world_sentences,
 )
 from motley.results.blocks import (
     BulletList,
@@ -206,6 +207,7 @@ class Besides:
         views = [*self._views.values(), *_control_views(controls)]
         self._controls = [view for view in views if any(run.finished for run in view.runs)]
         self.pairs = pairs_of([view.method for view in self._views.values()], self.base)
+        self._within = [pair for pair in self.pairs if not pair.world]
         first = self._views[self.base].runs[0]
         self.time = clock(groups)
         self.metric, self.better = measures.metric_of(first)
@@ -223,7 +225,9 @@ class Besides:
     def _columns(self) -> list[_Column]:
         """The columns that have something to tell."""
         keys = [view.method.keys for view in self._views.values()]
-        found = [_aspect_column(aspect, keys) for aspect in self.aspects]
+        worlds = dict.fromkeys(key for pair in self.pairs for key in pair.world)
+        found = [_aspect_column(Aspect(key.replace("_", " "), (key,)), keys) for key in worlds]
+        found += [_aspect_column(aspect, keys) for aspect in self.aspects]
         spent = (_measure_column(one, self.time) for one in MEASURES)
         found += [column for column in (_TUNED, *spent, _TOOK_PART) if self._tells(column)]
         return found
@@ -293,19 +297,27 @@ class Besides:
     def sentences(self) -> list[str]:
         """Return what may explain a difference and is not in the comparison, the same of several
         methods together."""
+        lines = [*world_sentences(self.pairs), *self._missing, *self._tuned_apart()]
+        more = len(lines) - _MOST
+        return [*lines[:_MOST], *([f"{more} more are in the table"] if more > 0 else [])]
+
+    @property
+    def lacks_controls(self) -> bool:
+        """Whether runs of the reference with a method's setting could tell more."""
+        return bool(self._missing)
+
+    @cached_property
+    def _missing(self) -> list[str]:
         same: dict[tuple[str, Aspect, str, str], list[str]] = {}
-        for pair in self.pairs:
+        for pair in self._within:
             for aspect in pair.aspects:
                 if not self._control(pair, (aspect,)):
                     named = (pair.reference_name, aspect, *self._value(aspect, pair.method))
                     same.setdefault(named, []).append(pair.method.label)
-        lines = [
+        return [
             _missing(methods, reference, aspect.name, value, wanted)
             for (reference, aspect, value, wanted), methods in same.items()
         ]
-        lines += self._tuned_apart()
-        more = len(lines) - _MOST
-        return [*lines[:_MOST], *([f"{more} more are in the table"] if more > 0 else [])]
 
     def _value(self, aspect: Aspect, method: ComparedMethod) -> tuple[str, str]:
         """Return a method's value in words, and what its control has."""
@@ -382,7 +394,7 @@ class Besides:
         """What is left of each method's difference at equal settings and budgets; methods without
         two seeds are left out."""
         found = []
-        for pair in self.pairs:
+        for pair in self._within:
             one, other = self._of(pair)
             difference = self._difference(one, other)
             at_equal = {
