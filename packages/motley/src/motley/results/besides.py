@@ -371,11 +371,10 @@ class Besides:
         """Return the difference of two methods where the curve of the cheaper one ends."""
 
         def value(run: Run, rival: Run) -> float:
-            curves = [measures.curve(each, axis) for each in (run, rival)]
-            if not all(len(each.x) for each in curves):
+            along, other = (measures.curve(each, axis, untrained=False) for each in (run, rival))
+            if not len(along.x) or not len(other.x):
                 return nan
-            along = measures.trained(curves[0])
-            return float(measures.stepwise(along, [min(each.x[-1] for each in curves)])[0])
+            return float(measures.stepwise(along, [min(along.x[-1], other.x[-1])])[0])
 
         return self._paired(one, other, value)
 
