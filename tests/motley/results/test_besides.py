@@ -223,6 +223,32 @@ def test_one_percent_is_no_difference() -> None:
     assert words([made((0.5, 0.8)), far])["fedprox"] == {"up (MB)": "2.02"}
 
 
+def unfinished(run: Run) -> Run:
+    return replace(run, meta={**run.meta, "finished": False})
+
+
+def test_costs_are_those_of_the_seeds_that_both_finished() -> None:
+    """Fedprox has another seed, and one that has not ended: of seed 0, which both have, both sent
+    2 MB. Where seed 0 differs, it alone is shown."""
+    prox = {"algorithm": {"name": "fedprox", "mu": 0.1}}
+    others = [unfinished(made((0.5,), 1, **prox)), made((0.5, 0.8), 2, mb=5.0, **prox)]
+    alike = group_runs([*FEDAVG_RUNS, made((0.5, 0.8), 0, **prox), *others])
+    assert Besides(alike).table() is None
+    runs = [*FEDAVG_RUNS, made((0.5, 0.8), 0, mb=3.0, **prox), *others]
+    assert words(runs) == {"fedavg": {"up (MB)": "2.00"}, "fedprox": {"up (MB)": "6.00"}}
+    table = Besides(group_runs(runs)).table()
+    assert table is not None
+    assert "means over the 1 seed of 3 that all finished" in table.note
+
+
+def test_without_a_seed_in_common_costs_are_not_compared() -> None:
+    runs = [made((0.5, 0.8), 0), made((0.5, 0.8), 1, mb=3.0, **SCAFFOLD)]
+    assert words(runs) == {"fedavg": {"weights": "by samples"}, "scaffold": {"weights": "equal"}}
+    table = Besides(group_runs(runs)).table()
+    assert table is not None
+    assert "no seed is finished in all" in table.note
+
+
 @pytest.mark.parametrize(
     ("change", "names", "title", "cells"),
     [

@@ -8,7 +8,7 @@ cut where the cheaper one ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite, nan
@@ -62,10 +62,11 @@ _MOST = 6
 
 @dataclass(frozen=True)
 class _View:
-    """A method and its runs."""
+    """A method and its runs; ``counted``: those by which costs are told."""
 
     method: ComparedMethod
     runs: Sequence[Run]
+    counted: Sequence[Run] = ()
 
     @property
     def label(self) -> str:
@@ -73,15 +74,28 @@ class _View:
         return self.method.label
 
     @cached_property
+    def finished(self) -> dict[int, Run]:
+        """Seed -> finished run."""
+        return {run.seed: run for run in self.runs if run.finished}
+
+    def over(self, seeds: Collection[int]) -> _View:
+        """Return the view with the costs of these seeds alone."""
+        return replace(self, counted=[self.finished[seed] for seed in sorted(seeds)])
+
+    @cached_property
     def spent(self) -> dict[str, float]:
-        """The mean over runs of each of :data:`MEASURES`, by title; NaN where a run has none."""
-        return {one.title: float(np.mean([one.of(run) for run in self.runs])) for one in MEASURES}
+        """The mean over counted runs of each of :data:`MEASURES`, by title; NaN where a run has
+        none."""
+        return {
+            one.title: float(np.mean([one.of(run) for run in self.counted] or nan))
+            for one in MEASURES
+        }
 
     @cached_property
     def took_part(self) -> dict[int, NDArray[np.int64]]:
         """By seed, round and client ``[n, 2]`` of each accepted update, sorted."""
         found = {}
-        for run in self.runs:
+        for run in self.counted:
             accepted = run.column("clients", "outcome") == "accepted"
             rows = [run.column("clients", name)[accepted] for name in ("client", "round")]
             found[run.seed] = np.stack(rows, 1).astype(np.int64)[np.lexsort(rows)]
@@ -219,7 +233,31 @@ class Besides:
         return list(dict.fromkeys(aspect for pair in self.pairs for aspect in pair.aspects))
 
     def _of(self, pair: Pair) -> tuple[_View, _View]:
-        return self._views[pair.method.label], self._views[pair.reference.label]
+        """Return a method and its reference, with the costs of the seeds that both finished."""
+        return self._by_pair[pair.method.label, pair.reference.label]
+
+    @cached_property
+    def _by_pair(self) -> dict[tuple[str, str], tuple[_View, _View]]:
+        found = {}
+        for pair in self.pairs:
+            one, other = (self._views[each.label] for each in (pair.method, pair.reference))
+            seeds = one.finished.keys() & other.finished.keys()
+            found[one.label, other.label] = one.over(seeds), other.over(seeds)
+        return found
+
+    @cached_property
+    def _common(self) -> set[int]:
+        """The seeds that all methods finished."""
+        return set.intersection(*(set(view.finished) for view in self._views.values()))
+
+    @cached_property
+    def _shown(self) -> dict[str, _View]:
+        """The methods as the table shows them: with the costs of the seeds that all finished; where
+        there is none, with those of each method's own."""
+        return {
+            label: view.over(self._common or view.finished.keys())
+            for label, view in self._views.items()
+        }
 
     @cached_property
     def _columns(self) -> list[_Column]:
@@ -238,19 +276,19 @@ class Besides:
     def rows(self) -> list[tuple[str, list[tuple[str, bool]]]]:
         """Return for each method its words of every column, and whether they are not the
         reference's."""
-        reference = {pair.method.label: self._views[pair.reference.label] for pair in self.pairs}
+        pairs = {pair.method.label: self._of(pair) for pair in self.pairs}
         return [
             (
                 label,
                 [
                     (
                         column.words(view),
-                        label in reference and column.differs(view, reference[label]),
+                        label in pairs and column.differs(*pairs[label]),
                     )
                     for column in self._columns
                 ],
             )
-            for label, view in self._views.items()
+            for label, view in self._shown.items()
         ]
 
     def table(self) -> Table | None:
@@ -262,7 +300,7 @@ class Besides:
         note = f"{self._note()} Bold: not as the reference."
         cells = [
             [
-                TableCell(word, column.number(self._views[label]), differs)
+                TableCell(word, column.number(self._shown[label]), differs)
                 for column, (word, differs) in zip(self._columns, line, strict=True)
             ]
             for label, line in lines
@@ -290,8 +328,21 @@ class Besides:
         references = list(dict.fromkeys(pair.reference.label for pair in self.pairs))
         within = ", each within its data, clients and devices" if len(references) > 1 else ""
         return (
-            f"Settings of the experiments, and what the runs spent (means over seeds; from "
+            f"Settings of the experiments, and what the runs spent ({self._over()}; from "
             f"{100 * TOLERANCE:g} % on it is told); against {in_list(references)}{within}."
+        )
+
+    def _over(self) -> str:
+        """Return in words over which seeds the means of the table are."""
+        runs = [run for view in self._views.values() for run in view.runs]
+        seeds = {run.seed for run in runs}
+        if self._common == seeds and all(run.finished for run in runs):
+            return "means over seeds"
+        if not self._common:
+            return "means over each method's own finished seeds, for no seed is finished in all"
+        many = len(self._common)
+        return (
+            f"means over the {many} seed{'s' if many > 1 else ''} of {len(seeds)} that all finished"
         )
 
     def sentences(self) -> list[str]:
@@ -552,7 +603,9 @@ def _measure_column(measure: _Measure, time: str) -> _Column:
 
 def _who(view: _View) -> str:
     """Return how many clients took part, and how unevenly."""
-    took_part = [measures.participation(run) for run in view.runs]
+    took_part = [measures.participation(run) for run in view.counted]
+    if not took_part:
+        return "–"
     accepted = np.mean([one.counts.sum() for one in took_part])
     gini = np.mean([one.gini for one in took_part])
     return f"{whole(float(accepted))} updates, Gini {gini:.2f}"
