@@ -162,6 +162,61 @@ def test_what_is_left_by_hand() -> None:
     ]
 
 
+def test_all_lines_of_a_method_are_over_the_same_seeds() -> None:
+    """Seed 2 has no control, and seed 3 has not ended: of the whole, too, seeds 0 and 1 are left,
+    -20 and -18, without the +50 of seed 2. A control of one seed alone is no line and takes no seed
+    from the others."""
+    runs = [
+        *FEDAVG_RUNS,
+        *SCAFFOLD_RUNS,
+        made((0.5, 0.3), 2),
+        made((0.5, 0.8), 2, mb=2.0, **SCAFFOLD),
+        made((0.5, 0.3), 3),
+        unfinished(made((0.5, 0.8), 3, mb=2.0, **SCAFFOLD)),
+    ]
+    found = Besides(group_runs(runs), CONTROLS)
+    (row,) = found.left
+    assert (row.whole.mean, row.whole.n, row.seeds) == (pytest.approx(-19.0), 2, 3)
+    assert {title: one.n for title, one in row.at_equal.items()} == {"weights": 2, "traffic": 2}
+    table = found.left_table()
+    assert table is not None
+    assert "over the seeds that all of them have: 2 of 3 for scaffold." in table.note
+    (row,) = Besides(group_runs(runs), CONTROLS[:1]).left
+    assert {title: one.n for title, one in row.at_equal.items()} == {"traffic": 3}
+    assert row.whole.mean == pytest.approx((-20 - 18 + 50) / 3)
+
+
+def test_the_whole_stands_on_the_footing_of_the_budgets() -> None:
+    """Of 20 rounds, means of the last ten: .51 and .43, the whole is -8 points; by the last
+    evaluation +10. At equal traffic, 20 MB, scaffold's tenth round against fedavg's last: -20, so
+    that 30 points come with the traffic."""
+    runs = [
+        *(made((*[0.5] * 19, 0.6), seed) for seed in (0, 1)),
+        *(made((*[0.4] * 19, 0.7), seed, mb=2.0, **SCAFFOLD) for seed in (0, 1)),
+    ]
+    found = Besides(group_runs(runs))
+    assert found.end == "stable"
+    table = found.left_table()
+    assert table is not None
+    assert [[cell.text for cell in line.cells][:2] for line in table.rows] == [
+        ["as a whole", "−8.00"],
+        ["as a whole, last evaluation", "+10.00"],
+        ["at equal traffic, last evaluation", "−20.00"],
+    ]
+    assert "subtract it from the whole by the last" in table.note
+
+
+def test_a_budget_before_the_first_evaluation_is_told(tmp_path: Path) -> None:
+    """Fedavg sends 2 MB in all, scaffold 30 in its first round."""
+    runs = [*FEDAVG_RUNS, *(made((0.4, 0.6), seed, mb=30.0, **SCAFFOLD) for seed in (0, 1))]
+    table = Besides(group_runs(runs)).left_table()
+    assert table is not None
+    assert [cell.text for cell in table.rows[1].cells] == ["at equal traffic", "–", "–", "0"]
+    assert "– where a run has no evaluation before that." in table.note
+    folder = write_print_files(group_runs(runs), tmp_path / "paper", ["latex"])
+    assert r"scaffold & at equal traffic & -- & 0 \\" in (folder / "left.tex").read_text()
+
+
 def test_of_several_settings_each_and_all_that_are_there_are_told() -> None:
     """Scaffold clips, too: at equal weights +0.5, at equal clipping -15, with both -4 points."""
     clipped = {**CONFIG["local"], "clip": {"norm": 2.0}}

@@ -56,6 +56,7 @@ _WIDE = 5
 """Columns that a page, a terminal and a column in print have room for."""
 _ALL = "settings, all"
 _POSSIBLE = "settings, all that it takes"
+_LAST = ", last evaluation"
 _MOST = 6
 """Sentences that are told; of more their number."""
 
@@ -198,11 +199,22 @@ class _Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Left:
-    """The difference of a method to the reference as a whole, and by what was made equal."""
+    """The difference of a method to the reference as a whole, and by what was made equal, all over
+    the same seeds.
+
+    Parameters
+    ----------
+    last: the whole by the last evaluation, from which that at equal budgets is to be subtracted;
+    None where the whole is by the last evaluation itself, and without budgets. at_equal: NaN where
+    a run has no evaluation before the cut. seeds: of them the method and its reference have
+    finished so many.
+    """
 
     label: str
     whole: Interval
+    last: Interval | None
     at_equal: Mapping[str, Interval]
+    seeds: int
 
 
 class Besides:
@@ -414,11 +426,16 @@ class Besides:
         known = [one for one in map(measures.ends_of, runs) if isfinite(one.final)]
         return "stable" if all(isfinite(one.stable) for one in known) else "final"
 
-    def _difference(self, one: _View, other: _View) -> Interval:
+    def _difference(
+        self, one: _View, other: _View, seeds: Sequence[int], end: End | None = None
+    ) -> Interval:
         """Return the difference of two methods at the end, paired by seed."""
-        return self._paired(one, other, lambda run, _: getattr(measures.ends_of(run), self.end))
+        kind = end or self.end
+        return self._paired(one, other, seeds, lambda run, _: getattr(measures.ends_of(run), kind))
 
-    def _at_budget(self, one: _View, other: _View, axis: measures.Axis) -> Interval:
+    def _at_budget(
+        self, one: _View, other: _View, seeds: Sequence[int], axis: measures.Axis
+    ) -> Interval:
         """Return the difference of two methods where the curve of the cheaper one ends."""
 
         def value(run: Run, rival: Run) -> float:
@@ -427,17 +444,17 @@ class Besides:
                 return nan
             return float(measures.stepwise(along, [min(along.x[-1], other.x[-1])])[0])
 
-        return self._paired(one, other, value)
+        return self._paired(one, other, seeds, value)
 
-    def _paired(self, one: _View, other: _View, value: Callable[[Run, Run], float]) -> Interval:
-        mine, theirs = (
-            {run.seed: run for run in view.runs if run.finished} for view in (one, other)
-        )
-        seeds = sorted(mine.keys() & theirs.keys())
-        return measures.paired(
-            [self.percent * value(mine[seed], theirs[seed]) for seed in seeds],
-            [self.percent * value(theirs[seed], mine[seed]) for seed in seeds],
-        )
+    def _paired(
+        self, one: _View, other: _View, seeds: Sequence[int], value: Callable[[Run, Run], float]
+    ) -> Interval:
+        """Return the mean difference over seeds; NaN over none where a seed has no number."""
+        runs = [(one.finished[seed], other.finished[seed]) for seed in seeds]
+        mine = [self.percent * value(run, rival) for run, rival in runs]
+        theirs = [self.percent * value(rival, run) for run, rival in runs]
+        known = np.isfinite(mine).all() and np.isfinite(theirs).all()
+        return measures.paired(mine, theirs) if known else measures.paired([], [])
 
     @cached_property
     def left(self) -> list[Left]:
@@ -446,31 +463,69 @@ class Besides:
         found = []
         for pair in self._within:
             one, other = self._of(pair)
-            difference = self._difference(one, other)
-            at_equal = {
-                title: interval
-                for title, interval in self._at_equal(pair)
-                if interval.n > 1 and isfinite(interval.mean)
-            }
-            if difference.n > 1 and at_equal:
-                found.append(Left(pair.method.label, difference, at_equal))
+            finished = self._ended(one) & self._ended(other)
+            made, seeds = self._with_seeds(pair, finished)
+            if len(seeds) < 2:
+                continue
+            at_equal = dict(self._at_equal(pair, made, seeds))
+            budgets = dict(self._at_budgets(pair, seeds))
+            if at_equal or budgets:
+                by_last = budgets and self.end != "final"
+                found.append(
+                    Left(
+                        pair.method.label,
+                        self._difference(one, other, seeds),
+                        self._difference(one, other, seeds, "final") if by_last else None,
+                        {**at_equal, **budgets},
+                        len(finished),
+                    )
+                )
         return found
 
-    def _at_equal(self, pair: Pair) -> Iterator[tuple[str, Interval]]:
-        one, other = self._of(pair)
-        made = self._by_aspects(pair)
+    def _ended(self, view: _View) -> set[int]:
+        """Return the seeds that are finished and have a number at their end."""
+        return {
+            seed
+            for seed, run in view.finished.items()
+            if isfinite(getattr(measures.ends_of(run), self.end))
+        }
+
+    def _with_seeds(
+        self, pair: Pair, finished: set[int]
+    ) -> tuple[dict[tuple[Aspect, ...], _View], list[int]]:
+        """Return the controls of a pair and the seeds that it shares with all of them; controls
+        that share fewer than two are left out."""
+        made = {}
+        seeds = finished
+        every = self._by_aspects(pair).items()
+        for aspects, view in sorted(every, key=lambda item: -len(finished & self._ended(item[1]))):
+            held = seeds & self._ended(view)
+            if len(held) > 1:
+                seeds = held
+                made[aspects] = view
+        return made, sorted(seeds)
+
+    def _at_equal(
+        self, pair: Pair, made: Mapping[tuple[Aspect, ...], _View], seeds: Sequence[int]
+    ) -> Iterator[tuple[str, Interval]]:
+        one = self._views[pair.method.label]
         for aspect in pair.aspects:
             if (aspect,) in made:
-                yield aspect.name, self._difference(one, made[aspect,])
+                yield aspect.name, self._difference(one, made[aspect,], seeds)
         most = max(made, key=len, default=())
         if len(most) > 1:
             title = _ALL if len(most) == len(pair.aspects) else _POSSIBLE
-            yield title, self._difference(one, made[most])
+            yield title, self._difference(one, made[most], seeds)
+
+    def _at_budgets(self, pair: Pair, seeds: Sequence[int]) -> Iterator[tuple[str, Interval]]:
+        one, other = (view.over(seeds) for view in self._of(pair))
         spent = {measure.title for measure in MEASURES if measure.differs(one, other, BUDGET)}
+        last = "" if self.end == "final" else _LAST
         for name, axis in _BUDGETS:
             costs = {"up (MB)", "down (MB)"} if axis == "bits" else {"{time} hours"}
             if costs & spent:
-                yield name.format(time=self.time), self._at_budget(one, other, axis)
+                title = name.format(time=self.time)
+                yield f"{title}{last}", self._at_budget(one, other, seeds, axis)
 
     def left_table(self) -> Table | None:
         """Return the differences as a whole, and below each what is left of it at equal settings
@@ -482,7 +537,7 @@ class Besides:
                 [
                     TableCell(how),
                     TableCell(self._signed(one.mean), one.mean),
-                    TableCell(f"{self._signed(one.low)} to {self._signed(one.high)}", one.low),
+                    TableCell(self._range(one), one.low),
                     TableCell(str(one.n), one.n),
                 ],
                 places.index(label),
@@ -499,21 +554,43 @@ class Besides:
             for row in self.left
             for line in (
                 (row.label, "as a whole", row.whole),
+                *([(row.label, f"as a whole{_LAST}", row.last)] if row.last is not None else []),
                 *((row.label, f"at equal {name}", one) for name, one in row.at_equal.items()),
             )
         ]
 
+    def _range(self, one: Interval) -> str:
+        return f"{self._signed(one.low)} to {self._signed(one.high)}" if one.n else "–"
+
     def _signed(self, value: float) -> str:
+        if not isfinite(value):
+            return "–"
         return f"{value:{'+.2f' if self.percent > 1 else '+.3g'}}".replace("-", "\u2212")
 
     def _how(self) -> str:
-        return (
+        at_budgets = [
+            one
+            for row in self.left
+            for title, one in row.at_equal.items()
+            if title.removesuffix(_LAST) in [name.format(time=self.time) for name, _ in _BUDGETS]
+        ]
+        fewer = [row for row in self.left if row.whole.n < row.seeds]
+        parts = (
             f"{self.end.capitalize()} {self.metric} ({JUDGED[self.end]}) less that of the "
             "reference, and less that of the reference with this method's setting; paired by seed, "
-            "with the 95 % interval of each mean by itself. At equal traffic or time: where the "
-            "cheaper of the two ends, by the last evaluation before "
-            f"(told where they differ by more than {100 * BUDGET:g} %)."
+            "with the 95 % interval of each mean by itself.",
+            at_budgets
+            and "At equal traffic or time: where the cheaper of the two ends, by the last "
+            "evaluation before (told where they differ by more than "
+            f"{100 * BUDGET:g} %)"
+            + ("." if self.end == "final" else "; subtract it from the whole by the last."),
+            any(not one.n for one in at_budgets) and "– where a run has no evaluation before that.",
+            fewer
+            and "Lines of a method are over the seeds that all of them have: "
+            + in_list([f"{row.whole.n} of {row.seeds} for {row.label}" for row in fewer])
+            + ".",
         )
+        return " ".join(part for part in parts if part)
 
     def _printed(
         self,
