@@ -14,6 +14,7 @@ from motley.core.files import with_digest
 from motley.experiments import controls, sweep
 from motley.experiments.config import Experiment, load
 from motley.experiments.store import RunFolder
+from motley.results import aspects
 from motley.results.besides import Besides
 from motley.results.labels import group_runs
 from motley.results.load import load_all
@@ -206,15 +207,49 @@ def test_what_the_reference_does_not_take_is_left_out_of_all() -> None:
 
     points = [sweep.Point("fedavg", base), sweep.Point("whole", other)]
     found = controls.controls_of(points, refusal)
-    last = "fedavg, uniform with clipping norm 2 of corrected and server step momentum"
     assert [name for name, _ in found.made] == [
-        "fedavg, uniform with clipping norm 2 of corrected",
-        "fedavg, uniform with server step momentum",
-        last,
+        "fedavg with clipping norm 2 of corrected",
+        "fedavg with selector hetero_select_v1",
+        "fedavg with server step momentum",
+        "fedavg with clipping norm 2 of corrected, selector hetero_select_v1 and server step "
+        "momentum",
     ]
-    assert found.refused == [
-        "fedavg, uniform with weights by score cannot run (weights: no scores)"
+    assert found.refused == ["fedavg with weights by score cannot run (weights: no scores)"]
+
+
+def test_a_part_that_weighs_otherwise_leaves_the_weights_as_they_are() -> None:
+    """Buffered rounds weigh clients equally where nothing is written; the control of the buffer
+    alone weighs them by samples, as the reference."""
+    base = Experiment(**PLAIN, device={"name": "constant", "seconds": 1.0})
+    other = base.replace({"algorithm": "fednova", "synchrony": "buffered"})
+    found = controls.controls_of([sweep.Point("a", base), sweep.Point("b", other)])
+    assert [(name, one.weighting(), one.synchrony["name"]) for name, one in found.made] == [
+        ("fedavg with equal weights", "uniform", "synchronous"),
+        ("fedavg with synchrony buffered", "examples", "buffered"),
+        ("fedavg with equal weights and synchrony buffered", "uniform", "buffered"),
     ]
+
+
+def test_no_control_is_made_of_models_of_their_own() -> None:
+    """Against ditto, fedavg has no fine-tuning: ditto without its models would be fedavg."""
+    points = sweep.expand(
+        Experiment(**PLAIN, weights="uniform"), {"algorithm": ["ditto", "fedavg"]}
+    )
+    methods = [controls._method(point.label, point.experiment) for point in points]
+    (pair,) = aspects.pairs_of(methods, points[0].label)
+    assert [aspect.name for aspect in pair.aspects] == ["fine-tuning"]
+    assert not pair.takes(pair.aspects[0])
+
+
+def test_fedbabu_can_be_run_without_its_tuning() -> None:
+    task = DIGITS["task"]
+    keys = {**PLAIN, "task": task, "weights": "uniform"}
+    points = sweep.expand(Experiment(**keys), {"algorithm": ["fedbabu", "moon"]})
+    found = controls.controls_of(points)
+    assert [name for name, _ in found.made] == ["fedbabu with fine-tuning none"]
+    tuned = found.made[0][1].algorithm
+    assert (tuned["name"], tuned["epochs"], tuned["steps"]) == ("fine_tuned", 0, 0)
+    assert tuned["method"]["name"] == "fedbabu"
 
 
 @pytest.fixture

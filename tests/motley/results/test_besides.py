@@ -352,7 +352,8 @@ def _besides(**changes: Any) -> list[str]:
 
 def test_what_makes_the_method_is_no_confound() -> None:
     assert _besides(selector={"name": "oort"}) == []
-    assert _besides(selector={"name": "oort"}, algorithm={"name": "fedprox"}) == []
+    # a selector beside an algorithm that is another
+    assert _besides(selector={"name": "oort"}, algorithm={"name": "fedprox"}) == ["selector"]
     assert _besides(selector={"name": "oort"}, weights="selector") == ["weights"]
     assert _besides(server={"name": "momentum"}) == []
     assert _besides(server={"name": "momentum"}, weights="uniform") == ["weights"]
@@ -514,6 +515,58 @@ def test_several_methods_with_one_setting_are_one_sentence() -> None:
     ]
 
 
+def test_algorithm_and_selector_at_once_are_told() -> None:
+    """Of fedprox with oort, what is left beside fedavg with oort is fedprox's: 80 and 82 less 70
+    and 74."""
+    bundle = {"algorithm": {"name": "fedprox", "mu": 0.2}, "selector": {"name": "oort"}}
+    both = [*FEDAVG_RUNS, *(made((0.5, end), s, **bundle) for s, end in enumerate((0.8, 0.82)))]
+    assert words(both) == {
+        "fedavg, uniform": {"algorithm": "fedavg server_lr 1", "selector": "uniform"},
+        "fedprox, oort": {"algorithm": "fedprox mu 0.2", "selector": "oort"},
+    }
+    assert Besides(group_runs(both)).sentences() == [
+        "fedprox, oort has selector oort; fedavg with selector oort is not in this comparison"
+    ]
+    oort = [made((0.5, end), s, selector={"name": "oort"}) for s, end in enumerate((0.7, 0.74))]
+    found = Besides(group_runs([*both, *oort]))
+    assert found.sentences() == []
+    assert {row.label: row.at_equal["selector"].mean for row in found.left} == {
+        "fedprox": pytest.approx(9.0)
+    }
+
+
+def test_a_setting_that_came_with_another_one_is_not_there_alone() -> None:
+    """Fedavg, buffered has equal weights, too, as fednova, buffered has: it is the reference with
+    both."""
+    buffered = {"synchrony": {"name": "buffered"}, "weights": "uniform"}
+    runs = [
+        *(made((0.5, 0.8), seed, synchrony={"name": "synchronous"}) for seed in (0, 1)),
+        *(made((0.5, 0.7), seed, algorithm={"name": "fednova"}, **buffered) for seed in (0, 1)),
+        *(made((0.5, 0.6), seed, **buffered) for seed in (0, 1)),
+    ]
+    found = Besides(group_runs(runs))
+    of_nova = [line for line in found.sentences() if line.startswith("fednova")]
+    assert of_nova == [
+        "fednova weighs clients equally; fedavg with equal weights alone is not in this comparison",
+        "fednova has synchrony buffered; fedavg with synchrony buffered alone is not in "
+        "this comparison",
+    ]
+    (row,) = [row for row in found.left if row.label == "fednova"]
+    assert {title: one.mean for title, one in row.at_equal.items()} == {
+        "settings, all": pytest.approx(10.0)
+    }
+
+
+def test_no_control_is_missed_that_nobody_can_run() -> None:
+    """Ditto has models of its own, whoever is held against it."""
+    ditto = made((0.5, 0.8), algorithm={"name": "ditto"})
+    runs = [made((0.5, 0.8)), replace(ditto, meta={**ditto.meta, "personal": True})]
+    found = Besides(group_runs(runs, against="ditto"))
+    assert [aspect.name for aspect in found.aspects] == ["fine-tuning"]
+    assert found.sentences() == []
+    assert not found.lacks_controls
+
+
 TUNED = {
     "values": {"local.optimizer.lr": 0.1},
     "method": {"algorithm.name": "fedprox"},
@@ -565,7 +618,7 @@ def test_who_took_part_is_told_where_it_is_not_the_rule() -> None:
     shown = words([made((0.5, 0.8)), other])
     assert shown["fedprox"]["who took part"] == "2 updates, Gini 0.50"
     oort = replace(
-        other, meta={**other.meta, "config": {**other.config, "selector": {"name": "oort"}}}
+        other, meta={**other.meta, "config": {**CONFIG, "seed": 0, "selector": {"name": "oort"}}}
     )
     assert Besides(group_runs([made((0.5, 0.8)), oort])).table() is None
 

@@ -26,7 +26,9 @@ from motley.experiments.store import RunFolder
 from motley.results.aspects import (
     LOCAL_WORK,
     OPTIMIZER,
+    TUNES_ITSELF,
     TUNING,
+    WEIGHTS,
     Aspect,
     ComparedMethod,
     Pair,
@@ -113,7 +115,7 @@ class _Found:
     def add(self, pair: Pair, aspects: Sequence[Aspect], told: bool = True) -> bool:
         """Add the runs of a control; return whether there are any, here or in the comparison.
         ``told``: whether a control that cannot run is kept with its reason."""
-        if not aspects:
+        if not aspects or not all(map(pair.takes, aspects)):
             return False
         if any(one.is_control(pair.reference, pair.method, aspects) for one in self.methods):
             return True
@@ -121,7 +123,7 @@ class _Found:
         changed = []
         try:
             for experiment in _like(pair, self.groups):
-                changed.append(experiment.replace(_changes(pair, aspects)))
+                changed.append(_changed(experiment, _changes(pair, aspects), aspects))
                 reason = self.refusal(name, changed[-1])
                 if reason is not None:
                     raise reason
@@ -177,6 +179,18 @@ def _name(pair: Pair, aspects: Sequence[Aspect], methods: Sequence[ComparedMetho
     return f"{pair.reference_name} with {in_list(words)}"
 
 
+def _changed(
+    experiment: Experiment, changes: Mapping[str, Any], aspects: Sequence[Aspect]
+) -> Experiment:
+    """Return the reference with changes; a part that weighs clients otherwise where nothing is
+    written leaves the weights as they were."""
+    found = experiment.replace(changes)
+    weights = experiment.weighting()
+    if WEIGHTS not in aspects and found.weighting() != weights:
+        return found.replace({"weights": weights})
+    return found
+
+
 def _changes(pair: Pair, aspects: Sequence[Aspect]) -> dict[str, Any]:
     """Return the keys that give the reference the method's values of some aspects."""
     changes: dict[str, Any] = {}
@@ -186,6 +200,8 @@ def _changes(pair: Pair, aspects: Sequence[Aspect]) -> dict[str, Any]:
         if aspect is TUNING:
             inner = pair.reference.keys["algorithm"]
             tuning = pair.method.keys["fine-tuning"]
+            if tuning is None and TUNES_ITSELF & inner.keys():
+                tuning = {"epochs": 0, "steps": 0}
             changes["algorithm"] = (
                 inner if tuning is None else {"name": "fine_tuned", "method": inner, **tuning}
             )

@@ -1,11 +1,11 @@
 """In what two experiments differ beside the method, told from their resolved keys.
 
-The *method* is algorithm and selector; where both are alike, the first other part that differs
-(:data:`PARTS`). What else differs is an :class:`Aspect`: it may explain a difference of figures,
-and a run of the reference with the method's value of it, a *control*, tells. Data, clients and
-devices are the *world* of an experiment. Methods are compared within their world; one that is alone
-in its own is held against the reference all the same, and what differs of their worlds is named,
-for the difference is then not one of methods.
+The *method* is the algorithm; where it is alike, the selector; where both are, the first other
+part that differs (:data:`PARTS`). What else differs is an :class:`Aspect`: it may explain a
+difference of figures, and a run of the reference with the method's value of it, a *control*, tells.
+Data, clients and devices are the *world* of an experiment. Methods are compared within their world;
+one that is alone in its own is held against the reference all the same, and what differs of their
+worlds is named, for the difference is then not one of methods.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ __all__ = [
     "Aspect",
     "ComparedMethod",
     "Pair",
+    "algorithm_words",
     "in_list",
     "pairs_of",
     "references_of",
@@ -112,6 +113,19 @@ def _words(name: str, value: Any, others: Sequence[Any], bare: bool) -> list[str
     return [text if bare or name == "name" else f"{name} {text}"]
 
 
+def algorithm_words(keys: Keys, others: Sequence[Keys]) -> str:
+    """Return the algorithm with its options, without those in which all that have it are alike."""
+    algorithm = keys["algorithm"]
+    held = [other["algorithm"] for other in others]
+    told = []
+    for option, value in algorithm.items():
+        values = [repr(other[option]) for other in held if option in other]
+        plain = isinstance(value, int | float | str)
+        if plain and option != "name" and (len(values) < 2 or len(set(values)) > 1):
+            told.append(f"{option} {plain_value(value)}")
+    return " ".join([str(algorithm.get("name")), *told])
+
+
 def plain_value(value: Any) -> str:
     """Return a value of a key as text."""
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -126,6 +140,17 @@ class _Weights(Aspect):
         """Return how uploads count."""
         mode = str(keys.get("weights"))
         return {"examples": "by samples", "uniform": "equal"}.get(mode, f"by {mode}")
+
+
+@dataclass(frozen=True)
+class _Selector(Aspect):
+    """The selector, in words."""
+
+    @override
+    def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
+        """Return the selector, and of the same one how closely its probe measures."""
+        told = [Aspect(key, (key,), unset="").in_words(keys, others) for key in self.keys]
+        return told[0] or (f"probe {told[1]}" if told[1] else self.unset)
 
 
 @dataclass(frozen=True)
@@ -197,7 +222,7 @@ LOCAL_WORK = _LocalWork(
     "local work", ("local.epochs", "local.steps", "local.max_steps", "local.stragglers")
 )
 TUNING = _Tuning("fine-tuning", ("fine-tuning",))
-SELECTOR = Aspect("selector", ("selector", "probe"))
+SELECTOR = _Selector("selector", ("selector", "probe"))
 AGGREGATOR = Aspect("aggregator", ("aggregator",), unset="the algorithm's")
 SERVER = Aspect("server step", ("server",), unset="the algorithm's")
 LOSS = Aspect("loss", ("loss",), unset="the algorithm's")
@@ -226,6 +251,8 @@ PARTS = (
     *(PRIVACY, CAPACITY, DEFENCE, TUNING),
 )
 """Parts of which the first that differs is the method, where algorithm and selector are alike."""
+TUNES_ITSELF = {"tune_epochs", "tune_steps"}
+"""Options of algorithms that fine-tune before they are examined."""
 _TOP = {key.partition(".")[0] for aspect in ASPECTS for key in aspect.keys}
 
 
@@ -234,9 +261,10 @@ def _tuning(algorithm: Keys, local: Keys) -> dict[str, Any] | None:
     examined, as FedBABU's and Per-FedAvg's options have it (None for none), else a round's local
     work."""
     if algorithm.get("name") == "fine_tuned":
-        return {key: algorithm.get(key) for key in ("epochs", "steps", "lr")}
+        asked = {key: algorithm.get(key) for key in ("epochs", "steps", "lr")}
+        return asked if asked["epochs"] or asked["steps"] else None
     options = {"epochs": "tune_epochs", "steps": "tune_steps"}
-    if {*options.values()} & algorithm.keys():
+    if TUNES_ITSELF & algorithm.keys():
         work = {kind: algorithm.get(option) or 0 for kind, option in options.items()}
         rate = algorithm.get("alpha") if work["steps"] else None
         return {**work, "lr": rate} if any(work.values()) and rate != 0 else None
@@ -265,7 +293,7 @@ class ComparedMethod:
         if not isinstance(algorithm, Mapping):
             algorithm = {"name": algorithm}
         tuned = algorithm.get("name") == "fine_tuned"
-        own = not {"tune_epochs", "tune_steps"} & algorithm.keys()
+        own = not TUNES_ITSELF & algorithm.keys()
         tuning = _tuning(algorithm, config.get("local") or {}) if personal or tuned else None
         if tuned:
             inner = algorithm.get("method", "fedavg")
@@ -345,13 +373,19 @@ class Pair:
     aspects: tuple[Aspect, ...]
     world: tuple[str, ...] = ()
 
+    def takes(self, aspect: Aspect) -> bool:
+        """Return whether the reference can be run with the method's value: one that keeps models of
+        its own has them whatever else is tuned."""
+        return not (aspect is TUNING and self.reference.keys.get("personal"))
+
     @property
     def reference_name(self) -> str:
         """The reference by what makes it another method, without its settings."""
         mine = self.method.keys
         keys = self.reference.keys
         parts = [] if self.reference.same_algorithm(self.method) else [keys["algorithm"]]
-        parts += [keys["selector"]] if mine.get("selector") != keys.get("selector") else []
+        if SELECTOR not in self.aspects and mine.get("selector") != keys.get("selector"):
+            parts += [keys["selector"]]
         return ", ".join(str(part.get("name")) for part in parts) or self.reference.label
 
 
@@ -405,7 +439,9 @@ def _besides(method: ComparedMethod, reference: ComparedMethod) -> tuple[Aspect,
     """Return the aspects in which two methods differ beside what makes the method; none where it is
     settings alone that differ, which are then compared on purpose."""
     differing = method.differing(reference)
-    if not method.same_algorithm(reference) or SELECTOR in differing:
+    if not method.same_algorithm(reference):
+        return tuple(differing)
+    if SELECTOR in differing:
         return tuple(aspect for aspect in differing if aspect is not SELECTOR)
     part = next((aspect for aspect in PARTS if aspect in differing), None)
     return () if part is None else tuple(aspect for aspect in differing if aspect is not part)

@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from motley.results import measures
 from motley.results.aspects import (
+    SELECTOR,
     Aspect,
     ComparedMethod,
     Pair,
+    algorithm_words,
     in_list,
     pairs_of,
     value_at,
@@ -277,6 +279,8 @@ class Besides:
         keys = [view.method.keys for view in self._views.values()]
         worlds = dict.fromkeys(key for pair in self.pairs for key in pair.world)
         found = [_aspect_column(Aspect(key.replace("_", " "), (key,)), keys) for key in worlds]
+        if SELECTOR in self.aspects:  # then the algorithm is the method
+            found.append(_algorithm_column(keys))
         found += [_aspect_column(aspect, keys) for aspect in self.aspects]
         spent = (_measure_column(one, self.time) for one in MEASURES)
         found += [column for column in (_TUNED, *spent, _TOOK_PART) if self._tells(column)]
@@ -371,16 +375,27 @@ class Besides:
 
     @cached_property
     def _missing(self) -> list[str]:
-        same: dict[tuple[str, Aspect, str, str], list[str]] = {}
+        same: dict[_Lacking, list[str]] = {}
         for pair in self._within:
-            for aspect in pair.aspects:
+            for aspect in filter(pair.takes, pair.aspects):
                 if not self._control(pair, (aspect,)):
-                    named = (pair.reference_name, aspect, *self._value(aspect, pair.method))
-                    same.setdefault(named, []).append(pair.method.label)
-        return [
-            _missing(methods, reference, aspect.name, value, wanted)
-            for (reference, aspect, value, wanted), methods in same.items()
-        ]
+                    lacking = _Lacking(
+                        *(pair.reference_name, aspect.name, *self._value(aspect, pair.method)),
+                        self._with_more(pair, aspect),
+                    )
+                    same.setdefault(lacking, []).append(pair.method.label)
+        return [_sentence_on(methods, lacking) for lacking, methods in same.items()]
+
+    def _with_more(self, pair: Pair, aspect: Aspect) -> bool:
+        """Return whether there are runs of the reference that have a method's setting, and another
+        setting, too."""
+        return any(
+            aspect.of(view.method.keys) == aspect.of(pair.method.keys)
+            and view.method.same_algorithm(pair.reference)
+            and not view.method.worlds_differ(pair.reference)
+            for view in self._controls
+            if view.method is not pair.method
+        )
 
     def _value(self, aspect: Aspect, method: ComparedMethod) -> tuple[str, str]:
         """Return a method's value in words, and what its control has."""
@@ -669,6 +684,14 @@ def _aspect_column(aspect: Aspect, keys: Sequence[Mapping[str, Any]]) -> _Column
     )
 
 
+def _algorithm_column(keys: Sequence[Mapping[str, Any]]) -> _Column:
+    return _Column(
+        "algorithm",
+        lambda view: algorithm_words(view.method.keys, keys),
+        lambda one, other: not one.method.same_algorithm(other.method),
+    )
+
+
 def _measure_column(measure: _Measure, time: str) -> _Column:
     return _Column(
         measure.title.format(time=time),
@@ -724,16 +747,27 @@ _TUNED = _Column("tuned", _tuned, lambda one, other: _tuned(one) != _tuned(other
 _TOOK_PART = _Column("who took part", _who, _others_took_part)
 
 
-def _missing(methods: Sequence[str], reference: str, name: str, value: str, wanted: str) -> str:
-    """Return the sentence about a setting of methods that the reference was not run with;
-    ``wanted``: what of it the control has."""
+class _Lacking(NamedTuple):
+    """A setting of methods that the reference was not run with: what of it the control would have,
+    and whether the reference was run with it and another one."""
+
+    reference: str
+    name: str
+    value: str
+    wanted: str
+    with_more: bool
+
+
+def _sentence_on(methods: Sequence[str], lacking: _Lacking) -> str:
+    """Return the sentence about a setting of methods that the reference was not run with."""
+    reference, name, value, wanted, with_more = lacking
     weigh = {"equal": "clients equally", "by samples": "clients by samples"}
     verbs = ("weighs", "weigh") if name == "weights" and value in weigh else ("has", "have")
     does = verbs[len(methods) > 1]
-    has = wanted_words(name, wanted)
     what = weigh[value] if does.startswith("weigh") else wanted_words(name, value)
     if value != wanted:
         what = value  # models of their own
+    has = wanted_words(name, wanted) + (" alone" if with_more else "")
     return f"{in_list(methods)} {does} {what}; {reference} with {has} is not in this comparison"
 
 
