@@ -317,7 +317,7 @@ def test_without_a_seed_in_common_costs_are_not_compared() -> None:
             {"optimizer": {**CONFIG["local"]["optimizer"], "momentum": 0.9}},
             ["momentum"],
             "momentum",
-            ("none", "momentum 0.9"),
+            ("none", "0.9"),
         ),
         (
             {"optimizer": {"name": "adam", "lr": 0.001}},
@@ -328,7 +328,7 @@ def test_without_a_seed_in_common_costs_are_not_compared() -> None:
         ({"clip": {"norm": 2.0}}, ["clipping"], "clipping", ("none", "norm 2")),
         ({"epochs": 3}, ["local work"], "local work", ("1 epoch", "3 epochs")),
         ({"epochs": None, "steps": 7}, ["local work"], "local work", ("1 epoch", "7 steps")),
-        ({"batch_size": 5}, ["batch size"], "batch size", ("batch_size 10", "batch_size 5")),
+        ({"batch_size": 5}, ["batch size"], "batch size", ("10", "5")),
     ],
 )
 def test_settings_of_local_work(
@@ -339,6 +339,67 @@ def test_settings_of_local_work(
     assert [aspect.name for aspect in found.aspects] == names
     shown = words([made((0.5, 0.8)), made((0.5, 0.8), **other)])
     assert tuple(row[title] for row in shown.values()) == cells
+
+
+@pytest.mark.parametrize(
+    ("title", "one", "other", "cells"),
+    [
+        (  # what all have is not told
+            "compression",
+            {"allocator": {"name": "uniform"}},
+            {"allocator": {"name": "uniform"}, "compressor": {"name": "topk"}},
+            ("none", "topk"),
+        ),
+        (
+            "compression",
+            {"compressor": {"name": "topk", "budget": 0.5, "values": "kept"}},
+            {
+                "compressor": {"name": "topk", "budget": 0.05, "values": "kept"},
+            },
+            ("topk budget 0.5", "topk budget 0.05"),
+        ),
+        (
+            "compression",
+            {"compressor": {"name": "topk"}, "budget": {"name": "constant", "value": 0.5}},
+            {"compressor": {"name": "topk"}, "budget": {"name": "constant", "value": 0.1}},
+            ("topk, budget constant value 0.5", "topk, budget constant value 0.1"),
+        ),
+        (
+            "local work",
+            {"local": {"epochs": 1, "stragglers": {"share": 0.2, "partial": "keep"}}},
+            {"local": {"epochs": 1, "stragglers": {"share": 0.2, "partial": "drop"}}},
+            ("1 epoch, stragglers partial keep", "1 epoch, stragglers partial drop"),
+        ),
+        (
+            "server step",
+            {},
+            {"server": {"name": "average", "lr": 0.5}},
+            ("the algorithm's", "average lr 0.5"),
+        ),
+        (
+            "server step",
+            {"server": {"name": "average", "lr": 1.0}},
+            {"server": {"name": "average", "lr": 0.5}},
+            ("average lr 1", "average lr 0.5"),
+        ),
+    ],
+)
+def test_a_component_is_told_with_the_option_that_differs(
+    title: str, one: dict[str, Any], other: dict[str, Any], cells: tuple[str, str]
+) -> None:
+    runs = [made((0.5, 0.8), **one), made((0.5, 0.8), algorithm={"name": "fedprox"}, **other)]
+    assert tuple(row[title] for row in words(runs).values()) == cells
+
+
+def test_a_setting_is_not_named_twice() -> None:
+    prox = {"algorithm": {"name": "fedprox"}}
+    fast = {**CONFIG["local"], "optimizer": {**CONFIG["local"]["optimizer"], "momentum": 0.5}}
+    runs = [made((0.5, 0.8)), made((0.5, 0.8), local={**fast, "batch_size": 5}, cohort=3, **prox)]
+    assert [line.partition("; ")[2] for line in Besides(group_runs(runs)).sentences()] == [
+        "fedavg with momentum 0.5 is not in this comparison",
+        "fedavg with batch size 5 is not in this comparison",
+        "fedavg with cohort 3 is not in this comparison",
+    ]
 
 
 def _besides(**changes: Any) -> list[str]:
@@ -495,12 +556,12 @@ def test_where_much_differs_between_few_methods_these_are_columns(tmp_path: Path
         "clipping": ["none", "norm 2"],
         "server step": ["the algorithm's", "momentum"],
         "compression": ["none", "topk, feedback adaptive"],
-        "cohort": ["cohort 2", "cohort 3"],
+        "cohort": ["2", "3"],
         "up (MB)": ["2.00", "4.00"],
     }
     assert [[cell.best for cell in row.cells] for row in table.rows] == [[False, True]] * 6
     text = (write_print_files(groups, tmp_path / "paper", ["latex"]) / "besides.tex").read_text()
-    assert r"Clipping & none & norm 2 \\" in text
+    assert r"Clipping & none & \textbf{norm 2} \\" in text
 
 
 def test_several_methods_with_one_setting_are_one_sentence() -> None:
@@ -662,7 +723,7 @@ def test_print_has_both_tables(tmp_path: Path) -> None:
     groups = group_runs([*FEDAVG_RUNS, *SCAFFOLD_RUNS])
     folder = write_print_files(groups, tmp_path / "paper", ["latex", "csv"], controls=CONTROLS)
     beside = (folder / "besides.tex").read_text()
-    assert r"scaffold & equal & 4.00 \\" in beside
+    assert r"scaffold & \textbf{equal} & \textbf{4.00} \\" in beside
     left = (folder / "left.tex").read_text()
     assert r"Method & Compared & Difference (points) & Pairs (seeds) \\" in left
     assert r"scaffold & as a whole & $-19.00 \pm 12.71$ & 2 \\" in left

@@ -82,6 +82,8 @@ class Aspect:
                 bare=len(self.keys) == 1,
             )
         ]
+        if len(told) == 1:  # momentum 0.9 of the momentum
+            return told[0].removeprefix(f"{self.name.replace(' ', '_')} ")
         return " ".join(told) or self.unset
 
     def held_against(self, keys: Keys, others: Sequence[Keys]) -> str:
@@ -164,7 +166,11 @@ class _LocalWork(Aspect):
         kind = "steps" if local.get("steps") else "epochs"
         number = local.get(kind) or 1
         capped = f", at most {local['max_steps']} steps" if local.get("max_steps") else ""
-        short = ", stragglers" if local.get("stragglers") else ""
+        short = ""
+        if local.get("stragglers"):
+            theirs = [value_at(other, "local.stragglers") for other in others]
+            words = _words("stragglers", local["stragglers"], theirs, bare=False)
+            short = " ".join([", stragglers", *words])
         return f"{number} {kind if number != 1 else kind[:-1]}{capped}{short}"
 
 
@@ -200,18 +206,51 @@ class _Compression(Aspect):
 
     @override
     def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
-        """Return the names of the parts of transport; none where updates are sent whole."""
+        """Return compressor and quantizer, and the parts in which others differ, each with the
+        options in which they do; none where updates are sent whole."""
         names = {key: value_at(keys, f"{key}.name") for key in self.keys}
         if names["compressor"] in (None, "identity") and names["quantizer"] is None:
             return self.unset
         plain = (None, "none", "identity")
-        first = [names[key] for key in ("compressor", "quantizer") if names[key] not in plain]
-        rest = [
-            f"{key} {names[key]}"
-            for key in ("feedback", "allocator", "budget")
+        parts = {
+            key: _with_options(keys[key], [other.get(key) for other in others])
+            for key in self.keys
             if names[key] not in plain
+        }
+        first = [parts[key] for key in ("compressor", "quantizer") if key in parts]
+        rest = [
+            f"{key} {parts[key]}"
+            for key in ("feedback", "allocator", "budget")
+            if key in parts and any(other.get(key) != keys[key] for other in others)
         ]
         return ", ".join([" and ".join(first), *rest])
+
+
+@dataclass(frozen=True)
+class _Server(Aspect):
+    """The server's step, in words."""
+
+    @override
+    def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
+        """Return its name, the options in which others differ, and a rate that is not 1."""
+        server = keys.get("server")
+        if not isinstance(server, Mapping):
+            return self.unset
+        told = _with_options(server, [other.get("server") for other in others])
+        rate = server.get("lr")
+        hidden = rate not in (None, 1) and f" lr {plain_value(rate)}" not in told
+        return f"{told} lr {plain_value(rate)}" if hidden else told
+
+
+def _with_options(component: Keys, others: Sequence[Any]) -> str:
+    """Return the name of a component with the options in which others of its name differ."""
+    alike = [
+        other
+        for other in others
+        if isinstance(other, Mapping) and other.get("name") == component.get("name")
+    ]
+    told = [word for word in _words("", component, alike, bare=False) if word != component["name"]]
+    return " ".join([str(component["name"]), *told])
 
 
 WEIGHTS = _Weights("weights", ("weights",))
@@ -224,7 +263,7 @@ LOCAL_WORK = _LocalWork(
 TUNING = _Tuning("fine-tuning", ("fine-tuning",))
 SELECTOR = _Selector("selector", ("selector", "probe"))
 AGGREGATOR = Aspect("aggregator", ("aggregator",), unset="the algorithm's")
-SERVER = Aspect("server step", ("server",), unset="the algorithm's")
+SERVER = _Server("server step", ("server",), unset="the algorithm's")
 LOSS = Aspect("loss", ("loss",), unset="the algorithm's")
 SYNCHRONY = Aspect("synchrony", ("synchrony",))
 COMPRESSION = _Compression(

@@ -40,7 +40,7 @@ from motley.results.blocks import (
 )
 from motley.results.labels import IGNORED, clock
 from motley.results.load import Run
-from motley.results.measures import Censored, Interval
+from motley.results.measures import Interval
 from motley.results.method_groups import reference_of
 from motley.results.method_rows import JUDGED, End
 from motley.results.number_text import MB, short_number, whole
@@ -607,30 +607,34 @@ class Besides:
         )
         return " ".join(part for part in parts if part)
 
-    def _printed(
-        self,
-    ) -> tuple[list[tuple[str, str]], list[tuple[str, list[Interval | Censored | str]]]]:
-        """Return heads and rows of the table in print."""
-        lines = [(label, [word for word, _ in cells]) for label, cells in self.rows()]
+    def _printed(self) -> PrintTable:
+        """Return the table of what differs, for print."""
+        rows = [(label, [word for word, _ in cells]) for label, cells in self.rows()]
+        marks = [[differs for _, differs in cells] for _, cells in self.rows()]
         titles = [one.title[:1].upper() + one.title[1:] for one in self._columns]
-        if not self._turned:
-            return [(title, "") for title in titles], [(label, [*words]) for label, words in lines]
-        turned = zip(titles, zip(*(words for _, words in lines), strict=True), strict=True)
-        return [(label, "") for label, _ in lines], [(title, [*words]) for title, words in turned]
+        heads = [(title, "") for title in titles]
+        if self._turned:
+            heads = [(label, "") for label, _ in rows]
+            turned = zip(*(words for _, words in rows), strict=True)
+            rows = [(title, [*words]) for title, words in zip(titles, turned, strict=True)]
+            marks = [[*line] for line in zip(*marks, strict=True)]
+        return PrintTable(
+            "besides",
+            f"What differs beside the method. {self._note()} Bold: not as the reference."
+            + "".join(f" {_sentence(line)}" for line in self.sentences()),
+            heads,
+            rows,
+            {
+                column: {at for at, line in enumerate(marks) if line[column]}
+                for column in range(len(heads))
+            },
+        )
 
     def print_tables(self) -> list[PrintTable]:
         """Return both tables for print: ``besides`` and ``left``."""
         found = []
         if self.table() is not None:
-            found.append(
-                PrintTable(
-                    "besides",
-                    f"What differs beside the method. {self._note()}"
-                    + "".join(f" {_sentence(line)}" for line in self.sentences()),
-                    *self._printed(),
-                    {},
-                )
-            )
+            found.append(self._printed())
         lines = self._left_lines()
         if lines:
             unit = "points" if self.percent > 1 else ""
