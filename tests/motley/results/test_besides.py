@@ -270,6 +270,21 @@ def test_samples_are_those_of_the_steps_that_were_made() -> None:
     }
 
 
+def test_late_work_is_not_seen() -> None:
+    """In the second round fedprox's client was late: of ten steps and 90 samples half."""
+    late = made((0.5, 0.8), algorithm={"name": "fedprox", "mu": 0.1})
+    rows = late.tables["clients"]
+    outcomes = rows.set_column(
+        rows.column_names.index("outcome"), "outcome", [["accepted", "late"]]
+    )
+    late = replace(late, tables={**late.tables, "clients": outcomes})
+    shown = words([made((0.5, 0.8)), late])
+    assert [(row["local steps"], row["samples seen"]) for row in shown.values()] == [
+        ("10", "90"),
+        ("5", "45"),
+    ]
+
+
 def test_one_percent_is_no_difference() -> None:
     near = made((0.5, 0.8), mb=1.009, algorithm={"name": "fedprox", "mu": 0.1})
     far = made((0.5, 0.8), mb=1.011, algorithm={"name": "fedprox", "mu": 0.1})
@@ -665,6 +680,17 @@ def test_whether_a_method_was_tuned_and_the_reference_not(
     assert Besides(group_runs([made((0.5, 0.8)), other])).sentences() == [
         f"fedprox was tuned ({said}), and of fedavg no tuning is recorded"
     ]
+
+
+def test_the_reference_at_a_rate_that_was_tuned_for_its_rival_is_told() -> None:
+    """Both have the rate that was chosen for fedprox; one seed of fedavg has none."""
+    budget = "20 trials, 20 run-equivalents"
+    prox = made((0.5, 0.8), algorithm={"name": "fedprox"}, tuned=TUNED)
+    assert Besides(group_runs([made((0.5, 0.8), tuned=TUNED), prox])).sentences() == [
+        f"fedprox was tuned otherwise ({budget}) than fedavg (for another method ({budget}))"
+    ]
+    mixed = [made((0.5, 0.8), 0, tuned=TUNED), made((0.5, 0.8), 1)]
+    assert words([*mixed, prox])["fedavg"]["tuned"] == f"for another method ({budget}); no"
 
 
 def test_who_took_part_is_told_where_it_is_not_the_rule() -> None:

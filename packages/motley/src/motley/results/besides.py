@@ -99,8 +99,7 @@ class _View:
         """By seed, round and client ``[n, 2]`` of each accepted update, sorted."""
         found = {}
         for run in self.counted:
-            accepted = run.column("clients", "outcome") == "accepted"
-            rows = [run.column("clients", name)[accepted] for name in ("client", "round")]
+            rows = _of_accepted(run, "client", "round")
             found[run.seed] = np.stack(rows, 1).astype(np.int64)[np.lexsort(rows)]
         return found
 
@@ -126,14 +125,22 @@ def _known_sum(run: Run, table: str, column: str) -> float:
     return float(np.nansum(values)) if np.isfinite(values).any() else nan
 
 
+def _of_accepted(run: Run, *columns: str) -> list[NDArray[np.float64]]:
+    """Return columns of ``clients`` for accepted updates; from late ones nothing was learned."""
+    accepted = run.column("clients", "outcome") == "accepted"
+    return [np.asarray(run.column("clients", name)[accepted], float) for name in columns]
+
+
+def _local_steps(run: Run) -> float:
+    (steps,) = _of_accepted(run, "local_steps")
+    return float(np.nansum(steps)) if np.isfinite(steps).any() else nan
+
+
 def _samples(run: Run) -> float:
-    """Return the samples of all local steps: whole epochs of a client's samples, and of a begun
-    epoch its batches."""
+    """Return the samples of the local steps of accepted updates: whole epochs of a client's
+    samples, and of a begun epoch its batches."""
     local = run.config.get("local") or {}
-    steps, examples, clients = (
-        np.asarray(run.column("clients", name), float)
-        for name in ("local_steps", "num_examples", "client")
-    )
+    steps, examples, clients = _of_accepted(run, "local_steps", "num_examples", "client")
     if not (np.isfinite(steps) & np.isfinite(examples)).any():
         return nan
     held = dict(
@@ -169,7 +176,7 @@ def _megabytes(bits: float) -> str:
 
 MEASURES = (
     _Measure("rounds", lambda run: float(run.tables["rounds"].num_rows)),
-    _Measure("local steps", lambda run: _known_sum(run, "clients", "local_steps")),
+    _Measure("local steps", _local_steps),
     _Measure("samples seen", _samples),
     _Measure("passes a step", _work("step_passes"), short_number),
     _Measure("epochs beside", _work("extra_epochs"), short_number),
@@ -403,21 +410,18 @@ class Besides:
         return aspect.in_words(method.keys, keys), aspect.held_against(method.keys, keys)
 
     def _tuned_apart(self) -> list[str]:
-        """Return the methods that were tuned where their reference was not, or the other way
-        round."""
+        """Return how methods were tuned that were not tuned as their reference was."""
         lines = []
         for pair in self.pairs:
-            one, other = (_tuned(view) for view in self._of(pair))
-            if one != other and "no" in (one, other):
-                tuned, plain = (
-                    (pair.method, pair.reference)
-                    if other == "no"
-                    else (pair.reference, pair.method)
-                )
-                lines.append(
-                    f"{tuned.label} was tuned ({one if other == 'no' else other}), and of "
-                    f"{plain.label} no tuning is recorded"
-                )
+            views = sorted(self._of(pair), key=lambda view: _tuned(view) == "no")
+            (first, one), (second, other) = ((view.label, _tuned(view)) for view in views)
+            if one == other:
+                continue
+            lines.append(
+                f"{first} was tuned ({one}), and of {second} no tuning is recorded"
+                if other == "no"
+                else f"{first} was tuned otherwise ({one}) than {second} ({other})"
+            )
         return lines
 
     def _control(self, pair: Pair, aspects: Sequence[Aspect]) -> _View | None:
@@ -724,12 +728,17 @@ def _others_took_part(one: _View, other: _View) -> bool:
 
 
 def _tuned(view: _View) -> str:
-    """Return with which budget the values of a method were tuned; ``no`` where nothing is recorded,
-    and where another method's or other values are."""
-    tuned = view.runs[0].config.get("tuned")
+    """Return with which budget the values of a method were tuned, of each run that has another one;
+    ``no`` where nothing is recorded."""
+    return "; ".join(dict.fromkeys(_tuned_run(run.config) for run in view.runs))
+
+
+def _tuned_run(config: Mapping[str, Any]) -> str:
+    """Return how the values of a run were tuned; ``no`` where nothing is recorded, and a note where
+    another method's or other values are."""
+    tuned = config.get("tuned")
     if not tuned:
         return "no"
-    config = view.runs[0].config
     kept = all(_as_chosen(config, key, value) for key, value in tuned["values"].items())
     for_it = all(_as_chosen(config, key, value) for key, value in tuned["method"].items())
     trials = f"{tuned['trials']} trials, {tuned['run_equivalents']:g} run-equivalents"
