@@ -24,6 +24,7 @@ from motley.results.aspects import (
 from motley.results.besides import Besides, besides_section
 from motley.results.labels import group_runs, label_runs
 from motley.results.load import Run
+from motley.results.method_rows import differences
 from motley.results.print_files import write_print_files
 from motley.results.report import report
 from motley.results.terminal import terminal_tables
@@ -236,6 +237,39 @@ def test_of_several_settings_each_and_all_that_are_there_are_told() -> None:
     means = {title: one.mean for title, one in row.at_equal.items() if title != "traffic"}
     assert means == pytest.approx({"weights": 0.5, "clipping": -15.0, "settings, all": -4.0})
     assert next(reversed(row.at_equal)) == "traffic"
+
+
+def test_one_difference_has_one_interval() -> None:
+    """Of two comparisons each interval has 97.5 %: t(1, 98.75 %) = 25.4517 times a deviation of
+    sqrt(2) / sqrt(2) = 1. Plain ones have 12.7062 on both tables."""
+    prox = {"algorithm": {"name": "fedprox"}}
+    runs = [*FEDAVG_RUNS, *SCAFFOLD_RUNS, *(made((0.5, 0.8), s, mb=2.0, **prox) for s in (0, 1))]
+    for plain, half in ((False, 25.4517), (True, 12.7062)):
+        groups = group_runs(runs, plain_intervals=plain)
+        found = Besides(groups)
+        (row,) = [row for row in found.left if row.label == "scaffold"]
+        (verdict,) = [one for one in differences(groups) if one.label == "scaffold"]
+        for one in (row.whole, verdict.interval):
+            assert (one.mean, one.n) == (pytest.approx(-19.0), 2)
+            assert one.high - one.mean == pytest.approx(half, rel=1e-4)
+        table = found.left_table()
+        assert table is not None
+        assert ("one of the 2 differences that hold together" in table.note) != plain
+
+
+def test_all_that_a_reference_takes_is_named() -> None:
+    """Of scaffold's weights, clipping and cohort there is a control with the first two."""
+    clipped = {**CONFIG["local"], "clip": {"norm": 2.0}}
+    two = {"local": clipped, "weights": "uniform"}
+    runs = [
+        *FEDAVG_RUNS,
+        *(made((0.4, 0.6), s, **{**SCAFFOLD, **two, "cohort": 3}) for s in (0, 1)),
+    ]
+    both = [control(made((0.3, 0.64), s, **two)) for s in (0, 1)]
+    (row,) = Besides(group_runs(runs), both).left
+    assert {title: one.mean for title, one in row.at_equal.items()} == {
+        "weights and clipping": pytest.approx(-4.0)
+    }
 
 
 def test_a_control_that_has_not_ended_removes_nothing_yet() -> None:

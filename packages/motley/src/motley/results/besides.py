@@ -41,8 +41,8 @@ from motley.results.blocks import (
 from motley.results.labels import IGNORED, clock
 from motley.results.load import Run
 from motley.results.measures import Interval
-from motley.results.method_groups import reference_of
-from motley.results.method_rows import JUDGED, End
+from motley.results.method_groups import plain_intervals, reference_of
+from motley.results.method_rows import JUDGED, End, differences
 from motley.results.number_text import MB, short_number, whole
 from motley.results.print_tables import PrintTable
 
@@ -57,7 +57,6 @@ nearer than that, it would be the last evaluation that differs."""
 _WIDE = 5
 """Columns that a page, a terminal and a column in print have room for."""
 _ALL = "settings, all"
-_POSSIBLE = "settings, all that it takes"
 _LAST = ", last evaluation"
 _MOST = 6
 """Sentences that are told; of more their number."""
@@ -473,7 +472,17 @@ class Besides:
         mine = [self.percent * value(run, rival) for run, rival in runs]
         theirs = [self.percent * value(rival, run) for run, rival in runs]
         known = np.isfinite(mine).all() and np.isfinite(theirs).all()
-        return measures.paired(mine, theirs) if known else measures.paired([], [])
+        return measures.paired(mine, theirs, self._level) if known else measures.paired([], [])
+
+    @cached_property
+    def _compared(self) -> int:
+        """How many differences the table of verdicts has, whose intervals hold together."""
+        return 1 if plain_intervals(self.groups) else len(differences(self.groups))
+
+    @property
+    def _level(self) -> float:
+        """The level of an interval: as in the table of verdicts, where the wholes stand, too."""
+        return measures.level_together(self._compared)
 
     @cached_property
     def left(self) -> list[Left]:
@@ -533,7 +542,8 @@ class Besides:
                 yield aspect.name, self._difference(one, made[aspect,], seeds)
         most = max(made, key=len, default=())
         if len(most) > 1:
-            title = _ALL if len(most) == len(pair.aspects) else _POSSIBLE
+            all_of = len(most) == len(pair.aspects)
+            title = _ALL if all_of else in_list([aspect.name for aspect in most])
             yield title, self._difference(one, made[most], seeds)
 
     def _at_budgets(self, pair: Pair, seeds: Sequence[int]) -> Iterator[tuple[str, Interval]]:
@@ -597,7 +607,12 @@ class Besides:
         parts = (
             f"{self.end.capitalize()} {self.metric} ({JUDGED[self.end]}) less that of the "
             "reference, and less that of the reference with this method's setting; paired by seed, "
-            "with the 95 % interval of each mean by itself.",
+            + (
+                "with the 95 % interval of each mean by itself."
+                if self._compared < 2
+                else f"intervals as of one of the {self._compared} differences that hold together "
+                "with 95 %."
+            ),
             at_budgets
             and "At equal traffic or time: where the cheaper of the two ends, by the last "
             "evaluation before (told where they differ by more than "
