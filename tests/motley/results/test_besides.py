@@ -420,6 +420,18 @@ def test_settings_of_local_work(
             ("1 epoch, stragglers partial keep", "1 epoch, stragglers partial drop"),
         ),
         (
+            "optimizer",
+            {"local": {"optimizer": {"name": "sgd", "weight_decay": 0.0}}},
+            {"local": {"optimizer": {"name": "sgd", "weight_decay": 0.1}}},
+            ("weight_decay 0", "weight_decay 0.1"),
+        ),
+        (
+            "split",
+            {"split": {"test": "client", "validation": 0.0}},
+            {"split": {"test": "client", "validation": 0.2}},
+            ("validation 0", "validation 0.2"),
+        ),
+        (
             "server step",
             {},
             {"server": {"name": "average", "lr": 0.5}},

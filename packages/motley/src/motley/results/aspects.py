@@ -92,9 +92,12 @@ class Aspect:
         return self.in_words(keys, others)
 
 
-def _words(name: str, value: Any, others: Sequence[Any], bare: bool) -> list[str]:
-    """Return the words of one key; a component by its name, where others have another one."""
-    if value is None or (value == 0 and not bare):
+def _words(
+    name: str, value: Any, others: Sequence[Any], bare: bool, *, zero: bool = False
+) -> list[str]:
+    """Return the words of one key; a component by its name, where others have another one.
+    ``zero``: whether a 0 is told."""
+    if value is None or (value == 0 and not (bare or zero)):
         return []
     if isinstance(value, Mapping):
         tables = [other for other in others if isinstance(other, Mapping)]
@@ -109,7 +112,7 @@ def _words(name: str, value: Any, others: Sequence[Any], bare: bool) -> list[str
         return [
             word
             for option in told
-            for word in _words(option, value[option], alike, bare=option == "name")
+            for word in _words(option, value[option], alike, bare=option == "name", zero=True)
         ]
     text = plain_value(value)
     return [text if bare or name == "name" else f"{name} {text}"]
