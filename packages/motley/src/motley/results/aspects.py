@@ -238,7 +238,7 @@ class _Server(Aspect):
         """Return its name, the options in which others differ, and a rate that is not 1."""
         server = keys.get("server")
         if not isinstance(server, Mapping):
-            return self.unset
+            return str(server or self.unset)
         told = _with_options(server, [other.get("server") for other in others])
         rate = server.get("lr")
         hidden = rate not in (None, 1) and f" lr {plain_value(rate)}" not in told

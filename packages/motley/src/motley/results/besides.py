@@ -80,6 +80,11 @@ class _View:
         """Seed -> finished run."""
         return {run.seed: run for run in self.runs if run.finished}
 
+    @cached_property
+    def ends(self) -> dict[int, measures.Ends]:
+        """Seed -> ends of the curve of the finished run."""
+        return {seed: measures.ends_of(run) for seed, run in self.finished.items()}
+
     def over(self, seeds: Collection[int]) -> _View:
         """Return the view with the costs of these seeds alone."""
         return replace(self, counted=[self.finished[seed] for seed in sorted(seeds)])
@@ -440,8 +445,8 @@ class Besides:
     @cached_property
     def end(self) -> End:
         """The end of a curve by which methods are compared."""
-        runs = [run for view in self._controls for run in view.runs if run.finished]
-        known = [one for one in map(measures.ends_of, runs) if isfinite(one.final)]
+        every = [ends for view in self._controls for ends in view.ends.values()]
+        known = [one for one in every if isfinite(one.final)]
         return "stable" if all(isfinite(one.stable) for one in known) else "final"
 
     def _difference(
@@ -512,11 +517,7 @@ class Besides:
 
     def _ended(self, view: _View) -> set[int]:
         """Return the seeds that are finished and have a number at their end."""
-        return {
-            seed
-            for seed, run in view.finished.items()
-            if isfinite(getattr(measures.ends_of(run), self.end))
-        }
+        return {seed for seed, ends in view.ends.items() if isfinite(getattr(ends, self.end))}
 
     def _with_seeds(
         self, pair: Pair, finished: set[int]
