@@ -14,6 +14,7 @@ from motley.core.files import with_digest
 from motley.experiments import controls, sweep
 from motley.experiments.config import Experiment, load
 from motley.experiments.store import RunFolder
+from motley.results import aspects
 from motley.results.besides import Besides
 from motley.results.labels import group_runs
 from motley.results.load import load_all
@@ -78,6 +79,20 @@ ONE = {"name": "fedprox", "mu": 0.1}
             {"local": {"optimizer": {"name": "adam", "lr": 0.002}}},
         ),
         (
+            {"local.optimizer.weight_decay": 0.1},
+            ["fedavg with optimizer weight_decay 0.1"],
+            {"local": {"optimizer": {"name": "sgd", "lr": 0.05, "weight_decay": 0.1}}},
+        ),
+        (
+            {"local.optimizer.weight_decay": 0.1, "local.optimizer.lr": 0.3},
+            [
+                "fedavg with learning rate 0.3",
+                "fedavg with optimizer weight_decay 0.1",
+                "fedavg with learning rate 0.3 and optimizer weight_decay 0.1",
+            ],
+            {"local": {"optimizer": {"name": "sgd", "lr": 0.3, "weight_decay": 0.1}}},
+        ),
+        (
             {"local.clip": {"norm": 2.0}},
             ["fedavg with clipping norm 2 of corrected"],
             {"local": {"clip": {"norm": 2.0}}},
@@ -94,14 +109,28 @@ ONE = {"name": "fedprox", "mu": 0.1}
             {"local": {"epochs": 3, "clip": {"norm": 2.0}}},
         ),
         ({"server": "momentum"}, ["fedavg with server step momentum"], {"server": "momentum"}),
+        ({"precision": "bfloat16"}, ["fedavg with precision bfloat16"], {}),
+        ({"dtype": "float64"}, ["fedavg with dtype float64"], {}),
     ],
-    ids=["rate", "optimizer", "clipping", "steps", "epochs", "two, and both", "server"],
+    ids=[
+        "rate",
+        "optimizer",
+        "optimizer's option",
+        "both",
+        "clipping",
+        "steps",
+        "epochs",
+        "two, and both",
+        "server",
+        "precision",
+        "dtype",
+    ],
 )
 def test_each_setting_has_a_control(
     changes: dict[str, Any], names: list[str], expected: dict[str, Any]
 ) -> None:
     """The last one has all settings of the other method, and the reference's algorithm."""
-    base = Experiment(**PLAIN)
+    base = Experiment(**PLAIN, local={"optimizer": {"name": "sgd", "lr": 0.05}})
     points = [
         sweep.Point("fedavg", base),
         sweep.Point("fedprox", base.replace({"algorithm": ONE, **changes})),
@@ -109,7 +138,9 @@ def test_each_setting_has_a_control(
     found = controls.controls_of(points)
     assert [name for name, _ in found.made] == names
     if expected:
-        assert found.made[-1][1].run_id() == Experiment(**{**PLAIN, **expected}).run_id()
+        whole = base.replace({"server": "momentum"} if "server" in expected else {})
+        local = {"optimizer": {"name": "sgd", "lr": 0.05}, **expected.get("local", {})}
+        assert found.made[-1][1].run_id() == whole.replace({"local": local}).run_id()
 
 
 def test_fine_tuning_is_the_control_of_models_of_their_own() -> None:
@@ -118,12 +149,36 @@ def test_fine_tuning_is_the_control_of_models_of_their_own() -> None:
     found = controls_of({"algorithm.name": ["fedavg", "ditto"]}, local={"epochs": 2})
     assert [name for name, _ in found.made] == [
         "fedavg with equal weights",
-        "fedavg with fine-tuning models of their own",
-        "fedavg with equal weights and fine-tuning models of their own",
+        "fedavg with fine-tuning 2 epochs",
+        "fedavg with equal weights and fine-tuning 2 epochs",
     ]
     tuned = found.made[1][1].algorithm
     assert (tuned["name"], tuned["epochs"], tuned["steps"]) == ("fine_tuned", 2, 0)
     assert tuned["method"]["name"] == "fedavg"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words", "expected"),
+    [
+        ({"name": "fedbabu", "tune_epochs": 1}, "1 epoch", {"epochs": 1, "steps": 0, "lr": None}),
+        ({"name": "fedbabu", "tune_epochs": 5}, "5 epochs", {"epochs": 5, "steps": 0, "lr": None}),
+        (
+            {"name": "per_fedavg", "alpha": 0.02, "tune_steps": 3},
+            "3 steps at rate 0.02",
+            {"epochs": 0, "steps": 3, "lr": 0.02},
+        ),
+        ({"name": "fedbabu", "tune_epochs": 0}, None, None),
+    ],
+)
+def test_who_tunes_before_the_examination_is_held_against_as_much(
+    algorithm: dict[str, Any], words: str | None, expected: dict[str, Any] | None
+) -> None:
+    found = controls_of(
+        {"algorithm": ["fedavg", algorithm]}, weights="uniform", task=DIGITS["task"]
+    )
+    assert [name for name, _ in found.made] == ([f"fedavg with fine-tuning {words}"] * bool(words))
+    for _, control in found.made:
+        assert {key: control.algorithm[key] for key in ("epochs", "steps", "lr")} == expected
 
 
 def test_what_no_experiment_can_be_is_said() -> None:
@@ -152,15 +207,49 @@ def test_what_the_reference_does_not_take_is_left_out_of_all() -> None:
 
     points = [sweep.Point("fedavg", base), sweep.Point("whole", other)]
     found = controls.controls_of(points, refusal)
-    last = "fedavg, uniform with clipping norm 2 of corrected and server step momentum"
     assert [name for name, _ in found.made] == [
-        "fedavg, uniform with clipping norm 2 of corrected",
-        "fedavg, uniform with server step momentum",
-        last,
+        "fedavg with clipping norm 2 of corrected",
+        "fedavg with selector hetero_select_v1",
+        "fedavg with server step momentum",
+        "fedavg with clipping norm 2 of corrected, selector hetero_select_v1 and server step "
+        "momentum",
     ]
-    assert found.refused == [
-        "fedavg, uniform with weights by score cannot run (weights: no scores)"
+    assert found.refused == ["fedavg with weights by score cannot run (weights: no scores)"]
+
+
+def test_a_part_that_weighs_otherwise_leaves_the_weights_as_they_are() -> None:
+    """Buffered rounds weigh clients equally where nothing is written; the control of the buffer
+    alone weighs them by samples, as the reference."""
+    base = Experiment(**PLAIN, device={"name": "constant", "seconds": 1.0})
+    other = base.replace({"algorithm": "fednova", "synchrony": "buffered"})
+    found = controls.controls_of([sweep.Point("a", base), sweep.Point("b", other)])
+    assert [(name, one.weighting(), one.synchrony["name"]) for name, one in found.made] == [
+        ("fedavg with equal weights", "uniform", "synchronous"),
+        ("fedavg with synchrony buffered", "examples", "buffered"),
+        ("fedavg with equal weights and synchrony buffered", "uniform", "buffered"),
     ]
+
+
+def test_no_control_is_made_of_models_of_their_own() -> None:
+    """Against ditto, fedavg has no fine-tuning: ditto without its models would be fedavg."""
+    points = sweep.expand(
+        Experiment(**PLAIN, weights="uniform"), {"algorithm": ["ditto", "fedavg"]}
+    )
+    methods = [controls._method(point.label, point.experiment) for point in points]
+    (pair,) = aspects.pairs_of(methods, points[0].label)
+    assert [aspect.name for aspect in pair.aspects] == ["fine-tuning"]
+    assert not pair.takes(pair.aspects[0])
+
+
+def test_fedbabu_can_be_run_without_its_tuning() -> None:
+    task = DIGITS["task"]
+    keys = {**PLAIN, "task": task, "weights": "uniform"}
+    points = sweep.expand(Experiment(**keys), {"algorithm": ["fedbabu", "moon"]})
+    found = controls.controls_of(points)
+    assert [name for name, _ in found.made] == ["fedbabu with fine-tuning none"]
+    tuned = found.made[0][1].algorithm
+    assert (tuned["name"], tuned["epochs"], tuned["steps"]) == ("fine_tuned", 0, 0)
+    assert tuned["method"]["name"] == "fedbabu"
 
 
 @pytest.fixture
@@ -287,7 +376,23 @@ def test_the_example_of_quantity_skew(tmp_path: Path) -> None:
 def test_nothing_to_add_is_said(tmp_path: Path) -> None:
     lines: list[str] = []
     compared(tmp_path, lines.append, over={"selector.name": ["uniform", "power_of_choice"]})
-    assert lines == ["controls: nothing to add; no setting differs beside the method"]
+    assert lines == ["controls: nothing to add"]
+
+
+def test_another_world_is_named_and_no_control_is_made_of_it() -> None:
+    """Scaffold has other weights, too: at equal weights it would still have run with no
+    failures."""
+    base = Experiment(**PLAIN)
+    points = [
+        sweep.Point("one", base.replace({"failures": {"name": "drop_out", "rate": 0.5}})),
+        sweep.Point("other", base.replace({"algorithm": "scaffold"})),
+    ]
+    found = controls.controls_of(points)
+    assert not found.made
+    assert found.refused == [
+        "scaffold, none and fedavg, drop_out were run with different failures: their difference "
+        "is not one of methods"
+    ]
 
 
 DIGITS: dict[str, Any] = {

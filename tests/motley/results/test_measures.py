@@ -148,6 +148,22 @@ def test_round_0_never_counts():
     assert isnan(m.pooled(fake.run(metrics=rows), "auroc").value)
 
 
+def test_the_untrained_model_may_have_cost_bits():
+    """Clients sent 48 bytes to enrol before round 1: on the axis of bits the untrained model does
+    not lie at 0, and is no trained one for that."""
+    found = fake.table(
+        "evaluations",
+        round=[0, 1, 2],
+        scope=["global"] * 3,
+        total_bits=[384.0, 8e6, 16e6],
+        accuracy=[0.1, 0.5, 0.6],
+    )
+    run = fake.run(evaluations=found)
+    assert m.curve(run, "bits").y.tolist() == [0.1, 0.5, 0.6]
+    after = m.curve(run, "bits", untrained=False)
+    assert (after.x.tolist(), after.y.tolist()) == ([8e6, 16e6], [0.5, 0.6])
+
+
 def with_validation(test, held, rounds=None, every=1, **config):
     """A run with a test and a validation accuracy (both common) at each of these rounds."""
     rounds = list(range(len(test))) if rounds is None else rounds

@@ -119,7 +119,7 @@ def _to_target(axis: measures.Axis, unit: float, run: Run, target: float | None)
         return _NONE
     # what nobody has trained reaches no target, however well it does after fine-tuning
     found = measures.to_target(
-        measures.trained(measures.curve(run, axis)), target, measures.metric_of(run)[1]
+        measures.curve(run, axis, untrained=False), target, measures.metric_of(run)[1]
     )
     return Censored(found.value / unit, found.reached)
 

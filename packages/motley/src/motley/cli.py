@@ -454,10 +454,10 @@ def _name_confounds(runs: Sequence[Run], controls: Sequence[Run], asked: bool) -
     from motley.results.besides import Besides
     from motley.results.labels import group_runs
 
-    lines = Besides(group_runs(runs), controls).sentences()
-    for line in lines:
+    besides = Besides(group_runs(runs), controls)
+    for line in besides.sentences():
         say(f"note: {line}")
-    if lines and not asked:
+    if besides.lacks_controls and not asked:
         say("note: motley compare --controls runs the reference with these settings, too")
 
 

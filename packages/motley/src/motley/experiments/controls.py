@@ -26,7 +26,9 @@ from motley.experiments.store import RunFolder
 from motley.results.aspects import (
     LOCAL_WORK,
     OPTIMIZER,
+    TUNES_ITSELF,
     TUNING,
+    WEIGHTS,
     Aspect,
     ComparedMethod,
     Pair,
@@ -34,6 +36,7 @@ from motley.results.aspects import (
     pairs_of,
     value_at,
     wanted_words,
+    world_sentences,
 )
 from motley.results.labels import IGNORED, group_runs
 from motley.results.load import Run, read_table
@@ -87,7 +90,11 @@ def controls_of(
     groups, reference = _groups(points, base)
     methods = [_method(label, members[0].experiment) for label, members in groups.items()]
     found = _Found(methods, groups, {point.experiment.result_id() for point in points}, refusal)
-    for pair in pairs_of(methods, reference):
+    pairs = pairs_of(methods, reference)
+    found.refused |= dict.fromkeys(world_sentences(pairs))
+    for pair in pairs:
+        if pair.world:  # no setting of the reference makes them comparable
+            continue
         possible = [aspect for aspect in pair.aspects if found.add(pair, (aspect,))]
         if len(pair.aspects) > 1 and not found.add(pair, pair.aspects, told=False):
             found.add(pair, possible if len(possible) > 1 else ())
@@ -108,7 +115,7 @@ class _Found:
     def add(self, pair: Pair, aspects: Sequence[Aspect], told: bool = True) -> bool:
         """Add the runs of a control; return whether there are any, here or in the comparison.
         ``told``: whether a control that cannot run is kept with its reason."""
-        if not aspects:
+        if not aspects or not all(map(pair.takes, aspects)):
             return False
         if any(one.is_control(pair.reference, pair.method, aspects) for one in self.methods):
             return True
@@ -116,7 +123,7 @@ class _Found:
         changed = []
         try:
             for experiment in _like(pair, self.groups):
-                changed.append(experiment.replace(_changes(pair, aspects)))
+                changed.append(_changed(experiment, _changes(pair, aspects), aspects))
                 reason = self.refusal(name, changed[-1])
                 if reason is not None:
                     raise reason
@@ -167,9 +174,21 @@ def _like(pair: Pair, groups: Mapping[str, Sequence[Point]]) -> Iterator[Experim
 def _name(pair: Pair, aspects: Sequence[Aspect], methods: Sequence[ComparedMethod]) -> str:
     keys = [method.keys for method in methods]
     words = [
-        wanted_words(aspect.name, aspect.in_words(pair.method.keys, keys)) for aspect in aspects
+        wanted_words(aspect.name, aspect.held_against(pair.method.keys, keys)) for aspect in aspects
     ]
     return f"{pair.reference_name} with {in_list(words)}"
+
+
+def _changed(
+    experiment: Experiment, changes: Mapping[str, Any], aspects: Sequence[Aspect]
+) -> Experiment:
+    """Return the reference with changes; a part that weighs clients otherwise where nothing is
+    written leaves the weights as they were."""
+    found = experiment.replace(changes)
+    weights = experiment.weighting()
+    if WEIGHTS not in aspects and found.weighting() != weights:
+        return found.replace({"weights": weights})
+    return found
 
 
 def _changes(pair: Pair, aspects: Sequence[Aspect]) -> dict[str, Any]:
@@ -181,11 +200,20 @@ def _changes(pair: Pair, aspects: Sequence[Aspect]) -> dict[str, Any]:
         if aspect is TUNING:
             inner = pair.reference.keys["algorithm"]
             tuning = pair.method.keys["fine-tuning"]
+            if tuning is None and TUNES_ITSELF & inner.keys():
+                tuning = {"epochs": 0, "steps": 0}
             changes["algorithm"] = (
                 inner if tuning is None else {"name": "fine_tuned", "method": inner, **tuning}
             )
         elif aspect is OPTIMIZER and pair.method.with_own_optimizer(pair.reference):
             changes["local.optimizer"] = value_at(pair.method.keys, "local.optimizer")
+        elif aspect is OPTIMIZER:  # the rest of the table is other aspects', and stays
+            options = mine["local.optimizer"]
+            changes |= {
+                f"local.optimizer.{option}": value
+                for option, value in options.items()
+                if value != theirs["local.optimizer"].get(option)
+            }
         elif aspect is LOCAL_WORK:
             changes |= {
                 key: value

@@ -552,7 +552,7 @@ class _Cost:
             )
         names = dict.fromkeys(point.label for point, _ in pairs if point.control)
         if not names:
-            self._say("controls: nothing to add; no setting differs beside the method")
+            self._say("controls: nothing to add")
             self._timed = True
             return
         if not self._controls:

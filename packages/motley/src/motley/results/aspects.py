@@ -1,9 +1,11 @@
 """In what two experiments differ beside the method, told from their resolved keys.
 
-The *method* is algorithm and selector; where both are alike, the first other part that differs
-(:data:`PARTS`). What else differs is an :class:`Aspect`: it may explain a difference of figures,
-and a run of the reference with the method's value of it, a *control*, tells. Experiments of
-different data, clients or devices, another *world*, are not compared at all.
+The *method* is the algorithm; where it is alike, the selector; where both are, the first other
+part that differs (:data:`PARTS`). What else differs is an :class:`Aspect`: it may explain a
+difference of figures, and a run of the reference with the method's value of it, a *control*, tells.
+Data, clients and devices are the *world* of an experiment. Methods are compared within their world;
+one that is alone in its own is held against the reference all the same, and what differs of their
+worlds is named, for the difference is then not one of methods.
 """
 
 from __future__ import annotations
@@ -15,16 +17,20 @@ from typing import Any
 from typing_extensions import override
 
 from motley.results.labels import IGNORED
+from motley.results.load import Run
 
 __all__ = [
     "ASPECTS",
     "Aspect",
     "ComparedMethod",
     "Pair",
+    "algorithm_words",
     "in_list",
     "pairs_of",
+    "references_of",
     "value_at",
     "wanted_words",
+    "world_sentences",
 ]
 
 Keys = Mapping[str, Any]
@@ -76,12 +82,22 @@ class Aspect:
                 bare=len(self.keys) == 1,
             )
         ]
+        if len(told) == 1:  # momentum 0.9 of the momentum
+            return told[0].removeprefix(f"{self.name.replace(' ', '_')} ")
         return " ".join(told) or self.unset
 
+    def held_against(self, keys: Keys, others: Sequence[Keys]) -> str:
+        """Return what a control has, which is this method's value where an experiment can have
+        it."""
+        return self.in_words(keys, others)
 
-def _words(name: str, value: Any, others: Sequence[Any], bare: bool) -> list[str]:
-    """Return the words of one key; a component by its name, where others have another one."""
-    if value is None or (value == 0 and not bare):
+
+def _words(
+    name: str, value: Any, others: Sequence[Any], bare: bool, *, zero: bool = False
+) -> list[str]:
+    """Return the words of one key; a component by its name, where others have another one.
+    ``zero``: whether a 0 is told."""
+    if value is None or (value == 0 and not (bare or zero)):
         return []
     if isinstance(value, Mapping):
         tables = [other for other in others if isinstance(other, Mapping)]
@@ -96,10 +112,23 @@ def _words(name: str, value: Any, others: Sequence[Any], bare: bool) -> list[str
         return [
             word
             for option in told
-            for word in _words(option, value[option], alike, bare=option == "name")
+            for word in _words(option, value[option], alike, bare=option == "name", zero=True)
         ]
     text = plain_value(value)
     return [text if bare or name == "name" else f"{name} {text}"]
+
+
+def algorithm_words(keys: Keys, others: Sequence[Keys]) -> str:
+    """Return the algorithm with its options, without those in which all that have it are alike."""
+    algorithm = keys["algorithm"]
+    held = [other["algorithm"] for other in others]
+    told = []
+    for option, value in algorithm.items():
+        values = [repr(other[option]) for other in held if option in other]
+        plain = isinstance(value, int | float | str)
+        if plain and option != "name" and (len(values) < 2 or len(set(values)) > 1):
+            told.append(f"{option} {plain_value(value)}")
+    return " ".join([str(algorithm.get("name")), *told])
 
 
 def plain_value(value: Any) -> str:
@@ -119,6 +148,17 @@ class _Weights(Aspect):
 
 
 @dataclass(frozen=True)
+class _Selector(Aspect):
+    """The selector, in words."""
+
+    @override
+    def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
+        """Return the selector, and of the same one how closely its probe measures."""
+        told = [Aspect(key, (key,), unset="").in_words(keys, others) for key in self.keys]
+        return told[0] or (f"probe {told[1]}" if told[1] else self.unset)
+
+
+@dataclass(frozen=True)
 class _LocalWork(Aspect):
     """The local work of a round, in words."""
 
@@ -129,29 +169,38 @@ class _LocalWork(Aspect):
         kind = "steps" if local.get("steps") else "epochs"
         number = local.get(kind) or 1
         capped = f", at most {local['max_steps']} steps" if local.get("max_steps") else ""
-        short = ", stragglers" if local.get("stragglers") else ""
+        short = ""
+        if local.get("stragglers"):
+            theirs = [value_at(other, "local.stragglers") for other in others]
+            words = _words("stragglers", local["stragglers"], theirs, bare=False)
+            short = " ".join([", stragglers", *words])
         return f"{number} {kind if number != 1 else kind[:-1]}{capped}{short}"
 
 
 @dataclass(frozen=True)
 class _Tuning(Aspect):
-    """Whether clients are examined with models of their own; a method that has them is compared
-    with plain fine-tuning for as long as a round's local work."""
+    """Whether clients are examined with models of their own. A method that fine-tunes before it is
+    examined is compared with fine-tuning for as long; one that keeps models of its own, with
+    fine-tuning for as long as a round's local work."""
 
     @override
     def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
         """Return for how long the model is tuned, or that the method has models of its own."""
-        tuning = keys.get("fine-tuning")
-        if tuning is None:
-            return "none"
         if keys.get("personal"):
             return "models of their own"
+        return self.held_against(keys, others)
+
+    @override
+    def held_against(self, keys: Keys, others: Sequence[Keys]) -> str:
+        """Return for how long a control is tuned."""
+        tuning = keys.get("fine-tuning") or {}
         parts = [
             f"{tuning[kind]} {kind if tuning[kind] != 1 else kind[:-1]}"
             for kind in ("epochs", "steps")
             if tuning.get(kind)
         ]
-        return ", ".join(parts) or "none"
+        rate = f" at rate {tuning['lr']:g}" if parts and tuning.get("lr") else ""
+        return ", ".join(parts) + rate or "none"
 
 
 @dataclass(frozen=True)
@@ -160,18 +209,51 @@ class _Compression(Aspect):
 
     @override
     def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
-        """Return the names of the parts of transport; none where updates are sent whole."""
+        """Return compressor and quantizer, and the parts in which others differ, each with the
+        options in which they do; none where updates are sent whole."""
         names = {key: value_at(keys, f"{key}.name") for key in self.keys}
         if names["compressor"] in (None, "identity") and names["quantizer"] is None:
             return self.unset
         plain = (None, "none", "identity")
-        first = [names[key] for key in ("compressor", "quantizer") if names[key] not in plain]
-        rest = [
-            f"{key} {names[key]}"
-            for key in ("feedback", "allocator", "budget")
+        parts = {
+            key: _with_options(keys[key], [other.get(key) for other in others])
+            for key in self.keys
             if names[key] not in plain
+        }
+        first = [parts[key] for key in ("compressor", "quantizer") if key in parts]
+        rest = [
+            f"{key} {parts[key]}"
+            for key in ("feedback", "allocator", "budget")
+            if key in parts and any(other.get(key) != keys[key] for other in others)
         ]
         return ", ".join([" and ".join(first), *rest])
+
+
+@dataclass(frozen=True)
+class _Server(Aspect):
+    """The server's step, in words."""
+
+    @override
+    def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
+        """Return its name, the options in which others differ, and a rate that is not 1."""
+        server = keys.get("server")
+        if not isinstance(server, Mapping):
+            return str(server or self.unset)
+        told = _with_options(server, [other.get("server") for other in others])
+        rate = server.get("lr")
+        hidden = rate not in (None, 1) and f" lr {plain_value(rate)}" not in told
+        return f"{told} lr {plain_value(rate)}" if hidden else told
+
+
+def _with_options(component: Keys, others: Sequence[Any]) -> str:
+    """Return the name of a component with the options in which others of its name differ."""
+    alike = [
+        other
+        for other in others
+        if isinstance(other, Mapping) and other.get("name") == component.get("name")
+    ]
+    told = [word for word in _words("", component, alike, bare=False) if word != component["name"]]
+    return " ".join([str(component["name"]), *told])
 
 
 WEIGHTS = _Weights("weights", ("weights",))
@@ -182,9 +264,9 @@ LOCAL_WORK = _LocalWork(
     "local work", ("local.epochs", "local.steps", "local.max_steps", "local.stragglers")
 )
 TUNING = _Tuning("fine-tuning", ("fine-tuning",))
-SELECTOR = Aspect("selector", ("selector", "probe"))
+SELECTOR = _Selector("selector", ("selector", "probe"))
 AGGREGATOR = Aspect("aggregator", ("aggregator",), unset="the algorithm's")
-SERVER = Aspect("server step", ("server",), unset="the algorithm's")
+SERVER = _Server("server step", ("server",), unset="the algorithm's")
 LOSS = Aspect("loss", ("loss",), unset="the algorithm's")
 SYNCHRONY = Aspect("synchrony", ("synchrony",))
 COMPRESSION = _Compression(
@@ -204,14 +286,31 @@ ASPECTS = (
     Aspect("cohort", ("cohort", "participation")),
     Aspect("end of the run", ("stop",)),
     Aspect("first weights", ("init",), unset="random"),
-    *(Aspect(key, (key,)) for key in ("public", "recalibrate", "guard")),
+    *(Aspect(key, (key,)) for key in ("public", "recalibrate", "guard", "precision", "dtype")),
 )
 PARTS = (
     *(AGGREGATOR, SERVER, LOSS, SYNCHRONY, COMPRESSION),
     *(PRIVACY, CAPACITY, DEFENCE, TUNING),
 )
 """Parts of which the first that differs is the method, where algorithm and selector are alike."""
+TUNES_ITSELF = {"tune_epochs", "tune_steps"}
+"""Options of algorithms that fine-tune before they are examined."""
 _TOP = {key.partition(".")[0] for aspect in ASPECTS for key in aspect.keys}
+
+
+def _tuning(algorithm: Keys, local: Keys) -> dict[str, Any] | None:
+    """Return the fine-tuning that a personal method is compared with: its own before it is
+    examined, as FedBABU's and Per-FedAvg's options have it (None for none), else a round's local
+    work."""
+    if algorithm.get("name") == "fine_tuned":
+        asked = {key: algorithm.get(key) for key in ("epochs", "steps", "lr")}
+        return asked if asked["epochs"] or asked["steps"] else None
+    options = {"epochs": "tune_epochs", "steps": "tune_steps"}
+    if TUNES_ITSELF & algorithm.keys():
+        work = {kind: algorithm.get(option) or 0 for kind, option in options.items()}
+        rate = algorithm.get("alpha") if work["steps"] else None
+        return {**work, "lr": rate} if any(work.values()) and rate != 0 else None
+    return {**{kind: local.get(kind) or 0 for kind in options}, "lr": None}
 
 
 @dataclass(frozen=True)
@@ -235,24 +334,28 @@ class ComparedMethod:
         algorithm = config.get("algorithm") or {}
         if not isinstance(algorithm, Mapping):
             algorithm = {"name": algorithm}
-        tuning: dict[str, Any] | None = None
         tuned = algorithm.get("name") == "fine_tuned"
+        own = not TUNES_ITSELF & algorithm.keys()
+        tuning = _tuning(algorithm, config.get("local") or {}) if personal or tuned else None
         if tuned:
-            tuning = {key: algorithm.get(key) for key in ("epochs", "steps", "lr")}
             inner = algorithm.get("method", "fedavg")
             algorithm = dict(inner) if isinstance(inner, Mapping) else {"name": inner}
-        elif personal:
-            local = config.get("local") or {}
-            work = {key: local.get(key) or 0 for key in ("epochs", "steps")}
-            tuning = {**work, "lr": None}
         keys = {
             **config,
             "algorithm": algorithm,
             "fine-tuning": tuning,
-            "personal": personal and not tuned,
+            "personal": personal and own and not tuned,
         }
         left = {*IGNORED, *_TOP, "algorithm", "personal"}
         return cls(label, keys, {key: value for key, value in keys.items() if key not in left})
+
+    def worlds_differ(self, other: ComparedMethod) -> tuple[str, ...]:
+        """Return the keys of data, clients and devices in which it differs from another method."""
+        return tuple(
+            key
+            for key in dict.fromkeys((*self.world, *other.world))
+            if self.world.get(key) != other.world.get(key)
+        )
 
     def same_algorithm(self, other: ComparedMethod) -> bool:
         """Return whether both have one algorithm; an option that only one of them writes out is
@@ -303,12 +406,19 @@ class ComparedMethod:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method and the reference of its world; ``aspects``: in which they differ beside the
-    method."""
+    """A method and its reference; ``aspects``: in which they differ beside the method. ``world``:
+    the keys of data, clients and devices in which they differ, none where the reference is of the
+    method's own world."""
 
     method: ComparedMethod
     reference: ComparedMethod
     aspects: tuple[Aspect, ...]
+    world: tuple[str, ...] = ()
+
+    def takes(self, aspect: Aspect) -> bool:
+        """Return whether the reference can be run with the method's value: one that keeps models of
+        its own has them whatever else is tuned."""
+        return not (aspect is TUNING and self.reference.keys.get("personal"))
 
     @property
     def reference_name(self) -> str:
@@ -316,13 +426,14 @@ class Pair:
         mine = self.method.keys
         keys = self.reference.keys
         parts = [] if self.reference.same_algorithm(self.method) else [keys["algorithm"]]
-        parts += [keys["selector"]] if mine.get("selector") != keys.get("selector") else []
+        if SELECTOR not in self.aspects and mine.get("selector") != keys.get("selector"):
+            parts += [keys["selector"]]
         return ", ".join(str(part.get("name")) for part in parts) or self.reference.label
 
 
 def pairs_of(methods: Sequence[ComparedMethod], base: str) -> list[Pair]:
     """Return every method with the reference of its world: ``base`` in its own, and elsewhere the
-    method that is like it, else the first."""
+    method that is like it, else the first; a method that is alone in its world with ``base``."""
     first = next(method for method in methods if method.label == base)
     found = []
     for method in methods:
@@ -330,17 +441,49 @@ def pairs_of(methods: Sequence[ComparedMethod], base: str) -> list[Pair]:
         alike = (
             other for other in there if other.same_algorithm(first) and not other.differing(first)
         )
-        reference = first if first in there else next(alike, there[0])
+        reference = first if first in there or len(there) == 1 else next(alike, there[0])
         if method is not reference:
-            found.append(Pair(method, reference, _besides(method, reference)))
+            found.append(
+                Pair(
+                    method, reference, _besides(method, reference), method.worlds_differ(reference)
+                )
+            )
     return found
+
+
+def references_of(groups: Mapping[str, Sequence[Run]], base: str) -> dict[str, Pair]:
+    """Return the label of each method of ``groups`` (label -> runs) -> the pair of it and its
+    reference, as :func:`pairs_of` has them; a reference has none."""
+    methods = [
+        ComparedMethod.of(label, runs[0].config, bool(runs[0].meta.get("personal")))
+        for label, runs in groups.items()
+    ]
+    return {pair.method.label: pair for pair in pairs_of(methods, base)}
+
+
+def world_sentences(pairs: Sequence[Pair]) -> list[str]:
+    """Return the sentences on methods that are of another world than their reference, those that
+    differ in the same from the same one together."""
+    same: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for pair in pairs:
+        if pair.world:
+            same.setdefault((pair.reference.label, pair.world), []).append(pair.method.label)
+    return [
+        f"{in_list([*methods, reference])} were run with different "
+        f"{in_list([key.replace('_', ' ') for key in keys])}: "
+        + ("their difference is not one" if len(methods) == 1 else "their differences are not")
+        + " of methods"
+        for (reference, keys), methods in same.items()
+    ]
 
 
 def _besides(method: ComparedMethod, reference: ComparedMethod) -> tuple[Aspect, ...]:
     """Return the aspects in which two methods differ beside what makes the method; none where it is
     settings alone that differ, which are then compared on purpose."""
     differing = method.differing(reference)
-    if not method.same_algorithm(reference) or SELECTOR in differing:
+    if not method.same_algorithm(reference):
+        return tuple(differing)
+    if SELECTOR in differing:
         return tuple(aspect for aspect in differing if aspect is not SELECTOR)
     part = next((aspect for aspect in PARTS if aspect in differing), None)
     return () if part is None else tuple(aspect for aspect in differing if aspect is not part)

@@ -8,7 +8,7 @@ cut where the cheaper one ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite, nan
@@ -19,13 +19,16 @@ from numpy.typing import NDArray
 
 from motley.results import measures
 from motley.results.aspects import (
+    SELECTOR,
     Aspect,
     ComparedMethod,
     Pair,
+    algorithm_words,
     in_list,
     pairs_of,
     value_at,
     wanted_words,
+    world_sentences,
 )
 from motley.results.blocks import (
     BulletList,
@@ -37,9 +40,9 @@ from motley.results.blocks import (
 )
 from motley.results.labels import IGNORED, clock
 from motley.results.load import Run
-from motley.results.measures import Censored, Interval
-from motley.results.method_groups import reference_of
-from motley.results.method_rows import JUDGED, End
+from motley.results.measures import Interval
+from motley.results.method_groups import plain_intervals, reference_of
+from motley.results.method_rows import JUDGED, End, differences
 from motley.results.number_text import MB, short_number, whole
 from motley.results.print_tables import PrintTable
 
@@ -54,17 +57,18 @@ nearer than that, it would be the last evaluation that differs."""
 _WIDE = 5
 """Columns that a page, a terminal and a column in print have room for."""
 _ALL = "settings, all"
-_POSSIBLE = "settings, all that it takes"
+_LAST = ", last evaluation"
 _MOST = 6
 """Sentences that are told; of more their number."""
 
 
 @dataclass(frozen=True)
 class _View:
-    """A method and its runs."""
+    """A method and its runs; ``counted``: those by which costs are told."""
 
     method: ComparedMethod
     runs: Sequence[Run]
+    counted: Sequence[Run] = ()
 
     @property
     def label(self) -> str:
@@ -72,17 +76,34 @@ class _View:
         return self.method.label
 
     @cached_property
+    def finished(self) -> dict[int, Run]:
+        """Seed -> finished run."""
+        return {run.seed: run for run in self.runs if run.finished}
+
+    @cached_property
+    def ends(self) -> dict[int, measures.Ends]:
+        """Seed -> ends of the curve of the finished run."""
+        return {seed: measures.ends_of(run) for seed, run in self.finished.items()}
+
+    def over(self, seeds: Collection[int]) -> _View:
+        """Return the view with the costs of these seeds alone."""
+        return replace(self, counted=[self.finished[seed] for seed in sorted(seeds)])
+
+    @cached_property
     def spent(self) -> dict[str, float]:
-        """The mean over runs of each of :data:`MEASURES`, by title; NaN where a run has none."""
-        return {one.title: float(np.mean([one.of(run) for run in self.runs])) for one in MEASURES}
+        """The mean over counted runs of each of :data:`MEASURES`, by title; NaN where a run has
+        none."""
+        return {
+            one.title: float(np.mean([one.of(run) for run in self.counted] or nan))
+            for one in MEASURES
+        }
 
     @cached_property
     def took_part(self) -> dict[int, NDArray[np.int64]]:
         """By seed, round and client ``[n, 2]`` of each accepted update, sorted."""
         found = {}
-        for run in self.runs:
-            accepted = run.column("clients", "outcome") == "accepted"
-            rows = [run.column("clients", name)[accepted] for name in ("client", "round")]
+        for run in self.counted:
+            rows = _of_accepted(run, "client", "round")
             found[run.seed] = np.stack(rows, 1).astype(np.int64)[np.lexsort(rows)]
         return found
 
@@ -108,14 +129,22 @@ def _known_sum(run: Run, table: str, column: str) -> float:
     return float(np.nansum(values)) if np.isfinite(values).any() else nan
 
 
+def _of_accepted(run: Run, *columns: str) -> list[NDArray[np.float64]]:
+    """Return columns of ``clients`` for accepted updates; from late ones nothing was learned."""
+    accepted = run.column("clients", "outcome") == "accepted"
+    return [np.asarray(run.column("clients", name)[accepted], float) for name in columns]
+
+
+def _local_steps(run: Run) -> float:
+    (steps,) = _of_accepted(run, "local_steps")
+    return float(np.nansum(steps)) if np.isfinite(steps).any() else nan
+
+
 def _samples(run: Run) -> float:
-    """Return the samples of all local steps: whole epochs of a client's samples, and of a begun
-    epoch its batches."""
+    """Return the samples of the local steps of accepted updates: whole epochs of a client's
+    samples, and of a begun epoch its batches."""
     local = run.config.get("local") or {}
-    steps, examples, clients = (
-        np.asarray(run.column("clients", name), float)
-        for name in ("local_steps", "num_examples", "client")
-    )
+    steps, examples, clients = _of_accepted(run, "local_steps", "num_examples", "client")
     if not (np.isfinite(steps) & np.isfinite(examples)).any():
         return nan
     held = dict(
@@ -151,7 +180,7 @@ def _megabytes(bits: float) -> str:
 
 MEASURES = (
     _Measure("rounds", lambda run: float(run.tables["rounds"].num_rows)),
-    _Measure("local steps", lambda run: _known_sum(run, "clients", "local_steps")),
+    _Measure("local steps", _local_steps),
     _Measure("samples seen", _samples),
     _Measure("passes a step", _work("step_passes"), short_number),
     _Measure("epochs beside", _work("extra_epochs"), short_number),
@@ -183,11 +212,22 @@ class _Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Left:
-    """The difference of a method to the reference as a whole, and by what was made equal."""
+    """The difference of a method to the reference as a whole, and by what was made equal, all over
+    the same seeds.
+
+    Parameters
+    ----------
+    last: the whole by the last evaluation, from which that at equal budgets is to be subtracted;
+    None where the whole is by the last evaluation itself, and without budgets. at_equal: NaN where
+    a run has no evaluation before the cut. seeds: of them the method and its reference have
+    finished so many.
+    """
 
     label: str
     whole: Interval
+    last: Interval | None
     at_equal: Mapping[str, Interval]
+    seeds: int
 
 
 class Besides:
@@ -206,6 +246,7 @@ class Besides:
         views = [*self._views.values(), *_control_views(controls)]
         self._controls = [view for view in views if any(run.finished for run in view.runs)]
         self.pairs = pairs_of([view.method for view in self._views.values()], self.base)
+        self._within = [pair for pair in self.pairs if not pair.world]
         first = self._views[self.base].runs[0]
         self.time = clock(groups)
         self.metric, self.better = measures.metric_of(first)
@@ -217,13 +258,41 @@ class Besides:
         return list(dict.fromkeys(aspect for pair in self.pairs for aspect in pair.aspects))
 
     def _of(self, pair: Pair) -> tuple[_View, _View]:
-        return self._views[pair.method.label], self._views[pair.reference.label]
+        """Return a method and its reference, with the costs of the seeds that both finished."""
+        return self._by_pair[pair.method.label, pair.reference.label]
+
+    @cached_property
+    def _by_pair(self) -> dict[tuple[str, str], tuple[_View, _View]]:
+        found = {}
+        for pair in self.pairs:
+            one, other = (self._views[each.label] for each in (pair.method, pair.reference))
+            seeds = one.finished.keys() & other.finished.keys()
+            found[one.label, other.label] = one.over(seeds), other.over(seeds)
+        return found
+
+    @cached_property
+    def _common(self) -> set[int]:
+        """The seeds that all methods finished."""
+        return set.intersection(*(set(view.finished) for view in self._views.values()))
+
+    @cached_property
+    def _shown(self) -> dict[str, _View]:
+        """The methods as the table shows them: with the costs of the seeds that all finished; where
+        there is none, with those of each method's own."""
+        return {
+            label: view.over(self._common or view.finished.keys())
+            for label, view in self._views.items()
+        }
 
     @cached_property
     def _columns(self) -> list[_Column]:
         """The columns that have something to tell."""
         keys = [view.method.keys for view in self._views.values()]
-        found = [_aspect_column(aspect, keys) for aspect in self.aspects]
+        worlds = dict.fromkeys(key for pair in self.pairs for key in pair.world)
+        found = [_aspect_column(Aspect(key.replace("_", " "), (key,)), keys) for key in worlds]
+        if SELECTOR in self.aspects:  # then the algorithm is the method
+            found.append(_algorithm_column(keys))
+        found += [_aspect_column(aspect, keys) for aspect in self.aspects]
         spent = (_measure_column(one, self.time) for one in MEASURES)
         found += [column for column in (_TUNED, *spent, _TOOK_PART) if self._tells(column)]
         return found
@@ -234,19 +303,19 @@ class Besides:
     def rows(self) -> list[tuple[str, list[tuple[str, bool]]]]:
         """Return for each method its words of every column, and whether they are not the
         reference's."""
-        reference = {pair.method.label: self._views[pair.reference.label] for pair in self.pairs}
+        pairs = {pair.method.label: self._of(pair) for pair in self.pairs}
         return [
             (
                 label,
                 [
                     (
                         column.words(view),
-                        label in reference and column.differs(view, reference[label]),
+                        label in pairs and column.differs(*pairs[label]),
                     )
                     for column in self._columns
                 ],
             )
-            for label, view in self._views.items()
+            for label, view in self._shown.items()
         ]
 
     def table(self) -> Table | None:
@@ -258,7 +327,7 @@ class Besides:
         note = f"{self._note()} Bold: not as the reference."
         cells = [
             [
-                TableCell(word, column.number(self._views[label]), differs)
+                TableCell(word, column.number(self._shown[label]), differs)
                 for column, (word, differs) in zip(self._columns, line, strict=True)
             ]
             for label, line in lines
@@ -286,46 +355,77 @@ class Besides:
         references = list(dict.fromkeys(pair.reference.label for pair in self.pairs))
         within = ", each within its data, clients and devices" if len(references) > 1 else ""
         return (
-            f"Settings of the experiments, and what the runs spent (means over seeds; from "
+            f"Settings of the experiments, and what the runs spent ({self._over()}; from "
             f"{100 * TOLERANCE:g} % on it is told); against {in_list(references)}{within}."
+        )
+
+    def _over(self) -> str:
+        """Return in words over which seeds the means of the table are."""
+        runs = [run for view in self._views.values() for run in view.runs]
+        seeds = {run.seed for run in runs}
+        if self._common == seeds and all(run.finished for run in runs):
+            return "means over seeds"
+        if not self._common:
+            return "means over each method's own finished seeds, for no seed is finished in all"
+        many = len(self._common)
+        return (
+            f"means over the {many} seed{'s' if many > 1 else ''} of {len(seeds)} that all finished"
         )
 
     def sentences(self) -> list[str]:
         """Return what may explain a difference and is not in the comparison, the same of several
         methods together."""
-        same: dict[tuple[str, str, str], list[str]] = {}
-        for pair in self.pairs:
-            for aspect in pair.aspects:
-                if not self._control(pair, (aspect,)):
-                    said = (pair.reference_name, aspect.name, self._value(aspect, pair.method))
-                    same.setdefault(said, []).append(pair.method.label)
-        lines = [
-            _missing(methods, reference, name, value)
-            for (reference, name, value), methods in same.items()
-        ]
-        lines += self._tuned_apart()
+        lines = [*world_sentences(self.pairs), *self._missing, *self._tuned_apart()]
         more = len(lines) - _MOST
         return [*lines[:_MOST], *([f"{more} more are in the table"] if more > 0 else [])]
 
-    def _value(self, aspect: Aspect, method: ComparedMethod) -> str:
-        return aspect.in_words(method.keys, [view.method.keys for view in self._views.values()])
+    @property
+    def lacks_controls(self) -> bool:
+        """Whether runs of the reference with a method's setting could tell more."""
+        return bool(self._missing)
+
+    @cached_property
+    def _missing(self) -> list[str]:
+        same: dict[_Lacking, list[str]] = {}
+        for pair in self._within:
+            for aspect in filter(pair.takes, pair.aspects):
+                if not self._control(pair, (aspect,)):
+                    lacking = _Lacking(
+                        *(pair.reference_name, aspect.name, *self._value(aspect, pair.method)),
+                        self._with_more(pair, aspect),
+                    )
+                    same.setdefault(lacking, []).append(pair.method.label)
+        return [_sentence_on(methods, lacking) for lacking, methods in same.items()]
+
+    def _with_more(self, pair: Pair, aspect: Aspect) -> bool:
+        """Return whether there are runs of the reference that have a method's setting, and another
+        setting, too."""
+        return any(
+            aspect.of(view.method.keys) == aspect.of(pair.method.keys)
+            and view.method.same_algorithm(pair.reference)
+            and not view.method.worlds_differ(pair.reference)
+            for view in self._controls
+            if view.method is not pair.method
+        )
+
+    def _value(self, aspect: Aspect, method: ComparedMethod) -> tuple[str, str]:
+        """Return a method's value in words, and what its control has."""
+        keys = [view.method.keys for view in self._views.values()]
+        return aspect.in_words(method.keys, keys), aspect.held_against(method.keys, keys)
 
     def _tuned_apart(self) -> list[str]:
-        """Return the methods that were tuned where their reference was not, or the other way
-        round."""
+        """Return how methods were tuned that were not tuned as their reference was."""
         lines = []
         for pair in self.pairs:
-            one, other = (_tuned(view) for view in self._of(pair))
-            if one != other and "no" in (one, other):
-                tuned, plain = (
-                    (pair.method, pair.reference)
-                    if other == "no"
-                    else (pair.reference, pair.method)
-                )
-                lines.append(
-                    f"{tuned.label} was tuned ({one if other == 'no' else other}), and of "
-                    f"{plain.label} no tuning is recorded"
-                )
+            views = sorted(self._of(pair), key=lambda view: _tuned(view) == "no")
+            (first, one), (second, other) = ((view.label, _tuned(view)) for view in views)
+            if one == other:
+                continue
+            lines.append(
+                f"{first} was tuned ({one}), and of {second} no tuning is recorded"
+                if other == "no"
+                else f"{first} was tuned otherwise ({one}) than {second} ({other})"
+            )
         return lines
 
     def _control(self, pair: Pair, aspects: Sequence[Aspect]) -> _View | None:
@@ -345,68 +445,117 @@ class Besides:
     @cached_property
     def end(self) -> End:
         """The end of a curve by which methods are compared."""
-        runs = [run for view in self._controls for run in view.runs if run.finished]
-        known = [one for one in map(measures.ends_of, runs) if isfinite(one.final)]
+        every = [ends for view in self._controls for ends in view.ends.values()]
+        known = [one for one in every if isfinite(one.final)]
         return "stable" if all(isfinite(one.stable) for one in known) else "final"
 
-    def _difference(self, one: _View, other: _View) -> Interval:
+    def _difference(
+        self, one: _View, other: _View, seeds: Sequence[int], end: End | None = None
+    ) -> Interval:
         """Return the difference of two methods at the end, paired by seed."""
-        return self._paired(one, other, lambda run, _: getattr(measures.ends_of(run), self.end))
+        kind = end or self.end
+        return self._paired(one, other, seeds, lambda run, _: getattr(measures.ends_of(run), kind))
 
-    def _at_budget(self, one: _View, other: _View, axis: measures.Axis) -> Interval:
+    def _at_budget(
+        self, one: _View, other: _View, seeds: Sequence[int], axis: measures.Axis
+    ) -> Interval:
         """Return the difference of two methods where the curve of the cheaper one ends."""
 
         def value(run: Run, rival: Run) -> float:
-            curves = [measures.curve(each, axis) for each in (run, rival)]
-            if not all(len(each.x) for each in curves):
+            along, other = (measures.curve(each, axis, untrained=False) for each in (run, rival))
+            if not len(along.x) or not len(other.x):
                 return nan
-            along = measures.trained(curves[0])
-            return float(measures.stepwise(along, [min(each.x[-1] for each in curves)])[0])
+            return float(measures.stepwise(along, [min(along.x[-1], other.x[-1])])[0])
 
-        return self._paired(one, other, value)
+        return self._paired(one, other, seeds, value)
 
-    def _paired(self, one: _View, other: _View, value: Callable[[Run, Run], float]) -> Interval:
-        mine, theirs = (
-            {run.seed: run for run in view.runs if run.finished} for view in (one, other)
-        )
-        seeds = sorted(mine.keys() & theirs.keys())
-        return measures.paired(
-            [self.percent * value(mine[seed], theirs[seed]) for seed in seeds],
-            [self.percent * value(theirs[seed], mine[seed]) for seed in seeds],
-        )
+    def _paired(
+        self, one: _View, other: _View, seeds: Sequence[int], value: Callable[[Run, Run], float]
+    ) -> Interval:
+        """Return the mean difference over seeds; NaN over none where a seed has no number."""
+        runs = [(one.finished[seed], other.finished[seed]) for seed in seeds]
+        mine = [self.percent * value(run, rival) for run, rival in runs]
+        theirs = [self.percent * value(rival, run) for run, rival in runs]
+        known = np.isfinite(mine).all() and np.isfinite(theirs).all()
+        return measures.paired(mine, theirs, self._level) if known else measures.paired([], [])
+
+    @cached_property
+    def _compared(self) -> int:
+        """How many differences the table of verdicts has, whose intervals hold together."""
+        return 1 if plain_intervals(self.groups) else len(differences(self.groups))
+
+    @property
+    def _level(self) -> float:
+        """The level of an interval: as in the table of verdicts, where the wholes stand, too."""
+        return measures.level_together(self._compared)
 
     @cached_property
     def left(self) -> list[Left]:
         """What is left of each method's difference at equal settings and budgets; methods without
         two seeds are left out."""
         found = []
-        for pair in self.pairs:
+        for pair in self._within:
             one, other = self._of(pair)
-            difference = self._difference(one, other)
-            at_equal = {
-                title: interval
-                for title, interval in self._at_equal(pair)
-                if interval.n > 1 and isfinite(interval.mean)
-            }
-            if difference.n > 1 and at_equal:
-                found.append(Left(pair.method.label, difference, at_equal))
+            finished = self._ended(one) & self._ended(other)
+            made, seeds = self._with_seeds(pair, finished)
+            if len(seeds) < 2:
+                continue
+            at_equal = dict(self._at_equal(pair, made, seeds))
+            budgets = dict(self._at_budgets(pair, seeds))
+            if at_equal or budgets:
+                by_last = budgets and self.end != "final"
+                found.append(
+                    Left(
+                        pair.method.label,
+                        self._difference(one, other, seeds),
+                        self._difference(one, other, seeds, "final") if by_last else None,
+                        {**at_equal, **budgets},
+                        len(finished),
+                    )
+                )
         return found
 
-    def _at_equal(self, pair: Pair) -> Iterator[tuple[str, Interval]]:
-        one, other = self._of(pair)
-        made = self._by_aspects(pair)
+    def _ended(self, view: _View) -> set[int]:
+        """Return the seeds that are finished and have a number at their end."""
+        return {seed for seed, ends in view.ends.items() if isfinite(getattr(ends, self.end))}
+
+    def _with_seeds(
+        self, pair: Pair, finished: set[int]
+    ) -> tuple[dict[tuple[Aspect, ...], _View], list[int]]:
+        """Return the controls of a pair and the seeds that it shares with all of them; controls
+        that share fewer than two are left out."""
+        made = {}
+        seeds = finished
+        every = self._by_aspects(pair).items()
+        for aspects, view in sorted(every, key=lambda item: -len(finished & self._ended(item[1]))):
+            held = seeds & self._ended(view)
+            if len(held) > 1:
+                seeds = held
+                made[aspects] = view
+        return made, sorted(seeds)
+
+    def _at_equal(
+        self, pair: Pair, made: Mapping[tuple[Aspect, ...], _View], seeds: Sequence[int]
+    ) -> Iterator[tuple[str, Interval]]:
+        one = self._views[pair.method.label]
         for aspect in pair.aspects:
             if (aspect,) in made:
-                yield aspect.name, self._difference(one, made[aspect,])
+                yield aspect.name, self._difference(one, made[aspect,], seeds)
         most = max(made, key=len, default=())
         if len(most) > 1:
-            title = _ALL if len(most) == len(pair.aspects) else _POSSIBLE
-            yield title, self._difference(one, made[most])
+            all_of = len(most) == len(pair.aspects)
+            title = _ALL if all_of else in_list([aspect.name for aspect in most])
+            yield title, self._difference(one, made[most], seeds)
+
+    def _at_budgets(self, pair: Pair, seeds: Sequence[int]) -> Iterator[tuple[str, Interval]]:
+        one, other = (view.over(seeds) for view in self._of(pair))
         spent = {measure.title for measure in MEASURES if measure.differs(one, other, BUDGET)}
+        last = "" if self.end == "final" else _LAST
         for name, axis in _BUDGETS:
             costs = {"up (MB)", "down (MB)"} if axis == "bits" else {"{time} hours"}
             if costs & spent:
-                yield name.format(time=self.time), self._at_budget(one, other, axis)
+                title = name.format(time=self.time)
+                yield f"{title}{last}", self._at_budget(one, other, seeds, axis)
 
     def left_table(self) -> Table | None:
         """Return the differences as a whole, and below each what is left of it at equal settings
@@ -418,7 +567,7 @@ class Besides:
                 [
                     TableCell(how),
                     TableCell(self._signed(one.mean), one.mean),
-                    TableCell(f"{self._signed(one.low)} to {self._signed(one.high)}", one.low),
+                    TableCell(self._range(one), one.low),
                     TableCell(str(one.n), one.n),
                 ],
                 places.index(label),
@@ -435,46 +584,77 @@ class Besides:
             for row in self.left
             for line in (
                 (row.label, "as a whole", row.whole),
+                *([(row.label, f"as a whole{_LAST}", row.last)] if row.last is not None else []),
                 *((row.label, f"at equal {name}", one) for name, one in row.at_equal.items()),
             )
         ]
 
+    def _range(self, one: Interval) -> str:
+        return f"{self._signed(one.low)} to {self._signed(one.high)}" if one.n else "–"
+
     def _signed(self, value: float) -> str:
+        if not isfinite(value):
+            return "–"
         return f"{value:{'+.2f' if self.percent > 1 else '+.3g'}}".replace("-", "\u2212")
 
     def _how(self) -> str:
-        return (
+        at_budgets = [
+            one
+            for row in self.left
+            for title, one in row.at_equal.items()
+            if title.removesuffix(_LAST) in [name.format(time=self.time) for name, _ in _BUDGETS]
+        ]
+        fewer = [row for row in self.left if row.whole.n < row.seeds]
+        parts = (
             f"{self.end.capitalize()} {self.metric} ({JUDGED[self.end]}) less that of the "
             "reference, and less that of the reference with this method's setting; paired by seed, "
-            "with the 95 % interval of each mean by itself. At equal traffic or time: where the "
-            "cheaper of the two ends, by the last evaluation before "
-            f"(told where they differ by more than {100 * BUDGET:g} %)."
+            + (
+                "with the 95 % interval of each mean by itself."
+                if self._compared < 2
+                else f"intervals as of one of the {self._compared} differences that hold together "
+                "with 95 %."
+            ),
+            at_budgets
+            and "At equal traffic or time: where the cheaper of the two ends, by the last "
+            "evaluation before (told where they differ by more than "
+            f"{100 * BUDGET:g} %)"
+            + ("." if self.end == "final" else "; subtract it from the whole by the last."),
+            any(not one.n for one in at_budgets) and "– where a run has no evaluation before that.",
+            fewer
+            and "Lines of a method are over the seeds that all of them have: "
+            + in_list([f"{row.whole.n} of {row.seeds} for {row.label}" for row in fewer])
+            + ".",
         )
+        return " ".join(part for part in parts if part)
 
-    def _printed(
-        self,
-    ) -> tuple[list[tuple[str, str]], list[tuple[str, list[Interval | Censored | str]]]]:
-        """Return heads and rows of the table in print."""
-        lines = [(label, [word for word, _ in cells]) for label, cells in self.rows()]
+    def _printed(self) -> PrintTable:
+        """Return the table of what differs, for print."""
+        rows = [(label, [word for word, _ in cells]) for label, cells in self.rows()]
+        marks = [[differs for _, differs in cells] for _, cells in self.rows()]
         titles = [one.title[:1].upper() + one.title[1:] for one in self._columns]
-        if not self._turned:
-            return [(title, "") for title in titles], [(label, [*words]) for label, words in lines]
-        turned = zip(titles, zip(*(words for _, words in lines), strict=True), strict=True)
-        return [(label, "") for label, _ in lines], [(title, [*words]) for title, words in turned]
+        heads = [(title, "") for title in titles]
+        if self._turned:
+            heads = [(label, "") for label, _ in rows]
+            turned = zip(*(words for _, words in rows), strict=True)
+            rows = [(title, [*words]) for title, words in zip(titles, turned, strict=True)]
+            marks = [[*line] for line in zip(*marks, strict=True)]
+        return PrintTable(
+            "besides",
+            f"What differs beside the method. {self._note()} Bold: not as the reference."
+            + "".join(f" {_sentence(line)}" for line in self.sentences()),
+            heads,
+            rows,
+            {
+                column: {at for at, line in enumerate(marks) if line[column]}
+                for column in range(len(heads))
+            },
+        )
 
     def print_tables(self) -> list[PrintTable]:
         """Return both tables for print: ``besides`` and ``left``."""
         found = []
         if self.table() is not None:
-            found.append(
-                PrintTable(
-                    "besides",
-                    f"What differs beside the method. {self._note()}"
-                    + "".join(f" {_sentence(line)}" for line in self.sentences()),
-                    *self._printed(),
-                    {},
-                )
-            )
+            found.append(self._printed())
         lines = self._left_lines()
         if lines:
             unit = "points" if self.percent > 1 else ""
@@ -528,6 +708,14 @@ def _aspect_column(aspect: Aspect, keys: Sequence[Mapping[str, Any]]) -> _Column
     )
 
 
+def _algorithm_column(keys: Sequence[Mapping[str, Any]]) -> _Column:
+    return _Column(
+        "algorithm",
+        lambda view: algorithm_words(view.method.keys, keys),
+        lambda one, other: not one.method.same_algorithm(other.method),
+    )
+
+
 def _measure_column(measure: _Measure, time: str) -> _Column:
     return _Column(
         measure.title.format(time=time),
@@ -539,7 +727,9 @@ def _measure_column(measure: _Measure, time: str) -> _Column:
 
 def _who(view: _View) -> str:
     """Return how many clients took part, and how unevenly."""
-    took_part = [measures.participation(run) for run in view.runs]
+    took_part = [measures.participation(run) for run in view.counted]
+    if not took_part:
+        return "–"
     accepted = np.mean([one.counts.sum() for one in took_part])
     gini = np.mean([one.gini for one in took_part])
     return f"{whole(float(accepted))} updates, Gini {gini:.2f}"
@@ -554,12 +744,17 @@ def _others_took_part(one: _View, other: _View) -> bool:
 
 
 def _tuned(view: _View) -> str:
-    """Return with which budget the values of a method were tuned; ``no`` where nothing is recorded,
-    and where another method's or other values are."""
-    tuned = view.runs[0].config.get("tuned")
+    """Return with which budget the values of a method were tuned, of each run that has another one;
+    ``no`` where nothing is recorded."""
+    return "; ".join(dict.fromkeys(_tuned_run(run.config) for run in view.runs))
+
+
+def _tuned_run(config: Mapping[str, Any]) -> str:
+    """Return how the values of a run were tuned; ``no`` where nothing is recorded, and a note where
+    another method's or other values are."""
+    tuned = config.get("tuned")
     if not tuned:
         return "no"
-    config = view.runs[0].config
     kept = all(_as_chosen(config, key, value) for key, value in tuned["values"].items())
     for_it = all(_as_chosen(config, key, value) for key, value in tuned["method"].items())
     trials = f"{tuned['trials']} trials, {tuned['run_equivalents']:g} run-equivalents"
@@ -581,13 +776,27 @@ _TUNED = _Column("tuned", _tuned, lambda one, other: _tuned(one) != _tuned(other
 _TOOK_PART = _Column("who took part", _who, _others_took_part)
 
 
-def _missing(methods: Sequence[str], reference: str, name: str, value: str) -> str:
+class _Lacking(NamedTuple):
+    """A setting of methods that the reference was not run with: what of it the control would have,
+    and whether the reference was run with it and another one."""
+
+    reference: str
+    name: str
+    value: str
+    wanted: str
+    with_more: bool
+
+
+def _sentence_on(methods: Sequence[str], lacking: _Lacking) -> str:
     """Return the sentence about a setting of methods that the reference was not run with."""
+    reference, name, value, wanted, with_more = lacking
     weigh = {"equal": "clients equally", "by samples": "clients by samples"}
     verbs = ("weighs", "weigh") if name == "weights" and value in weigh else ("has", "have")
     does = verbs[len(methods) > 1]
-    has = wanted_words(name, value)
-    what = weigh[value] if does.startswith("weigh") else has
+    what = weigh[value] if does.startswith("weigh") else wanted_words(name, value)
+    if value != wanted:
+        what = value  # models of their own
+    has = wanted_words(name, wanted) + (" alone" if with_more else "")
     return f"{in_list(methods)} {does} {what}; {reference} with {has} is not in this comparison"
 
 

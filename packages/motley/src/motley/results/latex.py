@@ -204,7 +204,7 @@ def _unit(unit: str) -> str:
 
 def _cell(cell: Value, best: bool) -> str:
     if isinstance(cell, str):
-        return escaped(cell)
+        return _bold(escaped(cell), best)
     if isinstance(cell, Censored):
         return f"$> {_number(cell.value)}$" if isfinite(cell.value) else "--"
     if not isfinite(cell.mean):

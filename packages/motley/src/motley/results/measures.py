@@ -115,7 +115,12 @@ class Curve:
 
 
 def curve(
-    run: Run, axis: Axis = "round", metric: str | None = None, scope: str | None = None
+    run: Run,
+    axis: Axis = "round",
+    metric: str | None = None,
+    scope: str | None = None,
+    *,
+    untrained: bool = True,
 ) -> Curve:
     """Return the headline metric against rounds, selections, virtual seconds or bits sent;
     evaluations without a number are left out.
@@ -123,6 +128,8 @@ def curve(
     Parameters
     ----------
     metric: another metric. scope: another scope with one row per evaluation, e.g. ``"validation"``.
+    untrained: whether round 0, the evaluation of the model that no round has trained yet, is among
+    them; it may have cost time and bits.
     """
     if axis not in AXES:
         raise ConfigError(f"a curve is drawn against one of {', '.join(AXES)}, got {axis!r}")
@@ -130,6 +137,8 @@ def curve(
     x = np.asarray(rows[AXES[axis]].to_numpy(), float)
     y = np.asarray(rows[column].to_numpy(), float)
     keep = np.isfinite(y) & np.isfinite(x)
+    if not untrained:
+        keep &= np.asarray(rows["round"].to_numpy(), float) > 0
     order = np.argsort(x[keep], kind="stable")
     return Curve(x[keep][order], y[keep][order])
 
@@ -186,8 +195,7 @@ def ends_of(run: Run, metric: str | None = None) -> Ends:
 
 
 def trained(along: Curve) -> Curve:
-    """Return a curve over rounds, seconds or bits without its point at 0, the model before
-    training."""
+    """Return a curve over rounds without its point at 0, the model before training."""
     later = along.x > 0
     return Curve(along.x[later], along.y[later])
 

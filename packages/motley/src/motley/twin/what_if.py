@@ -27,7 +27,7 @@ from motley.experiments.sweep import Failure, compare, expand
 from motley.results.blocks import DASH, Table, TableCell, TableRow
 from motley.results.labels import group_runs
 from motley.results.load import Run
-from motley.results.measures import Axis, Censored, costs, curve, metric_of, to_target, trained
+from motley.results.measures import Axis, Censored, costs, curve, metric_of, to_target
 from motley.results.number_text import MB, short_number
 from motley.results.predictions import Predicted
 from motley.twin.fit import LEVEL
@@ -307,7 +307,7 @@ def _keys(config: Mapping[str, Any], changed: Sequence[str]) -> dict[str, list[A
 
 
 def _hit(run: Run, axis: Axis, target: float) -> Censored:
-    return to_target(trained(curve(run, axis)), target, metric_of(run)[1])
+    return to_target(curve(run, axis, untrained=False), target, metric_of(run)[1])
 
 
 def _at_round(run: Run, column: str, rounds: int) -> float:
