@@ -474,8 +474,8 @@ class DrawClient:
         frozen = self._table.numbers.get(self.client, samples)
         if self.rule == "weighted" and frozen != samples:
             raise SecureAggregationError(
-                f"client {self.client} has {samples} samples, and the cohorts are drawn as if it "
-                f"had {frozen:.0f}"
+                f"client {self.client} has other samples than the {frozen:.0f} by which the "
+                "cohorts are drawn"
             )
 
     def save(self) -> bytes:
