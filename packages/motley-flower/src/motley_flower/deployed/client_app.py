@@ -157,9 +157,9 @@ def serve(
     key: of ``--node-config``. secure_aggregation: as the server's; then the client sends masked
     updates only. identity: file of the client's private key; ``{client}`` in it stands for the
     client's number. register: all clients' public keys, or their file.
-    cap: rounds that the client takes part in at most, where draws are verified; None: all.
-    agreements: on draws that it takes part in at most, in all runs with this register: a server
-    that begins anew chooses among draws.
+    cap: rounds that the client takes part in at most, in all runs with this register; None: all.
+    agreements: on draws that it takes part in at most, likewise: a server that begins anew chooses
+    among draws.
     """
     secrets = None
     if secure_aggregation is not None:

@@ -54,8 +54,8 @@ class MaskedUpdates:
     register: all clients' public keys, or the file that holds them. folder: for what the client
     must not forget: which message it has answered, and what it agreed on; one subfolder for every
     run. key: of ``--node-config``, the client's whole number.
-    cap: rounds that the client takes part in at most, where draws are verified; None: all.
-    agreements: on draws that it takes part in at most, in all runs with this register.
+    cap: rounds that the client takes part in at most, in all runs with this register; None: all.
+    agreements: on draws that it takes part in at most, likewise.
     """
 
     def __init__(
