@@ -307,9 +307,11 @@ def test_a_server_that_chooses_its_cohort_gets_no_answer(keys):
 
     def chosen(current):
         cohort = honest(current)
-        return (
-            type(cohort)(np.array([0, 1, 2, 3, 4])) if wrapped.motley.state.round == 2 else cohort
-        )
+        if wrapped.motley.state.round < 2:
+            return cohort
+        drawn = set(cohort.ids.tolist())
+        absent = min(set(range(len(on.nodes))) - drawn)
+        return type(cohort)(np.array(sorted({absent, *sorted(drawn)[1:]})))
 
     wrapped.motley.secure.draw = chosen
     wrapped.start(on, model(), num_rounds=2, timeout=60)
