@@ -334,3 +334,81 @@ def test_a_failing_apps_kind_and_message_are_cut():
     said = _in_words(SimpleNamespace(code=2, reason=f"<class '{'K' * 5_000_000}'>:<'{EVIL}'>"))
     assert len(said) < 500
     assert said.isprintable()
+
+
+# ------------------------------------------------------------- numbers beside the update
+
+
+def reporting(**changes):
+    """Spoils the report beside an upload: other signals."""
+
+    def spoil(message, reply):
+        letter = reply.content["motley"]["message"]
+        told = {name: np.array(value) for name, value in changes.items()}
+        signals = {**opened(letter).signals, **told}
+        reply.content["motley"]["message"] = changed(letter, signals=signals)
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (1e308, "the signal 'loss' with a number above 1.8e+19"),
+        (1e18, "its 'loss' of 1e+18 is more than 1000 times what the other clients report"),
+    ],
+)
+def test_a_loss_far_beyond_the_others_enters_no_mean(tmp_path, value, why):
+    setup = experiment(**{**SETUP, "stop": {"rounds": 2}})
+    hurt = federation(setup, tmp_path / "a")
+    lost = federation(setup, tmp_path / "b")
+    meddled(hurt, 102, reporting(loss=value))
+    meddled(lost, 102, lambda message, reply: reply.content.pop("motley"))
+    done = deploy(hurt, setup, tmp_path / "hurt")
+    assert same_model(done, deploy(lost, setup, tmp_path / "lost"))
+    assert columns(done, "rounds")["train_loss"].max() < 10
+    assert events(done) == [(2, "rejected")] * 2
+    assert why in done.tables["incidents"].to_pylist()[0]["reason"]
+
+
+def test_a_weight_far_beyond_the_others_freezes_no_model(tmp_path):
+    """q-FedAvg divides by the sum of what clients send as h; the guard of steps knows no usual
+    length in round 1."""
+    setup = experiment(**{**SETUP, "stop": {"rounds": 2}}, algorithm="qfedavg")
+
+    def heavy(message, reply):
+        letter = reply.content["motley"]["message"]
+        reply.content["motley"]["message"] = with_part(
+            letter, "h", Packet(1, torch.tensor([1e150], dtype=torch.float64))
+        )
+
+    hurt = federation(setup, tmp_path / "a")
+    lost = federation(setup, tmp_path / "b")
+    meddled(hurt, 102, heavy)
+    meddled(lost, 102, lambda message, reply: reply.content.pop("motley"))
+    done = deploy(hurt, setup, tmp_path / "hurt")
+    assert same_model(done, deploy(lost, setup, tmp_path / "lost"))
+    assert events(done) == [(2, "rejected")] * 2
+    assert "its 'h' of 1e+150" in done.tables["incidents"].to_pylist()[0]["reason"]
+
+
+def test_more_samples_of_a_label_than_samples_are_no_enrolment(tmp_path):
+    setup = experiment(**{**SETUP, "cohort": 2, "stop": {"rounds": 1}}, selector="fedcbs")
+    grid = federation(setup, tmp_path)
+    good = grid.nodes[102].app
+
+    def app(message, context):
+        reply = good(message, context)
+        if message.metadata.message_type == "query.motley":
+            letter = reply.content["motley"]["message"]
+            told = opened(letter).signals
+            counts = np.full_like(told["label_histogram"], 1e6)
+            reply.content["motley"]["message"] = changed(
+                letter, signals={**told, "label_histogram": counts}
+            )
+        return reply
+
+    grid.nodes[102].app = app
+    done = deploy(grid, setup, tmp_path / "run")
+    assert 2 not in columns(done, "clients")["client"]
+    assert "samples of one label from a client" in str(done.tables["incidents"].to_pylist())

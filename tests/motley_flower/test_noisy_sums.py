@@ -225,15 +225,16 @@ def test_a_client_enters_no_sum_with_less_noise_than_it_counts_on(tmp_path, n, m
 # ------------------------------------------------------------------------------------- refusals
 
 
-def test_less_than_the_clients_own_noise_is_another_experiment(keys):
+def test_less_than_the_clients_own_noise_is_another_experiment(keys, caplog):
     """The server's file has half of the noise, ten times the clip, or a longer run."""
     own = setting()
     changed = ({"noise_multiplier": 0.5}, {"clip": 5.0}, {"survivors": 6})
     others = [setting(one) for one in changed] + [setting(stop={"rounds": 3})]
     assert len({agreement(one) for one in (own, *others)}) == 5
     server = setting({"noise_multiplier": 0.5})
-    with pytest.raises(ConfigError, match="the server runs another experiment"):
+    with pytest.raises(ConfigError, match=r"raised ConfigError: at client_runtime.py, line \d+"):
         secured(federation(own, keys), server, keys)
+    assert "the server runs another experiment" in caplog.text  # the clients' own log
 
 
 def test_agreements_without_noise_by_clients_are_what_they_were():

@@ -5,10 +5,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
+import socket
+import ssl
 import subprocess
 import sys
+import threading
 import tomllib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,7 +25,15 @@ from tests.motley_flower.conftest import HERE
 pytest.importorskip("cryptography")
 from motley.core.errors import ConfigError, StoreError
 from motley_flower.client_list import ClientList, fingerprint
-from motley_flower.operator.kits import add_client, begin, open_deployment, revoke_client
+from motley_flower.operator.certificates import new_client_key
+from motley_flower.operator.doors import _shown_certificate
+from motley_flower.operator.kits import (
+    add_client,
+    begin,
+    open_deployment,
+    renew_certificate,
+    revoke_client,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
@@ -245,15 +259,129 @@ def test_without_flower_check_says_what_to_install_and_revoke_does_what_it_can(t
     assert "Flower is not installed" in said.err
 
 
-def test_a_server_that_does_not_answer_is_no_shut_door(there, tmp_path, capsys):
-    there = begin(tmp_path / "local", "127.0.0.1:9", ["a"])
-    assert call(["deployment", "check", str(there.folder)]) == 0
+def checked(there, capsys):
+    """What ``check`` returns, its lines, and what it says at the end."""
+    code = call(["deployment", "check", str(there.folder)])
     said = capsys.readouterr()
-    assert "?     the server: 127.0.0.1:9 does not answer" in said.out
-    assert "0 doors are open, 1 could not be tried" in said.err
+    return code, said.out.splitlines(), said.err
+
+
+def test_a_server_that_does_not_answer_is_no_shut_door(tmp_path, capsys):
+    there = begin(tmp_path / "local", "127.0.0.1:9", ["a"])
+    code, lines, end = checked(there, capsys)
+    assert code == 1
+    assert lines[0].startswith("?     the server: 127.0.0.1:9 does not answer")
+    assert all(line.startswith("shut") for line in lines[1:])
+    assert "0 doors are open, 1 could not be tried" in end
     (there.folder / "clients.toml").chmod(0o644)
-    assert call(["deployment", "check", str(there.folder)]) == 1
-    assert "OPEN  file modes: others can open clients.toml; chmod -R go=" in capsys.readouterr().out
+    code, lines, end = checked(there, capsys)
+    assert code == 1
+    assert "OPEN  file modes: others can open clients.toml; chmod -R go=" in lines[-1]
+    assert "1 doors are open, 1 could not be tried" in end
+
+
+def test_a_certificate_that_has_expired_is_named_with_its_date_and_renewed(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("motley_flower.operator.certificates.SERVER_DAYS", 0)
+    there = begin(tmp_path / "our fl", "127.0.0.1:9", ["a"])
+    monkeypatch.undo()
+    path = there.folder / "server" / "server.crt"
+    code, lines, _ = checked(there, capsys)
+    assert code == 1
+    renew = f"motley deployment renew {shlex.quote(str(there.folder))}"
+    assert lines[1] == (
+        f"OPEN  the server's certificate: {path} expired on {datetime.now(UTC):%Y-%m-%d}; "
+        f"{renew} makes a new one"
+    )
+    before = path.with_suffix(".key").read_bytes()
+    assert call(shlex.split(renew)[1:]) == 0
+    assert "start server/start again" in capsys.readouterr().out
+    code, lines, _ = checked(there, capsys)
+    end = datetime.now(UTC) + timedelta(days=397)
+    assert lines[1] == (
+        f"shut  the server's certificate: {path} is valid until {end:%Y-%m-%d}, 396 days"
+    )
+    assert path.with_suffix(".key").read_bytes() != before
+    assert {one.name for one in path.parent.iterdir()} == {
+        "ca.crt",
+        "flwr",
+        "nginx.conf",
+        "server.crt",
+        "server.key",
+        "start",
+    }
+    path.write_text("nothing")
+    code, lines, _ = checked(there, capsys)
+    assert code == 1
+    assert lines[1].startswith(f"?     the server's certificate: {path} cannot be read")
+    shutil.rmtree(there.folder / "authority")
+    assert call(shlex.split(renew)[1:]) == 2
+    assert "put the folder authority back" in capsys.readouterr().err
+
+
+def test_another_certificate_than_the_folder_s_is_shown_until_the_server_starts_again(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        there = begin(tmp_path / "there", f"127.0.0.1:{port}", ["a"])
+        server = there.folder / "server"
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(server / "server.crt", server / "server.key")
+
+        def serve():
+            for _ in range(2):
+                with context.wrap_socket(listening.accept()[0], server_side=True) as link:
+                    link.recv(1)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        assert _shown_certificate(there).open is False
+        renew_certificate(there)
+        shown = _shown_certificate(there)
+        thread.join(timeout=10)
+    assert shown.open is True
+    assert "start server/start again" in shown.found
+    assert _shown_certificate(there).open is None  # nobody answers now
+
+
+def test_every_command_in_the_pages_and_errors_runs(tmp_path, capsys):
+    """The operator's page said ``add . NAME`` and ``revoke . NAME``, which fail."""
+    there = begin(tmp_path / "our fl", "127.0.0.1:9", ["a"])
+    made = re.compile(r"motley deployment [^`\n]+")
+    pages = [there.folder / "README.md", there.folder / "clients" / "a" / "README.md"]
+    text = "\n".join(path.read_text() for path in pages).replace("`{", "`")
+    with pytest.raises(ConfigError) as twice:
+        add_client(there, "a")
+    lines = [*made.findall(text), *made.findall(str(twice.value).partition(", then")[0])]
+    assert {shlex.split(line)[2] for line in lines} == {"add", "check", "renew", "revoke"}
+    new_client_key(tmp_path)
+    ended = {}
+    for line in dict.fromkeys(lines):
+        assert "{" not in line
+        known = {"NAME": "b", "DIR": str(there.folder), "node.key.pub": str(tmp_path / "node.pub")}
+        words = [known.get(word, word) for word in shlex.split(line)[1:]]
+        if words[1] == "revoke" and words[2] not in there.clients.names.values():
+            assert call(["deployment", "add", words[2], "--dir", str(there.folder)]) == 0
+        ended[line] = call(words)
+    said = capsys.readouterr().err
+    check = {line for line in ended if " check " in line}
+    assert {line for line, code in ended.items() if code} == check, said  # nothing listens there
+
+
+def test_no_other_page_or_sentence_has_a_command_that_fails():
+    """Options are those of the commands, and names come before ``--dir``."""
+    found = []
+    for folder in ("docs", "packages", "examples"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".md", ".py", ".sh") and "operator" not in path.parts:
+                text = path.read_text(encoding="utf-8")
+                found += re.findall(r"motley deployment (\w+) ([^`\n;]*)", text)
+    known = {"init", "add", "revoke", "register", "renew", "check"}
+    words = [(what, rest.split()) for what, rest in found if what in known]
+    assert len(words) > 3
+    assert not [
+        (what, rest) for what, rest in words if what in ("add", "revoke") and "." in rest[:1]
+    ]
 
 
 def test_the_command_loads_nothing_heavy():

@@ -525,14 +525,15 @@ def test_a_client_without_privacy_does_as_the_server_says_and_counts_nothing(tmp
     assert not list(tmp_path.iterdir())
 
 
-def test_a_server_without_privacy_hears_nothing_of_such_clients(tmp_path):
+def test_a_server_without_privacy_hears_nothing_of_such_clients(tmp_path, caplog):
     setup = experiment(task=UNIT)
     on = federation(setup, tmp_path)
     node = Node(private(), tmp_path / "sites")
     for k in range(6):
         on.nodes[100 + k].app = partial(answers, node)
-    with pytest.raises(ConfigError, match=r"the server asks for 'num_examples' clear"):
+    with pytest.raises(ConfigError, match=r"raised ConfigError: at noised_signals.py, line \d+"):
         deploy(on, setup, tmp_path / "real")
+    assert "the server asks for 'num_examples' clear" in caplog.text  # the client's own log
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ def test_what_a_client_says_it_can_hold_is_checked():
     for share in (0.0, -1.0, 1.5, np.nan, np.inf):
         signals = {"num_examples": np.array(9.0), "share": np.array(share)}
         answer = Answer("run", 1, 0, -1, signals=signals).seal()
-        with pytest.raises(CodecError, match=r"expected one in \(0, 1\]"):
+        with pytest.raises(CodecError, match=r"expected one in \(0, 1\]|above 1.8e\+19"):
             codec.read_enrolment(order, answer)
     signals["share"] = np.array(0.5)
     examples, found = codec.read_enrolment(order, Answer("run", 1, 0, -1, signals=signals).seal())

@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from motley.core.outliers import outlying, outlying_of_arrays, weight_cap
+from motley.core.outliers import excessive, outlying, outlying_of_arrays, weight_cap
 
 
 def _all(*vectors: list[float]) -> list[np.ndarray]:
@@ -99,3 +99,19 @@ def test_the_cap_of_weights_by_hand() -> None:
     assert weight_cap([0, 0, 5]) == 50.0
     assert weight_cap([0]) == weight_cap([]) == math.inf
     assert np.minimum([100, 2**53, 0], weight_cap([100, 2**53, 0])).tolist() == [100, 1000, 0]
+
+
+def test_numbers_far_beyond_those_of_the_others_by_hand() -> None:
+    """Of client 2's others the median is (0.5 + 4) / 2 = 2.25, and 1000 times that 2250."""
+    losses = {0: {"loss": 0.5}, 1: {"loss": 4.0}, 2: {"loss": 2250.0}, 3: {"other": 1e300}}
+    assert excessive(losses) == {}  # of "other" there is one report alone
+    losses[2] = {"loss": -2251.0}
+    assert excessive(losses) == {
+        2: "its 'loss' of 2251 is more than 1000 times what the other clients report"
+    }
+    assert excessive(losses, 1001.0) == {}
+    # numbers up to the factor itself are never meant, nor NaN, nor lists of none
+    small = {0: {"n": 0.0, "m": [np.nan], "k": []}, 1: {"n": 1000.0, "m": [1e9]}, 2: {"n": 0.0}}
+    assert excessive(small) == {}
+    lists = {0: {"s": [1.0, -3.0]}, 1: {"s": [2.0, 2.0]}, 2: {"s": [0.0, -1e308]}}
+    assert list(excessive(lists)) == [2]

@@ -23,7 +23,7 @@ LIMIT_S = 600
 TIMEOUT_S = 160
 
 SAID = {
-    2: ("dropped", "its client app raised RuntimeError: this client's app goes wrong"),
+    2: ("dropped", "its client app raised RuntimeError; the node's own log says more"),
     3: ("rejected", r"array 'w' is float64\[4\]; expected float64\[3\], as sent"),
     4: ("dropped", "the process of its client app was killed, perhaps for want of memory"),
     5: ("dropped", "no answer within 160 s"),

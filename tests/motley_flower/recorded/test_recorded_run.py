@@ -437,7 +437,7 @@ def test_who_was_lost_or_rejected_is_in_a_table(tmp_path):
     deploy(tmp_path / "out", FakeGrid(nodes(0, 1) | nodes(2, app=bad)), selector="uniform", m=3)
     done = motley.load(tmp_path / "out")
     assert rows(done, "incidents", "client", "event")[0] == (2, "lost")
-    assert "no samples" in rows(done, "incidents", "reason")[0][0]
+    assert "raised RuntimeError; the node's own log" in rows(done, "incidents", "reason")[0][0]
     assert {
         math.isnan(x)
         for x in done.column("clients", "bits_up")[done.column("clients", "outcome") == "dropped"]

@@ -191,6 +191,64 @@ def test_a_client_reveals_its_nonce_so_often_and_not_more(tmp_path):
         agree("c")
 
 
+@pytest.mark.parametrize("drawn", [True, False], ids=["drawn", "chosen"])
+def test_a_cap_counts_in_all_runs_of_a_client_whatever_the_server_calls_them(tmp_path, drawn):
+    """Ten runs, each of another name: a client with a cap of 1 was in eight sums."""
+    options = SecureOptions(1.0, bits=20, draws=3 * drawn, cohort=3 * drawn)
+    clients, register = people(3, options)
+    said = []
+
+    def summed(run, register, cap=2):
+        at = {
+            k: SecureEndpoint(tmp_path / str(k), run, k, c.identity, register, options, cap=cap)
+            for k, c in clients.items()
+        }
+
+        def ask(asked):
+            answers = {}
+            for k, message in asked.items():
+                try:
+                    answers[k] = at[k].answer(message)
+                except SecureAggregationError as refused:
+                    said.append(str(refused))
+            return answers
+
+        draws = DrawServer(register, 3, 3)
+        if drawn:
+            draws.agree(ask)
+        link = draws.draw(1)[1] if drawn else b""
+        it = SecureRound(terms_of(options, at, 2, run=run.encode() * 16), register, ask, link)
+        it.close({k: at[k].masked(m, np.zeros(2), 1) for k, m in it.open().items()})
+
+    summed("a", register)
+    summed("b", register)
+    with pytest.raises(RoundAbandonedError):
+        summed("c", register)
+    assert "client 0 has taken part in 2 rounds with this register, and its cap is 2" in said
+    assert (tmp_path / "0" / "rounds-0.txt").stat().st_mode & 0o777 == 0o600
+    summed("d", register, cap=3)
+    # with other clients a sum is another
+    other = {**register, 9: people(1, options, seed=9)[1][0]}
+    if not drawn:
+        summed("e", other)
+
+
+def test_a_round_that_is_abandoned_counts_for_no_cap(tmp_path):
+    there, register = sites(3, tmp_path, cap=1)
+    for attempt, lost in ((0, {1, 2}), (1, set())):
+        it = SecureRound(
+            terms_of(OPTIONS, there, 2, attempt=attempt),
+            register,
+            lambda asked, lost=lost: {
+                k: there[k]().answer(m) for k, m in asked.items() if k not in lost
+            },
+        )
+        if lost:
+            with pytest.raises(RoundAbandonedError):
+                it.open()
+    it.close({k: there[k]().masked(m, np.zeros(2), 1) for k, m in it.open().items()})
+
+
 def test_key_files(tmp_path):
     register = {k: new_identity(tmp_path / f"key-{k}") for k in range(3)}
     (tmp_path / "register.json").write_text(json.dumps(register))

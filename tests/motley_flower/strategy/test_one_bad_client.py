@@ -482,3 +482,14 @@ def test_what_a_client_says_is_cut_and_printable_in_log_table_and_terminal(
     )
     if where != "harmless metric":
         assert any(row.outcome != "accepted" for row in coordinator.rows) or incidents(coordinator)
+
+
+def test_a_probe_far_beyond_the_others_is_left_out(caplog):
+    def measuring(message, context):
+        asked = message.content["motley"]["signals"]
+        return reply(message, probed=flower().MetricRecord(dict.fromkeys(asked, 1e18)))
+
+    on = FakeGrid(nodes(0, 1, 2) | nodes(3, app=answering("query.motley_probe", measuring)))
+    coordinator, _ = run(on, selector="power_of_choice", m=2, rounds=2)
+    assert all(row.client != 3 for row in coordinator.rows)
+    assert "cannot be measured: its 'loss' of 1e+18 is more than 1000 times" in caplog.text

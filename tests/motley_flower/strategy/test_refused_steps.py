@@ -11,7 +11,18 @@ from motley.selectors import build
 from motley_flower.messages import flower
 from motley_flower.strategy.strategy_state import MOST_REFUSALS
 from motley_flower.strategy.wrapper import with_selector
-from tests.motley_flower.apps import D, fedavg, grid, model, nodes, outcomes, run, sgd, weights
+from tests.motley_flower.apps import (
+    D,
+    fedavg,
+    grid,
+    model,
+    nodes,
+    outcomes,
+    reply,
+    run,
+    sgd,
+    weights,
+)
 from tests.motley_flower.fake_grid import FakeGrid
 
 
@@ -167,3 +178,48 @@ def test_what_a_strategy_raises_whatever_it_is_given_is_raised():
 
     with pytest.raises(KeyError, match="mine"):
         run(grid(3), m=3, strategy=Broken(fraction_evaluate=0.0))
+
+
+@pytest.mark.parametrize("value", [1e308, 1e18, 1e5])
+def test_a_loss_far_beyond_the_others_is_named_and_weighs_nothing(tmp_path, monkeypatch, value):
+    """One train_loss of 1e308, with the model as it was sent, and q-FedAvg's model stood still for
+    good: weights 9.5e-31 after four rounds, all replies accepted."""
+    monkeypatch.setattr("motley_flower.recorded.run_files.RunFiles.report", lambda self: None)
+    _, clean = run(
+        FakeGrid(nodes(0, 1, 2, app=with_loss("own"))), m=4, rounds=4, strategy=fair(), wait_s=1
+    )
+
+    def standing_still(message, context):
+        told = with_loss(value)(message, context)
+        if message.metadata.message_type == "train":
+            told.content["arrays"] = message.content["arrays"]
+        return told
+
+    on = FakeGrid(nodes(0, 1, 2, app=with_loss("own")) | nodes(3, app=standing_still))
+    coordinator, result = run(on, m=4, rounds=4, strategy=fair(), out=tmp_path / "run", wait_s=1)
+    assert weights(result).tobytes() == weights(clean).tobytes()
+    assert {row.outcome for row in coordinator.rows if row.client != 3} == {"accepted"}
+    told = motley.load(tmp_path / "run").tables["incidents"].to_pylist()
+    assert [(row["client"], row["event"]) for row in told] == [(3, "rejected")] * 4
+    far = "'train_loss' is 1e+308; expected at most" if value > 1e300 else "more than 1000 times"
+    assert "'train_loss'" in told[0]["reason"]
+    assert far in told[0]["reason"]
+
+
+def test_an_accuracy_far_beyond_the_others_is_no_part_of_the_mean(caplog):
+    """One accuracy of 1e308 made the pooled accuracy 3.3e307."""
+
+    def evaluating(value):
+        def app(message, context):
+            if message.metadata.message_type != "evaluate":
+                return sgd(message, context)
+            told = flower().MetricRecord({"num-examples": 10, "accuracy": value})
+            return reply(message, metrics=told)
+
+        return app
+
+    on = FakeGrid(nodes(0, 1, app=evaluating(0.5)) | nodes(2, app=evaluating(1e18)))
+    coordinator, result = run(on, m=2, rounds=1, strategy=fedavg(fraction_evaluate=1.0))
+    assert result.evaluate_metrics_clientapp[1]["accuracy"] == 0.5
+    assert coordinator.evaluations.keys() == {0, 1}
+    assert "an evaluation cannot be used: its 'accuracy' of 1e+18 is more than 1000" in caplog.text

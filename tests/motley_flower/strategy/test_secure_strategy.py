@@ -10,7 +10,7 @@ import logging
 import numpy as np
 import pytest
 
-from motley.core.errors import ConfigError, SecureAggregationError
+from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.selectors import CATALOGUE, Selector, build
 from motley_flower.messages import flower
@@ -211,17 +211,17 @@ def test_a_client_does_not_train_in_the_clear(keys):
         run_config={},
         series_id=1,
     )
-    with pytest.raises(SecureAggregationError, match="this client sends masked ones only"):
+    with pytest.raises(Exception, match=r"Motley: .* this client sends masked ones only"):
         inner(message, context)
     bad = app.Message(
         app.RecordDict({RECORD: secure_record(b"nothing", run="0" * 32)}), 1000, SECURE
     )
-    with pytest.raises(SecureAggregationError, match="got a message of step 110"):
+    with pytest.raises(Exception, match=r"Motley: got a message of step 110"):
         inner(bad, context)
     for record, kind in (("motley", "query.motley_probe"), (RECORD, "train")):
         for key, names in (("signals", ["loss", "grad_norm"]), ("wanted", "loss,update_norm")):
             asks = app.RecordDict({record: app.ConfigRecord({key: names})})
-            with pytest.raises(ConfigError, match="tells of this client's own update"):
+            with pytest.raises(Exception, match=r"Motley: .*tells of this client's own update"):
                 inner(app.Message(asks, 1000, kind), context)
 
 
@@ -307,9 +307,11 @@ def test_a_server_that_chooses_its_cohort_gets_no_answer(keys):
 
     def chosen(current):
         cohort = honest(current)
-        return (
-            type(cohort)(np.array([0, 1, 2, 3, 4])) if wrapped.motley.state.round == 2 else cohort
-        )
+        if wrapped.motley.state.round < 2:
+            return cohort
+        drawn = set(cohort.ids.tolist())
+        absent = min(set(range(len(on.nodes))) - drawn)
+        return type(cohort)(np.array(sorted({absent, *sorted(drawn)[1:]})))
 
     wrapped.motley.secure.draw = chosen
     wrapped.start(on, model(), num_rounds=2, timeout=60)
@@ -386,7 +388,7 @@ def test_a_client_drawn_by_another_number_of_samples_sends_nothing(keys):
     reasons = [row.reason for row in coordinator.rows if row.client == 3]
     assert reasons
     assert all(
-        "client 3 has 9 samples, and the cohorts are drawn as if it had 13" in reason
+        "client 3 has other samples than the 13 by which the cohorts are drawn" in reason
         for reason in reasons
     )
 

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from motley.core.arrays import Floats
+from motley.core.outliers import LARGEST_NUMBER
 from motley.core.sketch import SKETCHES
 from motley.core.untrusted import one_line, printable, shortened
 
 __all__ = [
+    "LARGEST_WHOLE",
     "AppError",
     "NodeError",
     "check_names",
@@ -49,7 +51,7 @@ class AppError(NodeError):
 
 
 def number_of(value: Any, name: str) -> float:
-    """Return one finite number."""
+    """Return one finite number of at most :data:`~motley.core.outliers.LARGEST_NUMBER`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise NodeError(f"{one_line(name)} is {one_line(value, 60)}; expected one finite number")
     try:
@@ -58,6 +60,8 @@ def number_of(value: Any, name: str) -> float:
         number = math.inf
     if not math.isfinite(number):
         raise NodeError(f"{one_line(name)} is {number}; expected one finite number")
+    if abs(number) > LARGEST_NUMBER:
+        raise NodeError(f"{one_line(name)} is {number:g}; expected at most {LARGEST_NUMBER:.2g}")
     return number
 
 

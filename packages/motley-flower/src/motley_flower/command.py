@@ -97,6 +97,17 @@ def revoke(name: Name, folder: Where = Path()) -> None:
 
 
 @app.command()
+def renew(folder: Folder) -> None:
+    """Give the server a new certificate; needs the folder authority, and server/start is started
+    again."""
+    from motley_flower.operator.kits import open_deployment, renew_certificate
+
+    there = open_deployment(folder)
+    renew_certificate(there)
+    tell(f"{there.folder / 'server'} has a new certificate; start server/start again")
+
+
+@app.command()
 def register(
     folder: Folder,
     wait: Annotated[
@@ -119,22 +130,24 @@ def register(
 @app.command()
 def check(folder: Folder) -> None:
     """Try the doors as an outsider would, print open or shut for each, and end with 1 where one is
-    open."""
+    open or could not be tried."""
     from motley_flower.operator.doors import doors
     from motley_flower.operator.kits import open_deployment
 
     opened = untried = 0
     for door in doors(open_deployment(folder)):
         opened = opened + (door.open is True)
-        untried = untried + (door.open is None)
-        tell(f"{ {True: 'OPEN', False: 'shut', None: '?'}[door.open]:<5} {door.name}: {door.found}")
+        untried = untried + (door.open is None and door.needed)
+        sign = {True: "OPEN", False: "shut", None: "?" if door.needed else "-"}[door.open]
+        tell(f"{sign:<5} {door.name}: {door.found}")
     if opened or untried:
         say(f"{opened} doors are open, {untried} could not be tried")
-    raise typer.Exit(1 if opened else 0)
+    raise typer.Exit(1 if opened or untried else 0)
 
 
 def _tell_superlink(there: Deployment) -> None:
     """Let the SuperLink know the keys, where it runs on this machine; else its start does it."""
+    from motley_flower.operator.pages import command
     from motley_flower.operator.registered import register_clients
 
     try:
@@ -142,6 +155,6 @@ def _tell_superlink(there: Deployment) -> None:
         tell("the SuperLink knows")
     except ConfigError as problem:
         say(
-            f"the SuperLink does not know yet: {problem}; motley deployment register "
-            f"{there.folder} tells it"
+            f"the SuperLink does not know yet: {problem}; {command('register', there.folder)} "
+            "tells it"
         )

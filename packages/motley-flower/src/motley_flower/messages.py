@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from motley.core.errors import ConfigError, UserError, install_hint
 from motley.core.untrusted import shortened
+from motley_flower.client_failures import words_of
 
 __all__ = [
     "WALL_CLOCK",
@@ -159,15 +160,15 @@ def _last_line(text: str) -> str:
 
 
 def _raised(reason: str) -> str:
-    """Return what a client app raised as ``Kind: message``: the last line of the message, and the
-    kind of the first exception.
+    """Return what a client app raised as ``Kind: place``: the kind of the first exception, and of
+    its text what may be shown (:mod:`motley_flower.client_failures`).
 
     A deployment's reason is ``<class 'kind'>:<'message'>``; in a simulation the message is a
     traceback in a banner of Ray's, whose last line is a wrapper's.
     """
     wrapped = re.match(r"<class '(?:[\w.]*\.)?([\w()]+)'>:<'(.*)'>\s*$", reason, re.DOTALL)
     if not wrapped:
-        return _last_line(reason)
+        return f"an exception{words_of('')}"
     kind = wrapped[1]
     line = _last_line(wrapped[2]).removeprefix(_WRAPPER)
     own = (
@@ -175,14 +176,14 @@ def _raised(reason: str) -> str:
         if line
         else []
     )
-    return f"{shortened(own[0] if own else kind, 60)}: {line}"
+    return shortened(own[0] if own else kind, 60) + words_of(line)
 
 
 def _in_words(error: Any) -> str:
-    """Return Flower's error reply as a part of a sentence; a client's own words are cut, and hold
-    no control characters."""
+    """Return Flower's error reply as a part of a sentence; a client's own words, which may quote
+    its data, are left out."""
     reason = shortened(str(error.reason or ""), LONGEST_ERROR)
-    if error.code == _RAISED and reason.startswith("<class"):
+    if error.code == _RAISED:
         return f"its client app raised {_raised(reason)}"
     known = {
         _NEVER_LOADED: "its client app cannot be loaded; the node's own log says why",
@@ -191,14 +192,14 @@ def _in_words(error: Any) -> str:
         _NODE_GONE: "its node is gone: Flower hears no heartbeat",
         _KILLED: "the process of its client app was killed, perhaps for want of memory",
     }
-    return known.get(error.code) or _last_line(reason) or f"error {error.code}"
+    return known.get(error.code) or f"error {error.code}"
 
 
 def failure_of_app(error: str) -> str:
-    """Return how a client app failed, without the client's own words, where an error lies in the
-    app itself; empty where it does not.
+    """Return how a client app failed, without the place, where an error lies in the app itself;
+    empty where it does not.
 
-    >>> failure_of_app("its client app raised KeyError: 'samples'")
+    >>> failure_of_app("its client app raised KeyError: at app.py, line 9, in train")
     'its client app raised KeyError'
     >>> failure_of_app("its node is gone: Flower hears no heartbeat")
     ''

@@ -28,7 +28,14 @@ import numpy as np
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS, Outcome, Report
-from motley_flower.checked_numbers import AppError, NodeError, number_of, only_metrics, whole_number
+from motley_flower.checked_numbers import (
+    LARGEST_WHOLE,
+    AppError,
+    NodeError,
+    number_of,
+    only_metrics,
+    whole_number,
+)
 from motley_flower.client_list import ClientList
 from motley_flower.client_places import NOBODY, ClientPlaces
 from motley_flower.majority import Majority
@@ -128,7 +135,9 @@ def read_enrolment(
         sent_as = EXAMPLES if name == "num_examples" else name
         if sent_as in metrics:
             signals[name] = (
-                _histogram(metrics[sent_as])
+                _histogram(
+                    metrics[sent_as], LARGEST_WHOLE if math.isnan(examples) else int(examples)
+                )
                 if name == "label_histogram"
                 else number_of(metrics[sent_as], sent_as)
             )
@@ -147,13 +156,14 @@ def read_enrolment(
     return Enrolment(client, examples, signals)
 
 
-def _histogram(counts: Any) -> Floats:
+def _histogram(counts: Any, most: int) -> Floats:
+    """Return the counts of labels, each of which is at most ``most``, the client's samples."""
     name = "label_histogram"
     if not isinstance(counts, list) or not 0 < len(counts) <= LARGEST_HISTOGRAM:
         raise NodeError(
             f"{name} is {type(counts).__name__}; expected a list of counts, one for each class"
         )
-    return np.array([whole_number(count, name) for count in counts], np.float64)
+    return np.array([whole_number(count, name, most) for count in counts], np.float64)
 
 
 class NodeRegistry:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from motley.core.errors import ConfigError
 from motley.core.files import private_files
+from motley_flower.client_failures import text_stays
 from motley_flower.messages import MEMORY, SHARE, flower
 from motley_flower.node_registry import ENROL
 
@@ -99,18 +100,26 @@ class Node:
             )
         return value
 
+    def _private(self) -> bool:
+        """Return whether the experiment has ``[privacy]``, under which no sentence about a failure
+        leaves."""
+        from motley.experiments.run import as_experiment
+
+        return as_experiment(self.experiment).privacy is not None
+
     def enrol(self, message: Any, context: Any) -> Any:
         """Answer which client this node is."""
         app = flower()
-        report = app.MetricRecord({self.key: self.client(context)})
+        with text_stays(self._private):
+            report = app.MetricRecord({self.key: self.client(context)})
         return app.Message(app.RecordDict({"motley": report}), reply_to=message)
 
     def answer(self, message: Any, context: Any) -> Any:
         """Answer an order."""
         from motley_flower.deployed.grid_transport import bytes_in, content_of
 
-        client = self.client(context)
-        with private_files():
+        with text_stays(self._private), private_files():
+            client = self.client(context)
             runtime = self.runtime(client, context.node_config)
             return flower().Message(
                 content_of(runtime.answer(client, bytes_in(message))), reply_to=message
@@ -148,9 +157,9 @@ def serve(
     key: of ``--node-config``. secure_aggregation: as the server's; then the client sends masked
     updates only. identity: file of the client's private key; ``{client}`` in it stands for the
     client's number. register: all clients' public keys, or their file.
-    cap: rounds that the client takes part in at most, where draws are verified; None: all.
-    agreements: on draws that it takes part in at most, in all runs with this register: a server
-    that begins anew chooses among draws.
+    cap: rounds that the client takes part in at most, in all runs with this register; None: all.
+    agreements: on draws that it takes part in at most, likewise: a server that begins anew chooses
+    among draws.
     """
     secrets = None
     if secure_aggregation is not None:

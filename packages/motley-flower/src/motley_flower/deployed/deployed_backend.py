@@ -30,6 +30,7 @@ from motley.algorithms.parts import ClientState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.claims import with_values
 from motley.core.errors import CodecError, ConfigError
+from motley.core.outliers import excessive
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
 from motley.core.saved_state import FIXED, restore_fields
 from motley.engines.engine import TrainResult
@@ -293,6 +294,11 @@ class DeployedBackend(ClientBackend):
             found = registry.ask(
                 state.ledger, orders, self.codec.read_measured, "probe", state.version + 1
             )
+            named = {} if state.privacy is not None else excessive(found)
+            for client, reason in named.items():
+                del found[client]
+                _LOG.warning("client %d cannot be asked: %s", client, reason)
+                registry.incidents.note(client, "unanswered", reason)
             self._tick(clients)
         answered = np.array(sorted(found), np.int64)
         steps = self.setting.work.total(registry.examples[answered])
@@ -650,6 +656,7 @@ class DeployedBackend(ClientBackend):
             taken.append(one)
             if not math.isfinite(one.arrives_s):
                 clients.cancelled.append(one)
+        self._reject_excessive(clients, taken)
         if self.sums is not None:
             self.sums.close(state, taken, clients.summed)
         landed = sorted([*taken, *clients.ended], key=lambda one: one.client)
@@ -665,6 +672,38 @@ class DeployedBackend(ClientBackend):
                 table.timelines, {**table.columns, "examples": np.full(len(landed), np.nan)}
             )
         return Landed(table, outcome, sent, factors, step.mix)
+
+    def _reject_excessive(
+        self, clients: DeployedClients, dispatches: Sequence[DeployedDispatch]
+    ) -> None:
+        """Reject the uploads that come with a number far beyond those of the others in this step: a
+        signal, or a part of a single number, by which a server weighs. Nobody is looked at alone in
+        a private run."""
+        guard = self.config.guard
+        if guard is None or self.config.privacy is not None:
+            return
+        accepted = {
+            one.client: one
+            for one in dispatches
+            if one.outcome == Outcome.ACCEPTED and one.result is not None
+        }
+        results = {client: one.result for client, one in accepted.items() if one.result}
+        signals = {client: result.signals for client, result in results.items()}
+        scalars = {
+            client: {
+                name: float(part.value)
+                for name, part in result.parts.items()
+                if part.value.numel() == 1 and part.value.is_floating_point()
+            }
+            for client, result in results.items()
+        }
+        # weights such as q-FedAvg's are powers of losses, and honest ones differ by more
+        named = {**excessive(scalars, guard.factor**2), **excessive(signals, guard.factor)}
+        for client, reason in named.items():
+            one = accepted[client]
+            one.outcome = Outcome.REJECTED
+            _LOG.warning("client %d sent what cannot be used: %s", client, reason)
+            clients.registry.incidents.note(client, "rejected", reason, one.dispatch)
 
     def uploads(
         self, state: RunState, landed: Landed, rows: Ids, error: CompressionError | None

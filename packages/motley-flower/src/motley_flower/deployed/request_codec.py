@@ -19,6 +19,7 @@ from torch import Tensor
 from motley.algorithms.parts import Part, Parts
 from motley.core.arrays import Floats
 from motley.core.errors import CodecError
+from motley.core.outliers import LARGEST_NUMBER
 from motley.core.records import SignalRequirements
 from motley.core.untrusted import one_line
 from motley.engines.engine import REPORTED, Job, TrainResult
@@ -195,6 +196,11 @@ class RequestCodec:
             raise CodecError(
                 f"got a client with {examples:g} samples; expected at most {MOST_EXAMPLES}"
             )
+        counts = signals.get(HISTOGRAM, np.zeros(0))
+        if (counts > examples).any():
+            raise CodecError(
+                f"got {counts.max():g} samples of one label from a client with {examples:g} samples"
+            )
         told = {HISTOGRAM, SHARE}.intersection(order.want)
         return int(examples), {name: np.atleast_1d(signals[name]) for name in sorted(told)}
 
@@ -320,4 +326,8 @@ def _checked(answer: Answer, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
                 f"got the signal {name!r} of shape {list(value.shape)}; expected "
                 f"{list(shapes[name])}"
             )
+        # a loss that is infinite says that training diverged, and its upload is not finite either
+        infinite = np.isinf(value).any() and name != "loss"
+        if infinite or (np.abs(value[np.isfinite(value)]) > LARGEST_NUMBER).any():
+            raise CodecError(f"got the signal {name!r} with a number above {LARGEST_NUMBER:.2g}")
     return found

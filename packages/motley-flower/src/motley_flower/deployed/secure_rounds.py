@@ -326,8 +326,8 @@ class ClientSecrets:
     options: as the server's. identity: file of the client's private key; ``{client}`` in it stands
     for the client's number.
     register: all clients' public keys, or the file. cap: rounds that the client takes part in at
-    most, where draws are verified;
-    None: all. agreements: on draws that it takes part in at most, in all runs with this register.
+    most, in all runs with this register; None: all. agreements: on draws that it takes part in at
+    most, likewise.
     """
 
     def __init__(

@@ -27,6 +27,7 @@ from motley_flower.operator.calls import (
     signed,
 )
 from motley_flower.operator.kits import Deployment
+from motley_flower.operator.pages import command
 
 __all__ = ["doors"]
 
@@ -54,12 +55,13 @@ class Door(NamedTuple):
     Parameters
     ----------
     name: what was tried. open: whether it is; None: it could not be tried. found: what was found,
-    in words.
+    in words. needed: whether a door that could not be tried is a fault.
     """
 
     name: str
     open: bool | None
     found: str
+    needed: bool = True
 
 
 def doors(there: Deployment) -> Iterator[Door]:
@@ -68,12 +70,13 @@ def doors(there: Deployment) -> Iterator[Door]:
     alive = call(public, "/")
     if alive.status == 0:
         why = (
-            f"{there.server}:{there.port} does not answer ({alive.why}); start server/start, "
-            "and try again"
+            f"{there.server}:{there.port} does not answer ({alive.why}), and no door of it was "
+            "tried; start server/start, and try again"
         )
         yield Door("the server", None, why)
     else:
         yield from _reached(there, public, alive)
+    yield from _certificates(there)
     yield _file_modes(there)
 
 
@@ -88,7 +91,7 @@ def _reached(there: Deployment, public: Address, alive: Called) -> Iterator[Door
     yield _direct(there)
     yield from _known_keys(there, public)
     yield _clocks(alive)
-    yield _certificate(there)
+    yield _shown_certificate(there)
 
 
 def _authority(there: Deployment) -> Path:
@@ -171,17 +174,14 @@ def _direct(there: Deployment) -> Door:
 
 def _known_keys(there: Deployment, public: Address) -> Iterator[Door]:
     """Try what a client could do with its own key as another, and what one that was revoked can
-    still do."""
+    still do, where their keys are here."""
     fleet = flower("proto.fleet_pb2")
     clients = there.clients.clients
     path: Callable[[str], Path] = lambda name: there.folder / "clients" / name / "node.key"  # noqa: E731
     active = next((one for one in clients if not one.revoked and path(one.name).exists()), None)
     if active is None:
-        yield Door(
-            "another client's id",
-            None,
-            "no client's key is here, as it should be; tried where one is",
-        )
+        why = "not tried: no client's key is here, as it should be"
+        yield Door("another client's id", None, why, needed=False)
     else:
         request = fleet.PullMessagesRequest()
         request.node.node_id = 1 + hash(active.name) % 2**62
@@ -208,14 +208,43 @@ def _clocks(alive: Called) -> Door:
     )
 
 
-def _certificate(there: Deployment) -> Door:
+def _certificates(there: Deployment) -> Iterator[Door]:
+    """Look how long the certificates in the server's folder are valid."""
     from cryptography import x509
 
-    certificate = x509.load_pem_x509_certificate(
-        (there.folder / "server" / "server.crt").read_bytes()
-    )
-    days = (certificate.not_valid_after_utc - datetime.now(UTC)).days
-    return Door("the server's certificate", days < LEAST_DAYS, f"valid for {days} days")
+    for name, file in (("the server's certificate", "server.crt"), ("the authority's", "ca.crt")):
+        path = there.folder / "server" / file
+        try:
+            certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        except (OSError, ValueError) as problem:
+            yield Door(name, None, f"{path} cannot be read: {problem}")
+            continue
+        now = datetime.now(UTC)
+        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        days = (end - now).days
+        mend = "" if file == "ca.crt" else f"; {command('renew', there.folder)} makes a new one"
+        if now >= end:
+            yield Door(name, True, f"{path} expired on {end:%Y-%m-%d}{mend}")
+        elif now < begin:
+            yield Door(name, True, f"{path} is valid from {begin:%Y-%m-%d %H:%M} UTC on")
+        else:
+            low = days < LEAST_DAYS
+            found = f"{path} is valid until {end:%Y-%m-%d}, {days} days{mend if low else ''}"
+            yield Door(name, low, found)
+
+
+def _shown_certificate(there: Deployment) -> Door:
+    """Look whether the server shows the certificate that lies in its folder."""
+    name = "the certificate that the server shows"
+    path = there.folder / "server" / "server.crt"
+    try:
+        shown = ssl.get_server_certificate((there.server, there.port), timeout=15)
+        own = ssl.PEM_cert_to_DER_cert(path.read_text())
+    except (OSError, ValueError) as problem:
+        return Door(name, None, f"not compared with {path}: {problem}")
+    if ssl.PEM_cert_to_DER_cert(shown) != own:
+        return Door(name, True, f"another than {path}; start server/start again")
+    return Door(name, False, f"that of {path}")
 
 
 def _file_modes(there: Deployment) -> Door:

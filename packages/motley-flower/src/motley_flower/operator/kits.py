@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import tempfile
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +32,14 @@ from motley_flower.operator.certificates import (
     write_secret,
 )
 
-__all__ = ["Deployment", "add_client", "begin", "open_deployment", "revoke_client"]
+__all__ = [
+    "Deployment",
+    "add_client",
+    "begin",
+    "open_deployment",
+    "renew_certificate",
+    "revoke_client",
+]
 
 PORT = 8443
 LINK_PORT = 8000
@@ -95,9 +104,7 @@ def begin(
     for part in (".", "authority", "server", "server/flwr", "clients"):
         _make(there.folder / part)
     new_authority(there.folder / "authority", f"authority of {host}")
-    new_server_certificate(
-        there.folder / "authority", there.folder / "server", [host, "localhost", "127.0.0.1"]
-    )
+    new_server_certificate(there.folder / "authority", there.folder / "server", _names(host))
     ports = {"server": host, "port": there.port, "link_port": link_port}
     write_secret(there.folder / "deployment.toml", to_toml(ports))
     _write_server(there)
@@ -144,8 +151,8 @@ def add_client(there: Deployment, name: str, key: Path | None = None) -> ListedC
     before = known.get(name)
     if before is not None and not before.revoked:
         raise ConfigError(
-            f"{name} is a client already; give it a new key with motley deployment revoke {name}, "
-            "then add again"
+            f"{name} is a client already; give it a new key with "
+            f"{pages.command('revoke', there.folder, name)}, then add again"
         )
     number = (
         max((one.id for one in known.values()), default=-1) + 1 if before is None else before.id
@@ -193,6 +200,32 @@ def revoke_client(there: Deployment, name: str) -> ListedClient:
     _write_clients(there, [gone if one.name == name else one for one in listed])
     there.clients.log("revoked", {"client": gone.id, "name": name, "key": fingerprint(gone.key)})
     return gone
+
+
+def renew_certificate(there: Deployment) -> None:
+    """Write a new key and certificate of the server in place of the old ones; clients go on with
+    the authority's certificate that they have.
+
+    Raises
+    ------
+    ConfigError: the authority's key is not here. StoreError: the disk refuses.
+    """
+    authority, server = there.folder / "authority", there.folder / "server"
+    if not (authority / "ca.key").exists():
+        raise ConfigError(
+            f"{authority} holds no ca.key, which signs for the server; put the folder authority "
+            "back from where it is locked away, and take it off again afterwards"
+        )
+    with tempfile.TemporaryDirectory(dir=server, prefix=".renewed-") as made:
+        new_server_certificate(authority, Path(made), _names(there.server))
+        for name in ("server.key", "server.crt"):
+            (Path(made) / name).replace(server / name)
+    there.clients.log("renewed", {"server": there.server})
+
+
+def _names(host: str) -> list[str]:
+    """Return the names and addresses for which the server's certificate is."""
+    return [host, "localhost", "127.0.0.1"]
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -281,19 +314,25 @@ def _write_server(there: Deployment) -> None:
         folder / "flwr" / "config.toml",
         to_toml({"superlink": {"default": "here", "here": link}}),
     )
-    write_secret(there.folder / "README.md", pages.SERVER_PAGE.format(**names))
+    lines = {
+        what: pages.command(what, there.folder) for what in ("add", "check", "renew", "revoke")
+    }
+    home = shlex.quote(str(folder / "flwr"))
+    page = pages.SERVER_PAGE.format(**names, **lines, home=home)
+    write_secret(there.folder / "README.md", page)
 
 
 def _write_kit(there: Deployment, one: ListedClient, kit: Path, made_here: bool) -> None:
+    # what the operator types, whose folder no client knows
+    lines = {what: pages.command(what, "DIR", one.name) for what in ("add_key", "revoke")}
     names = {
         "name": one.name,
         "client": one.id,
         "server": there.server,
         "port": there.port,
         "fingerprint": fingerprint(one.key),
-        "origin": (pages.KEY_MADE_HERE if made_here else pages.KEY_MADE_THERE).format(
-            name=one.name
-        ),
+        "origin": (pages.KEY_MADE_HERE if made_here else pages.KEY_MADE_THERE).format(**lines),
+        **lines,
     }
     write_secret(kit / "ca.crt", (there.folder / "server" / "ca.crt").read_bytes())
     write_secret(kit / "start", pages.CLIENT_START.format(**names), 0o700)

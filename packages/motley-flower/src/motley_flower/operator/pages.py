@@ -1,7 +1,10 @@
 """The files of a deployment that are text: the proxy's configuration, one command to start and one
-page for each party."""
+page for each party. Every line with ``motley deployment`` in them is made by :func:`command`."""
 
 from __future__ import annotations
+
+import shlex
+from pathlib import Path
 
 __all__ = [
     "CLIENT_PAGE",
@@ -10,7 +13,38 @@ __all__ = [
     "PROXY",
     "SERVER_PAGE",
     "SERVER_START",
+    "command",
 ]
+
+_COMMANDS = {
+    "add": "add {name} --dir {folder}",
+    "add_key": "add {name} --dir {folder} --key {key}",
+    "check": "check {folder}",
+    "register": "register {folder}",
+    "renew": "renew {folder}",
+    "revoke": "revoke {name} --dir {folder}",
+}
+
+
+def command(
+    what: str, folder: Path | str, name: str = "NAME", key: Path | str = "node.key.pub"
+) -> str:
+    """Return a line to type, quoted for a shell.
+
+    Parameters
+    ----------
+    what: ``add``, ``add_key``, ``check``, ``register``, ``renew`` or ``revoke``. folder: of the
+    deployment. name: of a client. key: the file of a public key.
+
+    Example
+    -------
+    >>> command("revoke", "/srv/our fl", "site_alder")
+    "motley deployment revoke site_alder --dir '/srv/our fl'"
+    """
+    words = {"folder": str(folder), "name": name, "key": str(key)}
+    quoted = {word: shlex.quote(value) for word, value in words.items()}
+    return f"motley deployment {_COMMANDS[what].format(**quoted)}"
+
 
 FLEET_CALLS = (
     "activate-node",
@@ -169,14 +203,14 @@ that its user may read. Give it a user of its own that can read the training dat
 It learns what the app sends; docs/privacy.md says what that is.
 
 If the key is lost, or somebody else may have it: tell the operator at once, who runs
-`motley deployment revoke {name}`.
+`{revoke}`, DIR being the folder there.
 """
 
 KEY_MADE_HERE = """\
 The operator's machine made this key pair, so the operator could have kept a copy. To have a key
 that only you have, make one, `ssh-keygen -t ecdsa -b 384 -N "" -f node.key`, send `node.key.pub`
-and no other file, and ask the operator for `motley deployment revoke {name}` and
-`motley deployment add {name} --key node.key.pub`."""
+and no other file, and ask the operator for `{revoke}` and
+`{add_key}`, DIR being the folder there."""
 KEY_MADE_THERE = (
     "You made the key pair yourself: put its private key beside this file as "
     "`node.key`. The operator does not have it."
@@ -199,16 +233,18 @@ Never send `authority/ca.key`, `server/server.key`, or one client's folder to an
    `pip install ./packages/motley ./packages/motley-flower` in a checkout of it. Open port {port} of
    this machine to the clients, and no other: not {link_port}.
 2. Start `server/start`, under a supervisor.
-3. `motley deployment check .` tries the doors as an outsider would, and ends with 1 where one is
-   open.
+3. `{check}` tries the doors as an outsider would, and ends with 1 where one is
+   open or could not be tried.
 4. Give the server app the file of clients: `run(grid, ..., clients="{folder}/clients.toml")`, or
    `with_selector(..., clients="{folder}/clients.toml")`.
-5. Submit it on this machine: `FLWR_HOME={folder}/server/flwr flwr run APP here --stream`. Whoever
+5. Submit it on this machine: `FLWR_HOME={home} flwr run APP here --stream`. Whoever
    can do that runs code on this machine and on every client's.
 
-`motley deployment add . NAME` adds a client, `motley deployment revoke . NAME` refuses one from the
-next round on. `log.jsonl` has a dated line for each client registered, added, revoked or refused,
-and for each run and its submitter, as far as Flower knows: the account of its plugin, or the user
-of this machine. It is only appended to; `chattr +a log.jsonl` lets nobody but root do anything
-else.
+`{add}` adds a client, `{revoke}` refuses one from the next round on. Before the server's
+certificate ends (the check names the day), put `authority/` back, `{renew}`, and start
+`server/start` again.
+
+`log.jsonl` has a dated line for each client registered, added, revoked or refused, and for each run
+and its submitter, as far as Flower knows: the account of its plugin, or the user of this machine.
+It is only appended to; `chattr +a log.jsonl` lets nobody but root do anything else.
 """

@@ -38,9 +38,9 @@ class SecureEndpoint:
     Parameters
     ----------
     folder: of the client. run: name of the run. client: its id. identity: its private key.
-    register: client -> public key. options: of the protocol. cap: rounds it takes part in at most,
-    where draws are verified; None: all. agreements: on draws that it takes part in at most, in all
-    runs with this register.
+    register: client -> public key. options: of the protocol. cap: rounds it takes part in at most;
+    None: all. agreements: on draws that it takes part in at most. Both count in all runs with this
+    identity and register: it is the server that names runs.
     """
 
     def __init__(
@@ -55,7 +55,8 @@ class SecureEndpoint:
         agreements: int = AGREEMENTS,
     ) -> None:
         self._path = folder / run / f"secure-{client}.bin"
-        self._counted = folder / f"agreements-{client}.txt"
+        self._agreed = folder / f"agreements-{client}.txt"
+        self._joined = folder / f"rounds-{client}.txt"
         self._client = client
         self._agreements = agreements
         self._who = (client, identity, register)
@@ -71,7 +72,6 @@ class SecureEndpoint:
         if options.draws:
             self._draws = DrawClient(
                 *self._who,
-                self._cap,
                 rule=options.draw_rule,
                 rounds=options.draws,
                 cohort=options.cohort,
@@ -108,6 +108,9 @@ class SecureEndpoint:
 
     def _begin(self, message: bytes) -> bytes:
         """Begin a round, if its cohort is the one that was drawn."""
+        if self._cap is not None:
+            with self._lines(self._joined) as (count, _):
+                self._below_cap(count)
         if self._draws is None:
             return self._rounds.begin(message)
         message, link = message[:-LINK], message[-LINK:]
@@ -155,7 +158,9 @@ class SecureEndpoint:
                     "got envelopes of a round that this client has not begun, or whose state it "
                     "lost"
                 )
-            return self._rounds.mask(message, encoded(terms))
+            masked = self._rounds.mask(message, encoded(terms))
+            self._count_round(terms)
+            return masked
 
     @property
     def terms(self) -> SecureTerms | None:
@@ -220,26 +225,51 @@ class SecureEndpoint:
         ------
         SecureAggregationError: the lines of this register are as many as this client allows.
         """
+        with self._lines(self._agreed) as (count, add):
+            if count >= self._agreements:
+                raise SecureAggregationError(
+                    f"client {self._client} has agreed on the draws of {count} runs with this "
+                    "register, its limit: a server that begins anew chooses among draws; if "
+                    f"you know of all these runs, write agreements={2 * count}"
+                )
+            add(self._path.parent.name)
+
+    def _count_round(self, terms: SecureTerms) -> None:
+        """Note that a masked update of this client is about to leave; raises SecureAggregationError
+        where as many have as it allows."""
+        with self._lines(self._joined) as (count, add):
+            self._below_cap(count)
+            add(f"{self._path.parent.name} {terms.round}")
+
+    def _below_cap(self, count: int) -> None:
+        if self._cap is not None and count >= self._cap:
+            raise SecureAggregationError(
+                f"client {self._client} has taken part in {count} rounds with this register, and "
+                f"its cap is {self._cap}"
+            )
+
+    @contextmanager
+    def _lines(self, path: Path) -> Iterator[tuple[int, Callable[[str], None]]]:
+        """Yield how many lines of a file are of this client's identity and register, and what adds
+        one more, which is on the disk when it returns; no other process does so meanwhile."""
         keys = sorted(self._rounds.register.items())
+        # in a register a client's number stands for its key
         register = hashlib.sha256(
             codec.encode([[client, key] for client, key in keys])
         ).hexdigest()[:32]
-        made = not self._counted.exists()
-        with _opened(self._counted) as file:
+        made = not path.exists()
+        with _opened(path) as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # clients of several runs write to it
             with os.fdopen(os.dup(file), "r+") as lines:
-                count = sum(line.split()[:1] == [register] for line in lines)
-                if count >= self._agreements:
-                    raise SecureAggregationError(
-                        f"client {self._client} has agreed on the draws of {count} runs with this "
-                        "register, its limit: a server that begins anew chooses among draws; if "
-                        f"you know of all these runs, write agreements={2 * count}"
-                    )
-                lines.write(f"{register} {self._path.parent.name}\n")
-                lines.flush()
-                os.fsync(file)
+
+                def add(entry: str) -> None:
+                    lines.write(f"{register} {entry}\n")
+                    lines.flush()
+                    os.fsync(file)
+
+                yield sum(line.split()[:1] == [register] for line in lines), add
         if made:
-            sync_folder(self._counted.parent)
+            sync_folder(path.parent)
 
 
 @contextmanager

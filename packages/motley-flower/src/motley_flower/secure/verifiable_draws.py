@@ -310,15 +310,13 @@ class DrawServer:
 @dataclass
 class _DrawState:
     """What a client keeps of its draws from message to message: the step that comes next, what is
-    frozen, its nonce, the commitments and nonces of all; the rounds that it took part in, and the
-    last of them."""
+    frozen, its nonce, the commitments and nonces of all; the last round that it was asked in."""
 
     next: str = "freeze"
     frozen: bytes = b""
     nonce: bytes = b""
     commitments: dict[int, bytes] = field(default_factory=dict)
     nonces: dict[int, bytes] = field(default_factory=dict)
-    joined: int = 0
     last: int = 0
 
 
@@ -329,7 +327,6 @@ class DrawClient:
     Parameters
     ----------
     client, identity, register: as of :class:`~motley_flower.secure.masking_client.SecureClient`.
-    cap: rounds it takes part in at most; None: all.
     rule: by which it lets itself be drawn. rounds: of the chain, at most: a server that knows all
     draws may leave out rounds, and has the more choice the longer the chain is. cohort: clients of
     every round; None: as many as the server says.
@@ -340,7 +337,6 @@ class DrawClient:
         client: int,
         identity: bytes,
         register: Mapping[int, bytes],
-        cap: int | None = None,
         entropy: Entropy = os.urandom,
         rule: DrawRule = "uniform",
         rounds: int = LONGEST_CHAIN,
@@ -353,7 +349,6 @@ class DrawClient:
         self.client = client
         self.identity = identity
         self.register = dict(register)
-        self.cap = cap
         self.entropy = entropy
         self.roster = tuple(sorted(register))
         self._state = _DrawState()
@@ -434,8 +429,7 @@ class DrawClient:
         return b"ready"
 
     def check(self, round: int, cohort: Sequence[int], link: bytes) -> None:
-        """Refuse a cohort that is not the draw of its round, a second attempt of a round, and
-        rounds above this client's cap.
+        """Refuse a cohort that is not the draw of its round, and a second attempt of a round.
 
         Raises
         ------
@@ -457,11 +451,6 @@ class DrawClient:
                 f"got round {round} after round {self._state.last}; a drawn round is asked once, "
                 "in rising order: go on with a later one"
             )
-        if self.cap is not None and self._state.joined >= self.cap:
-            raise SecureAggregationError(
-                f"client {self.client} has taken part in {self.cap} rounds, its cap"
-            )
-        self._state.joined = self._state.joined + 1
         self._state.last = round
 
     def check_samples(self, samples: int) -> None:
@@ -474,8 +463,8 @@ class DrawClient:
         frozen = self._table.numbers.get(self.client, samples)
         if self.rule == "weighted" and frozen != samples:
             raise SecureAggregationError(
-                f"client {self.client} has {samples} samples, and the cohorts are drawn as if it "
-                f"had {frozen:.0f}"
+                f"client {self.client} has other samples than the {frozen:.0f} by which the "
+                "cohorts are drawn"
             )
 
     def save(self) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from motley.core.errors import ConfigError
+from motley.core.outliers import excessive
 from motley.core.records import SIGNALS
 from motley.core.server_signals import Value
 from motley_flower.checked_numbers import AppError, NodeError, only_metrics
@@ -73,6 +74,10 @@ class SignalProber:
                 self.registry.places.note(
                     answer.node, "unanswered", f"cannot be measured: {problem}", client
                 )
+        for client, reason in excessive(found).items():
+            del found[client]
+            node = self.registry.node_of[client]
+            self.registry.places.note(node, "unanswered", f"cannot be measured: {reason}", client)
         self.state.probed |= bool(found)
         # one alone is no sign of the app
         if not self.state.probed and len(useless) >= min(2, self.registry.awaited):

@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.core.outliers import LARGEST_NUMBER, excessive
 from motley.core.server_signals import Value
 from motley.core.untrusted import one_line
 from motley_flower.checked_numbers import (
@@ -48,9 +49,6 @@ __all__ = [
 
 HEADER_BYTES = 4096
 """Bytes an array may weigh beside its numbers."""
-
-LARGEST_VALUE = math.sqrt(np.finfo(np.float32).max)
-"""The largest number in an array: its square is finite, and so are a mean's sums."""
 
 MOST_METRICS = 10_000
 """Numbers and lists in one reply's MetricRecord."""
@@ -148,6 +146,7 @@ class ReplyReader:
             client: self._read(message, model, model_key, bounds.get(client, _UNBOUNDED))
             for client, message in sorted(messages.items())
         }
+        checked = self._without_excessive(checked)
         now = {
             client: reply.result.form
             for client, reply in checked.items()
@@ -180,6 +179,26 @@ class ReplyReader:
             except AppError as problem:
                 fitted[client] = replace(reply, result=None, problem=problem)
         return fitted
+
+    def _without_excessive(self, checked: Mapping[int, CheckedReply]) -> dict[int, CheckedReply]:
+        """Return the replies, of which those are refused that hold a number far beyond the others':
+        a strategy's mean and its weights are made of them. The weight has bounds of its own."""
+        numbers = {
+            client: {
+                name: value
+                for name, value in next(iter(reply.content.metric_records.values())).items()
+                if name != self.weight_key
+            }
+            for client, reply in checked.items()
+            if reply.result is not None
+        }
+        named = excessive(numbers)
+        return {
+            client: replace(reply, result=None, problem=NodeError(named[client]))
+            if client in named
+            else reply
+            for client, reply in checked.items()
+        }
 
     def cut(self, content: Any, weight: float, counts: float) -> Any:
         """Return records whose weight in the mean is at most ``counts``; the same object where it
@@ -303,6 +322,7 @@ class ReplyReader:
                 checked[client] = CheckedReply(
                     message, 0.0, None, NodeError(f"it cannot be read: {type(problem).__name__}")
                 )
+        checked = self._without_excessive(checked)
         now = {
             client: reply.result.form
             for client, reply in checked.items()
@@ -410,11 +430,11 @@ def array_of(
     if (
         kind.kind == "f"
         and size
-        and not -LARGEST_VALUE <= numbers.min() <= numbers.max() <= LARGEST_VALUE
+        and not -LARGEST_NUMBER <= numbers.min() <= numbers.max() <= LARGEST_NUMBER
     ):
         raise NodeError(
             f"array {one_line(name)} holds a number that is not finite, or larger than "
-            f"{LARGEST_VALUE:.0e}"
+            f"{LARGEST_NUMBER:.0e}"
         )
     return numbers.reshape(found, order="F" if fortran else "C")
 

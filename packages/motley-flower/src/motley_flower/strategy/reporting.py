@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from motley.core.errors import ConfigError
+from motley_flower.client_failures import text_stays
 from motley_flower.messages import flower
 from motley_flower.node_registry import ENROL, EXAMPLES, RECORD
 from motley_flower.strategy.measured_candidates import PROBE
@@ -105,7 +106,12 @@ class _ReportingApp:
     ]
 
     def __call__(self, message: Any, context: Any) -> Any:
-        """Answer enrolment and probes; let the app do anything else, and measure its training."""
+        """Answer enrolment and probes; let the app do anything else, and measure its training. Of
+        what is raised the text stays here."""
+        with text_stays():
+            return self._answered(message, context)
+
+    def _answered(self, message: Any, context: Any) -> Any:
         kind = message.metadata.message_type
         if kind == ENROL:
             return self._enrolled(message, context)

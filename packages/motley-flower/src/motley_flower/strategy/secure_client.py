@@ -21,6 +21,7 @@ import numpy as np
 
 from motley.core.errors import ConfigError, SecureAggregationError
 from motley.core.files import private_files
+from motley_flower.client_failures import text_stays
 from motley_flower.messages import flower
 from motley_flower.node_registry import EXAMPLES
 from motley_flower.secure_messages import (
@@ -53,8 +54,8 @@ class MaskedUpdates:
     register: all clients' public keys, or the file that holds them. folder: for what the client
     must not forget: which message it has answered, and what it agreed on; one subfolder for every
     run. key: of ``--node-config``, the client's whole number.
-    cap: rounds that the client takes part in at most, where draws are verified; None: all.
-    agreements: on draws that it takes part in at most, in all runs with this register.
+    cap: rounds that the client takes part in at most, in all runs with this register; None: all.
+    agreements: on draws that it takes part in at most, likewise.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class MaskedUpdates:
     def answer(self, message: Any, context: Any) -> Any:
         """Answer a step before or after training; the app's function for
         ``@app.query("motley_secure")``."""
-        with private_files():
+        with text_stays(), private_files():
             answer = self._endpoint(message, context).answer(secure_bytes(message.content))
         return flower().Message(
             flower().RecordDict({RECORD: secure_record(answer)}), reply_to=message
@@ -86,13 +87,14 @@ class MaskedUpdates:
 
     def mod(self, message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:
         """Let the app train and mask its update; a mod of Flower for the whole app, which leaves
-        other messages alone.
+        other messages alone. It raises the names of what is raised, as
+        :func:`~motley_flower.client_failures.text_stays`: ``SecureAggregationError`` where the
+        server asks for an update in the clear, or sends what it must not."""
+        with text_stays():
+            return self._answered(message, context, call_next)
 
-        Raises
-        ------
-        SecureAggregationError: the server asks for an update in the clear, or sends what it must
-        not.
-        """
+    def _answered(self, message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:
+        """Return the reply to a message; raises SecureAggregationError, as :meth:`mod` says."""
         refuse_single(_asked(message))
         if message.metadata.message_type.partition(".")[0] != "train":
             return call_next(message, context)

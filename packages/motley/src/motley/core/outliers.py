@@ -1,4 +1,5 @@
-"""Which uploads of a refused step stand out, and how much one client's number of samples may weigh.
+"""Which uploads of a refused step stand out, which numbers that a client reports are far beyond
+those of the others, and how much one client's number of samples may weigh.
 
 An upload stands out where it is not finite, or where its distance from the middle of all uploads is
 far larger than the distances of the others. The middle is the median, coordinate by coordinate, of
@@ -15,13 +16,24 @@ step; it is no defence against wrong uploads of a usual size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["MOST_TIMES", "outlying", "outlying_of_arrays", "weight_cap"]
+__all__ = [
+    "LARGEST_NUMBER",
+    "MOST_TIMES",
+    "excessive",
+    "outlying",
+    "outlying_of_arrays",
+    "weight_cap",
+]
+
+LARGEST_NUMBER = math.sqrt(np.finfo(np.float32).max)
+"""The largest number that may enter a mean, 1.8e19: its square is finite in 32 bits."""
 
 MOST_TIMES = 10.0
 """Multiple of the median number of samples above which what one client says counts no more."""
@@ -112,6 +124,47 @@ def _finite(array: NDArray[Any]) -> bool:
         bool(np.isfinite(flat[start : start + _BLOCK]).all())
         for start in range(0, len(flat), _BLOCK)
     )
+
+
+def excessive(
+    numbers: Mapping[int, Mapping[str, ArrayLike]], factor: float = 1000.0
+) -> dict[int, str]:
+    """Return the clients that report a number far beyond what the others report under the same
+    name, each with what is wrong, as a part of a sentence.
+
+    A number x (of several numbers the largest in absolute value) is far beyond the others' where
+
+        |x| > factor * max(1, median of |y| over the other clients)
+
+    Nothing is said of a name that one client alone reports, and small numbers are never meant: a
+    loss of 900 passes where the others' are near 0. NaN is no report.
+
+    Parameters
+    ----------
+    numbers: client -> name -> what it reports. factor: of the guard.
+
+    Example
+    -------
+    >>> excessive({0: {"loss": 0.5}, 1: {"loss": 2.0}, 2: {"loss": 1e308}})
+    {2: "its 'loss' of 1e+308 is more than 1000 times what the other clients report"}
+    """
+    sizes: dict[str, dict[int, float]] = {}
+    for client, reported in numbers.items():
+        for name, value in reported.items():
+            size = float(np.max(np.abs(np.asarray(value, np.float64)), initial=-1.0))
+            if size >= 0:
+                sizes.setdefault(name, {})[client] = size
+    named: dict[int, str] = {}
+    for name, of in sorted(sizes.items()):
+        for client, size in of.items():
+            # the first comparison spares the median of the others for usual numbers
+            if size > factor and size > factor * _others(of, client):
+                named.setdefault(
+                    client,
+                    f"its {name!r} of {size:g} is more than {factor:g} times what the other "
+                    "clients report",
+                )
+    return named
 
 
 def weight_cap(sizes: ArrayLike, multiple: float = MOST_TIMES) -> float:
