@@ -418,7 +418,7 @@ class Besides:
                 [
                     TableCell(how),
                     TableCell(self._signed(one.mean), one.mean),
-                    TableCell(f"{self._signed(one.low)} to {self._signed(one.high)}", one.low),
+                    TableCell(self._bounds(one), one.low),
                     TableCell(str(one.n), one.n),
                 ],
                 places.index(label),
@@ -438,6 +438,11 @@ class Besides:
                 *((row.label, f"at equal {name}", one) for name, one in row.at_equal.items()),
             )
         ]
+
+    def _bounds(self, one: Interval) -> str:
+        """Return an interval in words; a dash where all seeds differ by the same."""
+        known = isfinite(one.low)
+        return f"{self._signed(one.low)} to {self._signed(one.high)}" if known else "–"
 
     def _signed(self, value: float) -> str:
         return f"{value:{'+.2f' if self.percent > 1 else '+.3g'}}".replace("-", "\u2212")

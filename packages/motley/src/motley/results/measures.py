@@ -440,7 +440,7 @@ def spread(values: ArrayLike) -> Spread:
 @dataclass(frozen=True)
 class Interval:
     """Mean (of differences, or over seeds) with its two-sided t interval over ``n`` pairs or seeds;
-    NaN bounds for fewer than two."""
+    NaN bounds for fewer than two, and for differences that are all equal."""
 
     mean: float
     low: float
@@ -469,6 +469,9 @@ def level_together(comparisons: int, level: float = 0.95) -> float:
 def paired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
     """Return the interval of ``a - b`` paired by seed: entry i of both comes from the same seed.
 
+    Differences that are all equal have NaN bounds: a t interval of width 0 would claim certainty
+    from two runs that happen to differ by as many test samples.
+
     Raises
     ------
     ConfigError: unequal lengths, or a level outside (0, 1).
@@ -482,7 +485,11 @@ def paired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
         )
     if not 0 < level < 1:
         raise ConfigError(f"level must lie between 0 and 1, got {level}")
-    return interval(spread(x - y), level)
+    found = interval(spread(x - y), level)
+    rounding = 1e-9 * max(np.nanmax(np.abs([x, y]), initial=0.0), abs(found.mean))
+    if found.n > 1 and np.nanmax(x - y) - np.nanmin(x - y) <= rounding:
+        return Interval(found.mean, float("nan"), float("nan"), found.n)
+    return found
 
 
 def stepwise(along: Curve, grid: ArrayLike) -> Floats:

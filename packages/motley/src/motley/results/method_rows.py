@@ -27,6 +27,7 @@ __all__ = [
     "MetricRow",
     "TargetRow",
     "Until",
+    "all_alike",
     "differences",
     "intervals_in_words",
     "method_rows",
@@ -251,9 +252,10 @@ class Difference:
     end: End
     interval: measures.Interval
     percent: float
-    verdict: Literal["better", "worse", "no clear difference"]
+    verdict: Verdict
 
 
+Verdict = Literal["better", "worse", "no clear difference", "not estimable"]
 End = Literal["stable", "final"]
 """The end of a curve by which methods are compared."""
 JUDGED: Mapping[End, str] = {
@@ -296,14 +298,27 @@ def differences(groups: Mapping[str, Sequence[Run]]) -> list[Difference]:
     for label, seeds in compared.items():
         ours, theirs = ([ends[one][seed] for seed in seeds] for one in (label, base))
         got = measures.paired(ours, theirs, level)
-        sure: Literal["better", "worse"] = "better" if (got.mean > 0) == better else "worse"
-        found.append(
-            Difference(
-                *(label, base, end, got, percent),
-                "no clear difference" if got.low <= 0 <= got.high else sure,
-            )
-        )
+        found.append(Difference(label, base, end, got, percent, _verdict(got, better)))
     return found
+
+
+def _verdict(got: measures.Interval, higher_is_better: bool) -> Verdict:
+    if not isfinite(got.low):
+        return "not estimable" if got.mean else "no clear difference"
+    if got.low <= 0 <= got.high:
+        return "no clear difference"
+    return "better" if (got.mean > 0) == higher_is_better else "worse"
+
+
+def all_alike(found: Sequence[Difference]) -> str:
+    """Return the sentence about the differences that have no interval; empty where all have one."""
+    labels = [one.label for one in found if not isfinite(one.interval.low)]
+    if not labels:
+        return ""
+    return (
+        f"No interval of {', '.join(labels)} can be estimated: all seeds differ by the same, which "
+        "happens by chance where few seeds are tested on few samples; add seeds."
+    )
 
 
 def intervals_in_words(comparisons: int, plain: bool = False) -> str:

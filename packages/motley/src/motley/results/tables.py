@@ -25,6 +25,7 @@ from motley.results.method_rows import (
     NO_STABLE,
     MethodRow,
     TargetRow,
+    all_alike,
     differences,
     intervals_in_words,
     metric_rows,
@@ -446,7 +447,7 @@ def pairs(groups: Groups) -> MethodTable | None:
     known = {base, *(one.label for one in found)}
     left_out = ", ".join(label for label in groups if label not in known)
     lacking = f"Left out, without two finished seeds in common: {left_out}." if left_out else ""
-    words = [intervals_in_words(len(found), plain_intervals(groups)), lacking]
+    words = [intervals_in_words(len(found), plain_intervals(groups)), all_alike(found), lacking]
     together = " ".join(filter(None, words))
     columns = (col.DIFFERENCE, col.DIFFERENCE_BOUNDS, col.PAIRS, col.VERDICT)
     title = f"{end} {compared.metric} against {base}"
