@@ -188,7 +188,7 @@ def test_seeds_that_differ_by_the_same_give_no_interval_and_no_verdict(tmp_path)
     page = report(runs, tmp_path / "r.html").read_text(encoding="utf-8")
     assert "<td>+1.11</td><td>–</td><td>2</td><td>not estimable</td>" in bare(page)
     assert "<td>+0.00</td><td>–</td><td>2</td><td>no clear difference</td>" in bare(page)
-    said = "No interval of ours, same can be estimated: all seeds differ by the same, which"
+    said = "No interval of ours; same can be estimated: all seeds differ by the same, which"
     assert said in page
     assert said in " ".join(terminal(terminal_tables(runs)[1]).split())
     report(runs, tmp_path / "paper", format="latex")

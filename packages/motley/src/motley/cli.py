@@ -414,6 +414,7 @@ def _show(
     from motley.results.gains import missing_local
     from motley.results.labels import group_runs, label_runs
     from motley.results.measures import costs
+    from motley.results.method_rows import not_compared
     from motley.results.model_health import model_health
     from motley.results.privacy_section import claims
     from motley.results.terminal import terminal_tables
@@ -429,6 +430,8 @@ def _show(
         advice := missing_local(group_runs(runs))
     ):
         say(f"note: {advice}")
+    if alone := not_compared(group_runs(runs)):
+        say(f"note: {alone}")
     rejected = sum(costs(run).rejected for run in runs)
     if rejected:
         reasons = "not finite, of the wrong shape, or part of a refused step"

@@ -419,6 +419,7 @@ def _difference(row: Difference) -> Interval:
     return row.interval
 
 
+AGAINST = Column("against", lambda row: row.base)
 DIFFERENCE = Column("difference", _difference, "signed", "{points}")
 DIFFERENCE_BOUNDS = Column("95% interval", _difference, "bounds")
 PAIRS = Column("seeds", lambda row: row.interval.n, "count", "seeds", printed="Pairs")

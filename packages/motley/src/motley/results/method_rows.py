@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from motley.core.errors import ConfigError
 from motley.results import measures
+from motley.results.aspects import ComparedMethod, pairs_of
 from motley.results.load import Run
 from motley.results.measures import Censored, Spread
 from motley.results.method_groups import plain_intervals, reference_of
@@ -32,6 +33,9 @@ __all__ = [
     "intervals_in_words",
     "method_rows",
     "metric_rows",
+    "not_compared",
+    "only_worlds_differ",
+    "references",
     "target_of",
 ]
 
@@ -267,9 +271,9 @@ NO_STABLE = "no stable value (–) where a run has fewer than ten evaluations pa
 
 
 def differences(groups: Mapping[str, Sequence[Run]]) -> list[Difference]:
-    """Return every method against the reference, by *stable* where every finished run has it, else
-    by *final*. The intervals hold together (:func:`~motley.results.measures.level_together`),
-    unless ``groups`` asks for plain ones.
+    """Return every method against its reference (:func:`references`), by *stable* where every
+    finished run has it, else by *final*. The intervals hold together
+    (:func:`~motley.results.measures.level_together`), unless ``groups`` asks for plain ones.
 
     Methods without two seeds that are finished in both are left out.
     """
@@ -286,20 +290,66 @@ def differences(groups: Mapping[str, Sequence[Run]]) -> list[Difference]:
         label: {seed: percent * getattr(one, end) for seed, one in each.items()}
         for label, each in found_ends.items()
     }
-    base = reference_of(groups)
+    bases = references(groups)
     common = {
-        label: [seed for seed in sorted(own) if isfinite(own[seed] - ends[base].get(seed, nan))]
-        for label, own in ends.items()
-        if label != base
+        label: [
+            seed
+            for seed in sorted(ends[label])
+            if isfinite(ends[label][seed] - ends[base].get(seed, nan))
+        ]
+        for label, base in bases.items()
     }
     compared = {label: seeds for label, seeds in common.items() if len(seeds) > 1}
     level = measures.level_together(1 if plain_intervals(groups) else len(compared))
     found = []
     for label, seeds in compared.items():
+        base = bases[label]
         ours, theirs = ([ends[one][seed] for seed in seeds] for one in (label, base))
         got = measures.paired(ours, theirs, level)
         found.append(Difference(label, base, end, got, percent, _verdict(got, better)))
     return found
+
+
+def references(groups: Mapping[str, Sequence[Run]]) -> dict[str, str]:
+    """Return the label of each method that is compared -> that of its reference, which has the same
+    data, clients and devices. Where these alone differ (:func:`only_worlds_differ`), it is one
+    reference for all."""
+    base = reference_of(groups)
+    if only_worlds_differ(groups):
+        return {label: base for label in groups if label != base}
+    found = pairs_of(_compared_methods(groups), base)
+    return {pair.method.label: pair.reference.label for pair in found}
+
+
+def only_worlds_differ(groups: Mapping[str, Sequence[Run]]) -> bool:
+    """Return whether all methods are one method on several data, clients or devices, which are then
+    what is compared."""
+    methods = _compared_methods(groups)
+    first = methods[0]
+    return any(one.world != first.world for one in methods) and all(
+        one.same_algorithm(first) and not one.differing(first) for one in methods
+    )
+
+
+def not_compared(groups: Mapping[str, Sequence[Run]]) -> str:
+    """Return the sentence about the methods on data, clients or devices that no other method has;
+    empty where each has another beside it."""
+    found = references(groups)
+    alone = [label for label in groups if label not in {*found, *found.values()}]
+    if not alone or len(groups) < 2:
+        return ""
+    verb = "is" if len(alone) == 1 else "are"
+    return (
+        f"{'; '.join(alone)} {verb} not compared: no other method has the same data, clients and "
+        "devices."
+    )
+
+
+def _compared_methods(groups: Mapping[str, Sequence[Run]]) -> list[ComparedMethod]:
+    return [
+        ComparedMethod.of(label, runs[0].config, bool(runs[0].meta.get("personal")))
+        for label, runs in groups.items()
+    ]
 
 
 def _verdict(got: measures.Interval, higher_is_better: bool) -> Verdict:
@@ -316,7 +366,7 @@ def all_alike(found: Sequence[Difference]) -> str:
     if not labels:
         return ""
     return (
-        f"No interval of {', '.join(labels)} can be estimated: all seeds differ by the same, which "
+        f"No interval of {'; '.join(labels)} can be estimated: all seeds differ by the same, which "
         "happens by chance where few seeds are tested on few samples; add seeds."
     )
 
