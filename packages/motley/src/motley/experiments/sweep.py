@@ -596,7 +596,15 @@ def _folders_of(against: str, points: Sequence[Point], folders: Sequence[Path]) 
     """
     labels = label_runs(
         [
-            Run(folder, {"name": p.experiment.name, "config": p.experiment.resolved()}, {})
+            Run(
+                folder,
+                {
+                    "name": p.experiment.name,
+                    "seed": p.experiment.seed,
+                    "config": p.experiment.resolved(),
+                },
+                {},
+            )
             for p, folder in zip(points, folders, strict=True)
         ]
     )
