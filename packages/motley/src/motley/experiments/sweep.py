@@ -44,10 +44,14 @@ from motley.experiments.store import RunFolder, default_folder, slug
 from motley.experiments.trackers.tracker import RunGroup
 from motley.experiments.trained import TrainedRun, load
 from motley.results.aspects import in_list, value_at
-from motley.results.comparison_file import record_comparison
+from motley.results.comparison_file import (
+    read_comparison,
+    record_comparison,
+    reference_runs,
+)
 from motley.results.labels import group_runs, label_runs
 from motley.results.load import Run
-from motley.results.method_groups import unknown_reference
+from motley.results.method_groups import unknown_reference, usual_reference
 from motley.tasks.public_data import reading
 from motley.tasks.task import Task
 
@@ -366,8 +370,8 @@ def compare(
     allow_import: let components be named ``"module:Class"``, which imports the module. grids: names
     of the file's grids that are run; all by default. allow_other_numerics: resume runs although
     torch, instruction set, threads, engine or device differ. against: label of the method that the
-    others are compared with, as tables call it; ``out`` remembers it, and the grid's order, for
-    every later report.
+    others are compared with, as tables call it; ``out`` remembers it (the usual one where none is
+    given), and the grid's order, for every later report.
     controls: add the runs of the reference that remove, one by one and together, the settings in
     which the methods differ beside the method; they are ``controls`` of what is returned.
     many_controls: also where these are more than 100. skip_refused: go on without variants that
@@ -401,11 +405,15 @@ def compare(
     say = say or (last_line if shown else _quiet)
     # a cluster may have what this machine lacks
     checked = BuildCheck(data) if on_ray is None else None
+    labels = _labels_of(points, base)
+    if against is not None and against not in labels:
+        raise unknown_reference(against, dict.fromkeys(labels))
+    every_label = dict(zip([point.folder(base) for point in points], labels, strict=True))
     if checked is not None:
         points = _that_can_run(points, base, checked, skip_refused)
     folders = [point.folder(base) for point in points]
-    reference = [] if against is None else _folders_of(against, points, folders)
     _check_folders(points, folders)
+    reference = _reference(against, {folder: every_label[folder] for folder in folders}, base, say)
     record_comparison(base, folders, reference)
     every = [*points, *(_controls(points, base, checked, say) if controls else [])]
     for line in dict.fromkeys(filter(None, (empty_stable(one.experiment) for one in points))):
@@ -424,8 +432,18 @@ def compare(
         allow_other_numerics,
     )
     number = sum(not one.control for one in every) - sum(not one.point.control for one in failures)
-    found = Comparison(runs[:number], failures, base, runs[number:])
-    if reference and found.runs and not any(run.directory in reference for run in found.runs):
+    # a control may be a method of an earlier comparison in the folder
+    names = {folder: one.label for folder, one in zip(cost.folders, every, strict=True)}
+    added = [
+        dataclasses.replace(run, meta={**run.meta, "control": names[run.directory]})
+        for run in runs[number:]
+    ]
+    found = Comparison(runs[:number], failures, base, added)
+    if (
+        against is not None
+        and found.runs
+        and not any(run.directory in reference for run in found.runs)
+    ):
         warnings.warn(
             f"no run of {against}, the reference, was finished: nothing is compared with it",
             stacklevel=2,
@@ -587,30 +605,58 @@ class _Cost:
             on_end(run)
 
 
-def _folders_of(against: str, points: Sequence[Point], folders: Sequence[Path]) -> list[Path]:
-    """Return the folders of the runs of the method that tables will call so.
-
-    Raises
-    ------
-    ConfigError: there is none.
-    """
-    labels = label_runs(
+def _labels_of(points: Sequence[Point], base: Path) -> list[str]:
+    """Return what tables call each point."""
+    return label_runs(
         [
             Run(
-                folder,
+                point.folder(base),
                 {
-                    "name": p.experiment.name,
-                    "seed": p.experiment.seed,
-                    "config": p.experiment.resolved(),
+                    "name": point.experiment.name,
+                    "seed": point.experiment.seed,
+                    "config": point.experiment.resolved(),
                 },
                 {},
             )
-            for p, folder in zip(points, folders, strict=True)
+            for point in points
         ]
     )
-    if against not in labels:
-        raise unknown_reference(against, dict.fromkeys(labels))
-    return [folder for folder, label in zip(folders, labels, strict=True) if label == against]
+
+
+def _reference(against: str | None, labels: Mapping[Path, str], base: Path, say: Say) -> list[Path]:
+    """Return the folders of the runs of the reference that a comparison's folder is to remember;
+    none where it remembers one already, or has one method.
+
+    Parameters
+    ----------
+    labels: by folder of a run. say: told where what is remembered is not what is usual.
+
+    Raises
+    ------
+    ConfigError: the method ``against`` is not there, for it cannot run.
+    """
+    methods = list(dict.fromkeys(labels.values()))
+    if against is not None and against not in methods:
+        raise ConfigError(
+            f"{against!r} was left out, for it cannot run; expected one of: {'; '.join(methods)}",
+            "against",
+        )
+    chosen = against or usual_reference(methods)
+    if against is None:
+        remembered = read_comparison(base).against
+        there = {labels[folder] for folder in reference_runs(labels)}
+        if remembered and chosen not in there:
+            own = " and ".join(sorted({name.partition("/")[0] for name in remembered}))
+            held = next(iter(there), "")
+            say(
+                f"compared with {held}, as before in {base}; choose another with --against"
+                if held
+                else f"the reference of {base} is {own}, of which nothing is run now: these runs "
+                f"are compared with {chosen}"
+            )
+        if remembered or len(methods) < 2:
+            return []
+    return [folder for folder, label in labels.items() if label == chosen]
 
 
 def run_points(
