@@ -318,7 +318,15 @@ def test_a_reference_that_no_method_is_called_is_refused_before_anything_is_run(
     message = r"^against: got 'uniforn' \(did you mean 'uniform'\?\); expected one of the methods: "
     with pytest.raises(ConfigError, match=message + "uniform; power_of_choice"):
         sweep.compare(PLAIN, RULES, out=tmp_path / "new", against="uniforn")
+    with pytest.raises(ConfigError, match=r"^against: got 3; expected one of the methods: uniform"):
+        sweep.compare(PLAIN, RULES, out=tmp_path / "new", against=3)  # type: ignore[arg-type]
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["controls", "many_controls", "skip_refused"])
+def test_a_flag_that_is_no_flag_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: got 'no'; expected true or false$"):
+        sweep.compare(PLAIN, RULES, out=tmp_path, **{name: "no"})  # type: ignore[arg-type]
 
 
 def test_an_interrupted_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -363,10 +363,12 @@ def compare(
 ) -> None:
     """Run an experiment in several variants and compare them. What is finished already is not run
     again; what differs beside the method is named."""
+    from motley.experiments.sweep import check_target, parse_over
     from motley.experiments.sweep import compare as compare_experiments
-    from motley.experiments.sweep import parse_over
 
     check_data(data)
+    if target is not None:
+        check_target(file, target, data, set or [], _import_from_here(allow_import))
     values = dict(parse_over(text) for text in over or [])
     found = compare_experiments(
         file,

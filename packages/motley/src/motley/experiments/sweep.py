@@ -24,6 +24,7 @@ from motley.core.components import imports
 from motley.core.errors import ConfigError, UserError, suggest
 from motley.engines.processes import workers_kept
 from motley.experiments import document, registry
+from motley.experiments.checks import with_metrics
 from motley.experiments.config import Experiment
 from motley.experiments.controls import (
     MOST,
@@ -39,6 +40,7 @@ from motley.experiments.parallel import run_jobs, share_among
 from motley.experiments.progress import OneRun, ProgressDisplay, display, last_line, watched
 from motley.experiments.ray_runner import spread
 from motley.experiments.run import OnEnd, as_experiment, run, with_own
+from motley.experiments.run_data import task_of
 from motley.experiments.shown import curve_figure, in_cell, run_rows, runs_in_words, to_frame
 from motley.experiments.store import RunFolder, default_folder, slug
 from motley.experiments.trackers.tracker import RunGroup
@@ -51,14 +53,24 @@ from motley.results.comparison_file import (
 )
 from motley.results.labels import group_runs, label_runs
 from motley.results.load import Run
-from motley.results.method_groups import unknown_reference, usual_reference
+from motley.results.method_groups import check_flags, unknown_reference, usual_reference
+from motley.results.method_rows import target_of
 from motley.tasks.public_data import reading
 from motley.tasks.task import Task
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Comparison", "Failure", "Point", "compare", "expand", "parse_over", "run_points"]
+__all__ = [
+    "Comparison",
+    "Failure",
+    "Point",
+    "check_target",
+    "compare",
+    "expand",
+    "parse_over",
+    "run_points",
+]
 
 
 Say = Callable[[str], object]
@@ -381,13 +393,19 @@ def compare(
     Raises
     ------
     ConfigError: before anything is run, where any of the variants is not an experiment, or cannot
-    run (unless ``skip_refused``), where there are too many controls, or ``against`` is none of the
-    methods.
+    run (unless ``skip_refused``), where there are too many controls, or none for
+    ``many_controls``, or ``against`` is none of the methods.
 
     Example
     -------
     ``compare("exp.toml", {"selector.name": ["uniform", "power_of_choice"]}, seeds=[0, 1, 2]).runs``
     """
+    check_flags(controls=controls, many_controls=many_controls, skip_refused=skip_refused)
+    if many_controls and not controls:
+        raise ConfigError(
+            "it allows many controls, and none are asked for; add --controls (controls=True)",
+            "--yes (many_controls)",
+        )
     with imports(allow_import):
         base_experiment = as_experiment(
             experiment if task is None else with_own(experiment, task), overrides
@@ -451,6 +469,32 @@ def compare(
     if by_itself:
         last_line(runs_in_words(base_experiment.name, found.runs, len(failures), base))
     return found
+
+
+def check_target(
+    experiment: Experiment | str | Path,
+    target: float,
+    data: Path | None = None,
+    overrides: Sequence[str] = (),
+    allow_import: bool = False,
+) -> None:
+    """Refuse a target that is no value of an experiment's headline metric, before anything is run;
+    the parameters are those of :func:`compare`. Data are read only where the metric decides.
+
+    Raises
+    ------
+    ConfigError: a share that is not above 0 and at most 1, another metric that is not positive.
+    """
+    if 0 < target <= 1:
+        return
+    with imports(allow_import):
+        made = as_experiment(experiment, overrides)
+        try:
+            task = with_metrics(made, task_of(made, data=data))
+        except UserError:  # the runs say it, or the grid mends it
+            return
+    metrics = [{"name": metric.name, "share": metric.share} for metric in task.metrics]
+    target_of(Run(Path(), {"task": {"metric": task.metric, "metrics": metrics}}, {}), target)
 
 
 def _quiet(line: str) -> None:

@@ -11,6 +11,7 @@ from motley.results.load import Run
 
 __all__ = [
     "MethodGroups",
+    "check_flags",
     "labels_by_number",
     "method_numbers",
     "plain_intervals",
@@ -36,7 +37,7 @@ class MethodGroups(dict[str, list[Run]]):
 
     Raises
     ------
-    ConfigError: ``against`` is none of the labels.
+    ConfigError: ``against`` is none of the labels, or ``plain_intervals`` neither true nor false.
     """
 
     def __init__(
@@ -48,8 +49,21 @@ class MethodGroups(dict[str, list[Run]]):
         super().__init__({label: list(runs) for label, runs in groups.items()})
         if against is not None and against not in self:
             raise unknown_reference(against, self)
+        check_flags(plain_intervals=plain_intervals)
         self.reference = against or _chosen(self) or usual_reference(self)
         self.plain_intervals = plain_intervals
+
+
+def check_flags(**flags: object) -> None:
+    """Refuse arguments that are neither true nor false: any text would count as true.
+
+    Raises
+    ------
+    ConfigError: one is something else.
+    """
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise ConfigError(f"got {value!r}; expected true or false", name)
 
 
 def unknown_reference(against: str, labels: Sequence[str] | Mapping[str, object]) -> ConfigError:
