@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from math import isnan
 from pathlib import Path
 from typing import Any
 
+from motley.results import measures
 from motley.results.labels import group_runs
 from motley.results.latex import escaped
 from motley.results.load import Run
-from motley.results.method_rows import differences, not_compared, references
+from motley.results.method_rows import differences, method_rows, not_compared, references
 from motley.results.report import report, warnings
 from motley.results.tables import pairs
 from tests.motley.results import fake
@@ -138,3 +140,36 @@ def test_data_are_compared_where_the_method_is_one() -> None:
     assert table is not None
     assert "It is one method on several data, clients or devices" in table.note
     assert not_compared(groups) == ""
+
+
+def test_a_run_that_ended_in_ruin_has_no_end_and_is_in_no_pair() -> None:
+    """Losses 2, 1, 0.5 and no number: 0.5 is not how the run ended."""
+
+    def run(method: str, seed: int, losses: list[float]) -> Run:
+        rounds = list(range(1, len(losses) + 1))
+        rows = fake.table(
+            "evaluations",
+            round=rounds,
+            scope=["mean"] * len(rounds),
+            client=[-1] * len(rounds),
+            loss=losses,
+        )
+        config = {"algorithm": {"name": method}}
+        return fake.run(config, {"metric": "loss"}, seed, evaluations=rows)
+
+    runs = [run("fedavg", seed, [2.0, 1.0, 0.6 + 0.1 * seed, 0.5]) for seed in range(3)]
+    runs += [run("fedprox", seed, [2.0, 1.0, 0.5, 0.4 + 0.05 * seed]) for seed in range(2)]
+    runs.append(run("fedprox", 2, [2.0, 1.0, 0.5, float("nan")]))
+    assert isnan(measures.ends_of(runs[-1]).final)
+    assert measures.ends_of(runs[-1]).peak == 0.5
+    groups = group_runs(runs)
+    rows = {row.label: row for row in method_rows(groups)}
+    assert isnan(rows["fedprox"].end("final").mean)
+    assert rows["fedprox"].end("peak").n == 3
+    assert rows["fedavg"].end("final").mean == 0.5
+    (only,) = differences(groups)
+    assert (only.end, only.interval.n) == ("final", 2)
+    assert round(only.interval.mean, 6) == -0.075
+    table = pairs(groups)
+    assert table is not None
+    assert "In no pair, for their loss was not finite at the end: fedprox, seed 2." in table.note

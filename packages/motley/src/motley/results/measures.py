@@ -82,6 +82,7 @@ __all__ = [
     "percent_of",
     "pooled",
     "rows_of",
+    "ruined",
     "shares",
     "spread",
     "stepwise",
@@ -181,8 +182,25 @@ def by_validation(run: Run) -> float:
 
 def ends_of(run: Run, metric: str | None = None) -> Ends:
     """Return the ends of the run's headline metric (or ``metric``) after round 0, the evaluation of
-    the model that no round has trained yet; NaN where there is no other."""
-    return ends(trained(curve(run, metric=metric)), better_of(run, metric or metric_of(run)[0]))
+    the model that no round has trained yet; NaN where there is no other. A run that ended in ruin
+    (:func:`ruined`) has its best value alone."""
+    found = ends(trained(curve(run, metric=metric)), better_of(run, metric or metric_of(run)[0]))
+    none = float("nan")
+    return Ends(none, found.peak, *[none] * 4) if ruined(run, metric) else found
+
+
+def ruined(run: Run, metric: str | None = None) -> bool:
+    """Return whether neither the headline metric (or ``metric``) nor the loss is a finite number at
+    the last evaluation of a simulation: what it was before is not how the run ended."""
+    if run.deployed:
+        return False
+    last = []
+    for name in (metric or metric_of(run)[0], "loss"):
+        rows, column = rows_of(run, name, written_scope(run))
+        values = np.asarray(rows[column].to_numpy(), float)
+        at = np.asarray(rows["round"].to_numpy())
+        last.append(values[at == at.max()] if len(at) else np.zeros(1))
+    return not any(np.isfinite(values).any() for values in last)
 
 
 def trained(along: Curve) -> Curve:

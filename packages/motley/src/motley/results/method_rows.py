@@ -36,6 +36,7 @@ __all__ = [
     "not_compared",
     "only_worlds_differ",
     "references",
+    "ruined_seeds",
     "target_of",
 ]
 
@@ -111,13 +112,20 @@ class MethodRow:
 
     def end(self, kind: str) -> Spread:
         """Return the ``final``, ``peak``, ``stable``, ``drop`` or ``by_validation`` of the headline
-        metric, in percent where it is a share; no *stable* where a seed has none."""
+        metric, in percent where it is a share; no *stable* where a seed has none, and no end but
+        the peak where a seed ended in ruin."""
         if kind == "by_validation":
             values = self._by_validation
         else:
             values = [getattr(end, kind) for end in self._ends]
         scaled = [self.percent * value for value in values]
-        return _of_all(scaled) if kind == "stable" else measures.spread(scaled)
+        whole = kind == "stable" or (kind in ("final", "drop") and bool(self.ruined))
+        return _of_all(scaled) if whole else measures.spread(scaled)
+
+    @cached_property
+    def ruined(self) -> list[int]:
+        """The seeds of the runs that ended in ruin."""
+        return [run.seed for run in self.runs if measures.ruined(run)]
 
     def cost(self, kind: str, size: float = 1.0) -> Spread | Until:
         """Return a field of :class:`motley.results.measures.Costs` over ``size``."""
@@ -342,6 +350,18 @@ def not_compared(groups: Mapping[str, Sequence[Run]]) -> str:
     return (
         f"{'; '.join(alone)} {verb} not compared: no other method has the same data, clients and "
         "devices."
+    )
+
+
+def ruined_seeds(groups: Mapping[str, Sequence[Run]]) -> str:
+    """Return the sentence about the runs that ended in ruin and are in no pair; empty without."""
+    rows = [row for row in method_rows(groups) if row.ruined]
+    if not rows:
+        return ""
+    named = "; ".join(f"{row.label}, seed {', '.join(map(str, row.ruined))}" for row in rows)
+    return (
+        f"In no pair, for their loss was not finite at the end: {named}. What is left flatters "
+        "such a method."
     )
 
 

@@ -214,7 +214,9 @@ def _troubles(runs: Sequence[Run]) -> list[str]:
     evaluations = [len(measures.trained(measures.curve(run)).x) for run in runs]
     if not any(evaluations):
         found.append("no evaluation after round 0; set evaluate.every to see accuracy.")
-    elif not all(np.isfinite(measures.ends_of(run).stable) for run in runs):
+    elif not all(
+        np.isfinite(measures.ends_of(run).stable) for run in runs if not measures.ruined(run)
+    ):
         found.append(
             "fewer than ten evaluations past half of a run: it has no stable value; set a smaller "
             "evaluate.every."

@@ -32,6 +32,7 @@ from motley.results.method_rows import (
     not_compared,
     only_worlds_differ,
     references,
+    ruined_seeds,
 )
 from motley.results.new_clients import adapted_epochs
 from motley.results.recorded_metrics import written_scope
@@ -461,6 +462,7 @@ def pairs(groups: Groups) -> MethodTable | None:
         intervals_in_words(len(found), plain_intervals(groups)),
         all_alike(found),
         lacking,
+        ruined_seeds(groups),
         worlds,
     ]
     together = " ".join(filter(None, words))
