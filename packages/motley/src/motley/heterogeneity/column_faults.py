@@ -133,12 +133,13 @@ def column_faults(rows: Rows, key: Key) -> ColumnFaults:
     size = np.maximum(
         np.where(place, far, 0.0).max(axis=1), np.where(spread, wide, 0.0).max(axis=1)
     )
-    beyond = np.maximum(moved, wider).max(axis=1)
+    errors = np.maximum(moved, wider)
+    beyond = errors.max(axis=1)
     enough = _far_enough(beyond, size > 0)
     farther = beyond > enough
-    near = ~farther[:, None]
-    place &= near | (moved > enough[:, None])
-    spread &= near | (wider > enough[:, None])
+    told = ~farther[:, None] | (errors > enough[:, None])
+    place &= told
+    spread &= told
     return ColumnFaults(place & ~constant, spread & ~constant, constant, size, farther)
 
 
