@@ -55,6 +55,7 @@ __all__ = [
     "pictures",
     "start_here",
     "which_method",
+    "which_method_data",
 ]
 
 NOT_RUN = "Not run yet."
@@ -390,15 +391,18 @@ def which_method() -> str:
         kinds.setdefault(place.partition(", ")[0].partition("-")[0], []).append(place)
     rows, rest = [], []
     for kind, places in kinds.items():
-        one = [_to_try(evidence, place) for place in places]
+        tried: dict[str, list[str]] = {}
+        for place in places:
+            if what := _to_try(evidence, place):
+                tried.setdefault(what, []).append(place)
         own = [place for place in places if _told(evidence, place, True)]
         fine = own and all(Gain(tuned[place][_TUNED]).interval.low > 0 for place in own)
-        shared = "; ".join(dict.fromkeys(filter(None, one)))
+        shared = "; ".join(f"{what}{_where(there)}" for what, there in tried.items())
         if shared or own:
             named = {again[0] for place in own if (again := _again(evidence, True, place))}
             each = "`fine_tuned`" if fine else ", ".join(f"`{name}`" for name in sorted(named))
-            alone = " (with skewed labels)" if own and all("," in place for place in own) else ""
-            rows.append((_PHRASES[kind], shared or "`fedavg`", each + alone if own else "`fedavg`"))
+            each += _where(own)
+            rows.append((_PHRASES[kind], shared or "`fedavg`", each if own else "`fedavg`"))
         elif kind != "even":
             rest.append(_PHRASES[kind])
     rows.append((f"nothing, or {', '.join(rest)} alone", "`fedavg`", "`fedavg`"))
@@ -419,20 +423,46 @@ def _to_try(evidence: Evidence, place: str) -> str:
         for control, words in _SETTINGS.items()
         if control in alone and fmean(alone[control]) >= gain.interval.mean / 2
     ]
-    return enough[0] if enough else f"`{entrant}`{_where(place)}"
+    return enough[0] if enough else f"`{entrant}`"
 
 
-def _where(place: str) -> str:
-    """Return the strength of an environment, and whether labels are skewed beside, in brackets."""
-    first, _, beside = place.partition(", ")
-    _, _, strength = first.partition("-")
-    words = ", ".join(filter(None, (strength, "with skewed labels" if beside else "")))
+def _where(places: Sequence[str]) -> str:
+    """Return in brackets what environments have in common: their strength, and whether labels are
+    skewed beside.
+
+    >>> _where(["noise-weak, labels", "noise-strong, labels"])
+    ' (with skewed labels)'
+    """
+    parts = [place.partition(", ") for place in places]
+    strengths = {first.partition("-")[2] for first, _, _ in parts}
+    strength = strengths.pop() if len(strengths) == 1 else ""
+    beside = "with skewed labels" if parts and all(skewed for _, _, skewed in parts) else ""
+    words = ", ".join(filter(None, (strength, beside)))
     return f" ({words})" if words else ""
+
+
+def which_method_data() -> str:
+    """Say on which data the rows of the page were measured."""
+    run = [name.removeprefix("on ") for name in _ELSEWHERE if not _how_many(_plan(name)[0])]
+    if len(run) == len(_ELSEWHERE):
+        again = "gains are seen on two of three data sets at least, and reversed on none"
+    elif run:
+        again = f"only {' and '.join(run)} has tried the rows again"
+    else:
+        again = "no row has been tried again on a second one yet"
+    return (
+        "The first table is made from [the league](league.md). Each row is of one data set, "
+        f"Fashion-MNIST or the one in brackets; {again}. It says what to compare, not what you "
+        "will gain."
+    )
 
 
 _SETTINGS = {
     "FedAvg, equal weights": '`weights = "uniform"`',
-    "FedAvg, HeteRo-Select's settings": "clipping, server momentum, a falling rate",
+    "FedAvg, HeteRo-Select's settings": (
+        '`server = "momentum"`, `local.clip`, `local.lr_schedule` '
+        "([values](measured.md#league-controls))"
+    ),
 }
 """Control -> what to write in its place."""
 
@@ -457,13 +487,18 @@ def league_selectors() -> str:
         f"most of rules that only choose. Over all it ranges from {_signed(found[quick][least])} "
         f"({_in_words(least)}) to {_signed(found[quick][most])} ({_in_words(most)}).",
     ]
-    sure = [
-        f"`{again[0]}` {_points(again[1].interval)} ({_in_words(place)})"
+    surely = [
+        (*again, place)
         for place in evidence.gains[False]
         if (again := _again(evidence, False, place)) is not None
         and again[0] in found
         and evidence.sign(False, place, again[0]) > 0
     ]
+    sure = [
+        f"`{name}` {_points(gain.interval)} ({_in_words(place)})" for name, gain, place in surely
+    ]
+    confirmed = {name for name, _, _ in surely}
+    open_ones = " and ".join(f"`{name}`" for name in (steady, quick) if name not in confirmed)
     rows = [
         (
             f"`{name}`" + (f", {also} of its own" if (also := _changes().get(name)) else ""),
@@ -486,6 +521,7 @@ def league_selectors() -> str:
         f"uniform, under FedAvg; the {len(found) - len(rows)} rules that are not here were so far "
         "ahead in one environment at most. Measured again with five other seeds and corrected, a "
         f"selection alone surely gained in {len(sure)} of {many}: {'; '.join(sure) or 'none'}."
+        + (f" No gain of {open_ones} is confirmed so." if open_ones else "")
     )
     return "\n\n".join(["\n".join(bullets), table(heads, rows), said])
 

@@ -79,6 +79,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(from_league.league_first, from_league.league_named, from_league.league_advice),
         *(from_league.league_after_fine_tuning, from_league.league_parts),
         *(from_league.league_selectors, from_league.which_method),
+        from_league.which_method_data,
         *(from_league.league_controls, from_league.league_crossed, from_league.league_cnn),
         *(
             from_recipes.recipes,

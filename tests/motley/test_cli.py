@@ -185,6 +185,27 @@ def refused(said: Said, message: str, folder: Path) -> None:
             "against: got 'cohort2' (did you mean 'cohort 2'?); expected one of the methods: "
             "cohort 2; cohort 3",
         ),
+        (
+            ["compare", "q.toml", "--target", "-1"],
+            "target: got -1 for loss; expected a positive number",
+        ),
+        (
+            [
+                "compare",
+                "q.toml",
+                "--set",
+                "task={ name = 'image', data = 'digits' }",
+                "--set",
+                "partition=iid",
+                "--target=90",
+            ],
+            "target: got 90 for accuracy; expected a share above 0 and at most 1, e.g. 0.9",
+        ),
+        (
+            ["compare", "q.toml", "--yes"],
+            "--yes (many_controls): it allows many controls, and none are asked for; add "
+            "--controls (controls=True)",
+        ),
         (["list", "selectrs"], "there is no kind 'selectrs' (did you mean 'selectors'?)"),
         (["report", "nowhere"], "there is no folder nowhere"),
         (["report", "."], "there are no runs in ."),

@@ -120,3 +120,4 @@ def test_errors():
     assert EngineError("x").context == {}
     assert suggest("unifrom", ["uniform", "oort"]) == " (did you mean 'uniform'?)"
     assert suggest("zzz", ["uniform", "oort"]) == ""
+    assert suggest(3, ["uniform", "oort"]) == ""

@@ -485,6 +485,23 @@ def test_a_forward_that_changes_weights_changes_nobody_elses_evaluation(engine: 
     assert losses_of(loop) == pytest.approx(expected, rel=1e-5)
 
 
+def test_outputs_that_depend_on_the_batch_are_seen_behind_a_dead_relu() -> None:
+    """At the first weights, and near them, a ReLU at the end gives 0 whatever is in the batch; in
+    later rounds, and in larger batches of an evaluation, it does not."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.o = nn.Linear(4, 3)
+            nn.init.constant_(self.o.bias, -2.0)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.relu(self.o(x * len(x) * 0.1))
+
+    loop = built(Scaled, local={"epochs": 1, "batch_size": 1}, engine="sequential")
+    assert not loop.setting.mixes
+
+
 def test_padding_with_a_sample_that_shares_nothing_is_seen() -> None:
     """A last batch of one word, its places filled by another word or by the same: only then the
     word counts twice, and the clients that are compared must have such a batch."""

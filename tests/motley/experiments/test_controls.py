@@ -335,6 +335,13 @@ def test_a_run_of_the_folder_is_no_control_again(tmp_path: Path, made: list[str]
     )
 
 
+def test_a_control_that_was_a_method_is_a_control(tmp_path: Path) -> None:
+    motley.compare(PLAIN, {"weights": ["examples", "uniform"]}, [0, 1], out=tmp_path)
+    found = compared(tmp_path)
+    assert [run.control for run in found.controls] == ["fedavg with equal weights"] * 2
+    assert list(group_runs([*found.runs, *found.controls])) == ["fedavg", "scaffold"]
+
+
 def test_more_than_a_hundred_controls_are_asked_for(
     tmp_path: Path, made: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -418,6 +425,15 @@ def test_what_cannot_run_is_said_before_the_first_run(tmp_path: Path, made: list
         motley.compare(keys, over, out=tmp_path)
     assert made == []
     assert not list(tmp_path.rglob("run.json"))
+    left_out = (
+        r"^against: 'scaffold, uniform' was left out, for it cannot run; expected one of: "
+        "fedavg, uniform$"
+    )
+    with (
+        pytest.warns(UserWarning, match="left out, for it cannot run"),
+        pytest.raises(ConfigError, match=left_out),
+    ):
+        motley.compare(keys, over, out=tmp_path, skip_refused=True, against="scaffold, uniform")
     with pytest.warns(UserWarning, match="left out, for it cannot run: (fedavg flash|scaffold)"):
         found = motley.compare(keys, over, out=tmp_path, skip_refused=True)
     assert made == ["fedavg examples"]

@@ -277,13 +277,56 @@ def test_the_folder_remembers_the_grids_order_and_the_reference(tmp_path: Path) 
     assert group_runs(load_all(tmp_path)).reference == "oort"
 
 
+def test_added_seeds_keep_the_reference_that_was_chosen(tmp_path: Path) -> None:
+    over = {"selector.name": ["uniform", "oort"]}
+    sweep.compare(PLAIN, over, [0, 1], out=tmp_path, against="oort")
+    lines: list[str] = []
+    added = sweep.compare(PLAIN, over, [2, 3], out=tmp_path, say=lines.append)
+    assert group_runs(added.runs).reference == "oort"
+    assert group_runs(load_all(tmp_path)).reference == "oort"
+    said = f"compared with oort, as before in {tmp_path}; choose another with --against"
+    assert lines[0] == said
+    # a moved part of the folder has none of the runs that were chosen
+    part = tmp_path / "part"
+    for name in ("uniform", "oort"):
+        (part / name).mkdir(parents=True)
+        for run in added.runs:
+            if run.directory.parent.name == name:
+                run.directory.rename(part / name / run.directory.name)
+    (tmp_path / "comparison.json").rename(part / "comparison.json")
+    assert group_runs(load_all(part)).reference == "oort"
+
+
+def test_the_usual_reference_stays_when_methods_are_added(tmp_path: Path) -> None:
+    sweep.compare(PLAIN, {"selector.name": ["oort"]}, out=tmp_path)  # one method has no reference
+    sweep.compare(PLAIN, {"selector.name": ["power_of_choice", "oort"]}, out=tmp_path)
+    lines: list[str] = []
+    sweep.compare(PLAIN, RULES, out=tmp_path, say=lines.append)
+    assert lines[0].startswith("compared with power_of_choice, as before in ")
+    lines.clear()
+    sweep.compare(PLAIN, {"selector.name": ["uniform", "ucb1"]}, out=tmp_path, say=lines.append)
+    assert lines[0] == (
+        f"the reference of {tmp_path} is power_of_choice, of which nothing is run now: these runs "
+        "are compared with uniform"
+    )
+    assert group_runs(load_all(tmp_path)).reference == "power_of_choice"
+
+
 def test_a_reference_that_no_method_is_called_is_refused_before_anything_is_run(
     tmp_path: Path,
 ) -> None:
     message = r"^against: got 'uniforn' \(did you mean 'uniform'\?\); expected one of the methods: "
     with pytest.raises(ConfigError, match=message + "uniform; power_of_choice"):
         sweep.compare(PLAIN, RULES, out=tmp_path / "new", against="uniforn")
+    with pytest.raises(ConfigError, match=r"^against: got 3; expected one of the methods: uniform"):
+        sweep.compare(PLAIN, RULES, out=tmp_path / "new", against=3)  # type: ignore[arg-type]
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["controls", "many_controls", "skip_refused"])
+def test_a_flag_that_is_no_flag_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: got 'no'; expected true or false$"):
+        sweep.compare(PLAIN, RULES, out=tmp_path, **{name: "no"})  # type: ignore[arg-type]
 
 
 def test_an_interrupted_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

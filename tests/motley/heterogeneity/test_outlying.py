@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.stats import poisson
+from scipy.stats import nbinom, poisson
 from sklearn import datasets
 
 from motley.core.keys import Key
@@ -106,6 +106,72 @@ def test_shared_rows_by_hand() -> None:
     assert shared_rows(np.arange(100, dtype=np.uint64) // 2, owner, y, counts) == []
     # one common sample is no copy
     assert shared_rows(np.zeros(100, np.uint64), owner, y, counts) == []
+
+
+def test_equal_samples_come_together_by_hand() -> None:
+    """15 samples lie four times each among ten clients with ten samples: 90 pairs, each between two
+    given clients with 2 x 10 x 10 / 100^2, 1.8 in all; the other two samples of four add 2 (.1 +
+    .1) = .4 of that to the variance. Ten pairs or more of 45 pairs of clients and ten clients are
+    told below 2 x .005 / 110 = 9.1e-5: a Poisson law has them in 2e-5 of cases, the negative
+    binomial one with the variance 2.52 in 7e-4, and fourteen in 1e-5."""
+    first = [[2, 2, 5, 5], [2, 2, 5, 5]]
+    elsewhere = [0, 1, 3, 4, 6, 7, 8, 9]
+    rest = [[elsewhere[(5 * row + at) % 8] for at in range(4)] for row in range(12)]
+    found = []
+    for more in ([[2, 2, 5, 0], rest[0]], [[2, 2, 5, 5], [2, 2, 5, 0]]):
+        hashes = np.arange(100, 200).astype(np.uint64)
+        used = np.zeros(10, int)
+        for row, clients in enumerate([*first, *more, *rest[1:]]):
+            for client in clients:
+                hashes[10 * client + used[client]] = row
+                used[client] += 1
+        y = np.zeros(100, np.int64)
+        pairs = shared_rows(hashes, np.arange(100) // 10, y, np.full((10, 1), 10.0))
+        found.append([tuple(one) for one in pairs])
+    assert found == [[], [(2, 5, 14)]]
+    assert poisson.sf(9, 1.8) < 9.1e-5 < nbinom.sf(9, 1.8 / 0.4, 1 / 1.4)
+    assert nbinom.sf(13, 1.8 / 0.4, 1 / 1.4) < 9.1e-5
+
+
+def test_few_values_are_no_copies() -> None:
+    """Three small integers a row, 12 clients alike: of these seeds three were accused."""
+    for seed in (1, 57, 99):
+        draw = np.random.default_rng(seed)
+        weights = draw.normal(size=(6, 3)) * 1.5
+        rows = []
+        labels = []
+        for _ in range(12):
+            some = draw.normal(size=(120, 6))
+            labels.append(np.argmax(some @ weights + draw.gumbel(size=(120, 3)) * 0.3, 1))
+            rows.append(np.round(some[:, :3]))
+        found = told(np.concatenate(rows), np.concatenate(labels), np.arange(1440) // 120)
+        assert [one for one in found if one.kind == "copied data"] == []
+
+
+def centred(seed: int) -> tuple[Array, Classes, Classes]:
+    """Six columns around 0 of 12 clients alike, the third times 100 at client 9."""
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(1440, 6))
+    y = np.argmax(x @ draw.normal(size=(6, 3)) * 1.5 + draw.gumbel(size=(1440, 3)) * 0.3, 1)
+    owner = np.arange(1440) // 120
+    x[owner == 9, 2] *= 100
+    return x, y, owner
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_factor_of_a_column_around_0_is_told_and_no_other_column_is(seed: int) -> None:
+    """The median size of 120 normal values is known to 11 %."""
+    x, y, owner = centred(seed)
+    (one,) = told(x, y, owner)
+    assert (one.client, one.kind, one.columns) == (9, "units", ("column 2",))
+    said = re.fullmatch(
+        r"column 2 (\S+) times the others' \(median size(?: of class '\d')? (\S+) against (\S+)\)",
+        one.said,
+    )
+    assert said is not None, one.said
+    factor, here, there = (float(number.replace(",", "")) for number in said.groups())
+    assert 67 < factor < 150
+    assert factor == pytest.approx(here / there, rel=5e-3)
 
 
 def units(x: Array, y: Classes, mine: Classes) -> None:

@@ -49,6 +49,11 @@ def test_a_mean_is_bold_where_the_paired_interval_tells_it_apart_though_the_seed
     assert bold(base, [12.0, 53.0, 94.0], [11.0, 54.0, 93.0]) == set()  # it must beat every other
 
 
+def test_seeds_that_differ_by_the_same_are_bold_only_where_no_seed_moves_the_numbers():
+    assert bold([10.0, 50.0, 90.0], [11.0, 51.0, 91.0]) == set()
+    assert bold([10.0] * 3, [11.0] * 3) == {1}  # megabytes of a fixed number of messages
+
+
 def test_equal_numbers_are_bold_together_or_not_at_all():
     zeros = [0.0] * 3
     assert bold(zeros, zeros, zeros) == {0, 1, 2}

@@ -9,6 +9,7 @@ clients, two metrics, two widths, liars, and two selections a round.
 import csv
 import html as entities
 import re
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -122,6 +123,11 @@ def made(method, seed, metric="f1"):
 
 RUNS = [made(method, seed) for method in METHODS for seed in (0, 1)]
 GROUPS = group_runs(RUNS)
+ON_OTHER_DATA = [
+    replace(run, meta={**run.meta, "config": {**run.config, "population": size}})
+    for size in (7, 8)
+    for run in RUNS
+]
 TABLES = {
     "summary": tables.summary(GROUPS),
     "metrics": tables.metrics(GROUPS),
@@ -137,6 +143,7 @@ TABLES = {
     "new clients": tables.new_clients(GROUPS),
     "target": tables.to_target(GROUPS, 0.57),
     "pairs": tables.pairs(GROUPS),
+    "pairs on several data": tables.pairs(group_runs(ON_OTHER_DATA)),
 }
 LAID_OUT = {"html": "page", "markdown": "page", "terminal": "terminal"} | dict.fromkeys(
     ("latex", "csv"), "printed"
@@ -266,7 +273,7 @@ def test_all_tables_and_all_columns_are_tried():
     """The contract covers whatever :mod:`motley.results.tables` offers and whatever
     :mod:`motley.results.columns` defines."""
     offered = set(tables.__all__) - {"MethodTable"}
-    assert len(TABLES) == len(offered) + 1  # domains and clusters are of one function
+    assert len(TABLES) == len(offered) + 2  # domains and clusters are of one function
     laid_out = {
         id(column.of) for table in TABLES.values() for column in (*table.page, *table.terminal)
     }

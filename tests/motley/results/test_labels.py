@@ -1,7 +1,10 @@
 """Methods are called by what differs between their experiments."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from motley.results.labels import group_runs, label_runs
 
@@ -221,3 +224,52 @@ def test_of_a_table_that_some_runs_have_not_only_what_differs_is_told():
         "oort, epsilon 2.0",
         "oort, epsilon 4.0",
     ]
+
+
+def test_what_is_pinned_tells_runs_of_one_seed_apart():
+    def runs(*pins):
+        return [
+            fake.run({"algorithm": {"name": name}, "pin": pin, "evaluate": {"every": 1}}, seed=seed)
+            for name in ("fedavg", "scaffold")
+            for pin in pins
+            for seed in (0, 1)
+        ]
+
+    assert label_runs(runs({"partition": 1}, {"partition": 2}))[::2] == [
+        "fedavg, pin.partition 1",
+        "fedavg, pin.partition 2",
+        "scaffold, pin.partition 1",
+        "scaffold, pin.partition 2",
+    ]
+    assert set(label_runs(runs({"partition": 1}))) == {"fedavg", "scaffold"}
+    assert label_runs(runs({}, {"partition": 2}))[::2][:2] == [
+        "fedavg, no pin.partition",
+        "fedavg, pin.partition 2",
+    ]
+
+
+def test_how_often_is_evaluated_tells_runs_of_one_seed_apart():
+    def run(every, seed):
+        return fake.run({"evaluate": {"every": every}}, seed=seed)
+
+    assert label_runs([run(1, 0), run(2, 0)]) == [
+        "by hand, evaluate.every 1",
+        "by hand, evaluate.every 2",
+    ]
+    assert label_runs([run(1, 0), run(2, 1)]) == ["by hand", "by hand"]
+
+
+def test_a_run_in_two_folders_counts_once():
+    def run(folder, seed, finished=True, notes=None):
+        made = fake.run(seed=seed, task={"metric": "accuracy", "notes": notes or {}})
+        meta = {**made.meta, "run_id": f"id{seed}", "finished": finished}
+        return replace(made, directory=Path(folder), meta=meta)
+
+    runs = [run("a/0", 0, finished=False), run("a/1", 1), run("b/0", 0), run("b/1", 1)]
+    said = r"2 runs lie each in two folders .*, and each counts once: a/0 is b/0 again"
+    with pytest.warns(UserWarning, match=said):
+        groups = group_runs(runs)
+    assert [str(one.directory) for one in groups["by hand"]] == ["b/0", "a/1"]
+    real = {"deployment": "real clients"}
+    again = [run("a/0", 0, notes=real), run("b/0", 0, notes=real)]
+    assert len(group_runs(again)["by hand"]) == 2  # two deployments of one experiment

@@ -333,6 +333,11 @@ def test_paired_interval_by_hand():
         [got.mean, got.low, got.high], [2, 2 - 2.4841377, 2 + 2.4841377], rtol=1e-7
     )
     assert isnan(m.paired([1], [2]).low)
+    # two runs that differ by one of 90 test samples each tell nothing about a third
+    alike = m.paired([81 / 90, 76 / 90], [80 / 90, 75 / 90], m.level_together(9))
+    assert (alike.mean, alike.n) == (pytest.approx(1 / 90), 2)
+    assert isnan(alike.low)
+    assert isnan(alike.high)
     with pytest.raises(ConfigError, match="same seeds on both sides, got 2 and 1"):
         m.paired([1, 2], [1])
     with pytest.raises(ConfigError, match="between 0 and 1, got 95"):

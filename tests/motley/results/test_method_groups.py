@@ -62,6 +62,13 @@ def test_a_name_that_no_method_has_is_refused():
         report(runs_of("oort", "uniform"), "report.html", against="unifrom")
 
 
+def test_what_is_neither_true_nor_false_and_a_number_as_a_name_are_refused():
+    with pytest.raises(ConfigError, match=r"^plain_intervals: got 'x'; expected true or false$"):
+        report(runs_of("oort", "uniform"), "report.html", plain_intervals="x")
+    with pytest.raises(ConfigError, match=r"^against: got 3; expected one of the methods: oort; "):
+        report(runs_of("oort", "uniform"), "report.html", against=3)
+
+
 def test_the_reference_keeps_its_colour_and_rows_their_order():
     few = group_runs(runs_of("oort", "uniform"))
     many = group_runs(runs_of("flash", "oort", "flude", "uniform", "greedy"))

@@ -178,6 +178,25 @@ def test_the_difference_is_a_paired_t_interval(tmp_path):
     assert "<td>+12.00</td><td>+7.03 to +16.97</td><td>3</td><td>better</td>" in bare(page)
 
 
+def test_seeds_that_differ_by_the_same_give_no_interval_and_no_verdict(tmp_path):
+    """Two seeds, each ahead by one of 90 test samples: 1.11 points twice, no variance."""
+    runs = [
+        with_curve(name, seed, [(72 + seed + more) / 90] * 20)
+        for name, more in (("base", 0), ("ours", 1), ("same", 0))
+        for seed in (0, 1)
+    ]
+    page = report(runs, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<td>+1.11</td><td>–</td><td>2</td><td>not estimable</td>" in bare(page)
+    assert "<td>+0.00</td><td>–</td><td>2</td><td>no clear difference</td>" in bare(page)
+    said = "No interval of ours; same can be estimated: all seeds differ by the same, which"
+    assert said in page
+    assert said in " ".join(terminal(terminal_tables(runs)[1]).split())
+    report(runs, tmp_path / "paper", format="latex")
+    latex = (tmp_path / "paper" / "differences.tex").read_text()
+    assert said in latex
+    assert "ours & $1.11$ & 2 & not estimable" in latex
+
+
 def three_against(base):
     """Three methods against a base with 50 %, whose seeds gain 10, 12, 14; 8, 12, 16; 1, 1, -2
     points."""

@@ -248,7 +248,23 @@ def test_the_page_of_ten_minutes_names_what_the_league_tells(evidence, monkeypat
     settings = {words for words in from_league._SETTINGS.values() if words in made}
     assert settings == set(from_league._SETTINGS.values())
     assert made.splitlines()[-1].endswith("alone | `fedavg` | `fedavg` |")
+    assert from_league._where(["noise-weak, labels", "noise-strong, labels"]) == (
+        " (with skewed labels)"
+    )
+    assert from_league._where(["features-strong, labels"]) == " (strong, with skewed labels)"
+    assert from_league._where(["labels", "labels-strong"]) == from_league._where(["writers"]) == ""
+    # a cell whose environments all have skewed labels says so, a setting like a method
+    rows = {line.split(" | ")[0].strip("| "): line for line in made.splitlines()}
+    assert (
+        "`local.lr_schedule` ([values](measured.md#league-controls)) (strong, with skewed"
+        in (rows["features"])
+    )
+    assert '`weights = "uniform"` (with skewed labels)' in rows["lies about themselves"]
+    assert "`fine_tuned` (weak, with skewed labels)" in rows["sizes"]
+    data = from_league.which_method_data()
+    assert "Fashion-MNIST or the one in brackets; no row has been tried again on a second" in data
     page = (DOCS / "which-algorithm.md").read_text(encoding="utf-8")
+    assert data in page
     paid = any(proof.holds for proof in evidence.proofs.values())
     assert ("following such advice has not yet paid" in page) == (not paid)
 

@@ -363,10 +363,12 @@ def compare(
 ) -> None:
     """Run an experiment in several variants and compare them. What is finished already is not run
     again; what differs beside the method is named."""
+    from motley.experiments.sweep import check_target, parse_over
     from motley.experiments.sweep import compare as compare_experiments
-    from motley.experiments.sweep import parse_over
 
     check_data(data)
+    if target is not None:
+        check_target(file, target, data, set or [], _import_from_here(allow_import))
     values = dict(parse_over(text) for text in over or [])
     found = compare_experiments(
         file,
@@ -414,6 +416,7 @@ def _show(
     from motley.results.gains import missing_local
     from motley.results.labels import group_runs, label_runs
     from motley.results.measures import costs
+    from motley.results.method_rows import not_compared
     from motley.results.model_health import model_health
     from motley.results.privacy_section import claims
     from motley.results.terminal import terminal_tables
@@ -429,6 +432,8 @@ def _show(
         advice := missing_local(group_runs(runs))
     ):
         say(f"note: {advice}")
+    if alone := not_compared(group_runs(runs)):
+        say(f"note: {alone}")
     rejected = sum(costs(run).rejected for run in runs)
     if rejected:
         reasons = "not finite, of the wrong shape, or part of a refused step"

@@ -116,13 +116,13 @@ def install_hint(extra: str = "", folder: str = "motley") -> str:
     return f"pip install {what} in a checkout of Motley"
 
 
-def suggest(got: str, allowed: Iterable[str]) -> str:
+def suggest(got: object, allowed: Iterable[str]) -> str:
     """Return ``" (did you mean 'uniform'?)"`` for the nearest allowed spelling, whatever its
     capitals, or the empty string."""
     words: dict[str, str] = {}
     for word in allowed:
         words.setdefault(word.lower(), word)
-    small = got.lower()
-    begun = [word for word in words if len(got) > 2 and word.startswith(small)]
+    small = str(got).lower()
+    begun = [word for word in words if len(small) > 2 and word.startswith(small)]
     near = difflib.get_close_matches(small, words, n=1, cutoff=0.6) or begun
     return f" (did you mean {words[near[0]]!r}?)" if near else ""

@@ -64,6 +64,8 @@ _MEDIUM = 20_000_000
 """The same up to which evaluation and probe are compared on more than the samples of a step."""
 _MOST = {1_000_000: 32, _SMALL: 8, _MEDIUM: 3, sys.maxsize: 2}
 """Operations of a sample's forward pass -> samples of a compared batch, at most."""
+_TRIES = 16
+"""Models near the initial one that are tried for one whose outputs are not all 0."""
 _LARGE = 100_000_000
 """Weights above which one step of one client is compared, in the run's own type."""
 
@@ -405,15 +407,33 @@ class _Comparison:
         """The models from which the clients start: the initial one, and one whose weights have
         moved; of a model that takes long the second alone."""
         first = FlatModule(construct(self.setting.task.model, 0), self.dtype).state()
-        draws = torch.Generator().manual_seed(0)
+        moved = next(filter(self._tells, map(partial(self._moved, first), range(_TRIES))), None)
+        moved = moved or self._moved(first, 0)
+        return [first, moved] if self.work <= _SMALL else [moved]
+
+    def _moved(self, first: ModelState, seed: int) -> ModelState:
+        """Return a model whose weights lie near those of another; the later the draw, the less
+        near."""
+        draws = torch.Generator().manual_seed(seed)
         x = first.x.clone()
         for entry in self.setting.task.layout:
             own = x[entry.slice]
             if own.numel():
-                scale = 0.3 * (float(own.abs().mean()) + 0.05)
+                scale = 0.3 * (1 + seed) * (float(own.abs().mean()) + 0.05)
                 own += scale * (torch.rand(own.shape, generator=draws) - 0.5)
-        moved = ModelState(x, first.buffers, first.counters)
-        return [first, moved] if self.work <= _SMALL else [moved]
+        return ModelState(x, first.buffers, first.counters)
+
+    def _tells(self, state: ModelState) -> bool:
+        """Return whether outputs are not all 0, as they are behind a ReLU without a gradient,
+        whatever they are computed from; also of a model that fails, which is told elsewhere."""
+        rows = torch.from_numpy(self.setting.task.federation.train.values[: 2 if self.slow else 8])
+        module = self._module(state).eval()
+        with torch.no_grad():
+            try:
+                outputs = module(self._inputs(rows, None))
+            except Exception:  # a user's module may raise anything
+                return True
+        return not isinstance(outputs, Tensor) or bool((outputs != 0).any())
 
     # plain PyTorch ------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from motley.core.components import imports
 from motley.core.errors import ConfigError, UserError, suggest
 from motley.engines.processes import workers_kept
 from motley.experiments import document, registry
+from motley.experiments.checks import with_metrics
 from motley.experiments.config import Experiment
 from motley.experiments.controls import (
     MOST,
@@ -39,22 +40,37 @@ from motley.experiments.parallel import run_jobs, share_among
 from motley.experiments.progress import OneRun, ProgressDisplay, display, last_line, watched
 from motley.experiments.ray_runner import spread
 from motley.experiments.run import OnEnd, as_experiment, run, with_own
+from motley.experiments.run_data import task_of
 from motley.experiments.shown import curve_figure, in_cell, run_rows, runs_in_words, to_frame
 from motley.experiments.store import RunFolder, default_folder, slug
 from motley.experiments.trackers.tracker import RunGroup
 from motley.experiments.trained import TrainedRun, load
 from motley.results.aspects import in_list, value_at
-from motley.results.comparison_file import record_comparison
+from motley.results.comparison_file import (
+    read_comparison,
+    record_comparison,
+    reference_runs,
+)
 from motley.results.labels import group_runs, label_runs
 from motley.results.load import Run
-from motley.results.method_groups import unknown_reference
+from motley.results.method_groups import check_flags, unknown_reference, usual_reference
+from motley.results.method_rows import target_of
 from motley.tasks.public_data import reading
 from motley.tasks.task import Task
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Comparison", "Failure", "Point", "compare", "expand", "parse_over", "run_points"]
+__all__ = [
+    "Comparison",
+    "Failure",
+    "Point",
+    "check_target",
+    "compare",
+    "expand",
+    "parse_over",
+    "run_points",
+]
 
 
 Say = Callable[[str], object]
@@ -366,8 +382,8 @@ def compare(
     allow_import: let components be named ``"module:Class"``, which imports the module. grids: names
     of the file's grids that are run; all by default. allow_other_numerics: resume runs although
     torch, instruction set, threads, engine or device differ. against: label of the method that the
-    others are compared with, as tables call it; ``out`` remembers it, and the grid's order, for
-    every later report.
+    others are compared with, as tables call it; ``out`` remembers it (the usual one where none is
+    given), and the grid's order, for every later report.
     controls: add the runs of the reference that remove, one by one and together, the settings in
     which the methods differ beside the method; they are ``controls`` of what is returned.
     many_controls: also where these are more than 100. skip_refused: go on without variants that
@@ -377,13 +393,19 @@ def compare(
     Raises
     ------
     ConfigError: before anything is run, where any of the variants is not an experiment, or cannot
-    run (unless ``skip_refused``), where there are too many controls, or ``against`` is none of the
-    methods.
+    run (unless ``skip_refused``), where there are too many controls, or none for
+    ``many_controls``, or ``against`` is none of the methods.
 
     Example
     -------
     ``compare("exp.toml", {"selector.name": ["uniform", "power_of_choice"]}, seeds=[0, 1, 2]).runs``
     """
+    check_flags(controls=controls, many_controls=many_controls, skip_refused=skip_refused)
+    if many_controls and not controls:
+        raise ConfigError(
+            "it allows many controls, and none are asked for; add --controls (controls=True)",
+            "--yes (many_controls)",
+        )
     with imports(allow_import):
         base_experiment = as_experiment(
             experiment if task is None else with_own(experiment, task), overrides
@@ -401,11 +423,15 @@ def compare(
     say = say or (last_line if shown else _quiet)
     # a cluster may have what this machine lacks
     checked = BuildCheck(data) if on_ray is None else None
+    labels = _labels_of(points, base)
+    if against is not None and against not in labels:
+        raise unknown_reference(against, dict.fromkeys(labels))
+    every_label = dict(zip([point.folder(base) for point in points], labels, strict=True))
     if checked is not None:
         points = _that_can_run(points, base, checked, skip_refused)
     folders = [point.folder(base) for point in points]
-    reference = [] if against is None else _folders_of(against, points, folders)
     _check_folders(points, folders)
+    reference = _reference(against, {folder: every_label[folder] for folder in folders}, base, say)
     record_comparison(base, folders, reference)
     every = [*points, *(_controls(points, base, checked, say) if controls else [])]
     for line in dict.fromkeys(filter(None, (empty_stable(one.experiment) for one in points))):
@@ -424,8 +450,18 @@ def compare(
         allow_other_numerics,
     )
     number = sum(not one.control for one in every) - sum(not one.point.control for one in failures)
-    found = Comparison(runs[:number], failures, base, runs[number:])
-    if reference and found.runs and not any(run.directory in reference for run in found.runs):
+    # a control may be a method of an earlier comparison in the folder
+    names = {folder: one.label for folder, one in zip(cost.folders, every, strict=True)}
+    added = [
+        dataclasses.replace(run, meta={**run.meta, "control": names[run.directory]})
+        for run in runs[number:]
+    ]
+    found = Comparison(runs[:number], failures, base, added)
+    if (
+        against is not None
+        and found.runs
+        and not any(run.directory in reference for run in found.runs)
+    ):
         warnings.warn(
             f"no run of {against}, the reference, was finished: nothing is compared with it",
             stacklevel=2,
@@ -433,6 +469,32 @@ def compare(
     if by_itself:
         last_line(runs_in_words(base_experiment.name, found.runs, len(failures), base))
     return found
+
+
+def check_target(
+    experiment: Experiment | str | Path,
+    target: float,
+    data: Path | None = None,
+    overrides: Sequence[str] = (),
+    allow_import: bool = False,
+) -> None:
+    """Refuse a target that is no value of an experiment's headline metric, before anything is run;
+    the parameters are those of :func:`compare`. Data are read only where the metric decides.
+
+    Raises
+    ------
+    ConfigError: a share that is not above 0 and at most 1, another metric that is not positive.
+    """
+    if 0 < target <= 1:
+        return
+    with imports(allow_import):
+        made = as_experiment(experiment, overrides)
+        try:
+            task = with_metrics(made, task_of(made, data=data))
+        except UserError:  # the runs say it, or the grid mends it
+            return
+    metrics = [{"name": metric.name, "share": metric.share} for metric in task.metrics]
+    target_of(Run(Path(), {"task": {"metric": task.metric, "metrics": metrics}}, {}), target)
 
 
 def _quiet(line: str) -> None:
@@ -587,22 +649,58 @@ class _Cost:
             on_end(run)
 
 
-def _folders_of(against: str, points: Sequence[Point], folders: Sequence[Path]) -> list[Path]:
-    """Return the folders of the runs of the method that tables will call so.
+def _labels_of(points: Sequence[Point], base: Path) -> list[str]:
+    """Return what tables call each point."""
+    return label_runs(
+        [
+            Run(
+                point.folder(base),
+                {
+                    "name": point.experiment.name,
+                    "seed": point.experiment.seed,
+                    "config": point.experiment.resolved(),
+                },
+                {},
+            )
+            for point in points
+        ]
+    )
+
+
+def _reference(against: str | None, labels: Mapping[Path, str], base: Path, say: Say) -> list[Path]:
+    """Return the folders of the runs of the reference that a comparison's folder is to remember;
+    none where it remembers one already, or has one method.
+
+    Parameters
+    ----------
+    labels: by folder of a run. say: told where what is remembered is not what is usual.
 
     Raises
     ------
-    ConfigError: there is none.
+    ConfigError: the method ``against`` is not there, for it cannot run.
     """
-    labels = label_runs(
-        [
-            Run(folder, {"name": p.experiment.name, "config": p.experiment.resolved()}, {})
-            for p, folder in zip(points, folders, strict=True)
-        ]
-    )
-    if against not in labels:
-        raise unknown_reference(against, dict.fromkeys(labels))
-    return [folder for folder, label in zip(folders, labels, strict=True) if label == against]
+    methods = list(dict.fromkeys(labels.values()))
+    if against is not None and against not in methods:
+        raise ConfigError(
+            f"{against!r} was left out, for it cannot run; expected one of: {'; '.join(methods)}",
+            "against",
+        )
+    chosen = against or usual_reference(methods)
+    if against is None:
+        remembered = read_comparison(base).against
+        there = {labels[folder] for folder in reference_runs(labels)}
+        if remembered and chosen not in there:
+            own = " and ".join(sorted({name.partition("/")[0] for name in remembered}))
+            held = next(iter(there), "")
+            say(
+                f"compared with {held}, as before in {base}; choose another with --against"
+                if held
+                else f"the reference of {base} is {own}, of which nothing is run now: these runs "
+                f"are compared with {chosen}"
+            )
+        if remembered or len(methods) < 2:
+            return []
+    return [folder for folder, label in labels.items() if label == chosen]
 
 
 def run_points(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln
-from scipy.stats import poisson
+from scipy.stats import nbinom, poisson
 
 from motley.core.arrays import Floats, Ids, Ints
 
@@ -105,8 +105,11 @@ def shared_rows(
     of each client and class ``[K, C]``. certain: whether equal samples are copies for certain.
 
     If equal samples fell to clients by chance, class by class, a pair of clients would have about
-    as many as the Poisson law says. Samples that occur :data:`_TOGETHER` times and more are left
-    out; of certain copies, :data:`_COMMON` times.
+    as many as the Poisson law says. Of samples that chance makes equal, pairs come together: one
+    that lies m times in all adds m - 2 times the two clients' shares of the rows to the variance of
+    each of its pairs; the law is then the negative binomial one of this mean and variance. Samples
+    that occur :data:`_TOGETHER` times and more are left out; of certain copies, :data:`_COMMON`
+    times.
 
     Certain copies may be in the data as it was collected, and have been dealt to clients by chance.
     Where too few of them lie twice at the same client for that, every pair that shares them is
@@ -134,15 +137,30 @@ def shared_rows(
     one, other = np.divmod(pair, clients)
     law = np.bincount(label[left], minlength=classes) / np.maximum(np.square(counts.sum(axis=0)), 1)
     expected = (counts[one] * counts[other] * law).sum(axis=1) * np.where(one == other, 1.0, 2.0)
-    odd = poisson.sf(number - 1, expected) < 2 * COPIED / (clients * (clients + 1))
+    chance = 2 * COPIED / (clients * (clients + 1))
     if certain:
+        odd = poisson.sf(number - 1, expected) < chance
         odd |= _dealt_apart(sample, client, counts.sum(axis=1))
         least = np.full(len(number), _FEW)
     else:
+        share = counts / np.maximum(counts.sum(axis=0), 1)
+        clumped = np.bincount(label[left], times[left] - 2, classes) / np.maximum(
+            np.square(counts.sum(axis=0)), 1
+        )
+        both = counts[one] * counts[other] * (share[one] + share[other])
+        more = (both * clumped).sum(axis=1) * np.where(one == other, 1.0, 2.0)
+        odd = _by_chance(number, expected, more) < chance
         smaller = np.minimum(counts[one].sum(axis=1), counts[other].sum(axis=1))
         least = np.maximum(_FEW, _PART * smaller)
     found = np.flatnonzero(odd & (number >= least))
     return [SharedRows(int(one[i]), int(other[i]), int(number[i])) for i in found.tolist()]
+
+
+def _by_chance(number: Ints, expected: Floats, more: Floats) -> Floats:
+    """Return the probability of so many pairs, which have a variance of ``expected + more``."""
+    mean = np.maximum(expected, 1e-12)  # 0: none of their classes has equal samples
+    beyond = np.maximum(more / mean, 1e-9)
+    return np.asarray(nbinom.sf(number - 1, mean / beyond, 1 / (1 + beyond)))
 
 
 def _dealt_apart(sample: NDArray[np.uint64], client: Ids, sizes: Floats) -> bool:

@@ -25,7 +25,8 @@ for :data:`CHANCE`, divided by the number of statistics.
 A client is named only if it also lies much farther out than the others: its largest |sum| /
 sqrt(V), over columns and both statistics, is more than twice the upper quartile of the other
 clients'. Where all clients differ a little, the largest of them is no outlier, and up to a quarter
-of the clients do not hide each other's faults.
+of the clients do not hide each other's faults. The same is asked of each column of a client that is
+named: a fault of one column does not accuse another that is just outlying.
 """
 
 from __future__ import annotations
@@ -132,21 +133,26 @@ def column_faults(rows: Rows, key: Key) -> ColumnFaults:
     size = np.maximum(
         np.where(place, far, 0.0).max(axis=1), np.where(spread, wide, 0.0).max(axis=1)
     )
-    farther = _farther(np.maximum(moved, wider), size > 0)
+    errors = np.maximum(moved, wider)
+    beyond = errors.max(axis=1)
+    enough = _far_enough(beyond, size > 0)
+    farther = beyond > enough
+    told = ~farther[:, None] | (errors > enough[:, None])
+    place &= told
+    spread &= told
     return ColumnFaults(place & ~constant, spread & ~constant, constant, size, farther)
 
 
-def _farther(beyond: Floats, which: Bools) -> Bools:
-    """Return which of some clients ``[K]`` lie much farther beyond chance ``[K]`` than the
-    others."""
+def _far_enough(beyond: Floats, which: Bools) -> Floats:
+    """Return how far beyond chance some clients must lie to lie much farther out than the others
+    do; infinite for the rest, and where there are no others, all ``[K]``."""
     judged = beyond > 0
-    found = np.zeros(len(beyond), bool)
+    enough = np.full(len(beyond), np.inf)
     for k in np.flatnonzero(which).tolist():
         others = np.delete(beyond, k)[np.delete(judged, k)]
         if len(others):
-            usual = np.quantile(others, _QUARTILE, method="lower")
-            found[k] = beyond[k] > _FARTHER * usual
-    return found
+            enough[k] = _FARTHER * np.quantile(others, _QUARTILE, method="lower")
+    return enough
 
 
 def normal_scores(x: Floats) -> Floats:
@@ -157,8 +163,8 @@ def normal_scores(x: Floats) -> Floats:
 
 
 def _outlying(rows: Rows, least: int) -> tuple[Bools, Floats, Floats]:
-    """Return which clients' sums of scores are outlying, each as a multiple of what just is
-    ``[K, D]``, and each client's largest in standard errors by chance, 0 if not judged ``[K]``."""
+    """Return which clients' sums of scores are outlying, each as a multiple of what just is, and in
+    standard errors by chance, 0 if not judged, all ``[K, D]``."""
     sums, variance, held = class_sums(rows)
     judged = held >= least
     # an odd client's ranks move those of all others; the median over clients has an error of its
@@ -174,11 +180,11 @@ def _outlying(rows: Rows, least: int) -> tuple[Bools, Floats, Floats]:
         )
     size = np.abs(sums)
     times = size / np.sqrt(np.maximum(_limits(sums, variance, held), 1e-12))
-    errors = (size / np.sqrt(np.maximum(variance, 1e-12))).max(axis=1)
+    errors = size / np.sqrt(np.maximum(variance, 1e-12))
     return (
         np.asarray((times > 1) & judged[:, None] & (size > _MOVED * held[:, None])),
         times,
-        np.where(judged, errors, 0.0),
+        np.where(judged[:, None], errors, 0.0),
     )
 
 

@@ -42,6 +42,8 @@ _FACTOR = 1.5
 _MIXED = 0.25
 """Share of a difference by which a client's mix of classes may change it; beyond, one class is
 told."""
+_BOTH_SIGNS = 0.1
+"""Share of values above and below 0 from which a column's sizes are told in place of its values."""
 _ROUNDED = 1e-6
 _INPUTS = "the inputs"
 _TIMES = 4
@@ -479,16 +481,22 @@ def _column(seen: _SeenRows, client: int, j: int, spread: bool, key: Key) -> tup
     mine = values[known]
     label = seen.rows.y[known]
     like = np.array([np.median(others[c]) for c in label.tolist()])
-    times = float(np.median(mine / like)) if like.all() else np.nan
+    # sizes, not values: those of a column around 0 have a median that says nothing of their unit
+    size = np.array([np.median(np.abs(others[c])) for c in label.tolist()])
+    times = float(np.median(np.abs(mine) / size)) if size.all() else np.nan
     moved = mine - np.median(mine - like)
-    here, there, medians = _medians(seen, values, own, float(np.median(mine - like)), times)
     if (
         times > 0
         and max(times, 1 / times) >= _FACTOR
         and _misfit(mine / times, label, others) < _misfit(moved, label, others)
     ):
-        told = f" {_short(here / there)} times the others'" if here * there > 0 else " multiplied"
-        return "units", f"{name}{told} ({medians})"
+        both_signs = min((values[~own] > 0).mean(), (values[~own] < 0).mean()) > _BOTH_SIGNS
+        sizes = np.abs(values) if both_signs else values
+        called = "median size" if both_signs else "median"
+        here, there, medians = _medians(seen, sizes, own, np.nan, times, called)
+        factor = here / there if here * there > 0 else times
+        return "units", f"{name} {_short(factor)} times the others' ({medians})"
+    _, _, medians = _medians(seen, values, own, float(np.median(mine - like)))
     if spread:
         ratio = spread_ratio(seen.rows, client, j, key)
         return "units", f"{name} spreads {_short(ratio)} times as far as the others' ({medians})"
@@ -499,7 +507,12 @@ def _column(seen: _SeenRows, client: int, j: int, spread: bool, key: Key) -> tup
 
 
 def _medians(
-    seen: _SeenRows, values: Floats, own: Bools, apart: float, times: float
+    seen: _SeenRows,
+    values: Floats,
+    own: Bools,
+    apart: float,
+    times: float = np.nan,
+    called: str = "median",
 ) -> tuple[float, float, str]:
     """Return the medians of the client's and of the others' values, and how they are told: of the
     class that the client has most of where its mix of classes moves its median.
@@ -507,7 +520,8 @@ def _medians(
     Parameters
     ----------
     values, own: of a column, and which are the client's ``[n]``. apart, times: difference and ratio
-    of the client's values to the median of others' of the same class.
+    of the client's values to the median of others' of the same class; NaN: of no interest. called:
+    what the medians are of.
     """
     here, there = (float(np.median(values[part])) for part in (own, ~own))
     of = ""
@@ -522,7 +536,7 @@ def _medians(
             float(np.median(values[part & (seen.rows.y == most)])) for part in (own, ~own)
         )
         of = f" of class {seen.classes[most]!r}"
-    return here, there, f"median{of} {_short(here)} against {_short(there)}"
+    return here, there, f"{called}{of} {_short(here)} against {_short(there)}"
 
 
 def _misfit(values: Floats, label: Ints, others: Mapping[int, Floats]) -> float:

@@ -590,7 +590,10 @@ class Besides:
         ]
 
     def _range(self, one: Interval) -> str:
-        return f"{self._signed(one.low)} to {self._signed(one.high)}" if one.n else "–"
+        """Return an interval in words; a dash without one, as where all seeds differ by the
+        same."""
+        known = one.n and isfinite(one.low)
+        return f"{self._signed(one.low)} to {self._signed(one.high)}" if known else "–"
 
     def _signed(self, value: float) -> str:
         if not isfinite(value):

@@ -48,11 +48,15 @@ def best_rows(
 
 def _apart(one: dict[int, float], other: dict[int, float]) -> bool:
     """Return whether the interval of the paired differences excludes zero; False for fewer than two
-    common seeds."""
+    common seeds. Where all differ by the same, only numbers that no seed moves (of
+    messages, say) are apart."""
     common = [
         seed
         for seed in sorted(one.keys() & other.keys())
         if isfinite(one[seed]) and isfinite(other[seed])
     ]
-    found = paired([one[seed] for seed in common], [other[seed] for seed in common])
+    ours, theirs = ([each[seed] for seed in common] for each in (one, other))
+    found = paired(ours, theirs)
+    if found.n > 1 and not isfinite(found.low):
+        return found.mean != 0 and len({*ours}) == len({*theirs}) == 1
     return found.n > 1 and not found.low <= 0 <= found.high

@@ -187,6 +187,8 @@ class Column:
         if isinstance(value, Interval):
             if self.form == "signed":
                 return _signed(value.mean, row.percent)
+            if not isfinite(value.low):
+                return DASH
             return " to ".join(_signed(bound, row.percent) for bound in (value.low, value.high))
         if isinstance(value, Spread) and self.form == "spread":
             return plus_minus(value, digits)
@@ -417,6 +419,7 @@ def _difference(row: Difference) -> Interval:
     return row.interval
 
 
+AGAINST = Column("against", lambda row: row.base)
 DIFFERENCE = Column("difference", _difference, "signed", "{points}")
 DIFFERENCE_BOUNDS = Column("95% interval", _difference, "bounds")
 PAIRS = Column("seeds", lambda row: row.interval.n, "count", "seeds", printed="Pairs")

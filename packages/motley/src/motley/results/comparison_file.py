@@ -28,8 +28,8 @@ FILE = "comparison.json"
 
 class ComparisonRecord(NamedTuple):
     """Folders of runs relative to that of their comparison: of all ``runs`` in the grid's order,
-    and of the runs of the method ``against`` which the others are compared; none where nobody chose
-    one."""
+    and of the runs of the method ``against`` which the others are compared, chosen or the usual one
+    of the folder's first comparison; none before there were two methods."""
 
     runs: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
@@ -104,24 +104,34 @@ def in_grid_order(folders: Iterable[Path]) -> list[Path]:
 
 
 def reference_runs(folders: Iterable[Path]) -> list[Path]:
-    """Return those of the folders of runs whose comparison has them as its reference.
+    """Return those of the folders of runs whose comparison has them as its reference; without any,
+    those in the folder of the reference's method, as seeds that were added are.
 
     Raises
     ------
     DataError: a ``comparison.json`` is not what ``motley compare`` writes.
     """
     runs = list(folders)
-    records = {folder: read_comparison(folder) for folder in {_comparison_of(run) for run in runs}}
-    return [
-        run
-        for run in runs
-        if _within(_comparison_of(run), run) in records[_comparison_of(run)].against
+    against = {
+        folder: read_comparison(folder).against
+        for folder in dict.fromkeys(_comparison_of(run) for run in runs)
+    }
+    methods = {folder: {_method_of(name) for name in names} for folder, names in against.items()}
+    places = [(run, _comparison_of(run)) for run in runs]
+    named = [run for run, folder in places if _within(folder, run) in against[folder]]
+    return named or [
+        run for run, folder in places if _method_of(_within(folder, run)) in methods[folder]
     ]
 
 
 def _comparison_of(run: Path) -> Path:
     """Return the folder of the comparison that a run would be of: ``folder/method/run``."""
     return run.absolute().parent.parent
+
+
+def _method_of(name: str) -> str:
+    """Return the folder of the method of a run, ``method/run``."""
+    return name.partition("/")[0]
 
 
 def _within(folder: Path, run: Path) -> str:

@@ -3,7 +3,8 @@ tables of many runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ IGNORED = (
 )
 """Top-level keys of an experiment that do not make another method."""
 
+_TELL_TWINS = ("pin", "evaluate")
+"""Those of them that tell runs of one method and seed apart, and are part of the run id."""
+
 _DERIVED = ("weights", "probe.batches")
 """Keys that the algorithm or the selector sets where they are left out: they tell runs apart only
 where nothing else does."""
@@ -46,13 +50,14 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
     an ablation a run is called by what it changes; where that is nothing, by its preset, or by its
     components and values where others change something. When nothing differs the label is the
     preset's name, or the experiment's. A deployment beside simulations is called so; a control
-    beside methods has a name of its own.
+    beside methods has a name of its own. Runs of one method and seed that are pinned or evaluated
+    otherwise are called by that, too.
     """
     controls = [run.control for run in runs]
     if any(controls) and not all(controls):
         methods = iter(label_runs([run for run in runs if not run.control]))
         return [control or next(methods) for control in controls]
-    labels = _by_experiment(runs)
+    labels = _twins_told_apart(_by_experiment(runs), runs)
     if len({run.deployed for run in runs}) == 1:
         return labels
     return [
@@ -79,6 +84,26 @@ def _by_experiment(runs: Sequence[Run]) -> list[str]:
             labels[i] = label
     # a component may be called as another preset is
     return _told_apart(labels, list(dict.fromkeys(key for one in flat for key in one)), flat)
+
+
+def _twins_told_apart(labels: Sequence[str], runs: Sequence[Run]) -> list[str]:
+    """Return the labels, with what is pinned or how evaluation differs where a label has a seed
+    more than once."""
+    out = list(labels)
+    flat = [_flat({key: run.config.get(key) for key in _TELL_TWINS}) for run in runs]
+    for label in dict.fromkeys(labels):
+        mine = [i for i, other in enumerate(labels) if other == label]
+        if len({runs[i].seed for i in mine}) == len(mine):
+            continue
+        keys = dict.fromkeys(key for i in mine for key in flat[i])
+        differing = [key for key in keys if len({repr(flat[i].get(key)) for i in mine}) > 1]
+        for i in mine:
+            values = {key: flat[i].get(key) for key in differing if key not in _TELL_TWINS}
+            words = [
+                f"no {key}" if value is None else f"{key} {value}" for key, value in values.items()
+            ]
+            out[i] = ", ".join([label, *words])
+    return out
 
 
 def _labels(
@@ -194,7 +219,7 @@ def group_runs(
     runs: Sequence[Run], against: str | None = None, plain_intervals: bool = False
 ) -> MethodGroups:
     """Return label -> runs by seed; labels in the order of first appearance. Controls are left out,
-    unless there is nothing else.
+    unless there is nothing else; a run that lies in several folders counts once, with a warning.
 
     Parameters
     ----------
@@ -206,12 +231,39 @@ def group_runs(
     """
     groups: dict[str, list[Run]] = {}
     runs = [run for run in runs if not run.control] or runs
-    for label, run in zip(label_runs(runs), runs, strict=True):
+    for label, run in _each_once(zip(label_runs(runs), runs, strict=True)):
         groups.setdefault(label, []).append(run)
     by_seed = {
         label: sorted(members, key=lambda run: run.seed) for label, members in groups.items()
     }
     return MethodGroups(by_seed, against, plain_intervals)
+
+
+def _each_once(labelled: Iterable[tuple[str, Run]]) -> list[tuple[str, Run]]:
+    """Return runs with their labels, of simulations with the same id, label and seed one, the
+    first finished."""
+    kept: dict[tuple[object, ...], tuple[str, Run]] = {}
+    left = []
+    for number, (label, run) in enumerate(labelled):
+        run_id = run.meta.get("run_id")
+        key = (label, run.seed, run_id) if run_id and not run.deployed else (number,)
+        if key not in kept:
+            kept[key] = label, run
+            continue
+        before = kept[key][1]
+        better = run.finished and not before.finished
+        kept[key] = label, run if better else before
+        left.append((before, run) if better else (run, before))
+    if left:
+        copy, original = left[0]
+        some = "1 run lies" if len(left) == 1 else f"{len(left)} runs lie each"
+        count = "it counts" if len(left) == 1 else "each counts"
+        warnings.warn(
+            f"{some} in two folders (the same run id), and {count} once: {copy.directory} is "
+            f"{original.directory} again",
+            stacklevel=3,
+        )
+    return list(kept.values())
 
 
 def _flat(node: Any, path: str = "") -> dict[str, Any]:

@@ -82,6 +82,7 @@ __all__ = [
     "percent_of",
     "pooled",
     "rows_of",
+    "ruined",
     "shares",
     "spread",
     "stepwise",
@@ -190,8 +191,25 @@ def by_validation(run: Run) -> float:
 
 def ends_of(run: Run, metric: str | None = None) -> Ends:
     """Return the ends of the run's headline metric (or ``metric``) after round 0, the evaluation of
-    the model that no round has trained yet; NaN where there is no other."""
-    return ends(trained(curve(run, metric=metric)), better_of(run, metric or metric_of(run)[0]))
+    the model that no round has trained yet; NaN where there is no other. A run that ended in ruin
+    (:func:`ruined`) has its best value alone."""
+    found = ends(trained(curve(run, metric=metric)), better_of(run, metric or metric_of(run)[0]))
+    none = float("nan")
+    return Ends(none, found.peak, *[none] * 4) if ruined(run, metric) else found
+
+
+def ruined(run: Run, metric: str | None = None) -> bool:
+    """Return whether neither the headline metric (or ``metric``) nor the loss is a finite number at
+    the last evaluation of a simulation: what it was before is not how the run ended."""
+    if run.deployed:
+        return False
+    last = []
+    for name in (metric or metric_of(run)[0], "loss"):
+        rows, column = rows_of(run, name, written_scope(run))
+        values = np.asarray(rows[column].to_numpy(), float)
+        at = np.asarray(rows["round"].to_numpy())
+        last.append(values[at == at.max()] if len(at) else np.zeros(1))
+    return not any(np.isfinite(values).any() for values in last)
 
 
 def trained(along: Curve) -> Curve:
@@ -448,7 +466,7 @@ def spread(values: ArrayLike) -> Spread:
 @dataclass(frozen=True)
 class Interval:
     """Mean (of differences, or over seeds) with its two-sided t interval over ``n`` pairs or seeds;
-    NaN bounds for fewer than two."""
+    NaN bounds for fewer than two, and for differences that are all equal."""
 
     mean: float
     low: float
@@ -477,6 +495,9 @@ def level_together(comparisons: int, level: float = 0.95) -> float:
 def paired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
     """Return the interval of ``a - b`` paired by seed: entry i of both comes from the same seed.
 
+    Differences that are all equal have NaN bounds: a t interval of width 0 would claim certainty
+    from two runs that happen to differ by as many test samples.
+
     Raises
     ------
     ConfigError: unequal lengths, or a level outside (0, 1).
@@ -490,7 +511,11 @@ def paired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
         )
     if not 0 < level < 1:
         raise ConfigError(f"level must lie between 0 and 1, got {level}")
-    return interval(spread(x - y), level)
+    found = interval(spread(x - y), level)
+    rounding = 1e-9 * max(np.nanmax(np.abs([x, y]), initial=0.0), abs(found.mean))
+    if found.n > 1 and np.nanmax(x - y) - np.nanmin(x - y) <= rounding:
+        return Interval(found.mean, float("nan"), float("nan"), found.n)
+    return found
 
 
 def stepwise(along: Curve, grid: ArrayLike) -> Floats:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeGuard
 
 from motley.core.errors import ConfigError, suggest
 from motley.results.comparison_file import reference_runs
 from motley.results.load import Run
 
-__all__ = ["MethodGroups", "labels_by_number", "method_numbers", "plain_intervals", "reference_of"]
+__all__ = [
+    "MethodGroups",
+    "check_flags",
+    "labels_by_number",
+    "method_numbers",
+    "plain_intervals",
+    "reference_of",
+    "unknown_reference",
+    "usual_reference",
+]
 
 USUAL = ("uniform", "fedavg")
 """What methods are compared with where nobody chose: the first whose name is made of these alone,
@@ -28,7 +37,7 @@ class MethodGroups(dict[str, list[Run]]):
 
     Raises
     ------
-    ConfigError: ``against`` is none of the labels.
+    ConfigError: ``against`` is none of the labels, or ``plain_intervals`` neither true nor false.
     """
 
     def __init__(
@@ -40,8 +49,21 @@ class MethodGroups(dict[str, list[Run]]):
         super().__init__({label: list(runs) for label, runs in groups.items()})
         if against is not None and against not in self:
             raise unknown_reference(against, self)
-        self.reference = against or _chosen(self) or _usual(self)
+        check_flags(plain_intervals=plain_intervals)
+        self.reference = against or _chosen(self) or usual_reference(self)
         self.plain_intervals = plain_intervals
+
+
+def check_flags(**flags: object) -> None:
+    """Refuse arguments that are neither true nor false: any text would count as true.
+
+    Raises
+    ------
+    ConfigError: one is something else.
+    """
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise ConfigError(f"got {value!r}; expected true or false", name)
 
 
 def unknown_reference(against: str, labels: Sequence[str] | Mapping[str, object]) -> ConfigError:
@@ -55,7 +77,9 @@ def unknown_reference(against: str, labels: Sequence[str] | Mapping[str, object]
 
 def reference_of(groups: Mapping[str, Sequence[Run]]) -> str:
     """Return the label of the method that the others are compared with."""
-    return groups.reference if _have_reference(groups) else _chosen(groups) or _usual(groups)
+    return (
+        groups.reference if _have_reference(groups) else _chosen(groups) or usual_reference(groups)
+    )
 
 
 def plain_intervals(groups: Mapping[str, Sequence[Run]]) -> bool:
@@ -89,6 +113,8 @@ def _chosen(groups: Mapping[str, Sequence[Run]]) -> str | None:
     )
 
 
-def _usual(groups: Mapping[str, Sequence[Run]]) -> str:
-    usual = (label for label in groups if {*label.split(", ")} <= {*USUAL})
-    return next(usual, next(iter(groups), ""))
+def usual_reference(groups: Iterable[str]) -> str:
+    """Return the label of the reference where nobody chose: see :data:`USUAL`; "" of none."""
+    labels = list(groups)
+    usual = (label for label in labels if {*label.split(", ")} <= {*USUAL})
+    return next(usual, next(iter(labels), ""))

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from motley.core.errors import ConfigError
 from motley.results import measures
+from motley.results.aspects import ComparedMethod, pairs_of
 from motley.results.load import Run
 from motley.results.measures import Censored, Spread
 from motley.results.method_groups import plain_intervals, reference_of
@@ -27,10 +28,15 @@ __all__ = [
     "MetricRow",
     "TargetRow",
     "Until",
+    "all_alike",
     "differences",
     "intervals_in_words",
     "method_rows",
     "metric_rows",
+    "not_compared",
+    "only_worlds_differ",
+    "references",
+    "ruined_seeds",
     "target_of",
 ]
 
@@ -106,13 +112,20 @@ class MethodRow:
 
     def end(self, kind: str) -> Spread:
         """Return the ``final``, ``peak``, ``stable``, ``drop`` or ``by_validation`` of the headline
-        metric, in percent where it is a share; no *stable* where a seed has none."""
+        metric, in percent where it is a share; no *stable* where a seed has none, and no end but
+        the peak where a seed ended in ruin."""
         if kind == "by_validation":
             values = self._by_validation
         else:
             values = [getattr(end, kind) for end in self._ends]
         scaled = [self.percent * value for value in values]
-        return _of_all(scaled) if kind == "stable" else measures.spread(scaled)
+        whole = kind == "stable" or (kind in ("final", "drop") and bool(self.ruined))
+        return _of_all(scaled) if whole else measures.spread(scaled)
+
+    @cached_property
+    def ruined(self) -> list[int]:
+        """The seeds of the runs that ended in ruin."""
+        return [run.seed for run in self.runs if measures.ruined(run)]
 
     def cost(self, kind: str, size: float = 1.0) -> Spread | Until:
         """Return a field of :class:`motley.results.measures.Costs` over ``size``."""
@@ -251,9 +264,10 @@ class Difference:
     end: End
     interval: measures.Interval
     percent: float
-    verdict: Literal["better", "worse", "no clear difference"]
+    verdict: Verdict
 
 
+Verdict = Literal["better", "worse", "no clear difference", "not estimable"]
 End = Literal["stable", "final"]
 """The end of a curve by which methods are compared."""
 JUDGED: Mapping[End, str] = {
@@ -265,9 +279,9 @@ NO_STABLE = "no stable value (–) where a run has fewer than ten evaluations pa
 
 
 def differences(groups: Mapping[str, Sequence[Run]]) -> list[Difference]:
-    """Return every method against the reference, by *stable* where every finished run has it, else
-    by *final*. The intervals hold together (:func:`~motley.results.measures.level_together`),
-    unless ``groups`` asks for plain ones.
+    """Return every method against its reference (:func:`references`), by *stable* where every
+    finished run has it, else by *final*. The intervals hold together
+    (:func:`~motley.results.measures.level_together`), unless ``groups`` asks for plain ones.
 
     Methods without two seeds that are finished in both are left out.
     """
@@ -284,26 +298,97 @@ def differences(groups: Mapping[str, Sequence[Run]]) -> list[Difference]:
         label: {seed: percent * getattr(one, end) for seed, one in each.items()}
         for label, each in found_ends.items()
     }
-    base = reference_of(groups)
+    bases = references(groups)
     common = {
-        label: [seed for seed in sorted(own) if isfinite(own[seed] - ends[base].get(seed, nan))]
-        for label, own in ends.items()
-        if label != base
+        label: [
+            seed
+            for seed in sorted(ends[label])
+            if isfinite(ends[label][seed] - ends[base].get(seed, nan))
+        ]
+        for label, base in bases.items()
     }
     compared = {label: seeds for label, seeds in common.items() if len(seeds) > 1}
     level = measures.level_together(1 if plain_intervals(groups) else len(compared))
     found = []
     for label, seeds in compared.items():
+        base = bases[label]
         ours, theirs = ([ends[one][seed] for seed in seeds] for one in (label, base))
         got = measures.paired(ours, theirs, level)
-        sure: Literal["better", "worse"] = "better" if (got.mean > 0) == better else "worse"
-        found.append(
-            Difference(
-                *(label, base, end, got, percent),
-                "no clear difference" if got.low <= 0 <= got.high else sure,
-            )
-        )
+        found.append(Difference(label, base, end, got, percent, _verdict(got, better)))
     return found
+
+
+def references(groups: Mapping[str, Sequence[Run]]) -> dict[str, str]:
+    """Return the label of each method that is compared -> that of its reference, which has the same
+    data, clients and devices. Where these alone differ (:func:`only_worlds_differ`), it is one
+    reference for all."""
+    base = reference_of(groups)
+    if only_worlds_differ(groups):
+        return {label: base for label in groups if label != base}
+    found = pairs_of(_compared_methods(groups), base)
+    return {pair.method.label: pair.reference.label for pair in found}
+
+
+def only_worlds_differ(groups: Mapping[str, Sequence[Run]]) -> bool:
+    """Return whether all methods are one method on several data, clients or devices, which are then
+    what is compared."""
+    methods = _compared_methods(groups)
+    first = methods[0]
+    return any(one.world != first.world for one in methods) and all(
+        one.same_algorithm(first) and not one.differing(first) for one in methods
+    )
+
+
+def not_compared(groups: Mapping[str, Sequence[Run]]) -> str:
+    """Return the sentence about the methods on data, clients or devices that no other method has;
+    empty where each has another beside it."""
+    found = references(groups)
+    alone = [label for label in groups if label not in {*found, *found.values()}]
+    if not alone or len(groups) < 2:
+        return ""
+    verb = "is" if len(alone) == 1 else "are"
+    return (
+        f"{'; '.join(alone)} {verb} not compared: no other method has the same data, clients and "
+        "devices."
+    )
+
+
+def ruined_seeds(groups: Mapping[str, Sequence[Run]]) -> str:
+    """Return the sentence about the runs that ended in ruin and are in no pair; empty without."""
+    rows = [row for row in method_rows(groups) if row.ruined]
+    if not rows:
+        return ""
+    named = "; ".join(f"{row.label}, seed {', '.join(map(str, row.ruined))}" for row in rows)
+    return (
+        f"In no pair, for their loss was not finite at the end: {named}. What is left flatters "
+        "such a method."
+    )
+
+
+def _compared_methods(groups: Mapping[str, Sequence[Run]]) -> list[ComparedMethod]:
+    return [
+        ComparedMethod.of(label, runs[0].config, bool(runs[0].meta.get("personal")))
+        for label, runs in groups.items()
+    ]
+
+
+def _verdict(got: measures.Interval, higher_is_better: bool) -> Verdict:
+    if not isfinite(got.low):
+        return "not estimable" if got.mean else "no clear difference"
+    if got.low <= 0 <= got.high:
+        return "no clear difference"
+    return "better" if (got.mean > 0) == higher_is_better else "worse"
+
+
+def all_alike(found: Sequence[Difference]) -> str:
+    """Return the sentence about the differences that have no interval; empty where all have one."""
+    labels = [one.label for one in found if not isfinite(one.interval.low)]
+    if not labels:
+        return ""
+    return (
+        f"No interval of {'; '.join(labels)} can be estimated: all seeds differ by the same, which "
+        "happens by chance where few seeds are tested on few samples; add seeds."
+    )
 
 
 def intervals_in_words(comparisons: int, plain: bool = False) -> str:

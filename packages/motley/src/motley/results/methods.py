@@ -297,7 +297,9 @@ class _Told:
         together = escaped(intervals_in_words(len(found), plain_intervals(self.groups))).replace(
             " \\%", "\\,\\%"
         )
-        return f"Differences are to {escaped(found[0].base)}. {together} ".replace("  ", " ")
+        bases = [escaped(one) for one in dict.fromkeys(one.base for one in found)]
+        within = " of the same data, clients and devices" if len(bases) > 1 else ""
+        return f"Differences are to {'; '.join(bases)}{within}. {together} ".replace("  ", " ")
 
     def software(self) -> str:
         """Versions."""

@@ -18,6 +18,7 @@ from motley.results.blocks import BulletList, Page, non_empty
 from motley.results.labels import clock, group_runs
 from motley.results.load import Run, load_all
 from motley.results.method_groups import MethodGroups, labels_by_number
+from motley.results.method_rows import not_compared
 from motley.results.model_health import model_health
 from motley.results.number_text import whole
 from motley.results.page import write
@@ -167,7 +168,8 @@ def warnings(groups: Groups) -> list[str]:
             "Some runs are tested on the clients' own data and some on a global test set: their "
             "headlines differ in meaning."
         )
-    return lines
+    alone = not_compared(groups)
+    return [*lines, alone] if alone else lines
 
 
 def _dropped(run: Run) -> NDArray[np.bool_]:
@@ -212,7 +214,9 @@ def _troubles(runs: Sequence[Run]) -> list[str]:
     evaluations = [len(measures.trained(measures.curve(run)).x) for run in runs]
     if not any(evaluations):
         found.append("no evaluation after round 0; set evaluate.every to see accuracy.")
-    elif not all(np.isfinite(measures.ends_of(run).stable) for run in runs):
+    elif not all(
+        np.isfinite(measures.ends_of(run).stable) for run in runs if not measures.ruined(run)
+    ):
         found.append(
             "fewer than ten evaluations past half of a run: it has no stable value; set a smaller "
             "evaluate.every."

@@ -25,9 +25,14 @@ from motley.results.method_rows import (
     NO_STABLE,
     MethodRow,
     TargetRow,
+    all_alike,
     differences,
     intervals_in_words,
     metric_rows,
+    not_compared,
+    only_worlds_differ,
+    references,
+    ruined_seeds,
 )
 from motley.results.new_clients import adapted_epochs
 from motley.results.recorded_metrics import written_scope
@@ -435,20 +440,34 @@ def to_target(groups: Groups, target: float) -> MethodTable:
 
 
 def pairs(groups: Groups) -> MethodTable | None:
-    """Return every method against the reference, see
+    """Return every method against its reference, see
     :func:`motley.results.method_rows.differences`; None without two common seeds."""
     found = differences(groups)
     if not found:
         return None
     compared = Compared(groups)
     end = found[0].end
-    base = found[0].base
-    known = {base, *(one.label for one in found)}
-    left_out = ", ".join(label for label in groups if label not in known)
+    bases = list(dict.fromkeys(one.base for one in found))
+    base = bases[0] if len(bases) == 1 else "the reference of the same data, clients and devices"
+    compared_labels = {one.label for one in found}
+    left_out = ", ".join(label for label in references(groups) if label not in compared_labels)
     lacking = f"Left out, without two finished seeds in common: {left_out}." if left_out else ""
-    words = [intervals_in_words(len(found), plain_intervals(groups)), lacking]
+    worlds = (
+        "It is one method on several data, clients or devices, and these are what is compared; "
+        "the same seed may draw other clients on each."
+        if only_worlds_differ(groups)
+        else not_compared(groups)
+    )
+    words = [
+        intervals_in_words(len(found), plain_intervals(groups)),
+        all_alike(found),
+        lacking,
+        ruined_seeds(groups),
+        worlds,
+    ]
     together = " ".join(filter(None, words))
-    columns = (col.DIFFERENCE, col.DIFFERENCE_BOUNDS, col.PAIRS, col.VERDICT)
+    against = (col.AGAINST,) if len(bases) > 1 else ()
+    columns = (*against, col.DIFFERENCE, col.DIFFERENCE_BOUNDS, col.PAIRS, col.VERDICT)
     title = f"{end} {compared.metric} against {base}"
     note = (
         f"{title[:1].upper()}{title[1:]}, over finished runs paired by seed: whatever two methods "
@@ -470,7 +489,7 @@ def pairs(groups: Groups) -> MethodTable | None:
         " ".join(filter(None, note)),
         head=title,
         terminal=columns,
-        printed=(col.DIFFERENCE, col.PAIRS, col.VERDICT),
+        printed=(*against, col.DIFFERENCE, col.PAIRS, col.VERDICT),
         name="differences",
         title=f"{title}{' in points' if compared.percent else ''}, paired by seed",
         remark=together,
