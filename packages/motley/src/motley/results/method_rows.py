@@ -326,7 +326,7 @@ def references(groups: Mapping[str, Sequence[Run]]) -> dict[str, str]:
     if only_worlds_differ(groups):
         return {label: base for label in groups if label != base}
     found = pairs_of(_compared_methods(groups), base)
-    return {pair.method.label: pair.reference.label for pair in found}
+    return {pair.method.label: pair.reference.label for pair in found if not pair.world}
 
 
 def only_worlds_differ(groups: Mapping[str, Sequence[Run]]) -> bool:
