@@ -400,7 +400,9 @@ def compare(
     -------
     ``compare("exp.toml", {"selector.name": ["uniform", "power_of_choice"]}, seeds=[0, 1, 2]).runs``
     """
-    check_flags(controls=controls, many_controls=many_controls, skip_refused=skip_refused)
+    check_flags(
+        {"controls": controls, "many_controls": many_controls, "skip_refused": skip_refused}
+    )
     if many_controls and not controls:
         raise ConfigError(
             "it allows many controls, and none are asked for; add --controls (controls=True)",

@@ -49,13 +49,14 @@ class MethodGroups(dict[str, list[Run]]):
         super().__init__({label: list(runs) for label, runs in groups.items()})
         if against is not None and against not in self:
             raise unknown_reference(against, self)
-        check_flags(plain_intervals=plain_intervals)
+        check_flags({"plain_intervals": plain_intervals})
         self.reference = against or _chosen(self) or usual_reference(self)
         self.plain_intervals = plain_intervals
 
 
-def check_flags(**flags: object) -> None:
-    """Refuse arguments that are neither true nor false: any text would count as true.
+def check_flags(flags: Mapping[str, object]) -> None:
+    """Refuse arguments (name -> value) that are neither true nor false: any text would count as
+    true.
 
     Raises
     ------
