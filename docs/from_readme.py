@@ -81,8 +81,8 @@ def trust_in_short() -> str:
         ),
         (
             f"{fuzzed['cases']:,} random PyTorch models and losses beside plain PyTorch",
-            f"{fuzzed['faults']} without a sentence where they differ"
-            + (", mended since" if fuzzed["mended"] == fuzzed["faults"] > 0 else ""),
+            f"{fuzzed['faults']} differed without a sentence"
+            + ("; mended since" if fuzzed["mended"] == fuzzed["faults"] > 0 else ""),
             "`scripts/fuzz-models`",
         ),
         (
