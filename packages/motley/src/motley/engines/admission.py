@@ -65,7 +65,8 @@ _MEDIUM = 20_000_000
 _MOST = {1_000_000: 32, _SMALL: 8, _MEDIUM: 3, sys.maxsize: 2}
 """Operations of a sample's forward pass -> samples of a compared batch, at most."""
 _TRIES = 16
-"""Models near the initial one that are tried for one whose outputs are not all 0."""
+"""Models near the initial one that are tried, each farther away, for one whose outputs are not
+all 0."""
 _LARGE = 100_000_000
 """Weights above which one step of one client is compared, in the run's own type."""
 
@@ -335,6 +336,7 @@ class _Comparison:
         self.run = setting
         self.one_by_one = first in ("sequential", "threads", "debug")
         self.synthetic = synthetic
+        self.draw = 0
         self.notes: dict[str, str] = {}
         self.possible = bool(setting.task.federation.seen.any())
         self.dtype = torch.float64
@@ -407,33 +409,15 @@ class _Comparison:
         """The models from which the clients start: the initial one, and one whose weights have
         moved; of a model that takes long the second alone."""
         first = FlatModule(construct(self.setting.task.model, 0), self.dtype).state()
-        moved = next(filter(self._tells, map(partial(self._moved, first), range(_TRIES))), None)
-        moved = moved or self._moved(first, 0)
-        return [first, moved] if self.work <= _SMALL else [moved]
-
-    def _moved(self, first: ModelState, seed: int) -> ModelState:
-        """Return a model whose weights lie near those of another; the later the draw, the less
-        near."""
-        draws = torch.Generator().manual_seed(seed)
+        draws = torch.Generator().manual_seed(self.draw)
         x = first.x.clone()
         for entry in self.setting.task.layout:
             own = x[entry.slice]
             if own.numel():
-                scale = 0.3 * (1 + seed) * (float(own.abs().mean()) + 0.05)
+                scale = 0.3 * (1 + self.draw) * (float(own.abs().mean()) + 0.05)
                 own += scale * (torch.rand(own.shape, generator=draws) - 0.5)
-        return ModelState(x, first.buffers, first.counters)
-
-    def _tells(self, state: ModelState) -> bool:
-        """Return whether outputs are not all 0, as they are behind a ReLU without a gradient,
-        whatever they are computed from; also of a model that fails, which is told elsewhere."""
-        rows = torch.from_numpy(self.setting.task.federation.train.values[: 2 if self.slow else 8])
-        module = self._module(state).eval()
-        with torch.no_grad():
-            try:
-                outputs = module(self._inputs(rows, None))
-            except Exception:  # a user's module may raise anything
-                return True
-        return not isinstance(outputs, Tensor) or bool((outputs != 0).any())
+        moved = ModelState(x, first.buffers, first.counters)
+        return [first, moved] if self.work <= _SMALL else [moved]
 
     # plain PyTorch ------------------------------------------------------------------------------
 
@@ -627,6 +611,11 @@ class _Comparison:
                 f"training this model{type_of_weights} fails in plain PyTorch: {error}"
                 f"{error.advice or ''}"
             ) from error
+        if self.draw < _TRIES and not any(bool((o != 0).any()) for o in self.examined.values()):
+            # behind a ReLU without a gradient all outputs are 0, whatever they are computed from
+            self.draw += 1
+            self._forget()
+            return self.require_followed()
         self.mixes = self._do_mix()
         if not self.mixes:
             del self.setting
@@ -663,15 +652,11 @@ class _Comparison:
         """Compare in float32 from here on, and note why."""
         self.dtype = self.run.dtype if self.large else torch.float32
         self.notes["proof"] = f"the engine was compared with plain PyTorch in {what}"
-        for name in (
-            "setting",
-            "jobs",
-            "states",
-            "expected",
-            "examined",
-            "probed",
-            "_in_evaluation",
-        ):
+        self._forget("setting", "jobs")
+
+    def _forget(self, *more: str) -> None:
+        """Let go of what was computed at the weights that were compared."""
+        for name in ("states", "expected", "examined", "probed", "_in_evaluation", *more):
             self.__dict__.pop(name, None)
 
     def _require_in_place(self, flat: FlatModule) -> None:
