@@ -611,7 +611,8 @@ class _Comparison:
                 f"training this model{type_of_weights} fails in plain PyTorch: {error}"
                 f"{error.advice or ''}"
             ) from error
-        if self.draw < _TRIES and not any(bool((o != 0).any()) for o in self.examined.values()):
+        outputs = self.examined.values()  # of nobody where torch refuses every batch of one
+        if outputs and self.draw < _TRIES and not any(bool((o != 0).any()) for o in outputs):
             # behind a ReLU without a gradient all outputs are 0, whatever they are computed from
             self.draw += 1
             self._forget()
@@ -1023,8 +1024,8 @@ def _data(
     # places beyond a batch repeat its client's first sample: of this very batch, or of another
     alone = size > 1 and bool((held == 1).any())
     left = size > 1 and not work.drop_single and bool(((last == 1) & (held > 1)).any())
-    # (an engine that counts what recurs in a batch, as scale_grad_by_freq does, differs by the
-    # first for certain, and by the second only if the two samples have something in common)
+    # (where an engine counts what recurs in a batch, as scale_grad_by_freq asks for, a sample
+    # beside itself differs for certain, and beside another only if they have something in common)
     if brief:
         sizes = [size, few or (1 if alone or left else size)]
         sizes += [size + 1] * (paired and left and not few)
