@@ -179,7 +179,10 @@ def test_rhfl_by_samples_multiplies_its_confidence():
             "each.buffers": empty,
             "each.counters": empty.long(),
         }
-        losses = lambda clients, models: torch.ones(2)  # noqa: E731
+
+        def losses(clients, models):
+            return torch.ones(2)
+
         context = ServerContext(Layout(()), 2, 2, losses=losses)
         state = server.update(server.init(model, 2), total, context)
         assert state.model.x.item() == pytest.approx(x, rel=1e-7)
