@@ -51,6 +51,10 @@ class Option:
     default: Any
 
 
+_CATALOGUES: list[Catalogue] = []
+"""Every catalogue of components, for a name that stands at another's key."""
+
+
 @dataclass(frozen=True)
 class Catalogue:
     """All components of one kind.
@@ -66,6 +70,9 @@ class Catalogue:
     builtin: Mapping[str, str]
     base: str = "builtins:object"
     _classes: dict[str, type] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _CATALOGUES.append(self)
 
     @cached_property
     def targets(self) -> dict[str, str]:
@@ -110,8 +117,16 @@ class Catalogue:
             return _imported(self.targets[name])
         if ":" in name:
             return self._import(name, where)
-        hint = suggest(name, self.names())
+        hint = self._belongs(name, where) or suggest(name, self.names())
         raise ConfigError(f"got {name!r}{hint}; expected one of: {', '.join(self.names())}", where)
+
+    def _belongs(self, name: str, where: str) -> str:
+        """Return where a name belongs that is of another kind, in brackets; "" for others."""
+        keys = sorted({other.kind for other in _CATALOGUES if name in other.targets} - {self.kind})
+        if not where.startswith(self.kind) or not keys:
+            return ""
+        lines = " or ".join(f'{key} = "{name}"' for key in keys)
+        return f" (write {lines})"
 
     def _import(self, name: str, where: str) -> type:
         """Return the class ``"module:Class"`` of an experiment, and remember that it was
