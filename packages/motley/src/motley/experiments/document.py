@@ -130,10 +130,48 @@ def read_text(path: Path, what: str = "an experiment file (TOML)") -> str:
 
 
 def _toml_sentence(where: str, message: str, text: str) -> str:
-    """Return ``FILE, line L, column C: not valid TOML: ...`` from tomllib's message."""
+    """Return ``FILE, line L, column C: not valid TOML: ...`` from tomllib's message, with what is
+    to be written where that can be seen."""
     what, _, place = message.partition(" (at ")
-    line = place.rstrip(")") if place.startswith("line") else f"line {len(text.splitlines()) or 1}"
-    return f"{where}, {line}: not valid TOML: {what[:1].lower()}{what[1:]}"
+    lines = text.splitlines()
+    at = re.match(r"line (\d+), column (\d+)", place)
+    number, column = map(int, at.groups()) if at else (len(lines) or 1, 1)
+    line = lines[number - 1] if number <= len(lines) else ""
+    position = f"line {number}, column {column}" if at else f"line {number}"
+    mend = _toml_mend(what, line, line[column - 1 :].strip())
+    return f"{where}, {position}: not valid TOML: {what[:1].lower()}{what[1:]}{mend}"
+
+
+_PYTHON_VALUES = {"True": "write true", "False": "write false", "None": "leave the key out"}
+
+
+def _toml_mend(what: str, line: str, rest: str) -> str:
+    """Return what to write in place of a mistake that is often made, after "; "; "" for others.
+
+    Parameters
+    ----------
+    what: tomllib's message. line: the whole line. rest: the line from where reading stopped.
+    """
+    word = re.match(r"[A-Za-z_][^\s,}\]]*", rest)
+    mend = ""
+    if line.lstrip().startswith("{"):
+        mend = 'this is like JSON; a TOML file has lines such as name = "small"'
+    elif what.startswith(("Cannot overwrite", "Cannot declare", "Duplicate")):
+        mend = "this key or table stands twice; keep one"
+    elif rest[:1] in {"\u201c", "\u201d", "\u201e", "\u2018", "\u2019"}:
+        mend = 'write straight quotes, "'
+    elif re.match(r"[+-]?\.\d", rest):
+        mend = f"write a 0 before the point, 0{rest.lstrip('+-').split()[0].rstrip(',}]')}"
+    elif re.search(r"=\s*[+-]?\d+,\d+\s*([,}]|$)", line):
+        mend = "the decimal sign is a point"
+    elif "\\" in what:
+        mend = "write paths with /"
+    elif what == "Invalid value" and word:
+        quoted = f'text stands in quotes, "{word[0].replace(chr(92), "/")}"'
+        mend = _PYTHON_VALUES.get(word[0], quoted)
+    elif what.startswith("Expected '=' after a key") and rest.startswith(":"):
+        mend = "write = in place of :"
+    return mend and f"; {mend}"
 
 
 def copied(table: Mapping[str, Any]) -> dict[str, Any]:
