@@ -403,6 +403,7 @@ def compare(
     check_flags(
         {"controls": controls, "many_controls": many_controls, "skip_refused": skip_refused}
     )
+    _check_jobs(jobs, on_ray is not None)
     if many_controls and not controls:
         raise ConfigError(
             "it allows many controls, and none are asked for; add --controls (controls=True)",
@@ -428,6 +429,11 @@ def compare(
     labels = _labels_of(points, base)
     if against is not None and against not in labels:
         raise unknown_reference(against, dict.fromkeys(labels))
+    if len(points) == 1 and not read_comparison(base).runs:
+        say(
+            "one run is made, and nothing is compared with it; write a [grid], or --over "
+            'selector.name=uniform,oort (over={"selector.name": ["uniform", "oort"]})'
+        )
     every_label = dict(zip([point.folder(base) for point in points], labels, strict=True))
     if checked is not None:
         points = _that_can_run(points, base, checked, skip_refused)
@@ -705,6 +711,18 @@ def _reference(against: str | None, labels: Mapping[Path, str], base: Path, say:
     return [folder for folder, label in labels.items() if label == chosen]
 
 
+def _check_jobs(jobs: int, on_ray: bool) -> None:
+    """Raise ConfigError unless so many runs can go on at a time."""
+    if jobs < 1:
+        raise ConfigError(f"got {jobs}; expected at least 1", "jobs")
+    if jobs > 1 and on_ray:
+        raise ConfigError(
+            "runs are spread over a cluster (on_ray), which decides how many run at a time; give "
+            "one of the two",
+            "jobs",
+        )
+
+
 def run_points(
     points: Sequence[Point],
     folders: Sequence[Path],
@@ -723,14 +741,7 @@ def run_points(
     ConfigError: before anything is run, two runs in the same folder, or options that exclude each
     other. StoreError: a folder cannot be made.
     """
-    if jobs < 1:
-        raise ConfigError(f"got {jobs}; expected at least 1", "jobs")
-    if jobs > 1 and on_ray is not None:
-        raise ConfigError(
-            "runs are spread over a cluster (on_ray), which decides how many run at a time; give "
-            "one of the two",
-            "jobs",
-        )
+    _check_jobs(jobs, on_ray is not None)
     _check_folders(points, folders)
     shown = _display(points) if progress else None
     calls = [
