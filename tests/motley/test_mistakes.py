@@ -1,0 +1,343 @@
+"""Mistakes that a newcomer makes, by command and in Python: what each message names, the exit
+status, and that nothing of what was finished is lost.
+
+A row is a mistake, how it is made, and a regular expression that the message has to match: what
+was got, and the line that mends it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import motley
+from motley.cli import call
+from motley.tasks.own import from_clients, own_task
+
+DIGITS = """name = "small"
+population = 10
+cohort = 3
+stop = { rounds = 2 }
+task = { name = "image", data = "digits", model = "digits_mlp" }
+partition = { name = "dirichlet", alpha = 0.5 }
+"""
+PATIENTS = """name = "patients"
+cohort = 2
+stop = { rounds = 2 }
+partition = "by_writer"
+[task]
+name = "tabular"
+data = "patients.csv"
+client = "hospital"
+label = "outcome"
+"""
+
+
+class SetKeys(NamedTuple):
+    """``motley run`` with these keys over digits."""
+
+    name: str
+    keys: tuple[str, ...]
+    message: str
+
+
+KEYS = [
+    SetKeys("a misspelt key", ("chohort=3",), r"chohort: .*did you mean 'cohort'"),
+    SetKeys("a misspelt option", ("partition.alhpa=0.3",), r"alhpa: .*did you mean 'alpha'"),
+    SetKeys("rounds beside stop", ("rounds=3",), r"rounds: .*write stop = \{ rounds = 3 \}"),
+    SetKeys("the rate at the top", ("lr=0.1",), r"lr: .*write local\.optimizer\.lr"),
+    SetKeys("a negative rate", ("local.optimizer.lr=-0.1",), r"lr = -0\.1; expected a positive"),
+    SetKeys("an empty batch", ("local.batch_size=0",), r"batch_size: got 0; expected at least 1"),
+    SetKeys("a share in percent", ("participation=10",), r"participation: got 10; .*at most 1"),
+    SetKeys("more asked than there are", ("cohort=11",), r"got 11, more than .* 10; .*at most 10"),
+    SetKeys("a number in words", ('cohort="three"',), r"cohort: got 'three'; .*whole number"),
+    SetKeys("a skew of 0", ("partition.alpha=0",), r"alpha = 0\.0; .*above 0 \(0\.1 is strong"),
+    SetKeys("half a round", ("stop.rounds=2.5",), r"stop\.rounds: got 2\.5; .*whole number"),
+    SetKeys("no round", ("stop.rounds=0",), r"stop\.rounds: got 0; expected at least 1"),
+    SetKeys("a target in percent", ("stop.target.accuracy=90",), r"accuracy: got 90; .*at most 1"),
+    SetKeys("a misspelt rule", ("selector=orrt",), r"'orrt' \(did you mean 'oort'\?\)"),
+    SetKeys("a misspelt algorithm", ("algorithm=fedavgg",), r"did you mean 'fedavg'"),
+    SetKeys(
+        "an algorithm as a rule",
+        ("selector=fedprox",),
+        r"'fedprox' \(write algorithm = \"fedprox\"\)",
+    ),
+    SetKeys("a rule as an algorithm", ("algorithm=oort",), r"'oort' \(write selector = \"oort\"\)"),
+    SetKeys("a misspelt data set", ("task.data=mnits",), r"did you mean 'mnist'"),
+    SetKeys("a misspelt model", ("task.model=resnet_18",), r"did you mean 'resnet18'"),
+    SetKeys("a misspelt optimizer", ("local.optimizer=adm",), r"did you mean 'adam'"),
+    SetKeys("a misspelt metric", ('metrics=["acuracy"]',), r"did you mean 'accuracy'"),
+    SetKeys("a device as an engine", ("engine=cuda",), r"write engine = \{ device = \"cuda\" \}"),
+    SetKeys("more clients than rows", ("population=5000",), r"set population to at most 179"),
+    SetKeys(
+        "two server rules",
+        ("algorithm=fedadam", "server=average"),
+        r"server: got 'average'.*leave server out",
+    ),
+    SetKeys(
+        "SCAFFOLD with Adam",
+        ("algorithm=scaffold", 'local.optimizer={name="adam"}'),
+        r"not possible under Adam; use algorithm = .*option = \"I\"",
+    ),
+    SetKeys(
+        "clients that data do not have", ("partition=by_writer",), r"use \"iid\" or \"dirichlet\""
+    ),
+    SetKeys(
+        "noise in percent",
+        ('label_noise={name="beta",mean=20}',),
+        r"mean = 20\.0; expected a share in \(0, 1\)",
+    ),
+    SetKeys("a loss of numbers", ("loss=half_squared_error",), r"are classes; use 'cross_entropy'"),
+    SetKeys("a speed in words", ("device=fast",), r"device\.name: got 'fast'; .*constant"),
+    SetKeys(
+        "a share above all",
+        ("compressor=topk", 'budget={name="constant",average=5}'),
+        r"average = 5\.0; expected a share in \(0, 1\]",
+    ),
+    SetKeys(
+        "privacy without delta",
+        ("weights=uniform", "privacy={clip=1.0,noise_multiplier=1.0}"),
+        r"privacy\.delta: this key is missing",
+    ),
+    SetKeys("half precision", ("dtype=float16",), r"dtype: got 'float16'.*float32, float64"),
+    SetKeys("an option of another", ("algorithm.mu=0.1",), r"'fedavg' has no such option"),
+    SetKeys("all rows test", ("split.test_fraction=1",), r"test_fraction: got 1; .*below 1"),
+    SetKeys("rows in percent", ("split.test_fraction=20",), r"got 20; expected below 1"),
+]
+
+
+class Text(NamedTuple):
+    """``motley run`` of a file with this text."""
+
+    name: str
+    text: str
+    message: str
+
+
+TEXTS = [
+    Text("a word without quotes", "name = small", r"line 1, column 8: .*quotes, \"small\""),
+    Text("Python's True", DIGITS + "evaluate = { per_client = True }", r"line 7, .*write true"),
+    Text("Python's None", "seed = None", r"leave the key out"),
+    Text("a key twice", DIGITS + "cohort = 4", r"line 7.*stands twice; keep one"),
+    Text("a table twice", "[local]\n[local]\n", r"line 2, .*stands twice; keep one"),
+    Text("JSON", '{"name": "small"}', r"this is like JSON; a TOML file has lines such as"),
+    Text("YAML", "cohort: 4", r"line 1, column 7: .*write = in place of :"),
+    Text("a decimal comma", "local = { optimizer = { name = 'sgd', lr = 0,5 } }", r"is a point"),
+    Text("a bare point", "seed = .5", r"write a 0 before the point, 0\.5"),
+    Text("curly quotes", "name = \u201csmall\u201d", r"write straight quotes, \""),
+    Text("a path with \\", 'name = "C:\\data"', r"write paths with /"),
+    Text("no task", DIGITS.replace("task =", "# task ="), r"task: this key is missing"),
+    Text("an empty file", "", r"stop: this key is missing"),
+]
+
+
+class Command(NamedTuple):
+    """A command beside a finished run in ``kept``."""
+
+    name: str
+    words: str
+    message: str
+
+
+COMPARED = "compare small.toml --over selector.name=uniform,oort"
+COMMANDS = [
+    Command("a misspelt command", "rnu small.toml", r"'rnu'\. Did you mean 'run'"),
+    Command(
+        "a misspelt file", "run smal.toml", r"no file 'smal\.toml' \(did you mean 'small\.toml"
+    ),
+    Command("a folder", "run .", r"'\.' is a folder; expected an experiment file"),
+    Command("a key alone", "run small.toml --set seed", r"--set: got 'seed'; expected key=value"),
+    Command("a misspelt axis", "compare small.toml --over selectr.name=a,b", r"mean 'selector'"),
+    Command("an axis alone", "compare small.toml --over seed", r"--over: got 'seed'; .*key=value"),
+    Command("a range of seeds", f"{COMPARED} --seeds 0-2", r"got '0-2'; .*e\.g\. 0,1,2"),
+    Command("no job", f"{COMPARED} --jobs 0", r"jobs: got 0; expected at least 1"),
+    Command("an absent reference", f"{COMPARED} --against fedprox", r"expected one of.*uniform"),
+    Command("an option of none", "run small.toml --rounds 3", r"No such option: --rounds"),
+    Command("no folder", "report nowhere", r"there is no folder nowhere"),
+    Command("no recipe", "reproduce fedavg", r"there is no recipe 'fedavg'; expected one of"),
+    Command("no kind", "list optimisers", r"did you mean 'optimizers'"),
+    Command("no name in Python", "new selector my-rule", r"got 'my-rule'; .*snake_case"),
+    Command("no data", "run small.toml --data nodata", r"--data: there is no folder 'nodata'"),
+    Command("no table", "inspect nowhere.csv", r"nowhere\.csv does not exist"),
+    Command(
+        "the folder of another run",
+        "run small.toml --set seed=1 --out kept",
+        r"kept holds another run .*choose another output folder",
+    ),
+]
+
+
+class Rows(NamedTuple):
+    """``motley run`` of a table with these lines below ``hospital,age,pressure,outcome``."""
+
+    name: str
+    lines: Callable[[int], str]
+    message: str
+    encoding: str = "utf-8"
+
+
+def _cells(
+    i: int, hospital: str | None = None, age: str | None = None, outcome: str | None = None
+) -> str:
+    """Return row i of a table of 40 patients of four hospitals, with other cells in it."""
+    outcome = outcome or ("ill" if i % 3 else "well")
+    return f"{hospital or 'ABCD'[i % 4]},{age or f'{40 + i}.5'},{110 + i % 7},{outcome}"
+
+
+TABLES = [
+    Rows("a limit of detection", lambda i: _cells(i, age="<5" if i == 3 else None), r"\"<5\""),
+    Rows("ids", lambda i: _cells(i, age=f"p{i:04d}"), r"column 'age'.*drop = \[\"age\"\]"),
+    Rows("dates", lambda i: _cells(i, age=f"2024-01-{1 + i % 28:02d}"), r"drop = \[\"age\"\]"),
+    Rows("labels with decimals", lambda i: _cells(i, outcome=f"{i}.5"), r"tabular_regression"),
+    Rows("a short row", lambda i: "A,1,ill" if i == 5 else _cells(i), r"xpected 4 columns"),
+    Rows("an empty column", lambda i: _cells(i).replace(f",{110 + i % 7},", ",,"), r"'pressure'"),
+]
+
+
+def _module() -> nn.Module:
+    return nn.Linear(3, 2)
+
+
+X = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
+Y = (X[:, 0] > 0).astype(int)
+
+
+def _task(x: Any = X, y: Any = Y, module: Any = _module, **options: Any) -> Any:
+    return own_task(from_clients([(x, y)] * 4), module, **options)
+
+
+def _run(task: Any, **keys: Any) -> motley.Run:
+    usual = {"name": "mine", "task": "own", "cohort": 2, "stop": {"rounds": 2}}
+    return motley.run(motley.Experiment(**{**usual, **keys}), task=task)
+
+
+def _detached(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(outputs.detach(), targets, reduction="none")
+
+
+class Call(NamedTuple):
+    """A call in Python."""
+
+    name: str
+    make: Callable[[], Any]
+    message: str
+
+
+CALLS = [
+    Call("labels for fewer rows", lambda: _task(y=Y[:20]), r"24 samples and 20 labels"),
+    Call("a gap among numbers", lambda: _task(x=np.where(X > 1, np.nan, X)), r"NaN in x"),
+    Call("classes from 1", lambda: _run(_task(y=Y + 1)), r"label 2, and the model has 2 outputs"),
+    Call("one-hot labels", lambda: _task(y=np.eye(2)[Y]), r"give y\.argmax\(1\)"),
+    Call("a module, not how it is made", lambda: _task(module=_module()), r"lambda: copy\.deep"),
+    Call("inputs of another size", lambda: _task(module=lambda: nn.Linear(5, 2)), r"\[2, 3\]"),
+    Call("a loss without a gradient", lambda: _task(loss=_detached), r"has a gradient"),
+    Call("no clients", lambda: from_clients([]), r"there are no clients"),
+    Call("more than there are", lambda: _run(_task(), cohort=9), r"population of 4; .*at most 4"),
+    Call("a misspelt keyword", lambda: _run(_task(), loacl={}), r"did you mean 'local'"),
+    Call("a task left out", lambda: _run(None), r"task=own_task\("),
+    Call("a class for an object", lambda: _run(_task(), selector=motley.Selector), r"an object"),
+    Call(
+        "a misspelt column", lambda: motley.load("kept").column("clients", "lsos"), r"mean 'loss'"
+    ),
+    Call("a misspelt table", lambda: motley.load("kept").column("evals", "loss"), r"'evals'"),
+    Call("runs of nowhere", lambda: motley.load("nowhere"), r"no folder nowhere"),
+]
+
+
+def _digest(folder: Path) -> str:
+    """Return the digest of all files of a folder and their names."""
+    seen = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        seen.update(str(path.relative_to(folder)).encode())
+        seen.update(path.read_bytes() if path.is_file() else b"")
+    return seen.hexdigest()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an experiment, and its finished run in ``kept``."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    (folder / "small.toml").write_text(DIGITS)
+    (folder / "patients.toml").write_text(PATIENTS)
+    motley.run(folder / "small.toml", out=folder / "kept")
+    return folder
+
+
+@pytest.fixture
+def place(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of that folder, the current one; afterwards it holds nothing else, and no less."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    before = _digest(tmp_path)
+    yield tmp_path
+    (tmp_path / "mistake.toml").unlink(missing_ok=True)
+    (tmp_path / "patients.csv").unlink(missing_ok=True)
+    assert _digest(tmp_path) == before
+
+
+Refused = Callable[..., None]
+
+
+@pytest.fixture
+def refused(place: Path, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Run a command and look at the one sentence it ends with."""
+
+    def check(*words: str, message: str) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            assert call(words) == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert not any("Traceback" in line for line in lines)
+        assert lines[-1].startswith("motley: ")
+        assert re.search(message, lines[-1]), lines[-1]
+
+    return check
+
+
+@pytest.mark.parametrize("row", KEYS, ids=lambda row: row.name)
+def test_keys(row: SetKeys, refused: Refused) -> None:
+    sets = [word for key in row.keys for word in ("--set", key)]
+    refused("run", "small.toml", *sets, message=row.message)
+
+
+@pytest.mark.parametrize("row", TEXTS, ids=lambda row: row.name)
+def test_files(row: Text, refused: Refused) -> None:
+    Path("mistake.toml").write_text(row.text)
+    refused("run", "mistake.toml", message=row.message)
+
+
+@pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
+def test_commands(row: Command, refused: Refused) -> None:
+    refused(*row.words.split(), message=row.message)
+
+
+@pytest.mark.parametrize("row", TABLES, ids=lambda row: row.name)
+def test_tables(row: Rows, refused: Refused) -> None:
+    lines = ["hospital,age,pressure,outcome", *map(row.lines, range(40))]
+    Path("patients.csv").write_text("\n".join(lines), encoding=row.encoding)
+    refused("run", "patients.toml", "--no-report", message=row.message)
+
+
+@pytest.mark.parametrize("row", CALLS, ids=lambda row: row.name)
+def test_calls(row: Call, place: Path) -> None:
+    with pytest.raises(motley.MotleyError, match=row.message):
+        row.make()
+
+
+def test_a_comparison_of_one_run_says_so(
+    place: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path_factory.mktemp("compared")
+    assert call(["compare", "small.toml", "--out", str(out), "--no-report"]) == 0
+    assert "nothing is compared with it; write a [grid], or --over" in capsys.readouterr().err
