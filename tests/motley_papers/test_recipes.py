@@ -135,9 +135,9 @@ def test_statements_of_theory_are_told_apart(name):
 
 def test_what_a_closed_form_refutes_is_not_tested():
     recipe = read("hetero_select_v1")
-    lemmas = [claim for claim in recipe.claim if claim.exhibit == "lemmas III.5 and A.2"]
-    assert len(lemmas) == 3
-    assert all(claim.untested.startswith("by construction: ") for claim in lemmas)
+    bounds = [claim for claim in recipe.claim if claim.exhibit == "theorems III.3 and A.3"]
+    assert len(bounds) == 3
+    assert all(claim.untested.startswith("by construction: ") for claim in bounds)
 
 
 @pytest.mark.parametrize("name", names())

@@ -133,6 +133,17 @@ def test_proposition_a5_is_false_as_stated():
     assert evenness("multiplicative", large) > evenness("additive", large)
 
 
+def test_lemma_a2_is_false_as_stated():
+    """It says that the score falls as a client's distance from the mean gradient grows, which its
+    labels' distance makes. In worked example (b) with equal losses the clients differ in their
+    labels alone, and the two with one class score .619443 more than the one with both."""
+    rule = HeteroSelectV1("additive")
+    state = state_of(B | {"loss": (2, 2, 2)})
+    alone, both, other = rule.scores(rule.components(state, B["t"], IDS))
+    assert alone == pytest.approx(other)
+    assert alone - both == pytest.approx(0.619443, abs=1e-6)
+
+
 @pytest.mark.parametrize("case", [A, B, C], ids="abc")
 @pytest.mark.parametrize(
     ("form", "score", "chance"),

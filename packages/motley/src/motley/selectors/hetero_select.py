@@ -192,7 +192,7 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
     probe_batches: int = 8
     compare_directions: bool = False
 
-    paper: ClassVar[Paper] = cite("masud2025heteroselect")
+    paper: ClassVar[Paper] = cite("masud2026heteroselect")
 
     def __post_init__(self) -> None:
         if not 0 < self.tau0 < math.inf:

@@ -53,7 +53,7 @@ Deviations and readings
   clients that have one (0 if none has): it is neither preferred nor avoided for an unknown number.
 * A late, dropped or rejected client's ``h`` moves, its ``l``, ``u`` and losses do not
   (docs/methods/selectors.md#dropouts). A non-finite signal keeps the number before it.
-* The paper's lower bound of a probability (Lemmas III.5 and A.2) prints m - 1 others where the
+* The paper's lower bound of a probability (Theorems III.3 and A.3) prints m - 1 others where the
   softmax runs over all available, does not cap the staleness, and its Equation 14 drops the gamma
   log 21 of its appendix; each makes it false in general. The corrected bound, with d = min(t - l_k,
   20) and low = (Smin + gamma log(1 + d)) / tau, is e^low / (e^low + (K_A - 1) e^high), high = (Smax
@@ -321,8 +321,8 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
         return clients
 
     def bound_ratios(self, p: Floats, gap: Floats, tau: float, m: int) -> dict[str, float]:
-        """Return the smallest ratio of a client's probability to its lower bound (Lemmas III.5 and
-        A.2), for three forms of it.
+        """Return the smallest ratio of a client's probability to its lower bound (Theorems III.3
+        and A.3), for three forms of it.
 
         At least 1 where the bound holds: ``corrected`` (see the module) always does; ``appendix``
         has m - 1 others in place of K_A - 1 and any d; ``printed`` (Equation 14) leaves out

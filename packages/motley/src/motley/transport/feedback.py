@@ -199,7 +199,7 @@ class Adaptive(_ErrorMemory):
     """Error feedback whose decay factor grows as the budget shrinks: ``low`` at theta = 1, ``high``
     at theta = 0."""
 
-    paper: ClassVar[Paper] = cite("masud2025heteroselect")
+    paper: ClassVar[Paper] = cite("masud2026heteroselect")
     low: float = 0.85
     high: float = 0.97
 

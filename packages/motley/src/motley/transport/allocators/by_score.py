@@ -92,7 +92,7 @@ class ByScore(Allocator):
     time_budget_s: float | None = None
 
     requires: ClassVar[frozenset[str]] = frozenset({"scores"})
-    paper: ClassVar[Paper] = cite("masud2025heteroselect")
+    paper: ClassVar[Paper] = cite("masud2026heteroselect")
 
     def __post_init__(self) -> None:
         check_least(self.least)
