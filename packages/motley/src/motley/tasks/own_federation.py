@@ -11,7 +11,6 @@ client.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from functools import partial
 from itertools import chain
@@ -25,6 +24,7 @@ from motley.core.client_names import client_in_words
 from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
+from motley.tasks.client_folders import ClientFile, client_files, is_client_file
 from motley.tasks.client_parts import (
     Part,
     array_of,
@@ -37,13 +37,14 @@ from motley.tasks.client_parts import (
     table_options,
 )
 from motley.tasks.federate import Split, federate, partition_input
+from motley.tasks.formats import leaf, npz
 from motley.tasks.origin import Origin
 from motley.tasks.public_classes import with_classes
 from motley.tasks.raw_table import TableOptions, check_columns, raw_table
 from motley.tasks.table_readers import make_dataset, read_columns, take_columns
 from motley.tasks.task import Dataset, Federation
 
-__all__ = ["client_files", "from_arrays", "from_clients", "from_files"]
+__all__ = ["from_arrays", "from_clients", "from_files"]
 
 Where = Literal["client", "global"]
 _LINE = "classes=10 to from_arrays, from_clients or from_files"
@@ -257,14 +258,24 @@ def from_files(
     """Return a federation from a folder with one file or one sub-folder of files per client, in the
     order of their names.
 
-    Files are ``.npz`` (arrays ``x``, ``y``), ``.parquet`` or ``.csv``. Of many clients: a folder
-    with ``x.npy``, ``y.npy`` and ``offsets.npy`` or ``client.npy``, as in :func:`from_arrays`; the
-    samples and their classes are memory-mapped.
+    Files are ``.npz`` (arrays ``x``, ``y``, perhaps ``test``), ``.parquet``, ``.csv`` or ``.tsv``.
+    Of many clients: a folder with ``x.npy``, ``y.npy`` and ``offsets.npy`` or ``client.npy``, as in
+    :func:`from_arrays`; the samples and their classes are memory-mapped. LEAF's folders of JSON are
+    read, too.
+
+    Clients keep the test rows that the folder gives them: below ``train`` and ``test``
+    (:mod:`motley.tasks.client_folders`), in ``a_test.csv`` beside ``a_train.csv``, marked by the
+    array ``test``; ``test_fraction`` then means nothing. With ``test="global"`` they are one common
+    test set.
 
     Parameters
     ----------
-    label: the column of targets in ``.parquet`` and ``.csv``. Other parameters as in
-    :func:`from_arrays`.
+    label: the column of targets in tables. Other parameters as in :func:`from_arrays`.
+
+    Raises
+    ------
+    DataError: as in :func:`from_arrays`; no files of clients; a client with test rows alone, or
+    without any where others have some.
     """
     root = Path(folder)
     if (root / "x.npy").is_file():
@@ -282,13 +293,18 @@ def from_files(
             validation=validation,
             seed=seed,
         )
-    files = [(name, path) for name, paths in client_files(root) for path in paths]
-    parts = [(*read_columns(path, label)[:2], f"client {name}") for name, path in files]
-    names = tuple(dict.fromkeys(name for name, _ in files))
+    split = Split(test, test_fraction, validation)
+    if leaf.recognises(root) and not any(map(is_client_file, root.rglob("*"))):
+        dataset = with_classes(leaf.read(root), classes, str(root), _LINE)
+        return _federation(_as_published(dataset, split, root), split, seed)
+    files = client_files(root)
+    read = [_read_file(file, label) for file in files]
+    parts = [(x, y, f"client {file.client}") for file, (x, y, _) in zip(files, read, strict=True)]
+    names = tuple(dict.fromkeys(file.client for file in files))
     first = next((x for x, _, _ in parts if is_table(x)), None)
-    for (_, path), (x, _, _) in zip(files, parts, strict=True):
+    for file, (x, _, _) in zip(files, parts, strict=True):
         if is_table(x):
-            check_columns(x, first, str(path))
+            check_columns(x, first, str(file.path))
     options = table_options(table)
     try:
         dataset = join_parts(
@@ -300,15 +316,70 @@ def from_files(
             "its file",
         )
     except DataError:
-        for (name, path), (x, _, _) in zip(files, parts, strict=True):
+        for file, (x, _, _) in zip(files, parts, strict=True):
             if is_table(x):
-                origin = Origin.of_clients(str(path), np.zeros(len(x), np.int64), [name])
+                origin = Origin.of_clients(
+                    str(file.path), np.zeros(len(x), np.int64), [file.client]
+                )
                 raw_table(x, options, origin)  # says in which file
         raise
+    flags = np.concatenate([held for _, _, held in read])
     dataset = with_classes(
-        dataclasses.replace(dataset, client_names=names), classes, str(root), _LINE
+        dataclasses.replace(dataset, client_names=names, test=flags), classes, str(root), _LINE
     )
-    return _federation(dataset, Split(test, test_fraction, validation), seed)
+    return _federation(_as_published(dataset, split, root), split, seed)
+
+
+def _read_file(file: ClientFile, label: str) -> tuple[Any, NDArray[Any], NDArray[np.bool_]]:
+    """Return samples and targets of a client's file, and which of the rows test."""
+    if not file.path.name.lower().endswith(".npz"):
+        x, y, _ = read_columns(file.path, label)
+        return x, y, np.full(len(y), file.test)
+    data = npz.flagged(npz.arrays(file.path), str(file.path))
+    flags = np.full(len(data["x"]), file.test)
+    several = len(np.unique(data.get("client", 0)))
+    if several > 1:
+        raise DataError(
+            f"{file.path} holds the rows of {several} clients, and in a folder each file is one "
+            f'client\'s; read it alone: task = {{ name = "tabular", data = "{file.path}" }}'
+        )
+    if "test" in data and not file.test:
+        flags = data["test"]
+    return data["x"], data["y"], flags
+
+
+def _as_published(dataset: Dataset, split: Split, root: Path) -> Dataset:
+    """Return the data set of a folder, whose clients keep the test rows that the folder gives them.
+
+    With a common test set, users who only test are no clients.
+
+    Raises
+    ------
+    DataError: a client without a row that trains, or, where clients test on rows of their own,
+    without one that tests.
+    """
+    if not dataset.test.any() or dataset.groups is None:
+        return dataset
+    count = int(dataset.groups.max()) + 1
+    trains, tests = (
+        np.bincount(dataset.groups[half], minlength=count) > 0
+        for half in (~dataset.test, dataset.test)
+    )
+    names = dataset.client_names
+    if split.test == "global":
+        number = np.cumsum(trains) - 1
+        kept = tuple(name for name, has in zip(names, trains, strict=False) if has)
+        groups = np.where(dataset.test, 0, number[dataset.groups])
+        return dataclasses.replace(dataset, groups=groups, client_names=kept)
+    for some, has, lacks in ((trains, "test", "train"), (tests, "training", "test")):
+        if not some.all():
+            who = client_in_words(int((~some).argmax()), names)
+            raise DataError(
+                f"{root}: {who} has {has} rows and none that {lacks} (so have "
+                f"{int((~some).sum())} of {count} clients); give it some, or test on the rows of "
+                'all clients together: test="global"'
+            )
+    return dataset
 
 
 def _taken(inputs: Any, given: ArrayLike | str) -> tuple[Any, NDArray[Any]]:
@@ -322,37 +393,6 @@ def _taken(inputs: Any, given: ArrayLike | str) -> tuple[Any, NDArray[Any]]:
         )
     rest, values, _ = take_columns(inputs, given, None, "the table given")
     return rest, values
-
-
-def client_files(root: Path) -> list[tuple[str, list[Path]]]:
-    """Return name and files of every client.
-
-    Raises
-    ------
-    DataError: no folder, no files of clients in it, or two clients of the same name.
-    """
-    if not root.is_dir():
-        raise DataError(f"{root} is not a folder")
-    kinds = (".npz", ".parquet", ".csv")
-    single = [(path.stem, [path]) for path in sorted(root.iterdir()) if path.suffix in kinds]
-    nested = [
-        (inner.name, [path for path in sorted(inner.iterdir()) if path.suffix in kinds])
-        for inner in sorted(root.iterdir())
-        if inner.is_dir()
-    ]
-    found = [(name, paths) for name, paths in (*single, *nested) if paths]
-    twice = [name for name, times in Counter(name for name, _ in found).items() if times > 1]
-    if twice:
-        raise DataError(
-            f"{root} has two clients of the name {twice[0]!r}; give each client one file, or one "
-            "folder of files"
-        )
-    if not found:
-        raise DataError(
-            f"{root} has no files of clients; expected one .npz, .parquet or .csv file (or "
-            "sub-folder) per client"
-        )
-    return found
 
 
 def _federation(dataset: Dataset, split: Split, seed: int) -> Federation:

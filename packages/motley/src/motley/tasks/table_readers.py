@@ -15,7 +15,7 @@ from motley.core.arrays import Floats
 from motley.core.errors import DataError, suggest
 from motley.core.files import is_file, is_folder, where_paths_start
 from motley.core.untrusted import shortened
-from motley.tasks.formats.npz import arrays
+from motley.tasks.formats.npz import arrays, flagged
 from motley.tasks.formats.sample_checks import (
     class_labels,
     extremes,
@@ -91,7 +91,21 @@ def read_table(
     inputs, targets, ids = read_columns(path, label, client)
     ids = cut(ids, client_groups, str(path))
     column = client if client_groups is None else None
-    return make_dataset(inputs, targets, ids, classes, str(path), options=options, column=column)
+    return make_dataset(
+        inputs,
+        targets,
+        ids,
+        classes,
+        str(path),
+        options=options,
+        column=column,
+        test=_test_half(path),
+    )
+
+
+def _test_half(path: Path) -> NDArray[np.bool_] | None:
+    """Return which rows of an ``.npz`` file are its own test half; None where it has none."""
+    return flagged(arrays(path), str(path)).get("test") if path.suffix.lower() == ".npz" else None
 
 
 def cut(ids: NDArray[Any] | None, groups: int | None, where: str) -> NDArray[Any] | None:
@@ -126,6 +140,7 @@ def make_dataset(
     whole: bool = False,
     options: TableOptions | None = None,
     column: str | None = None,
+    test: NDArray[np.bool_] | None = None,
 ) -> Dataset:
     """Return a data set; labels that are strings become classes in alphabetical order.
 
@@ -136,7 +151,8 @@ def make_dataset(
     so, as in :func:`~motley.tasks.formats.sample_checks.features`.
     options: how a table's columns become inputs; None: features must be complete numbers, and stay
     as they are. column: from which the ids are, see
-    :func:`~motley.tasks.formats.sample_checks.grouped`.
+    :func:`~motley.tasks.formats.sample_checks.grouped`. test: ``[n]``, whether a row is of the
+    data's own test half; None: it has none. Arrays are scaled by the other rows.
 
     Raises
     ------
@@ -163,7 +179,9 @@ def make_dataset(
         rows = torch.from_numpy(table.values())
     else:
         rows, shift, scale = _scaled(
-            features(x, where, whole) if table is None else features(table.values(), where), options
+            features(x, where, whole) if table is None else features(table.values(), where),
+            options,
+            test,
         )
         if table is not None:
             preparation = _complete(table, shift, scale)
@@ -172,12 +190,11 @@ def make_dataset(
             preparation = ArrayPreparation(tuple(rows.shape[1:]), shift, scale)
     target, count, names = _targets(y, classes, several, where, len(rows))
     notes = {"data": Path(str(where)).name}
-    test = np.zeros(len(rows), bool)
     return Dataset(
         rows,
         target,
         count,
-        test,
+        np.zeros(len(rows), bool) if test is None else test,
         groups,
         names,
         notes,
@@ -242,14 +259,17 @@ def _complete(table: RawTable, shift: Floats, scale: Floats) -> TablePreparation
     return TablePreparation(columns, clients=False, gaps=table.options.gaps)
 
 
-def _scaled(x: torch.Tensor, options: TableOptions) -> tuple[torch.Tensor, Floats, Floats]:
-    """Return an array, its columns scaled to mean 0 and standard deviation 1 (float32) where asked
-    for, with shift and scale."""
+def _scaled(
+    x: torch.Tensor, options: TableOptions, test: NDArray[np.bool_] | None
+) -> tuple[torch.Tensor, Floats, Floats]:
+    """Return an array, its columns scaled to mean 0 and standard deviation 1 (float32) over the
+    rows that do not test, where asked for, with shift and scale."""
     if options.scale in ("none", "fixed"):
         return x, np.zeros(x.shape[1:]), np.ones(x.shape[1:])
     wide = x.double()
-    mean = wide.mean(0)
-    deviation = wide.std(0, correction=0)
+    measured = wide if test is None else wide[torch.from_numpy(~test)]
+    mean = measured.mean(0)
+    deviation = measured.std(0, correction=0)
     scale = torch.where(deviation > 0, deviation, 1.0)
     return ((wide - mean) / scale).float(), mean.numpy(), scale.numpy()
 
@@ -312,12 +332,8 @@ def read_columns(path: Path, label: str = "y", client: str | None = None) -> Col
     ------
     DataError: unknown kind of file, no such column, truncated.
     """
-    if path.suffix == ".npz":
-        data = arrays(path)
-        if "x" not in data or "y" not in data:
-            raise DataError(
-                f"{path} holds {', '.join(sorted(data)) or 'nothing'}; expected arrays x and y"
-            )
+    if path.suffix.lower() == ".npz":
+        data = flagged(arrays(path), str(path))
         return data["x"], data["y"], data.get("client")
     return take_columns(read_arrow(path), label, client, str(path))
 
