@@ -30,6 +30,7 @@ from motley.core.errors import ConfigError, DataError, ModelError, UserError
 from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.fingerprint import fingerprint as hash_of
 from motley.core.keys import Key
+from motley.tasks.fields import Field, FieldsPreparation, TakesFields
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.logits import as_logits
 from motley.tasks.metrics import Metric, MetricFunction, chosen
@@ -182,7 +183,9 @@ def own_task(
     if not callable(model):
         raise ModelError(f"got {model!r}; give a function that makes a fresh module")
 
-    make = partial(_made, model)
+    several = federation.preparation
+    fields = several.fields if isinstance(several, FieldsPreparation) else ()
+    make = partial(_made, model, fields) if fields else partial(_made, model)
     module = construct(make, 0)
     layout = layout_of(module)
     federation, outputs = _tried(make, federation, transform)
@@ -230,19 +233,23 @@ def _warn_of_probabilities(outputs: Tensor) -> None:
         )
 
 
-def _made(model: Callable[[], nn.Module]) -> nn.Module:
-    """Return a fresh module whose random layers draw from keys."""
+def _made(model: Callable[[], nn.Module], fields: Sequence[Field] = ()) -> nn.Module:
+    """Return a fresh module of one tensor whose random layers draw from keys."""
     made = model()
     if not isinstance(made, nn.Module):
         raise ModelError(
             f"the function that makes the model gave {type(made).__name__}; expected a "
             "torch.nn.Module"
         )
-    return replace_stochastic(as_logits(made))
+    return replace_stochastic(_of_one_tensor(made, fields))
 
 
-def _plain(model: Callable[[], nn.Module]) -> nn.Module:
-    return as_logits(model())
+def _of_one_tensor(module: nn.Module, fields: Sequence[Field]) -> nn.Module:
+    return TakesFields(module, fields) if fields else as_logits(module)
+
+
+def _plain(model: Callable[[], nn.Module], fields: Sequence[Field] = ()) -> nn.Module:
+    return _of_one_tensor(model(), fields)
 
 
 def plain_factory(model: Callable[[], nn.Module]) -> Callable[[], nn.Module]:

@@ -11,7 +11,7 @@ client.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -37,7 +37,9 @@ from motley.tasks.client_parts import (
     table_options,
 )
 from motley.tasks.federate import Split, federate, partition_input
+from motley.tasks.fields import FieldsPreparation
 from motley.tasks.formats import leaf, npz
+from motley.tasks.loaders import SampleReader, is_samples, splits_of
 from motley.tasks.origin import Origin
 from motley.tasks.public_classes import with_classes
 from motley.tasks.raw_table import TableOptions, check_columns, raw_table
@@ -127,31 +129,42 @@ def from_arrays(
 
 
 def from_clients(
-    clients: Iterable[tuple[Any, ArrayLike]] | Mapping[str, tuple[Any, ArrayLike]],
+    clients: Iterable[Any] | Mapping[str, Any],
     *,
+    inputs: str | int | Sequence[str | int] | None = None,
+    label: str | int | None = None,
+    collate: Callable[[list[Any]], Any] | None = None,
     regression: bool = False,
     multilabel: bool = False,
     table: TableOptions | Mapping[str, Any] | None = None,
     classes: int | Sequence[str] | None = None,
-    test: Where | Iterable[tuple[Any, ArrayLike]] | Mapping[str, tuple[Any, ArrayLike]] = "client",
+    test: Any = "client",
     test_fraction: float = 0.2,
     validation: float = 0.0,
     seed: int = 0,
 ) -> Federation:
-    """Return a federation from a list of ``(x, y)``, or a generator of them, client 0 first; or
-    from a mapping of them by name.
+    """Return a federation from a list of ``(x, y)`` or of data sets, or a generator of them, client
+    0 first; or from a mapping of them by name.
 
     Parameters
     ----------
     clients: samples and targets of each client; those of a generator are asked for once, and no
-    object is kept for each.
-    test: what a share of them is set aside for, or a second list or generator: the samples and
-    targets that each client tests on. Then ``clients`` holds training (and validation) samples
-    only, and ``test_fraction`` means nothing. Other parameters as in :func:`from_arrays`.
+    object is kept for each. A pair of arrays; or a ``Dataset`` or ``DataLoader`` of torch or a
+    ``Dataset`` of Hugging Face's (:mod:`motley.tasks.loaders`); or a mapping with such a ``train``
+    and perhaps ``test``, as a ``DatasetDict`` is.
+    inputs: of data sets, the keys or places of what the model takes, where a sample is a dictionary
+    or has more than two parts; None: all but the label. Several reach the model as keyword
+    arguments, or in their order (:class:`~motley.tasks.fields.TakesFields`). label: the key or
+    place of the target. collate: makes a batch of a list of samples, as a ``DataLoader``'s.
+    test: what a share of them is set aside for, or a second list or generator: the samples that
+    each client tests on; or a single data set, on which the common model tests. Then ``clients``
+    holds training (and validation) samples only, and ``test_fraction`` means nothing. Other
+    parameters as in :func:`from_arrays`.
 
     Raises
     ------
-    DataError: as in :func:`from_arrays`; not one test part per client.
+    DataError: as in :func:`from_arrays`; samples that are not understood; not one test part per
+    client.
 
     Example
     -------
@@ -161,42 +174,77 @@ def from_clients(
     >>> from_clients(train, test=test).test.sizes.tolist()
     [2, 3]
     """
+    _check_splits(clients)
     options = table_options(table)
     asked = [0, 0]
     names = tuple(map(str, clients)) if isinstance(clients, Mapping) else ()
     test = _by_name(test, clients)
+    reader = SampleReader(inputs, label, collate, Key(seed))
+    carried: list[Any] = []
 
     def words(part: int) -> str:
         late = part >= asked[0]
+        common = is_samples(test)
         return (
-            f"{'the test part of ' if late else ''}{client_in_words(part - asked[0] * late, names)}"
+            "the common test set"
+            if late and common
+            else f"{'the test part of ' if late else ''}"
+            f"{client_in_words(part - asked[0] * late, names)}"
         )
 
-    def parts(pairs: Iterable[Any], kind: int, said: str) -> Iterator[Part]:
-        for number, pair in enumerate(pairs):
+    def parts(given: Iterable[Any], kind: int) -> Iterator[Part]:
+        for number, part in enumerate(given):
             asked[kind] = number + 1
-            yield input_pair(pair, said + client_in_words(number, names))
+            who = words(number + asked[0] * kind)
+            train, held = splits_of(part, who) if kind == 0 else (part, None)
+            carried.extend([held] if held is not None else [])
+            if is_samples(train):
+                yield (*reader.read(train, who, number, kind), who)
+            else:
+                yield input_pair(train, who)
 
-    given = parts(clients.values() if isinstance(clients, Mapping) else clients, 0, "")
-    if isinstance(test, str):
-        dataset = join_parts(given, regression, multilabel, options, words, "its samples")
-        dataset = with_classes(
-            dataclasses.replace(dataset, client_names=names), classes, "the clients given", _LINE
-        )
-        return _federation(dataset, Split(test, test_fraction, validation), seed)
-    _check_test(test, clients)
-    both = chain(given, parts(test, 1, "the test part of "))
+    def tests() -> Iterator[Part]:
+        if carried:
+            if len(carried) < asked[0] or not isinstance(test, str):
+                also = "" if isinstance(test, str) else ", and test is given, too"
+                raise DataError(
+                    f"{len(carried)} of {asked[0]} clients have a split test{also}; give one for "
+                    "each client, or train alone"
+                )
+            yield from parts(carried, 1)
+        elif is_samples(test):
+            yield from parts([test], 1)
+        elif not isinstance(test, str):
+            _check_test(test, clients)
+            yield from parts(test, 1)
+
+    given = parts(clients.values() if isinstance(clients, Mapping) else clients, 0)
+    both = chain(given, tests())
     dataset = join_parts(both, regression, multilabel, options, words, "its samples")
-    count, tests = asked
-    if count != tests:
-        raise _other_number(tests, count)
-    # of the part: the training parts come first
+    count = asked[0]
+    if asked[1] and asked[1] != (1 if is_samples(test) else count):
+        raise _other_number(asked[1], count)
     number = np.zeros(0, np.int64) if dataset.groups is None else dataset.groups
-    dataset = with_classes(dataset, classes, "the clients given", _LINE)
+    dataset = with_classes(dataset, classes or reader.names or None, "the clients given", _LINE)
     dataset = dataclasses.replace(
-        dataset, test=number >= count, groups=number % count, client_names=names
+        dataset,
+        test=number >= count,  # of the part: the training parts come first
+        groups=number % count,
+        client_names=names,
+        preparation=FieldsPreparation(reader.fields) if reader.fields else dataset.preparation,
     )
-    return _federation(dataset, Split("client", validation=validation), seed)
+    where: Any = test if isinstance(test, str) else "global" if is_samples(test) else "client"
+    return _federation(dataset, Split(where, test_fraction, validation), seed)
+
+
+def _check_splits(clients: Any) -> None:
+    """Refuse the splits of a single data set as clients."""
+    if isinstance(clients, Mapping) and "train" in clients and is_samples(clients["train"]):
+        raise DataError(
+            f"got the splits {', '.join(map(str, clients))} of one data set, and expected a data "
+            "set for each client; divide it, e.g. from_flower(partitioner), or by a column: "
+            'from_arrays(dataset["train"].to_pandas(), "label", "client")'
+        )
 
 
 def _check_test(test: Any, clients: Any) -> None:

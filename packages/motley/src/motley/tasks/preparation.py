@@ -334,6 +334,12 @@ def restore_preparation(saved: Mapping[str, Any]) -> Preparation:
             return ArrayPreparation(tuple(saved["shape"]), shift, scale)
         if saved["kind"] == "text":
             return TextPreparation(saved["alphabet"], saved["window"], saved["unknown"])
+        if saved["kind"] == "fields":
+            from motley.tasks.fields import Field, FieldsPreparation
+
+            return FieldsPreparation(
+                tuple(Field(name, tuple(shape), kind) for name, shape, kind in saved["fields"])
+            )
         columns: list[NumberColumn | WordColumn] = []
         for column in saved["columns"]:
             if column["kind"] == "words":

@@ -1,0 +1,66 @@
+"""Federations of the partitioners of ``flwr_datasets``: a Flower user's clients as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from motley.core.errors import DataError
+from motley.tasks.own_federation import from_clients
+from motley.tasks.task import Federation
+
+__all__ = ["from_flower"]
+
+
+def from_flower(partitioner: Any, *, test: Any = "client", **options: Any) -> Federation:
+    """Return a federation whose client k holds ``partitioner.load_partition(k)``.
+
+    Natural ids become the clients' names, and their column is no input.
+
+    Parameters
+    ----------
+    partitioner: of ``flwr_datasets``, with its data set assigned: ``partitioner.dataset = ...``.
+    test: as of :func:`~motley.tasks.own_federation.from_clients`; also a ``Dataset`` on which the
+    common model tests. options: others of that function: ``inputs``, ``label``, ``collate``, ...
+
+    Raises
+    ------
+    DataError: no partitioner, or one without data; as in ``from_clients``.
+    """
+    if not hasattr(partitioner, "load_partition") or not hasattr(partitioner, "num_partitions"):
+        raise DataError(
+            f"got {type(partitioner).__name__}; expected a partitioner of flwr_datasets, e.g. "
+            "IidPartitioner(num_partitions=10); of a FederatedDataset give fds.partitioners"
+            '["train"]'
+        )
+    if hasattr(partitioner, "is_dataset_assigned") and not partitioner.is_dataset_assigned():
+        raise DataError(
+            "the partitioner has no data set; write partitioner.dataset = dataset, e.g. of "
+            "datasets.load_from_disk"
+        )
+    count = int(partitioner.num_partitions)
+    ids = _natural_ids(partitioner)
+    column = getattr(partitioner, "_partition_by", None) if ids else None
+
+    def partitions() -> Iterator[Any]:
+        for number in range(count):
+            part = partitioner.load_partition(number)
+            yield part.remove_columns([column]) if column in part.column_names else part
+
+    if ids:
+        parts = list(partitions())
+        names = [str(ids[number]) for number in range(count)]
+        return from_clients(dict(zip(names, parts, strict=True)), test=test, **options)
+    return from_clients(partitions(), test=test, **options)
+
+
+def _natural_ids(partitioner: Any) -> dict[int, Any]:
+    """Return the natural id, or the list of them, of each partition; empty where there are none."""
+    for name in ("partition_id_to_natural_id", "partition_id_to_natural_ids"):
+        ids = getattr(partitioner, name, None)
+        if ids:
+            return {
+                number: ", ".join(map(str, one)) if isinstance(one, list) else one
+                for number, one in ids.items()
+            }
+    return {}
