@@ -272,7 +272,9 @@ def test_splits_that_clients_carry_and_common_test_sets() -> None:
         assert torch.equal(federation.x[federation.test[1]], X[25:])
     apart = from_clients([one["train"] for one in halves], test=[one["test"] for one in halves])
     assert torch.equal(apart.x, federation.x)
-    common = from_clients([POOL, POOL], test=DataLoader(Subset(POOL, SOME), shuffle=True))
+    some = DataLoader(Subset(POOL, SOME), shuffle=True)
+    assert from_clients({"ann": POOL}, test=some).client_names == ("ann",)
+    common = from_clients([POOL, POOL], test=some)
     assert common.train.sizes.tolist() == [30, 30]
     assert common.global_test is not None
     assert torch.equal(common.x[common.global_test], X[SOME])
@@ -335,8 +337,9 @@ def test_splits_that_are_not_understood() -> None:
         from_clients([{"test": POOL}])
     with pytest.raises(DataError, match="1 of 2 clients have a split test; give one for each"):
         from_clients([{"train": POOL, "test": POOL}, POOL])
-    with pytest.raises(DataError, match="have a split test, and test is given, too"):
-        from_clients([{"train": POOL, "test": POOL}], test=[POOL])
+    for test in ([POOL], POOL, {"last": 0.2, "by": "order"}):
+        with pytest.raises(DataError, match="have a split test, and test is given, too"):
+            from_clients([{"train": POOL, "test": POOL}], test=test)
 
 
 def test_several_inputs_that_do_not_fit() -> None:

@@ -11,9 +11,8 @@ client.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,9 +25,6 @@ from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.tasks.client_folders import ClientFile, client_files, is_client_file
 from motley.tasks.client_parts import (
-    Part,
-    array_of,
-    input_pair,
     inputs_of,
     is_table,
     join_parts,
@@ -36,14 +32,15 @@ from motley.tasks.client_parts import (
     owners,
     table_options,
 )
+from motley.tasks.client_sources import ClientSources, without_column, without_times
 from motley.tasks.federate import Split, federate, partition_input
-from motley.tasks.fields import FieldsPreparation
 from motley.tasks.formats import leaf, npz
-from motley.tasks.loaders import SampleReader, is_samples, splits_of
+from motley.tasks.loaders import SampleReader
 from motley.tasks.origin import Origin
 from motley.tasks.public_classes import with_classes
 from motley.tasks.raw_table import TableOptions, check_columns, raw_table
-from motley.tasks.table_readers import make_dataset, read_columns, take_columns
+from motley.tasks.row_splits import check_no_windows, row_split, with_test_rows
+from motley.tasks.table_readers import make_dataset, read_columns
 from motley.tasks.task import Dataset, Federation
 
 __all__ = ["from_arrays", "from_clients", "from_files"]
@@ -62,7 +59,7 @@ def from_arrays(
     multilabel: bool = False,
     table: TableOptions | Mapping[str, Any] | None = None,
     classes: int | Sequence[str] | None = None,
-    test: Where = "client",
+    test: Any = "client",
     test_fraction: float = 0.2,
     validation: float = 0.0,
     seed: int = 0,
@@ -89,11 +86,15 @@ def from_arrays(
     and stay as they are.
     classes: their number, or the list of their names; left out: those that the labels show, which a
     private run refuses.
-    test, test_fraction, validation: see :class:`~motley.tasks.federate.Split`. seed: of the split.
+    test, test_fraction, validation: see :class:`~motley.tasks.federate.Split`. Also the last rows
+    of each client in time, ``test={"last": 0.2, "by": "time"}``, or whole groups of rows,
+    ``test={"groups": 0.2, "by": "patient"}``, by a column, which is no input, an array ``[n]``, or
+    ``"order"``, the rows as they come. seed: of the split.
 
     Raises
     ------
-    DataError: a column that cannot be used, NaN features, labels out of range, lengths that differ.
+    DataError: a column that cannot be used, NaN features, labels out of range, lengths that differ,
+    windows of a series of which test rows would be drawn at random.
     ConfigError: shares out of range; words or gaps that ``table`` does not allow.
 
     Example
@@ -102,14 +103,18 @@ def from_arrays(
     >>> from_arrays(x, y, offsets=[0, 2, 6]).train.sizes.tolist()
     [1, 3]
     """
-    inputs, targets = _taken(inputs_of(x), y)
+    inputs, targets = without_column(inputs_of(x), y)
     if (client is None) == (offsets is None):
         raise DataError(
             f"got {'neither client nor' if client is None else 'both client and'} offsets; give "
             "one of them: the client of each row, or offsets, the positions at which the clients' "
             "rows begin"
         )
-    inputs, ids = _taken(inputs, owners(offsets, len(targets)) if client is None else client)
+    inputs, ids = without_column(
+        inputs, owners(offsets, len(targets)) if client is None else client
+    )
+    divided = row_split(test, validation)
+    inputs, times = without_times(inputs, divided, len(targets))
     where = "the table given" if is_table(inputs) else "the arrays given"
     column = client if isinstance(client, str) else None
     dataset = make_dataset(
@@ -123,9 +128,11 @@ def from_arrays(
         options=table_options(table),
         column=column,
     )
-    return _federation(
-        with_classes(dataset, classes, where, _LINE), Split(test, test_fraction, validation), seed
-    )
+    dataset = with_classes(dataset, classes, where, _LINE)
+    if divided is not None:
+        dataset = with_test_rows(dataset, divided, [times], _split_key(seed))
+        test = "client"
+    return _federation(dataset, Split(test, test_fraction, validation), seed)
 
 
 def from_clients(
@@ -158,8 +165,10 @@ def from_clients(
     place of the target. collate: makes a batch of a list of samples, as a ``DataLoader``'s.
     test: what a share of them is set aside for, or a second list or generator: the samples that
     each client tests on; or a single data set, on which the common model tests. Then ``clients``
-    holds training (and validation) samples only, and ``test_fraction`` means nothing. Other
-    parameters as in :func:`from_arrays`.
+    holds training (and validation) samples only, and ``test_fraction`` means nothing. Or the last
+    rows, or whole groups, as in :func:`from_arrays`; ``by`` is then a column of the clients'
+    tables, ``"order"``, or a list or mapping with an array for each client. Other parameters as
+    there.
 
     Raises
     ------
@@ -174,120 +183,17 @@ def from_clients(
     >>> from_clients(train, test=test).test.sizes.tolist()
     [2, 3]
     """
-    _check_splits(clients)
-    options = table_options(table)
-    asked = [0, 0]
-    names = tuple(map(str, clients)) if isinstance(clients, Mapping) else ()
-    test = _by_name(test, clients)
+    divided = row_split(test, validation)
     reader = SampleReader(inputs, label, collate, Key(seed))
-    carried: list[Any] = []
-
-    def words(part: int) -> str:
-        late = part >= asked[0]
-        common = is_samples(test)
-        return (
-            "the common test set"
-            if late and common
-            else f"{'the test part of ' if late else ''}"
-            f"{client_in_words(part - asked[0] * late, names)}"
-        )
-
-    def parts(given: Iterable[Any], kind: int) -> Iterator[Part]:
-        for number, part in enumerate(given):
-            asked[kind] = number + 1
-            who = words(number + asked[0] * kind)
-            train, held = splits_of(part, who) if kind == 0 else (part, None)
-            carried.extend([held] if held is not None else [])
-            if is_samples(train):
-                yield (*reader.read(train, who, number, kind), who)
-            else:
-                yield input_pair(train, who)
-
-    def tests() -> Iterator[Part]:
-        if carried:
-            if len(carried) < asked[0] or not isinstance(test, str):
-                also = "" if isinstance(test, str) else ", and test is given, too"
-                raise DataError(
-                    f"{len(carried)} of {asked[0]} clients have a split test{also}; give one for "
-                    "each client, or train alone"
-                )
-            yield from parts(carried, 1)
-        elif is_samples(test):
-            yield from parts([test], 1)
-        elif not isinstance(test, str):
-            _check_test(test, clients)
-            yield from parts(test, 1)
-
-    given = parts(clients.values() if isinstance(clients, Mapping) else clients, 0)
-    both = chain(given, tests())
-    dataset = join_parts(both, regression, multilabel, options, words, "its samples")
-    count = asked[0]
-    if asked[1] and asked[1] != (1 if is_samples(test) else count):
-        raise _other_number(asked[1], count)
-    number = np.zeros(0, np.int64) if dataset.groups is None else dataset.groups
-    dataset = with_classes(dataset, classes or reader.names or None, "the clients given", _LINE)
-    dataset = dataclasses.replace(
-        dataset,
-        test=number >= count,  # of the part: the training parts come first
-        groups=number % count,
-        client_names=names,
-        preparation=FieldsPreparation(reader.fields) if reader.fields else dataset.preparation,
-    )
-    where: Any = test if isinstance(test, str) else "global" if is_samples(test) else "client"
-    return _federation(dataset, Split(where, test_fraction, validation), seed)
-
-
-def _check_splits(clients: Any) -> None:
-    """Refuse the splits of a single data set as clients."""
-    if isinstance(clients, Mapping) and "train" in clients and is_samples(clients["train"]):
-        raise DataError(
-            f"got the splits {', '.join(map(str, clients))} of one data set, and expected a data "
-            "set for each client; divide it, e.g. from_flower(partitioner), or by a column: "
-            'from_arrays(dataset["train"].to_pandas(), "label", "client")'
-        )
-
-
-def _check_test(test: Any, clients: Any) -> None:
-    """Refuse test parts that are no list or generator, or of another number than the clients where
-    both are known."""
-    if not isinstance(test, Iterable):
-        raise DataError(
-            f'got {type(test).__name__} as test; expected "client", "global", or a list with a '
-            "pair (x, y) per client"
-        )
-    if isinstance(test, Sized) and isinstance(clients, Sized) and len(test) != len(clients):
-        raise _other_number(len(test), len(clients))
-
-
-def _by_name(test: Any, clients: Any) -> Any:
-    """Return test parts in the order of the clients, where both are given by name.
-
-    Raises
-    ------
-    DataError: a client without a test part, or one of the two by name only.
-    """
-    named = [isinstance(one, Mapping) for one in (test, clients)]
-    if isinstance(test, str) or not any(named):
-        return test
-    if not all(named):
-        raise DataError(
-            "got clients by name and test parts without, or the other way; give both as mappings, "
-            "or both as lists"
-        )
-    for name in (*clients, *test):
-        if name not in clients or name not in test:
-            raise DataError(
-                f"got {name!r} among the {'clients' if name in clients else 'test parts'} only; "
-                "expected it in both"
-            )
-    return [test[name] for name in clients]
-
-
-def _other_number(tests: int, clients: int) -> DataError:
-    return DataError(
-        f"got {tests} test parts and {clients} clients; expected a pair (x, y) per client, in the "
-        "same order"
-    )
+    sources = ClientSources(clients, "client" if divided is not None else test, reader, divided)
+    parts = sources.parts()
+    options = table_options(table)
+    dataset = join_parts(parts, regression, multilabel, options, sources.words, "its samples")
+    names = classes or reader.names or None
+    dataset = sources.divide(with_classes(dataset, names, "the clients given", _LINE))
+    if divided is not None:
+        dataset = with_test_rows(dataset, divided, sources.times, _split_key(seed))
+    return _federation(dataset, Split(sources.where, test_fraction, validation), seed)
 
 
 def from_files(
@@ -298,7 +204,7 @@ def from_files(
     multilabel: bool = False,
     table: TableOptions | Mapping[str, Any] | None = None,
     classes: int | Sequence[str] | None = None,
-    test: Where = "client",
+    test: Any = "client",
     test_fraction: float = 0.2,
     validation: float = 0.0,
     seed: int = 0,
@@ -341,12 +247,16 @@ def from_files(
             validation=validation,
             seed=seed,
         )
-    split = Split(test, test_fraction, validation)
+    divided = row_split(test, validation)
+    split = Split("client" if divided is not None else test, test_fraction, validation)
     if leaf.recognises(root) and not any(map(is_client_file, root.rglob("*"))):
         dataset = with_classes(leaf.read(root), classes, str(root), _LINE)
         return _federation(_as_published(dataset, split, root), split, seed)
     files = client_files(root)
     read = [_read_file(file, label) for file in files]
+    if divided is not None:
+        timed = [without_times(x, divided, len(y)) for x, y, _ in read]
+        read = [(x, y, held) for (x, _), (_, y, held) in zip(timed, read, strict=True)]
     parts = [(x, y, f"client {file.client}") for file, (x, y, _) in zip(files, read, strict=True)]
     names = tuple(dict.fromkeys(file.client for file in files))
     first = next((x for x, _, _ in parts if is_table(x)), None)
@@ -375,7 +285,16 @@ def from_files(
     dataset = with_classes(
         dataclasses.replace(dataset, client_names=names, test=flags), classes, str(root), _LINE
     )
+    if divided is not None:
+        if flags.any():
+            raise DataError(f"{root} has test rows of its own, and test is given; leave it out")
+        times = [time for _, time in timed]
+        dataset = with_test_rows(dataset, divided, times, _split_key(seed))
     return _federation(_as_published(dataset, split, root), split, seed)
+
+
+def _split_key(seed: int) -> Key:
+    return Key(seed).fold("split")
 
 
 def _read_file(file: ClientFile, label: str) -> tuple[Any, NDArray[Any], NDArray[np.bool_]]:
@@ -430,22 +349,11 @@ def _as_published(dataset: Dataset, split: Split, root: Path) -> Dataset:
     return dataset
 
 
-def _taken(inputs: Any, given: ArrayLike | str) -> tuple[Any, NDArray[Any]]:
-    """Return the inputs without a column that is given by its name, and its values."""
-    if not isinstance(given, str):
-        return inputs, array_of(given)
-    if not is_table(inputs):
-        raise DataError(
-            f"got {given!r} as the name of a column, and x is an array; give an array, or x as a "
-            "DataFrame"
-        )
-    rest, values, _ = take_columns(inputs, given, None, "the table given")
-    return rest, values
-
-
 def _federation(dataset: Dataset, split: Split, seed: int) -> Federation:
     """Return the federation of the natural clients."""
-    key = Key(seed).fold("split")
+    key = _split_key(seed)
+    if not dataset.test.any():
+        check_no_windows(dataset)
     rows = partition_input(dataset, split, key, shared=True, own_rows=True)
     owner = rows.groups if rows.groups is not None else np.zeros(len(rows.rows), np.int64)
     in_order = bool((owner[1:] >= owner[:-1]).all())
