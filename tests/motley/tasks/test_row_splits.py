@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from motley.core.errors import ConfigError, DataError
+from motley.experiments.config import Experiment
+from motley.experiments.run_data import task_of
 from motley.tasks import from_arrays, from_clients, from_files
 from motley.tasks.task import Federation
 
@@ -40,7 +42,7 @@ TIME = np.array([5, 4, 3, 2, 1, 1, 9, 2, 9, 3])
 def test_the_last_rows_in_time_test(time: Any) -> None:
     federation = from_arrays(X, Y, CLIENT, test={"last": 0.2, "by": time})
     assert roots(federation) == [[0.0], [6.0, 8.0]]
-    assert federation.notes["split"] == "the last 0.2 of each client's rows in time"
+    assert federation.notes["test"] == "the last 0.2 of each client's rows in time"
 
 
 def test_every_way_to_give_the_time(tmp_path: Path) -> None:
@@ -118,7 +120,7 @@ def test_keys_that_are_wrong(test: Any, words: str) -> None:
             r"'01\.05\.2004' as a time; expected numbers, or dates",
         ),
         (np.ones(10), "all rows of this client are of one time, so that none could train"),
-        ("day", "x is an array; give an array"),
+        ("day", r"got 'day' as the name of a column, and the arrays given has none; give an array"),
     ],
 )
 def test_times_that_cannot_be_used(by: Any, words: str) -> None:
@@ -126,8 +128,40 @@ def test_times_that_cannot_be_used(by: Any, words: str) -> None:
         from_arrays(X, Y, CLIENT, test={"last": 0.2, "by": by})
 
 
+def test_an_experiment_file_divides_by_a_column(tmp_path: Path) -> None:
+    """Whatever the partition, no client trains on a row that is later than one it tests on."""
+    day = [f"2024-0{1 + k // 28}-{1 + k % 28:02d}" for k in range(80)]
+    rows = [f"{'ab'[k % 2]},{day[79 - k]},{k},{k // 2 % 2}" for k in range(80)]
+    (tmp_path / "series.csv").write_text("\n".join(["sensor,day,v,label", *rows]))
+    task = {
+        "name": "tabular",
+        "data": str(tmp_path / "series.csv"),
+        "client": "sensor",
+        "scale": "none",
+        "test": {"last": 0.25, "by": "day"},
+    }
+    keys: dict[str, Any] = {"task": task, "cohort": 2, "stop": {"rounds": 1}}
+    keys["partition"] = "by_writer"
+    for clients in ({}, {"partition": "iid", "population": 4}):
+        federation = task_of(Experiment(**{**keys, **clients})).federation
+        assert federation.x.shape[1] == 1
+        for k in range(len(federation)):  # v runs against time
+            train = federation.x[federation.train[k], 0]
+            test = federation.x[federation.test[k], 0]
+            assert test.max() < train.min()
+            assert len(test) == len(federation.train[k]) / 3
+    with pytest.raises(ConfigError, match=r"split\.test: got 'global', and each client's rows"):
+        task_of(Experiment(**keys, split={"test": "global"}))
+    for other in ({"lst": 0.2, "by": "day"}, {"lst": 0.2}):
+        with pytest.raises(ConfigError, match=r"test: got '?lst"):
+            Experiment(**{**keys, "task": {**task, "test": other}}).part("task")
+
+
 def test_validation_rows_are_not_drawn_at_random_beside() -> None:
-    with pytest.raises(ConfigError, match=r"got 0\.1 beside test by last; it is drawn at random"):
+    with pytest.raises(
+        ConfigError,
+        match=r"split\.validation: got 0\.1, and each client's rows are divided by last",
+    ):
         from_arrays(X, Y, CLIENT, test={"last": 0.2, "by": TIME}, validation=0.1)
 
 

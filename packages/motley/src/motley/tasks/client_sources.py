@@ -15,11 +15,11 @@ from motley.core.errors import DataError
 from motley.tasks.client_parts import Part, array_of, input_pair, is_table
 from motley.tasks.fields import FieldsPreparation
 from motley.tasks.loaders import SampleReader, is_samples, splits_of
-from motley.tasks.row_splits import ORDER, RowSplit
+from motley.tasks.row_splits import RowSplit, times_of
 from motley.tasks.table_readers import take_columns
 from motley.tasks.task import Dataset
 
-__all__ = ["ClientSources", "without_column", "without_times"]
+__all__ = ["ClientSources", "without_column"]
 
 
 class ClientSources:
@@ -90,7 +90,7 @@ class ClientSources:
             else:
                 x, y, _ = input_pair(train, who)
             if self._divided is not None:
-                x, times = without_times(x, self._divided, len(y))
+                x, times = times_of(x, self._divided, len(y), who)
                 self.times.append(times)
             yield x, y, who
 
@@ -176,17 +176,6 @@ def _other_number(tests: int, clients: int) -> DataError:
         f"got {tests} test parts and {clients} clients; expected a pair (x, y) per client, in the "
         "same order"
     )
-
-
-def without_times(inputs: Any, divided: RowSplit | None, count: int) -> tuple[Any, NDArray[Any]]:
-    """Return inputs without the column by which rows are divided, and its values; as many numbers
-    for rows that come in their order, or the array given."""
-    if divided is None:
-        return inputs, np.arange(count)
-    column = is_table(inputs) and divided.by in inputs.column_names
-    if isinstance(divided.by, str) and divided.by == ORDER and not column:
-        return inputs, np.arange(count)
-    return without_column(inputs, divided.by)
 
 
 def _in_order(by: Any, names: Sequence[str]) -> list[NDArray[Any]]:

@@ -32,14 +32,14 @@ from motley.tasks.client_parts import (
     owners,
     table_options,
 )
-from motley.tasks.client_sources import ClientSources, without_column, without_times
+from motley.tasks.client_sources import ClientSources, without_column
 from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.formats import leaf, npz
 from motley.tasks.loaders import SampleReader
 from motley.tasks.origin import Origin
 from motley.tasks.public_classes import with_classes
 from motley.tasks.raw_table import TableOptions, check_columns, raw_table
-from motley.tasks.row_splits import check_no_windows, row_split, with_test_rows
+from motley.tasks.row_splits import check_no_windows, row_split, times_of, with_divided_rows
 from motley.tasks.table_readers import make_dataset, read_columns
 from motley.tasks.task import Dataset, Federation
 
@@ -113,9 +113,9 @@ def from_arrays(
     inputs, ids = without_column(
         inputs, owners(offsets, len(targets)) if client is None else client
     )
-    divided = row_split(test, validation)
-    inputs, times = without_times(inputs, divided, len(targets))
+    divided = row_split(test)
     where = "the table given" if is_table(inputs) else "the arrays given"
+    inputs, times = times_of(inputs, divided, len(targets), where)
     column = client if isinstance(client, str) else None
     dataset = make_dataset(
         inputs,
@@ -130,7 +130,7 @@ def from_arrays(
     )
     dataset = with_classes(dataset, classes, where, _LINE)
     if divided is not None:
-        dataset = with_test_rows(dataset, divided, [times], _split_key(seed))
+        dataset = with_divided_rows(dataset, divided, [times])
         test = "client"
     return _federation(dataset, Split(test, test_fraction, validation), seed)
 
@@ -183,7 +183,7 @@ def from_clients(
     >>> from_clients(train, test=test).test.sizes.tolist()
     [2, 3]
     """
-    divided = row_split(test, validation)
+    divided = row_split(test)
     reader = SampleReader(inputs, label, collate, Key(seed))
     sources = ClientSources(clients, "client" if divided is not None else test, reader, divided)
     parts = sources.parts()
@@ -192,7 +192,7 @@ def from_clients(
     names = classes or reader.names or None
     dataset = sources.divide(with_classes(dataset, names, "the clients given", _LINE))
     if divided is not None:
-        dataset = with_test_rows(dataset, divided, sources.times, _split_key(seed))
+        dataset = with_divided_rows(dataset, divided, sources.times)
     return _federation(dataset, Split(sources.where, test_fraction, validation), seed)
 
 
@@ -247,7 +247,7 @@ def from_files(
             validation=validation,
             seed=seed,
         )
-    divided = row_split(test, validation)
+    divided = row_split(test)
     split = Split("client" if divided is not None else test, test_fraction, validation)
     if leaf.recognises(root) and not any(map(is_client_file, root.rglob("*"))):
         dataset = with_classes(leaf.read(root), classes, str(root), _LINE)
@@ -255,7 +255,10 @@ def from_files(
     files = client_files(root)
     read = [_read_file(file, label) for file in files]
     if divided is not None:
-        timed = [without_times(x, divided, len(y)) for x, y, _ in read]
+        timed = [
+            times_of(x, divided, len(y), str(file.path))
+            for file, (x, y, _) in zip(files, read, strict=True)
+        ]
         read = [(x, y, held) for (x, _), (_, y, held) in zip(timed, read, strict=True)]
     parts = [(x, y, f"client {file.client}") for file, (x, y, _) in zip(files, read, strict=True)]
     names = tuple(dict.fromkeys(file.client for file in files))
@@ -286,15 +289,9 @@ def from_files(
         dataclasses.replace(dataset, client_names=names, test=flags), classes, str(root), _LINE
     )
     if divided is not None:
-        if flags.any():
-            raise DataError(f"{root} has test rows of its own, and test is given; leave it out")
         times = [time for _, time in timed]
-        dataset = with_test_rows(dataset, divided, times, _split_key(seed))
+        dataset = with_divided_rows(dataset, divided, times)
     return _federation(_as_published(dataset, split, root), split, seed)
-
-
-def _split_key(seed: int) -> Key:
-    return Key(seed).fold("split")
 
 
 def _read_file(file: ClientFile, label: str) -> tuple[Any, NDArray[Any], NDArray[np.bool_]]:
@@ -351,8 +348,8 @@ def _as_published(dataset: Dataset, split: Split, root: Path) -> Dataset:
 
 def _federation(dataset: Dataset, split: Split, seed: int) -> Federation:
     """Return the federation of the natural clients."""
-    key = _split_key(seed)
-    if not dataset.test.any():
+    key = Key(seed).fold("split")
+    if not dataset.test.any() and dataset.divided is None:
         check_no_windows(dataset)
     rows = partition_input(dataset, split, key, shared=True, own_rows=True)
     owner = rows.groups if rows.groups is not None else np.zeros(len(rows.rows), np.int64)

@@ -8,7 +8,6 @@ rows; and the refusal to draw windows of a series at random.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,13 +15,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.core.arrays import Bools, Ids
+from motley.core.arrays import Ids
 from motley.core.errors import ConfigError, DataError, suggest
-from motley.core.keys import Key
+from motley.tasks.divided_rows import DividedRows
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.task import Dataset
 
-__all__ = ["ORDER", "RowSplit", "check_no_windows", "row_split", "with_test_rows"]
+__all__ = ["ORDER", "RowSplit", "check_no_windows", "row_split", "times_of", "with_divided_rows"]
 
 ORDER = "order"
 """``by`` of rows that come in their order in time."""
@@ -47,17 +46,16 @@ class RowSplit:
     by: Any
 
 
-def row_split(test: Any, validation: float) -> RowSplit | None:
+def row_split(test: Any) -> RowSplit | None:
     """Return the split that a mapping says; None for anything else.
 
     Raises
     ------
-    ConfigError: keys that are unknown or missing, a share out of range, or validation rows, which
-    would be drawn at random.
+    ConfigError: keys that are unknown or missing, or a share out of range.
     """
-    if not isinstance(test, Mapping) or not ({"last", "groups", "by"} & set(test)):
-        return None
     allowed = ("last", "groups", "by")
+    if not isinstance(test, Mapping) or not set(allowed) & set(test):
+        return None
     for key in test:
         if key not in allowed:
             raise ConfigError(
@@ -74,28 +72,19 @@ def row_split(test: Any, validation: float) -> RowSplit | None:
     share = test[kind]
     if not isinstance(share, int | float) or not 0 < share < 1:
         raise ConfigError(f"test: got {kind} = {share!r}; expected a share above 0 and below 1")
-    if validation:
-        raise ConfigError(
-            f"validation: got {validation} beside test by {kind}; it is drawn at random: leave it "
-            "out"
-        )
     return RowSplit(kind, float(share), test["by"])
 
 
-def with_test_rows(
-    dataset: Dataset, split: RowSplit, by: Sequence[NDArray[Any]], key: Key
-) -> Dataset:
-    """Return the data set with a test half.
+def with_divided_rows(dataset: Dataset, split: RowSplit, by: Sequence[NDArray[Any]]) -> Dataset:
+    """Return the data set with what its rows are divided by.
 
     Parameters
     ----------
-    by: what time, or which group, each row is of, as arrays that follow each other. key: draws
-    groups.
+    by: what time, or which group, each row is of, as arrays that follow each other.
 
     Raises
     ------
-    DataError: not one per row, one that is missing or neither a number nor a date, or a client
-    whose rows cannot be divided.
+    DataError: not one per row, or one that is missing, or neither a number nor a date.
     """
     values = np.concatenate([np.asarray(one) for one in by])
     origin = Origin.of_clients("the data", dataset.groups, dataset.client_names, "its samples")
@@ -105,29 +94,39 @@ def with_test_rows(
             "one per sample"
         )
     ranks = _ranked(values, split.kind == "last", origin)
-    owner = np.zeros(len(ranks), np.int64) if dataset.groups is None else dataset.groups
-    test = np.zeros(len(ranks), bool)
-    order = np.argsort(owner, kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(owner[order])) + 1):
-        mine = ranks[rows]
-        chosen = (
-            _last(mine, split.share)
-            if split.kind == "last"
-            else _whole_groups(mine, split.share, key.fold("groups", int(owner[rows[0]])))
-        )
-        if chosen.all():
-            raise DataError(
-                f"{row_of(origin, int(rows[0]))}: all rows of this client are of one "
-                f"{'time' if split.kind == 'last' else 'group'}, so that none could train; leave "
-                "the client out, or divide by another column"
-            )
-        test[rows] = chosen
-    said = (
-        f"the last {split.share:g} of each client's rows in time"
-        if split.kind == "last"
-        else f"whole groups with {split.share:g} of each client's rows"
+    return dataclasses.replace(dataset, divided=DividedRows(split.kind, split.share, ranks))
+
+
+def times_of(
+    inputs: Any, split: RowSplit | None, count: int, where: str
+) -> tuple[Any, NDArray[Any]]:
+    """Return inputs without the column by which rows are divided, and its values ``[count]``; whole
+    numbers for rows that come in their order, or the array given.
+
+    Parameters
+    ----------
+    inputs: an array or an Arrow table. where: it, for messages.
+
+    Raises
+    ------
+    DataError: no such column, or a column of an array.
+    """
+    if split is None:
+        return inputs, np.arange(count)
+    if not isinstance(split.by, str):
+        return inputs, np.asarray(split.by)
+    columns = list(getattr(inputs, "column_names", ()))
+    if split.by in columns:
+        return inputs.drop_columns([split.by]), inputs.column(split.by).to_numpy()
+    if split.by == ORDER:
+        return inputs, np.arange(count)
+    has = f"has no column {split.by!r}{suggest(split.by, columns)}; its columns: "
+    raise DataError(
+        f"{where} {has}{', '.join(columns)}"
+        if columns
+        else f"test: got {split.by!r} as the name of a column, and {where} has none; give an "
+        'array, or "by": "order" where rows come in their order in time'
     )
-    return dataclasses.replace(dataset, test=test, notes={**dataset.notes, "split": said})
 
 
 def _ranked(values: NDArray[Any], in_time: bool, origin: Origin) -> Ids:
@@ -171,24 +170,6 @@ def _dates(values: NDArray[Any], origin: Origin) -> NDArray[Any]:
                 "like 2024-05-31 or 2024-05-31T18:00"
             ) from None
     raise DataError("test: the times by which rows are divided are of several forms")
-
-
-def _last(ranks: Ids, share: float) -> Bools:
-    """Return which rows are the last: at least ``share`` of them, and all of the same time."""
-    count = math.ceil(share * len(ranks) - 1e-6)
-    border = np.sort(ranks)[len(ranks) - count]
-    return np.asarray(ranks >= border)
-
-
-def _whole_groups(groups: Ids, share: float, key: Key) -> Bools:
-    """Return which rows are of the groups drawn: as many groups as ``share`` of the rows needs,
-    never all."""
-    names, number, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    if len(names) < 2:
-        return np.ones(len(groups), bool)
-    drawn = np.argsort(key.uniform(np.arange(len(names)))[:, 0])
-    enough = int(np.searchsorted(np.cumsum(sizes[drawn]), share * len(groups) - 1e-6)) + 1
-    return np.isin(number, drawn[: min(enough, len(names) - 1)])
 
 
 def check_no_windows(dataset: Dataset) -> None:

@@ -32,6 +32,7 @@ from motley.tasks.preparation import (
     fixed_preparation,
 )
 from motley.tasks.raw_table import RawTable, TableOptions, arrow_table, raw_table, read_arrow
+from motley.tasks.row_splits import RowSplit, times_of, with_divided_rows
 from motley.tasks.task import Dataset
 
 __all__ = ["BUILTIN", "make_dataset", "read_columns", "read_table", "take_columns"]
@@ -51,6 +52,7 @@ def read_table(
     classes: bool,
     options: TableOptions | None = None,
     client_groups: int | None = None,
+    test: RowSplit | None = None,
 ) -> Dataset:
     """Return the data set of a name of :data:`BUILTIN` or a path to an ``.npz``, ``.parquet`` or
     ``.csv`` file.
@@ -60,7 +62,7 @@ def read_table(
     label, client: names of columns (an ``.npz`` always has the arrays ``y`` and ``client``).
     classes: whether targets are classes; else numbers. options: how columns become inputs.
     client_groups: how many groups the numbers of the column ``client`` are cut into; None: each of
-    its entries is a client.
+    its entries is a client. test: how clients divide their rows.
     """
     options = options or TableOptions()
     if data in BUILTIN:
@@ -74,7 +76,9 @@ def read_table(
         )
         ids = cut(ids, client_groups, where)
         column = client if client_groups is None else None
-        return make_dataset(inputs, y, ids, classes, where, options=options, column=column)
+        inputs, times = times_of(inputs, test, len(y), where)
+        dataset = make_dataset(inputs, y, ids, classes, where, options=options, column=column)
+        return dataset if test is None else with_divided_rows(dataset, test, [times])
     path = Path(data).expanduser()
     if is_folder(path):
         raise DataError(
@@ -91,7 +95,8 @@ def read_table(
     inputs, targets, ids = read_columns(path, label, client)
     ids = cut(ids, client_groups, str(path))
     column = client if client_groups is None else None
-    return make_dataset(
+    inputs, times = times_of(inputs, test, len(targets), str(path))
+    dataset = make_dataset(
         inputs,
         targets,
         ids,
@@ -101,6 +106,7 @@ def read_table(
         column=column,
         test=_test_half(path),
     )
+    return dataset if test is None else with_divided_rows(dataset, test, [times])
 
 
 def _test_half(path: Path) -> NDArray[np.bool_] | None:

@@ -28,6 +28,7 @@ from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.ragged import Ragged
+from motley.tasks.divided_rows import DividedRows
 from motley.tasks.flat import LossGradient, ModelState, construct, layout_of
 from motley.tasks.metrics import Metric
 from motley.tasks.origin import Origin
@@ -80,6 +81,7 @@ class Dataset:
     targets or the model's shape: a phrase -> the key and the line that do without. A private run
     refuses it, so a source that measures must say so.
     generated: the rows were drawn by a source that made up the clients, too, and belong to nobody.
+    divided: by what clients divide their rows, in place of drawing test rows one by one; None.
 
     Raises
     ------
@@ -99,6 +101,7 @@ class Dataset:
     measured: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     client_names: tuple[str, ...] = ()
     generated: bool = False
+    divided: DividedRows | None = None
 
     def __post_init__(self) -> None:
         if self.targets == "positions":
