@@ -436,6 +436,7 @@ def federate(
         measured=given.measured,
         shares=roles.shares,
         own_rows=given.own_rows,
+        target_shape=dataset.target_shape,
     )
 
 

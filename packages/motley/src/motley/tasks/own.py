@@ -30,6 +30,7 @@ from motley.core.errors import ConfigError, DataError, ModelError, UserError
 from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.fingerprint import fingerprint as hash_of
 from motley.core.keys import Key
+from motley.tasks.dense_targets import DenseLoss, DenseOutputs
 from motley.tasks.fields import Field, FieldsPreparation, TakesFields
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.logits import as_logits
@@ -113,6 +114,7 @@ def fingerprint(task: Task) -> str:
         "shares",
         *([] if task.federation.client_names else ["client_names"]),
         *([] if task.federation.own_rows else ["own_rows"]),
+        *([] if task.federation.target_shape else ["target_shape"]),
     ]
     data = {
         one.name: getattr(task.federation, one.name)
@@ -186,6 +188,8 @@ def own_task(
     several = federation.preparation
     fields = several.fields if isinstance(several, FieldsPreparation) else ()
     make = partial(_made, model, fields) if fields else partial(_made, model)
+    if dense := federation.target_shape:
+        make = partial(_dense, make, dense, federation.classes is not None)
     module = construct(make, 0)
     layout = layout_of(module)
     federation, outputs = _tried(make, federation, transform)
@@ -208,6 +212,8 @@ def own_task(
             else "cross_entropy"
         )
     elif not isinstance(loss, str | Mapping):
+        if dense:
+            loss = DenseLoss(loss, dense, federation.classes is not None)
         loss = _checked(loss, over, make, federation, transform)
     name_of_loss = loss.get("name") if isinstance(loss, Mapping) else loss
     if is_torch_loss or name_of_loss == "cross_entropy":
@@ -242,6 +248,10 @@ def _made(model: Callable[[], nn.Module], fields: Sequence[Field] = ()) -> nn.Mo
             "torch.nn.Module"
         )
     return replace_stochastic(_of_one_tensor(made, fields))
+
+
+def _dense(make: Callable[[], nn.Module], shape: tuple[int, ...], classes: bool) -> nn.Module:
+    return DenseOutputs(make(), shape, classes)
 
 
 def _of_one_tensor(module: nn.Module, fields: Sequence[Field]) -> nn.Module:

@@ -152,9 +152,10 @@ def make_dataset(
 
     Parameters
     ----------
-    x: features, ``[n, ...]`` or an Arrow table. y: targets. client: client ids. several: a sample
-    may have several labels, ``[n, C]``, 0 or 1 each. whole: whether an array of whole numbers stays
-    so, as in :func:`~motley.tasks.formats.sample_checks.features`.
+    x: features, ``[n, ...]`` or an Arrow table. y: targets; those per pixel are ``[n, H, W]``.
+    client: client ids. several: a sample may have several labels, ``[n, C]``, 0 or 1 each. whole:
+    whether an array of whole numbers stays so, as in
+    :func:`~motley.tasks.formats.sample_checks.features`.
     options: how a table's columns become inputs; None: features must be complete numbers, and stay
     as they are. column: from which the ids are, see
     :func:`~motley.tasks.formats.sample_checks.grouped`. test: ``[n]``, whether a row is of the
@@ -194,6 +195,9 @@ def make_dataset(
             table = None
         elif options.scale == "standard":
             preparation = ArrayPreparation(tuple(rows.shape[1:]), shift, scale)
+    y = np.asarray(y)
+    dense = y.shape[1:] if y.ndim > 2 and not several else ()
+    y = y.reshape(len(y), -1) if dense else y
     target, count, names = _targets(y, classes, several, where, len(rows))
     notes = {"data": Path(str(where)).name}
     return Dataset(
@@ -208,6 +212,7 @@ def make_dataset(
         table=table,
         measured=measured,
         client_names=clients,
+        target_shape=dense,
     )
 
 
