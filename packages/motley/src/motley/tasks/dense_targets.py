@@ -75,4 +75,7 @@ class DenseLoss:
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return what the user's function does."""
         pictures = outputs.transpose(1, 2) if self.classes else outputs
-        return self.function(pictures.unflatten(-1, self.shape), targets.unflatten(-1, self.shape))
+        return self.function(
+            pictures.reshape(*pictures.shape[:-1], *self.shape),
+            targets.reshape(len(targets), *self.shape),
+        )

@@ -74,9 +74,9 @@ def from_arrays(
     columns. A memory-mapped array of float32, uint8 or int64 (``numpy.load(..., mmap_mode="c")``)
     is not copied, so the samples may be larger than memory.
     y: ``[n]`` classes (numbers 0 .. C - 1, or strings); ``[n, T]`` a class per position (-100:
-    none), ``[n, H, W]`` per pixel, for outputs ``[B, C, H, W]``; numbers ``[n]``, ``[n, d]`` with ``regression``; labels 0 or 1 ``[n, C]`` with
-    ``multilabel``, any number of them per sample. Classes of int64 that are memory-mapped with
-    mode ``c`` are not copied either.
+    none), ``[n, H, W]`` per pixel, for outputs ``[B, C, H, W]``; numbers ``[n]``, ``[n, d]`` or
+    ``[n, H, W]`` with ``regression``; labels 0 or 1 ``[n, C]`` with ``multilabel``, any number of
+    them per sample. Classes of int64 that are memory-mapped with mode ``c`` are not copied either.
     client: ``[n]`` numbers or strings; clients are numbered in sorted order, and strings are their
     names. y and client may be names of columns of a table.
     offsets: ``[K + 1]`` in place of ``client``: rows ``offsets[k] .. offsets[k + 1] - 1`` are
