@@ -28,8 +28,8 @@ from torch.utils.data import (
 import motley
 from motley.core.errors import DataError, ModelError
 from motley.tasks import from_clients, own_task
-from motley.tasks.fields import Field, FieldsPreparation
-from motley.tasks.preparation import restore_preparation
+from motley.tasks.fields import Field
+from motley.tasks.preparation import FieldsPreparation, restore_preparation
 from motley.tasks.task import Federation
 
 DRAWS = torch.Generator().manual_seed(0)

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from motley.core.client_names import client_in_words
 from motley.core.errors import DataError
 from motley.tasks.client_parts import Part, array_of, input_pair, is_table
-from motley.tasks.fields import FieldsPreparation
 from motley.tasks.loaders import SampleReader, is_samples, splits_of
+from motley.tasks.preparation import FieldsPreparation
 from motley.tasks.row_splits import RowSplit, times_of
 from motley.tasks.table_readers import take_columns
 from motley.tasks.task import Dataset

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,9 +19,8 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from motley.core.errors import DataError, ModelError
-from motley.tasks.preparation import Preparation
 
-__all__ = ["Field", "FieldsPreparation", "TakesFields", "fields_of", "packed", "random_fields"]
+__all__ = ["Field", "TakesFields", "fields_of", "in_words", "packed", "random_fields"]
 
 _EXACT = 2**24
 """Up to this number float32 holds all whole numbers."""
@@ -78,7 +76,7 @@ def packed(
     """
     got = fields_of(inputs)
     if got != tuple(fields):
-        raise DataError(f"{where}: got the inputs {_said(got)}; expected {_said(fields)}")
+        raise DataError(f"{where}: got the inputs {in_words(got)}; expected {in_words(fields)}")
     arrays = list(inputs.values()) if isinstance(inputs, Mapping) else list(inputs)
     kind = np.float32 if any(field.kind == "float" for field in fields) else np.int64
     for field, values in zip(fields, arrays, strict=True):
@@ -93,48 +91,13 @@ def packed(
     return np.concatenate(flat, axis=1)
 
 
-def _said(fields: Sequence[Field]) -> str:
+def in_words(fields: Sequence[Field]) -> str:
     """Return inputs in words."""
     kinds = {"whole": "whole numbers", "boolean": "booleans", "float": "floats"}
     return ", ".join(
         f"{field.name + ' ' if field.name else ''}{list(field.shape)} of {kinds[field.kind]}"
         for field in fields
     )
-
-
-@dataclass(frozen=True)
-class FieldsPreparation(Preparation):
-    """The map from samples of several inputs, dictionaries or tuples of arrays ``[n, ...]``, to
-    vectors."""
-
-    fields: tuple[Field, ...]
-
-    @override
-    def __call__(self, raw: Any, client: int | None = None) -> Tensor:
-        if not isinstance(raw, Mapping | tuple | list):
-            raise DataError(
-                f"got {type(raw).__name__}; expected samples with the inputs {_said(self.fields)}"
-            )
-        names = [field.name for field in self.fields]
-        given = [raw.get(name, ()) for name in names] if isinstance(raw, Mapping) else list(raw)
-        arrays = [
-            np.asarray(one.detach().cpu() if isinstance(one, Tensor) else one) for one in given
-        ]
-        kinds = {"whole": np.int64, "boolean": np.bool_, "float": np.float32}
-        if len(arrays) == len(names):
-            arrays = [
-                np.asarray(values.astype(kinds[field.kind]))
-                for field, values in zip(self.fields, arrays, strict=True)
-            ]
-        known = dict(zip(names, arrays, strict=True)) if isinstance(raw, Mapping) else arrays
-        return torch.from_numpy(packed(known, self.fields, "the samples given"))
-
-    @override
-    def save(self) -> dict[str, Any]:
-        return {
-            "kind": "fields",
-            "fields": [[f.name, list(f.shape), f.kind] for f in self.fields],
-        }
 
 
 class TakesFields(nn.Module):

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from motley.core.errors import DataError
 from motley.tasks.own_federation import from_clients
+from motley.tasks.raw_table import TableOptions
 from motley.tasks.task import Federation
 
 __all__ = ["from_flower"]
 
 
-def from_flower(partitioner: Any, *, test: Any = "client", **options: Any) -> Federation:
+def from_flower(
+    partitioner: Any,
+    *,
+    inputs: str | Sequence[str] | None = None,
+    label: str | None = None,
+    collate: Callable[[list[Any]], Any] | None = None,
+    regression: bool = False,
+    table: TableOptions | Mapping[str, Any] | None = None,
+    classes: int | Sequence[str] | None = None,
+    test: Any = "client",
+    test_fraction: float = 0.2,
+    validation: float = 0.0,
+    seed: int = 0,
+) -> Federation:
     """Return a federation whose client k holds ``partitioner.load_partition(k)``.
 
     Natural ids become the clients' names, and their column is no input.
@@ -21,7 +35,7 @@ def from_flower(partitioner: Any, *, test: Any = "client", **options: Any) -> Fe
     ----------
     partitioner: of ``flwr_datasets``, with its data set assigned: ``partitioner.dataset = ...``.
     test: as of :func:`~motley.tasks.own_federation.from_clients`; also a ``Dataset`` on which the
-    common model tests. options: others of that function: ``inputs``, ``label``, ``collate``, ...
+    common model tests. All others: as there.
 
     Raises
     ------
@@ -47,11 +61,22 @@ def from_flower(partitioner: Any, *, test: Any = "client", **options: Any) -> Fe
             part = partitioner.load_partition(number)
             yield part.remove_columns([column]) if column in part.column_names else part
 
+    clients: Any = partitions()
     if ids:
-        parts = list(partitions())
-        names = [str(ids[number]) for number in range(count)]
-        return from_clients(dict(zip(names, parts, strict=True)), test=test, **options)
-    return from_clients(partitions(), test=test, **options)
+        clients = {str(ids[number]): part for number, part in enumerate(partitions())}
+    return from_clients(
+        clients,
+        inputs=inputs,
+        label=label,
+        collate=collate,
+        regression=regression,
+        table=table,
+        classes=classes,
+        test=test,
+        test_fraction=test_fraction,
+        validation=validation,
+        seed=seed,
+    )
 
 
 def _natural_ids(partitioner: Any) -> dict[int, Any]:

@@ -8,12 +8,12 @@ numpy or random) follows the federation's seed and the client, and is kept; a wa
 
 from __future__ import annotations
 
-import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
+from random import Random, getstate, setstate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -448,13 +448,13 @@ def _drawing(key: Key) -> Iterator[None]:
     """Inside the block the process-wide generators of torch, numpy and Python draw what the key
     says; afterwards they go on as before."""
     seed = key.words()[0]
-    states = (random.getstate(), np.random.get_state())  # noqa: NPY002 - a user's transform draws
+    states = (getstate(), np.random.get_state())  # noqa: NPY002 - a user's transform draws
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed >> 1)
-        random.setstate(random.Random(seed).getstate())
+        setstate(Random(seed).getstate())
         np.random.set_state(np.random.RandomState(seed % 2**32).get_state())  # noqa: NPY002
         try:
             yield
         finally:
-            random.setstate(states[0])
+            setstate(states[0])
             np.random.set_state(states[1])  # noqa: NPY002

@@ -31,7 +31,7 @@ from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.fingerprint import fingerprint as hash_of
 from motley.core.keys import Key
 from motley.tasks.dense_targets import DenseLoss, DenseOutputs
-from motley.tasks.fields import Field, FieldsPreparation, TakesFields
+from motley.tasks.fields import Field, TakesFields
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.logits import as_logits
 from motley.tasks.metrics import Metric, MetricFunction, chosen
@@ -39,6 +39,7 @@ from motley.tasks.narrow_models import rough_operations
 from motley.tasks.nn import replace_stochastic, require_keyed, set_stream
 from motley.tasks.own_federation import from_arrays, from_clients, from_files
 from motley.tasks.own_loss import LossFunction, Over, checked_loss, representative
+from motley.tasks.preparation import FieldsPreparation
 from motley.tasks.task import Dataset, Federation, Task, TaskSource, Transform, model_input
 from motley.tasks.unscaled import warn_of_unscaled
 

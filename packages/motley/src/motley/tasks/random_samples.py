@@ -8,9 +8,10 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
-from motley.tasks.fields import FieldsPreparation, random_fields
+from motley.tasks.fields import random_fields
 from motley.tasks.flat import construct
 from motley.tasks.own_loss import OverBatch, checked_loss, plain_function
+from motley.tasks.preparation import FieldsPreparation
 from motley.tasks.task import IGNORED, Task, model_input
 
 __all__ = ["random_samples", "with_loss_compared"]
