@@ -8,6 +8,7 @@ import pytest
 
 from motley.core.errors import ConfigError, DataError
 from motley.experiments.config import Experiment
+from motley.experiments.lineage import lineage_id
 from motley.experiments.run_data import task_of
 from motley.tasks import from_arrays, from_clients, from_files
 from motley.tasks.task import Federation
@@ -152,6 +153,15 @@ def test_an_experiment_file_divides_by_a_column(tmp_path: Path) -> None:
             assert len(test) == len(federation.train[k]) / 3
     with pytest.raises(ConfigError, match=r"split\.test: got 'global', and each client's rows"):
         task_of(Experiment(**keys, split={"test": "global"}))
+    with pytest.raises(
+        ConfigError, match=r"split\.test: got a table; .* test = \{ last = 0\.2, by"
+    ):
+        Experiment(**{**keys, "split": {"test": {"last": 0.2, "by": "day"}}})
+    plain = Experiment(**{**keys, "task": {**task, "test": {}}})
+    resolved = plain.resolved()
+    before = {key: value for key, value in resolved["task"].items() if key != "test"}
+    assert plain.run_id() == lineage_id({**resolved, "task": before})
+    assert plain.run_id() != Experiment(**keys).run_id()
     for other in ({"lst": 0.2, "by": "day"}, {"lst": 0.2}):
         with pytest.raises(ConfigError, match=r"test: got '?lst"):
             Experiment(**{**keys, "task": {**task, "test": other}}).part("task")
