@@ -157,14 +157,20 @@ def test_an_experiment_file_divides_by_a_column(tmp_path: Path) -> None:
         ConfigError, match=r"split\.test: got a table; .* test = \{ last = 0\.2, by"
     ):
         Experiment(**{**keys, "split": {"test": {"last": 0.2, "by": "day"}}})
-    plain = Experiment(**{**keys, "task": {**task, "test": {}}})
-    resolved = plain.resolved()
-    before = {key: value for key, value in resolved["task"].items() if key != "test"}
-    assert plain.run_id() == lineage_id({**resolved, "task": before})
-    assert plain.run_id() != Experiment(**keys).run_id()
     for other in ({"lst": 0.2, "by": "day"}, {"lst": 0.2}):
         with pytest.raises(ConfigError, match=r"test: got '?lst"):
             Experiment(**{**keys, "task": {**task, "test": other}}).part("task")
+
+
+def test_without_such_a_test_the_run_id_is_that_of_before() -> None:
+    keys: dict[str, Any] = {"cohort": 2, "population": 4, "stop": {"rounds": 1}}
+    task = {"name": "tabular", "data": "iris"}
+    plain = Experiment(task=task, **keys)
+    resolved = plain.resolved()
+    before = {key: value for key, value in resolved["task"].items() if key != "test"}
+    assert plain.run_id() == lineage_id({**resolved, "task": before})
+    test = {"last": 0.2, "by": "order"}
+    assert plain.run_id() != Experiment(task={**task, "test": test}, **keys).run_id()
 
 
 def test_validation_rows_are_not_drawn_at_random_beside() -> None:
