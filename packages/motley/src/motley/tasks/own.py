@@ -167,6 +167,10 @@ def own_task(
     unless given, ``accuracy`` or, in regression, ``loss``, which are always measured.
     transform: maps a raw batch to model input; see :data:`~motley.tasks.task.Transform`.
 
+    Samples of several inputs reach the model as arguments of its ``forward``
+    (:class:`~motley.tasks.fields.TakesFields`); of targets per pixel ``[n, H, W]`` model and loss
+    see pictures, and metrics that are functions positions ``[n, H * W, C]``.
+
     Samples of whole numbers (int64: characters, words, categories) reach the model as they are if
     it takes them, for example in an ``nn.Embedding``; a model that does not take them gets
     floating-point numbers.
