@@ -94,6 +94,7 @@ GROUPS = {
         "motley.tasks.from_arrays",
         "motley.tasks.from_clients",
         "motley.tasks.from_files",
+        "motley.from_flower",
         "motley.tasks.own_task",
         "motley.tasks.Metric",
         "motley.tasks.raw_table.TableOptions",

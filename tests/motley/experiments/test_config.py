@@ -476,7 +476,7 @@ def test_options_without_a_name_are_the_default_components() -> None:
         match=r"^budget.averag: 'constant' has no such option \(did you mean 'average'\?\)",
     ):
         Experiment(**PLAIN, budget={"averag": 0.2})
-    # iid has no options
+    # an option of another than the default
     with pytest.raises(
         ConfigError, match=r"^partition: got no name; expected { name = .*dirichlet"
     ):
@@ -512,6 +512,7 @@ def test_fedbuff_has_published_defaults_and_what_gives_earlier_results_keeps_its
     ("table", "record", "changed"),
     [
         ("split", {}, {"halves": "training"}),
+        ("partition", {"name": "iid"}, {"sizes": (20,) * 10}),
         ("selector", {"name": "power_of_choice"}, {"sampling": "uniform"}),
         ("selector", {"name": "active_fl", "refresh": "all"}, {"drawn": 2}),
         ("selector", {"name": "active_fl"}, {"floor": 1e-8}),

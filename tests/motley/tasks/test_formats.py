@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from motley.core.errors import DataError
@@ -215,6 +216,73 @@ def test_picture_troubles(tmp_path: Path) -> None:
     (tmp_path / "b" / "1.png").write_bytes(b"no picture")
     with pytest.raises(DataError, match="cannot be decoded"):
         read(tmp_path)
+
+
+def test_pictures_of_16_bits_keep_their_range(tmp_path: Path) -> None:
+    """0, 300 and 65535 are three shades; as bytes the last two would be one."""
+    for value in (0, 300, 65535):
+        path = tmp_path / "a" / f"{value:05}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(np.full((4, 4), value, np.uint16)).save(path)
+    pool = read(tmp_path)
+    assert pool.x.dtype == torch.float32
+    assert pool.x[:, 0, 0, 0].tolist() == pytest.approx([0.0, 300 / 65535, 1.0])
+    assert pool.notes["pixels"] == "16 bits, values 0 to 65535, read as shares of 65535"
+    assert not pool.measured
+
+
+def floating(path: Path, *values: float) -> None:
+    path.parent.mkdir(exist_ok=True)
+    Image.fromarray(np.array([values], np.float32)).save(path)
+
+
+def test_pictures_of_floating_point_numbers_keep_their_range(tmp_path: Path) -> None:
+    """-2 to 6: 0 is a quarter of the way."""
+    floating(tmp_path / "a" / "1.tif", 0.25, 0.75)
+    assert read(tmp_path).x.flatten().tolist() == [0.25, 0.75]
+    floating(tmp_path / "a" / "1.tif", -2.0, 0.0)
+    floating(tmp_path / "a" / "2.tif", 6.0, 2.0)
+    pool = read(tmp_path)
+    assert pool.x.flatten().tolist() == [0.0, 0.25, 1.0, 0.5]
+    assert pool.notes["pixels"] == "values -2 to 6, read as shares of this range"
+    assert "the range of the pixels is measured" in pool.measured
+    floating(tmp_path / "a" / "2.tif", np.inf, 2.0)
+    with pytest.raises(DataError, match="NaN or infinity among the pixels"):
+        read(tmp_path)
+
+
+def test_pictures_of_other_depths_are_refused_and_other_colours_told(tmp_path: Path) -> None:
+    picture(tmp_path / "a" / "1.png", 9)
+    picture(tmp_path / "a" / "2.png", 9, mode="RGB")
+    assert read(tmp_path).notes["pictures"] == "1 of 2 were converted, the first is grey"
+    Image.fromarray(np.full((5, 6), 999, np.uint16)).save(tmp_path / "a" / "3.png")
+    with pytest.raises(
+        DataError, match=r"3\.png has pixels of 16 bits, the first picture of 8 bits; save all"
+    ):
+        read(tmp_path)
+
+
+def test_what_is_no_picture_is_named_and_hidden_files_are_not(tmp_path: Path) -> None:
+    picture(tmp_path / "a" / "1.png", 9)
+    for name in ("a/._1.png", ".DS_Store", "a/scan.dcm"):
+        (tmp_path / name).write_bytes(b"")
+    with pytest.warns(UserWarning, match=r"1 file not read: a/scan\.dcm"):
+        pool = read(tmp_path)
+    assert len(pool.x) == 1
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_channels_that_come_last_are_put_first(tmp_path: Path, channels: int) -> None:
+    x = np.arange(2 * 6 * 5 * channels, dtype=np.uint8).reshape(2, 6, 5, channels)
+    np.savez(tmp_path / "x.npz", x=x, y=[0, 1])
+    assert np.array_equal(read(tmp_path / "x.npz").x.numpy(), x.transpose(0, 3, 1, 2))
+    np.savez(tmp_path / "x.npz", x=x.transpose(0, 3, 1, 2), y=[0, 1])
+    assert np.array_equal(read(tmp_path / "x.npz").x.numpy(), x.transpose(0, 3, 1, 2))
+
+
+def test_arrays_of_16_bits_are_shares_of_white(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.array([[[0, 13107]], [[65535, 0]]], np.uint16), y=[0, 1])
+    assert read(tmp_path / "x.npz").x.flatten().tolist() == pytest.approx([0, 0.2, 1, 0])
 
 
 def test_npz(tmp_path: Path) -> None:

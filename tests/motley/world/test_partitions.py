@@ -101,6 +101,24 @@ def test_iid_sizes_differ_by_one():
     assert IID().split(KEY, balanced(2, 50), 7).rows.sizes.tolist() == [15, 15, 14, 14, 14, 14, 14]
 
 
+def test_iid_sizes_that_are_given() -> None:
+    given = IID(sizes=(20, 1, 9)).split(KEY, balanced(2, 50), 3)
+    assert given.rows.sizes.tolist() == [20, 1, 9]
+    assert len(set(given.rows.values.tolist())) == 30
+    assert given.notes == {"iid": "70 of 100 samples belong to no client"}
+    whole = IID(sizes=(50, 50)).split(KEY, balanced(2, 50), 2)
+    assert not whole.notes
+    assert whole.rows.values.tolist() == IID().split(KEY, balanced(2, 50), 2).rows.values.tolist()
+    for sizes, words in (
+        ((20, 1), r"got 2 sizes and population = 3; write population = 2"),
+        ((90, 9, 2), r"got sizes of together 101 samples, and the data has 100"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            IID(sizes=sizes).split(KEY, balanced(2, 50), 3)
+    with pytest.raises(ConfigError, match="got 0; expected at least 1 sample for each client"):
+        IID(sizes=(3, 0))
+
+
 def test_iid_needs_no_classes():
     assert IID().split(KEY, np.linspace(0, 1, 12), 3).rows.sizes.tolist() == [4, 4, 4]
 

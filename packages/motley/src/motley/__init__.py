@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from motley.results.load import Run
     from motley.results.report import report
     from motley.selectors.selector import SelectionRule, Selector
+    from motley.tasks.flower_partitions import from_flower
     from motley.tuning.study import tune
 
 __version__ = "0.1.0"
@@ -83,6 +84,7 @@ __all__ = [
     "build",
     "compare",
     "frame",
+    "from_flower",
     "inspect",
     "load",
     "load_all",
@@ -128,6 +130,7 @@ _NAMES = {
     "motley.results.load": ("Run",),
     "motley.results.report": ("report",),
     "motley.selectors.selector": ("SelectionRule", "Selector"),
+    "motley.tasks.flower_partitions": ("from_flower",),
     "motley.tuning.study": ("tune",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

@@ -248,6 +248,7 @@ class Experiment(ShownExperiment, BaseModel):
         given = document.limited_copy(data) if isinstance(data, Mapping) else {}
         if isinstance(data, Mapping) and isinstance(data.get("method"), str):
             data = document.lay_over(document.preset(data["method"]), data)
+        _check_split(data)
         if isinstance(data, Mapping) and (
             isinstance(data.get("task"), Task) or registry.has_clients(data.get("task"))
         ):
@@ -582,6 +583,23 @@ class Experiment(ShownExperiment, BaseModel):
         super().__setstate__(state)
 
 
+def _check_split(keys: Any) -> None:
+    """Refuse a column by which rows are divided where it is none of the task's.
+
+    Raises
+    ------
+    ConfigError: has the line to write.
+    """
+    split = keys.get("split") if isinstance(keys, Mapping) else None
+    test = split.get("test") if isinstance(split, Mapping) else None
+    if isinstance(test, Mapping):
+        raise ConfigError(
+            "got a table; a column by which each client's rows are divided is the task's: task = "
+            '{ name = "tabular", data = "all.csv", test = { last = 0.2, by = "day" } }',
+            "split.test",
+        )
+
+
 def _with_names(model: type[Experiment], keys: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys with the default's name in every component of which only options are given:
     ``budget = { average = 0.2 }``."""
@@ -592,10 +610,21 @@ def _with_names(model: type[Experiment], keys: Mapping[str, Any]) -> dict[str, A
             continue
         default = model.model_fields[key].get_default(call_default_factory=True)
         if isinstance(default, Mapping):
-            has_options = bool(registry.catalogue(key).options(default["name"]))
-            # "none" has none: a name is missing
-            out[key] = {**default, **given} if has_options else given
+            options = {option.name for option in registry.catalogue(key).options(default["name"])}
+            # "none" has none, or they are another component's: a name is missing
+            named = bool(options) and (
+                bool(options & set(given)) or not _of_another(registry.catalogue(key), given)
+            )
+            out[key] = {**default, **given} if named else given
     return out
+
+
+def _of_another(catalogue: Any, given: Mapping[str, Any]) -> bool:
+    """Return whether some component of a kind has all of these options."""
+    return any(
+        set(given) <= {option.name for option in catalogue.options(name)}
+        for name in catalogue.names()
+    )
 
 
 def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

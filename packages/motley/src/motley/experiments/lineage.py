@@ -22,7 +22,7 @@ _NO_RESULT = (
 )
 
 
-_LATER_OF_TASKS = ("alphabet", "classes", "fixed")
+_LATER_OF_TASKS = ("alphabet", "classes", "fixed", "test")
 """Options of tasks that change nothing where they are left out, and did not always exist."""
 
 
@@ -33,6 +33,7 @@ _LATER: Mapping[str, Mapping[str, Any]] = {
     "network.recorded": {"common": 0.0},
     "evaluate": {"batch_size": None},
     "local": {"micro_batch": None},
+    "partition.iid": {"sizes": ()},
     "privacy": {"noise_seed": None},
     "probe": {"speeds": "known"},
     "selector.active_fl": {"drawn": None, "floor": 0.0},
@@ -82,9 +83,14 @@ def result_keys(config: Mapping[str, Any]) -> dict[str, Any]:
             counts[key] = {
                 option: chosen
                 for option, chosen in value.items()
-                if option not in later or chosen != later[option]
+                if option not in later or _as_tuple(chosen) != later[option]
             }
     return {**counts, "init": init}
+
+
+def _as_tuple(value: Any) -> Any:
+    """Return a list as a tuple, as which a resolved experiment has it before it is a JSON value."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def digest_of(value: object) -> str:

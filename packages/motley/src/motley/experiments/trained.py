@@ -336,6 +336,8 @@ class TrainedRun(results.Run):
         about = self._about()
         kind = about["targets"]
         classes = about["classes"]
+        if self._own is not None and (dense := self._own.federation.target_shape):
+            outputs = outputs.reshape(len(outputs), *dense, *outputs.shape[2:])
         if kind == "numbers":
             return np.asarray(outputs.numpy()[:, 0] if outputs.shape[1] == 1 else outputs.numpy())
         outputs = outputs[..., :classes]

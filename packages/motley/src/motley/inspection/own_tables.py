@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import numpy as np
 
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.untrusted import shortened
+from motley.tasks.client_folders import client_files, is_client_file
 from motley.tasks.client_parts import is_table
-from motley.tasks.own_federation import client_files, from_arrays, from_files
+from motley.tasks.own_federation import from_arrays, from_files
 from motley.tasks.raw_table import TableOptions, raw_table, read_arrow
 from motley.tasks.table_readers import read_columns, take_columns
 from motley.tasks.task import Federation
@@ -28,7 +30,7 @@ def holds_tables(path: Path) -> bool:
     if not path.is_dir():
         return path.suffix in _KINDS
     files = (one for pattern in ("*", "*/*") for one in path.glob(pattern))
-    some = any(one.suffix in (*_KINDS, ".npz") or one.name == "x.npy" for one in files)
+    some = any(is_client_file(one) or one.name == "x.npy" for one in files)
     return some and next(path.rglob("run.json"), None) is None
 
 
@@ -67,8 +69,10 @@ def _of_folder(path: Path, label: str, client: str | None) -> Federation:
         raise ConfigError(said, "client")
     if (path / "x.npy").is_file():
         return from_files(path, test_fraction=_NONE)
-    first = client_files(path)[0][1][0]
-    if first.suffix in _KINDS:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # from_files names what is not read
+        first = client_files(path)[0].path
+    if not first.name.lower().endswith(".npz"):
         _check(path, list(read_arrow(first).column_names), {"label": label})
     inputs, targets, _ = read_columns(first, label)
     given = _options(inputs, targets)

@@ -23,6 +23,7 @@ from motley.tasks.table_readers import make_dataset
 from motley.tasks.task import Dataset
 
 __all__ = [
+    "GrowingArray",
     "Part",
     "array_of",
     "input_pair",
@@ -203,7 +204,7 @@ def join_parts(
         held = list(parts)
         if all(is_table(x) for x, _, _ in held):
             rows = [x for x, _, _ in held]
-            targets = _GrowingArray(first[1])
+            targets = GrowingArray(first[1])
             owner = _clients(held, targets)
             for x, _, name in held:
                 check_columns(x, rows[0], name)
@@ -225,8 +226,8 @@ def join_parts(
     )
     words = ((x.astype(object) if x.dtype.kind in "US" else x, y, name) for x, y, name in arrays)
     first = next(words)
-    samples = _GrowingArray(first[0])
-    targets = _GrowingArray(first[1])
+    samples = GrowingArray(first[0])
+    targets = GrowingArray(first[1])
     owner = _clients(itertools.chain((first,), words), targets, samples)
     origin = Origin(where, owner, client, own)
     return make_dataset(
@@ -235,11 +236,11 @@ def join_parts(
 
 
 def _clients(
-    parts: Iterable[Part], targets: _GrowingArray, samples: _GrowingArray | None = None
+    parts: Iterable[Part], targets: GrowingArray, samples: GrowingArray | None = None
 ) -> NDArray[np.int64]:
     """Add the rows of all parts, and return the number of each row's client."""
     first: Part | None = None
-    sizes = _GrowingArray(np.zeros(0, np.int64))
+    sizes = GrowingArray(np.zeros(0, np.int64))
     before = None
     for x, y, name in parts:
         first = first or (x, y, name)
@@ -274,7 +275,7 @@ def _check(x: Any, y: NDArray[Any], name: str, first: Part) -> None:
         )
 
 
-class _GrowingArray:
+class GrowingArray:
     """Rows put behind one another into one array that grows in place; what ``np.concatenate`` of
     all of them returns.
 

@@ -31,6 +31,7 @@ from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.core.side_by_side import side_by_side
 from motley.tasks.held_out import held_out_ids
+from motley.tasks.origin import Origin
 from motley.tasks.preparation import StatisticsTraffic
 from motley.tasks.statistics import fit
 from motley.tasks.task import NO_CLASSES, Dataset, Federation
@@ -171,6 +172,7 @@ def partition_input(
     ------
     DataError: there are no rows to divide.
     """
+    _check_divided(dataset, split)
     rows = np.arange(len(dataset.y), dtype=np.int64)
     global_test = None
     own_rows = own_rows and dataset.groups is not None and not dataset.generated
@@ -204,6 +206,27 @@ def partition_input(
         measured["a common test set is drawn"] = ("split.test", 'split = { test = "client" }')
     labels = _classes(dataset, rows, shared)
     return PartitionInput(rows, global_test, labels, groups, {"test": note}, measured, own_rows)
+
+
+def _check_divided(dataset: Dataset, split: Split) -> None:
+    """Refuse a division by time or group beside another one, and beside rows that are drawn one by
+    one."""
+    if dataset.divided is None:
+        return
+    if dataset.test.any():
+        raise DataError(
+            "the data has test rows of its own, and test says which of each client's rows test; "
+            "leave it out"
+        )
+    if split.test == "global" or split.validation:
+        key, got = (
+            ("test", "'global'") if split.test == "global" else ("validation", split.validation)
+        )
+        raise ConfigError(
+            f"got {got}, and each client's rows are divided by {dataset.divided.kind}, which rows "
+            "drawn one by one would undo; leave it out",
+            f"split.{key}",
+        )
 
 
 def hold_out(
@@ -413,6 +436,7 @@ def federate(
         measured=given.measured,
         shares=roles.shares,
         own_rows=given.own_rows,
+        target_shape=dataset.target_shape,
     )
 
 
@@ -437,7 +461,7 @@ def _shares(
     brought = (
         dataset.test.any()
         if split.test == "global"
-        else _has_own_test(dataset, rows, owner, population)
+        else _has_own_test(dataset, rows, owner, population) or dataset.divided is not None
     )
     return {
         "validation": split.validation,
@@ -471,6 +495,10 @@ def _roles(
     if split.test == "client" and _has_own_test(dataset, rows, owner, population):
         test = dataset.test[rows]
         notes = {"test": "each client keeps the test rows the data set gives it"}
+    elif dataset.divided is not None:
+        origin = Origin.of_clients("the data", dataset.groups, dataset.client_names, "its samples")
+        test = dataset.divided.test(rows, owner, key.fold("test"), origin)
+        notes = {"test": dataset.divided.in_words}
     elif split.test == "client":
         test = stratified(numbers, owner, labels, split.test_fraction, key.fold("test"))
     validation = np.zeros(len(rows), bool)

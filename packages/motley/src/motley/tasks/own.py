@@ -30,6 +30,8 @@ from motley.core.errors import ConfigError, DataError, ModelError, UserError
 from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.fingerprint import fingerprint as hash_of
 from motley.core.keys import Key
+from motley.tasks.dense_targets import DenseLoss, DenseOutputs
+from motley.tasks.fields import Field, TakesFields
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.logits import as_logits
 from motley.tasks.metrics import Metric, MetricFunction, chosen
@@ -37,6 +39,7 @@ from motley.tasks.narrow_models import rough_operations
 from motley.tasks.nn import replace_stochastic, require_keyed, set_stream
 from motley.tasks.own_federation import from_arrays, from_clients, from_files
 from motley.tasks.own_loss import LossFunction, Over, checked_loss, representative
+from motley.tasks.preparation import FieldsPreparation
 from motley.tasks.task import Dataset, Federation, Task, TaskSource, Transform, model_input
 from motley.tasks.unscaled import warn_of_unscaled
 
@@ -112,6 +115,7 @@ def fingerprint(task: Task) -> str:
         "shares",
         *([] if task.federation.client_names else ["client_names"]),
         *([] if task.federation.own_rows else ["own_rows"]),
+        *([] if task.federation.target_shape else ["target_shape"]),
     ]
     data = {
         one.name: getattr(task.federation, one.name)
@@ -163,6 +167,10 @@ def own_task(
     unless given, ``accuracy`` or, in regression, ``loss``, which are always measured.
     transform: maps a raw batch to model input; see :data:`~motley.tasks.task.Transform`.
 
+    Samples of several inputs reach the model as arguments of its ``forward``
+    (:class:`~motley.tasks.fields.TakesFields`); of targets per pixel ``[n, H, W]`` model and loss
+    see pictures, and metrics that are functions positions ``[n, H * W, C]``.
+
     Samples of whole numbers (int64: characters, words, categories) reach the model as they are if
     it takes them, for example in an ``nn.Embedding``; a model that does not take them gets
     floating-point numbers.
@@ -182,7 +190,11 @@ def own_task(
     if not callable(model):
         raise ModelError(f"got {model!r}; give a function that makes a fresh module")
 
-    make = partial(_made, model)
+    several = federation.preparation
+    fields = several.fields if isinstance(several, FieldsPreparation) else ()
+    make = partial(_made, model, fields) if fields else partial(_made, model)
+    if dense := federation.target_shape:
+        make = partial(_dense, make, dense, federation.classes is not None)
     module = construct(make, 0)
     layout = layout_of(module)
     federation, outputs = _tried(make, federation, transform)
@@ -205,6 +217,8 @@ def own_task(
             else "cross_entropy"
         )
     elif not isinstance(loss, str | Mapping):
+        if dense:
+            loss = DenseLoss(loss, dense, federation.classes is not None)
         loss = _checked(loss, over, make, federation, transform)
     name_of_loss = loss.get("name") if isinstance(loss, Mapping) else loss
     if is_torch_loss or name_of_loss == "cross_entropy":
@@ -230,19 +244,27 @@ def _warn_of_probabilities(outputs: Tensor) -> None:
         )
 
 
-def _made(model: Callable[[], nn.Module]) -> nn.Module:
-    """Return a fresh module whose random layers draw from keys."""
+def _made(model: Callable[[], nn.Module], fields: Sequence[Field] = ()) -> nn.Module:
+    """Return a fresh module of one tensor whose random layers draw from keys."""
     made = model()
     if not isinstance(made, nn.Module):
         raise ModelError(
             f"the function that makes the model gave {type(made).__name__}; expected a "
             "torch.nn.Module"
         )
-    return replace_stochastic(as_logits(made))
+    return replace_stochastic(_of_one_tensor(made, fields))
 
 
-def _plain(model: Callable[[], nn.Module]) -> nn.Module:
-    return as_logits(model())
+def _dense(make: Callable[[], nn.Module], shape: tuple[int, ...], classes: bool) -> nn.Module:
+    return DenseOutputs(make(), shape, classes)
+
+
+def _of_one_tensor(module: nn.Module, fields: Sequence[Field]) -> nn.Module:
+    return TakesFields(module, fields) if fields else as_logits(module)
+
+
+def _plain(model: Callable[[], nn.Module], fields: Sequence[Field] = ()) -> nn.Module:
+    return _of_one_tensor(model(), fields)
 
 
 def plain_factory(model: Callable[[], nn.Module]) -> Callable[[], nn.Module]:

@@ -11,10 +11,8 @@ client.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,10 +23,8 @@ from motley.core.client_names import client_in_words
 from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
+from motley.tasks.client_folders import ClientFile, client_files, is_client_file
 from motley.tasks.client_parts import (
-    Part,
-    array_of,
-    input_pair,
     inputs_of,
     is_table,
     join_parts,
@@ -36,14 +32,18 @@ from motley.tasks.client_parts import (
     owners,
     table_options,
 )
+from motley.tasks.client_sources import ClientSources, without_column
 from motley.tasks.federate import Split, federate, partition_input
+from motley.tasks.formats import leaf, npz
+from motley.tasks.loaders import SampleReader
 from motley.tasks.origin import Origin
 from motley.tasks.public_classes import with_classes
 from motley.tasks.raw_table import TableOptions, check_columns, raw_table
-from motley.tasks.table_readers import make_dataset, read_columns, take_columns
+from motley.tasks.row_splits import check_no_windows, row_split, times_of, with_divided_rows
+from motley.tasks.table_readers import make_dataset, read_columns
 from motley.tasks.task import Dataset, Federation
 
-__all__ = ["client_files", "from_arrays", "from_clients", "from_files"]
+__all__ = ["from_arrays", "from_clients", "from_files"]
 
 Where = Literal["client", "global"]
 _LINE = "classes=10 to from_arrays, from_clients or from_files"
@@ -59,7 +59,7 @@ def from_arrays(
     multilabel: bool = False,
     table: TableOptions | Mapping[str, Any] | None = None,
     classes: int | Sequence[str] | None = None,
-    test: Where = "client",
+    test: Any = "client",
     test_fraction: float = 0.2,
     validation: float = 0.0,
     seed: int = 0,
@@ -74,9 +74,9 @@ def from_arrays(
     columns. A memory-mapped array of float32, uint8 or int64 (``numpy.load(..., mmap_mode="c")``)
     is not copied, so the samples may be larger than memory.
     y: ``[n]`` classes (numbers 0 .. C - 1, or strings); ``[n, T]`` a class per position (-100:
-    none); numbers ``[n]``, ``[n, d]`` with ``regression``; labels 0 or 1 ``[n, C]`` with
-    ``multilabel``, any number of them per sample. Classes of int64 that are memory-mapped with
-    mode ``c`` are not copied either.
+    none), ``[n, H, W]`` per pixel, for outputs ``[B, C, H, W]``; numbers ``[n]``, ``[n, d]`` or
+    ``[n, H, W]`` with ``regression``; labels 0 or 1 ``[n, C]`` with ``multilabel``, any number of
+    them per sample. Classes of int64 that are memory-mapped with mode ``c`` are not copied either.
     client: ``[n]`` numbers or strings; clients are numbered in sorted order, and strings are their
     names. y and client may be names of columns of a table.
     offsets: ``[K + 1]`` in place of ``client``: rows ``offsets[k] .. offsets[k + 1] - 1`` are
@@ -86,11 +86,15 @@ def from_arrays(
     and stay as they are.
     classes: their number, or the list of their names; left out: those that the labels show, which a
     private run refuses.
-    test, test_fraction, validation: see :class:`~motley.tasks.federate.Split`. seed: of the split.
+    test, test_fraction, validation: see :class:`~motley.tasks.federate.Split`. Also the last rows
+    of each client in time, ``test={"last": 0.2, "by": "time"}``, or whole groups of rows,
+    ``test={"groups": 0.2, "by": "patient"}``, by a column, which is no input, an array ``[n]``, or
+    ``"order"``, the rows as they come. seed: of the split.
 
     Raises
     ------
-    DataError: a column that cannot be used, NaN features, labels out of range, lengths that differ.
+    DataError: a column that cannot be used, NaN features, labels out of range, lengths that differ,
+    windows of a series of which test rows would be drawn at random.
     ConfigError: shares out of range; words or gaps that ``table`` does not allow.
 
     Example
@@ -99,15 +103,19 @@ def from_arrays(
     >>> from_arrays(x, y, offsets=[0, 2, 6]).train.sizes.tolist()
     [1, 3]
     """
-    inputs, targets = _taken(inputs_of(x), y)
+    inputs, targets = without_column(inputs_of(x), y)
     if (client is None) == (offsets is None):
         raise DataError(
             f"got {'neither client nor' if client is None else 'both client and'} offsets; give "
             "one of them: the client of each row, or offsets, the positions at which the clients' "
             "rows begin"
         )
-    inputs, ids = _taken(inputs, owners(offsets, len(targets)) if client is None else client)
+    inputs, ids = without_column(
+        inputs, owners(offsets, len(targets)) if client is None else client
+    )
+    divided = row_split(test)
     where = "the table given" if is_table(inputs) else "the arrays given"
+    inputs, times = times_of(inputs, divided, len(targets), where)
     column = client if isinstance(client, str) else None
     dataset = make_dataset(
         inputs,
@@ -120,37 +128,52 @@ def from_arrays(
         options=table_options(table),
         column=column,
     )
-    return _federation(
-        with_classes(dataset, classes, where, _LINE), Split(test, test_fraction, validation), seed
-    )
+    dataset = with_classes(dataset, classes, where, _LINE)
+    if divided is not None:
+        dataset = with_divided_rows(dataset, divided, [times])
+        test = "client"
+    return _federation(dataset, Split(test, test_fraction, validation), seed)
 
 
 def from_clients(
-    clients: Iterable[tuple[Any, ArrayLike]] | Mapping[str, tuple[Any, ArrayLike]],
+    clients: Iterable[Any] | Mapping[str, Any],
     *,
+    inputs: str | int | Sequence[str | int] | None = None,
+    label: str | int | None = None,
+    collate: Callable[[list[Any]], Any] | None = None,
     regression: bool = False,
     multilabel: bool = False,
     table: TableOptions | Mapping[str, Any] | None = None,
     classes: int | Sequence[str] | None = None,
-    test: Where | Iterable[tuple[Any, ArrayLike]] | Mapping[str, tuple[Any, ArrayLike]] = "client",
+    test: Any = "client",
     test_fraction: float = 0.2,
     validation: float = 0.0,
     seed: int = 0,
 ) -> Federation:
-    """Return a federation from a list of ``(x, y)``, or a generator of them, client 0 first; or
-    from a mapping of them by name.
+    """Return a federation from a list of ``(x, y)`` or of data sets, or a generator of them, client
+    0 first; or from a mapping of them by name.
 
     Parameters
     ----------
     clients: samples and targets of each client; those of a generator are asked for once, and no
-    object is kept for each.
-    test: what a share of them is set aside for, or a second list or generator: the samples and
-    targets that each client tests on. Then ``clients`` holds training (and validation) samples
-    only, and ``test_fraction`` means nothing. Other parameters as in :func:`from_arrays`.
+    object is kept for each. A pair of arrays; or a ``Dataset`` or ``DataLoader`` of torch or a
+    ``Dataset`` of Hugging Face's (:mod:`motley.tasks.loaders`); or a mapping with such a ``train``
+    and perhaps ``test``, as a ``DatasetDict`` is.
+    inputs: of data sets, the keys or places of what the model takes, where a sample is a dictionary
+    or has more than two parts; None: all but the label. Several reach the model as keyword
+    arguments, or in their order (:class:`~motley.tasks.fields.TakesFields`). label: the key or
+    place of the target. collate: makes a batch of a list of samples, as a ``DataLoader``'s.
+    test: what a share of them is set aside for, or a second list or generator: the samples that
+    each client tests on; or a single data set, on which the common model tests. Then ``clients``
+    holds training (and validation) samples only, and ``test_fraction`` means nothing. Or the last
+    rows, or whole groups, as in :func:`from_arrays`; ``by`` is then a column of the clients'
+    tables, ``"order"``, or a list or mapping with an array for each client. Other parameters as
+    there.
 
     Raises
     ------
-    DataError: as in :func:`from_arrays`; not one test part per client.
+    DataError: as in :func:`from_arrays`; samples that are not understood; not one test part per
+    client.
 
     Example
     -------
@@ -160,85 +183,17 @@ def from_clients(
     >>> from_clients(train, test=test).test.sizes.tolist()
     [2, 3]
     """
+    divided = row_split(test)
+    reader = SampleReader(inputs, label, collate, Key(seed))
+    sources = ClientSources(clients, "client" if divided is not None else test, reader, divided)
+    parts = sources.parts()
     options = table_options(table)
-    asked = [0, 0]
-    names = tuple(map(str, clients)) if isinstance(clients, Mapping) else ()
-    test = _by_name(test, clients)
-
-    def words(part: int) -> str:
-        late = part >= asked[0]
-        return (
-            f"{'the test part of ' if late else ''}{client_in_words(part - asked[0] * late, names)}"
-        )
-
-    def parts(pairs: Iterable[Any], kind: int, said: str) -> Iterator[Part]:
-        for number, pair in enumerate(pairs):
-            asked[kind] = number + 1
-            yield input_pair(pair, said + client_in_words(number, names))
-
-    given = parts(clients.values() if isinstance(clients, Mapping) else clients, 0, "")
-    if isinstance(test, str):
-        dataset = join_parts(given, regression, multilabel, options, words, "its samples")
-        dataset = with_classes(
-            dataclasses.replace(dataset, client_names=names), classes, "the clients given", _LINE
-        )
-        return _federation(dataset, Split(test, test_fraction, validation), seed)
-    _check_test(test, clients)
-    both = chain(given, parts(test, 1, "the test part of "))
-    dataset = join_parts(both, regression, multilabel, options, words, "its samples")
-    count, tests = asked
-    if count != tests:
-        raise _other_number(tests, count)
-    # of the part: the training parts come first
-    number = np.zeros(0, np.int64) if dataset.groups is None else dataset.groups
-    dataset = with_classes(dataset, classes, "the clients given", _LINE)
-    dataset = dataclasses.replace(
-        dataset, test=number >= count, groups=number % count, client_names=names
-    )
-    return _federation(dataset, Split("client", validation=validation), seed)
-
-
-def _check_test(test: Any, clients: Any) -> None:
-    """Refuse test parts that are no list or generator, or of another number than the clients where
-    both are known."""
-    if not isinstance(test, Iterable):
-        raise DataError(
-            f'got {type(test).__name__} as test; expected "client", "global", or a list with a '
-            "pair (x, y) per client"
-        )
-    if isinstance(test, Sized) and isinstance(clients, Sized) and len(test) != len(clients):
-        raise _other_number(len(test), len(clients))
-
-
-def _by_name(test: Any, clients: Any) -> Any:
-    """Return test parts in the order of the clients, where both are given by name.
-
-    Raises
-    ------
-    DataError: a client without a test part, or one of the two by name only.
-    """
-    named = [isinstance(one, Mapping) for one in (test, clients)]
-    if isinstance(test, str) or not any(named):
-        return test
-    if not all(named):
-        raise DataError(
-            "got clients by name and test parts without, or the other way; give both as mappings, "
-            "or both as lists"
-        )
-    for name in (*clients, *test):
-        if name not in clients or name not in test:
-            raise DataError(
-                f"got {name!r} among the {'clients' if name in clients else 'test parts'} only; "
-                "expected it in both"
-            )
-    return [test[name] for name in clients]
-
-
-def _other_number(tests: int, clients: int) -> DataError:
-    return DataError(
-        f"got {tests} test parts and {clients} clients; expected a pair (x, y) per client, in the "
-        "same order"
-    )
+    dataset = join_parts(parts, regression, multilabel, options, sources.words, "its samples")
+    names = classes or reader.names or None
+    dataset = sources.divide(with_classes(dataset, names, "the clients given", _LINE))
+    if divided is not None:
+        dataset = with_divided_rows(dataset, divided, sources.times)
+    return _federation(dataset, Split(sources.where, test_fraction, validation), seed)
 
 
 def from_files(
@@ -249,7 +204,7 @@ def from_files(
     multilabel: bool = False,
     table: TableOptions | Mapping[str, Any] | None = None,
     classes: int | Sequence[str] | None = None,
-    test: Where = "client",
+    test: Any = "client",
     test_fraction: float = 0.2,
     validation: float = 0.0,
     seed: int = 0,
@@ -257,14 +212,24 @@ def from_files(
     """Return a federation from a folder with one file or one sub-folder of files per client, in the
     order of their names.
 
-    Files are ``.npz`` (arrays ``x``, ``y``), ``.parquet`` or ``.csv``. Of many clients: a folder
-    with ``x.npy``, ``y.npy`` and ``offsets.npy`` or ``client.npy``, as in :func:`from_arrays`; the
-    samples and their classes are memory-mapped.
+    Files are ``.npz`` (arrays ``x``, ``y``, perhaps ``test``), ``.parquet``, ``.csv`` or ``.tsv``.
+    Of many clients: a folder with ``x.npy``, ``y.npy`` and ``offsets.npy`` or ``client.npy``, as in
+    :func:`from_arrays`; the samples and their classes are memory-mapped. LEAF's folders of JSON are
+    read, too.
+
+    Clients keep the test rows that the folder gives them: below ``train`` and ``test``
+    (:mod:`motley.tasks.client_folders`), in ``a_test.csv`` beside ``a_train.csv``, marked by the
+    array ``test``; ``test_fraction`` then means nothing. With ``test="global"`` they are one common
+    test set.
 
     Parameters
     ----------
-    label: the column of targets in ``.parquet`` and ``.csv``. Other parameters as in
-    :func:`from_arrays`.
+    label: the column of targets in tables. Other parameters as in :func:`from_arrays`.
+
+    Raises
+    ------
+    DataError: as in :func:`from_arrays`; no files of clients; a client with test rows alone, or
+    without any where others have some.
     """
     root = Path(folder)
     if (root / "x.npy").is_file():
@@ -282,13 +247,25 @@ def from_files(
             validation=validation,
             seed=seed,
         )
-    files = [(name, path) for name, paths in client_files(root) for path in paths]
-    parts = [(*read_columns(path, label)[:2], f"client {name}") for name, path in files]
-    names = tuple(dict.fromkeys(name for name, _ in files))
+    divided = row_split(test)
+    split = Split("client" if divided is not None else test, test_fraction, validation)
+    if leaf.recognises(root) and not any(map(is_client_file, root.rglob("*"))):
+        dataset = with_classes(leaf.read(root), classes, str(root), _LINE)
+        return _federation(_as_published(dataset, split, root), split, seed)
+    files = client_files(root)
+    read = [_read_file(file, label) for file in files]
+    if divided is not None:
+        timed = [
+            times_of(x, divided, len(y), str(file.path))
+            for file, (x, y, _) in zip(files, read, strict=True)
+        ]
+        read = [(x, y, held) for (x, _), (_, y, held) in zip(timed, read, strict=True)]
+    parts = [(x, y, f"client {file.client}") for file, (x, y, _) in zip(files, read, strict=True)]
+    names = tuple(dict.fromkeys(file.client for file in files))
     first = next((x for x, _, _ in parts if is_table(x)), None)
-    for (_, path), (x, _, _) in zip(files, parts, strict=True):
+    for file, (x, _, _) in zip(files, parts, strict=True):
         if is_table(x):
-            check_columns(x, first, str(path))
+            check_columns(x, first, str(file.path))
     options = table_options(table)
     try:
         dataset = join_parts(
@@ -300,64 +277,80 @@ def from_files(
             "its file",
         )
     except DataError:
-        for (name, path), (x, _, _) in zip(files, parts, strict=True):
+        for file, (x, _, _) in zip(files, parts, strict=True):
             if is_table(x):
-                origin = Origin.of_clients(str(path), np.zeros(len(x), np.int64), [name])
+                origin = Origin.of_clients(
+                    str(file.path), np.zeros(len(x), np.int64), [file.client]
+                )
                 raw_table(x, options, origin)  # says in which file
         raise
+    flags = np.concatenate([held for _, _, held in read])
     dataset = with_classes(
-        dataclasses.replace(dataset, client_names=names), classes, str(root), _LINE
+        dataclasses.replace(dataset, client_names=names, test=flags), classes, str(root), _LINE
     )
-    return _federation(dataset, Split(test, test_fraction, validation), seed)
+    if divided is not None:
+        times = [time for _, time in timed]
+        dataset = with_divided_rows(dataset, divided, times)
+    return _federation(_as_published(dataset, split, root), split, seed)
 
 
-def _taken(inputs: Any, given: ArrayLike | str) -> tuple[Any, NDArray[Any]]:
-    """Return the inputs without a column that is given by its name, and its values."""
-    if not isinstance(given, str):
-        return inputs, array_of(given)
-    if not is_table(inputs):
+def _read_file(file: ClientFile, label: str) -> tuple[Any, NDArray[Any], NDArray[np.bool_]]:
+    """Return samples and targets of a client's file, and which of the rows test."""
+    if not file.path.name.lower().endswith(".npz"):
+        x, y, _ = read_columns(file.path, label)
+        return x, y, np.full(len(y), file.test)
+    data = npz.flagged(npz.arrays(file.path), str(file.path))
+    flags = np.full(len(data["x"]), file.test)
+    several = len(np.unique(data.get("client", 0)))
+    if several > 1:
         raise DataError(
-            f"got {given!r} as the name of a column, and x is an array; give an array, or x as a "
-            "DataFrame"
+            f"{file.path} holds the rows of {several} clients, and in a folder each file is one "
+            f'client\'s; read it alone: task = {{ name = "tabular", data = "{file.path}" }}'
         )
-    rest, values, _ = take_columns(inputs, given, None, "the table given")
-    return rest, values
+    if "test" in data and not file.test:
+        flags = data["test"]
+    return data["x"], data["y"], flags
 
 
-def client_files(root: Path) -> list[tuple[str, list[Path]]]:
-    """Return name and files of every client.
+def _as_published(dataset: Dataset, split: Split, root: Path) -> Dataset:
+    """Return the data set of a folder, whose clients keep the test rows that the folder gives them.
+
+    With a common test set, users who only test are no clients.
 
     Raises
     ------
-    DataError: no folder, no files of clients in it, or two clients of the same name.
+    DataError: a client without a row that trains, or, where clients test on rows of their own,
+    without one that tests.
     """
-    if not root.is_dir():
-        raise DataError(f"{root} is not a folder")
-    kinds = (".npz", ".parquet", ".csv")
-    single = [(path.stem, [path]) for path in sorted(root.iterdir()) if path.suffix in kinds]
-    nested = [
-        (inner.name, [path for path in sorted(inner.iterdir()) if path.suffix in kinds])
-        for inner in sorted(root.iterdir())
-        if inner.is_dir()
-    ]
-    found = [(name, paths) for name, paths in (*single, *nested) if paths]
-    twice = [name for name, times in Counter(name for name, _ in found).items() if times > 1]
-    if twice:
-        raise DataError(
-            f"{root} has two clients of the name {twice[0]!r}; give each client one file, or one "
-            "folder of files"
-        )
-    if not found:
-        raise DataError(
-            f"{root} has no files of clients; expected one .npz, .parquet or .csv file (or "
-            "sub-folder) per client"
-        )
-    return found
+    if not dataset.test.any() or dataset.groups is None:
+        return dataset
+    count = int(dataset.groups.max()) + 1
+    trains, tests = (
+        np.bincount(dataset.groups[half], minlength=count) > 0
+        for half in (~dataset.test, dataset.test)
+    )
+    names = dataset.client_names
+    if split.test == "global":
+        number = np.cumsum(trains) - 1
+        kept = tuple(name for name, has in zip(names, trains, strict=False) if has)
+        groups = np.where(dataset.test, 0, number[dataset.groups])
+        return dataclasses.replace(dataset, groups=groups, client_names=kept)
+    for some, has, lacks in ((trains, "test", "train"), (tests, "training", "test")):
+        if not some.all():
+            who = client_in_words(int((~some).argmax()), names)
+            raise DataError(
+                f"{root}: {who} has {has} rows and none that {lacks} (so have "
+                f"{int((~some).sum())} of {count} clients); give it some, or test on the rows of "
+                'all clients together: test="global"'
+            )
+    return dataset
 
 
 def _federation(dataset: Dataset, split: Split, seed: int) -> Federation:
     """Return the federation of the natural clients."""
     key = Key(seed).fold("split")
+    if not dataset.test.any() and dataset.divided is None:
+        check_no_windows(dataset)
     rows = partition_input(dataset, split, key, shared=True, own_rows=True)
     owner = rows.groups if rows.groups is not None else np.zeros(len(rows.rows), np.int64)
     in_order = bool((owner[1:] >= owner[:-1]).all())

@@ -20,10 +20,12 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, DataError, suggest
+from motley.tasks.fields import Field, in_words, packed
 from motley.tasks.raw_table import RawColumn, RawTable, arrow_table, read_arrow, read_column
 
 __all__ = [
     "ArrayPreparation",
+    "FieldsPreparation",
     "NumberColumn",
     "Preparation",
     "StatisticsTraffic",
@@ -94,6 +96,42 @@ class ArrayPreparation(Preparation):
             "shape": list(self.shape),
             "shift": self.shift.tolist(),
             "scale": self.scale.tolist(),
+        }
+
+
+@dataclass(frozen=True)
+class FieldsPreparation(Preparation):
+    """The map from samples of several inputs, dictionaries or tuples of arrays ``[n, ...]``, to
+    vectors."""
+
+    fields: tuple[Field, ...]
+
+    @override
+    def __call__(self, raw: Any, client: int | None = None) -> Tensor:
+        if not isinstance(raw, Mapping | tuple | list):
+            raise DataError(
+                f"got {type(raw).__name__}; expected samples with the inputs "
+                f"{in_words(self.fields)}"
+            )
+        names = [field.name for field in self.fields]
+        given = [raw.get(name, ()) for name in names] if isinstance(raw, Mapping) else list(raw)
+        arrays = [
+            np.asarray(one.detach().cpu() if isinstance(one, Tensor) else one) for one in given
+        ]
+        kinds = {"whole": np.int64, "boolean": np.bool_, "float": np.float32}
+        if len(arrays) == len(names):
+            arrays = [
+                np.asarray(values.astype(kinds[field.kind]))
+                for field, values in zip(self.fields, arrays, strict=True)
+            ]
+        known = dict(zip(names, arrays, strict=True)) if isinstance(raw, Mapping) else arrays
+        return torch.from_numpy(packed(known, self.fields, "the samples given"))
+
+    @override
+    def save(self) -> dict[str, Any]:
+        return {
+            "kind": "fields",
+            "fields": [[f.name, list(f.shape), f.kind] for f in self.fields],
         }
 
 
@@ -334,6 +372,10 @@ def restore_preparation(saved: Mapping[str, Any]) -> Preparation:
             return ArrayPreparation(tuple(saved["shape"]), shift, scale)
         if saved["kind"] == "text":
             return TextPreparation(saved["alphabet"], saved["window"], saved["unknown"])
+        if saved["kind"] == "fields":
+            return FieldsPreparation(
+                tuple(Field(name, tuple(shape), kind) for name, shape, kind in saved["fields"])
+            )
         columns: list[NumberColumn | WordColumn] = []
         for column in saved["columns"]:
             if column["kind"] == "words":

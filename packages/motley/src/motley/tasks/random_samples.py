@@ -8,8 +8,10 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
+from motley.tasks.fields import random_fields
 from motley.tasks.flat import construct
 from motley.tasks.own_loss import OverBatch, checked_loss, plain_function
+from motley.tasks.preparation import FieldsPreparation
 from motley.tasks.task import IGNORED, Task, model_input
 
 __all__ = ["random_samples", "with_loss_compared"]
@@ -21,7 +23,8 @@ def random_samples(task: Task, count: int) -> tuple[Tensor, Tensor]:
     data = task.federation
     draws = torch.Generator().manual_seed(0)
     shape = (count, *data.x.shape[1:])
-    if data.x.is_floating_point():
+    several = data.preparation
+    if data.x.is_floating_point() and not isinstance(several, FieldsPreparation):
         x = torch.randn(shape, generator=draws).to(data.x.dtype)
     else:
         tables = [
@@ -30,7 +33,10 @@ def random_samples(task: Task, count: int) -> tuple[Tensor, Tensor]:
             if isinstance(layer, nn.Embedding | nn.EmbeddingBag)
         ]
         most = 256 if data.x.dtype == torch.uint8 else min(tables, default=2)
-        x = torch.randint(0, most, shape, generator=draws).to(data.x.dtype)
+        if isinstance(several, FieldsPreparation):
+            x = random_fields(several.fields, count, most, draws)
+        else:
+            x = torch.randint(0, most, shape, generator=draws).to(data.x.dtype)
     shape = (count, *data.y.shape[1:])
     if data.targets == "numbers":
         return x, torch.randn(shape, generator=draws).to(data.y.dtype)

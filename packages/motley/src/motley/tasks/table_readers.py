@@ -15,7 +15,7 @@ from motley.core.arrays import Floats
 from motley.core.errors import DataError, suggest
 from motley.core.files import is_file, is_folder, where_paths_start
 from motley.core.untrusted import shortened
-from motley.tasks.formats.npz import arrays
+from motley.tasks.formats.npz import arrays, flagged
 from motley.tasks.formats.sample_checks import (
     class_labels,
     extremes,
@@ -32,6 +32,7 @@ from motley.tasks.preparation import (
     fixed_preparation,
 )
 from motley.tasks.raw_table import RawTable, TableOptions, arrow_table, raw_table, read_arrow
+from motley.tasks.row_splits import RowSplit, times_of, with_divided_rows
 from motley.tasks.task import Dataset
 
 __all__ = ["BUILTIN", "make_dataset", "read_columns", "read_table", "take_columns"]
@@ -51,6 +52,7 @@ def read_table(
     classes: bool,
     options: TableOptions | None = None,
     client_groups: int | None = None,
+    test: RowSplit | None = None,
 ) -> Dataset:
     """Return the data set of a name of :data:`BUILTIN` or a path to an ``.npz``, ``.parquet`` or
     ``.csv`` file.
@@ -60,7 +62,7 @@ def read_table(
     label, client: names of columns (an ``.npz`` always has the arrays ``y`` and ``client``).
     classes: whether targets are classes; else numbers. options: how columns become inputs.
     client_groups: how many groups the numbers of the column ``client`` are cut into; None: each of
-    its entries is a client.
+    its entries is a client. test: how clients divide their rows.
     """
     options = options or TableOptions()
     if data in BUILTIN:
@@ -74,7 +76,9 @@ def read_table(
         )
         ids = cut(ids, client_groups, where)
         column = client if client_groups is None else None
-        return make_dataset(inputs, y, ids, classes, where, options=options, column=column)
+        inputs, times = times_of(inputs, test, len(y), where)
+        dataset = make_dataset(inputs, y, ids, classes, where, options=options, column=column)
+        return dataset if test is None else with_divided_rows(dataset, test, [times])
     path = Path(data).expanduser()
     if is_folder(path):
         raise DataError(
@@ -91,7 +95,23 @@ def read_table(
     inputs, targets, ids = read_columns(path, label, client)
     ids = cut(ids, client_groups, str(path))
     column = client if client_groups is None else None
-    return make_dataset(inputs, targets, ids, classes, str(path), options=options, column=column)
+    inputs, times = times_of(inputs, test, len(targets), str(path))
+    dataset = make_dataset(
+        inputs,
+        targets,
+        ids,
+        classes,
+        str(path),
+        options=options,
+        column=column,
+        test=_test_half(path),
+    )
+    return dataset if test is None else with_divided_rows(dataset, test, [times])
+
+
+def _test_half(path: Path) -> NDArray[np.bool_] | None:
+    """Return which rows of an ``.npz`` file are its own test half; None where it has none."""
+    return flagged(arrays(path), str(path)).get("test") if path.suffix.lower() == ".npz" else None
 
 
 def cut(ids: NDArray[Any] | None, groups: int | None, where: str) -> NDArray[Any] | None:
@@ -126,17 +146,20 @@ def make_dataset(
     whole: bool = False,
     options: TableOptions | None = None,
     column: str | None = None,
+    test: NDArray[np.bool_] | None = None,
 ) -> Dataset:
     """Return a data set; labels that are strings become classes in alphabetical order.
 
     Parameters
     ----------
-    x: features, ``[n, ...]`` or an Arrow table. y: targets. client: client ids. several: a sample
-    may have several labels, ``[n, C]``, 0 or 1 each. whole: whether an array of whole numbers stays
-    so, as in :func:`~motley.tasks.formats.sample_checks.features`.
+    x: features, ``[n, ...]`` or an Arrow table. y: targets; those per pixel are ``[n, H, W]``.
+    client: client ids. several: a sample may have several labels, ``[n, C]``, 0 or 1 each. whole:
+    whether an array of whole numbers stays so, as in
+    :func:`~motley.tasks.formats.sample_checks.features`.
     options: how a table's columns become inputs; None: features must be complete numbers, and stay
     as they are. column: from which the ids are, see
-    :func:`~motley.tasks.formats.sample_checks.grouped`.
+    :func:`~motley.tasks.formats.sample_checks.grouped`. test: ``[n]``, whether a row is of the
+    data's own test half; None: it has none. Arrays are scaled by the other rows.
 
     Raises
     ------
@@ -163,21 +186,25 @@ def make_dataset(
         rows = torch.from_numpy(table.values())
     else:
         rows, shift, scale = _scaled(
-            features(x, where, whole) if table is None else features(table.values(), where), options
+            features(x, where, whole) if table is None else features(table.values(), where),
+            options,
+            test,
         )
         if table is not None:
             preparation = _complete(table, shift, scale)
             table = None
         elif options.scale == "standard":
             preparation = ArrayPreparation(tuple(rows.shape[1:]), shift, scale)
+    y = np.asarray(y)
+    dense = y.shape[1:] if y.ndim > 2 and not several else ()
+    y = y.reshape(len(y), -1) if dense else y
     target, count, names = _targets(y, classes, several, where, len(rows))
     notes = {"data": Path(str(where)).name}
-    test = np.zeros(len(rows), bool)
     return Dataset(
         rows,
         target,
         count,
-        test,
+        np.zeros(len(rows), bool) if test is None else test,
         groups,
         names,
         notes,
@@ -185,6 +212,7 @@ def make_dataset(
         table=table,
         measured=measured,
         client_names=clients,
+        target_shape=dense,
     )
 
 
@@ -242,14 +270,17 @@ def _complete(table: RawTable, shift: Floats, scale: Floats) -> TablePreparation
     return TablePreparation(columns, clients=False, gaps=table.options.gaps)
 
 
-def _scaled(x: torch.Tensor, options: TableOptions) -> tuple[torch.Tensor, Floats, Floats]:
-    """Return an array, its columns scaled to mean 0 and standard deviation 1 (float32) where asked
-    for, with shift and scale."""
+def _scaled(
+    x: torch.Tensor, options: TableOptions, test: NDArray[np.bool_] | None
+) -> tuple[torch.Tensor, Floats, Floats]:
+    """Return an array, its columns scaled to mean 0 and standard deviation 1 (float32) over the
+    rows that do not test, where asked for, with shift and scale."""
     if options.scale in ("none", "fixed"):
         return x, np.zeros(x.shape[1:]), np.ones(x.shape[1:])
     wide = x.double()
-    mean = wide.mean(0)
-    deviation = wide.std(0, correction=0)
+    measured = wide if test is None else wide[torch.from_numpy(~test)]
+    mean = measured.mean(0)
+    deviation = measured.std(0, correction=0)
     scale = torch.where(deviation > 0, deviation, 1.0)
     return ((wide - mean) / scale).float(), mean.numpy(), scale.numpy()
 
@@ -312,12 +343,8 @@ def read_columns(path: Path, label: str = "y", client: str | None = None) -> Col
     ------
     DataError: unknown kind of file, no such column, truncated.
     """
-    if path.suffix == ".npz":
-        data = arrays(path)
-        if "x" not in data or "y" not in data:
-            raise DataError(
-                f"{path} holds {', '.join(sorted(data)) or 'nothing'}; expected arrays x and y"
-            )
+    if path.suffix.lower() == ".npz":
+        data = flagged(arrays(path), str(path))
         return data["x"], data["y"], data.get("client")
     return take_columns(read_arrow(path), label, client, str(path))
 

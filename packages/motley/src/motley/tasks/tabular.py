@@ -18,6 +18,7 @@ from motley.core.keys import Key
 from motley.tasks.models import Model, factory
 from motley.tasks.public_classes import Classes, with_classes
 from motley.tasks.raw_table import GAPS, Scale, TableOptions
+from motley.tasks.row_splits import RowSplit, row_split
 from motley.tasks.table_readers import BUILTIN, read_table
 from motley.tasks.task import Dataset, TaskSource
 
@@ -43,6 +44,9 @@ class Tabular(TaskSource):
     classes: of a file, the number of classes or the list of their names; left out: those of its
     labels, which a private run refuses.
     heads: number of each class's head, see :class:`motley.tasks.task.Task`.
+    test: which of each client's rows test, in place of a random share: the last in time,
+        ``{ last = 0.2, by = "day" }``, or whole groups, ``{ groups = 0.2, by = "patient" }``; the
+        column is no input, and ``by = "order"`` means the order of the rows.
     """
 
     data: str = "breast_cancer"
@@ -61,11 +65,13 @@ class Tabular(TaskSource):
     fixed: Mapping[str, tuple[float | str, ...]] = field(default_factory=dict)
     heads: tuple[int, ...] = ()
     classes: Classes = None
+    test: Mapping[str, Any] = field(default_factory=dict)
 
     _classes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._options()
+        self._divided()
         if self.client_groups is not None and (self.client is None or self.client_groups < 2):
             raise ConfigError(
                 f"got client_groups = {self.client_groups} and client = {self.client!r}; expected "
@@ -78,6 +84,15 @@ class Tabular(TaskSource):
             **{f.name: getattr(self, f.name) for f in dataclasses.fields(TableOptions)}
         )
 
+    def _divided(self) -> RowSplit | None:
+        split = row_split(self.test)
+        if split is None and self.test:
+            raise ConfigError(
+                f"test: got {', '.join(self.test)}; expected {{ last = 0.2, by = "
+                '"day" } or { groups = 0.2, by = "patient" }'
+            )
+        return split
+
     @override
     def files_digest(self) -> str:
         return "" if self.data in BUILTIN else files_digest(self.data)
@@ -85,7 +100,13 @@ class Tabular(TaskSource):
     @override
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
         dataset = read_table(
-            self.data, self.label, self.client, self._classes, self._options(), self.client_groups
+            self.data,
+            self.label,
+            self.client,
+            self._classes,
+            self._options(),
+            self.client_groups,
+            self._divided(),
         )
         if self._classes and dataset.y.dim() > 1:
             raise DataError(

@@ -28,6 +28,7 @@ from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.ragged import Ragged
+from motley.tasks.divided_rows import DividedRows
 from motley.tasks.flat import LossGradient, ModelState, construct, layout_of
 from motley.tasks.metrics import Metric
 from motley.tasks.origin import Origin
@@ -80,6 +81,9 @@ class Dataset:
     targets or the model's shape: a phrase -> the key and the line that do without. A private run
     refuses it, so a source that measures must say so.
     generated: the rows were drawn by a source that made up the clients, too, and belong to nobody.
+    divided: by what clients divide their rows, in place of drawing test rows one by one; None.
+    target_shape: of a sample's targets per pixel, e.g. ``(H, W)``, which ``y`` has as positions
+    ``[n, H * W]``; empty: as ``y`` has them.
 
     Raises
     ------
@@ -99,6 +103,8 @@ class Dataset:
     measured: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     client_names: tuple[str, ...] = ()
     generated: bool = False
+    divided: DividedRows | None = None
+    target_shape: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.targets == "positions":
@@ -151,6 +157,7 @@ class Federation(Carded):
     :func:`~motley.tasks.federate.federate` divided them.
     own_rows: the clients came with their rows, so that what is drawn for a row is a function of the
     client and the row's position there; else a pool was dealt out, and it follows the row's number.
+    target_shape: of a sample's targets per pixel, as in :class:`Dataset`.
     """
 
     x: Tensor
@@ -177,6 +184,7 @@ class Federation(Carded):
     client_names: tuple[str, ...] = ()
     shares: Mapping[str, float] | None = None
     own_rows: bool = False
+    target_shape: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         """Return K, the population."""

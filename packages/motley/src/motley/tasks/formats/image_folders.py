@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,23 +13,26 @@ from numpy.typing import NDArray
 
 from motley.core.errors import DataError
 from motley.core.files import check_file, is_file
+from motley.tasks.client_folders import hidden, warn_of_unread
 from motley.tasks.formats.sample_checks import grouped
 from motley.tasks.task import Dataset
 
 __all__ = ["read", "recognises"]
 
 _KINDS = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
+_LISTED = "val_annotations.txt"
+"""The file in which TinyImageNet lists its pictures for testing."""
 _Row = tuple[Path, str, str]  # image, class, client ("" if there are no clients)
 
 
 def _folders(folder: Path) -> list[Path]:
-    return sorted(
-        path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
-    )
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not hidden(path))
 
 
 def _pictures(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in _KINDS)
+    return sorted(
+        path for path in folder.rglob("*") if path.suffix.lower() in _KINDS and not hidden(path)
+    )
 
 
 def recognises(folder: Path) -> bool:
@@ -38,13 +43,16 @@ def recognises(folder: Path) -> bool:
 
 
 def read(folder: Path) -> Dataset:
-    """Read all images, uint8 ``[n, C, H, W]``: one channel if the first image is grey, else RGB.
+    """Read all images, ``[n, C, H, W]``: one channel if the first image is grey, else RGB; uint8,
+    or float32 in [0, 1] where a pixel has 16 bits or is a floating-point number.
 
-    Classes and clients are numbered in the order of their names.
+    Classes and clients are numbered in the order of their names. Files that are no pictures of
+    these folders are named in a warning.
 
     Raises
     ------
-    DataError: an image that cannot be decoded, or has another size than the first.
+    DataError: an image that cannot be decoded, or has another size or number of bits than the
+    first.
     """
     halves = {path.name: path for path in _folders(folder)}
     held = halves.get("test", halves.get("val"))
@@ -65,17 +73,29 @@ def read(folder: Path) -> Dataset:
         grouped(clients, str(folder), len(rows)) if (clients != "").all() else (None, ())
     )
     flags = np.arange(len(rows)) >= len(train)
-    notes = {"data": f"pictures of {folder.name}"}
-    pixels = torch.from_numpy(_decode([row[0] for row in rows]))
+    decoded = _decode([row[0] for row in rows])
+    read_files = {row[0] for row in rows}
+    others = (path for path in sorted(folder.rglob("*")) if path.is_file() and not hidden(path))
+    warn_of_unread(
+        folder, [path for path in others if path not in read_files and path.name != _LISTED]
+    )
     return Dataset(
-        pixels, y, len(classes), flags, groups, tuple(classes), notes, client_names=named
+        torch.from_numpy(decoded.pixels),
+        y,
+        len(classes),
+        flags,
+        groups,
+        tuple(classes),
+        {"data": f"pictures of {folder.name}", **decoded.notes},
+        client_names=named,
+        measured=decoded.measured,
     )
 
 
 def _rows(folder: Path) -> list[_Row]:
     """Return every image with its class and client; ``val_annotations.txt`` (TinyImageNet's) is
     supported."""
-    listed = folder / "val_annotations.txt"
+    listed = folder / _LISTED
     if is_file(listed):
         text = listed.read_text(encoding="utf-8", errors="replace")
         lines = [line.split("\t") for line in text.splitlines() if line.strip()]
@@ -98,27 +118,99 @@ def _rows(folder: Path) -> list[_Row]:
     return [(picture, outer.name, "") for outer in _folders(folder) for picture in _pictures(outer)]
 
 
-def _decode(paths: list[Path]) -> NDArray[np.uint8]:
-    """``[n, C, H, W]``."""
+class _Decoded(NamedTuple):
+    """Pixels ``[n, C, H, W]``, remarks on how they were read, and what was measured on all of
+    them."""
+
+    pixels: NDArray[Any]
+    notes: Mapping[str, str] = {}
+    measured: Mapping[str, tuple[str, str]] = {}
+
+
+def _decode(paths: list[Path]) -> _Decoded:
     from PIL import Image
 
-    out: NDArray[np.uint8] | None = None
+    out: NDArray[Any] | None = None
     mode = "RGB"
+    converted = []
     for index, path in enumerate(paths):
         try:
             with Image.open(check_file(path)) as picture:
-                if out is None:
-                    mode = "L" if picture.mode in ("1", "L", "LA") else "RGB"
-                pixels = np.asarray(picture.convert(mode))
+                own = _mode(picture.mode)
+                mode = own if out is None else mode
+                converted += [path] if own != mode else []
+                deep = {own, mode} - {"L", "RGB"}
+                if own != mode and deep:
+                    raise DataError(
+                        f"{path} has pixels of {_DEPTHS[own]}, the first picture of "
+                        f"{_DEPTHS[mode]}; save all pictures alike"
+                    )
+                pixels = np.asarray(picture if deep else picture.convert(mode))
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise DataError(f"{path} cannot be decoded ({error}); replace or remove it") from None
-        pixels = pixels[None] if mode == "L" else pixels.transpose(2, 0, 1)
+        pixels = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
         if out is None:
-            out = np.empty((len(paths), *pixels.shape), np.uint8)
+            out = np.empty((len(paths), *pixels.shape), _TYPES[mode])
         if pixels.shape != out.shape[1:]:
             raise DataError(
                 f"{path} is {pixels.shape[2]} x {pixels.shape[1]} but the first picture is "
                 f"{out.shape[3]} x {out.shape[2]}; resize all pictures to one size"
             )
         out[index] = pixels
-    return out if out is not None else np.zeros((0, 1, 1, 1), np.uint8)
+    if out is None:
+        return _Decoded(np.zeros((0, 1, 1, 1), np.uint8))
+    kind = "grey" if mode == "L" else "in colour"
+    notes = (
+        {"pictures": f"{len(converted)} of {len(paths)} were converted, the first is {kind}"}
+        if converted
+        else {}
+    )
+    return _Decoded(out, notes) if out.dtype == np.uint8 else _in_range(out, paths[0].parent.parent)
+
+
+_TYPES = {"L": np.uint8, "RGB": np.uint8, "I;16": np.uint16, "I": np.int32, "F": np.float32}
+_DEPTHS = {
+    "L": "8 bits",
+    "RGB": "8 bits",
+    "I;16": "16 bits",
+    "I": "32 bits",
+    "F": "floating-point numbers",
+}
+"""How pixels are decoded: grey, in colour, 16 or 32 bits of grey, grey as floating-point
+numbers."""
+
+
+def _mode(mode: str) -> str:
+    """Return how pictures of one of Pillow's modes are decoded."""
+    if mode.startswith("I;16"):
+        return "I;16"
+    return mode if mode in ("I", "F") else "L" if mode in ("1", "L", "LA") else "RGB"
+
+
+def _in_range(pixels: NDArray[Any], folder: Path) -> _Decoded:
+    """Return pixels of more than 8 bits as float32 in [0, 1]: of 16 bits as shares of 65,535,
+    floating-point numbers in [0, 1] as they are, and all others by the smallest and the largest of
+    all pictures.
+
+    Raises
+    ------
+    DataError: NaN or infinity.
+    """
+    low, high = float(pixels.min()), float(pixels.max())
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise DataError(f"{folder}: NaN or infinity among the pixels; replace or remove them")
+    top = 65535.0
+    if pixels.dtype == np.uint16 or (pixels.dtype == np.int32 and low >= 0 and high <= top):
+        said = f"16 bits, values {low:g} to {high:g}, read as shares of 65535"
+        return _Decoded((pixels / top).astype(np.float32), {"pixels": said})
+    if pixels.dtype == np.float32 and low >= 0 and high <= 1:
+        return _Decoded(pixels, {"pixels": f"values {low:g} to {high:g}, read as they are"})
+    said = f"values {low:g} to {high:g}, read as shares of this range"
+    scaled = (pixels.astype(np.float64) - low) / ((high - low) or 1.0)
+    measured = {
+        "the range of the pixels is measured": (
+            "task.data",
+            "save the pictures with values from 0 to 1, or with 8 or 16 bits",
+        )
+    }
+    return _Decoded(scaled.astype(np.float32), {"pixels": said}, measured)

@@ -1,5 +1,6 @@
 """Reader of ``.npz`` files: ``x``, ``y``, perhaps ``client`` and ``test``; or ``x_train``,
-``y_train``, ``x_test``, ``y_test``."""
+``y_train``, ``x_test``, ``y_test``; or PFLlib's, whose array ``data`` is a dictionary of x and
+y."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ from numpy.typing import NDArray
 
 from motley.core.errors import DataError
 from motley.core.files import check_file
+from motley.tasks.formats import pickled_arrays
 from motley.tasks.formats.sample_checks import as_images, class_labels, features, grouped
 from motley.tasks.origin import Origin
 from motley.tasks.task import Dataset
 
-__all__ = ["arrays", "read"]
+__all__ = ["arrays", "flagged", "read"]
 
 _SUSPICIOUS = 2**28
 _MOST_PACKED = 200
@@ -27,7 +29,8 @@ _MOST_PACKED = 200
 
 
 def arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Return all arrays of an ``.npz`` file; pickled objects are refused.
+    """Return all arrays of an ``.npz`` file; pickled objects are refused, but for the dictionary of
+    arrays that PFLlib writes.
 
     Raises
     ------
@@ -49,6 +52,8 @@ def arrays(path: Path) -> dict[str, NDArray[Any]]:
             with file:
                 for entry in (one for one in file.zip.infolist() if one.filename.endswith(".npy")):
                     _check_header(file.zip, entry)
+                if file.files == ["data"] and (held := _dictionary(file.zip)) is not None:
+                    return held
                 return {name: file[name] for name in file.files}
     except DataError:
         raise
@@ -81,6 +86,62 @@ def _check_header(packed: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
                 )
 
 
+def _dictionary(packed: zipfile.ZipFile) -> dict[str, NDArray[Any]] | None:
+    """Return the arrays of the dictionary that PFLlib writes as the array ``data``; None where that
+    is an array of numbers.
+
+    Raises ValueError where the dictionary holds anything but arrays and lists of numbers.
+    """
+    with packed.open("data.npy") as file:
+        version = np.lib.format.read_magic(file)
+        header = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = header(file)
+        if dtype.kind != "O" or shape:
+            return None
+        held = pickled_arrays.load(file.read()).only_object()
+    if not isinstance(held, dict):
+        raise ValueError("its array data is no dictionary")
+    return {
+        str(name): value.numbers()
+        if isinstance(value, pickled_arrays.PickledArray)
+        else np.asarray(value)
+        for name, value in held.items()
+    }
+
+
+def flagged(data: Mapping[str, NDArray[Any]], where: str) -> dict[str, NDArray[Any]]:
+    """Return arrays with ``x``, ``y`` and perhaps ``test`` of a file that may have ``x_train``,
+    ``y_train``, ``x_test`` and ``y_test`` instead.
+
+    Raises
+    ------
+    DataError: arrays that are missing, halves that differ in shape, flags that are not one per
+    sample.
+    """
+    found = dict(data)
+    if {"x_train", "y_train", "x_test", "y_test"} <= set(data):
+        found["x"], found["y"] = _halves(data, "x", where), _halves(data, "y", where)
+        found["test"] = np.repeat([False, True], [len(data["y_train"]), len(data["y_test"])])
+    if "x" not in found or "y" not in found:
+        held = ", ".join(sorted(data)) or "nothing"
+        raise DataError(
+            f"{where} holds {held}; expected arrays x and y (or x_train, y_train, x_test, y_test)"
+        )
+    if "test" in found:
+        test = found["test"]
+        if test.shape != found["x"].shape[:1] or not np.isin(test, (0, 1)).all():
+            raise DataError(
+                f"{where}: test flags of shape {list(test.shape)} for "
+                f"{len(found['x'])} samples; expected one per sample, 0 or 1"
+            )
+        found["test"] = test.astype(bool)
+    return found
+
+
 def _halves(data: Mapping[str, NDArray[Any]], name: str, where: str) -> NDArray[Any]:
     """Return the training and the test half of an array, one after the other."""
     train = data[f"{name}_train"]
@@ -102,28 +163,18 @@ def read(path: Path) -> Dataset:
     DataError: pickled objects, missing arrays, NaN features, labels out of range, lengths that
     differ.
     """
-    data = arrays(path)
     where = str(path)
-    if {"x_train", "y_train", "x_test", "y_test"} <= set(data):
-        data["x"], data["y"] = _halves(data, "x", where), _halves(data, "y", where)
-        data["test"] = np.repeat([False, True], [len(data["y_train"]), len(data["y_test"])])
-    if "x" not in data or "y" not in data:
-        found = ", ".join(sorted(data)) or "nothing"
-        raise DataError(
-            f"{where} holds {found}; expected arrays x and y (or x_train, y_train, x_test, y_test)"
-        )
+    data = flagged(arrays(path), where)
     groups, clients = (
         grouped(data["client"], where, len(data["x"])) if "client" in data else (None, ())
     )
     origin = Origin.of_clients(where, groups, clients)
+    notes = {"data": path.name}
     x = as_images(features(data["x"], origin))
+    if data["x"].dtype == np.uint16:
+        x /= 65535.0
+        notes["pixels"] = "16 bits, read as shares of 65535"
     names = tuple(str(name) for name in np.ravel(data["classes"])) if "classes" in data else ()
     y, classes = class_labels(data["y"], origin, len(x), len(names) or None)
-    test = np.asarray(data.get("test", np.zeros(len(x))), bool)
-    if test.shape != (len(x),):
-        raise DataError(
-            f"{where}: test flags of shape {list(test.shape)} for {len(x)} samples; expected one "
-            "per sample"
-        )
-    notes = {"data": path.name}
+    test = data.get("test", np.zeros(len(x), bool))
     return Dataset(x, torch.as_tensor(y), classes, test, groups, names, notes, client_names=clients)

@@ -256,10 +256,14 @@ def _names(ids: NDArray[Any], column: str) -> tuple[str, ...]:
 
 
 def as_images(x: Tensor) -> Tensor:
-    """Convert ``[n, H, W]`` and ``[n, H, W, C]`` (C of 1 or 3) to ``[n, C, H, W]``; return
+    """Convert ``[n, H, W]`` and ``[n, H, W, C]`` (C of 1 to 4) to ``[n, C, H, W]``; return
     everything else unchanged."""
     if x.dim() == 3:
         return x[:, None]
-    if x.dim() == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
-        return x.permute(0, 3, 1, 2).contiguous()
+    if x.dim() == 4:
+        channels, first = x.shape[3], x.shape[1]
+        if (channels in (1, 3) and first not in (1, 3)) or (
+            channels in (2, 4) and first not in (1, 2, 3, 4)
+        ):
+            return x.permute(0, 3, 1, 2).contiguous()
     return x

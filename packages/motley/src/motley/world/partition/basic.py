@@ -20,19 +20,51 @@ __all__ = ["IID", "ByWriter", "Shards"]
 
 @dataclass(frozen=True)
 class IID(Partition):
-    """Independent and identically distributed clients: all n samples, shuffled; client sizes differ
-    by at most one."""
+    """Independent and identically distributed clients: samples are shuffled, and each client gets
+    its number of them.
+
+    Parameters
+    ----------
+    sizes: samples of each client, with those it tests on; samples beyond their sum belong to
+    nobody. Empty: all samples, and sizes that differ by at most one.
+
+    Example
+    -------
+    >>> IID(sizes=(5, 1, 2)).split(Key(0), np.zeros(10, np.int64), 3).rows.sizes.tolist()
+    [5, 1, 2]
+    """
+
+    sizes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(size < 1 for size in self.sizes):
+            raise ConfigError(
+                f"sizes: got {min(self.sizes)}; expected at least 1 sample for each client"
+            )
 
     @override
     def split(
         self, key: Key, labels: Ints, population: int, groups: Ids | None = None
     ) -> Partitioned:
         n = len(check(np.zeros(len(labels), np.int64), population))  # labels are only counted
-        owner = np.empty(n, np.int64)
-        owner[key.numpy().permutation(n)] = np.repeat(
-            np.arange(population), even_sizes(n, population)
-        )
-        return Partitioned(by_owner(owner, population))
+        sizes = np.array(self.sizes, np.int64) if self.sizes else even_sizes(n, population)
+        if len(sizes) != population:
+            raise ConfigError(
+                f"got {len(sizes)} sizes and population = {population}; write population = "
+                f"{len(sizes)}, or a size for each client",
+                "partition.sizes",
+            )
+        if sizes.sum() > n:
+            raise ConfigError(
+                f"got sizes of together {sizes.sum()} samples, and the data has {n}; expected at "
+                "most as many",
+                "partition.sizes",
+            )
+        owner = np.full(n, -1, np.int64)
+        owner[key.numpy().permutation(n)[: sizes.sum()]] = np.repeat(np.arange(population), sizes)
+        unused = n - int(sizes.sum())
+        notes = {"iid": f"{unused} of {n} samples belong to no client"} if unused else {}
+        return Partitioned(by_owner(owner, population), notes)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,208 @@
+"""Folders with files of clients: which file is whose, and whether its rows train or test.
+
+Read are, in a folder,
+
+- a file, or a sub-folder of files, for each client: ``a.csv``, ``b/1.csv``;
+- the same below ``train`` and ``test`` (or ``val``), as PFLlib writes it: ``train/0.npz``;
+- two files for each client: ``a_train.csv`` and ``a_test.csv``, or ``a/train.csv`` and
+  ``a/test.csv``.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from motley.core.errors import DataError
+from motley.core.untrusted import shortened
+
+__all__ = ["KINDS", "ClientFile", "client_files", "hidden", "is_client_file", "warn_of_unread"]
+
+KINDS = (".npz", ".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
+"""How the names of files of clients end, in small or capital letters."""
+
+_HALF = re.compile(r"(?:(?P<base>.+)[_.-])?(?P<half>train|test|val)", re.IGNORECASE)
+
+
+class ClientFile(NamedTuple):
+    """A file, the client whose rows it holds, and whether they test."""
+
+    client: str
+    path: Path
+    test: bool
+
+
+def client_files(root: Path) -> list[ClientFile]:
+    """Return every file of a client, each client's one after the other, those that train first.
+
+    Files that are none of a client's are named in a warning; hidden ones (``._a.csv``) are not.
+
+    Raises
+    ------
+    DataError: no folder, no files of clients in it, two clients of the same name, or halves of
+    nobody in particular.
+    """
+    if not root.is_dir():
+        raise DataError(f"{root} is not a folder")
+    halves = {path.name.lower(): path for path in _entries(root) if path.is_dir()}
+    if "train" in halves:
+        found = [file for path, half in _of_halves(halves) for file in _below(path, half)]
+    else:
+        found = _side_by_side(root)
+    if not found:
+        raise DataError(
+            f"{root} has no files of clients; expected one .npz, .parquet, .csv or .tsv file (or "
+            "sub-folder) per client"
+        )
+    read = {file.path for file in found}
+    warn_of_unread(root, [path for path in _files(root) if path not in read])
+    place = {name: k for k, name in enumerate(dict.fromkeys(file.client for file in found))}
+    return sorted(found, key=lambda file: (place[file.client], file.test))
+
+
+def is_client_file(path: Path) -> bool:
+    """Return whether a file, by its name, may be a client's."""
+    return path.name.lower().endswith(KINDS) and not hidden(path)
+
+
+def hidden(path: Path) -> bool:
+    """Return whether a file is one that systems leave beside those of users (``._a.csv``,
+    ``.DS_Store``)."""
+    return path.name.startswith(".") or path.name == "__MACOSX"
+
+
+def warn_of_unread(root: Path, unread: Sequence[Path]) -> None:
+    """Name in a warning the files of a folder that are not read."""
+    if unread:
+        names = shortened(", ".join(str(path.relative_to(root)) for path in unread), 200)
+        count = f"{len(unread)} file" + "s" * (len(unread) > 1)
+        warnings.warn(f"{root}: {count} not read: {names}", stacklevel=3)
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not hidden(path))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files in and below a folder that are not hidden."""
+    for path in _entries(folder):
+        if path.is_dir():
+            yield from _files(path)
+        else:
+            yield path
+
+
+def _stem(path: Path) -> str:
+    """Return a file's name without what says its kind: ``a`` of ``a.csv.gz``."""
+    kind = max((kind for kind in KINDS if path.name.lower().endswith(kind)), key=len)
+    return path.name[: -len(kind)]
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Return the name of a client and which half a file holds, by the name of the file; ``""`` for
+    no half."""
+    match = _HALF.fullmatch(name)
+    return (match["base"] or "", match["half"].lower()) if match else (name, "")
+
+
+def _of_halves(halves: Mapping[str, Path]) -> list[tuple[Path, str]]:
+    """Return the folders of the training and the test half, which may be called ``val``."""
+    test = "test" if "test" in halves else "val"
+    return [(halves[half], half) for half in ("train", test) if half in halves]
+
+
+def _below(folder: Path, half: str) -> list[ClientFile]:
+    """Return the files of one half: one file, or one sub-folder of files, for each client;
+    ``train/a_train.csv`` is of client a."""
+    entries = _entries(folder)
+    named = [(_stem(path), [path]) for path in entries if is_client_file(path)]
+    single = [
+        (base if part == half else name, paths)
+        for name, paths in named
+        for base, part in [_split(name)]
+    ]
+    nested = [(path.name, _inside(path)) for path in entries if path.is_dir()]
+    clients = [(name, paths) for name, paths in (*single, *nested) if paths]
+    _check_names(folder, [name for name, _ in clients])
+    return [ClientFile(name, path, half != "train") for name, paths in clients for path in paths]
+
+
+def _inside(folder: Path) -> list[Path]:
+    return [path for path in _entries(folder) if is_client_file(path)]
+
+
+def _side_by_side(root: Path) -> list[ClientFile]:
+    """Return the files of clients that lie in the folder itself, and those in folders of their
+    own."""
+    files = _inside(root)
+    pooled = next((path for path in files if not _split(_stem(path))[0]), None)
+    if pooled is not None:
+        raise DataError(
+            f"{root} has the file {pooled.name}, and nothing says whose its rows are; give each "
+            "client a file in the folders train and test, or name the column of clients in one "
+            'table: task = { name = "tabular", data = "all.csv", client = "hospital" }'
+        )
+    _check_names(root, [_stem(path) for path in files])
+    single = _paired({_stem(path): path for path in files})
+    nested = [_of_client(path) for path in _entries(root) if path.is_dir()]
+    names = [*dict.fromkeys(file.client for file in single)]
+    names += [found[0].client for found in nested if found]
+    _check_names(root, names)
+    return [*single, *(file for found in nested for file in found)]
+
+
+def _check_names(folder: Path, names: Sequence[str]) -> None:
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise DataError(
+            f"{folder} has two clients of the name {twice[0]!r}; give each client one file, or one "
+            "folder of files"
+        )
+
+
+def _paired(files: Mapping[str, Path]) -> list[ClientFile]:
+    """Return the files of clients by their names: ``a_test`` is the test half of ``a_train``, or of
+    ``a``; without one of these it is a client of this name."""
+    halves: dict[str, dict[str, Path]] = {}
+    for name, path in files.items():
+        base, half = _split(name)
+        halves.setdefault(base, {})[half] = path
+    found = []
+    for base, parts in halves.items():
+        trains = {half: path for half, path in parts.items() if half in ("", "train")}
+        tests = {half: path for half, path in parts.items() if half in ("test", "val")}
+        if len(trains) == 1 and tests:
+            test = "test" if "test" in tests else "val"
+            found += [ClientFile(base, path, False) for path in trains.values()]
+            found += [ClientFile(base, tests[test], True)]
+        else:
+            found += [ClientFile(_stem(path), path, False) for path in parts.values()]
+    return found
+
+
+def _of_client(folder: Path) -> list[ClientFile]:
+    """Return the files in a client's own folder: a training and a test half, or files of rows that
+    are not divided yet."""
+    files = [(path, _split(_stem(path))[1]) for path in _inside(folder)]
+    inner = {path.name.lower(): path for path in _entries(folder) if path.is_dir()}
+    if not files and "train" in inner:
+        files = [(path, half) for part, half in _of_halves(inner) for path in _inside(part)]
+    halves = {half for _, half in files}
+    if "train" not in halves:
+        return [ClientFile(folder.name, path, False) for path, _ in files]
+    if "" in halves:
+        other = next(path for path, half in files if not half)
+        raise DataError(
+            f"{folder} has files of a training half and {other.name}, which is of neither half; "
+            "name it train or test, or move it"
+        )
+    test = "test" if "test" in halves else "val"
+    return [
+        ClientFile(folder.name, path, half == test)
+        for path, half in files
+        if half in ("train", test)
+    ]

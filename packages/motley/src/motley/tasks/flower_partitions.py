@@ -1,0 +1,91 @@
+"""Federations of the partitioners of ``flwr_datasets``: a Flower user's clients as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from motley.core.errors import DataError
+from motley.tasks.own_federation import from_clients
+from motley.tasks.raw_table import TableOptions
+from motley.tasks.task import Federation
+
+__all__ = ["from_flower"]
+
+
+def from_flower(
+    partitioner: Any,
+    *,
+    inputs: str | Sequence[str] | None = None,
+    label: str | None = None,
+    collate: Callable[[list[Any]], Any] | None = None,
+    regression: bool = False,
+    table: TableOptions | Mapping[str, Any] | None = None,
+    classes: int | Sequence[str] | None = None,
+    test: Any = "client",
+    test_fraction: float = 0.2,
+    validation: float = 0.0,
+    seed: int = 0,
+) -> Federation:
+    """Return a federation whose client k holds ``partitioner.load_partition(k)``.
+
+    Natural ids become the clients' names, and their column is no input.
+
+    Parameters
+    ----------
+    partitioner: of ``flwr_datasets``, with its data set assigned: ``partitioner.dataset = ...``.
+    test: as of :func:`~motley.tasks.own_federation.from_clients`; also a ``Dataset`` on which the
+    common model tests. All others: as there.
+
+    Raises
+    ------
+    DataError: no partitioner, or one without data; as in ``from_clients``.
+    """
+    if not hasattr(partitioner, "load_partition") or not hasattr(partitioner, "num_partitions"):
+        raise DataError(
+            f"got {type(partitioner).__name__}; expected a partitioner of flwr_datasets, e.g. "
+            "IidPartitioner(num_partitions=10); of a FederatedDataset give fds.partitioners"
+            '["train"]'
+        )
+    if hasattr(partitioner, "is_dataset_assigned") and not partitioner.is_dataset_assigned():
+        raise DataError(
+            "the partitioner has no data set; write partitioner.dataset = dataset, e.g. of "
+            "datasets.load_from_disk"
+        )
+    count = int(partitioner.num_partitions)
+    ids = _natural_ids(partitioner)
+    column = getattr(partitioner, "_partition_by", None) if ids else None
+
+    def partitions() -> Iterator[Any]:
+        for number in range(count):
+            part = partitioner.load_partition(number)
+            yield part.remove_columns([column]) if column in part.column_names else part
+
+    clients: Any = partitions()
+    if ids:
+        clients = {str(ids[number]): part for number, part in enumerate(partitions())}
+    return from_clients(
+        clients,
+        inputs=inputs,
+        label=label,
+        collate=collate,
+        regression=regression,
+        table=table,
+        classes=classes,
+        test=test,
+        test_fraction=test_fraction,
+        validation=validation,
+        seed=seed,
+    )
+
+
+def _natural_ids(partitioner: Any) -> dict[int, Any]:
+    """Return the natural id, or the list of them, of each partition; empty where there are none."""
+    for name in ("partition_id_to_natural_id", "partition_id_to_natural_ids"):
+        ids = getattr(partitioner, name, None)
+        if ids:
+            return {
+                number: ", ".join(map(str, one)) if isinstance(one, list) else one
+                for number, one in ids.items()
+            }
+    return {}

@@ -1,0 +1,460 @@
+"""Samples as research code has them: a ``Dataset`` or ``DataLoader`` of torch, or a ``Dataset`` of
+Hugging Face's ``datasets``, for each client.
+
+Samples are read once, in the order of the data set: batches are drawn by ``local.batch_size`` and
+the run's seed, whatever a loader's own size and order. What a transform draws at random (by torch,
+numpy or random) follows the federation's seed and the client, and is kept; a warning says so.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from random import Random, getstate, setstate
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils import data as torch_data
+
+from motley.core.errors import DataError, suggest
+from motley.core.keys import Key
+from motley.tasks.client_parts import GrowingArray
+from motley.tasks.fields import Field, fields_of, packed
+
+__all__ = ["Read", "SampleReader", "is_samples", "splits_of"]
+
+_LABELS = ("label", "labels", "target", "y")
+_TRIED = 8
+"""Samples that are read twice, to see whether a transform draws random numbers."""
+
+Collate = Callable[[list[Any]], Any]
+"""Function of a list of samples: a batch."""
+
+
+class Read(NamedTuple):
+    """The samples of one client: an array ``[n, ...]``, vectors ``[n, W]`` of several inputs, or an
+    Arrow table; and their targets ``[n, ...]``."""
+
+    x: Any
+    y: NDArray[Any]
+
+
+def is_samples(given: Any) -> bool:
+    """Return whether an object is a data set or a loader, and no pair of arrays."""
+    if isinstance(given, tuple | list | Mapping | str | np.ndarray | Tensor):
+        return False
+    loads = isinstance(given, torch_data.DataLoader | torch_data.IterableDataset)
+    return loads or _is_hub(given) or (hasattr(given, "__getitem__") and hasattr(given, "__len__"))
+
+
+def _is_hub(given: Any) -> bool:
+    """Return whether an object is a ``Dataset`` of Hugging Face's ``datasets``."""
+    return all(hasattr(given, name) for name in ("column_names", "features", "with_format"))
+
+
+def splits_of(given: Any, who: str) -> tuple[Any, Any]:
+    """Return the training samples of a client, and those for testing where the client carries them
+    (``{"train": ..., "test": ...}``, a ``DatasetDict``); else None.
+
+    Raises
+    ------
+    DataError: splits without one for training.
+    """
+    if not isinstance(given, Mapping):
+        return given, None
+    splits = ", ".join(map(str, given))
+    if "train" not in given:
+        raise DataError(f"{who} has {splits or 'no splits'}; expected train, and perhaps test")
+    unread = [str(name) for name in given if name not in ("train", "test")]
+    if unread:
+        warnings.warn(
+            f"{who}: not read: {', '.join(unread)}; validation=0.1 sets a share of the training "
+            "samples aside",
+            stacklevel=3,
+        )
+    return given["train"], given.get("test")
+
+
+@dataclass
+class SampleReader:
+    """A reader of the samples of client after client, all of which have the same inputs.
+
+    Parameters
+    ----------
+    inputs: keys or places of a sample's inputs; None: all but the label. label: key or place of its
+    target; None: a column of classes, ``label``, ``labels``, ``target`` or ``y``, the second of a
+    pair. collate: makes a batch of a list of samples, in place of a loader's own. key: of what is
+    drawn while samples are read.
+    """
+
+    inputs: str | int | Sequence[str | int] | None = None
+    label: str | int | None = None
+    collate: Collate | None = None
+    key: Key = field(default_factory=lambda: Key(0))
+    fields: tuple[Field, ...] = ()
+    """The inputs of each sample, where there are several; known when the first client was read."""
+    names: tuple[str, ...] = ()
+    """Class names that the data has."""
+    random: bool = False
+    """Whether samples were seen to differ each time that they are read."""
+
+    def read(self, given: Any, who: str, *place: int | str) -> Read:
+        """Return all samples of one client; ``who``: the client, ``place``: folded into the key.
+
+        Raises
+        ------
+        DataError: samples that are not understood, or a loader that draws some of them several
+        times.
+        """
+        key = self.key.fold("samples", *place)
+        if isinstance(given, torch_data.DataLoader):
+            with _drawing(key):
+                return self._of_loader(given, who, key)
+        if _is_hub(given) and hasattr(given, "__len__"):
+            return self._of_hub(given, who, key)
+        tensors = None if self.collate else _tensors(given)
+        if tensors is not None:
+            return self._parted(tensors, who)
+        return self._each(given, who, key)
+
+    # ------------------------------------------------------------------------ kinds of sources
+
+    def _of_loader(self, loader: Any, who: str, key: Key) -> Read:
+        if isinstance(loader.dataset, torch_data.IterableDataset):
+            return self._joined((self._parted(batch, who) for batch in loader), who)
+        rows = _rows_of(loader, who)
+        tensors = _tensors(loader.dataset)
+        plain = loader.collate_fn is torch_data.default_collate and self.collate is None
+        if plain and tensors is not None:
+            whole = len(rows) == len(loader.dataset)
+            return self._parted(tensors if whole else [one[rows] for one in tensors], who)
+        collate = self.collate or loader.collate_fn
+        return self._collated(loader.dataset, rows, loader.batch_size or 32, collate, who, key)
+
+    def _each(self, given: Any, who: str, key: Key) -> Read:
+        """Return the samples of a data set, which are read one by one."""
+        if isinstance(given, torch_data.IterableDataset) or not hasattr(given, "__len__"):
+            samples: Iterable[Any] = iter(given)
+            if self.collate:
+                collate = self.collate
+                some = iter(lambda: list(islice(samples, 32)), [])
+                return self._joined((self._parted(collate(one), who) for one in some), who)
+            return self._joined((self._parted(_one(sample), who) for sample in samples), who)
+        return self._collated(given, list(range(len(given))), 32, self.collate, who, key)
+
+    def _collated(
+        self,
+        given: Any,
+        rows: list[int],
+        size: int,
+        collate: Collate | None,
+        who: str,
+        key: Key,
+    ) -> Read:
+        """Return samples ``given[row]``, as batches of a function or one by one."""
+
+        def batches(rows: list[int]) -> Iterator[Read]:
+            if collate is None:
+                yield from (self._parted(_one(given[row]), who) for row in rows)
+                return
+            for first in range(0, len(rows), size):
+                yield self._parted(collate([given[row] for row in rows[first : first + size]]), who)
+
+        if not self.random:
+            self._try_twice(batches, rows[:_TRIED], who, key)
+        with _drawing(key):
+            return self._joined(batches(rows), who)
+
+    def _try_twice(
+        self, batches: Callable[[list[int]], Iterator[Read]], rows: list[int], who: str, key: Key
+    ) -> None:
+        """Warn where the same samples differ when they are read again."""
+        seen = []
+        for attempt in range(2):
+            with _drawing(key.fold("tried", attempt)):
+                seen.append(list(batches(rows)))
+        same = all(
+            np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
+            for pair in zip(*seen, strict=True)
+            for first, second in zip(*pair, strict=True)
+        )
+        if not same:
+            self.random = True
+            warnings.warn(
+                f"the samples of {who} differ each time that they are read (a transform draws "
+                "random numbers): each is read once and keeps what was drawn; to draw anew in "
+                "every round, give samples without it, and write own_task(..., transform=lambda "
+                "x, key: ...)",
+                stacklevel=6,
+            )
+
+    def _of_hub(self, given: Any, who: str, key: Key) -> Read:
+        """Return the samples of a ``Dataset`` of Hugging Face's: columns as a whole where they are
+        numbers, else row by row."""
+        own_form = (given.format or {}).get("type") == "custom"
+        if self.collate or own_form:
+            return self._each(given, who, key)
+        columns = list(given.column_names)
+        label = self._label_of(columns, given.features, who)
+        inputs = self._inputs_of(columns, label, who)
+        self.names = self.names or tuple(getattr(given.features[label], "names", None) or ())
+        kinds = {type(given.features[name]).__name__ for name in inputs}
+        rows = given.select_columns([*inputs, label])
+        if kinds & {"Image", "Audio", "Video", "Pdf"}:
+            plain = rows.with_format(None)
+            key_of = inputs if len(inputs) > 1 else inputs[0]
+            chosen = SampleReader(key_of, label, None, self.key, self.fields, (), self.random)
+            found = chosen._each(plain, who, key)
+            self.fields, self.random = chosen.fields, chosen.random
+            return found
+        if kinds <= {"Value", "ClassLabel"}:
+            table = rows.with_format("arrow")[:]
+            target = table.column(label).to_numpy()
+            words = target.dtype.kind == "O"
+            return Read(
+                table.drop_columns([label]), np.asarray(target.tolist()) if words else target
+            )
+        arrays = rows.with_format("numpy")[:]
+        if len(inputs) == 1:
+            return self._as_read(arrays[inputs[0]], arrays[label], who)
+        return self._parted(arrays, who, label, inputs)
+
+    def _label_of(self, columns: list[str], features: Any, who: str) -> str:
+        if self.label is not None:
+            if self.label not in columns:
+                raise DataError(
+                    f"{who} has no column {self.label!r}{suggest(str(self.label), columns)}; its "
+                    f"columns: {', '.join(columns)}"
+                )
+            return str(self.label)
+        classes = [name for name in columns if type(features[name]).__name__ == "ClassLabel"]
+        likely = classes or [name for name in columns if name in _LABELS]
+        if len(likely) != 1:
+            raise DataError(
+                f"{who} has the columns {', '.join(columns)}; say which is to be predicted: "
+                f"label={(likely or columns)[-1]!r}"
+            )
+        return likely[0]
+
+    def _inputs_of(self, columns: list[str], label: str, who: str) -> list[str]:
+        if self.inputs is None:
+            return [name for name in columns if name != label]
+        chosen = [self.inputs] if isinstance(self.inputs, str | int) else list(self.inputs)
+        for name in chosen:
+            if name not in columns:
+                raise DataError(
+                    f"{who} has no column {name!r}{suggest(str(name), columns)}; its columns: "
+                    f"{', '.join(columns)}"
+                )
+        return [str(name) for name in chosen]
+
+    # -------------------------------------------------------------------------------- samples
+
+    def _joined(self, parts: Iterator[Read], who: str) -> Read:
+        """Return parts put behind one another."""
+        x: GrowingArray | None = None
+        for part in parts:
+            if x is None:
+                x, y = GrowingArray(part.x), GrowingArray(part.y)
+            for rows, some, what in ((x, part.x, "samples"), (y, part.y, "targets")):
+                if some.shape[1:] != rows.rows.shape[1:]:
+                    raise DataError(
+                        f"{who} has {what} of shape {list(rows.rows.shape[1:])} and of "
+                        f"{list(some.shape[1:])}; bring all to one shape, e.g. pad them to a fixed "
+                        "length in collate"
+                    )
+                rows.add(some)
+        if x is None:
+            raise DataError(f"{who} has no samples")
+        return Read(x.array(), y.array())
+
+    def _parted(
+        self, batch: Any, who: str, label: Any = None, inputs: Sequence[Any] | None = None
+    ) -> Read:
+        """Return inputs and targets of a batch: a dictionary, or a tuple."""
+        label = self.label if label is None else label
+        if isinstance(batch, Mapping) or hasattr(batch, "keys"):
+            batch = {str(name): batch[name] for name in batch.keys()}  # noqa: SIM118 - BatchEncoding
+            likely = [name for name in batch if name in _LABELS]
+            label = label if label is not None else likely[0] if len(likely) == 1 else None
+        elif isinstance(batch, tuple | list):
+            batch = dict(enumerate(batch))
+            label = 1 if label is None and len(batch) == 2 else label
+        else:
+            raise DataError(
+                f"{who}: a sample is of type {type(batch).__name__}; expected a pair (x, y), or a "
+                "dictionary with a label"
+            )
+        keys = list(batch)
+        if label not in batch:
+            asked = f"label={keys[-1]!r}" if keys else "label"
+            line = f"inputs={keys[:-1]!r}, {asked}" if isinstance(keys[0], int) else asked
+            raise DataError(
+                f"{who}: a sample has {', '.join(map(str, keys))}; say which is to be predicted "
+                f"(and which are inputs): {line}"
+            )
+        given = self.inputs if inputs is None else inputs
+        if given is None and len(keys) == 2:
+            return self._as_read(batch[next(k for k in keys if k != label)], batch[label], who)
+        if isinstance(given, str | int):
+            return self._as_read(_at(batch, given, who), batch[label], who)
+        chosen = [key for key in keys if key != label] if given is None else list(given)
+        values = {key: _at(batch, key, who) for key in chosen}
+        several = values if isinstance(keys[0], str) else tuple(values.values())
+        return self._as_read(several, batch[label], who)
+
+    def _as_read(self, inputs: Any, target: Any, who: str) -> Read:
+        """Return inputs, one array or several, and targets as arrays."""
+        y = _array(target, who, "the target")
+        if hasattr(inputs, "keys"):
+            inputs = {str(name): inputs[name] for name in inputs.keys()}  # noqa: SIM118
+            several: Any = {
+                name: _array(value, who, f"the input {name!r}") for name, value in inputs.items()
+            }
+        elif isinstance(inputs, tuple) or (
+            isinstance(inputs, list) and any(isinstance(one, Tensor | np.ndarray) for one in inputs)
+        ):
+            several = [_array(value, who, f"input {k}") for k, value in enumerate(inputs)]
+        else:
+            return Read(_array(inputs, who, "the input"), y)
+        self.fields = self.fields or fields_of(several)
+        return Read(packed(several, self.fields, who), y)
+
+
+def _at(batch: Mapping[Any, Any], key: Any, who: str) -> Any:
+    if key not in batch:
+        raise DataError(
+            f"{who}: a sample has no input {key!r}; it has {', '.join(map(str, batch))}"
+        )
+    return batch[key]
+
+
+def _one(sample: Any) -> Any:
+    """Return a sample as a batch of one."""
+    if hasattr(sample, "keys"):
+        return {str(name): _one_leaf(sample[name]) for name in sample.keys()}  # noqa: SIM118
+    if isinstance(sample, tuple | list):
+        return tuple(_one_leaf(value) for value in sample)
+    return sample
+
+
+def _one_leaf(value: Any) -> Any:
+    if hasattr(value, "keys"):
+        return {str(name): _one_leaf(value[name]) for name in value.keys()}  # noqa: SIM118
+    if isinstance(value, tuple):
+        return tuple(_one_leaf(one) for one in value)
+    if isinstance(value, list) and any(isinstance(one, Tensor | np.ndarray) for one in value):
+        return [_one_leaf(one) for one in value]
+    return _picture(value)[None]
+
+
+def _picture(value: Any) -> Any:
+    """Return an array of a number, a tensor, or a picture of Pillow's as ``[C, H, W]``."""
+    if isinstance(value, Tensor):
+        return value.detach().cpu()
+    if not hasattr(value, "getbands"):
+        try:
+            return np.asarray(value)
+        except ValueError:  # rows of different lengths, which the batch's check refuses
+            return np.asarray(None)
+    if len(value.getbands()) not in (1, 3) or value.mode in ("P", "HSV", "YCbCr", "LAB"):
+        raise DataError(
+            f"got a picture of mode {value.mode}; expected grey or RGB: convert it, "
+            'e.g. picture.convert("RGB")'
+        )
+    pixels = np.asarray(value)
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def _array(value: Any, who: str, what: str) -> NDArray[Any]:
+    """Return a batch of values as an array of numbers or words.
+
+    Raises
+    ------
+    DataError: rows of different lengths, or anything else.
+    """
+    if isinstance(value, Tensor):
+        value = value.detach().cpu()
+        whole: NDArray[Any] = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+        return whole
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = np.asarray(None)
+    if array.dtype.kind == "O" or not array.ndim:
+        raise DataError(
+            f"{who}: {what} is no array of numbers with a row for each sample, or its rows have "
+            "different lengths; bring all to one shape, e.g. pad them to a fixed length in collate"
+        )
+    if array.dtype.kind in "US" and what != "the target":
+        raise DataError(
+            f"{who}: {what} is text ({str(array.ravel()[0])[:40]!r}); turn it into tokens, or name "
+            'the other inputs: inputs=["input_ids"]'
+        )
+    return array
+
+
+def _tensors(given: Any) -> Sequence[Tensor] | None:
+    """Return the tensors of a ``TensorDataset``, or of subsets of one; None for other data sets,
+    whose samples may be anything."""
+    if type(given) is torch_data.TensorDataset:
+        return given.tensors
+    if type(given) is torch_data.Subset:
+        tensors = _tensors(given.dataset)
+        return None if tensors is None else [one[list(given.indices)] for one in tensors]
+    return None
+
+
+def _rows_of(loader: Any, who: str) -> list[int]:
+    """Return the rows that a loader gives, ascending.
+
+    Raises
+    ------
+    DataError: it draws rows by weights, some several times, or not all of those that it may.
+    """
+    sampler = loader.sampler
+    batches = loader.batch_sampler
+    if batches is None:
+        raise DataError(
+            f"{who}: the loader makes no batches (batch_size=None); give its data set, "
+            "loader.dataset"
+        )
+    if isinstance(sampler, torch_data.RandomSampler):
+        drawn = sampler.replacement or sampler.num_samples != len(loader.dataset)
+    else:
+        drawn = isinstance(sampler, torch_data.WeightedRandomSampler)
+    if not drawn and type(batches) is torch_data.BatchSampler:
+        if isinstance(sampler, torch_data.RandomSampler | torch_data.SequentialSampler):
+            return list(range(len(loader.dataset)))
+        rows = list(sampler)
+    else:
+        rows = [] if drawn else [row for batch in batches for row in batch]
+    if drawn or len(set(rows)) < len(rows):
+        raise DataError(
+            f"{who}: the loader's {type(sampler).__name__} draws some samples several times or not "
+            "at all, and batches are drawn by the run; give its data set, loader.dataset"
+        )
+    return sorted(int(row) for row in rows)
+
+
+@contextmanager
+def _drawing(key: Key) -> Iterator[None]:
+    """Inside the block the process-wide generators of torch, numpy and Python draw what the key
+    says; afterwards they go on as before."""
+    seed = key.words()[0]
+    states = (getstate(), np.random.get_state())  # noqa: NPY002 - a user's transform draws
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed >> 1)
+        setstate(Random(seed).getstate())
+        np.random.set_state(np.random.RandomState(seed % 2**32).get_state())  # noqa: NPY002
+        try:
+            yield
+        finally:
+            setstate(states[0])
+            np.random.set_state(states[1])  # noqa: NPY002

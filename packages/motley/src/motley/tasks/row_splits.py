@@ -1,0 +1,215 @@
+"""Test rows that are not drawn one by one: the last of each client's in time, or whole groups of
+rows; and the refusal to draw windows of a series at random.
+
+``test={"last": 0.2, "by": "time"}`` tests on the last fifth of each client's rows,
+``test={"groups": 0.2, "by": "patient"}`` on whole groups with about a fifth of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.arrays import Ids
+from motley.core.errors import ConfigError, DataError, suggest
+from motley.tasks.divided_rows import DividedRows
+from motley.tasks.origin import Origin, row_of
+from motley.tasks.task import Dataset
+
+__all__ = ["ORDER", "RowSplit", "check_no_windows", "row_split", "times_of", "with_divided_rows"]
+
+ORDER = "order"
+"""``by`` of rows that come in their order in time."""
+_LINE = 'test={"last": 0.2, "by": "time"}'
+_LOOKED_AT = 32
+"""Consecutive rows of a client that are looked at for windows of a series."""
+_FEWEST = 5
+
+
+@dataclass(frozen=True)
+class RowSplit:
+    """Which of each client's rows test.
+
+    Parameters
+    ----------
+    kind: ``last``: the last in time; ``groups``: whole groups, drawn at random. share: of the rows,
+    at least. by: what time or which group a row is of: a column, :data:`ORDER`, or an array.
+    """
+
+    kind: Literal["last", "groups"]
+    share: float
+    by: Any
+
+
+def row_split(test: Any) -> RowSplit | None:
+    """Return the split that a mapping says; None for anything else.
+
+    Raises
+    ------
+    ConfigError: keys that are unknown or missing, or a share out of range.
+    """
+    allowed = ("last", "groups", "by")
+    if not isinstance(test, Mapping) or not set(allowed) & set(test):
+        return None
+    for key in test:
+        if key not in allowed:
+            raise ConfigError(
+                f"test: got {key!r}{suggest(str(key), allowed)}; expected {_LINE}, or "
+                'test={"groups": 0.2, "by": "patient"}'
+            )
+    if ("last" in test) == ("groups" in test) or "by" not in test:
+        raise ConfigError(
+            f"test: got {', '.join(map(str, test))}; expected one of last and groups, and by, the "
+            f"column that says when a row is of or of which group: {_LINE}; rows that come in "
+            'their order in time: "by": "order"'
+        )
+    kind: Literal["last", "groups"] = "last" if "last" in test else "groups"
+    share = test[kind]
+    if not isinstance(share, int | float) or not 0 < share < 1:
+        raise ConfigError(f"test: got {kind} = {share!r}; expected a share above 0 and below 1")
+    return RowSplit(kind, float(share), test["by"])
+
+
+def with_divided_rows(dataset: Dataset, split: RowSplit, by: Sequence[NDArray[Any]]) -> Dataset:
+    """Return the data set with what its rows are divided by.
+
+    Parameters
+    ----------
+    by: what time, or which group, each row is of, as arrays that follow each other.
+
+    Raises
+    ------
+    DataError: not one per row, or one that is missing, or neither a number nor a date.
+    """
+    values = np.concatenate([np.asarray(one) for one in by])
+    origin = Origin.of_clients("the data", dataset.groups, dataset.client_names, "its samples")
+    if values.shape != (len(dataset.y),):
+        raise DataError(
+            f"test: by has the shape {list(values.shape)} for {len(dataset.y)} samples; expected "
+            "one per sample"
+        )
+    ranks = _ranked(values, split.kind == "last", origin)
+    return dataclasses.replace(dataset, divided=DividedRows(split.kind, split.share, ranks))
+
+
+def times_of(
+    inputs: Any, split: RowSplit | None, count: int, where: str
+) -> tuple[Any, NDArray[Any]]:
+    """Return inputs without the column by which rows are divided, and its values ``[count]``; whole
+    numbers for rows that come in their order, or the array given.
+
+    Parameters
+    ----------
+    inputs: an array or an Arrow table. where: it, for messages.
+
+    Raises
+    ------
+    DataError: no such column, or a column of an array.
+    """
+    if split is None:
+        return inputs, np.arange(count)
+    if not isinstance(split.by, str):
+        return inputs, np.asarray(split.by)
+    columns = list(getattr(inputs, "column_names", ()))
+    if split.by in columns:
+        return inputs.drop_columns([split.by]), inputs.column(split.by).to_numpy()
+    if split.by == ORDER:
+        return inputs, np.arange(count)
+    has = f"has no column {split.by!r}{suggest(split.by, columns)}; its columns: "
+    raise DataError(
+        f"{where} {has}{', '.join(columns)}"
+        if columns
+        else f"test: got {split.by!r} as the name of a column, and {where} has none; give an "
+        'array, or "by": "order" where rows come in their order in time'
+    )
+
+
+def _ranked(values: NDArray[Any], in_time: bool, origin: Origin) -> Ids:
+    """Return a whole number of each time or group, in the order of times."""
+    if values.dtype.kind in "OUS":
+        gone = np.array([one is None or one != one or str(one).strip() == "" for one in values])
+        if not gone.any() and in_time:
+            values = _dates(values, origin)
+        elif not gone.any():
+            values = values.astype(str)
+    else:
+        gone = np.isnat(values) if values.dtype.kind in "mM" else np.isnan(values.astype(float))
+    if gone.any():
+        raise DataError(
+            f"{row_of(origin, int(gone.argmax()))}: the {'time' if in_time else 'group'} by which "
+            f"rows are divided is missing (in {int(gone.sum())} of {len(gone)} rows); fill or drop "
+            "these rows"
+        )
+    return np.asarray(np.unique(values, return_inverse=True)[1], np.int64)
+
+
+def _dates(values: NDArray[Any], origin: Origin) -> NDArray[Any]:
+    """Return words that are numbers or dates of ISO 8601 as such.
+
+    Raises
+    ------
+    DataError: a word that is neither.
+    """
+    for kind in ("float64", "datetime64[ns]"):
+        try:
+            found: NDArray[Any] = values.astype(str).astype(kind)
+        except ValueError:
+            continue
+        return found
+    for row, word in enumerate(values):
+        try:
+            np.datetime64(str(word))
+        except ValueError:
+            raise DataError(
+                f"{row_of(origin, row)}: got {str(word)!r} as a time; expected numbers, or dates "
+                "like 2024-05-31 or 2024-05-31T18:00"
+            ) from None
+    raise DataError("test: the times by which rows are divided are of several forms")
+
+
+def check_no_windows(dataset: Dataset) -> None:
+    """Refuse to draw test rows at random from windows of a series that overlap: a test row would
+    lie within rows that train.
+
+    Looked at are the first rows of the first clients, whether each is the one before it, moved on.
+
+    Raises
+    ------
+    DataError: the samples are such windows.
+    """
+    owner = np.zeros(len(dataset.y), np.int64) if dataset.groups is None else dataset.groups
+    for client in np.unique(owner[: 4 * _LOOKED_AT])[:3]:
+        rows = np.flatnonzero(owner == client)[:_LOOKED_AT]
+        x = dataset.x[rows].numpy()
+        if len(rows) >= _FEWEST and _moves_on(x):
+            origin = Origin.of_clients("", dataset.groups, dataset.client_names, "its samples")
+            raise DataError(
+                f"{row_of(origin, int(rows[1]))}: each sample is the one before it moved on, a "
+                "window of a series, and drawn at random most test samples would lie within "
+                f"training samples; write {_LINE}, or, where samples come in their order in time, "
+                'test={"last": 0.2, "by": "order"}'
+            )
+
+
+def _moves_on(x: NDArray[Any]) -> bool:
+    """Return whether each row ``[n, ...]`` repeats the one before it but for a few steps at an end,
+    along its first or its last axis."""
+    if x.ndim < 2 or len(np.unique(x.reshape(len(x), -1), axis=0)) < len(x):
+        return False
+    return any(_overlaps(np.moveaxis(x, axis, 1)) for axis in {1, x.ndim - 1})
+
+
+def _overlaps(x: NDArray[Any]) -> bool:
+    length = x.shape[1]
+    for step in range(1, min(length // 2, 16) + 1):
+        if length - step < 2:
+            break
+        for first, second in ((x[:-1, step:], x[1:, :-step]), (x[:-1, :-step], x[1:, step:])):
+            if np.array_equal(first, second):
+                return True
+    return False
