@@ -71,7 +71,7 @@ from motley_flower.deployed.client_registry import ClientRegistry, Limits
 from motley_flower.deployed.deployed_backend import DeployedBackend, DeployedClients
 from motley_flower.deployed.grid_transport import GridTransport, WaitingTransport
 from motley_flower.deployed.request_codec import RequestCodec
-from motley_flower.real_run import REAL, stopping_in_a_sentence
+from motley_flower.real_run import REAL, log_sentences_alone, stopping_in_a_sentence
 
 if TYPE_CHECKING:
     from motley.algorithms.parts import Parts
@@ -130,6 +130,7 @@ def run(
     ------
     UserError: one sentence about what is wrong.
     """
+    log_sentences_alone()
     experiment = as_experiment(experiment, overrides)
     limits = limits or Limits()
     ready = _ready(experiment, data, task, selector, secure_aggregation, rounds_done)
