@@ -120,7 +120,7 @@ cd "$(dirname "$0")"
 need() {{ command -v "$1" >/dev/null || {{ echo "$1 is not there: $2" >&2; exit 2; }}; }}
 PATH="$PATH:/usr/sbin"  # where Debian has nginx
 need nginx "apt-get install nginx-light (Debian, Ubuntu), or dnf install nginx"
-need flower-superlink "activate the environment in which Motley is installed with its extra flower"
+need flower-superlink "activate the environment in which Motley and motley-flower are installed"
 python -m motley_flower.free_ports \\
     "write another into start, config.toml and nginx.conf" \\
     127.0.0.1:{link_port} 0.0.0.0:{port} || exit 2
@@ -163,7 +163,7 @@ refuse() {{ echo "$1" >&2; exit 2; }}
 [ -f node.key ] || refuse \\
     "node.key is not here: put the private key of the node.pub that you sent beside this file"
 need() {{ command -v "$1" >/dev/null || refuse "$1 is not there: $2"; }}
-need flower-supernode "activate the environment in which Motley is installed with its extra flower"
+need flower-supernode "activate the environment in which Motley and motley-flower are installed"
 python -m motley_flower.free_ports \\
     "choose another: PORT=9095 ./start" "127.0.0.1:${{PORT:-9094}}" || exit 2
 export FLWR_HOME="$PWD/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
