@@ -211,7 +211,9 @@ python -m motley_flower.operator.clocks {server} {port} ca.crt || exit 2
 export FLWR_HOME="$PWD/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1
 mkdir -p state flwr
-exec flower-supernode --superlink {server}:{port} --root-certificates "$PWD/ca.crt" \\
+# flower-supernode, which ends when its heartbeats do, so that the supervisor starts it again
+exec python -m motley_flower.operator.supernode \\
+    --superlink {server}:{port} --root-certificates "$PWD/ca.crt" \\
     --auth-supernode-private-key "$PWD/node.key" --host 127.0.0.1 --port "${{PORT:-9094}}" \\
     --node-config "partition-id={client} folder=\\"$PWD/state\\" ${{NODE_CONFIG:-}}"
 """
