@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sqlite3
+import subprocess
+import sys
 import types
 
 import pytest
@@ -102,6 +105,19 @@ def test_a_superlink_that_is_away_is_logged_and_asked_again(there, monkeypatch, 
     )
     tending.tend(there, looks=3)
     assert (caplog.text.count("away"), naps) == (3, [tending.LOOK_S] * 2)
+
+
+def test_a_superlink_that_can_start_no_app_any_more_is_noticed(there, monkeypatch):
+    """Its child has ended, and it does not look."""
+    monkeypatch.setattr(tending, "_runs", lambda at, log: [])
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    tending.tend(there, looks=1, superlink=os.getpid())
+    child.stdin.close()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and left as it is
+    with pytest.raises(ConfigError, match=r"starts apps has ended.*start server/start again"):
+        tending.tend(there, looks=1, superlink=os.getpid())
+    child.wait()
+    assert not tending.has_ended_child(os.getpid())
 
 
 def test_the_proxy_s_logs_are_rotated_and_three_stay(tmp_path, monkeypatch):

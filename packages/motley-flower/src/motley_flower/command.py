@@ -129,14 +129,20 @@ def limit(
 
 
 @app.command()
-def tend(folder: Folder) -> None:
+def tend(
+    folder: Folder,
+    superlink: Annotated[
+        int | None,
+        typer.Option("--superlink", metavar="PID", help="Of the SuperLink, which must start apps."),
+    ] = None,
+) -> None:
     """Write each run of the SuperLink's records into log.jsonl, and keep the proxy's logs and the
     database small, until it is stopped; server/start does it."""
     from motley_flower.operator.kits import open_deployment
     from motley_flower.operator.tending import tend as tend_deployment
 
     with suppress(KeyboardInterrupt):
-        tend_deployment(open_deployment(folder))
+        tend_deployment(open_deployment(folder), superlink=superlink)
 
 
 @app.command()

@@ -185,10 +185,11 @@ trap 'exit 143' INT TERM HUP
 motley deployment register ..
 nginx -p "$PWD/" -c nginx.conf &
 proxy=$!
-motley deployment tend .. &
+motley deployment tend .. --superlink "$link" &
 tend=$!
-while kill -0 "$link" 2>/dev/null && kill -0 "$proxy" 2>/dev/null; do sleep 1; done
-echo "the SuperLink or the proxy has ended" >&2
+while kill -0 "$link" 2>/dev/null && kill -0 "$proxy" 2>/dev/null && kill -0 "$tend" 2>/dev/null
+do sleep 1; done
+echo "the SuperLink, the proxy or what looks after them has ended" >&2
 exit 1
 """
 

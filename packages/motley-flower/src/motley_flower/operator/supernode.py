@@ -15,6 +15,8 @@ import threading
 import traceback
 from typing import Any
 
+from motley_flower.messages import flower
+
 __all__ = ["end_with_a_thread", "main"]
 
 LEAVE_S = 20.0
@@ -39,10 +41,8 @@ def end_with_a_thread(leave_s: float = LEAVE_S) -> None:
 
 def main() -> None:
     """Run Flower's SuperNode."""
-    from flwr.supernode.cli import flower_supernode
-
     end_with_a_thread()
-    flower_supernode()
+    flower("supernode.cli").flower_supernode()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from motley_flower.messages import flower
 from motley_flower.operator.calls import Address, call
 from motley_flower.operator.kits import Deployment
 
-__all__ = ["RunLog", "rotate", "shrink", "tend"]
+__all__ = ["RunLog", "has_ended_child", "rotate", "shrink", "tend"]
 
 _LOG = logging.getLogger("motley.flower.operator")
 
@@ -36,17 +36,27 @@ PAGE = 100
 SUBMITTED, ENDED = "submitted", "ended"
 
 
-def tend(there: Deployment, looks: int | None = None) -> None:
+def tend(there: Deployment, looks: int | None = None, superlink: int | None = None) -> None:
     """Look at a deployment's SuperLink and files again and again; what goes wrong is logged.
 
     Parameters
     ----------
-    looks: how often; None: for ever.
+    looks: how often; None: for ever. superlink: the number of its process; None: nobody looks
+    whether it can still start apps.
+
+    Raises
+    ------
+    ConfigError: the process by which the SuperLink starts apps has ended.
     """
     log = RunLog(there.clients)
     server = there.folder / "server"
     at = Address("127.0.0.1", there.link_port, server / "ca.crt")
     while looks is None or looks > 0:
+        if superlink is not None and has_ended_child(superlink):
+            raise ConfigError(
+                "the process by which the SuperLink starts apps has ended (its log says why; a "
+                "full disk does it), and runs stay pending; start server/start again"
+            )
         try:
             log.add(_runs(at, log))
             rotate(server)
@@ -128,6 +138,16 @@ def _runs(at: Address, log: RunLog) -> list[Any]:
         runs += page
         if len(page) < PAGE or all(log.ended(run.run_id) for run in page):
             return runs
+
+
+def has_ended_child(pid: int) -> bool:
+    """Return whether a child of a process has ended without its parent's notice, on Linux."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # gone in between
+            state, parent, *_ = path.read_text().rpartition(")")[2].split()
+            if state == "Z" and int(parent) == pid:
+                return True
+    return False
 
 
 def rotate(server: Path, largest: int = LARGEST_LOG) -> None:
