@@ -55,10 +55,10 @@ def test_a_sentence_about_the_exchange_leaves_but_not_under_privacy(tmp_path):
     with pytest.raises(Exception, match=r"^Motley: got partition-id = 'three'"):
         node.enrol(None, context)
     node = Node(private(), tmp_path)
-    with pytest.raises(Exception, match=r"^at client_app.py, line \d+, in client$"):
+    with pytest.raises(Exception, match=r"^at node_config.py, line \d+, in client_of_node$"):
         node.enrol(None, context)
     node = Node(tmp_path / "nothing.toml", tmp_path)  # whether it is private nobody knows
-    with pytest.raises(Exception, match=r"^at client_app.py, line \d+, in client$"):
+    with pytest.raises(Exception, match=r"^at node_config.py, line \d+, in client_of_node$"):
         node.enrol(None, context)
 
 

@@ -11,8 +11,12 @@ import motley
 from motley.core.errors import ConfigError
 from motley_flower import participation
 from motley_flower.client_list import ClientList
+from motley_flower.deployed import request_codec
 from motley_flower.deployed.grid_transport import GridTransport
-from motley_flower.deployed.server_app import run
+from motley_flower.deployed.protocol import SPARE
+from motley_flower.deployed.request_codec import RequestCodec
+from motley_flower.deployed.server_app import _check_proxy, run
+from motley_flower.operator.kits import begin
 from tests.motley_flower import apps
 from tests.motley_flower.client_runtimes import SOON, experiment, federation
 from tests.motley_flower.fake_grid import FakeNode
@@ -84,3 +88,58 @@ def test_a_file_that_does_not_fit_the_experiment_is_a_sentence(tmp_path, path):
         )
     with pytest.raises(ConfigError, match="got a transport without a file of clients"):
         run(GridTransport(grid, clock=grid.clock), setup, out=tmp_path / "run", clients=path)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"algorithm": {"name": "scaffold"}},
+        {
+            "compressor": {"name": "topk"},
+            "budget": {"name": "constant", "average": 1.0},
+            "feedback": {"name": "fixed"},
+        },
+        {"selector": {"name": "delta"}},
+    ],
+    ids=["plain", "two parts", "compressed", "probed"],
+)
+def test_no_answer_is_larger_than_the_largest_that_is_foreseen(keys, tmp_path, monkeypatch):
+    """The proxy lets through so much and no more; what is foreseen is at most four times what is
+    sent, and some that no model makes larger."""
+    setup = experiment(**keys, stop={"rounds": 1})
+    grid = federation(setup, tmp_path)
+    for k, node in enumerate(grid.nodes.values()):
+        node.public_key = public_key(k)
+    sent = []
+    opened = request_codec.open_answer
+
+    def measured(data, limit):
+        sent.append(len(data))
+        return opened(data, limit)
+
+    foreseen = []
+    largest = RequestCodec.largest_answer
+    monkeypatch.setattr(request_codec, "open_answer", measured)
+    monkeypatch.setattr(
+        RequestCodec, "largest_answer", lambda *words: foreseen.append(largest(*words)) or 0
+    )
+    transport = GridTransport(
+        grid, clock=grid.clock, clients=ClientList(client_file(tmp_path / "clients.toml", NAMES))
+    )
+    run(transport, setup, out=tmp_path / "out", limits=SOON, clients=tmp_path / "clients.toml")
+    assert max(sent) <= foreseen[0] <= 4 * max(sent) + SPARE
+
+
+def test_an_experiment_that_the_proxy_would_not_let_through_is_a_sentence(tmp_path, monkeypatch):
+    there = begin(tmp_path / "there", "fl.example.org", list(NAMES), largest_mb=2)
+    listed = there.folder / "clients.toml"
+    setup = experiment()
+    grid = federation(setup, tmp_path)
+    monkeypatch.setattr(RequestCodec, "largest_answer", lambda codec, probed: 2 * 2**20 + 1)
+    transport = GridTransport(grid, clock=grid.clock, clients=ClientList(listed))
+    said = "has up to 3 MB, and the proxy takes 2; motley deployment limit 3 --dir "
+    with pytest.raises(ConfigError, match=said):
+        run(transport, setup, out=tmp_path / "out", clients=listed)
+    _check_proxy(listed, 2 * 2**20)
+    _check_proxy(tmp_path / "clients.toml", 10**12)  # no proxy of ours is beside it

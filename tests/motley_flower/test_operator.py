@@ -14,7 +14,9 @@ import subprocess
 import sys
 import threading
 import tomllib
+import types
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ from tests.motley_flower.conftest import HERE
 pytest.importorskip("cryptography")
 from motley.core.errors import ConfigError, StoreError
 from motley_flower.client_list import ClientList, fingerprint
+from motley_flower.operator import calls, clocks, doors
 from motley_flower.operator.certificates import new_client_key
 from motley_flower.operator.doors import _shown_certificate
 from motley_flower.operator.kits import (
@@ -37,6 +40,7 @@ from motley_flower.operator.kits import (
 
 ROOT = Path(__file__).resolve().parents[2]
 NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
+NFT = shutil.which("nft", path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
 OPENSSH = shutil.which("ssh-keygen")
 OPENSSL = shutil.which("openssl")
 
@@ -66,6 +70,7 @@ def test_every_toml_of_a_deployment_is_toml_wherever_its_folder_lies(tmp_path):
         "server": "fl.example.org",
         "port": 443,
         "link_port": there.link_port,
+        "largest_mb": 64,
     }
 
 
@@ -82,12 +87,15 @@ def test_init_writes_what_each_party_needs_and_nobody_else_can_read(there):
     assert {path.name for path in (there.folder / "clients" / "site_alder").iterdir()} == {
         "README.md",
         "ca.crt",
+        "firewall.nft",
+        "kit.toml",
         "node.key",
         "node.pub",
         "start",
     }
     assert {path.name for path in (there.folder / "server").iterdir()} == {
         "ca.crt",
+        "firewall.nft",
         "flwr",
         "nginx.conf",
         "server.crt",
@@ -271,12 +279,15 @@ def test_a_server_that_does_not_answer_is_no_shut_door(tmp_path, capsys):
     code, lines, end = checked(there, capsys)
     assert code == 1
     assert lines[0].startswith("?     the server: 127.0.0.1:9 does not answer")
-    assert all(line.startswith("shut") for line in lines[1:])
+    assert all(line.startswith("shut") for line in lines[1:-1])
+    assert lines[-1].startswith(
+        "-     another account of the server's machine: not tried: no Super"
+    )
     assert "0 doors are open, 1 could not be tried" in end
     (there.folder / "clients.toml").chmod(0o644)
     code, lines, end = checked(there, capsys)
     assert code == 1
-    assert "OPEN  file modes: others can open clients.toml; chmod -R go=" in lines[-1]
+    assert "OPEN  file modes: others can open clients.toml; chmod -R go=" in lines[-2]
     assert "1 doors are open, 1 could not be tried" in end
 
 
@@ -305,6 +316,7 @@ def test_a_certificate_that_has_expired_is_named_with_its_date_and_renewed(
     assert path.with_suffix(".key").read_bytes() != before
     assert {one.name for one in path.parent.iterdir()} == {
         "ca.crt",
+        "firewall.nft",
         "flwr",
         "nginx.conf",
         "server.crt",
@@ -344,6 +356,122 @@ def test_another_certificate_than_the_folder_s_is_shown_until_the_server_starts_
     assert _shown_certificate(there).open is None  # nobody answers now
 
 
+@pytest.fixture
+def accounts(monkeypatch):
+    """Which of this machine's accounts reach which port, in place of a firewall; what was tried."""
+    tried = []
+    reach = {}
+
+    def reached(uid, port):
+        tried.append((uid, port))
+        if isinstance(reach.get(uid, False), Exception):
+            raise reach[uid]
+        return reach.get(uid, False)
+
+    monkeypatch.setattr(doors, "_reached_as", reached)
+    return types.SimpleNamespace(reach=reach, tried=tried)
+
+
+def test_another_account_that_reaches_the_superlink_is_an_open_door(there, accounts):
+    server = there.folder / "server"
+    (server / "state.db").touch()
+    os.chown(server, 1234, -1) if os.geteuid() == 0 else None
+    owner = server.stat().st_uid
+    accounts.reach |= {owner: True, 65534: True}
+    door = doors._local_accounts(there)
+    assert door.open is True
+    assert f"reaches 127.0.0.1:8000; as root, nft -D ACCOUNT={owner}" in door.found
+    accounts.reach[65534] = False
+    door = doors._local_accounts(there)
+    assert (door.open, door.found) == (False, "nobody does not reach 127.0.0.1:8000")
+    accounts.reach[owner] = False  # nothing runs there, and nothing is known of the firewall
+    door = doors._local_accounts(there)
+    assert (door.open, door.needed) == (None, True)
+    assert door.found.startswith("not checked: nothing answers at 127.0.0.1:8000")
+    assert set(accounts.tried) == {(65534, 8000), (owner, 8000)}
+
+
+def test_who_is_not_root_cannot_try_it_and_that_is_no_pass(there, accounts):
+    (there.folder / "server" / "state.db").touch()
+    accounts.reach[65534] = PermissionError(1, "Operation not permitted")
+    door = doors._local_accounts(there)
+    assert (door.open, door.needed) == (None, True)
+    assert "not checked: only root can try it as another account; sudo " in door.found
+
+
+def test_a_server_that_runs_as_root_is_an_open_door(there, accounts, monkeypatch):
+    server = there.folder / "server"
+    (server / "state.db").touch()
+    monkeypatch.setattr(Path, "stat", lambda path, **_: os.stat_result((0o700, *[0] * 9)))
+    accounts.reach[0] = True
+    door = doors._local_accounts(there)
+    assert door.open is True
+    assert "is root's, and so is the app; give it its own account" in door.found
+
+
+def test_a_client_checks_its_own_port_clock_and_files(there, accounts, capsys, monkeypatch):
+    kit = there.folder / "clients" / "site_alder"
+    now = datetime.now(UTC)
+    answer = calls.Called(404, date=format_datetime(now - timedelta(seconds=90), usegmt=True))
+    monkeypatch.setattr(doors, "call", lambda at, path: answer)
+    monkeypatch.setenv("PORT", "9095")
+    accounts.reach[65534] = True
+    assert call(["deployment", "check", str(kit)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert re.match(r"OPEN  clocks: this machine and the server differ by (89|90|91) s", lines[0])
+    assert lines[1] == "shut  file modes: the owner's alone"
+    assert lines[2].startswith("OPEN  the SuperNode's port: nobody reaches 127.0.0.1:9095")
+    with pytest.raises(ConfigError, match="holds no kit of a client"):
+        list(doors.doors_of_a_kit(there.folder))
+
+
+@pytest.mark.skipif(NFT is None or os.geteuid() != 0, reason="needs root and nft")
+def test_the_firewall_lets_one_account_alone_reach_its_port(there, tmp_path):
+    """In a network namespace of its own; loading the rules twice leaves them once."""
+    firewall = there.folder / "server" / "firewall.nft"
+    code = (
+        "import socket; from motley_flower.operator.doors import _reached_as; "
+        "s = socket.create_server(('127.0.0.1', 8000)); t = socket.create_server(('127.0.0.1', "
+        "8001)); print([_reached_as(u, 8000) for u in (0, 1, 2, 65534)], _reached_as(65534, 8001))"
+    )
+    load = f"{NFT} -D ACCOUNT=1 -f {firewall}"
+    script = f"ip link set lo up && {load} && {load} && {sys.executable} -c {shlex.quote(code)}"
+    found = done("unshare", "--net", "sh", "-c", script)
+    assert (found.stdout, found.returncode) == ("[False, True, False, False] True\n", 0), found
+
+
+def test_the_proxy_takes_uploads_up_to_a_limit_that_can_be_changed(tmp_path, capsys):
+    there = begin(tmp_path / "there", "localhost", ["a"], largest_mb=20)
+    proxy = there.folder / "server" / "nginx.conf"
+    assert "client_max_body_size 20m;" in proxy.read_text()
+    assert open_deployment(there.folder).largest_mb == 20
+    assert call(["deployment", "limit", "300", "--dir", str(there.folder)]) == 0
+    assert "takes uploads of 300 MB; start server/start again" in capsys.readouterr().out
+    assert "client_max_body_size 300m;" in proxy.read_text()
+    assert open_deployment(there.folder).largest_mb == 300
+    assert log(there)[-1]["event"] == "limit"
+
+
+def test_a_clock_ahead_is_a_sentence_before_the_client_starts(there, monkeypatch):
+    """Flower's SuperNode says ``Access denied`` only."""
+    now = datetime.now(UTC)
+    for shift_s, said in ((-40, "s ahead of fl"), (400, "s behind fl"), (0, None)):
+        date = format_datetime(now + timedelta(seconds=shift_s), usegmt=True)
+        monkeypatch.setattr(
+            clocks, "call", lambda at, path, date=date: calls.Called(404, date=date)
+        )
+        found = clocks.main(["fl.example.org", "443", "ca.crt"])
+        assert (found is None) == (said is None)
+        assert said is None or said in found
+    why = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate is not yet valid"
+    monkeypatch.setattr(clocks, "call", lambda at, path: calls.Called(0, why=why))
+    assert "when the server's certificate is not valid" in clocks.main(["a", "443", "ca.crt"])
+    monkeypatch.setattr(clocks, "call", lambda at, path: calls.Called(0, why="refused"))
+    assert clocks.main(["a", "443", "ca.crt"]) is None  # its SuperNode tries again by itself
+    start = (there.folder / "clients" / "site_alder" / "start").read_text()
+    assert "python -m motley_flower.operator.clocks fl.example.org 443 ca.crt || exit 2" in start
+
+
 def test_every_command_in_the_pages_and_errors_runs(tmp_path, capsys):
     """The operator's page said ``add . NAME`` and ``revoke . NAME``, which fail."""
     there = begin(tmp_path / "our fl", "127.0.0.1:9", ["a"])
@@ -353,12 +481,13 @@ def test_every_command_in_the_pages_and_errors_runs(tmp_path, capsys):
     with pytest.raises(ConfigError) as twice:
         add_client(there, "a")
     lines = [*made.findall(text), *made.findall(str(twice.value).partition(", then")[0])]
-    assert {shlex.split(line)[2] for line in lines} == {"add", "check", "renew", "revoke"}
+    assert {shlex.split(line)[2] for line in lines} == {"add", "check", "limit", "renew", "revoke"}
     new_client_key(tmp_path)
     ended = {}
     for line in dict.fromkeys(lines):
         assert "{" not in line
         known = {"NAME": "b", "DIR": str(there.folder), "node.key.pub": str(tmp_path / "node.pub")}
+        known["MB"] = "128"
         words = [known.get(word, word) for word in shlex.split(line)[1:]]
         if words[1] == "revoke" and words[2] not in there.clients.names.values():
             assert call(["deployment", "add", words[2], "--dir", str(there.folder)]) == 0
@@ -376,7 +505,7 @@ def test_no_other_page_or_sentence_has_a_command_that_fails():
             if path.suffix in (".md", ".py", ".sh") and "operator" not in path.parts:
                 text = path.read_text(encoding="utf-8")
                 found += re.findall(r"motley deployment (\w+) ([^`\n;]*)", text)
-    known = {"init", "add", "revoke", "register", "renew", "check"}
+    known = {"init", "add", "revoke", "register", "renew", "check", "limit", "tend"}
     words = [(what, rest.split()) for what, rest in found if what in known]
     assert len(words) > 3
     assert not [

@@ -3,10 +3,14 @@ client together."""
 
 from __future__ import annotations
 
+import io
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import types
+import zipfile
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,6 +19,7 @@ import pytest
 from tests.motley_flower.app_texts import APPS, CHANGES, changed, changed_lines
 from tests.motley_flower.conftest import HERE
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode
+from tests.places import ROOT
 
 LIMIT_S = 900.0
 RUFF = Path(sys.executable).with_name("ruff")
@@ -43,6 +48,28 @@ def test_the_code_is_clean_and_formatted_by_ruff_s_own_defaults_before_and_after
             [RUFF, *command, "--no-cache", tmp_path], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's own
+def test_the_app_of_the_loop_s_page_is_one_for_flower():
+    """The page shows every file that its ``pyproject.toml`` names; Flower builds the app of them
+    where it is installed."""
+    page = (ROOT / "docs" / "deploy" / "loop.md").read_text()
+    toml = re.search(r'```toml title="pyproject.toml"\n(.*?)```', page, re.DOTALL)[1]
+    shown = re.findall(r"```python\n# (\S+\.py)\n(.*?)```", page, re.DOTALL)
+    parts = tomllib.loads(toml)["tool"]["flwr"]["app"]["components"]
+    for part in ("serverapp", "clientapp"):
+        module, _, name = parts[part].partition(":")
+        assert f"\n{name} = " in dict(shown)[f"{module.replace('.', '/')}.py"]
+    if HERE:
+        from flwr.cli.build import build_fab_from_files
+
+        files = {name: text.encode() for name, text in shown}
+        files |= {"pyproject.toml": toml.encode(), "ward_7/experiment.toml": b""}
+        built, _ = build_fab_from_files(files)
+        assert {"ward_7/server_app.py", "ward_7/experiment.toml"} <= set(
+            zipfile.ZipFile(io.BytesIO(built)).namelist()
+        )
 
 
 def modules(texts, monkeypatch):

@@ -468,3 +468,28 @@ def test_a_server_says_that_its_clients_have_another_version(tmp_path, direction
         rf"{PROTOCOL + 1}",
     ):
         deploy(grid, setup, tmp_path / "real")
+
+
+def test_a_client_of_another_version_in_mid_run_costs_its_own_part_until_it_is_back(tmp_path):
+    """Client 1 is updated after round 1 and set back after round 3; nobody else notices."""
+    setup = experiment(population=3, cohort=3)
+    grid = federation(setup, tmp_path)
+    good = grid.nodes[101].app
+
+    def updated(message, context):
+        sent = message.content["motley"].get("message", b"")
+        other = message.metadata.message_type == "train.motley" and open_order(sent).round in (2, 3)
+        if other:  # it does not read the order, and says so in its own way
+            message.content["motley"]["message"] = of_protocol(sent, PROTOCOL + 1)
+        return good(message, context)
+
+    grid.nodes[101].app = updated
+    done = deploy(grid, setup, tmp_path / "real")
+    rows = done.tables["clients"].to_pylist()
+    outcomes = {client: [] for client in range(3)}
+    for row in sorted(rows, key=lambda row: row["round"]):
+        outcomes[row["client"]].append(row["outcome"])
+    assert outcomes[0] == outcomes[2] == ["accepted"] * 4
+    assert outcomes[1] == ["accepted", "dropped", "dropped", "accepted"]
+    said = [one["reason"] for one in done.tables["incidents"].to_pylist() if one["client"] == 1]
+    assert all(f"the server speaks protocol {PROTOCOL + 1}" in one for one in said), said

@@ -3,11 +3,17 @@ exception."""
 
 from __future__ import annotations
 
+import logging
 import signal
 
 import pytest
 
+from motley.experiments.store import RunFolder
+from motley.selectors import build
 from motley_flower.real_run import STOPPED, stopping_in_a_sentence
+from motley_flower.strategy.wrapper import with_selector
+from tests.motley_flower import apps
+from tests.motley_flower.client_runtimes import deploy, experiment, federation
 
 TOLD = (
     "the deployment stops: its process was told to end: somebody stopped the run, or the SuperLink "
@@ -54,3 +60,32 @@ def test_what_the_start_before_wrote_down_is_gone(tmp_path):
     (tmp_path / STOPPED).write_text("of the start before")
     with stopping_in_a_sentence(tmp_path):
         assert not (tmp_path / STOPPED).exists()
+
+
+def own_loop(folder):
+    setup = experiment(stop={"rounds": 1})
+    deploy(federation(setup, folder / "clients"), setup, folder / "out")
+
+
+def strategy(folder):
+    wrapped = with_selector(apps.fedavg(), build("uniform", seed=0), m=1, out=folder / "out")
+    wrapped.start(apps.grid(1), apps.model(), 1, timeout=60.0)
+
+
+@pytest.mark.parametrize("server", [own_loop, strategy])
+def test_a_second_server_on_one_folder_is_told_in_a_sentence(server, tmp_path, caplog):
+    """Flower logs whatever an app raises with its traceback; a user's error has none. The first
+    server's files stay as they are."""
+    out = tmp_path / "out"
+    log = logging.getLogger("flwr")
+    with RunFolder(out).lock():
+        (out / "theirs").touch()
+        try:
+            server(tmp_path)
+        except Exception as error:
+            log.error("%s raised an exception", "ServerApp", exc_info=error)
+        assert sorted(path.name for path in out.iterdir()) == [".lock", "theirs"]
+    assert "Traceback" not in caplog.text
+    assert f"ServerApp raised an exception: {out} is in use by another run" in caplog.text
+    log.error("raised", exc_info=ValueError("of the app's own"))
+    assert "ValueError: of the app's own" in caplog.text

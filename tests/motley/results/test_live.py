@@ -15,6 +15,7 @@ from motley.results import follow as following
 from motley.results.follow import follow
 from motley.results.journal import FILE
 from motley.results.live import LiveFolder, in_words
+from motley.results.report import report
 from motley.results.writer import Writer
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -296,3 +297,27 @@ def test_spans_in_words():
         "24 h 0 min",
         "",
     ]
+
+
+def test_pages_are_as_private_as_the_runs_that_they_show(tmp_path, monkeypatch):
+    """A deployment's record is for its owner alone; so is each page about it, also while it goes
+    on, wherever the page lies."""
+    private = Living(tmp_path / "a")
+    private.rounds(2)
+    (tmp_path / "a" / "run.json").chmod(0o600)
+    modes = []
+
+    def interrupt(_):
+        modes.append((tmp_path / "r.html").stat().st_mode & 0o777)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(following.time, "sleep", interrupt)
+    before = os.umask(0o022)
+    try:
+        modes.append(follow(tmp_path, tmp_path / "r.html").stat().st_mode & 0o777)
+        modes.append(report(tmp_path, tmp_path / "r.md").stat().st_mode & 0o777)
+        (tmp_path / "a" / "run.json").chmod(0o644)
+        modes.append(report(tmp_path, tmp_path / "r.md").stat().st_mode & 0o777)
+    finally:
+        os.umask(before)
+    assert modes == [0o600, 0o600, 0o600, 0o644]

@@ -118,7 +118,7 @@ def _in_the_readme(line: str, files: dict[str, str]) -> bool:
 
 def _python(text: str, names: dict[str, object], where: str) -> None:
     code = compile(text, where, "exec")
-    if re.match(r"# \w+_app\.py(, [\w ._]+)?\n", text):
+    if re.match(r"# (\w+/)?\w+_app\.py(, [\w ._]+)?\n", text):
         return  # a file of a Flower app, run by Flower
     try:
         exec(code, names)  # noqa: S102 - the very point

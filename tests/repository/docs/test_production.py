@@ -1,8 +1,9 @@
 """docs/deploy/parties.md: the table of what each party can do, every cell of which names a test
-that there is."""
+that there is; docs/deploy/faults.csv: five cells a fault."""
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
@@ -26,3 +27,11 @@ def test_every_cell_is_held_by_a_test() -> None:
             assert found <= TESTS, f"{wants}: {found - TESTS}"
             assert found or ("the same test" in cell and named), f"{wants}: {cell}"
             named |= found
+
+
+def test_every_fault_has_its_five_cells() -> None:
+    """A comma without quotes made seven of them."""
+    with (ROOT / "docs" / "deploy" / "faults.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    assert len(rows) > 25
+    assert [row for row in rows if len(row) != 5 or not all(row)] == []

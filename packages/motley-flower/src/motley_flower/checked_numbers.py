@@ -68,9 +68,10 @@ def number_of(value: Any, name: str) -> float:
 def whole_number(value: Any, name: str, largest: int = LARGEST_WHOLE) -> int:
     """Return a whole number from 0 to ``largest``."""
     number = number_of(value, name)
-    if number != int(number) or not 0 <= number <= largest:
+    # the value itself: as a float 2^53 + 1 is 2^53
+    if number != int(number) or not 0 <= value <= largest:
         raise NodeError(
-            f"{one_line(name)} is {number:g}; expected a whole number from 0 to {largest}"
+            f"{one_line(name)} is {number:.17g}; expected a whole number from 0 to {largest}"
         )
     return int(value)
 

@@ -43,6 +43,7 @@ _EXCHANGE = frozenset(
     {
         "client_app.py",
         "client_runtime.py",
+        "node_config.py",
         "protocol.py",
         "reporting.py",
         "secure_client.py",

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from motley.core.errors import ConfigError, install_hint
+from motley_flower.node_config import LARGEST_ID
 
 __all__ = ["ClientList", "ListedClient", "fingerprint", "openssh_key"]
 
@@ -188,9 +189,11 @@ def _client(path: Path, row: Mapping[str, Any]) -> ListedClient:
             "key and, where it is refused, revoked",
             "clients",
         )
-    if isinstance(client, bool) or not isinstance(client, int) or not 0 <= client < 2**53:
+    if isinstance(client, bool) or not isinstance(client, int) or not 0 <= client <= LARGEST_ID:
         raise ConfigError(
-            f"{path} has {name} with id = {client!r:.60}; expected a whole number from 0", "clients"
+            f"{path} has {name} with id = {client!r:.60}; expected a whole number from 0 to "
+            f"{LARGEST_ID}",
+            "clients",
         )
     try:
         known = openssh_key(str(key).encode())

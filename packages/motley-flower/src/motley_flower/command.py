@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,14 +52,22 @@ def init(
             help="Of the SuperLink, on 127.0.0.1.",
         ),
     ] = 8000,
+    largest: Annotated[
+        int,
+        typer.Option(
+            "--largest-upload",
+            metavar="MB",
+            min=1,
+            help="The largest upload that the proxy lets through.",
+        ),
+    ] = 64,
 ) -> None:
     """Write an authority, the server's certificate and proxy, clients.toml, and a kit for each
     client."""
     from motley_flower.operator.kits import begin
 
-    there = begin(
-        folder, server, [name.strip() for name in clients.split(",") if name.strip()], link_port
-    )
+    names = [name.strip() for name in clients.split(",") if name.strip()]
+    there = begin(folder, server, names, link_port, largest)
     tell(
         f"{there.folder}: read README.md; start server/start; give each client its folder of "
         "clients/, by a private channel"
@@ -108,6 +117,35 @@ def renew(folder: Folder) -> None:
 
 
 @app.command()
+def limit(
+    largest: Annotated[int, typer.Argument(metavar="MB", min=1, help="Of the largest upload.")],
+    folder: Where = Path(),
+) -> None:
+    """Let the proxy take larger uploads, or smaller ones only; server/start is started again."""
+    from motley_flower.operator.kits import open_deployment, set_limit
+
+    there = set_limit(open_deployment(folder), largest)
+    tell(f"the proxy takes uploads of {there.largest_mb} MB; start server/start again")
+
+
+@app.command()
+def tend(
+    folder: Folder,
+    superlink: Annotated[
+        int | None,
+        typer.Option("--superlink", metavar="PID", help="Of the SuperLink, which must start apps."),
+    ] = None,
+) -> None:
+    """Write each run of the SuperLink's records into log.jsonl, and keep the proxy's logs and the
+    database small, until it is stopped; server/start does it."""
+    from motley_flower.operator.kits import open_deployment
+    from motley_flower.operator.tending import tend as tend_deployment
+
+    with suppress(KeyboardInterrupt):
+        tend_deployment(open_deployment(folder), superlink=superlink)
+
+
+@app.command()
 def register(
     folder: Folder,
     wait: Annotated[
@@ -129,13 +167,15 @@ def register(
 
 @app.command()
 def check(folder: Folder) -> None:
-    """Try the doors as an outsider would, print open or shut for each, and end with 1 where one is
-    open or could not be tried."""
-    from motley_flower.operator.doors import doors
-    from motley_flower.operator.kits import open_deployment
+    """Try the doors of a deployment, or of a client's kit on its machine, as an outsider and as
+    another account would; print open or shut for each, and end with 1 where one is open or could
+    not be tried."""
+    from motley_flower.operator.doors import doors, doors_of_a_kit
+    from motley_flower.operator.kits import KIT_FILE, open_deployment
 
     opened = untried = 0
-    for door in doors(open_deployment(folder)):
+    kit = (folder / KIT_FILE).exists()
+    for door in doors_of_a_kit(folder) if kit else doors(open_deployment(folder)):
         opened = opened + (door.open is True)
         untried = untried + (door.open is None and door.needed)
         sign = {True: "OPEN", False: "shut", None: "?" if door.needed else "-"}[door.open]

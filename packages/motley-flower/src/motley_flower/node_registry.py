@@ -48,6 +48,7 @@ from motley_flower.messages import (
     content_bits,
     flower,
 )
+from motley_flower.node_config import LARGEST_ID
 
 __all__ = ["ENROL", "EXAMPLES", "LOG", "RECORD", "Enrolment", "NodeRegistry", "read_enrolment"]
 
@@ -124,7 +125,7 @@ def read_enrolment(
         raise NodeError(
             f"the answer names no {key!r}; expected it in --node-config, as a whole number"
         )
-    client = whole_number(metrics[key], key) if key in metrics else int(number or 0)
+    client = whole_number(metrics[key], key, LARGEST_ID) if key in metrics else int(number or 0)
     examples = float(whole_number(metrics[EXAMPLES], EXAMPLES)) if EXAMPLES in metrics else math.nan
     if max_examples is not None and examples > max_examples:
         raise NodeError(

@@ -14,7 +14,7 @@ from types import FrameType
 
 from motley.core.errors import UserError
 
-__all__ = ["REAL", "STOPPED", "stopping_in_a_sentence"]
+__all__ = ["REAL", "STOPPED", "log_sentences_alone", "stopping_in_a_sentence"]
 
 _LOG = logging.getLogger("motley.flower")
 
@@ -22,6 +22,21 @@ STOPPED = "stopped.txt"
 """File in a run's folder that says why a deployment stopped; gone when it goes on."""
 REAL = {"deployment": "real clients: seconds are the wall clock's, devices and links are real"}
 """The note in ``run.json`` that tells a deployment from a simulation."""
+
+
+def log_sentences_alone() -> None:
+    """Let Flower's log, from now on, have a user's error as its sentence, without a traceback:
+    whatever an app raises, Flower logs with one."""
+    logging.getLogger("flwr").addFilter(_sentence_alone)
+
+
+def _sentence_alone(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, UserError):
+        record.msg = f"{record.getMessage()}: {error}"
+        record.args = None
+        record.exc_info = None
+    return True
 
 
 _TOLD = (

@@ -17,6 +17,7 @@ from motley.core.errors import ConfigError
 from motley.core.files import private_files
 from motley_flower.client_failures import text_stays
 from motley_flower.messages import MEMORY, SHARE, flower
+from motley_flower.node_config import client_of_node
 from motley_flower.node_registry import ENROL
 
 if TYPE_CHECKING:
@@ -92,13 +93,7 @@ class Node:
         ------
         ConfigError: its configuration does not say.
         """
-        value = context.node_config.get(self.key)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ConfigError(
-                f'got {self.key} = {value!r}; start the node with --node-config "{self.key}=<whole '
-                'number>"'
-            )
-        return value
+        return client_of_node(context.node_config, self.key)
 
     def _private(self) -> bool:
         """Return whether the experiment has ``[privacy]``, under which no sentence about a failure

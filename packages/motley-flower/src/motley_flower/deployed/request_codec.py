@@ -10,7 +10,7 @@ costs its sender this round, and no other client anything.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 import torch
@@ -90,6 +90,16 @@ class RequestCodec:
                 for name, how in options.signal_noise.items()
             }
             self.most_examples = options.max_examples or 0
+
+    def largest_answer(self, probed: Collection[str]) -> int:
+        """Return the bytes that a client's answer may have, at most; ``probed``: signals that a
+        client may be asked to measure before training."""
+        upload = wire.length(self.specs) if self.masked is None else self.masked
+        if not self.config.upload_config.plain:
+            upload = 2 * upload  # every number with its place
+        size = self.setting.task.layout.size
+        measured = 8 * sum(math.prod(signal_shape(name, size)) for name in probed)
+        return SPARE + max(upload, measured)
 
     def enrol(self, run: str, client: int) -> Order:
         """Return the request to report what a client has."""

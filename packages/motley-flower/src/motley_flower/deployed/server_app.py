@@ -21,6 +21,7 @@ again with the same ``out``, a deployment goes on at the next step; a finished o
 
 from __future__ import annotations
 
+import math
 import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -71,7 +72,7 @@ from motley_flower.deployed.client_registry import ClientRegistry, Limits
 from motley_flower.deployed.deployed_backend import DeployedBackend, DeployedClients
 from motley_flower.deployed.grid_transport import GridTransport, WaitingTransport
 from motley_flower.deployed.request_codec import RequestCodec
-from motley_flower.real_run import REAL, stopping_in_a_sentence
+from motley_flower.real_run import REAL, log_sentences_alone, stopping_in_a_sentence
 
 if TYPE_CHECKING:
     from motley.algorithms.parts import Parts
@@ -130,6 +131,7 @@ def run(
     ------
     UserError: one sentence about what is wrong.
     """
+    log_sentences_alone()
     experiment = as_experiment(experiment, overrides)
     limits = limits or Limits()
     ready = _ready(experiment, data, task, selector, secure_aggregation, rounds_done)
@@ -155,6 +157,10 @@ def run(
         loop = deployment(
             experiment, ready, transport, limits, _spent_s(saved), (secure_aggregation, register)
         )
+        if clients is not None:
+            backend: Any = loop.backend
+            probed = ready.selector.rule.needs().probed
+            _check_proxy(Path(clients), backend.codec.largest_answer(probed))
         loop.state.draw_index = rounds_done
         loop.state.dispatch = clients_sent
         marks = _restored(loop, saved) if state == "interrupted" else None
@@ -515,6 +521,34 @@ def _transport(
             "clients",
         )
     return transport
+
+
+def _check_proxy(clients: Path, largest: int) -> None:
+    """Refuse an experiment whose answers the proxy of the deployment does not let through.
+
+    Parameters
+    ----------
+    clients: the file of clients, beside which ``motley deployment init`` writes what the proxy
+    takes; nothing is known of another. largest: bytes of an answer, at most.
+
+    Raises
+    ------
+    ConfigError: so it is, with the command that changes it.
+    """
+    if not clients.with_name("deployment.toml").exists():
+        return
+    from motley_flower.operator.kits import open_deployment  # needs the extra
+    from motley_flower.operator.pages import command
+
+    there = open_deployment(clients.absolute().parent)
+    megabytes = math.ceil(largest / 2**20)
+    if megabytes > there.largest_mb:
+        lets = command("limit", there.folder).replace("MB", str(megabytes))
+        raise ConfigError(
+            f"an answer of this experiment has up to {megabytes} MB, and the proxy takes "
+            f"{there.largest_mb}; {lets}, and start server/start again",
+            "clients",
+        )
 
 
 def _ready(

@@ -7,15 +7,20 @@ can be: a node that could be activated is deactivated.
 
 from __future__ import annotations
 
+import os
+import pwd
+import shlex
 import socket
 import ssl
 import stat
+import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from motley.core.errors import ConfigError
 from motley_flower.messages import flower
 from motley_flower.operator.calls import (
     Address,
@@ -26,15 +31,15 @@ from motley_flower.operator.calls import (
     pem_of,
     signed,
 )
-from motley_flower.operator.kits import Deployment
-from motley_flower.operator.pages import command
+from motley_flower.operator.clocks import MOST_APART_S, ahead_s
+from motley_flower.operator.kits import KIT_FILE, Deployment
+from motley_flower.operator.pages import LOCAL_PORT, command
 
-__all__ = ["doors"]
+__all__ = ["doors", "doors_of_a_kit"]
 
-MOST_APART_S = 4.0
-"""Seconds that the clocks of two machines may differ: Flower refuses a signature that is 5 s from
-the future, or 305 s old."""
 LEAST_DAYS = 14
+NOBODY = 65534
+"""The account that owns nothing, by its number on Linux."""
 REFUSED = (400, 401, 403, 404, 405, 412)
 OLDER_PORTS = (9091, 9092, 9093)
 """Of Flower's older interfaces (gRPC): the server app's, the fleet's, the control interface."""
@@ -77,10 +82,86 @@ def doors(there: Deployment) -> Iterator[Door]:
     else:
         yield from _reached(there, public, alive)
     yield from _certificates(there)
-    yield _file_modes(there)
+    yield _file_modes(there.folder)
+    yield _local_accounts(there)
+
+
+def doors_of_a_kit(kit: Path) -> Iterator[Door]:
+    """Try each door of a client, on its machine.
+
+    Raises
+    ------
+    ConfigError: the folder is no client's kit.
+    """
+    try:
+        about = tomllib.loads((kit / KIT_FILE).read_text())
+        public = Address(str(about["server"]), int(about["port"]), kit / "ca.crt")
+        port = int(os.environ.get("PORT", LOCAL_PORT))
+    except (OSError, tomllib.TOMLDecodeError, KeyError, ValueError):
+        raise ConfigError(
+            f"{kit} holds no kit of a client; expected the folder of clients/ in which start and "
+            f"{KIT_FILE} lie, and a port in PORT"
+        ) from None
+    yield _clocks(call(public, "/"))
+    yield _file_modes(kit)
+    yield _other_account("the SuperNode's port", kit, port, kit / "firewall.nft")
+
+
+def _local_accounts(there: Deployment) -> Door:
+    """Try the SuperLink's own port as another account of this machine."""
+    name = "another account of the server's machine"
+    server = there.folder / "server"
+    if not (server / "state.db").exists():
+        why = f"not tried: no SuperLink was started in {server}; try it on the server"
+        return Door(name, None, why, needed=False)
+    return _other_account(name, server, there.link_port, server / "firewall.nft")
+
+
+def _other_account(name: str, folder: Path, port: int, firewall: Path) -> Door:
+    """Try a port of 127.0.0.1 as an account that is not the folder's owner; nothing is tried where
+    the owner does not reach it, either."""
+    owner = folder.stat().st_uid
+    other = next(uid for uid in (NOBODY, NOBODY - 1) if uid != owner)
+    try:
+        if _reached_as(other, port):
+            mend = f"as root, nft -D ACCOUNT={_account(owner)} -f {firewall}"
+            return Door(name, True, f"{_account(other)} reaches 127.0.0.1:{port}; {mend}")
+        if not _reached_as(owner, port):
+            return Door(name, None, f"not checked: nothing answers at 127.0.0.1:{port}; start it")
+    except PermissionError:
+        root = f"not checked: only root can try it as another account; sudo {sys.argv[0]}"
+        return Door(name, None, f"{root} deployment check {shlex.quote(str(folder))}")
+    if owner == 0:
+        return Door(name, True, f"{folder} is root's, and so is the app; give it its own account")
+    return Door(name, False, f"{_account(other)} does not reach 127.0.0.1:{port}")
+
+
+def _reached_as(uid: int, port: int) -> bool:
+    """Return whether an account of this machine reaches a port of 127.0.0.1.
+
+    Raises
+    ------
+    PermissionError: this process may not act as that account.
+    """
+    own = os.geteuid()
+    os.seteuid(uid)
+    try:
+        with socket.socket() as tried:
+            tried.settimeout(5)
+            return tried.connect_ex(("127.0.0.1", port)) == 0
+    finally:
+        os.seteuid(own)
+
+
+def _account(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _reached(there: Deployment, public: Address, alive: Called) -> Iterator[Door]:
+    yield _clocks(alive)  # at once: the time of other tries is no difference of clocks
     fleet = flower("proto.fleet_pb2")
     yield _refused("no key", call(public, "/v1/fleet/pull-messages", fleet.PullMessagesRequest()))
     yield _activation(public, "an unregistered key", new_private_key())
@@ -90,7 +171,6 @@ def _reached(there: Deployment, public: Address, alive: Called) -> Iterator[Door
         yield _refused(f"{what}, from a client's address", call(public, path))
     yield _direct(there)
     yield from _known_keys(there, public)
-    yield _clocks(alive)
     yield _shown_certificate(there)
 
 
@@ -200,8 +280,8 @@ def _known_keys(there: Deployment, public: Address) -> Iterator[Door]:
 
 def _clocks(alive: Called) -> Door:
     try:
-        apart = abs((datetime.now(UTC) - parsedate_to_datetime(alive.date)).total_seconds())
-    except (TypeError, ValueError):
+        apart = abs(ahead_s(alive.date, datetime.now(UTC)))
+    except ValueError:
         return Door("clocks", None, "the server tells no date")
     return Door(
         "clocks", apart > MOST_APART_S, f"this machine and the server differ by {apart:.0f} s"
@@ -247,16 +327,16 @@ def _shown_certificate(there: Deployment) -> Door:
     return Door(name, False, f"that of {path}")
 
 
-def _file_modes(there: Deployment) -> Door:
-    """Look whether anybody but the owner can read a file of the deployment."""
+def _file_modes(folder: Path) -> Door:
+    """Look whether anybody but the owner can read a file of a folder."""
     loose = [
-        str(path.relative_to(there.folder)) or "."
-        for path in (there.folder, *sorted(there.folder.rglob("*")))
+        str(path.relative_to(folder)) or "."
+        for path in (folder, *sorted(folder.rglob("*")))
         if not path.is_symlink() and stat.S_IMODE(path.stat().st_mode) & 0o077
     ]
     shown = ", ".join(loose[:5]) + (f" and {len(loose) - 5} more" if len(loose) > 5 else "")
     return Door(
         "file modes",
         bool(loose),
-        f"others can open {shown}; chmod -R go= {there.folder}" if loose else "the owner's alone",
+        f"others can open {shown}; chmod -R go= {folder}" if loose else "the owner's alone",
     )

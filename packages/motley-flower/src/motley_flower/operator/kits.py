@@ -16,7 +16,7 @@ import shlex
 import tempfile
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,16 +33,21 @@ from motley_flower.operator.certificates import (
 )
 
 __all__ = [
+    "KIT_FILE",
     "Deployment",
     "add_client",
     "begin",
     "open_deployment",
     "renew_certificate",
     "revoke_client",
+    "set_limit",
 ]
 
+KIT_FILE = "kit.toml"
+"""The file of a client's kit that says where its server is."""
 PORT = 8443
 LINK_PORT = 8000
+LARGEST_MB = 64
 _HOST = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z.-]{0,251}[0-9A-Za-z])?")
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,62}")
 
@@ -54,13 +59,15 @@ class Deployment:
     Parameters
     ----------
     folder: an absolute path. server: the name or address that clients connect to. port: of the
-    proxy. link_port: of the SuperLink, on 127.0.0.1.
+    proxy. link_port: of the SuperLink, on 127.0.0.1. largest_mb: megabytes (2^20 bytes) of the
+    largest upload that the proxy lets through.
     """
 
     folder: Path
     server: str
     port: int
     link_port: int
+    largest_mb: int = LARGEST_MB
 
     @property
     def clients(self) -> ClientList:
@@ -69,7 +76,11 @@ class Deployment:
 
 
 def begin(
-    folder: Path, server: str, names: Sequence[str], link_port: int = LINK_PORT
+    folder: Path,
+    server: str,
+    names: Sequence[str],
+    link_port: int = LINK_PORT,
+    largest_mb: int = LARGEST_MB,
 ) -> Deployment:
     """Write the folder of a new deployment: an authority, the server's certificate, and a kit for
     each client.
@@ -77,7 +88,7 @@ def begin(
     Parameters
     ----------
     server: ``fl.example.org``, or ``fl.example.org:443``. names: of the clients, who are numbered
-    from 0.
+    from 0. link_port, largest_mb: of :class:`Deployment`.
 
     Raises
     ------
@@ -96,7 +107,7 @@ def begin(
             "--server",
         )
     _check_names(names)
-    there = Deployment(folder.absolute(), host, int(port or PORT), link_port)
+    there = Deployment(folder.absolute(), host, int(port or PORT), link_port, largest_mb)
     if folder.exists() and any(folder.iterdir()):
         raise StoreError(
             f"{folder} holds something; expected a new folder, for nothing is overwritten"
@@ -105,8 +116,7 @@ def begin(
         _make(there.folder / part)
     new_authority(there.folder / "authority", f"authority of {host}")
     new_server_certificate(there.folder / "authority", there.folder / "server", _names(host))
-    ports = {"server": host, "port": there.port, "link_port": link_port}
-    write_secret(there.folder / "deployment.toml", to_toml(ports))
+    _write_about(there)
     _write_server(there)
     _write_clients(there, [])
     there.clients.log("begun", {"server": host, "port": there.port})
@@ -125,7 +135,11 @@ def open_deployment(folder: Path) -> Deployment:
     try:
         told = tomllib.loads((folder / "deployment.toml").read_text())
         return Deployment(
-            folder.absolute(), str(told["server"]), int(told["port"]), int(told["link_port"])
+            folder.absolute(),
+            str(told["server"]),
+            int(told["port"]),
+            int(told["link_port"]),
+            int(told.get("largest_mb", LARGEST_MB)),
         )
     except (OSError, tomllib.TOMLDecodeError, KeyError, ValueError):
         raise ConfigError(
@@ -223,6 +237,18 @@ def renew_certificate(there: Deployment) -> None:
     there.clients.log("renewed", {"server": there.server})
 
 
+def set_limit(there: Deployment, largest_mb: int) -> Deployment:
+    """Let the proxy take uploads of so many megabytes, from its next start on; return the
+    deployment as it is then."""
+    new = replace(there, largest_mb=largest_mb)
+    _write_about(new)
+    path = new.folder / "server" / "nginx.conf"
+    path.unlink(missing_ok=True)
+    _write_proxy(new)
+    new.clients.log("limit", {"largest_mb": largest_mb})
+    return new
+
+
 def _names(host: str) -> list[str]:
     """Return the names and addresses for which the server's certificate is."""
     return [host, "localhost", "127.0.0.1"]
@@ -293,19 +319,43 @@ def _write_clients(there: Deployment, clients: Sequence[ListedClient]) -> None:
     new.replace(path)
 
 
+def _write_about(there: Deployment) -> None:
+    about = {
+        "server": there.server,
+        "port": there.port,
+        "link_port": there.link_port,
+        "largest_mb": there.largest_mb,
+    }
+    path = there.folder / "deployment.toml"
+    path.unlink(missing_ok=True)
+    write_secret(path, to_toml(about))
+
+
+def _write_proxy(there: Deployment) -> None:
+    text = pages.PROXY.format(
+        calls="|".join(pages.FLEET_CALLS),
+        port=there.port,
+        link_port=there.link_port,
+        largest_mb=there.largest_mb,
+    )
+    write_secret(there.folder / "server" / "nginx.conf", text)
+
+
 def _write_server(there: Deployment) -> None:
     folder = there.folder / "server"
     names = {
         "server": there.server,
         "port": there.port,
         "link_port": there.link_port,
+        "largest_mb": there.largest_mb,
         "folder": str(there.folder),
+        "server_folder": shlex.quote(str(folder)),
     }
     write_secret(folder / "ca.crt", (there.folder / "authority" / "ca.crt").read_bytes())
-    write_secret(
-        folder / "nginx.conf", pages.PROXY.format(calls="|".join(pages.FLEET_CALLS), **names)
-    )
+    _write_proxy(there)
     write_secret(folder / "start", pages.SERVER_START.format(**names), 0o700)
+    firewall = pages.FIREWALL.format(port=there.link_port, what=pages.SERVER_PORT)
+    write_secret(folder / "firewall.nft", firewall)
     link = {
         "address": f"127.0.0.1:{there.link_port}",
         "root-certificates": str(folder / "ca.crt"),
@@ -315,7 +365,8 @@ def _write_server(there: Deployment) -> None:
         to_toml({"superlink": {"default": "here", "here": link}}),
     )
     lines = {
-        what: pages.command(what, there.folder) for what in ("add", "check", "renew", "revoke")
+        what: pages.command(what, there.folder)
+        for what in ("add", "check", "limit", "renew", "revoke")
     }
     home = shlex.quote(str(folder / "flwr"))
     page = pages.SERVER_PAGE.format(**names, **lines, home=home)
@@ -325,15 +376,21 @@ def _write_server(there: Deployment) -> None:
 def _write_kit(there: Deployment, one: ListedClient, kit: Path, made_here: bool) -> None:
     # what the operator types, whose folder no client knows
     lines = {what: pages.command(what, "DIR", one.name) for what in ("add_key", "revoke")}
+    lines["check"] = pages.command("check", ".")
     names = {
         "name": one.name,
         "client": one.id,
         "server": there.server,
         "port": there.port,
         "fingerprint": fingerprint(one.key),
+        "local_port": pages.LOCAL_PORT,
         "origin": (pages.KEY_MADE_HERE if made_here else pages.KEY_MADE_THERE).format(**lines),
         **lines,
     }
     write_secret(kit / "ca.crt", (there.folder / "server" / "ca.crt").read_bytes())
     write_secret(kit / "start", pages.CLIENT_START.format(**names), 0o700)
+    about = {"name": one.name, "server": there.server, "port": there.port}
+    write_secret(kit / KIT_FILE, to_toml(about))
+    firewall = pages.FIREWALL.format(port=pages.LOCAL_PORT, what=pages.CLIENT_PORT)
+    write_secret(kit / "firewall.nft", firewall)
     write_secret(kit / "README.md", pages.CLIENT_PAGE.format(**names))

@@ -68,6 +68,6 @@ def _checked(at: Address, what: str, found: Any) -> bytes:
         said = found.why or f"HTTP {found.status} {found.body[:200]!r}"
         raise ConfigError(
             f"the SuperLink at {at.host}:{at.port} does not answer {what} ({said}); start it with "
-            "server/start"
+            "server/start, and ask as the account that firewall.nft lets through"
         )
     return bytes(found.body)

@@ -21,6 +21,7 @@ from typing import Any
 
 from motley.core.errors import ConfigError
 from motley_flower.messages import flower
+from motley_flower.node_config import client_of_node
 from motley_flower.node_registry import EXAMPLES, RECORD
 
 __all__ = ["counts_of", "enrolled", "measured", "wanted"]
@@ -45,18 +46,13 @@ def enrolled(
 
     Raises
     ------
-    ConfigError: the node's configuration lacks the key of the client's id, or a label is of none of
-    these classes.
+    ConfigError: the node's configuration lacks the key of the client's id or has no whole number
+    there, or a label is of none of these classes.
     """
     query = message.content[RECORD]
     key = query["key"]
-    if key not in context.node_config:
-        raise ConfigError(
-            f'this node has no {key!r}; expected flower-supernode --node-config "{key}=<whole '
-            'number>"'
-        )
     metrics: dict[str, Any] = {
-        key: int(context.node_config[key]),
+        key: client_of_node(context.node_config, key),
         EXAMPLES: int(num_examples),
         **(estimates or {}),
     }

@@ -18,6 +18,7 @@ from typing import Any
 from motley.core.errors import ConfigError
 from motley_flower.client_failures import text_stays
 from motley_flower.messages import flower
+from motley_flower.node_config import client_of_node
 from motley_flower.node_registry import ENROL, EXAMPLES, RECORD
 from motley_flower.strategy.measured_candidates import PROBE
 from motley_flower.strategy.query_answers import counts_of, measured, wanted
@@ -128,7 +129,7 @@ class _ReportingApp:
         key = query["key"]
         told = dict[str, Any]()
         if key in context.node_config:
-            told[key] = int(context.node_config[key])
+            told[key] = client_of_node(context.node_config, key)
         if labels is not None and classes is not None:
             counts = counts_of(labels(context), classes)
             told[EXAMPLES] = sum(counts)

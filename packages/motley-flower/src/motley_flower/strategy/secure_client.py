@@ -23,6 +23,7 @@ from motley.core.errors import ConfigError, SecureAggregationError
 from motley.core.files import private_files
 from motley_flower.client_failures import text_stays
 from motley_flower.messages import flower
+from motley_flower.node_config import client_of_node
 from motley_flower.node_registry import EXAMPLES
 from motley_flower.secure_messages import (
     RECORD,
@@ -114,12 +115,7 @@ class MaskedUpdates:
             )
 
     def _endpoint(self, message: Any, context: Any) -> SecureEndpoint:
-        client = context.node_config.get(self.key)
-        if isinstance(client, bool) or not isinstance(client, int) or client < 0:
-            raise ConfigError(
-                f"got {self.key} = {client!r}; start the node with --node-config "
-                f'"{self.key}=<whole number>"'
-            )
+        client = client_of_node(context.node_config, self.key)
         own = read_identity(self.identity.format(client=client))
         register = as_register(self.register)
         run = secure_run(message.content)

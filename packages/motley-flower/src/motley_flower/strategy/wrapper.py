@@ -25,6 +25,7 @@ from motley.selectors.selector import Selector
 from motley_flower.client_list import ClientList
 from motley_flower.limited_grid import ForwardingGrid, LimitedGrid
 from motley_flower.messages import WALL_CLOCK, Grid, WallClock, exchange, flower
+from motley_flower.real_run import log_sentences_alone
 from motley_flower.strategy.attributes import attribute, temporarily
 from motley_flower.strategy.coordinator import SelectionCoordinator
 from motley_flower.strategy.legacy import adapted
@@ -94,6 +95,7 @@ def with_selector(
     ConfigError: an object that is no strategy, or a selector that needs what no client of a
     deployment can report.
     """
+    log_sentences_alone()
     strategy = adapted(strategy)
     _check_strategy(strategy)
     selector = build(selector) if isinstance(selector, str) else selector

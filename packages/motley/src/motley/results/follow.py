@@ -14,7 +14,7 @@ from motley.results.live import LiveFolder, RunProgress, in_words
 from motley.results.load import Run, load
 from motley.results.method_groups import MethodGroups
 from motley.results.page import write
-from motley.results.report import printable_groups, report, report_page
+from motley.results.report import as_private_as, printable_groups, report, report_page
 
 __all__ = ["follow"]
 
@@ -128,7 +128,8 @@ def _write_page(
         ],
         "Runs go on",
     )
-    write(replace(page, blocks=[said, *page.blocks], reload_s=RELOAD_S), path)
+    with as_private_as(loaded):
+        write(replace(page, blocks=[said, *page.blocks], reload_s=RELOAD_S), path)
     return True
 
 

@@ -3,7 +3,8 @@ pictures beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from motley.core.errors import ConfigError, StoreError
+from motley.core.files import private_files
 from motley.core.untrusted import printable_tree
 from motley.results import measures
 from motley.results.blocks import BulletList, Page, non_empty
@@ -26,7 +28,7 @@ from motley.results.predictions import predicted_beside, read_prediction
 from motley.results.print_files import write_print_files
 from motley.results.sections import all_sections, provenance, single_runs
 
-__all__ = ["facts", "report", "report_page", "warnings"]
+__all__ = ["as_private_as", "facts", "report", "report_page", "warnings"]
 
 Groups = Mapping[str, Sequence[Run]]
 
@@ -78,16 +80,32 @@ def report(
         raise ConfigError("a prediction is shown on a page; leave --format out", "--predicted")
     groups = printable_groups(loaded, against, plain_intervals)
     controls = [run for run in loaded if run.control]
-    if format:
-        return write_print_files(
-            groups,
-            Path(out),
-            [format] if isinstance(format, str) else format,
-            target,
-            controls,
-        )
-    told = None if prediction is None else read_prediction(prediction)
-    return write(report_page(groups, Path(out).parent, target, told, controls), out)
+    with as_private_as(loaded):
+        if format:
+            return write_print_files(
+                groups,
+                Path(out),
+                [format] if isinstance(format, str) else format,
+                target,
+                controls,
+            )
+        told = None if prediction is None else read_prediction(prediction)
+        return write(report_page(groups, Path(out).parent, target, told, controls), out)
+
+
+@contextmanager
+def as_private_as(runs: Sequence[Run]) -> Iterator[None]:
+    """Within the block, files are for this process's user alone where the record of one of the runs
+    is, as a deployment's is."""
+    with private_files() if any(map(_private, runs)) else nullcontext():
+        yield
+
+
+def _private(run: Run) -> bool:
+    try:
+        return not (run.directory / "run.json").stat().st_mode & 0o077
+    except OSError:  # a run that lies in no folder
+        return False
 
 
 def printable_groups(
