@@ -527,6 +527,19 @@ class Experiment(ShownExperiment, BaseModel):
         """By key, the fingerprints of the code of components that are not Motley's own."""
         return self._code
 
+    def own_parts(self) -> list[object]:
+        """Return what may hold code that is not Motley's: components, their options, and the model,
+        loss, metrics and transform of an own task."""
+        parts: list[object] = []
+        for key in self._code:
+            part = self._parts[key]
+            parts += [part, *registry.options_of(part).values()]
+        task = self.own_task
+        if task is not None:
+            functions = [metric.function for metric in task.metrics]
+            parts += [task.model, task.loss, task.transform, *functions]
+        return parts
+
     def result_id(self) -> str:
         """Return twelve hex digits of a hash of the run id and of when the run ends."""
         return digest_of([self.run_id(), dataclasses.asdict(self.stop)])

@@ -20,6 +20,7 @@ import torch
 from motley.core.components import imports
 from motley.core.errors import ConfigError, NumericsError, StoreError
 from motley.core.files import disk_error
+from motley.core.own_code import keep_own_code
 from motley.core.round_line import round_of
 from motley.core.usable_cores import at_once
 from motley.engines.engine import Engine, Setting
@@ -136,7 +137,7 @@ def run(
             experiment if task is None else with_own(experiment, task), overrides
         )
     path = Path(out) if out is not None else default_folder(experiment)
-    with (folder := RunFolder(path)).lock():
+    with _own_code_named(experiment), (folder := RunFolder(path)).lock():
         state = folder.state(experiment, resume)
         packs = Path(data) if data is not None else None
         before = check_variants(folder.read() or {}, experiment, packs)
@@ -262,6 +263,16 @@ def as_experiment(
         path: document.parse_value(text) for path, text in map(document.parse_setting, overrides)
     }
     return experiment.replace(changes) if changes else experiment
+
+
+@contextmanager
+def _own_code_named(experiment: Experiment) -> Iterator[None]:
+    """Say of an error which code of the user's raised it, or may have led to it."""
+    try:
+        yield
+    except Exception as error:
+        keep_own_code(error, experiment.own_parts())
+        raise
 
 
 @contextmanager

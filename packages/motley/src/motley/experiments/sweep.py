@@ -22,6 +22,7 @@ from typing_extensions import override
 from motley.core.card import Carded, html_rows
 from motley.core.components import imports
 from motley.core.errors import ConfigError, UserError, suggest
+from motley.core.own_code import in_one_line, own_code_in
 from motley.engines.processes import workers_kept
 from motley.experiments import document, registry
 from motley.experiments.checks import with_metrics
@@ -108,6 +109,12 @@ class Failure:
     point: Point
     error: Exception
 
+    @property
+    def reason(self) -> str:
+        """The error in one line, with the user's own code that raised it."""
+        own_code = own_code_in(self.error)
+        return str(self.error) if own_code is None else f"{in_one_line(self.error)}; {own_code}"
+
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Carded):
@@ -139,7 +146,7 @@ class Comparison(Carded):
 
     def _repr_html_(self) -> str:
         rows = run_rows(self.runs) if self.runs else []
-        failed = [(one.point.label, one.point.experiment.seed, one.error) for one in self.failures]
+        failed = [(one.point.label, one.point.experiment.seed, one.reason) for one in self.failures]
         shown = [[in_cell(value) for value in row.values()] for row in rows]
         return html_rows(repr(self).strip("<>"), shown, rows[0] if rows else ()) + (
             html_rows("Failed", failed) if failed else ""
