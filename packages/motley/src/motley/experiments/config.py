@@ -282,9 +282,17 @@ class Experiment(ShownExperiment, BaseModel):
                 "say what is good enough, e.g. target = { accuracy = 0.9 }", "stop.target"
             )
         self._check_metrics()
-        if self.stop == Stop():
-            limits = ", ".join(f.name for f in dataclasses.fields(Stop))
-            raise ConfigError(f"a run needs an end; give at least one of: {limits}", "stop")
+        limits = [f.name for f in dataclasses.fields(Stop) if f.name != "metric"]
+        if self.stop.metric is not None and self.stop.patience is None:
+            raise ConfigError(
+                f"got {self.stop.metric!r} and no patience, whose metric it is; write stop = "
+                f'{{ patience = 10, metric = "{self.stop.metric}" }}',
+                "stop.metric",
+            )
+        if all(getattr(self.stop, name) is None for name in limits):
+            raise ConfigError(
+                f"a run needs an end; give at least one of: {', '.join(limits)}", "stop"
+            )
         if self.public is not None and (self.public.share is None) == (self.public.data is None):
             raise ConfigError(
                 "say where the samples come from: either a share or data, e.g. public = 0.1",
@@ -361,6 +369,7 @@ class Experiment(ShownExperiment, BaseModel):
         keys = {
             **dict.fromkeys(self.metrics, "metrics"),
             **{name: f"stop.target.{name}" for name in targets},
+            **({} if self.stop.metric is None else {self.stop.metric: "stop.metric"}),
         }
         for name, key in keys.items():
             try:
@@ -542,7 +551,11 @@ class Experiment(ShownExperiment, BaseModel):
 
     def result_id(self) -> str:
         """Return twelve hex digits of a hash of the run id and of when the run ends."""
-        return digest_of([self.run_id(), dataclasses.asdict(self.stop)])
+        stop = dataclasses.asdict(self.stop)
+        # left out, they are no part of the ids of before
+        late = ("patience", "metric")
+        stop = {key: value for key, value in stop.items() if value is not None or key not in late}
+        return digest_of([self.run_id(), stop])
 
     def horizon_keys(self) -> list[str]:
         """Return the keys whose components look at the planned number of rounds: a longer run is

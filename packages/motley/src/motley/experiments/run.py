@@ -486,7 +486,8 @@ def _restore(
     state.restore(saved)
     if set(given_limits(vars(stop))) != set(given_limits(before["config"]["stop"])):
         state.still_steps = state.idle_steps = 0  # another limit may be nearer
-    if held != now and (loop.at_limit or loop.config.reached(0, 0.0, 0.0, state.peaks)):
+    earlier = loop.config.reached(0, 0.0, 0.0, scores=state.peaks, waited=state.longest_waits)
+    if held != now and (loop.at_limit or earlier):
         raise goes_further(path, f"up to round {state.version}", now)
     found: Marks = saved["tables"]
     return found
