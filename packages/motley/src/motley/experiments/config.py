@@ -12,7 +12,7 @@ against the dataclass they name, through the catalogues.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,6 +28,8 @@ from pydantic import (
 from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from motley.algorithms.fedavg import plain_fedavg
+from motley.algorithms.schedules import as_schedule
+from motley.algorithms.torch_optimizer import as_solver
 from motley.algorithms.weights import Weighting
 from motley.core.components import imports
 from motley.core.errors import ConfigError, suggest
@@ -99,6 +101,8 @@ _COMPONENTS = (
     "budget",
 )
 _LOCAL = {"local.optimizer": "optimizer", "local.lr_schedule": "lr_schedule"}
+_FUNCTIONS: dict[str, Callable[[Any], Any]] = {"optimizer": as_solver, "lr_schedule": as_schedule}
+"""Kinds of which a plain function may stand for a component, and what makes the component."""
 _KINDS = {**{key: key for key in _COMPONENTS}, **_LOCAL, "quantizer": "compressor"}
 """Key of a component -> its kind."""
 MOST_NAME_BYTES = 200
@@ -644,6 +648,8 @@ def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
             or isinstance(value, str | Mapping | list | tuple | int | float)
         ):
             continue
+        if kind in _FUNCTIONS:
+            value = _FUNCTIONS[kind](value)
         found = (
             Own.of(value)
             if isinstance(value, Task)
