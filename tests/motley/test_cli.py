@@ -212,7 +212,8 @@ def refused(said: Said, message: str, folder: Path) -> None:
         (["cite", "."], "there are no runs in ."),
         (
             ["new", "engine", "mine"],
-            "KIND: got 'engine'; expected one of: algorithm, compressor, partition, selector, task",
+            "KIND: got 'engine'; expected one of: aggregator, algorithm, compressor, partition, "
+            "selector, server, task",
         ),
         (["new", "selector", "not-a-name"], ""),
     ],

@@ -136,8 +136,8 @@ def test_types_of_generated_files_are_right(written: Path) -> None:
         (
             "selectr",
             "x",
-            r"KIND: got 'selectr' \(did you mean 'selector'\?\); expected one of: algorithm, "
-            r"compressor",
+            r"KIND: got 'selectr' \(did you mean 'selector'\?\); expected one of: aggregator, "
+            r"algorithm, compressor",
         ),
     ],
 )

@@ -636,7 +636,11 @@ def cite(where: Where) -> None:
 @app.command()
 def new(
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="selector, algorithm, server, aggregator, task, partition, compressor")
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help="selector, algorithm, server, aggregator, task, partition, compressor",
+        ),
     ],
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="Lower case with underscores, e.g. my_rule.")

@@ -38,7 +38,14 @@ from motley.experiments.controls import (
 )
 from motley.experiments.data_variants import check_variants
 from motley.experiments.parallel import run_jobs, share_among
-from motley.experiments.progress import OneRun, ProgressDisplay, display, last_line, watched
+from motley.experiments.progress import (
+    OneRun,
+    ProgressDisplay,
+    display,
+    in_notebook,
+    last_line,
+    watched,
+)
 from motley.experiments.ray_runner import spread
 from motley.experiments.run import OnEnd, as_experiment, run, with_own
 from motley.experiments.run_data import task_of
@@ -397,6 +404,8 @@ def compare(
     cannot run, each with a warning. say: told before the first run what the controls cost and
     whether *stable* will be empty; left out: the lines are printed where progress is shown.
 
+    In a notebook an interrupted comparison is returned with the runs that were finished.
+
     Raises
     ------
     ConfigError: before anything is run, where any of the variants is not an experiment, or cannot
@@ -458,7 +467,8 @@ def compare(
         partial(cost.ended, on_end) if controls else on_end,
         allow_other_numerics,
     )
-    number = sum(not one.control for one in every) - sum(not one.point.control for one in failures)
+    asked = {folder for folder, one in zip(cost.folders, every, strict=True) if not one.control}
+    number = sum(run.directory in asked for run in runs)
     # a control may be a method of an earlier comparison in the folder
     names = {folder: one.label for folder, one in zip(cost.folders, every, strict=True)}
     added = [
@@ -749,19 +759,30 @@ def run_points(
         folder.resolve(): RunGroup(folder.parent.parent, p.name or p.label, p.control)
         for p, folder in zip(points, folders, strict=True)
     }
+    jobs = share_among(jobs, len(calls))
     work = partial(_one, groups=groups, allow_other_numerics=allow_other_numerics)
-    with (
-        workers_kept(),
-        reading.last_kept(),
-        shown or nullcontext(),
-        closing(_outcomes(work, calls, shown, on_ray, share_among(jobs, len(calls)))) as outcomes,
-    ):
-        for number, error in outcomes:
-            errors[number] = error
-            if shown is not None:
-                shown.end(number, error)
-            if error is None and on_end is not None:
-                on_end(load(folders[number], points[number].experiment.own_task))
+    try:
+        with (
+            workers_kept(),
+            reading.last_kept(),
+            shown or nullcontext(),
+            closing(
+                _outcomes(work, calls, shown, on_ray, share_among(jobs, len(calls)))
+            ) as outcomes,
+        ):
+            for number, error in outcomes:
+                errors[number] = error
+                if shown is not None:
+                    shown.end(number, error)
+                if error is None and on_end is not None:
+                    on_end(load(folders[number], points[number].experiment.own_task))
+    except KeyboardInterrupt:
+        if not in_notebook():
+            raise
+        last_line(
+            f"interrupted: {sum(error is None for error in errors.values())} of {len(points)} runs "
+            "finished and are returned; the same call goes on"
+        )
     failures = [
         Failure(points[number], error)
         for number, error in sorted(errors.items())
