@@ -212,7 +212,8 @@ def refused(said: Said, message: str, folder: Path) -> None:
         (["cite", "."], "there are no runs in ."),
         (
             ["new", "engine", "mine"],
-            "KIND: got 'engine'; expected one of: algorithm, compressor, partition, selector, task",
+            "KIND: got 'engine'; expected one of: aggregator, algorithm, compressor, partition, "
+            "selector, server, task",
         ),
         (["new", "selector", "not-a-name"], ""),
     ],
@@ -638,13 +639,13 @@ def test_our_own_error_is_one_and_says_where_the_traceback_is(
 ) -> None:
     from motley.experiments import registry
 
-    monkeypatch.setattr(registry, "listing", lambda _: 1 / 0)
+    monkeypatch.setattr(registry, "catalogue", None)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     said = motley("list", "selectors")
     assert said.code == 1
     assert said.err.startswith(
-        "motley: this is a fault of Motley, not yours: ZeroDivisionError: division by zero; please "
-        "report it"
+        "motley: this is a fault of Motley, not yours: TypeError: 'NoneType' object is not "
+        "callable; please report it"
     )
     (log,) = tmp_path.glob("motley-*.log")
     assert "Traceback" in log.read_text()
@@ -654,6 +655,61 @@ def test_our_own_error_is_one_and_says_where_the_traceback_is(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     assert call(["list", "selectors"]) == 1
     assert "please report it with the traceback above" in capsys.readouterr().err
+
+
+OWN_SERVER = """
+from dataclasses import dataclass
+
+from motley.algorithms.parts import Server
+
+
+@dataclass(frozen=True)
+class MyServer(Server):
+    gives: bool = False
+
+    def update(self, state, total, context):
+        if self.gives:
+            return None
+        return total["dleta"]
+"""
+
+
+def test_a_fault_of_a_users_component_names_its_file_and_line(
+    motley: Motley,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "own_server.py").write_text(OWN_SERVER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    argv = ["q.toml", "--allow-import", "--no-report"]
+    raising = "server={name='own_server:MyServer'}"
+    wrong = "server={name='own_server:MyServer',gives=true}"
+
+    said = motley("run", *argv, "--set", raising)
+    sentence = (
+        "KeyError: 'dleta'; it was raised in own_server.py, line 14, in update: "
+        'return total["dleta"]'
+    )
+    assert said.code == 2
+    assert said.err.splitlines()[-1] == (f"motley: {sentence}; motley --debug shows the traceback")
+    assert not list(tmp_path.glob("motley-*.log"))
+    # what it returns makes Motley's own code fail
+    said = motley("run", *argv, "--set", wrong)
+    assert said.code == 2
+    assert said.err.splitlines()[-1] == (
+        "motley: AttributeError: 'NoneType' object has no attribute 'model'; it was raised where "
+        "Motley works with parts of your own: MyServer (own_server.py, line 7); motley --debug "
+        "shows the traceback"
+    )
+    # in a comparison, also with runs in other processes
+    for jobs in ("1", "2"):
+        said = motley("compare", *argv, "--over", "seed=0,1", "--set", raising, "--jobs", jobs)
+        assert said.code == 2
+        assert f"seed 0 and 1 more: {sentence}\n" in said.err
+        assert "a fault of Motley" not in said.err
+    assert call(["--debug", "run", *argv, "--set", raising]) == 2
+    assert "Traceback" in capsys.readouterr().err
 
 
 def test_an_interruption_says_how_to_go_on(motley: Motley, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,7 +168,17 @@ def test_an_experiment_is_never_changed() -> None:
         (
             {"stop": {}},
             "stop: a run needs an end; give at least one of: rounds, virtual_hours, uplink_gb, "
-            "target",
+            "target, patience",
+        ),
+        (
+            {"stop": {"rounds": 5, "metric": "loss"}},
+            "stop.metric: got 'loss' and no patience, whose metric it is; write stop = { patience",
+        ),
+        ({"stop": {"metric": "loss"}}, "stop.metric: got 'loss' and no patience"),
+        ({"stop": {"patience": 0}}, "stop.patience: got 0; expected at least 1"),
+        (
+            {"stop": {"patience": 3, "metric": "acuracy"}},
+            "stop.metric: got 'acuracy' (did you mean 'accuracy'?)",
         ),
         ({"stop": 5}, "stop: got 5; expected a table"),
         ({"stop": {"round": 5}}, "stop.round: there is no such key (did you mean 'rounds'?)"),

@@ -172,6 +172,11 @@ def test_targets_of_reports(tmp_path: Path) -> None:
             {"stop": {"rounds": 1, "target": {}}},
             r"stop.target: say what is good enough, e.g. target = \{ accuracy = 0.9 \}",
         ),
+        (
+            {"stop": {"patience": 3}},
+            r"^stop.patience: the run would end by clients' validation samples, and none are held "
+            r"out here; write split = \{ validation = 0.1 \}",
+        ),
     ],
 )
 def test_what_is_no_metric_is_refused(keys: dict[str, Any], message: str) -> None:

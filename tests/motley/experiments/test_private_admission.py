@@ -428,6 +428,10 @@ def test_a_device_that_says_so_keeps_to_it():
             r"^stop\.target: to end when an evaluation is good enough is a look",
         ),
         (
+            {"stop": {"patience": 5}, "split": {"validation": 0.2}},
+            r"^stop\.patience: to end when validation samples are served no better is a look",
+        ),
+        (
             {"network": "inverted"},
             r"^network: under 'inverted' one client's loss changes the links of all",
         ),

@@ -45,7 +45,7 @@ def test_generated_tests_pass_and_all_files_are_clean(written: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "35 passed" in done.stdout
+    assert "46 passed" in done.stdout
     for tool in (
         ["check", "--isolated", "--line-length=128", "--ignore=I001"],
         ["format", "--check", "--isolated", "--line-length=128"],
@@ -136,8 +136,8 @@ def test_types_of_generated_files_are_right(written: Path) -> None:
         (
             "selectr",
             "x",
-            r"KIND: got 'selectr' \(did you mean 'selector'\?\); expected one of: algorithm, "
-            r"compressor",
+            r"KIND: got 'selectr' \(did you mean 'selector'\?\); expected one of: aggregator, "
+            r"algorithm, compressor",
         ),
     ],
 )

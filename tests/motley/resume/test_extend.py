@@ -4,6 +4,7 @@ start."""
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,31 @@ def test_a_target_that_an_earlier_evaluation_reached_is_refused(tmp_path: Path) 
         run(reached, out=tmp_path / "run", resume=True)
     beyond = experiment.replace({"stop": {"rounds": 8, "target": {"accuracy": 1.0}}})
     assert len(run(beyond, out=tmp_path / "run", resume=True).column("rounds", "round")) == 8
+
+
+def test_early_stopping_looks_at_validation_samples_and_goes_on_with_more_patience(
+    tmp_path: Path, unbroken: Unbroken
+) -> None:
+    held = {"split": {"test": "client", "validation": 0.25}, "evaluate": {"every": 1}}
+    experiment = make(rounds=12, **held, local={"optimizer": {"lr": 1.0}})
+    impatient = experiment.replace({"stop": {"rounds": 12, "patience": 1, "metric": "loss"}})
+    patient = experiment.replace({"stop": {"rounds": 12, "patience": 3, "metric": "loss"}})
+    first = run(impatient, out=tmp_path / "run")
+    assert impatient.run_id() == experiment.run_id()
+    rows = zip(
+        first.column("evaluations", "scope"), first.column("evaluations", "loss"), strict=True
+    )
+    losses = [loss for scope, loss in rows if scope == "validation_mean"][1:]
+    falls = [after < before for before, after in pairwise(losses)]
+    assert falls == [True] * (len(losses) - 2) + [False]
+    assert len(losses) < 12
+    whole = unbroken(patient)
+    assert len(whole.column("rounds", "round")) > len(losses)
+    assert_same(whole, run(patient, out=tmp_path / "run", resume=True))
+    # as far as the first, or further
+    for sooner in ({"rounds": 13, "patience": 1, "metric": "loss"}, {"patience": 1}):
+        with pytest.raises(StoreError, match=r"which is as far as stop = .*patience = 1"):
+            run(experiment.replace({"stop": sooner}), out=tmp_path / "run", resume=True)
 
 
 LOOKING: dict[str, dict[str, Any]] = {

@@ -27,6 +27,7 @@ from motley.core.records import Cohort, Outcome, Reports, SelectionContext, Sign
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds.checkpoint import Checkpoints
+from motley.rounds.evaluation import Evaluation
 from motley.rounds.loop import RoundLoop
 from motley.rounds.run_config import Stop
 from motley.rounds.simulated import simulation as simulation_of
@@ -492,14 +493,38 @@ def test_targets_are_reached_from_the_side_of_their_metric() -> None:
     config = build(
         _experiment(task="synthetic", metrics=["accuracy", "perplexity"], stop=stop)
     ).config
-    assert not config.reached(4, 0.0, 0.0, {})
-    assert not config.reached(4, 0.0, 0.0, {"accuracy": 0.89, "perplexity": 2.1, "loss": 0.11})
+    assert not config.reached(4, 0.0, 0.0, {}, {})
+    assert not config.reached(4, 0.0, 0.0, {"accuracy": 0.89, "perplexity": 2.1, "loss": 0.11}, {})
     assert not config.reached(
-        4, 0.0, 0.0, {"accuracy": float("nan"), "perplexity": float("nan"), "loss": float("nan")}
+        4,
+        0.0,
+        0.0,
+        {"accuracy": float("nan"), "perplexity": float("nan"), "loss": float("nan")},
+        {},
     )
-    assert config.reached(4, 0.0, 0.0, {"accuracy": 0.9})
-    assert config.reached(4, 0.0, 0.0, {"perplexity": 2.0})
-    assert config.reached(4, 0.0, 0.0, {"loss": 0.1})
+    assert config.reached(4, 0.0, 0.0, {"accuracy": 0.9}, {})
+    assert config.reached(4, 0.0, 0.0, {"perplexity": 2.0}, {})
+    assert config.reached(4, 0.0, 0.0, {"loss": 0.1}, {})
+
+
+def test_patience_counts_evaluations_since_the_best_on_validation_samples() -> None:
+    """Accuracy .5 .6 .6 .5 .7 nan .7: equal is no better, and neither is NaN; loss falls."""
+    keys = {"split": {"validation": 0.2}, "stop": {"patience": 2}, "evaluate": {"every": 1}}
+    loop = build(_experiment(task="synthetic", **keys))
+    examining, state, config = loop.examining, loop.state, loop.config
+    nan = float("nan")
+    waits, ends = [], []
+    for number, accuracy in enumerate([0.5, 0.6, 0.6, 0.5, 0.7, nan, 0.7], 1):
+        rows = {"scope": ["validation"], "accuracy": [accuracy], "loss": [1.0 / number]}
+        held = Evaluation(rows, {"scope": [], "metric": [], "value": []}, {})
+        examining._count_waits(state, held, "validation")
+        waits.append(state.waited["accuracy"])
+        ends.append(config.reached(number, 0.0, 0.0, {}, state.waited))
+        assert state.waited["loss"] == 0
+    assert waits == [0, 0, 1, 2, 0, 1, 2]
+    assert ends == [False, False, False, True, False, False, True]
+    assert state.validation_peaks["accuracy"] == 0.7
+    assert state.longest_waits == {"accuracy": 2, "loss": 0}
 
 
 def test_the_untrained_model_reaches_no_target() -> None:

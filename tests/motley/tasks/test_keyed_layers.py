@@ -285,3 +285,34 @@ class Attends(nn.Module):
 def test_dropped_attention_inside_forward_is_found_with_the_line_that_replaces_it() -> None:
     with pytest.raises(ModelError, match=r"motley\.tasks\.nn\.attention\(q, k, v, self\.drop\)"):
         require_keyed(Attends(), lambda module: module(torch.ones(2, 2)))
+
+
+def test_of_a_model_of_others_the_options_that_draw_are_named() -> None:
+    """Of attention where there are any, else all; layers that draw from keys are none."""
+
+    class Config:
+        def __init__(self) -> None:
+            self.attention_dropout = 0.1
+            self.hidden_dropout = 0.2
+            self.cross_attn_pdrop = 0.0
+
+        def to_dict(self) -> dict[str, float]:
+            return vars(self)
+
+    class Theirs(nn.Module):
+        def __init__(self, config: Config | None) -> None:
+            super().__init__()
+            self.inner = nn.Linear(2, 2)
+            self.drop_rate = 0.3
+            if config is not None:
+                self.config = config
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.dropout(self.inner(x), self.drop_rate)
+
+    for config, advice in (
+        (Config(), "make it with attention_dropout = 0$"),
+        (None, "; of a model that is not yours, make it with drop_rate = 0$"),
+    ):
+        with pytest.raises(ModelError, match=advice):
+            require_keyed(Theirs(config), lambda module: module(torch.ones(2, 2)))

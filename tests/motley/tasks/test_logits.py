@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -212,3 +213,33 @@ def test_names_rows_and_outputs_that_do_not_fit_are_said() -> None:
 def test_other_modules_stay_as_they_are() -> None:
     module = nn.Linear(2, 2)
     assert as_logits(module) is module
+
+
+@needs_extra
+@pytest.mark.parametrize("kind", ["SequenceClassification", "TokenClassification"])
+def test_a_run_of_a_classifier_is_a_folder_that_transformers_loads(
+    kind: str, tmp_path: Path
+) -> None:
+    import transformers
+
+    def made() -> nn.Module:
+        config = transformers.BertConfig(**TEXT, num_labels=3)
+        model: nn.Module = getattr(transformers, f"BertFor{kind}")(config)
+        return model
+
+    rng = np.random.default_rng(0)
+    tokens = [sentences(rng, 12) for _ in range(3)]
+    labels = [rows % 3 if kind.startswith("Token") else rows[:, 0] % 3 for rows in tokens]
+    clients = list(zip(tokens, labels, strict=True))
+    task = own_task(from_clients(clients, test_fraction=0.25), made)
+    keys = {"cohort": 2, "stop": {"rounds": 2}, "local": {"epochs": 1, "batch_size": 4}}
+    run = motley.run(keys, task=task, out=tmp_path / "run")
+    module = run.module()
+    module.save_pretrained(tmp_path / "model")
+    auto = getattr(transformers, f"AutoModelFor{kind}")
+    again = auto.from_pretrained(tmp_path / "model", local_files_only=True).eval()
+    rows = torch.from_numpy(tokens[0])
+    rows = rows[(rows != PAD).all(1)]
+    with torch.no_grad():
+        torch.testing.assert_close(again(rows).logits, module(rows))
+    assert run.predict(rows).shape == ((len(rows), 9) if kind.startswith("Token") else (len(rows),))

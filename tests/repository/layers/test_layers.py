@@ -57,6 +57,7 @@ ALLOWED: dict[str, set[str]] = {
         "=algorithms",
         "algorithms.parts",
         "algorithms.local_optimisers",
+        "algorithms.torch_optimizer",
         "algorithms.head_loss",
         "algorithms.task_loss",
         "algorithms.positions",

@@ -41,6 +41,7 @@ from motley.commands.shared_options import (
 )
 from motley.core.errors import ConfigError, StoreError, UserError
 from motley.core.extensions import COMES_WITH, extension, required_extension
+from motley.core.own_code import in_one_line, own_code_in
 from motley.core.untrusted import printable, shortened
 
 if TYPE_CHECKING:
@@ -201,6 +202,9 @@ def call(argv: Sequence[str]) -> int:
         except (KeyboardInterrupt, typer.Abort):
             code = 130
         except Exception as error:
+            own_code = own_code_in(error)
+            if own_code is not None:
+                return _theirs(error, own_code, debug="--debug" in argv)
             return _ours(error, debug="--debug" in argv)
     if code == 130:
         say("interrupted; what was finished is kept: " + _how_to_go_on(argv))
@@ -228,11 +232,21 @@ def _subcommand(argv: Sequence[str]) -> str:
     return next((f"{word} " for word in argv if word in names), "")
 
 
+def _theirs(error: Exception, own_code: str, debug: bool) -> int:
+    """Say which code of the user's raised an error."""
+    if debug:
+        tell("".join(traceback.format_exception(error)), err=True)
+    what = shortened(in_one_line(error), _LONGEST)
+    more = "" if debug else "; motley --debug shows the traceback"
+    say(f"{what}; {own_code}{more}")
+    return 2
+
+
 def _ours(error: Exception, debug: bool) -> int:
     """Say that the error is Motley's, and keep its traceback: it is never passed off as a mistake
     of the user's."""
     text = "".join(traceback.format_exception(error))
-    what = shortened(" ".join(traceback.format_exception_only(error)[-1].split()), _LONGEST)
+    what = shortened(in_one_line(error), _LONGEST)
     try:
         if debug:
             raise OSError
@@ -622,7 +636,11 @@ def cite(where: Where) -> None:
 @app.command()
 def new(
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="selector, algorithm, task, partition, compressor")
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help="selector, algorithm, server, aggregator, task, partition, compressor",
+        ),
     ],
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="Lower case with underscores, e.g. my_rule.")

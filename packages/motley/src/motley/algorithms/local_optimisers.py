@@ -113,6 +113,11 @@ class Solver(ABC):
         """Whether a step is just ``w - lr (g + correction)``, so that engines may fuse it."""
         return False
 
+    @property
+    def moments(self) -> int:
+        """How many numbers the optimiser keeps of each weight."""
+        return sum(part is not None for part in self.fresh(torch.zeros(1)))
+
     @abstractmethod
     def fresh(self, w: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Return a block's ``v`` and ``s`` at the start of a round, in the shape of its weights;

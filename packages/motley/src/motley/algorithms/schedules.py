@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
@@ -21,8 +22,10 @@ __all__ = [
     "ConstantSchedule",
     "CosineSchedule",
     "ExponentialSchedule",
+    "FunctionSchedule",
     "LinearSchedule",
     "Schedule",
+    "as_schedule",
 ]
 
 
@@ -104,6 +107,28 @@ def _known(horizon: int | None, name: str) -> int:
 
 
 @dataclass(frozen=True)
+class FunctionSchedule(Schedule):
+    """A function of one's own from the round (from 1) to the factor.
+
+    >>> FunctionSchedule(lambda round: 1 / round).factor(4, None)
+    0.25
+    """
+
+    function: Callable[[int], float]
+
+    @override
+    def factor(self, round: int, horizon: int | None) -> float:
+        factor = self.function(round)
+        if not isinstance(factor, int | float) or not 0 <= factor < math.inf:
+            raise ConfigError(
+                f"the function gives {factor!r} for round {round}; expected a factor of the "
+                "learning rate, a number of at least 0",
+                "local.lr_schedule",
+            )
+        return float(factor)
+
+
+@dataclass(frozen=True)
 class ExponentialSchedule(Schedule):
     """Exponential decay, ``decay ** (t - 1)``."""
 
@@ -116,3 +141,9 @@ class ExponentialSchedule(Schedule):
     @override
     def factor(self, round: int, horizon: int | None) -> float:
         return float(self.decay ** (round - 1))
+
+
+def as_schedule(value: Any) -> Any:
+    """Return a function of the round as a schedule; anything else as it is."""
+    plain = callable(value) and not isinstance(value, type | Schedule)
+    return FunctionSchedule(value) if plain else value

@@ -10,6 +10,7 @@ import typer
 
 from motley.core.errors import ConfigError, UserError
 from motley.core.files import is_folder
+from motley.core.own_code import own_code_in
 from motley.core.untrusted import printable
 
 if TYPE_CHECKING:
@@ -115,11 +116,11 @@ def check_data(data: Path | None) -> None:
 
 
 def raise_failures(failures: Sequence[Failure], good: int) -> None:
-    """Print the failed runs, those of one error together, and raise the first error that is not a
-    UserError."""
+    """Print the failed runs, those of one error together, and raise the first error that is
+    neither a UserError nor of the user's own code."""
     same: dict[str, list[str]] = {}
     for failure in failures:
-        same.setdefault(str(failure.error), []).append(
+        same.setdefault(failure.reason, []).append(
             f"{failure.point.label} seed {failure.point.experiment.seed}"
         )
     for error, (first, *others) in same.items():
@@ -128,7 +129,11 @@ def raise_failures(failures: Sequence[Failure], good: int) -> None:
     if not failures:
         return
     say(f"{good} of {good + len(failures)} runs finished; the same command tries the others again")
-    ours = [failure.error for failure in failures if not isinstance(failure.error, UserError)]
+    ours = [
+        failure.error
+        for failure in failures
+        if not isinstance(failure.error, UserError) and own_code_in(failure.error) is None
+    ]
     if ours:
         raise ours[0]
     raise typer.Exit(2)

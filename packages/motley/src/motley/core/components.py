@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.extensions import extensions
+from motley.core.own_code import in_one_line, place_in_own_code
 
 __all__ = ["Catalogue", "Option", "check_option", "class_named", "declares", "imports", "overrides"]
 
@@ -140,7 +141,7 @@ class Catalogue:
         try:
             cls = _imported(name)
         except Exception as error:  # the module's own code may raise anything
-            reason = f"{type(error).__name__}: {error}"
+            reason = f"{in_one_line(error)}{place_in_own_code(error)}"
             raise ConfigError(
                 f"got {name!r}, which cannot be imported ({reason}); expected module:Class", where
             ) from error

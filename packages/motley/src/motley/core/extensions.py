@@ -13,7 +13,7 @@ from typing import Any
 
 from motley.core.errors import ConfigError
 
-__all__ = ["COMES_WITH", "extension", "extensions", "required_extension"]
+__all__ = ["COMES_WITH", "added_modules", "extension", "extensions", "required_extension"]
 
 COMES_WITH = {
     "deployment": "motley-flower",
@@ -57,6 +57,18 @@ def required_extension(group: str, name: str) -> Any:
             f"install ./packages/{folder}"
         )
     return found
+
+
+@cache
+def added_modules() -> frozenset[str]:
+    """Return the packages and modules of other distributions that add anything to Motley."""
+    points = _entry_points()
+    return frozenset(
+        point.module.partition(".")[0]
+        for group in points.groups
+        if group.startswith("motley.")
+        for point in points.select(group=group)
+    )
 
 
 @cache

@@ -36,6 +36,7 @@ from motley.algorithms.task_loss import FunctionLoss, loss_of
 from motley.core.arrays import Ints
 from motley.core.errors import ConfigError, ModelError
 from motley.core.keys import Key, Streams
+from motley.core.own_code import place_in_own_code
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
 from motley.engines import ENGINES, resolve_auto
@@ -928,7 +929,8 @@ def _require_same_trained(module: nn.Module, before: Mapping[str, nn.Parameter])
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return f"{first}{place_in_own_code(error)}"
 
 
 def _not_sent(module: nn.Module) -> dict[str, object]:

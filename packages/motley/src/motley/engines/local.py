@@ -16,6 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.parts import ClientState, JobContext, Phase, PreTrainingSignals, Tensors
+from motley.algorithms.torch_optimizer import TorchOptimizer
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError, EngineError
 from motley.core.keys import Key
@@ -66,6 +67,8 @@ def refuses_method(setting: Setting) -> str | None:
         return "the loss looks at its whole batch, which sequential and threads compute"
     if setting.work.micro_batch is not None:
         return "batches pass in parts (local.micro_batch), which sequential and threads compute"
+    if isinstance(setting.solver, TorchOptimizer):
+        return "an optimizer of torch steps one module, which sequential and threads compute"
     if rule.slicing is not None:
         return (
             f"clients under {type(rule).__name__} train slices of the model, which "

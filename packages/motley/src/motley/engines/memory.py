@@ -96,7 +96,6 @@ def training_memory(
     ``[B, ...]``. loss: from the outputs to a number.
     """
     trained = [p for p in module.parameters() if p.requires_grad]
-    moments = sum(part is not None for part in solver.fresh(torch.zeros(1)))
     whole = {t.untyped_storage()._cdata: t for t in chain(module.parameters(), module.buffers())}
     for p in trained:
         p.grad = torch.zeros_like(p)
@@ -107,4 +106,4 @@ def training_memory(
         p.grad = None
     size = sum(p.nbytes for p in trained)
     weights = sum(t.nbytes for t in whole.values())
-    return TrainingMemory(weights, size, moments * size, counted.most)
+    return TrainingMemory(weights, size, solver.moments * size, counted.most)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import compress
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from motley.algorithms.local_optimisers import Block
 from motley.algorithms.parts import Phase, Tensors
+from motley.algorithms.torch_optimizer import TorchOptimizer
 from motley.core.errors import ContractError
 from motley.engines.engine import Setting
 from motley.engines.last_layer_inputs import FeatureHook, FrozenModels
@@ -66,6 +68,7 @@ class TrainedModule:
         self._used: list[bool] = []
         self._steps_taken: list[int] = []
         self._corrected = False
+        self._optimizer: torch.optim.Optimizer | None = None
         compares = setting.algorithm.loss.whole_model
         self._feature_hook = FeatureHook(self.model.module, self.model.layout) if compares else None
 
@@ -126,6 +129,10 @@ class TrainedModule:
                 self.blocks = [whole]
             else:
                 self.blocks = [_part(whole, entry.slice) for entry, _ in moving]
+            solver = self.setting.solver
+            self._optimizer = (
+                solver.made(self._chosen) if isinstance(solver, TorchOptimizer) else None
+            )
             yield
 
     def gradient_at(
@@ -226,7 +233,9 @@ class TrainedModule:
         solver counts the steps of each, as torch's do; under clipping, whose norm is that of all,
         it counts common ones."""
         solver = self.setting.solver
-        if all(self._used) and len(set(self._steps_taken)) <= 1:
+        if isinstance(solver, TorchOptimizer):
+            self._step_of_torch(solver, lr, proximal)
+        elif all(self._used) and len(set(self._steps_taken)) <= 1:
             solver.step(self.blocks, lr, proximal, number)
         elif solver.clip is not None:
             used = zip(self.blocks, self._used, strict=True)
@@ -239,6 +248,24 @@ class TrainedModule:
             self._steps_taken = [
                 taken + uses for taken, uses in zip(self._steps_taken, self._used, strict=True)
             ]
+
+    def _step_of_torch(self, solver: TorchOptimizer, lr: float, proximal: float) -> None:
+        """Let the phase's optimizer of torch take a step with what the blocks hold."""
+        if self._optimizer is None:
+            raise ContractError("a step outside a phase")
+        whole = len(self.blocks) < len(self._used)
+        used = self.blocks if whole else list(compress(self.blocks, self._used))
+        solver.correct(used, proximal)
+        rows = (
+            [self.blocks[0].g[:, entry.slice] for entry in self._moving]
+            if whole
+            else [block.g for block in self.blocks]
+        )
+        gradients = [
+            (p, g.view(p.shape) if uses else None)
+            for p, g, uses in zip(self._chosen, rows, self._used, strict=True)
+        ]
+        solver.step_module(self._optimizer, gradients, lr)
 
     def hold(self, parts: Sequence[Tensor | None]) -> None:
         """Put the gradients of the parameters that move, in their order and shapes, in the blocks;

@@ -18,6 +18,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from motley.algorithms.parts import BlockRun
 from motley.core.errors import ConfigError, EngineError, MotleyError
+from motley.core.own_code import keep_own_code
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.engine import Engine, Job, Reduction, RunSum, Setting, TrainResult
 from motley.engines.serialization import Block, unwrap
@@ -124,7 +125,9 @@ class Worker:
             return pack(answer)
         except Exception as error:  # an exception may hold anything
             cause = answer.error if isinstance(answer, Failed) else error
-            return pack(Failed(EngineError(f"a worker failed: {type(cause).__name__}: {cause}")))
+            plain = EngineError(f"a worker failed: {type(cause).__name__}: {cause}")
+            keep_own_code(plain, like=cause)
+            return pack(Failed(plain))
 
     def _answer(self, call: WorkerCall, shared: Mapping[str, Any]) -> Any:
         if self._engine is None:
@@ -136,6 +139,7 @@ class Worker:
                 return _summed(self._engine, **call.arguments, **shared)
             return getattr(self._engine, call.method)(**call.arguments, **shared)
         except Exception as error:
+            keep_own_code(error)
             return Failed(error)
 
     def close(self) -> None:

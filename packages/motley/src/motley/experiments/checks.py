@@ -120,8 +120,14 @@ def with_metrics(experiment: Experiment, task: Task) -> Task:
     if experiment.metrics:
         headline, metrics = chosen(experiment.metrics, kind, classes, task.metrics)
         task = dataclasses.replace(task, metric=headline, metrics=metrics)
-    for name, value in target.items():
-        key = f"stop.target.{name}"
+    keys = {name: f"stop.target.{name}" for name in target}
+    if experiment.stop.patience is not None:
+        if experiment.privacy is None:  # which has a refusal of its own
+            _check_validation(task)
+        if experiment.stop.metric is not None:
+            keys[experiment.stop.metric] = "stop.metric"
+    for name, key in keys.items():
+        value = target.get(name, 0.0)
         chosen([name], kind, classes, task.metrics, key)
         measured = [task.metric, *(metric.name for metric in task.metrics)]
         if name not in (*COLUMNS, *measured):
@@ -133,6 +139,16 @@ def with_metrics(experiment: Experiment, task: Task) -> Task:
         if value > 1 and any(metric.share for metric in task.metrics if metric.name == name):
             raise ConfigError(f"got {value:g}; expected at most 1", key)
     return task
+
+
+def _check_validation(task: Task) -> None:
+    """Refuse early stopping without validation samples: test samples decide nothing."""
+    if not len(task.federation.validation.values):
+        raise ConfigError(
+            "the run would end by clients' validation samples, and none are held out here; write "
+            "split = { validation = 0.1 }, or stop = { rounds = 50 }",
+            "stop.patience",
+        )
 
 
 def _check_loss(experiment: Experiment, task: Task, loss: Loss) -> None:

@@ -12,7 +12,7 @@ against the dataclass they name, through the catalogues.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,6 +28,8 @@ from pydantic import (
 from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from motley.algorithms.fedavg import plain_fedavg
+from motley.algorithms.schedules import as_schedule
+from motley.algorithms.torch_optimizer import as_solver
 from motley.algorithms.weights import Weighting
 from motley.core.components import imports
 from motley.core.errors import ConfigError, suggest
@@ -99,6 +101,8 @@ _COMPONENTS = (
     "budget",
 )
 _LOCAL = {"local.optimizer": "optimizer", "local.lr_schedule": "lr_schedule"}
+_FUNCTIONS: dict[str, Callable[[Any], Any]] = {"optimizer": as_solver, "lr_schedule": as_schedule}
+"""Kinds of which a plain function may stand for a component, and what makes the component."""
 _KINDS = {**{key: key for key in _COMPONENTS}, **_LOCAL, "quantizer": "compressor"}
 """Key of a component -> its kind."""
 MOST_NAME_BYTES = 200
@@ -283,9 +287,17 @@ class Experiment(ShownExperiment, BaseModel):
                 "say what is good enough, e.g. target = { accuracy = 0.9 }", "stop.target"
             )
         self._check_metrics()
-        if self.stop == Stop():
-            limits = ", ".join(f.name for f in dataclasses.fields(Stop))
-            raise ConfigError(f"a run needs an end; give at least one of: {limits}", "stop")
+        limits = [f.name for f in dataclasses.fields(Stop) if f.name != "metric"]
+        if self.stop.metric is not None and self.stop.patience is None:
+            raise ConfigError(
+                f"got {self.stop.metric!r} and no patience, whose metric it is; write stop = "
+                f'{{ patience = 10, metric = "{self.stop.metric}" }}',
+                "stop.metric",
+            )
+        if all(getattr(self.stop, name) is None for name in limits):
+            raise ConfigError(
+                f"a run needs an end; give at least one of: {', '.join(limits)}", "stop"
+            )
         if self.public is not None and (self.public.share is None) == (self.public.data is None):
             raise ConfigError(
                 "say where the samples come from: either a share or data, e.g. public = 0.1",
@@ -362,6 +374,7 @@ class Experiment(ShownExperiment, BaseModel):
         keys = {
             **dict.fromkeys(self.metrics, "metrics"),
             **{name: f"stop.target.{name}" for name in targets},
+            **({} if self.stop.metric is None else {self.stop.metric: "stop.metric"}),
         }
         for name, key in keys.items():
             try:
@@ -528,9 +541,26 @@ class Experiment(ShownExperiment, BaseModel):
         """By key, the fingerprints of the code of components that are not Motley's own."""
         return self._code
 
+    def own_parts(self) -> list[object]:
+        """Return what may hold code that is not Motley's: components, their options, and the model,
+        loss, metrics and transform of an own task."""
+        parts: list[object] = []
+        for key in self._code:
+            part = self._parts[key]
+            parts += [part, *registry.options_of(part).values()]
+        task = self.own_task
+        if task is not None:
+            functions = [metric.function for metric in task.metrics]
+            parts += [task.model, task.loss, task.transform, *functions]
+        return parts
+
     def result_id(self) -> str:
         """Return twelve hex digits of a hash of the run id and of when the run ends."""
-        return digest_of([self.run_id(), dataclasses.asdict(self.stop)])
+        stop = dataclasses.asdict(self.stop)
+        # left out, they are no part of the ids of before
+        late = ("patience", "metric")
+        stop = {key: value for key, value in stop.items() if value is not None or key not in late}
+        return digest_of([self.run_id(), stop])
 
     def horizon_keys(self) -> list[str]:
         """Return the keys whose components look at the planned number of rounds: a longer run is
@@ -647,6 +677,8 @@ def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
             or isinstance(value, str | Mapping | list | tuple | int | float)
         ):
             continue
+        if kind in _FUNCTIONS:
+            value = _FUNCTIONS[kind](value)
         found = (
             Own.of(value)
             if isinstance(value, Task)

@@ -23,6 +23,7 @@ from typing import Any
 from typing_extensions import override
 
 from motley.core.errors import ConfigError, EngineError, UserError
+from motley.core.own_code import keep_own_code
 from motley.core.usable_cores import cores
 from motley.engines.cores import share_cores
 from motley.engines.processes import end_with_parent, worker_environment, workers_kept
@@ -303,7 +304,9 @@ def _attempt(work: Work, arguments: Mapping[str, object], reports: _Reports) -> 
         try:
             unwrap(wrap(error, bytearray))
         except Exception:  # an exception may hold anything
-            return EngineError(f"{type(error).__name__}: {error}")
+            plain = EngineError(f"{type(error).__name__}: {error}")
+            keep_own_code(plain, like=error)
+            return plain
         return error
     return None
 

@@ -231,6 +231,12 @@ def _check_looks(experiment: Experiment, config: RunConfig) -> None:
             "account counts"
         )
         raise ConfigError(f"{said}; write stop = {{ rounds = 50 }}", "stop.target")
+    if config.stop.patience is not None:
+        said = (
+            "to end when validation samples are served no better is a look at clients' clear data "
+            "that no account counts"
+        )
+        raise ConfigError(f"{said}; write stop = {{ rounds = 50 }}", "stop.patience")
     if config.evaluate.diagnostics:
         said = "diagnostics write exact figures of all clients' gradients into the table of rounds"
         raise ConfigError(f"{said}; leave it out", "evaluate.diagnostics")

@@ -38,6 +38,7 @@ __all__ = [
     "ProgressText",
     "RoundLog",
     "display",
+    "in_notebook",
     "last_line",
     "watched",
 ]
@@ -241,6 +242,11 @@ def watched() -> bool:
     notebook."""
     console = Console(stderr=True)
     return console.is_jupyter or _drawn(console)
+
+
+def in_notebook() -> bool:
+    """Return whether this is a cell of a notebook."""
+    return Console(stderr=True).is_jupyter
 
 
 def _drawn(console: Console) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from motley.core.errors import ConfigError, EngineError, StoreError, UserError
+from motley.core.own_code import keep_own_code
 from motley.engines.ray_actor import GIVEN_UP_S, LOOK_S, ListeningActor, RemoteActor, how_lost
 from motley.engines.ray_cluster import connect, disconnect
 from motley.engines.ray_nodes import ComparedNodes, explained
@@ -349,9 +350,9 @@ def _attempt(
     try:
         work(experiment, Path(folder), None if data is None else Path(data))
     except Exception as error:
-        return (
-            error
-            if unsendable({"error": error}) is None
-            else EngineError(f"{type(error).__name__}: {error}")
-        )
+        if unsendable({"error": error}) is None:
+            return error
+        plain = EngineError(f"{type(error).__name__}: {error}")
+        keep_own_code(plain, like=error)
+        return plain
     return None

@@ -32,6 +32,7 @@ __all__ = [
     "is_own",
     "kind_of",
     "listing",
+    "options_of",
     "papers",
     "plain",
     "record_of",
@@ -186,7 +187,7 @@ def is_own(kind: str, component: object) -> bool:
     """Return whether a component, or something in its options, is not Motley's own, so that its
     code counts for a run's id."""
     return not catalogue(kind).is_builtin(type(component)) or not all(
-        map(_is_plain, _options(component).values())
+        map(_is_plain, options_of(component).values())
     )
 
 
@@ -199,7 +200,7 @@ def record_of(kind: str, component: object) -> dict[str, Any]:
 def plain(component: Any) -> dict[str, Any]:
     """Return all options of a component, defaults included, as JSON values; what JSON has no value
     for, in words."""
-    return {name: _json(value) for name, value in _options(component).items()}
+    return {name: _json(value) for name, value in options_of(component).items()}
 
 
 def chosen(component: Any) -> dict[str, Any]:
@@ -211,7 +212,8 @@ def chosen(component: Any) -> dict[str, Any]:
     return {name: value for name, value in plain(component).items() if value != _json(usual[name])}
 
 
-def _options(component: Any) -> dict[str, Any]:
+def options_of(component: Any) -> dict[str, Any]:
+    """Return all options of a component, as they are."""
     return {f.name: getattr(component, f.name) for f in dataclasses.fields(component) if f.init}
 
 

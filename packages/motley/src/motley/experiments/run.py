@@ -20,6 +20,7 @@ import torch
 from motley.core.components import imports
 from motley.core.errors import ConfigError, NumericsError, StoreError
 from motley.core.files import disk_error
+from motley.core.own_code import keep_own_code
 from motley.core.round_line import round_of
 from motley.core.usable_cores import at_once
 from motley.engines.engine import Engine, Setting
@@ -30,7 +31,7 @@ from motley.experiments.client_models import save_client_models
 from motley.experiments.config import Experiment, load
 from motley.experiments.data_variants import check_variants, data_variants
 from motley.experiments.file_tables import Checkpointing
-from motley.experiments.progress import OneRun, display, last_line, watched
+from motley.experiments.progress import OneRun, display, in_notebook, last_line, watched
 from motley.experiments.run_secret import commitment, keep_secret, secret_of
 from motley.experiments.shown import run_in_words
 from motley.experiments.store import (
@@ -107,8 +108,9 @@ def run(
     experiment: an Experiment, its keys, or the path of its TOML file. overrides: settings like
     ``"local.epochs=2"``.
     out: the run's folder; ``runs/<name>/<run id>`` by default. resume: continue an interrupted run,
-    or extend one that finished under an earlier ``stop``; one that finished under the same is only
-    loaded.
+    also one that :func:`~motley.experiments.sweep.compare` began under this name, or extend one
+    that finished under an earlier ``stop``; one that finished under the same is only loaded. In a
+    notebook an interrupted run is returned as far as it went.
     data: folder searched first for data packs. progress: show the run on standard error, as a bar
     on a terminal or lines in a log; left out: on a terminal and in a notebook, with a line at the
     end.
@@ -135,15 +137,60 @@ def run(
         experiment = as_experiment(
             experiment if task is None else with_own(experiment, task), overrides
         )
-    path = Path(out) if out is not None else default_folder(experiment)
-    with (folder := RunFolder(path)).lock():
+    path = Path(out) if out is not None else _folder_of(experiment, resume)
+    try:
+        return _run_in(
+            path,
+            experiment,
+            resume,
+            elsewhere=out is not None,
+            data=data,
+            progress=progress,
+            allow_other_numerics=allow_other_numerics,
+            on_round=on_round,
+            on_end=on_end,
+            group=group,
+        )
+    except KeyboardInterrupt:
+        if not in_notebook() or isinstance(progress, OneRun) or RunFolder(path).read() is None:
+            raise
+        last_line("interrupted; what was finished is kept and returned: resume=True goes on")
+        return load_run(path, experiment.own_task or experiment.part("task"))
+
+
+def _folder_of(experiment: Experiment, resume: bool) -> Path:
+    """Return the run's folder by default; of one that is resumed and is not there, the folder in
+    which a comparison of the same name began it."""
+    path = default_folder(experiment)
+    if not resume or RunFolder(path).read() is not None:
+        return path
+    below = path.parent.glob(f"*/{experiment.run_id()}/run.json")
+    return next((found.parent for found in sorted(below)), path)
+
+
+def _run_in(
+    path: Path,
+    experiment: Experiment,
+    resume: bool,
+    *,
+    elsewhere: bool,
+    data: Path | str | None,
+    progress: bool | OneRun | None,
+    allow_other_numerics: bool,
+    on_round: OnRound | None,
+    on_end: OnEnd | None,
+    group: RunGroup | None,
+) -> TrainedRun:
+    """Run an experiment in the folder ``path``, which the caller chose where ``elsewhere``; the
+    other parameters are those of :func:`run`."""
+    with _own_code_named(experiment), (folder := RunFolder(path)).lock():
         state = folder.state(experiment, resume)
         packs = Path(data) if data is not None else None
         before = check_variants(folder.read() or {}, experiment, packs)
         checkpoints = Checkpoints(path / "checkpoints", experiment.run_id())
         if state == "finished":
             return _ended(path, experiment, on_end, progress, checkpoints)
-        if state == "new" and resume and out is None:
+        if state == "new" and resume and not elsewhere:
             refuse_other_horizon(path, experiment)
         if state != "new":  # "auto" was decided when the run began
             experiment = experiment.replace(
@@ -262,6 +309,16 @@ def as_experiment(
         path: document.parse_value(text) for path, text in map(document.parse_setting, overrides)
     }
     return experiment.replace(changes) if changes else experiment
+
+
+@contextmanager
+def _own_code_named(experiment: Experiment) -> Iterator[None]:
+    """Say of an error which code of the user's raised it, or may have led to it."""
+    try:
+        yield
+    except Exception as error:
+        keep_own_code(error, experiment.own_parts())
+        raise
 
 
 @contextmanager
@@ -475,7 +532,8 @@ def _restore(
     state.restore(saved)
     if set(given_limits(vars(stop))) != set(given_limits(before["config"]["stop"])):
         state.still_steps = state.idle_steps = 0  # another limit may be nearer
-    if held != now and (loop.at_limit or loop.config.reached(0, 0.0, 0.0, state.peaks)):
+    earlier = loop.config.reached(0, 0.0, 0.0, scores=state.peaks, waited=state.longest_waits)
+    if held != now and (loop.at_limit or earlier):
         raise goes_further(path, f"up to round {state.version}", now)
     found: Marks = saved["tables"]
     return found

@@ -22,7 +22,15 @@ from motley.experiments.config import MOST_NAME_BYTES
 
 __all__ = ["SKELETONS", "skeleton"]
 
-SKELETONS: Final = ("algorithm", "compressor", "partition", "selector", "task")
+SKELETONS: Final = (
+    "aggregator",
+    "algorithm",
+    "compressor",
+    "partition",
+    "selector",
+    "server",
+    "task",
+)
 """Kinds of component for which there is a skeleton."""
 
 

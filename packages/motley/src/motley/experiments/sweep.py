@@ -22,6 +22,7 @@ from typing_extensions import override
 from motley.core.card import Carded, html_rows
 from motley.core.components import imports
 from motley.core.errors import ConfigError, UserError, suggest
+from motley.core.own_code import in_one_line, own_code_in
 from motley.engines.processes import workers_kept
 from motley.experiments import document, registry
 from motley.experiments.checks import with_metrics
@@ -37,7 +38,14 @@ from motley.experiments.controls import (
 )
 from motley.experiments.data_variants import check_variants
 from motley.experiments.parallel import run_jobs, share_among
-from motley.experiments.progress import OneRun, ProgressDisplay, display, last_line, watched
+from motley.experiments.progress import (
+    OneRun,
+    ProgressDisplay,
+    display,
+    in_notebook,
+    last_line,
+    watched,
+)
 from motley.experiments.ray_runner import spread
 from motley.experiments.run import OnEnd, as_experiment, run, with_own
 from motley.experiments.run_data import task_of
@@ -108,6 +116,12 @@ class Failure:
     point: Point
     error: Exception
 
+    @property
+    def reason(self) -> str:
+        """The error in one line, with the user's own code that raised it."""
+        own_code = own_code_in(self.error)
+        return str(self.error) if own_code is None else f"{in_one_line(self.error)}; {own_code}"
+
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Carded):
@@ -139,7 +153,7 @@ class Comparison(Carded):
 
     def _repr_html_(self) -> str:
         rows = run_rows(self.runs) if self.runs else []
-        failed = [(one.point.label, one.point.experiment.seed, one.error) for one in self.failures]
+        failed = [(one.point.label, one.point.experiment.seed, one.reason) for one in self.failures]
         shown = [[in_cell(value) for value in row.values()] for row in rows]
         return html_rows(repr(self).strip("<>"), shown, rows[0] if rows else ()) + (
             html_rows("Failed", failed) if failed else ""
@@ -390,6 +404,8 @@ def compare(
     cannot run, each with a warning. say: told before the first run what the controls cost and
     whether *stable* will be empty; left out: the lines are printed where progress is shown.
 
+    In a notebook an interrupted comparison is returned with the runs that were finished.
+
     Raises
     ------
     ConfigError: before anything is run, where any of the variants is not an experiment, or cannot
@@ -457,7 +473,8 @@ def compare(
         partial(cost.ended, on_end) if controls else on_end,
         allow_other_numerics,
     )
-    number = sum(not one.control for one in every) - sum(not one.point.control for one in failures)
+    asked = {folder for folder, one in zip(cost.folders, every, strict=True) if not one.control}
+    number = sum(run.directory in asked for run in runs)
     # a control may be a method of an earlier comparison in the folder
     names = {folder: one.label for folder, one in zip(cost.folders, every, strict=True)}
     added = [
@@ -753,19 +770,30 @@ def run_points(
         folder.resolve(): RunGroup(folder.parent.parent, p.name or p.label, p.control)
         for p, folder in zip(points, folders, strict=True)
     }
+    jobs = share_among(jobs, len(calls))
     work = partial(_one, groups=groups, allow_other_numerics=allow_other_numerics)
-    with (
-        workers_kept(),
-        reading.last_kept(),
-        shown or nullcontext(),
-        closing(_outcomes(work, calls, shown, on_ray, share_among(jobs, len(calls)))) as outcomes,
-    ):
-        for number, error in outcomes:
-            errors[number] = error
-            if shown is not None:
-                shown.end(number, error)
-            if error is None and on_end is not None:
-                on_end(load(folders[number], points[number].experiment.own_task))
+    try:
+        with (
+            workers_kept(),
+            reading.last_kept(),
+            shown or nullcontext(),
+            closing(
+                _outcomes(work, calls, shown, on_ray, share_among(jobs, len(calls)))
+            ) as outcomes,
+        ):
+            for number, error in outcomes:
+                errors[number] = error
+                if shown is not None:
+                    shown.end(number, error)
+                if error is None and on_end is not None:
+                    on_end(load(folders[number], points[number].experiment.own_task))
+    except KeyboardInterrupt:
+        if not in_notebook():
+            raise
+        last_line(
+            f"interrupted: {sum(error is None for error in errors.values())} of {len(points)} runs "
+            "finished and are returned; the same call goes on"
+        )
     failures = [
         Failure(points[number], error)
         for number, error in sorted(errors.items())

@@ -157,6 +157,33 @@ class TrainedRun(results.Run):
         """
         return self._predict(self.module(which), x, None, probabilities)
 
+    def to_onnx(self, path: str | Path, x: Any, which: str = "final") -> float:
+        """Write the trained module as an ONNX file for batches of any size, after comparing what
+        onnxruntime computes with torch, and return the largest difference, relative to the largest
+        output where that is above 1.
+
+        The file takes model inputs: samples as :meth:`predict` scales them. Its outputs are those
+        of the module, before any softmax.
+
+        Parameters
+        ----------
+        path: of the file. x: samples on which both are compared, as for :meth:`predict`. which: see
+        :meth:`module`.
+
+        Raises
+        ------
+        ConfigError: the extra ``onnx`` is not installed. ModelError: torch cannot export the
+        module, or onnxruntime computes something else. StoreError: the file cannot be written.
+        Others as in :meth:`predict`.
+
+        Example
+        -------
+        ``run.to_onnx("patients.onnx", "patients.csv")``
+        """
+        from motley.experiments.onnx_export import export
+
+        return export(self.module(which), self._inputs(x, None), Path(path))
+
     def plot(self, metric: str | None = None, over: str = "rounds") -> Figure:
         """Return a matplotlib figure of the run's evaluations.
 

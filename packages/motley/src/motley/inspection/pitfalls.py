@@ -235,8 +235,8 @@ def stopped_by_test(one: Examined) -> str | None:
         return None
     return (
         "the run ends at the first evaluation whose test figure is on target, so that its final "
-        "figure is chosen by test samples; set stop.rounds or stop.virtual_hours instead: the "
-        "report has the cost to a target (--target) of runs that go on"
+        "figure is chosen by test samples; set stop.rounds, stop.virtual_hours or stop.patience "
+        "instead: the report has the cost to a target (--target) of runs that go on"
     )
 
 

@@ -38,6 +38,7 @@ from motley.results.load import Run
 from motley.results.method_groups import method_numbers
 from motley.results.method_rows import JUDGED, End
 from motley.results.number_text import plus_minus, short_number
+from motley.results.recorded_metrics import metric_in_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,7 +80,7 @@ def curves(groups: Groups, axis: measures.Axis) -> Picture:
     name, percent, better = _metric(groups)
     if len(groups) > DIRECT:
         return _panels(
-            groups, bands, scale, label, f"{name.split(' (')[0].capitalize()} {title}", axis
+            groups, bands, scale, label, f"{metric_in_title(name.split(' (')[0])} {title}", axis
         )
     with styled():
         figure = new_figure(NARROW, 3.3)
@@ -98,7 +99,7 @@ def curves(groups: Groups, axis: measures.Axis) -> Picture:
                 one.x * scale, y[1], y[2], color=colour(i), alpha=0.16, linewidth=0, step=step
             )
             shades.append(mark(shade, i))
-        title = f"{name.split(' (')[0].capitalize()} {title}"
+        title = f"{metric_in_title(name.split(' (')[0])} {title}"
         axes.margins(x=0)
         axes.set_xlim(left=0)
         _show_where_they_differ(axes, [b.mean * percent for b in bands if len(b.x)], better)

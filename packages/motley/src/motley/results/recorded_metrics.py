@@ -15,6 +15,7 @@ __all__ = [
     "Pooled",
     "better_of",
     "headline_scope",
+    "metric_in_title",
     "metric_of",
     "metrics_of",
     "percent_of",
@@ -22,6 +23,19 @@ __all__ = [
     "rows_of",
     "written_scope",
 ]
+
+
+_ABBREVIATIONS = {"auroc": "AUROC", "mae": "MAE", "rmse": "RMSE", "r2": "R2"}
+
+
+def metric_in_title(metric: str) -> str:
+    """Return a metric as a sentence or a title begins with it: abbreviations in capitals, a name of
+    one's own with the capitals that it has.
+
+    >>> [metric_in_title(one) for one in ("accuracy", "auroc", "mean_AUC")]
+    ['Accuracy', 'AUROC', 'Mean_AUC']
+    """
+    return _ABBREVIATIONS.get(metric, metric[:1].upper() + metric[1:])
 
 
 def metric_of(run: Run) -> tuple[str, bool]:

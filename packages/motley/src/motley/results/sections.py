@@ -25,6 +25,7 @@ from motley.results.labels import clock
 from motley.results.load import Run, citations
 from motley.results.method_rows import target_of
 from motley.results.privacy_section import privacy_section
+from motley.results.recorded_metrics import metric_in_title
 
 __all__ = [
     "all_sections",
@@ -69,7 +70,7 @@ def ends(groups: Groups) -> Section:
     first = next(iter(groups.values()))[0]
     metric = measures.metric_of(first)[0]
     words = [
-        f"{metric.capitalize()}{' in %' if measures.percent_of(first) > 1 else ''}",
+        f"{metric_in_title(metric)}{' in %' if measures.percent_of(first) > 1 else ''}",
         "averaged over the clients' own test sets"
         if measures.written_scope(first) == "mean"
         else "on the global test set",

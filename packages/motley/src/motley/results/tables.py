@@ -35,7 +35,7 @@ from motley.results.method_rows import (
     ruined_seeds,
 )
 from motley.results.new_clients import adapted_epochs
-from motley.results.recorded_metrics import written_scope
+from motley.results.recorded_metrics import metric_in_title, written_scope
 from motley.results.widths import width_rows
 
 __all__ = [
@@ -208,10 +208,10 @@ def summary(groups: Groups) -> MethodTable:
         name="summary",
         title=f"{compared.first.name}: {compared.metric}{_unit(compared)}{spread}",
         remark=NO_STABLE if lacking else "",
-        caption=f"{compared.metric.capitalize()} {where}. Final: last evaluation; peak: the best; "
-        f"stable: mean of the last ten evaluations{f'; {NO_STABLE}' if lacking else ''}; drop: how "
-        f"much worse the final is than the peak.{validated} The untrained model (round 0) never "
-        f"counts. {' '.join([_how(lines, compared), *bold])}",
+        caption=f"{metric_in_title(compared.metric)} {where}. Final: last evaluation; peak: the "
+        f"best; stable: mean of the last ten evaluations{f'; {NO_STABLE}' if lacking else ''}; "
+        f"drop: how much worse the final is than the peak.{validated} The untrained model (round "
+        f"0) never counts. {' '.join([_how(lines, compared), *bold])}",
     )
 
 
@@ -401,16 +401,16 @@ def new_clients(groups: Groups) -> MethodTable | None:
         compared,
         lines,
         [col.after_epochs(number, worst) for number in epochs for worst in (False, True)],
-        f"{compared.named.capitalize()} of the clients that no round asked, on their own test "
+        f"{metric_in_title(compared.named)} of the clients that no round asked, on their own test "
         "samples at the end: with the model that they receive (0 epochs), and after adapting it to "
         "their own training samples. Worst tenth: of these clients.",
         terminal=means,
         printed=means,
         name="new_clients",
         title=f"new clients' {metric}{_unit(compared)}",
-        caption=f"{metric.capitalize()} of clients that no round asked, on their own test samples, "
-        "with the model that they receive (0 epochs) and after adapting it to their own training "
-        f"samples. {_how(lines, compared)}",
+        caption=f"{metric_in_title(metric)} of clients that no round asked, on their own test "
+        "samples, with the model that they receive (0 epochs) and after adapting it to their own "
+        f"training samples. {_how(lines, compared)}",
     )
 
 

@@ -57,7 +57,7 @@ from motley.rounds.run_config import RunConfig
 from motley.rounds.slices import SliceModels, SliceSizes
 from motley.rounds.state import BestRound, RunState
 from motley.rounds.stopwatch import Stopwatch
-from motley.tasks.metrics import Metric
+from motley.tasks.metrics import COLUMNS, Metric
 from motley.tasks.task import Federation, ModelState
 from motley.transport.ledger import VALUE_BITS
 from motley.transport.upload_config import split_state
@@ -144,7 +144,11 @@ class Examining:
                     self.engine, model, view, schedule.per_client, personal, names, metrics
                 )
             self._write(state, held)
-            self._keep_best(state, held, personal is None and "global" in found.rows["scope"])
+            pooled = personal is None and "global" in found.rows["scope"]
+            scope = "validation" if pooled else "validation_mean"
+            self._keep_best(state, held, scope)
+            if due and state.version and self.config.privacy is None:
+                self._count_waits(state, held, scope)
         return self._keep_or_go_back(state, state.newest["loss"], due)
 
     def _peaks(self, state: RunState) -> dict[str, float]:
@@ -156,17 +160,30 @@ class Examining:
                 peaks[name] = better_of(peaks.get(name, score), score)
         return peaks
 
-    def _keep_best(self, state: RunState, held: Evaluation, pooled: bool) -> None:
-        """Keep this round's model if it is the best by validation; ``pooled``: by all validation
-        samples together."""
+    def _keep_best(self, state: RunState, held: Evaluation, scope: str) -> None:
+        """Keep this round's model if it is the best by validation; ``scope``: of the row that
+        decides."""
         if not self.config.keeps_best(state.version):
             return
-        scope = "validation" if pooled else "validation_mean"
         higher = self.config.higher_is_better(state.metric)
         score = held.value(state.metric, scope)
         state.best = better(
             state.best, scope, score, higher, state.version, partial(self.newcomer_model, state)
         )
+
+    def _count_waits(self, state: RunState, held: Evaluation, scope: str) -> None:
+        """Count for each metric the evaluations since its best value on validation samples; a value
+        that is not finite is none."""
+        peaks, waited, longest = {}, {}, {}
+        for name in {*COLUMNS, *(metric.name for metric in self.config.setting.task.metrics)}:
+            value = held.value(name, scope)
+            best = state.validation_peaks.get(name, math.nan)
+            gain = value - best if self.config.higher_is_better(name) else best - value
+            is_better = math.isfinite(value) and not gain <= 0
+            peaks[name] = value if is_better else best
+            waited[name] = 0 if is_better else state.waited.get(name, 0) + 1
+            longest[name] = max(waited[name], state.longest_waits.get(name, 0))
+        state.validation_peaks, state.waited, state.longest_waits = peaks, waited, longest
 
     def _keep_or_go_back(self, state: RunState, loss: float, due: bool) -> Mapping[str, float]:
         """Remember the server's state as good after an evaluation with a finite loss; go back to

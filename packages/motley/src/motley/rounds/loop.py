@@ -166,7 +166,11 @@ class RoundLoop:
         """Whether a limit of ``stop`` is reached."""
         state = self.state
         return self.config.reached(
-            state.version, state.clients.now_s, state.ledger.paper_bits, state.evaluated
+            state.version,
+            state.clients.now_s,
+            state.ledger.paper_bits,
+            scores=state.evaluated,
+            waited=state.waited,
         )
 
     @property

@@ -50,9 +50,15 @@ class Stop:
     target: Target | None = None
     """Figures by metric, ``{ accuracy = 0.9 }``: end as soon as an evaluation reaches one (on the
     common test set, else in the mean over clients). The untrained model's ends no run."""
+    patience: Count | None = None
+    """Early stopping: end after so many evaluations (``evaluate.every``) in a row whose figure on
+    the clients' validation samples (``split.validation``) is no better than the best before."""
+    metric: str | None = None
+    """The metric that ``patience`` waits for; left out: the headline."""
 
     def reached(self, version: int, now_s: float, uplink_bits: float) -> bool:
-        """Return whether any limit but the target is reached after ``version`` server steps."""
+        """Return whether any limit that no evaluation decides is reached after ``version`` server
+        steps."""
         return (
             (self.rounds is not None and version >= self.rounds)
             or (self.virtual_hours is not None and now_s >= 3600 * self.virtual_hours)
@@ -151,11 +157,26 @@ class RunConfig:
         return self.setting.solver.lr * self.schedule.factor(version + 1, horizon)
 
     def reached(
-        self, version: int, now_s: float, uplink_bits: float, scores: Mapping[str, float]
+        self,
+        version: int,
+        now_s: float,
+        uplink_bits: float,
+        scores: Mapping[str, float],
+        waited: Mapping[str, int],
     ) -> bool:
         """Return whether any limit of ``stop`` is reached; an unknown score (NaN) reaches no
-        target."""
+        target.
+
+        Parameters
+        ----------
+        version: server steps so far. now_s: the clock. uplink_bits: uploaded, on the papers'
+        account. scores: metrics of an evaluation. waited: by metric, evaluations in a row without a
+        better figure on validation samples.
+        """
         if self.stop.reached(version, now_s, uplink_bits):
+            return True
+        watched = self.stop.metric or self.setting.task.metric
+        if self.stop.patience is not None and waited.get(watched, 0) >= self.stop.patience:
             return True
         wanted = [
             (name, value, scores.get(name, math.nan))

@@ -9,6 +9,7 @@ nearer:
     stop.virtual_hours    virtual time passed
     stop.uplink_gb        an upload was billed on the papers' account
     stop.target           an update was accepted
+    stop.patience         every step does
 
 Only steps for which clients were asked count: where updates arrive at the same moment and each
 makes a step, as under ``asynchronous``, those after the first work off what has arrived. A step in
@@ -67,6 +68,7 @@ def count_steps(stop: Stop, state: RunState, step: Round, before: Moment) -> Non
         "virtual_hours": passed,
         "uplink_gb": uploaded,
         "target": bool(np.isin(step.outcome, _TAUGHT).any()),
+        "patience": True,
     }
     if any(moves[name] for name in given_limits(vars(stop))):
         state.still_steps = state.idle_steps = 0
@@ -81,7 +83,8 @@ def standstill(stop: Stop, state: RunState) -> str | None:
     goes on."""
     still = state.still_steps >= MOST_STILL_STEPS
     idle = state.idle_steps >= MOST_IDLE_STEPS
-    if stop.rounds is not None or not (still or idle):
+    endless = stop.rounds is None and stop.patience is None
+    if not (endless and (still or idle)):
         return None
     names = given_limits(vars(stop))
     missing = " and ".join(_MISSING[name] for name in names)
@@ -99,5 +102,5 @@ def standstill(stop: Stop, state: RunState) -> str | None:
 
 
 def given_limits(stop: Mapping[str, Any]) -> list[str]:
-    """Return the names of the limits that are given."""
-    return [name for name, value in stop.items() if value is not None]
+    """Return the names of the limits that are given; ``metric`` belongs to ``patience``."""
+    return [name for name, value in stop.items() if value is not None and name != "metric"]

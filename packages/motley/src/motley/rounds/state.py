@@ -101,6 +101,9 @@ class RunState:
     newest: those of the newest evaluation. untrained: those of the untrained model. metric: the
     headline.
     best: the best round by validation; None before the first, and without validation samples.
+    validation_peaks: the best value of each metric on validation samples, in all evaluations that
+    were due. waited: evaluations since each of them. longest_waits: the most that there were
+    between two of them, or are since the last.
     privacy: clip and counts of a private run; None otherwise.
     """
 
@@ -133,6 +136,9 @@ class RunState:
     best: BestRound | None = None
     evaluated: dict[str, float] = field(default_factory=dict)
     peaks: dict[str, float] = field(default_factory=dict)
+    validation_peaks: dict[str, float] = field(default_factory=dict)
+    waited: dict[str, int] = field(default_factory=dict)
+    longest_waits: dict[str, int] = field(default_factory=dict)
     newest: dict[str, float] = field(default_factory=dict, metadata=FIXED)
     untrained: dict[str, float] = field(default_factory=dict)
     metric: str = field(default="accuracy", metadata=FIXED)
@@ -163,7 +169,8 @@ class RunState:
         """
         same = saved.get("good") == "server"
         # an earlier checkpoint lacks what was not kept then
-        saved = {"still_steps": 0, "idle_steps": 0, "untrained": {}, **saved}
+        waits: dict[str, Any] = {"validation_peaks": {}, "waited": {}, "longest_waits": {}}
+        saved = {"still_steps": 0, "idle_steps": 0, "untrained": {}, **waits, **saved}
         restore_fields(self, {**saved, "good": None} if same else saved)
         if same:
             self.good = self.server

@@ -45,6 +45,7 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ConfigError, ModelError, suggest
+from motley.core.own_code import place_in_own_code
 from motley.tasks.targets import IGNORED, SAID, Targets
 
 __all__ = ["COLUMNS", "Metric", "MetricFunction", "as_metric", "chosen", "known"]
@@ -383,7 +384,8 @@ def _own(
     except Exception as error:  # a user's function may raise anything
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         shapes = f"outputs {list(outputs.shape)} and targets {list(targets.shape)}"
-        raise ModelError(f"the metric {name!r} cannot take {shapes}: {reason}") from error
+        place = place_in_own_code(error)
+        raise ModelError(f"the metric {name!r} cannot take {shapes}: {reason}{place}") from error
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError):

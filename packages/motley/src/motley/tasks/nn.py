@@ -359,4 +359,24 @@ def require_keyed(module: nn.Module, forward: Callable[[nn.Module], object]) -> 
             "(F.dropout, torch.rand, scaled_dot_product_attention), which cannot be tied to a "
             "client's own seed; use a layer instead, self.drop = motley.tasks.nn.Dropout(0.1), and "
             "for attention motley.tasks.nn.attention(q, k, v, self.drop)"
+            f"{_without_dropout(module)}"
         )
+
+
+def _without_dropout(module: nn.Module) -> str:
+    """Return the advice for a model that is not the user's: the options by which it would draw
+    nothing itself, those of attention where there are any; empty where none are found."""
+    options: dict[str, None] = {}
+    for layer in module.modules():
+        config = getattr(layer, "config", None)
+        held = {**vars(config)} if hasattr(config, "to_dict") else {}
+        own = {} if isinstance(layer, Dropout | nn.modules.dropout._DropoutNd) else vars(layer)
+        for name, value in {**held, **own}.items():
+            if "drop" in name and isinstance(value, float) and value > 0:
+                options[name] = None
+    of_attention = [name for name in options if "att" in name]
+    names = of_attention or list(options)
+    if not names:
+        return ""
+    settings = ", ".join(f"{name} = 0" for name in names)
+    return f"; of a model that is not yours, make it with {settings}"

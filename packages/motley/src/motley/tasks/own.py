@@ -30,6 +30,7 @@ from motley.core.errors import ConfigError, DataError, ModelError, UserError
 from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.fingerprint import fingerprint as hash_of
 from motley.core.keys import Key
+from motley.core.own_code import place_in_own_code
 from motley.tasks.dense_targets import DenseLoss, DenseOutputs
 from motley.tasks.fields import Field, TakesFields
 from motley.tasks.flat import construct, layout_of
@@ -513,4 +514,5 @@ def outputs_of(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: i
 def _reason(error: Exception) -> str:
     first = (str(error).splitlines() or [""])[0]
     plain = first and isinstance(error, RuntimeError | TypeError | ValueError)
-    return first if plain else f"{type(error).__name__} {first}".strip()
+    said = first if plain else f"{type(error).__name__} {first}".strip()
+    return f"{said}{place_in_own_code(error)}"

@@ -20,6 +20,7 @@ from torch.func import vmap
 
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ConfigError, ModelError
+from motley.core.own_code import place_in_own_code
 from motley.tasks.targets import IGNORED, Targets
 
 __all__ = [
@@ -331,7 +332,9 @@ def _tried(function: LossFunction, outputs: Tensor, targets: Tensor) -> tuple[Te
                 f"outputs {list(outputs.shape)} and targets {list(targets.shape)} ({targets.dtype})"
             )
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ModelError(f"the loss cannot take {shapes}: {reason}") from error
+            raise ModelError(
+                f"the loss cannot take {shapes}: {reason}{place_in_own_code(error)}"
+            ) from error
         for name, argument in zip(("outputs", "targets"), given, strict=True):
             if argument._version:
                 raise ModelError(
