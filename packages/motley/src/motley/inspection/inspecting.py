@@ -71,6 +71,7 @@ def inspect(
     tell: Tell | None = None,
     label: str | None = None,
     client: str | None = None,
+    table: Mapping[str, Any] | None = None,
 ) -> Inspected:
     """Measure how the clients of a federation differ, what its rounds cost, and which pitfalls its
     experiment commits.
@@ -90,7 +91,9 @@ def inspect(
     task: data and model of your own, for ``task = "own"``. allow_import: let components be named
     ``"module:Class"``.
     tell: is told what goes on, a few words at a time. label, client: the columns of a table that
-    hold the labels and the clients.
+    hold the labels and the clients. table: how the files of a table are written and its columns
+    read, e.g. ``{"decimal": ",", "gaps": ["", "-9"]}``; options of
+    :class:`~motley.tasks.table_options.TableOptions`.
 
     Raises
     ------
@@ -110,7 +113,7 @@ def inspect(
         raise ConfigError(f"got {rounds!r}; expected a whole number of at least 0", "rounds")
     said: Tell = tell or (lambda text: None)
     sources = [
-        source_of(one, overrides, task, allow_import, label, client) for one in (what, *more)
+        source_of(one, overrides, task, allow_import, label, client, table) for one in (what, *more)
     ]
     folder = None if data is None else Path(data)
     labels = _labels([source.label for source in sources])

@@ -39,8 +39,8 @@ from motley.tasks.client_parts import (
 from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.origin import Origin
 from motley.tasks.public_classes import with_classes
-from motley.tasks.raw_table import TableOptions, check_columns, raw_table
-from motley.tasks.table_readers import make_dataset, read_columns, take_columns
+from motley.tasks.raw_table import TableOptions, raw_table
+from motley.tasks.table_readers import make_dataset, read_parts, take_columns
 from motley.tasks.task import Dataset, Federation
 
 __all__ = ["client_files", "from_arrays", "from_clients", "from_files"]
@@ -283,13 +283,9 @@ def from_files(
             seed=seed,
         )
     files = [(name, path) for name, paths in client_files(root) for path in paths]
-    parts = [(*read_columns(path, label)[:2], f"client {name}") for name, path in files]
-    names = tuple(dict.fromkeys(name for name, _ in files))
-    first = next((x for x, _, _ in parts if is_table(x)), None)
-    for (_, path), (x, _, _) in zip(files, parts, strict=True):
-        if is_table(x):
-            check_columns(x, first, str(path))
     options = table_options(table)
+    parts = read_parts(files, label, options, classes=not regression)
+    names = tuple(dict.fromkeys(name for name, _ in files))
     try:
         dataset = join_parts(
             parts,
