@@ -33,6 +33,7 @@ from motley.results.blocks import Picture
 from motley.results.load import Run
 from motley.results.measures import grouped_notes
 from motley.results.selection_plots import class_picture
+from motley.tasks.column_table import column_table
 from motley.tasks.task import Federation, Task
 
 __all__ = ["inspect"]
@@ -188,6 +189,7 @@ def _one(
             _classes(given, label),
             clients=clients_of(given),
             others=_others(found, lambda without: measure(given, Key(0), without=without)),
+            columns=column_table(given),
         )
     tell(f"{label}: reading the data")
     experiment = _here(source.experiment)
@@ -219,7 +221,10 @@ def _one(
     classes = _classes(federation, label)
     diagnosed = _diagnosed(source.runs)
     clients = clients_of(federation)
-    return InspectedFederation(label, found, facts, committed, classes, diagnosed, clients, others)
+    columns = column_table(federation)
+    return InspectedFederation(
+        label, found, facts, committed, classes, diagnosed, clients, others, columns
+    )
 
 
 def _by_chance(experiment: Experiment, ready: Ready, data: Path | None) -> list[Finding]:

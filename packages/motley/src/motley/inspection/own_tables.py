@@ -15,7 +15,7 @@ from motley.tasks.client_parts import is_table, table_options
 from motley.tasks.federate import Split
 from motley.tasks.origin import Origin
 from motley.tasks.own_federation import _federation, client_files, from_files
-from motley.tasks.raw_table import joined, raw_table
+from motley.tasks.raw_table import TableReading, joined, raw_table
 from motley.tasks.row_labels import read_row_column
 from motley.tasks.table_files import is_table_file, read_arrow
 from motley.tasks.table_options import TableOptions
@@ -40,9 +40,11 @@ def holds_tables(path: Path) -> bool:
 
 
 def table_name(path: Path) -> str:
-    """Return the name of a table without the endings of its file: ``all.csv.gz`` is ``all``."""
-    name = path.name.removesuffix(".gz") if is_table_file(path) else path.name
-    return Path(name).stem
+    """Return the name of a table without the endings of its file, ``all`` of ``all.csv.gz``; of a
+    folder its name."""
+    if not is_table_file(path):
+        return path.name
+    return path.with_suffix("").stem if path.suffix.lower() == ".gz" else path.stem
 
 
 def federation_of(
@@ -75,7 +77,7 @@ def federation_of(
     _check(path, list(whole.column_names), {"client": client, "label": label})
     numbers = _numbers_to_predict(whole.column(label), label, options, str(path))
     inputs, y, ids = take_columns(whole, label, client, str(path), options, not numbers)
-    options, why = _without_unusable(inputs, options, ids)
+    options, why = _without_unusable(inputs, options, ids, str(path))
     dataset = make_dataset(
         inputs, y, ids, not numbers, str(path), whole=True, options=options, column=client
     )
@@ -104,7 +106,7 @@ def _of_folder(path: Path, label: str, client: str | None, options: TableOptions
     parts = read_parts(files, label, options, classes=not numbers)
     why: dict[str, str] = {}
     if all(is_table(x) for x, _, _ in parts):
-        options, why = _without_unusable(joined([x for x, _, _ in parts]), options, None)
+        options, why = _without_unusable(joined([x for x, _, _ in parts]), options, None, str(path))
     federation = from_files(
         path, label=label, regression=numbers, table=options, test_fraction=_NONE
     )
@@ -122,31 +124,40 @@ def _numbers_to_predict(column: Any, name: str, options: TableOptions, where: st
 
 
 def _without_unusable(
-    inputs: Any, options: TableOptions, ids: Any
+    inputs: Any, options: TableOptions, ids: Any, where: str
 ) -> tuple[TableOptions, dict[str, str]]:
     """Return the options that leave out columns that cannot be inputs, and why each cannot."""
     known = [name for name in inputs.column_names if name not in options.drop]
     why = {}
-    owner = None if ids is None else np.unique(ids.astype(str), return_inverse=True)[1]
+    origin = Origin(where)
+    if ids is not None:
+        names, owner = np.unique(ids.astype(str), return_inverse=True)
+        origin = Origin.of_clients(where, owner, names.tolist())
     for name in known:
         words, numbers = (
             tuple(one for one in names if one == name) for names in (options.words, options.numbers)
         )
         alone = replace(options, drop=(), words=words, numbers=numbers)
         try:
-            raw_table(inputs.select([name]), alone, Origin("", owner))
+            column = raw_table(inputs.select([name]), alone, origin).columns[0]
+            if np.isnan(column.values).all():
+                why[name] = "there is no value"
         except DataError as error:
-            why[name] = str(error).removeprefix(": ")
+            why[name] = str(error).removeprefix(f"{where}: ")
     return replace(options, drop=(*options.drop, *why)), why
 
 
 def _noted(federation: Federation, options: TableOptions, why: Mapping[str, str]) -> Federation:
-    """Return the federation with a note of the columns that were left out."""
-    dropped = ", ".join(options.drop)
-    return (
-        replace(federation, notes={**federation.notes, LEFT_OUT: dropped})
-        if dropped
-        else federation
+    """Return the federation with a note of the columns that were left out, and why."""
+    if not options.drop:
+        return federation
+    reading = federation.reading or TableReading()
+    unread = tuple((name, why.get(name, said)) for name, said in reading.unread)
+    first = sorted(unread, key=lambda pair: pair[0] not in why)
+    return replace(
+        federation,
+        notes={**federation.notes, LEFT_OUT: ", ".join(options.drop)},
+        reading=replace(reading, unread=tuple(first)),
     )
 
 

@@ -413,6 +413,7 @@ def federate(
         measured=given.measured,
         shares=roles.shares,
         own_rows=given.own_rows,
+        reading=dataset.reading,
     )
 
 

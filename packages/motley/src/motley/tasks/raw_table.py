@@ -23,6 +23,7 @@ from motley.tasks.column_spelling import Column, NumberStyle, is_text, refuse_sp
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.row_ids import refuse_ids
 from motley.tasks.spellings import is_compact_date
+from motley.tasks.table_files import separator_of
 from motley.tasks.table_options import TableOptions
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "RawColumn",
     "RawTable",
     "TableOptions",
+    "TableReading",
     "arrow_table",
     "joined",
     "raw_table",
@@ -60,8 +62,9 @@ class RawColumn(NamedTuple):
 
 
 class ColumnReading(NamedTuple):
-    """How one column was read, in words: its kind, what is in it, its gaps, and of one entry the
-    text and the value; ``remark``: what else a reader of results should know."""
+    """How one column was read: its kind, what is in it, its gaps, and of one entry the text and the
+    value; ``words``: as a :class:`RawColumn` has them; ``remark``: what else a reader of results
+    should know."""
 
     name: str
     kind: str
@@ -69,7 +72,23 @@ class ColumnReading(NamedTuple):
     gaps: int
     example: str
     value: float
+    words: tuple[str, ...] | None = None
     remark: str = ""
+
+
+@dataclass(frozen=True)
+class TableReading:
+    """How a table was read.
+
+    Parameters
+    ----------
+    columns: of each input column. remarks: what was done to rows, labels and clients. unread:
+    columns that are no inputs, and why.
+    """
+
+    columns: tuple[ColumnReading, ...] = ()
+    remarks: tuple[str, ...] = ()
+    unread: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,14 +98,13 @@ class RawTable:
     Parameters
     ----------
     columns: ``[n]`` values each. options: how they become inputs. where: the table, for messages.
-    readings: how each column was read. remarks: what was done to rows, labels and clients.
+    reading: how they were read.
     """
 
     columns: tuple[RawColumn, ...]
     options: TableOptions
     where: str | Origin
-    readings: tuple[ColumnReading, ...] = ()
-    remarks: tuple[str, ...] = ()
+    reading: TableReading = TableReading()
 
     @property
     def measured(self) -> bool:
@@ -283,8 +301,13 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
             refuse_ids(column.name, column.values, column.words, where)
         columns.append(column)
         readings.append(_reading(column, table.column(name), options))
-    remarks = tuple(remarks_of(table))
-    return RawTable(tuple(columns), options, where, tuple(readings), remarks)
+    remarks = remarks_of(table)
+    sep = separator_of(table)
+    if sep not in ("", ","):
+        remarks = [f"columns are divided by {'a tabulator' if sep == chr(9) else sep!r}", *remarks]
+    unread = tuple((name, "left out by drop") for name in options.drop)
+    reading = TableReading(tuple(readings), tuple(remarks), unread)
+    return RawTable(tuple(columns), options, where, reading)
 
 
 # ----------------------------------------------------------------------------------------- columns
@@ -516,13 +539,21 @@ def _reading(column: RawColumn, given: Any, options: TableOptions) -> ColumnRead
         more = f" and {len(column.words) - _SHOWN:,} more" if len(column.words) > _SHOWN else ""
         seen = f"{', '.join(column.words[:_SHOWN])}{more}"
         return ColumnReading(
-            column.name, "words", seen, int(gone.sum()), example, value, _alike(column.words)
+            column.name,
+            "words",
+            seen,
+            int(gone.sum()),
+            example,
+            value,
+            column.words,
+            _alike(column.words),
         )
     seen = "no value" if not there.size else f"{there.min():g} to {there.max():g}"
     remark = "there is no value" if not there.size else ""
     if there.size and there.min() == there.max() and len(there) > 1:
         seen, remark = f"{there[0]:g}", "all rows hold the same number"
-    return ColumnReading(column.name, "numbers", seen, int(gone.sum()), example, value, remark)
+    missing = int(gone.sum())
+    return ColumnReading(column.name, "numbers", seen, missing, example, value, None, remark)
 
 
 def _alike(words: Sequence[str]) -> str:

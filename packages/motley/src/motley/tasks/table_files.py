@@ -53,7 +53,11 @@ _MOST_PACKED = 1000
 """A compressed file of more bytes than the first and more than so many times its own size is
 refused."""
 _MOST_CELLS = 2**27
+_BLOCK = 2**26
+"""Bytes of a text that are read at a time: many small pieces of many columns take minutes."""
 _SEP = b"motley.sep"
+_PART = 2**24
+"""Bytes of a text whose letters are looked at at a time."""
 
 
 @dataclass(frozen=True)
@@ -172,8 +176,7 @@ def _read_text(path: Path, form: TableFormat) -> Any:
     sep = form.sep or _recognised(head, path, form)
     names, lines = _names(head, sep, form, path)
     source = path if data is None else pa.BufferReader(data)
-    # many small pieces of many columns take minutes
-    reading = arrow_csv.ReadOptions(block_size=2**26, column_names=names, skip_rows=lines)
+    reading = arrow_csv.ReadOptions(block_size=_BLOCK, column_names=names, skip_rows=lines)
     parsing = arrow_csv.ParseOptions(delimiter=sep, newlines_in_values=True)
     as_text = arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
     try:
@@ -196,7 +199,7 @@ def _utf8(path: Path, form: TableFormat) -> bytes | None:
     plain = codecs.lookup(form.encoding).name in ("utf-8", "ascii", "utf-8-sig")
     if plain and not packed and not form.comment:
         with path.open("rb") as file:
-            _check_utf8(iter(lambda: file.read(2**24), b""), path)
+            _check_utf8(iter(lambda: file.read(_PART), b""), path)
         return None
     data = _unpacked(path) if packed else path.read_bytes()
     if plain:

@@ -1,5 +1,5 @@
-"""Readers of tables with a column of labels: Parquet, CSV, ``.npz``, and scikit-learn's own small
-sets."""
+"""Readers of tables with a column of labels: files of :mod:`motley.tasks.table_files`, ``.npz``,
+and scikit-learn's own small sets."""
 
 from __future__ import annotations
 
@@ -77,8 +77,7 @@ def read_table(
     options: TableOptions | None = None,
     client_groups: int | None = None,
 ) -> Dataset:
-    """Return the data set of a name of :data:`BUILTIN` or a path to an ``.npz``, ``.parquet`` or
-    ``.csv`` file.
+    """Return the data set of a name of :data:`BUILTIN` or a path to an ``.npz`` file or a table.
 
     Parameters
     ----------
@@ -112,7 +111,7 @@ def read_table(
     if not is_file(path):
         raise DataError(
             f"task.data: got {data!r}{suggest(data, BUILTIN)}; expected one of: "
-            f"{', '.join(BUILTIN)}, or the path of an .npz, .parquet or .csv file that "
+            f"{', '.join(BUILTIN)}, or the path of an .npz, .csv, .parquet or other table that "
             f"exists{where_paths_start(data)}"
         )
     inputs, targets, ids = read_columns(path, label, client, options, classes)
@@ -177,6 +176,7 @@ def make_dataset(
     where = where if isinstance(where, Origin) else Origin.of_clients(where, groups, clients)
     table = _table_of(x, options, where)
     preparation: Preparation | None = None
+    reading = None if table is None else table.reading
     measured = (
         {}
         if table is None and options.scale not in ("standard", "federated")
@@ -212,6 +212,7 @@ def make_dataset(
         table=table,
         measured=measured,
         client_names=clients,
+        reading=reading,
     )
 
 

@@ -33,7 +33,7 @@ from motley.tasks.metrics import Metric
 from motley.tasks.origin import Origin
 from motley.tasks.own_loss import LossFunction
 from motley.tasks.preparation import Preparation, StatisticsTraffic
-from motley.tasks.raw_table import RawTable
+from motley.tasks.raw_table import RawTable, TableReading
 from motley.tasks.targets import IGNORED, NO_CLASSES, SAID, Targets, class_logits, targets_of
 
 __all__ = [
@@ -80,6 +80,7 @@ class Dataset:
     targets or the model's shape: a phrase -> the key and the line that do without. A private run
     refuses it, so a source that measures must say so.
     generated: the rows were drawn by a source that made up the clients, too, and belong to nobody.
+    reading: how the columns of a table were read; None: it was none.
 
     Raises
     ------
@@ -99,6 +100,7 @@ class Dataset:
     measured: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     client_names: tuple[str, ...] = ()
     generated: bool = False
+    reading: TableReading | None = None
 
     def __post_init__(self) -> None:
         if self.targets == "positions":
@@ -151,6 +153,7 @@ class Federation(Carded):
     :func:`~motley.tasks.federate.federate` divided them.
     own_rows: the clients came with their rows, so that what is drawn for a row is a function of the
     client and the row's position there; else a pool was dealt out, and it follows the row's number.
+    reading: how the columns of a table were read, as in :class:`Dataset`.
     """
 
     x: Tensor
@@ -177,6 +180,7 @@ class Federation(Carded):
     client_names: tuple[str, ...] = ()
     shares: Mapping[str, float] | None = None
     own_rows: bool = False
+    reading: TableReading | None = None
 
     def __len__(self) -> int:
         """Return K, the population."""
