@@ -84,8 +84,8 @@ def _entries(words: tuple[str, ...] | None) -> str:
 
 
 def _counts(values: Floats, where: str | Origin) -> bool:
-    """Return whether numbers are 0, 1, 2, ... in any order, or go up by one from row to row of each
-    client."""
+    """Return whether numbers are consecutive ones in any order, or begin with 0 or 1 at each client
+    and go up by one from row to row."""
     if np.isnan(values).any():
         return False
     whole = np.sort(values)
@@ -96,4 +96,6 @@ def _counts(values: Floats, where: str | Origin) -> bool:
         return False
     order = np.argsort(owner, kind="stable")
     same = np.diff(owner[order]) == 0
-    return int(same.sum()) >= _FEW and bool((np.diff(values[order])[same] == 1).all())
+    starts = values[order][np.concatenate([[True], ~same])]
+    begins = bool((starts == starts[0]).all()) and starts[0] in (0.0, 1.0)
+    return begins and int(same.sum()) >= _FEW and bool((np.diff(values[order])[same] == 1).all())
