@@ -146,8 +146,8 @@ def test_a_spelling_is_near_whatever_its_capitals() -> None:
         ),
         (
             "größe,y\n1,0\n".encode("latin-1"),
-            'is not in UTF-8 (line 1); it is likely Latin-1 (ISO-8859-1), in which it says "größe,y"'
-            '; write encoding = "latin-1"',
+            "is not in UTF-8 (line 1); it is likely Latin-1 (ISO-8859-1), in which it says "
+            '"größe,y"; write encoding = "latin-1"',
         ),
     ],
 )
