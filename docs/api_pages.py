@@ -101,7 +101,7 @@ GROUPS = {
         "motley.from_flower",
         "motley.tasks.own_task",
         "motley.tasks.Metric",
-        "motley.tasks.raw_table.TableOptions",
+        "motley.tasks.table_options.TableOptions",
     ),
     "In a Flower deployment": (
         "motley_flower.with_selector",
@@ -179,7 +179,7 @@ SHOWN = {
     "motley.results.load.citations": "results.md",
     "motley.SelectionRule": "add-a-selector.md",
     "motley.SelectionContext": "add-a-selector.md",
-    "motley.tasks.raw_table.TableOptions": "own-tables.md",
+    "motley.tasks.table_options.TableOptions": "table-files.md",
     "motley.tuning.outcome.TuningResult": "tuning.md",
     "motley.tuning.outcome.TunedMethod": "tuning.md",
     "motley_flower.strategy.settings.SelectionSettings": "deploy/your-app.md",

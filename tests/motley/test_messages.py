@@ -141,19 +141,13 @@ def test_a_spelling_is_near_whatever_its_capitals() -> None:
     ("text", "said"),
     [
         (
-            b"age;y\n1,5;0\n",
-            "divides its columns by ';', and Motley reads commas; write it anew: "
-            "pandas.read_csv({0!r}, sep=';', decimal=',').to_csv({0!r}, index=False)",
-        ),
-        (
-            b"age\ty\n1\t0\n",
-            "divides its columns by '\\t', and Motley reads commas; write it anew: "
-            "pandas.read_csv({0!r}, sep='\\t').to_csv({0!r}, index=False)",
-        ),
-        (
             "age,y\n1,0\n".encode("utf-16"),
-            "is text of UTF-16, and Motley reads UTF-8; write it anew: pandas.read_csv({0!r}, "
-            "encoding='utf-16').to_csv({0!r}, index=False)",
+            'is not in UTF-8 (line 1); it is likely UTF-16; write encoding = "utf-16"',
+        ),
+        (
+            "größe,y\n1,0\n".encode("latin-1"),
+            "is not in UTF-8 (line 1); it is likely Latin-1 (ISO-8859-1), in which it says "
+            '"größe,y"; write encoding = "latin-1"',
         ),
     ],
 )
@@ -162,7 +156,7 @@ def test_tables_that_other_programs_write(text: bytes, said: str, tmp_path: Path
     path.write_bytes(text)
     with pytest.raises(DataError) as error:
         motley.inspect(path, client="age", label="y")
-    assert str(error.value) == f"{path} {said.format(str(path))}"
+    assert str(error.value) == f"{path} {said}"
 
 
 def test_a_folder_in_place_of_a_table(tmp_path: Path) -> None:

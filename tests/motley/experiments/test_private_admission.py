@@ -189,6 +189,7 @@ def test_fixed_numbers_and_words_measure_nothing(table, tmp_path):
     }
     done = motley.run({**BASE, "population": None, "task": task}, out=tmp_path / "run")
     saved = json.loads((tmp_path / "run" / "preparation.json").read_text())
+    assert "read" not in saved  # what cells hold, and how many are gaps
     assert saved["inputs"] == ["age", "job=clerk", "job=nurse", "job=other"]
     data = build({**BASE, "population": None, "task": task}).federation
     assert {tuple(row) for row in data.x[:, 1:].tolist()} == {(1.0, 0.0, 0.0), (0.0, 0.0, 1.0)}

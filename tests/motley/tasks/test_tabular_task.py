@@ -129,7 +129,7 @@ def test_troubles(tmp_path: Path) -> None:
     with pytest.raises(
         DataError,
         match=r"^row 2 of .*t.csv: the label is missing in column 'label' \(in 1 of 2 rows\); fill "
-        r"or drop these rows",
+        r"these rows, or write drop_rows = true to leave them out",
     ):
         pool(data=str(tmp_path / "t.csv"))
     (tmp_path / "t.csv").write_text("a,who,label\n1,p,0\n2,,1\n")

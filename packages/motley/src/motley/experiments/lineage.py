@@ -22,7 +22,11 @@ _NO_RESULT = (
 )
 
 
-_LATER_OF_TASKS = ("alphabet", "classes", "fixed", "test")
+_LATER_OF_TASKS = (
+    *("alphabet", "classes", "fixed", "test"),
+    *("numbers", "drop_rows", "sep", "comment", "sheet", "decimal", "thousands", "units", "dates"),
+    *("trim", "fold", "rename"),
+)
 """Options of tasks that change nothing where they are left out, and did not always exist."""
 
 
@@ -50,6 +54,7 @@ _LATER: Mapping[str, Mapping[str, Any]] = {
     "selector.pyramidfl": {"split": "fedscale"},
     "split": {"halves": "both"},
     "synchrony": {"refill": "idle"},
+    "task": {"encoding": "utf-8", "header_rows": 1},
 }
 """Options of tables, and of single components, that did not always exist, and their values that
 change nothing."""

@@ -29,7 +29,8 @@ from motley.experiments.run_data import task_of
 from motley.tasks.datasets import DATASETS
 from motley.tasks.held_out import held_out_ids
 from motley.tasks.image import Image
-from motley.tasks.raw_table import arrow_table, read_arrow
+from motley.tasks.raw_table import arrow_table, raw_table
+from motley.tasks.table_options import TableOptions
 from motley.tasks.table_readers import BUILTIN
 from motley.tasks.tabular import Tabular
 from motley.tasks.task import IGNORED, Federation, Task
@@ -397,18 +398,24 @@ def _arrow(source: Tabular) -> tuple[Any, str]:
     if path.suffix == ".npz":
         x, y, _ = read_columns(path)
         return _put(arrow_table(x), "label", _array(y)), "label"
-    table = _plain(read_arrow(path), source.label)
-    return table.drop_columns([source.client]) if source.client else table, source.label
+    options = source.options
+    inputs, y, _ = read_columns(path, source.label, source.client, options, source._classes)
+    label = _array(y.astype(str) if y.dtype.kind == "b" else y)
+    return _put(_plain(inputs, options, str(path)), source.label, label), source.label
 
 
-def _plain(table: Any, label: str) -> Any:
-    """Return a table whose words are strings, and so is a label of yes and no."""
+def _plain(table: Any, options: TableOptions, where: str) -> Any:
+    """Return a table whose columns of text are numbers where they are read so, and strings."""
     import pyarrow as pa
 
+    columns = {column.name: column for column in raw_table(table, options, where).columns}
     for name in table.column_names:
         kind = table.column(name).type
-        words = pa.types.is_dictionary(kind) or pa.types.is_large_string(kind)
-        if words or (name == label and pa.types.is_boolean(kind)):
+        text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        if text and name in columns and columns[name].words is None:
+            numbers = pa.array(columns[name].values, from_pandas=True)
+            table = _put(table, name, numbers)
+        elif text or pa.types.is_dictionary(kind):
             table = _put(table, name, table.column(name).cast(pa.string()))
     return table
 

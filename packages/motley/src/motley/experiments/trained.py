@@ -74,11 +74,17 @@ def save_preparation(federation: Federation, folder: Path, private: bool = False
     """Write ``preparation.json``: how new samples become model inputs; nothing where they are model
     inputs already.
 
-    ``private``: of a private run, which keeps what single clients measured of their own rows to
-    itself."""
+    ``private``: of a private run, which keeps what single clients measured of their own rows, and
+    what cells hold, to itself."""
+    from motley.tasks.column_table import column_table
+
     own = getattr(federation.preparation, "clients", False)
     if federation.preparation is not None and not (private and own):
-        text = to_json(with_digest(federation.preparation.save()), indent=1)
+        saved = federation.preparation.save()
+        read = None if private else column_table(federation)
+        if read is not None:
+            saved["read"] = read.as_json()
+        text = to_json(with_digest(saved), indent=1)
         try:
             with replacing(folder / _PREPARATION) as file:
                 file.write(f"{text}\n".encode())

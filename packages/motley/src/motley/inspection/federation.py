@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from motley.core.arrays import Floats
 from motley.heterogeneity.findings import Inspection
 from motley.results.blocks import Picture
+from motley.tasks.column_table import ColumnTable
 from motley.tasks.task import Federation
 
 __all__ = ["InspectedFederation"]
@@ -25,7 +26,8 @@ class InspectedFederation:
     which class; None without classes.
     drift: what diagnostics measured over the rounds of runs, name -> (rounds, values). clients:
     name and number of training samples of each, ``[K]``, where clients have names. others: the
-    profile in which outlying clients do not count; None: none is outlying.
+    profile in which outlying clients do not count; None: none is outlying. columns: how the columns
+    of a table were read; None: it was none.
     """
 
     label: str
@@ -36,6 +38,7 @@ class InspectedFederation:
     drift: Mapping[str, tuple[Floats, Floats]] = field(default_factory=dict)
     clients: Sequence[tuple[str, int]] = ()
     others: Mapping[str, float] | None = None
+    columns: ColumnTable | None = None
 
 
 def clients_of(federation: Federation) -> list[tuple[str, int]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from motley.core.untrusted import printable
 from motley.heterogeneity.findings import DifferingColumn
 from motley.inspection.inspected import Inspected
-from motley.inspection.inspection_page import client_sections, finding_names
+from motley.inspection.inspection_page import client_sections, columns_read, finding_names
 from motley.inspection.words import interval_text, title, value_text
 from motley.results import blocks
 from motley.results.blocks import DASH
@@ -18,7 +19,7 @@ from motley.results.terminal import block_table
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["as_table", "bullets", "client_tables", "heads"]
+__all__ = ["as_table", "bullets", "client_tables", "column_tables", "heads"]
 
 _TOLD = 5
 """Columns in which clients differ that are told with their numbers, at most."""
@@ -79,6 +80,25 @@ def _row(found: Inspected, name: str) -> list[str]:
     if len(there) == 1 and first is not None:
         cells += [interval_text(first), first.note]
     return [printable(text) for text in cells]
+
+
+def column_tables(found: Inspected) -> list[Table]:
+    """Return how each column was read, as a table for each federation of a table; what was not
+    understood comes first."""
+    return [
+        block_table(
+            replace(table, note="\n".join(f"- {text}" for text in _listed(section))), section.title
+        )
+        for section in columns_read(found.federations)
+        for table in section.blocks
+        if isinstance(table, blocks.Table)
+    ]
+
+
+def _listed(section: blocks.Section) -> list[str]:
+    return [
+        text for one in section.blocks if isinstance(one, blocks.BulletList) for text in one.items
+    ]
 
 
 def client_tables(found: Inspected) -> list[Table]:

@@ -91,6 +91,7 @@ class Inspected:
                         "facts": dict(one.facts),
                         "pitfalls": list(one.pitfalls),
                         **({"clients": [name for name, _ in one.clients]} if one.clients else {}),
+                        **({"columns": one.columns.as_json()} if one.columns else {}),
                         "outlying": [_outlying(each) for each in one.inspection.outlying],
                         "profile": {
                             name: _number(value) for name, value in one.inspection.profile().items()

@@ -33,6 +33,7 @@ from motley.results.blocks import Picture
 from motley.results.load import Run
 from motley.results.measures import grouped_notes
 from motley.results.selection_plots import class_picture
+from motley.tasks.column_table import column_table
 from motley.tasks.task import Federation, Task
 
 __all__ = ["inspect"]
@@ -71,6 +72,7 @@ def inspect(
     tell: Tell | None = None,
     label: str | None = None,
     client: str | None = None,
+    table: Mapping[str, Any] | None = None,
 ) -> Inspected:
     """Measure how the clients of a federation differ, what its rounds cost, and which pitfalls its
     experiment commits.
@@ -90,7 +92,9 @@ def inspect(
     task: data and model of your own, for ``task = "own"``. allow_import: let components be named
     ``"module:Class"``.
     tell: is told what goes on, a few words at a time. label, client: the columns of a table that
-    hold the labels and the clients.
+    hold the labels and the clients. table: how the files of a table are written and its columns
+    read, e.g. ``{"decimal": ",", "gaps": ["", "-9"]}``; options of
+    :class:`~motley.tasks.table_options.TableOptions`.
 
     Raises
     ------
@@ -110,7 +114,7 @@ def inspect(
         raise ConfigError(f"got {rounds!r}; expected a whole number of at least 0", "rounds")
     said: Tell = tell or (lambda text: None)
     sources = [
-        source_of(one, overrides, task, allow_import, label, client) for one in (what, *more)
+        source_of(one, overrides, task, allow_import, label, client, table) for one in (what, *more)
     ]
     folder = None if data is None else Path(data)
     labels = _labels([source.label for source in sources])
@@ -185,6 +189,7 @@ def _one(
             _classes(given, label),
             clients=clients_of(given),
             others=_others(found, lambda without: measure(given, Key(0), without=without)),
+            columns=column_table(given),
         )
     tell(f"{label}: reading the data")
     experiment = _here(source.experiment)
@@ -216,7 +221,10 @@ def _one(
     classes = _classes(federation, label)
     diagnosed = _diagnosed(source.runs)
     clients = clients_of(federation)
-    return InspectedFederation(label, found, facts, committed, classes, diagnosed, clients, others)
+    columns = column_table(federation)
+    return InspectedFederation(
+        label, found, facts, committed, classes, diagnosed, clients, others, columns
+    )
 
 
 def _by_chance(experiment: Experiment, ready: Ready, data: Path | None) -> list[Finding]:

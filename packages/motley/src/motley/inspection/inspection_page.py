@@ -23,8 +23,9 @@ from motley.results.blocks import (
     Text,
     non_empty,
 )
+from motley.results.column_section import column_section
 
-__all__ = ["finding_names", "inspection_page"]
+__all__ = ["columns_read", "finding_names", "inspection_page"]
 
 SYSTEM = (
     "speed_spread",
@@ -64,6 +65,7 @@ def inspection_page(
     blocks = non_empty(
         _outlying(federations),
         _columns(federations),
+        *columns_read(federations),
         BulletList(pitfalls, "Pitfalls, and the key to change") if pitfalls else None,
         Section("What calls for what", [BulletList(advice)]) if advice else None,
         Section("At a glance", non_empty(profile_bars(federations), _profile_table(federations))),
@@ -114,6 +116,16 @@ def _columns(federations: Sequence[InspectedFederation]) -> Section | None:
     ]
     heads = ("column", "how clients differ", "deviation of clients")
     return Section("Columns in which clients differ", [Table(heads, rows)]) if rows else None
+
+
+def columns_read(federations: Sequence[InspectedFederation]) -> list[Section]:
+    """Return a section on how each column was read, for each federation of a table."""
+    several = len(federations) > 1
+    return [
+        column_section(one.columns.rows, one.columns.remarks, one.label if several else "")
+        for one in federations
+        if one.columns is not None
+    ]
 
 
 def finding_names(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,30 +12,47 @@ import numpy as np
 
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.untrusted import shortened
-from motley.tasks.client_folders import client_files, is_client_file
-from motley.tasks.client_parts import is_table
-from motley.tasks.own_federation import from_arrays, from_files
-from motley.tasks.raw_table import TableOptions, raw_table, read_arrow
-from motley.tasks.table_readers import read_columns, take_columns
+from motley.tasks.client_folders import client_files, is_client_file, stem
+from motley.tasks.client_parts import is_table, table_options
+from motley.tasks.federate import Split
+from motley.tasks.origin import Origin
+from motley.tasks.own_federation import _federation, from_files
+from motley.tasks.raw_table import TableReading, joined, raw_table
+from motley.tasks.row_labels import read_row_column
+from motley.tasks.table_files import is_table_file, read_arrow
+from motley.tasks.table_options import TableOptions
+from motley.tasks.table_readers import make_dataset, read_columns, read_parts, take_columns
 from motley.tasks.task import Federation
 
-__all__ = ["LEFT_OUT", "federation_of", "holds_tables"]
+__all__ = ["LEFT_OUT", "federation_of", "holds_tables", "table_name"]
 
 LEFT_OUT = "columns left out"
 """The federation's note of columns that are no inputs: dates, ids, and words among numbers."""
-_KINDS = (".csv", ".parquet")
+_NONE = 1e-300
+"""The share of rows that are set aside for testing: not one of any number of them."""
 
 
 def holds_tables(path: Path) -> bool:
     """Return whether a path is a table, or a folder that holds files of clients and no runs."""
     if not path.is_dir():
-        return path.suffix in _KINDS
+        return is_table_file(path)
     files = (one for pattern in ("*", "*/*") for one in path.glob(pattern))
     some = any(is_client_file(one) or one.name == "x.npy" for one in files)
     return some and next(path.rglob("run.json"), None) is None
 
 
-def federation_of(path: Path, label: str | None, client: str | None) -> Federation:
+def table_name(path: Path) -> str:
+    """Return the name of a table without the endings of its file, ``all`` of ``all.csv.gz``; of a
+    folder its name."""
+    return stem(path) if is_table_file(path) else path.name
+
+
+def federation_of(
+    path: Path,
+    label: str | None,
+    client: str | None,
+    table: Mapping[str, Any] | None = None,
+) -> Federation:
     """Return the federation in a table with a column that says whose a row is, or in a folder with
     a file for each client.
 
@@ -43,24 +61,30 @@ def federation_of(path: Path, label: str | None, client: str | None) -> Federati
     Parameters
     ----------
     label: the column of what is to be predicted; ``label`` by default. client: the column of
-    clients, of a single table.
+    clients, of a single table. table: how files are written and columns read, options of
+    :class:`~motley.tasks.table_options.TableOptions`.
 
     Raises
     ------
-    ConfigError: a column that is not named, or not there. DataError: a table that cannot be used.
+    ConfigError: a column that is not named, or not there; an option out of range. DataError: a
+    table that cannot be used.
     """
     label = label or "label"
+    options = table_options({"scale": "federated", **(table or {})})
     if path.is_dir():
-        return _of_folder(path, label, client)
-    table = read_arrow(path)
-    _check(path, list(table.column_names), {"client": client, "label": label})
-    inputs, targets, ids = take_columns(table, label, client, str(path))
-    columns = dict(zip(inputs.column_names, inputs.columns, strict=True))
-    given = _options(inputs, targets)
-    return _noted(from_arrays(columns, targets, ids, **given), given)
+        return _of_folder(path, label, client, options)
+    whole = read_arrow(path, options.form)
+    _check(path, list(whole.column_names), {"client": client, "label": label})
+    numbers = _numbers_to_predict(whole.column(label), label, options, str(path))
+    inputs, y, ids = take_columns(whole, label, client, str(path), options, not numbers)
+    options, why = _without_unusable(inputs, options, ids, str(path))
+    dataset = make_dataset(
+        inputs, y, ids, not numbers, str(path), whole=True, options=options, column=client
+    )
+    return _noted(_federation(dataset, Split("client", _NONE), 0), options, why)
 
 
-def _of_folder(path: Path, label: str, client: str | None) -> Federation:
+def _of_folder(path: Path, label: str, client: str | None, options: TableOptions) -> Federation:
     if client is not None:
         said = (
             f"got {client!r}, and in {path} each file is a client; leave it out, or give a "
@@ -71,47 +95,71 @@ def _of_folder(path: Path, label: str, client: str | None) -> Federation:
         return from_files(path, test_fraction=_NONE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # from_files names what is not read
-        first = client_files(path)[0].path
-    if not first.name.lower().endswith(".npz"):
-        _check(path, list(read_arrow(first).column_names), {"label": label})
-    inputs, targets, _ = read_columns(first, label)
-    given = _options(inputs, targets)
-    return _noted(from_files(path, label=label, **given), given)
+        files = [(file.client, file.path) for file in client_files(path)]
+    first = files[0][1]
+    numbers = False
+    if is_table_file(first):
+        whole = read_arrow(first, options.form)
+        _check(path, list(whole.column_names), {"label": label})
+        numbers = _numbers_to_predict(whole.column(label), label, options, str(path))
+    else:
+        y = np.asarray(read_columns(first)[1])
+        numbers = y.dtype.kind == "f" and bool((y != np.floor(y)).any())
+    parts = read_parts(files, label, options, classes=not numbers)
+    why: dict[str, str] = {}
+    if all(is_table(x) for x, _, _ in parts):
+        options, why = _without_unusable(joined([x for x, _, _ in parts]), options, None, str(path))
+    federation = from_files(
+        path, label=label, regression=numbers, table=options, test_fraction=_NONE
+    )
+    return _noted(federation, options, why)
 
 
-def _options(inputs: Any, targets: Any) -> dict[str, Any]:
-    """Return how a table becomes a federation: columns may have gaps and words, and labels that are
-    no whole numbers are numbers."""
-    values = np.asarray(targets)
-    numbers = values.dtype.kind == "f" and bool((values != np.floor(values)).any())
-    names = inputs.column_names if is_table(inputs) else ()
-    table = {
-        "scale": "federated",
-        "drop": [name for name in names if not _usable(inputs.select([name]))],
-    }
-    return {"regression": numbers, "table": table, "test_fraction": _NONE}
-
-
-_NONE = 1e-9
-"""The share of rows that are set aside for testing: not one."""
-
-
-def _usable(column: Any) -> bool:
-    """Return whether a table of one column can be an input."""
+def _numbers_to_predict(column: Any, name: str, options: TableOptions, where: str) -> bool:
+    """Return whether labels are numbers with decimals, which are no classes."""
     try:
-        raw_table(column, TableOptions(), "")
+        target = read_row_column(column, name, "target", options, where, typed=False)
     except DataError:
         return False
-    return True
+    values = target.values[~target.gone]
+    return values.dtype.kind == "f" and bool((values != np.floor(values)).any())
 
 
-def _noted(federation: Federation, given: dict[str, Any]) -> Federation:
-    """Return the federation with a note of the columns that were left out."""
-    dropped = ", ".join(given["table"]["drop"])
-    return (
-        replace(federation, notes={**federation.notes, LEFT_OUT: dropped})
-        if dropped
-        else federation
+def _without_unusable(
+    inputs: Any, options: TableOptions, ids: Any, where: str
+) -> tuple[TableOptions, dict[str, str]]:
+    """Return the options that leave out columns that cannot be inputs, and why each cannot."""
+    known = [name for name in inputs.column_names if name not in options.drop]
+    why = {}
+    origin = Origin(where)
+    if ids is not None:
+        names, owner = np.unique(ids.astype(str), return_inverse=True)
+        origin = Origin.of_clients(where, owner, names.tolist())
+    for name in known:
+        words, numbers = (
+            tuple(one for one in names if one == name) for names in (options.words, options.numbers)
+        )
+        alone = replace(options, drop=(), words=words, numbers=numbers)
+        try:
+            column = raw_table(inputs.select([name]), alone, origin).columns[0]
+            if np.isnan(column.values).all():
+                why[name] = "there is no value"
+        except DataError as error:
+            why[name] = str(error).removeprefix(f"{where}: ")
+    return replace(options, drop=(*options.drop, *why)), why
+
+
+def _noted(federation: Federation, options: TableOptions, why: Mapping[str, str]) -> Federation:
+    """Return the federation with a note of the columns that were left out, and why."""
+    if not options.drop:
+        return federation
+    reading = federation.reading or TableReading()
+    unread = tuple((name, why.get(name, said)) for name, said in reading.unread)
+    first = sorted(unread, key=lambda pair: pair[0] not in why)
+    return replace(
+        federation,
+        notes={**federation.notes, LEFT_OUT: ", ".join(options.drop)},
+        reading=replace(reading, unread=tuple(first)),
     )
 
 

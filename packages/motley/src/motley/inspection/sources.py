@@ -14,7 +14,7 @@ from motley.core.files import is_folder
 from motley.experiments.config import Experiment
 from motley.experiments.run import as_experiment, with_own
 from motley.experiments.sweep import expand
-from motley.inspection.own_tables import federation_of, holds_tables
+from motley.inspection.own_tables import federation_of, holds_tables, table_name
 from motley.results.load import Run, load_all
 from motley.tasks.task import Federation, Task
 
@@ -70,8 +70,10 @@ def source_of(
     allow_import: bool = False,
     label: str | None = None,
     client: str | None = None,
+    table: Mapping[str, Any] | None = None,
 ) -> InspectionSource:
-    """Return what is to be inspected; ``label`` and ``client`` are columns of tables.
+    """Return what is to be inspected; ``label`` and ``client`` are columns of tables, ``table``
+    says how these are written.
 
     Raises
     ------
@@ -84,9 +86,9 @@ def source_of(
         return InspectionSource("federation", federation=given)
     if isinstance(given, str | Path) and holds_tables(Path(given)):
         return InspectionSource(
-            Path(given).stem, federation=federation_of(Path(given), label, client)
+            table_name(Path(given)), federation=federation_of(Path(given), label, client, table)
         )
-    if label is not None or client is not None:
+    if label is not None or client is not None or table:
         if (
             isinstance(given, str | Path)
             and is_folder(Path(given))
@@ -96,11 +98,16 @@ def source_of(
                 f"the folder {given} holds no table (.csv, .parquet or .npz); name one that does, "
                 "or a file"
             )
+        key, got = next(
+            (key, value)
+            for key, value in {"label": label, "client": client, **(table or {})}.items()
+            if value is not None
+        )
         raise ConfigError(
-            f"got {label or client!r}, and {given} is no table; an experiment names its columns "
+            f"got {got!r}, and {given} is no table; an experiment names its columns "
             "itself: "
             'task = { name = "tabular", data = "all.csv", label = "y", client = "hospital" }',
-            "label" if label is not None else "client",
+            key,
         )
     if isinstance(given, str | Path) and is_folder(Path(given)):
         return _of_runs(load_all(given), str(given), task, allow_import)

@@ -18,6 +18,7 @@ from motley.results import measures, plots, selection_plots, tables
 from motley.results.besides import besides_section
 from motley.results.blocks import BulletList, Code, Section, SideBySide, Text, non_empty
 from motley.results.client_table import by_client
+from motley.results.column_section import columns_of_runs
 from motley.results.deployed import real_clients
 from motley.results.gain_plots import gain_pictures
 from motley.results.gains import missing_local
@@ -58,6 +59,7 @@ def all_sections(
         diagnosed(groups),
         served(groups),
         federation(groups),
+        *columns_of_runs(groups),
         privacy_section(groups),
         costs(groups),
     )

@@ -19,11 +19,16 @@ from typing import NamedTuple
 
 from motley.core.errors import DataError
 from motley.core.untrusted import shortened
+from motley.tasks.table_files import is_table_file
 
-__all__ = ["KINDS", "ClientFile", "client_files", "hidden", "is_client_file", "warn_of_unread"]
-
-KINDS = (".npz", ".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
-"""How the names of files of clients end, in small or capital letters."""
+__all__ = [
+    "ClientFile",
+    "client_files",
+    "hidden",
+    "is_client_file",
+    "stem",
+    "warn_of_unread",
+]
 
 _HALF = re.compile(r"(?:(?P<base>.+)[_.-])?(?P<half>train|test|val)", re.IGNORECASE)
 
@@ -66,7 +71,7 @@ def client_files(root: Path) -> list[ClientFile]:
 
 def is_client_file(path: Path) -> bool:
     """Return whether a file, by its name, may be a client's."""
-    return path.name.lower().endswith(KINDS) and not hidden(path)
+    return is_table_file(path) or (path.suffix.lower() == ".npz" and not hidden(path))
 
 
 def hidden(path: Path) -> bool:
@@ -96,10 +101,9 @@ def _files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _stem(path: Path) -> str:
+def stem(path: Path) -> str:
     """Return a file's name without what says its kind: ``a`` of ``a.csv.gz``."""
-    kind = max((kind for kind in KINDS if path.name.lower().endswith(kind)), key=len)
-    return path.name[: -len(kind)]
+    return path.with_suffix("").stem if path.suffix.lower() == ".gz" else path.stem
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -119,7 +123,7 @@ def _below(folder: Path, half: str) -> list[ClientFile]:
     """Return the files of one half: one file, or one sub-folder of files, for each client;
     ``train/a_train.csv`` is of client a."""
     entries = _entries(folder)
-    named = [(_stem(path), [path]) for path in entries if is_client_file(path)]
+    named = [(stem(path), [path]) for path in entries if is_client_file(path)]
     single = [
         (base if part == half else name, paths)
         for name, paths in named
@@ -139,15 +143,15 @@ def _side_by_side(root: Path) -> list[ClientFile]:
     """Return the files of clients that lie in the folder itself, and those in folders of their
     own."""
     files = _inside(root)
-    pooled = next((path for path in files if not _split(_stem(path))[0]), None)
+    pooled = next((path for path in files if not _split(stem(path))[0]), None)
     if pooled is not None:
         raise DataError(
             f"{root} has the file {pooled.name}, and nothing says whose its rows are; give each "
             "client a file in the folders train and test, or name the column of clients in one "
             'table: task = { name = "tabular", data = "all.csv", client = "hospital" }'
         )
-    _check_names(root, [_stem(path) for path in files])
-    single = _paired({_stem(path): path for path in files})
+    _check_names(root, [stem(path) for path in files])
+    single = _paired({stem(path): path for path in files})
     nested = [_of_client(path) for path in _entries(root) if path.is_dir()]
     names = [*dict.fromkeys(file.client for file in single)]
     names += [found[0].client for found in nested if found]
@@ -180,14 +184,14 @@ def _paired(files: Mapping[str, Path]) -> list[ClientFile]:
             found += [ClientFile(base, path, False) for path in trains.values()]
             found += [ClientFile(base, tests[test], True)]
         else:
-            found += [ClientFile(_stem(path), path, False) for path in parts.values()]
+            found += [ClientFile(stem(path), path, False) for path in parts.values()]
     return found
 
 
 def _of_client(folder: Path) -> list[ClientFile]:
     """Return the files in a client's own folder: a training and a test half, or files of rows that
     are not divided yet."""
-    files = [(path, _split(_stem(path))[1]) for path in _inside(folder)]
+    files = [(path, _split(stem(path))[1]) for path in _inside(folder)]
     inner = {path.name.lower(): path for path in _entries(folder) if path.is_dir()}
     if not files and "train" in inner:
         files = [(path, half) for part, half in _of_halves(inner) for path in _inside(part)]

@@ -437,6 +437,7 @@ def federate(
         shares=roles.shares,
         own_rows=given.own_rows,
         target_shape=dataset.target_shape,
+        reading=dataset.reading,
     )
 
 

@@ -38,9 +38,9 @@ from motley.tasks.formats import leaf, npz
 from motley.tasks.loaders import SampleReader
 from motley.tasks.origin import Origin
 from motley.tasks.public_classes import with_classes
-from motley.tasks.raw_table import TableOptions, check_columns, raw_table
+from motley.tasks.raw_table import TableOptions, raw_table
 from motley.tasks.row_splits import check_no_windows, row_split, times_of, with_divided_rows
-from motley.tasks.table_readers import make_dataset, read_columns
+from motley.tasks.table_readers import make_dataset, read_parts
 from motley.tasks.task import Dataset, Federation
 
 __all__ = ["from_arrays", "from_clients", "from_files"]
@@ -82,8 +82,8 @@ def from_arrays(
     offsets: ``[K + 1]`` in place of ``client``: rows ``offsets[k] .. offsets[k + 1] - 1`` are
     client k's.
     table: how columns become inputs, e.g. ``{"scale": "federated"}`` for columns with gaps or
-    words, see :class:`~motley.tasks.raw_table.TableOptions`; left out: they are complete numbers,
-    and stay as they are.
+    words, see :class:`~motley.tasks.table_options.TableOptions`; left out: they are complete
+    numbers, and stay as they are.
     classes: their number, or the list of their names; left out: those that the labels show, which a
     private run refuses.
     test, test_fraction, validation: see :class:`~motley.tasks.federate.Split`. Also the last rows
@@ -253,20 +253,18 @@ def from_files(
         dataset = with_classes(leaf.read(root), classes, str(root), _LINE)
         return _federation(_as_published(dataset, split, root), split, seed)
     files = client_files(root)
-    read = [_read_file(file, label) for file in files]
+    options = table_options(table)
+    parts = read_parts(
+        [(file.client, file.path) for file in files], label, options, classes=not regression
+    )
+    held = [_tests(file, len(y)) for file, (_, y, _) in zip(files, parts, strict=True)]
     if divided is not None:
         timed = [
             times_of(x, divided, len(y), str(file.path))
-            for file, (x, y, _) in zip(files, read, strict=True)
+            for file, (x, y, _) in zip(files, parts, strict=True)
         ]
-        read = [(x, y, held) for (x, _), (_, y, held) in zip(timed, read, strict=True)]
-    parts = [(x, y, f"client {file.client}") for file, (x, y, _) in zip(files, read, strict=True)]
+        parts = [(x, y, where) for (x, _), (_, y, where) in zip(timed, parts, strict=True)]
     names = tuple(dict.fromkeys(file.client for file in files))
-    first = next((x for x, _, _ in parts if is_table(x)), None)
-    for file, (x, _, _) in zip(files, parts, strict=True):
-        if is_table(x):
-            check_columns(x, first, str(file.path))
-    options = table_options(table)
     try:
         dataset = join_parts(
             parts,
@@ -284,9 +282,11 @@ def from_files(
                 )
                 raw_table(x, options, origin)  # says in which file
         raise
-    flags = np.concatenate([held for _, _, held in read])
     dataset = with_classes(
-        dataclasses.replace(dataset, client_names=names, test=flags), classes, str(root), _LINE
+        dataclasses.replace(dataset, client_names=names, test=np.concatenate(held)),
+        classes,
+        str(root),
+        _LINE,
     )
     if divided is not None:
         times = [time for _, time in timed]
@@ -294,22 +294,19 @@ def from_files(
     return _federation(_as_published(dataset, split, root), split, seed)
 
 
-def _read_file(file: ClientFile, label: str) -> tuple[Any, NDArray[Any], NDArray[np.bool_]]:
-    """Return samples and targets of a client's file, and which of the rows test."""
+def _tests(file: ClientFile, count: int) -> NDArray[np.bool_]:
+    """Return which of the rows of a client's file test, ``[count]``."""
+    flags = np.full(count, file.test)
     if not file.path.name.lower().endswith(".npz"):
-        x, y, _ = read_columns(file.path, label)
-        return x, y, np.full(len(y), file.test)
+        return flags
     data = npz.flagged(npz.arrays(file.path), str(file.path))
-    flags = np.full(len(data["x"]), file.test)
     several = len(np.unique(data.get("client", 0)))
     if several > 1:
         raise DataError(
             f"{file.path} holds the rows of {several} clients, and in a folder each file is one "
             f'client\'s; read it alone: task = {{ name = "tabular", data = "{file.path}" }}'
         )
-    if "test" in data and not file.test:
-        flags = data["test"]
-    return data["x"], data["y"], flags
+    return data["test"] if "test" in data and not file.test else flags
 
 
 def _as_published(dataset: Dataset, split: Split, root: Path) -> Dataset:

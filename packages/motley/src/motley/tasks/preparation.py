@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,10 @@ from typing_extensions import override
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.tasks.fields import Field, in_words, packed
-from motley.tasks.raw_table import RawColumn, RawTable, arrow_table, read_arrow, read_column
+from motley.tasks.raw_table import RawColumn, RawTable, arrow_table, read_column
+from motley.tasks.spellings import plain_number
+from motley.tasks.table_files import read_arrow
+from motley.tasks.table_options import TableOptions
 
 __all__ = [
     "ArrayPreparation",
@@ -34,6 +38,7 @@ __all__ = [
     "WordColumn",
     "fixed_preparation",
     "restore_preparation",
+    "written",
 ]
 
 
@@ -246,12 +251,20 @@ class TablePreparation(Preparation):
     Parameters
     ----------
     columns: in the table's order. clients: whether each client has statistics of its own. gaps:
-    texts that stand for a missing entry.
+    texts that stand for a missing entry. written: the options that say how a file writes a table
+    and its numbers, as :func:`written` returns them.
     """
 
     columns: tuple[NumberColumn | WordColumn, ...]
     clients: bool
     gaps: tuple[str, ...]
+    written: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def options(self) -> TableOptions:
+        """How new rows are written."""
+        lists = {key: tuple(v) for key, v in self.written.items() if isinstance(v, list)}
+        return TableOptions(gaps=self.gaps, **{**self.written, **lists})
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -275,7 +288,7 @@ class TablePreparation(Preparation):
                 'each client scales by its own rows (scale = "client"); use '
                 "run.clients()[k].predict(x)"
             )
-        table = _read_rows(raw, self.names)
+        table = _read_rows(raw, self.names, self.options)
         for name in self.names:
             if name not in table.column_names:
                 known = ", ".join(table.column_names)
@@ -285,10 +298,10 @@ class TablePreparation(Preparation):
                 )
         rows = tuple(
             read_column(
-                table.column(column.name),
+                _spelled(table.column(column.name), column),
                 column.name,
                 "words" if isinstance(column, WordColumn) else "numbers",
-                self.gaps,
+                self.options,
                 "x",
             )
             for column in self.columns
@@ -321,6 +334,7 @@ class TablePreparation(Preparation):
             "gaps": list(self.gaps),
             "columns": columns,
             "inputs": inputs,
+            **({"written": dict(self.written)} if self.written else {}),
         }
 
     def _plain(self, values: Floats) -> Any:
@@ -341,14 +355,50 @@ def fixed_preparation(table: RawTable) -> TablePreparation:
                 np.array([float(v)]) for v in options.fixed.get(raw.name, (0.0, 1.0))
             )
             columns.append(NumberColumn(raw.name, mean, mean, deviation))
-    return TablePreparation(tuple(columns), clients=False, gaps=options.gaps)
+    return TablePreparation(tuple(columns), False, options.gaps, written(options))
 
 
-def _read_rows(raw: Any, names: tuple[str, ...]) -> Any:
+_WRITTEN = (
+    *("sep", "encoding", "header_rows", "comment", "sheet"),
+    *("decimal", "thousands", "units", "dates", "trim", "fold", "rename"),
+)
+
+
+def written(options: TableOptions) -> dict[str, Any]:
+    """Return the options that say how a file writes a table and its numbers, where they are not the
+    usual ones."""
+    usual = TableOptions()
+    found = {name: getattr(options, name) for name in _WRITTEN}
+    return {name: value for name, value in found.items() if value != getattr(usual, name)}
+
+
+def _spelled(column: Any, fitted: NumberColumn | WordColumn) -> Any:
+    """Return a column of words as text, whose numbers and truths are spelled as the words that the
+    preparation knows: ``True`` of a record is the word ``true`` of a file."""
+    import pyarrow as pa
+
+    types = pa.types
+    number = types.is_integer(column.type) or types.is_floating(column.type)
+    if not isinstance(fitted, WordColumn) or not (number or types.is_boolean(column.type)):
+        return column
+    known = {
+        word.lower() if types.is_boolean(column.type) else plain_number(word): word
+        for word in reversed(fitted.categories)
+    }
+    texts = [
+        None
+        if value is None
+        else known.get(str(value).lower() if isinstance(value, bool) else float(value), str(value))
+        for value in column.to_pylist()
+    ]
+    return pa.chunked_array([pa.array(texts, pa.string())])
+
+
+def _read_rows(raw: Any, names: tuple[str, ...], options: TableOptions) -> Any:
     """Return new rows as an Arrow table: a path, a list of records, or what :func:`arrow_table`
     takes."""
     if isinstance(raw, str | Path):
-        return read_arrow(Path(raw).expanduser())
+        return read_arrow(Path(raw).expanduser(), options.form)
     if isinstance(raw, list) and raw and isinstance(raw[0], Mapping):
         return arrow_table(
             {
@@ -391,7 +441,10 @@ def restore_preparation(saved: Mapping[str, Any]) -> Preparation:
                 )
                 columns.append(NumberColumn(column["name"], fill, mean, deviation))
         return TablePreparation(
-            tuple(columns), saved["statistics"] == "client", tuple(saved["gaps"])
+            tuple(columns),
+            saved["statistics"] == "client",
+            tuple(saved["gaps"]),
+            saved.get("written", {}),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(

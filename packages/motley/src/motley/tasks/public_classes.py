@@ -4,6 +4,7 @@ names."""
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 import torch
@@ -12,6 +13,8 @@ from motley.core.errors import ConfigError, DataError, suggest
 from motley.tasks.task import Dataset
 
 __all__ = ["Classes", "with_classes"]
+
+_WHOLE = re.compile(r"-?\d+")
 
 Classes = int | tuple[str, ...] | None
 """A number of classes, their names, or None: as many as the labels of all clients show."""
@@ -51,6 +54,10 @@ def with_classes(
         raise ConfigError(
             f"got {classes!r}; expected at least two classes, each once", "task.classes"
         )
+    if isinstance(classes, int):
+        dataset = _by_number(dataset, count)
+    elif not dataset.names and all(map(_WHOLE.fullmatch, names)):
+        dataset = _by_name(dataset)
     if dataset.names and not names:
         known = ", ".join(repr(name) for name in dataset.names[:3])
         raise ConfigError(
@@ -72,3 +79,35 @@ def with_classes(
             )
     place = torch.tensor([names.index(name) for name in dataset.names])
     return dataclasses.replace(dataset, y=place[dataset.y], classes=count, names=names)
+
+
+def _by_number(dataset: Dataset, count: int) -> Dataset:
+    """Return a data set whose classes are called by whole numbers with these as its labels, where
+    they are below the number of classes.
+
+    Raises
+    ------
+    ConfigError: there are as many of them, and some are not.
+    """
+    if not dataset.names or not all(map(_WHOLE.fullmatch, dataset.names)):
+        return dataset
+    numbers = [int(name) for name in dataset.names]
+    if min(numbers) >= 0 and max(numbers) < count:
+        return dataclasses.replace(
+            dataset, y=torch.tensor(numbers)[dataset.y], classes=max(numbers) + 1, names=()
+        )
+    listed = ", ".join(f'"{name}"' for name in dataset.names[:20])
+    raise ConfigError(
+        f"got {count}, which are 0 .. {count - 1}, and the labels are "
+        f"{', '.join(dataset.names[:20])}; write classes = [{listed}]",
+        "task.classes",
+    )
+
+
+def _by_name(dataset: Dataset) -> Dataset:
+    """Return a data set whose labels are numbers with these as the names of its classes, so that a
+    list of numbers says which number is which class, whoever has which."""
+    distinct, places = torch.unique(dataset.y, return_inverse=True)
+    return dataclasses.replace(
+        dataset, y=places, names=tuple(str(one) for one in distinct.tolist())
+    )

@@ -1,142 +1,55 @@
 """Tables as they are read, before anything is measured: columns of numbers and of words, with gaps.
 
 A column of text is a column of numbers if every entry but the gaps is a number, else a column of
-words.
+words. What is neither for certain is refused with the option that says which: numbers and dates in
+another spelling, ids, words among numbers.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
+import json
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from motley.core.arrays import Floats
-from motley.core.errors import ConfigError, DataError, suggest
-from motley.core.files import check_file
+from motley.core.errors import DataError, suggest
 from motley.core.untrusted import shortened
+from motley.tasks.column_spelling import Column, NumberStyle, is_text, refuse_spelling
 from motley.tasks.origin import Origin, row_of
-from motley.tasks.parquet_file import read_parquet
+from motley.tasks.row_ids import refuse_ids
+from motley.tasks.spellings import is_compact_date
+from motley.tasks.table_files import separator_of
+from motley.tasks.table_options import TableOptions
 
 __all__ = [
-    "GAPS",
+    "ColumnReading",
     "RawColumn",
     "RawTable",
-    "Scale",
     "TableOptions",
+    "TableReading",
     "arrow_table",
     "joined",
     "raw_table",
-    "read_arrow",
     "read_column",
+    "remarks_of",
+    "with_remarks",
 ]
 
-GAPS = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None")
-"""Texts that stand for a missing entry."""
+Kind = Literal["numbers", "words"]
 
-Scale = Literal["standard", "federated", "client", "fixed", "none"]
-
-_FEW = 20
-"""Rows below which a column of words that are all different is not taken for a column of ids."""
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """How the columns of a table become model inputs.
-
-    Parameters
-    ----------
-    scale: who measures what gaps, words and scaling need. ``federated``: clients send sums over
-        their training rows once (billed); ``client``: each client measures the numbers of its own
-        training rows, and only the categories of words are agreed on (billed); ``standard``: mean 0
-        and standard deviation 1 over all rows of a complete table of numbers (READING: the split is
-        drawn later), as ``federated`` for a table with gaps or words; ``fixed``: nobody, the
-        numbers and words of ``fixed`` are taken, and columns that it does not name stay as they
-        are; ``none``: numbers stay as they are, gaps and words are refused. A private run takes
-        ``client`` (of numbers), ``fixed`` and ``none``.
-    impute: what fills a gap among numbers; the median only with ``scale = "client"``, because sums
-    do not contain it.
-    missing: a gap among words becomes the word ``missing`` (``category``) or the most frequent
-    word.
-    categories: inputs that a column of words has at most; where it has more words, the rarest share
-    the input ``other``.
-    words: columns of numbers to read as words (postcodes). drop: columns to leave out. gaps: texts
-    that stand for a missing entry.
-    fixed: with ``scale = "fixed"``, column -> [mean, deviation] of numbers, whose gaps get the
-        mean, or the list of words that have an input of their own: all others, and gaps, share the
-        input ``other``. E.g. { age = [50.0, 15.0], job = ["clerk", "nurse"] }.
-
-    Raises
-    ------
-    ConfigError: an option out of range, or the median of all clients.
-    """
-
-    scale: Scale = "standard"
-    impute: Literal["mean", "median"] = "mean"
-    missing: Literal["category", "most_frequent"] = "category"
-    categories: int = 20
-    words: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    gaps: tuple[str, ...] = GAPS
-    fixed: Mapping[str, tuple[float | str, ...]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        allowed = {
-            "scale": ("standard", "federated", "client", "fixed", "none"),
-            "impute": ("mean", "median"),
-            "missing": ("category", "most_frequent"),
-        }
-        for name, known in allowed.items():
-            got = getattr(self, name)
-            if got not in known:
-                raise ConfigError(
-                    f"{name}: got {got!r}{suggest(str(got), known)}; expected one of: "
-                    f"{', '.join(known)}"
-                )
-        for name in ("words", "drop", "gaps"):
-            if isinstance(getattr(self, name), str):
-                raise ConfigError(
-                    f"{name}: got {getattr(self, name)!r}; expected a list, e.g. {name} = "
-                    f"[{getattr(self, name)!r}]"
-                )
-        if self.categories < 2:
-            raise ConfigError(f"categories: got {self.categories}; expected at least 2")
-        if self.impute == "median" and self.scale != "client":
-            raise ConfigError(
-                f'impute: got "median" with scale = "{self.scale}", and sums of clients do not '
-                'contain a median; write impute = "mean", or scale = "client"'
-            )
-        if bool(self.fixed) != (self.scale == "fixed"):
-            got = f'got scale = "{self.scale}" and {len(self.fixed)} columns'
-            raise ConfigError(
-                f'fixed: {got}; write both, scale = "fixed" and e.g. fixed = {{ age = [50.0, 15.0] '
-                f"}}"
-            )
-        for name, values in self.fixed.items():
-            _check_fixed(name, values)
-
-    def fixed_words(self, name: str) -> bool:
-        """Return whether ``fixed`` lists the words of a column."""
-        return bool(self.fixed.get(name)) and isinstance(self.fixed[name][0], str)
-
-
-def _check_fixed(name: str, known: object) -> None:
-    """Refuse what are neither two numbers nor words, each once."""
-    values = known if isinstance(known, tuple | list) else ()
-    numbers = len(values) == 2 and all(
-        isinstance(v, int | float) and math.isfinite(v) for v in values
-    )
-    words = (
-        bool(values) and all(isinstance(v, str) for v in values) and len(set(values)) == len(values)
-    )
-    if not words and not (numbers and float(values[1]) > 0):
-        expected = "[mean, deviation] with a deviation above 0, or a list of different words"
-        raise ConfigError(f"fixed: got {known!r} for column {name!r}; expected {expected}")
+_REMARKS = b"motley.remarks"
+_BOOLEANS = {
+    **dict.fromkeys(("true", "True", "TRUE", "1"), 1.0),
+    **dict.fromkeys(("false", "False", "FALSE", "0"), 0.0),
+}
+_LOOKED_AT = 100
+_SHOWN = 3
+"""Words of a column that are shown."""
 
 
 class RawColumn(NamedTuple):
@@ -148,6 +61,36 @@ class RawColumn(NamedTuple):
     words: tuple[str, ...] | None = None
 
 
+class ColumnReading(NamedTuple):
+    """How one column was read: its kind, what is in it, its gaps, and of one entry the text and the
+    value; ``words``: as a :class:`RawColumn` has them; ``remark``: what else a reader of results
+    should know."""
+
+    name: str
+    kind: str
+    seen: str
+    gaps: int
+    example: str
+    value: float
+    words: tuple[str, ...] | None = None
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class TableReading:
+    """How a table was read.
+
+    Parameters
+    ----------
+    columns: of each input column. remarks: what was done to rows, labels and clients. unread:
+    columns that are no inputs, and why.
+    """
+
+    columns: tuple[ColumnReading, ...] = ()
+    remarks: tuple[str, ...] = ()
+    unread: tuple[tuple[str, str], ...] = ()
+
+
 @dataclass(frozen=True)
 class RawTable:
     """The input columns of a table as read.
@@ -155,11 +98,13 @@ class RawTable:
     Parameters
     ----------
     columns: ``[n]`` values each. options: how they become inputs. where: the table, for messages.
+    reading: how they were read.
     """
 
     columns: tuple[RawColumn, ...]
     options: TableOptions
     where: str | Origin
+    reading: TableReading = TableReading()
 
     @property
     def measured(self) -> bool:
@@ -211,63 +156,6 @@ class RawTable:
     def values(self) -> Floats:
         """Return all columns, ``[n, c]``."""
         return np.stack([column.values for column in self.columns], axis=1)
-
-
-def read_arrow(path: Path) -> Any:
-    """Return the Arrow table of a ``.parquet`` or ``.csv`` file.
-
-    Raises
-    ------
-    DataError: another kind of file, absent, truncated, or two columns of the same name.
-    """
-    import pyarrow as pa
-    from pyarrow import csv
-
-    if path.suffix not in (".parquet", ".csv"):
-        raise DataError(f"{path.name} is of no known kind; expected .npz, .parquet or .csv")
-    check_file(path)
-    if path.suffix == ".csv":
-        _check_commas(path)
-    try:
-        large = csv.ReadOptions(block_size=2**26)  # many small pieces of many columns take minutes
-        table = read_parquet(path) if path.suffix == ".parquet" else csv.read_csv(path, large)
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(
-            f"{path} cannot be read as {path.suffix[1:]} ({reason}); it may be truncated or of "
-            "another form"
-        ) from None
-    names = list(table.column_names)
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
-        raise DataError(f"{path} has several columns {twice[0]!r}; give each a name of its own")
-    return table
-
-
-def _check_commas(path: Path) -> None:
-    """Refuse a ``.csv`` file that other programs write: of UTF-16, or divided by semicolons, tabs
-    or bars.
-
-    Raises
-    ------
-    DataError: has the line that writes the file anew.
-    """
-    with path.open("rb") as file:
-        head = file.readline(2**16)
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        read = "encoding='utf-16'"
-        said = "is text of UTF-16, and Motley reads UTF-8"
-    else:
-        others = [mark for mark in (b";", b"\t", b"|") if mark in head] if b"," not in head else []
-        if not others:
-            return
-        mark = others[0].decode()
-        read = f"sep={mark!r}" + (", decimal=','" if mark == ";" else "")
-        said = f"divides its columns by {mark!r}, and Motley reads commas"
-    raise DataError(
-        f"{path} {said}; write it anew: pandas.read_csv({str(path)!r}, "
-        f"{read}).to_csv({str(path)!r}, index=False)"
-    )
 
 
 def arrow_table(raw: Any, names: tuple[str, ...] = ()) -> Any:
@@ -351,7 +239,7 @@ def joined(tables: Sequence[Any]) -> Any:
         found = [table.column(name) for table in tables]
         kinds = {column.type for column in found}
         if len(kinds) > 1:
-            text = any(_is_text(kind) or pa.types.is_dictionary(kind) for kind in kinds)
+            text = any(is_text(kind) or pa.types.is_dictionary(kind) for kind in kinds)
             try:
                 found = [column.cast(pa.string() if text else pa.float64()) for column in found]
             except pa.ArrowException:
@@ -362,7 +250,22 @@ def joined(tables: Sequence[Any]) -> Any:
         columns[name] = pa.chunked_array(
             [chunk for column in found for chunk in column.chunks], found[0].type
         )
-    return pa.table(columns)
+    schemas = [table.schema.metadata or {} for table in tables]
+    said = list(dict.fromkeys(remark for table in tables for remark in remarks_of(table)))
+    merged = {key: value for schema in schemas for key, value in schema.items()}
+    return with_remarks(pa.table(columns).replace_schema_metadata(merged), said)
+
+
+def remarks_of(table: Any) -> list[str]:
+    """Return what was done to the rows of an Arrow table before it was given on."""
+    found: list[str] = json.loads((table.schema.metadata or {}).get(_REMARKS, b"[]"))
+    return found
+
+
+def with_remarks(table: Any, remarks: Sequence[str]) -> Any:
+    """Return an Arrow table that carries remarks for readers of results."""
+    kept = {**(table.schema.metadata or {}), _REMARKS: json.dumps(list(remarks)).encode()}
+    return table.replace_schema_metadata(kept)
 
 
 def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTable:
@@ -370,11 +273,11 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
 
     Raises
     ------
-    DataError: a column of dates or ids, numbers with words between them, an unknown name in
-    ``drop`` or ``words``.
+    DataError: a column of dates or ids, numbers in another spelling or with words between them, an
+    unknown name in an option.
     """
     names = list(table.column_names)
-    for key in ("drop", "words", "fixed"):
+    for key in ("drop", "words", "numbers", "fixed"):
         for name in getattr(options, key):
             if name not in names:
                 raise DataError(
@@ -386,44 +289,45 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
         raise DataError(
             f"{where} has no input columns; its columns: {shortened(', '.join(names), 300)}"
         )
-    found = []
+    style = NumberStyle(table)
+    columns = []
+    readings = []
     for name in inputs:
         asked = name in options.words or options.fixed_words(name)
-        kind: Literal["numbers", "words"] | None = (
-            "words" if asked else "numbers" if name in options.fixed else None
-        )
-        column = read_column(table.column(name), name, kind, options.gaps, where)
-        _refuse_ids(column, asked, where)
-        found.append(column)
-    return RawTable(tuple(found), options, where)
+        taken = name in options.numbers or name in options.fixed
+        kind: Kind | None = "words" if asked else "numbers" if taken else None
+        column = read_column(table.column(name), name, kind, options, where, style)
+        if kind is None:
+            refuse_ids(column.name, column.values, column.words, where)
+        columns.append(column)
+        readings.append(_reading(column, table.column(name), options))
+    remarks = remarks_of(table)
+    sep = separator_of(table)
+    if sep not in ("", ","):
+        remarks = [f"columns are divided by {'a tabulator' if sep == chr(9) else sep!r}", *remarks]
+    unread = tuple((name, "left out by drop") for name in options.drop)
+    reading = TableReading(tuple(readings), tuple(remarks), unread)
+    return RawTable(tuple(columns), options, where, reading)
 
 
-def _refuse_ids(column: RawColumn, asked: bool, where: str | Origin) -> None:
-    if column.words is None or asked:
-        return
-    there = int((~np.isnan(column.values)).sum())
-    if there >= _FEW and len(column.words) == there:
-        raise DataError(
-            f"{where}: column {column.name!r} holds another word in every row "
-            f"({column.words[0]!r}, {column.words[1]!r}, ...), "
-            f'like an id; leave it out with drop = ["{column.name}"], or keep it with words = '
-            f'["{column.name}"]'
-        )
+# ----------------------------------------------------------------------------------------- columns
 
 
 def read_column(
     column: Any,
     name: str,
-    kind: Literal["numbers", "words"] | None,
-    gaps: tuple[str, ...],
+    kind: Kind | None,
+    options: TableOptions,
     where: str | Origin,
+    style: NumberStyle | None = None,
 ) -> RawColumn:
-    """Return an Arrow column as numbers or words; ``kind`` None: as what it holds.
+    """Return an Arrow column as numbers or words; ``kind`` None: as what it holds. ``style``: of
+    its table.
 
     Raises
     ------
-    DataError: dates, nested values, infinite numbers, or words where numbers are expected (with
-    column, row and value).
+    DataError: dates, nested values, infinite numbers, numbers in another spelling, or words where
+    numbers are expected (with column, row and value).
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -432,11 +336,12 @@ def read_column(
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if types.is_temporal(column.type):
-        raise DataError(
-            f"{where}: column {name!r} holds dates or times ({column.type}, row 1 is "
-            f"{column[0].as_py()}); leave it out with "
-            f'drop = ["{name}"], or write it as a number'
-        )
+        if kind == "words":
+            column = column.cast(pa.string())
+        elif not options.dates or types.is_duration(column.type):
+            raise _dates(column, name, where)
+        else:
+            return RawColumn(name, _days(column))
     numeric = (
         types.is_integer(column.type)
         or types.is_floating(column.type)
@@ -444,36 +349,66 @@ def read_column(
     )
     if (numeric or types.is_boolean(column.type) or types.is_null(column.type)) and kind != "words":
         values = np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(), np.float64)
-        _refuse_infinite(values, name, where)
+        values = without_gaps(values, options, types.is_boolean(column.type))
+        refuse_infinite(values, name, where)
+        if kind is None:
+            refuse_compact_dates(values, name, where)
         return RawColumn(name, values)
     if not (
         numeric
         or types.is_boolean(column.type)
         or types.is_null(column.type)
-        or _is_text(column.type)
+        or is_text(column.type)
     ):
         raise DataError(
             f"{where}: column {name!r} holds {column.type}, not numbers or words; leave it out "
             f'with drop = ["{name}"]'
         )
-    encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
-    encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-    codes = np.asarray(pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False), np.int64)
-    return _from_words(
-        [str(word).strip() for word in encoded.dictionary.to_pylist()],
-        codes,
-        name,
-        kind,
-        gaps,
-        where,
+    text = column.cast(pa.string())
+    if kind != "words" and options.spelling(name).plain:
+        plain = _plain_numbers(text, options)
+        if plain is not None and kind is None:
+            refuse_compact_dates(plain, name, where)
+        if plain is not None and (kind is not None or not _grouped(text)):
+            return RawColumn(name, plain)
+    return _from_text(text, name, kind, options, where, style or NumberStyle())
+
+
+def _dates(column: Any, name: str, where: str | Origin) -> DataError:
+    return DataError(
+        f"{where}: column {name!r} holds dates or times ({column.type}, row 1 is "
+        f'{column[0].as_py()}); leave it out with drop = ["{name}"], or write dates = '
+        '"year first", which makes numbers of dates, the days since 1970-01-01'
     )
 
 
-def _is_text(kind: Any) -> bool:
-    return str(kind) in ("string", "large_string", "string_view")
+def _days(column: Any) -> Floats:
+    """Return the days since 1970-01-01 of dates, or the hours of times."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_time(column.type):
+        whole = pc.cast(pc.cast(column, pa.time64("us")), pa.int64())
+        per = 3_600_000_000.0
+    else:
+        whole = pc.cast(pc.cast(column, pa.timestamp("us"), safe=False), pa.int64())
+        per = 86_400_000_000.0
+    return np.asarray(pc.cast(whole, pa.float64()).to_numpy(), np.float64) / per
 
 
-def _refuse_infinite(values: Floats, name: str, where: str | Origin) -> None:
+def without_gaps(values: Floats, options: TableOptions, truth: bool = False) -> Floats:
+    """Return numbers with NaN at those that stand for a gap; ``truth``: they are 1 for true and 0
+    for false, which gaps may name as words."""
+    gone = [*options.absent_numbers]
+    if truth:
+        gone += [_BOOLEANS[gap] for gap in options.gaps if gap in _BOOLEANS]
+    if not gone:
+        return values
+    return np.where(np.isin(values, gone), np.nan, values)
+
+
+def refuse_infinite(values: Floats, name: str, where: str | Origin) -> None:
+    """Refuse infinite numbers."""
     if np.isinf(values).any():
         row = int(np.isinf(values).argmax())
         raise DataError(
@@ -482,42 +417,149 @@ def _refuse_infinite(values: Floats, name: str, where: str | Origin) -> None:
         )
 
 
-def _from_words(
-    words: list[str],
-    codes: NDArray[np.int64],
-    name: str,
-    kind: Literal["numbers", "words"] | None,
-    gaps: tuple[str, ...],
-    where: str | Origin,
-) -> RawColumn:
-    """Return a column of text, ``codes`` the positions in ``words`` (-1: absent), as numbers or
-    words."""
-    absent = np.array([word in gaps for word in words] + [True])
-    number = np.array([_number(word) for word in words] + [np.nan])
-    readable = ~np.isnan(number) | absent
-    if kind != "words" and readable.all():
-        return RawColumn(name, np.where(absent, np.nan, number)[codes])
-    cells = ~absent[codes]
-    numbers = ~np.isnan(number[codes])
-    if kind == "numbers" or (kind is None and 2 * int((cells & numbers).sum()) > int(cells.sum())):
-        row = int((~readable[codes]).argmax())
-        word = words[codes[row]]
-        or_words = "" if kind == "numbers" else f' if it stands for a gap, or words = ["{name}"]'
+def refuse_compact_dates(values: Floats, name: str, where: str | Origin) -> None:
+    """Refuse whole numbers that are all dates of eight digits."""
+    there = values[~np.isnan(values)]
+    if not there.size or not ((there > 19_000_000) & (there < 21_000_000)).all():
+        return
+    distinct = np.unique(there)
+    if len(distinct) > 1 and all(is_compact_date(f"{one:.0f}") for one in distinct.tolist()):
         raise DataError(
-            f'{row_of(where, row)}: got "{word}" among the numbers of column {name!r}; write gaps '
-            f'= [..., "{word}"]{or_words}'
+            f"{where}: column {name!r} holds dates written as numbers (row 1 is "
+            f'{there[0]:.0f}); leave it out with drop = ["{name}"], or take the numbers as they '
+            f'are, numbers = ["{name}"]'
         )
-    kept = tuple(sorted({word for word, gone in zip(words, absent, strict=False) if not gone}))
-    place = {word: float(at) for at, word in enumerate(kept)}
-    return RawColumn(
-        name, np.array([place.get(word, np.nan) for word in words] + [np.nan])[codes], kept
+
+
+def _plain_numbers(text: Any, options: TableOptions) -> Floats | None:
+    """Return a column of text as numbers with a decimal point; None where an entry is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    trimmed = pc.utf8_trim_whitespace(text)
+    gone = pc.is_in(trimmed, pa.array(sorted(options.absent), pa.string()))
+    try:
+        kept = pc.cast(pc.if_else(gone, pa.scalar(None, pa.string()), trimmed), pa.float64())
+    except pa.ArrowInvalid:
+        return None
+    values = np.asarray(kept.to_numpy(), np.float64)
+    there = np.asarray(kept.is_valid())
+    if not np.isfinite(values[there]).all():  # "inf" and "nan" are words
+        return None
+    return without_gaps(values, options)
+
+
+def _grouped(text: Any) -> bool:
+    """Return whether the first entries of a column may be groups of three digits, ``1.234``."""
+    first = [str(word or "").strip() for word in text.slice(0, _LOOKED_AT).to_pylist()]
+    return any("." in word for word in first) and all(
+        not word or re.fullmatch(r"[+-]?\d{1,3}(\.\d{3})*|\D*", word) for word in first
     )
 
 
-def _number(word: str) -> float:
-    """Return the finite number that a text holds, NaN if it holds none."""
-    try:
-        value = float(word)
-    except ValueError:
-        return np.nan
-    return value if np.isfinite(value) and "_" not in word else np.nan
+def _from_text(
+    text: Any,
+    name: str,
+    kind: Kind | None,
+    options: TableOptions,
+    where: str | Origin,
+    style: NumberStyle,
+) -> RawColumn:
+    """Return a column of text as numbers or words."""
+    column = text_column(text, name, options)
+    column.forget(np.isin(column.numbers, options.absent_numbers))
+    there = ~column.absent
+    truth = [word in _BOOLEANS for word in column.distinct]
+    if kind != "words" and np.isnan(column.numbers[there]).any() and np.array(truth)[there].all():
+        truths = np.array([_BOOLEANS.get(word, np.nan) for word in column.distinct])
+        values = np.append(np.where(column.absent, np.nan, truths), np.nan)
+        return RawColumn(name, values[column.codes])
+    if kind != "words":
+        refuse_spelling(column, kind, options, where, style)
+    if kind != "words" and not np.isnan(column.numbers[there]).any():
+        values = np.append(np.where(column.absent, np.nan, column.numbers), np.nan)
+        return RawColumn(name, values[column.codes])
+    kept = tuple(
+        sorted(
+            {word for word, gone in zip(column.distinct, column.absent, strict=True) if not gone}
+        )
+    )
+    place = {word: float(at) for at, word in enumerate(kept)}
+    at = [
+        np.nan if gone else place[word]
+        for word, gone in zip(column.distinct, column.absent, strict=True)
+    ]
+    return RawColumn(name, np.array([*at, np.nan])[column.codes], kept)
+
+
+def text_column(text: Any, name: str, options: TableOptions) -> Column:
+    """Return the distinct texts of an Arrow column, with what each may be as a number."""
+    import pyarrow.compute as pc
+
+    encoded = text.combine_chunks().dictionary_encode()
+    encoded = encoded.combine_chunks() if hasattr(encoded, "combine_chunks") else encoded
+    codes = np.asarray(pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False), np.int64)
+    given = [str(word) for word in encoded.dictionary.to_pylist()]
+    distinct = [renamed(word, options) for word in given]
+    spelling = options.spelling(name)
+    return Column(
+        name,
+        distinct,
+        given,
+        codes,
+        absent=np.array([word in options.absent for word in distinct], bool),
+        numbers=np.array([spelling.number(word) for word in distinct], np.float64),
+    )
+
+
+def renamed(word: str, options: TableOptions) -> str:
+    """Return a word as the options call it."""
+    text = trimmed(word) if options.trim else word.strip()
+    text = text.lower() if options.fold else text
+    return options.rename.get(text, text)
+
+
+def trimmed(word: str) -> str:
+    """Return a text without blanks at its ends, with single ones within, and with letters in one
+    form of their accents."""
+    return " ".join(unicodedata.normalize("NFC", word).split())
+
+
+# ---------------------------------------------------------------------------------------- readings
+
+
+def _reading(column: RawColumn, given: Any, options: TableOptions) -> ColumnReading:
+    """Return how a column was read."""
+    gone = np.isnan(column.values)
+    first = int((~gone).argmax()) if len(gone) and not gone.all() else 0
+    example = "" if not len(gone) or gone.all() else str(given[first].as_py())
+    value = float(column.values[first]) if len(gone) else np.nan
+    there = column.values[~gone]
+    if column.words is not None:
+        more = f" and {len(column.words) - _SHOWN:,} more" if len(column.words) > _SHOWN else ""
+        seen = f"{', '.join(column.words[:_SHOWN])}{more}"
+        return ColumnReading(
+            column.name,
+            "words",
+            seen,
+            int(gone.sum()),
+            example,
+            value,
+            column.words,
+            _alike(column.words),
+        )
+    seen = "no value" if not there.size else f"{there.min():g} to {there.max():g}"
+    remark = "there is no value" if not there.size else ""
+    if there.size and there.min() == there.max() and len(there) > 1:
+        seen, remark = f"{there[0]:g}", "all rows hold the same number"
+    missing = int(gone.sum())
+    return ColumnReading(column.name, "numbers", seen, missing, example, value, None, remark)
+
+
+def _alike(words: Sequence[str]) -> str:
+    """Return the remark that words differ in capitals alone; nothing where none do."""
+    folded: dict[str, list[str]] = {}
+    for word in words:
+        folded.setdefault(" ".join(word.lower().split()), []).append(word)
+    pairs = [" and ".join(map(repr, group)) for group in folded.values() if len(group) > 1]
+    return f"{pairs[0]} are different words; fold = true makes them one" if pairs else ""

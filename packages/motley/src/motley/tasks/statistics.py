@@ -23,8 +23,15 @@ import numpy as np
 from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.client_names import client_in_words
 from motley.core.errors import DataError
-from motley.tasks.preparation import NumberColumn, StatisticsTraffic, TablePreparation, WordColumn
-from motley.tasks.raw_table import RawColumn, RawTable, TableOptions
+from motley.tasks.preparation import (
+    NumberColumn,
+    StatisticsTraffic,
+    TablePreparation,
+    WordColumn,
+    written,
+)
+from motley.tasks.raw_table import RawColumn, RawTable
+from motley.tasks.table_options import TableOptions
 
 __all__ = ["client_sums", "fit", "pooled"]
 
@@ -110,7 +117,8 @@ def fit(
         up += _BITS  # the number of rows
     # a client without training rows sends nothing
     up = np.where(np.bincount(mine, minlength=population) > 0, up, 0)
-    return TablePreparation(tuple(columns), own, table.options.gaps), StatisticsTraffic(down, up)
+    preparation = TablePreparation(tuple(columns), own, table.options.gaps, written(table.options))
+    return preparation, StatisticsTraffic(down, up)
 
 
 def _refuse_empty(name: str, sums: ClientSums, table: RawTable, names: Sequence[str]) -> None:

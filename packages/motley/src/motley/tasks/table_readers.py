@@ -1,9 +1,11 @@
-"""Readers of tables with a column of labels: Parquet, CSV, ``.npz``, and scikit-learn's own small
-sets."""
+"""Readers of tables with a column of labels: files of :mod:`motley.tasks.table_files`, ``.npz``,
+and scikit-learn's own small sets."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from motley.core.arrays import Floats
+from motley.core.arrays import Bools, Floats
+from motley.core.client_names import client_in_words
 from motley.core.errors import DataError, suggest
 from motley.core.files import is_file, is_folder, where_paths_start
 from motley.core.untrusted import shortened
 from motley.tasks.formats.npz import arrays, flagged
 from motley.tasks.formats.sample_checks import (
+    REGRESSION,
     class_labels,
     extremes,
     features,
@@ -30,15 +34,36 @@ from motley.tasks.preparation import (
     Preparation,
     TablePreparation,
     fixed_preparation,
+    written,
 )
-from motley.tasks.raw_table import RawTable, TableOptions, arrow_table, raw_table, read_arrow
+from motley.tasks.raw_table import (
+    RawTable,
+    arrow_table,
+    check_columns,
+    joined,
+    raw_table,
+    remarks_of,
+    with_remarks,
+)
+from motley.tasks.row_labels import RowColumn, What, read_row_column
 from motley.tasks.row_splits import RowSplit, times_of, with_divided_rows
+from motley.tasks.table_files import read_arrow, separator_of
+from motley.tasks.table_options import TableOptions
 from motley.tasks.task import Dataset
 
-__all__ = ["BUILTIN", "make_dataset", "read_columns", "read_table", "take_columns"]
+__all__ = [
+    "BUILTIN",
+    "make_dataset",
+    "read_columns",
+    "read_parts",
+    "read_table",
+    "take_columns",
+]
 
 BUILTIN = ("breast_cancer", "diabetes", "iris", "wine")
 """Data sets of scikit-learn; ``diabetes`` has a number as its target."""
+
+_WHOLE = re.compile(r"-?\d+")
 
 Columns = tuple[Any, NDArray[Any], NDArray[Any] | None]
 """Features ``[n, ...]`` or an Arrow table of them, targets ``[n]`` or ``[n, d]``, client ids
@@ -54,8 +79,7 @@ def read_table(
     client_groups: int | None = None,
     test: RowSplit | None = None,
 ) -> Dataset:
-    """Return the data set of a name of :data:`BUILTIN` or a path to an ``.npz``, ``.parquet`` or
-    ``.csv`` file.
+    """Return the data set of a name of :data:`BUILTIN` or a path to an ``.npz`` file or a table.
 
     Parameters
     ----------
@@ -72,7 +96,9 @@ def read_table(
         inputs, ids = (
             (table, None)
             if client is None
-            else take_columns(table.append_column(label, [y]), label, client, where)[::2]
+            else take_columns(
+                table.append_column(label, [y]), label, client, where, options, classes
+            )[::2]
         )
         ids = cut(ids, client_groups, where)
         column = client if client_groups is None else None
@@ -89,10 +115,10 @@ def read_table(
     if not is_file(path):
         raise DataError(
             f"task.data: got {data!r}{suggest(data, BUILTIN)}; expected one of: "
-            f"{', '.join(BUILTIN)}, or the path of an .npz, .parquet or .csv file that "
+            f"{', '.join(BUILTIN)}, or the path of an .npz, .csv, .parquet or other table that "
             f"exists{where_paths_start(data)}"
         )
-    inputs, targets, ids = read_columns(path, label, client)
+    inputs, targets, ids = read_columns(path, label, client, options, classes)
     ids = cut(ids, client_groups, str(path))
     column = client if client_groups is None else None
     inputs, times = times_of(inputs, test, len(targets), str(path))
@@ -173,6 +199,7 @@ def make_dataset(
     where = where if isinstance(where, Origin) else Origin.of_clients(where, groups, clients)
     table = _table_of(x, options, where)
     preparation: Preparation | None = None
+    reading = None if table is None else table.reading
     measured = (
         {}
         if table is None and options.scale not in ("standard", "federated")
@@ -213,6 +240,7 @@ def make_dataset(
         measured=measured,
         client_names=clients,
         target_shape=dense,
+        reading=reading,
     )
 
 
@@ -267,7 +295,7 @@ def _complete(table: RawTable, shift: Floats, scale: Floats) -> TablePreparation
         NumberColumn(column.name, *(np.array([value]) for value in (shift[j], shift[j], scale[j])))
         for j, column in enumerate(table.columns)
     )
-    return TablePreparation(columns, clients=False, gaps=table.options.gaps)
+    return TablePreparation(columns, False, table.options.gaps, written(table.options))
 
 
 def _scaled(
@@ -314,6 +342,9 @@ def _targets(
         raise DataError(f"{row_of(where, row)}: the label is missing; fill or drop such rows")
     if labels.dtype.kind in "UO":
         words, labels = np.unique(labels.astype(str), return_inverse=True)
+        if all(_WHOLE.fullmatch(word) for word in words.tolist()):
+            order = np.argsort([int(word) for word in words.tolist()], kind="stable")
+            words, labels = words[order], np.argsort(order)[labels]
         names = tuple(str(word) for word in words)
     return *class_labels(labels, where, n, len(names) or None, positions=True), names
 
@@ -335,7 +366,13 @@ def _builtin(name: str, classes: bool) -> tuple[NDArray[Any], NDArray[Any], tupl
     return data.data, data.target, tuple(data.feature_names)
 
 
-def read_columns(path: Path, label: str = "y", client: str | None = None) -> Columns:
+def read_columns(
+    path: Path,
+    label: str = "y",
+    client: str | None = None,
+    options: TableOptions | None = None,
+    classes: bool = True,
+) -> Columns:
     """Return features, targets and client ids of one file; every column that is neither label nor
     client is a feature.
 
@@ -344,42 +381,184 @@ def read_columns(path: Path, label: str = "y", client: str | None = None) -> Col
     DataError: unknown kind of file, no such column, truncated.
     """
     if path.suffix.lower() == ".npz":
-        data = flagged(arrays(path), str(path))
-        return data["x"], data["y"], data.get("client")
-    return take_columns(read_arrow(path), label, client, str(path))
+        return _from_npz(path)
+    options = options or TableOptions()
+    return take_columns(read_arrow(path, options.form), label, client, str(path), options, classes)
 
 
-def take_columns(table: Any, label: str, client: str | None, where: str) -> Columns:
-    """Return the inputs of an Arrow table (as one), its targets and its client ids.
+def read_parts(
+    files: Sequence[tuple[str, Path]],
+    label: str,
+    options: TableOptions,
+    classes: bool = True,
+) -> list[tuple[Any, NDArray[Any], str]]:
+    """Return the samples, targets and name of each file; what labels are is decided over all files
+    together.
+
+    Parameters
+    ----------
+    files: client and path. classes: whether targets are classes; else numbers.
 
     Raises
     ------
-    DataError: no such column.
+    DataError: as of :func:`read_columns`, or tables of different columns.
     """
+    read: list[Any] = [
+        _from_npz(path)[:2] if path.suffix.lower() == ".npz" else read_arrow(path, options.form)
+        for _, path in files
+    ]
+    tables = [at for at, one in enumerate(read) if hasattr(one, "column_names")]
+    for at in tables:
+        check_names(read[at], (label,), str(files[at][1]))
+        check_columns(read[at], read[tables[0]], str(files[at][1]))
+    if tables:
+        whole = joined([read[at].select([label]) for at in tables])
+        sizes = [len(read[at]) for at in tables]
+        where = str(files[tables[0]][1].parent) if len(tables) > 1 else str(files[tables[0]][1])
+        column = _row_column(whole, label, "label" if classes else "target", options, where, sizes)
+        values = by_value(column.values, column.gone, where) if classes else column.values
+        ends = np.cumsum(sizes)
+        for at, start, end in zip(tables, ends - sizes, ends, strict=True):
+            name = client_in_words(0, (files[at][0],))
+            gone = column.gone[start:end]
+            kept, said = _kept(gone, label, "label", str(files[at][1]), options, name)
+            table = read[at].drop_columns([label])
+            remarks = [*(column.remarks if at == tables[0] else ()), *said]
+            table = with_remarks(table.filter(kept) if gone.any() else table, remarks)
+            read[at] = (table, values[start:end][kept])
+    return [(*samples, f"client {name}") for samples, (name, _) in zip(read, files, strict=True)]
+
+
+def _from_npz(path: Path) -> Columns:
+    """Return the arrays ``x``, ``y`` and ``client`` of an ``.npz`` file."""
+    data = flagged(arrays(path), str(path))
+    return data["x"], data["y"], data.get("client")
+
+
+def take_columns(
+    table: Any,
+    label: str,
+    client: str | None,
+    where: str,
+    options: TableOptions | None = None,
+    classes: bool = True,
+) -> Columns:
+    """Return the inputs of an Arrow table (as one), its targets and its client ids.
+
+    Parameters
+    ----------
+    options: how labels and clients are written. classes: whether targets are classes; else numbers.
+
+    Raises
+    ------
+    DataError: no such column; a label or client that is missing, or may be another one's.
+    """
+    options = options or TableOptions()
+    others = [label, *([client] if client else [])]
+    check_names(table, others, where)
+    whose = None if client is None else _row_column(table, client, "client", options, where)
+    kept = np.ones(len(table), bool)
+    remarks: list[str] = []
+    if whose is not None and client is not None:
+        kept, said = _kept(whose.gone, client, "client", where, options)
+        remarks = [*whose.remarks, *said]
+    target = _row_column(table, label, "label" if classes else "target", options, where)
+    names = None if whose is None else whose.values
+    both, said = _kept(target.gone & kept, label, "label", where, options, names)
+    kept &= both
+    remarks += [*target.remarks, *said]
+    if not kept.any() and len(kept):
+        raise DataError(f"{where}: no row has both a label and a client")
+    values = by_value(target.values, ~kept, where) if classes else target.values
+    inputs = with_remarks(table.drop_columns(others), [*remarks_of(table), *remarks])
+    if kept.all():
+        return inputs, values, names
+    return inputs.filter(kept), values[kept], None if names is None else names[kept]
+
+
+def check_names(table: Any, columns: Sequence[str], where: str) -> None:
+    """Refuse an Arrow table without one of some columns."""
     names = list(table.column_names)
-    for column in (label, *([client] if client else [])):
+    for column in columns:
         if column not in names:
             raise DataError(
                 f"{where} has no column {column!r}{suggest(column, names)}; its columns: "
                 f"{shortened(', '.join(names), 300)}"
             )
-    others = [label, *([client] if client else [])]
-    ids = _without_gaps(table, client, "client", where) if client else None
-    return table.drop_columns(others), _without_gaps(table, label, "label", where, ids), ids
 
 
-def _without_gaps(
-    table: Any, name: str, what: str, where: str, ids: NDArray[Any] | None = None
-) -> NDArray[Any]:
-    """Return a column as an array; one with a missing or empty entry is refused."""
-    column = table.column(name)
-    values: NDArray[Any] = column.to_numpy()
-    gone = np.asarray(column.is_null(nan_is_null=True)) | (values.astype(object) == "")
-    if gone.any():
-        row = int(gone.argmax())
-        whose = "" if ids is None else f"client {ids[row]}, "
+def _row_column(
+    table: Any,
+    name: str,
+    what: What,
+    options: TableOptions,
+    where: str,
+    files: Sequence[int] = (),
+) -> RowColumn:
+    """Return a column of labels or clients; what the columns of a text hold, their texts show."""
+    typed = separator_of(table) == ""
+    return read_row_column(table.column(name), name, what, options, where, typed=typed, files=files)
+
+
+def _kept(
+    gone: Bools,
+    name: str,
+    what: str,
+    where: str,
+    options: TableOptions,
+    whose: NDArray[Any] | str | None = None,
+) -> tuple[Bools, list[str]]:
+    """Return which rows have a label or client, and what was left out.
+
+    Raises
+    ------
+    DataError: some have none, and the options do not say that they are left out.
+    """
+    if not gone.any():
+        return ~gone, []
+    count = f"{int(gone.sum()):,} of {len(gone):,} rows"
+    if options.drop_rows:
+        return ~gone, [f"{count} of {Path(where).name} are left out: their {what} is missing"]
+    row = int(gone.argmax())
+    client = "" if whose is None else whose if isinstance(whose, str) else f"client {whose[row]}"
+    raise DataError(
+        f"{f'{client}, ' if client else ''}row {row + 1} of {where}: the {what} is missing in "
+        f"column {name!r} (in {int(gone.sum())} of {len(gone)} rows); fill these rows, or write "
+        "drop_rows = true to leave them out"
+    )
+
+
+def by_value(labels: NDArray[Any], gone: Bools, where: str) -> NDArray[Any]:
+    """Return whole numbers that are no class numbers 0 .. C - 1 as words: each is a class of its
+    own. Where 0 and most numbers up to the largest are there, the others are classes without rows.
+
+    Raises
+    ------
+    DataError: about as many numbers as rows, which are no classes.
+
+    >>> by_value(np.array([10, 20, 10]), np.zeros(3, bool), "a table").tolist()
+    ['10', '20', '10']
+    >>> by_value(np.array([0, 1, 3]), np.zeros(3, bool), "a table").tolist()
+    [0, 1, 3]
+    """
+    there = labels[~gone]
+    whole = labels.dtype.kind in "iu" or (
+        labels.dtype.kind == "f" and bool((there == np.floor(there)).all())
+    )
+    if labels.ndim != 1 or not whole or not len(there):
+        return labels
+    distinct = np.unique(there)
+    if distinct[0] == 0 and 2 * len(distinct) > int(distinct[-1]) + 1:
+        return labels
+    if len(there) >= _FEW and 2 * len(distinct) > len(there):
         raise DataError(
-            f"{whose}row {row + 1} of {where}: the {what} is missing in column {name!r} (in "
-            f"{int(gone.sum())} of {len(gone)} rows); fill or drop these rows"
+            f"{where}: the labels are {len(distinct):,} different numbers in {len(there):,} rows, "
+            f"from {distinct[0]:.0f} to {distinct[-1]:.0f}, and no classes; to predict numbers "
+            f"{REGRESSION}"
         )
-    return values
+    words = [f"{one:.0f}" for one in np.where(gone, 0, labels).tolist()]
+    return np.array(words, object)
+
+
+_FEW = 20
+"""Rows below which labels that are all different may be classes."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -17,8 +18,9 @@ from motley.core.files import files_digest
 from motley.core.keys import Key
 from motley.tasks.models import Model, factory
 from motley.tasks.public_classes import Classes, with_classes
-from motley.tasks.raw_table import GAPS, Scale, TableOptions
 from motley.tasks.row_splits import RowSplit, row_split
+from motley.tasks.spellings import DateOrder
+from motley.tasks.table_options import GAPS, ColumnMarks, Scale, TableOptions
 from motley.tasks.table_readers import BUILTIN, read_table
 from motley.tasks.task import Dataset, TaskSource
 
@@ -39,8 +41,10 @@ class Tabular(TaskSource):
         equal size, the clients; None: each of its entries is a client.
     model: a name of :data:`motley.tasks.models.MODELS`, or its record. dropout: of the model, if it
     has dropout layers.
-    scale, impute, missing, categories, words, drop, gaps, fixed: how columns become model inputs,
-        see :class:`~motley.tasks.raw_table.TableOptions`.
+    scale, impute, missing, categories, words, drop, gaps, fixed, numbers: how columns become model
+        inputs, see :class:`~motley.tasks.table_options.TableOptions`.
+    drop_rows, sep, encoding, header_rows, comment, sheet, decimal, thousands, units, dates, trim,
+        fold, rename: how a file is written, see there.
     classes: of a file, the number of classes or the list of their names; left out: those of its
     labels, which a private run refuses.
     heads: number of each class's head, see :class:`motley.tasks.task.Task`.
@@ -66,11 +70,25 @@ class Tabular(TaskSource):
     heads: tuple[int, ...] = ()
     classes: Classes = None
     test: Mapping[str, Any] = field(default_factory=dict)
+    numbers: tuple[str, ...] = ()
+    drop_rows: bool = False
+    sep: str = ""
+    encoding: str = "utf-8"
+    header_rows: int = 1
+    comment: str = ""
+    sheet: str = ""
+    decimal: ColumnMarks = ""
+    thousands: ColumnMarks = ""
+    units: tuple[str, ...] = ()
+    dates: DateOrder = ""
+    trim: bool = False
+    fold: bool = False
+    rename: Mapping[str, str] = field(default_factory=dict)
 
     _classes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        self._options()
+        self.options  # noqa: B018  # an option out of range
         self._divided()
         if self.client_groups is not None and (self.client is None or self.client_groups < 2):
             raise ConfigError(
@@ -79,7 +97,9 @@ class Tabular(TaskSource):
                 'a column, e.g. client = "mean radius", client_groups = 20'
             )
 
-    def _options(self) -> TableOptions:
+    @cached_property
+    def options(self) -> TableOptions:
+        """How the file is written, and how its columns become inputs."""
         return TableOptions(
             **{f.name: getattr(self, f.name) for f in dataclasses.fields(TableOptions)}
         )
@@ -104,7 +124,7 @@ class Tabular(TaskSource):
             self.label,
             self.client,
             self._classes,
-            self._options(),
+            self.options,
             self.client_groups,
             self._divided(),
         )

@@ -34,7 +34,7 @@ from motley.tasks.metrics import Metric
 from motley.tasks.origin import Origin
 from motley.tasks.own_loss import LossFunction
 from motley.tasks.preparation import Preparation, StatisticsTraffic
-from motley.tasks.raw_table import RawTable
+from motley.tasks.raw_table import RawTable, TableReading
 from motley.tasks.targets import IGNORED, NO_CLASSES, SAID, Targets, class_logits, targets_of
 
 __all__ = [
@@ -84,6 +84,7 @@ class Dataset:
     divided: by what clients divide their rows, in place of drawing test rows one by one; None.
     target_shape: of a sample's targets per pixel, e.g. ``(H, W)``, which ``y`` has as positions
     ``[n, H * W]``; empty: as ``y`` has them.
+    reading: how the columns of a table were read; None: it was none.
 
     Raises
     ------
@@ -105,6 +106,7 @@ class Dataset:
     generated: bool = False
     divided: DividedRows | None = None
     target_shape: tuple[int, ...] = ()
+    reading: TableReading | None = None
 
     def __post_init__(self) -> None:
         if self.targets == "positions":
@@ -158,6 +160,7 @@ class Federation(Carded):
     own_rows: the clients came with their rows, so that what is drawn for a row is a function of the
     client and the row's position there; else a pool was dealt out, and it follows the row's number.
     target_shape: of a sample's targets per pixel, as in :class:`Dataset`.
+    reading: how the columns of a table were read, as in :class:`Dataset`.
     """
 
     x: Tensor
@@ -185,6 +188,7 @@ class Federation(Carded):
     shares: Mapping[str, float] | None = None
     own_rows: bool = False
     target_shape: tuple[int, ...] = ()
+    reading: TableReading | None = None
 
     def __len__(self) -> int:
         """Return K, the population."""

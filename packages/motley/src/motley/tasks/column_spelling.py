@@ -1,0 +1,336 @@
+"""What a column of text holds that is neither plain numbers nor words, and which option reads
+it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.arrays import Bools, Floats
+from motley.core.errors import DataError
+from motley.tasks.origin import Origin, row_of
+from motley.tasks.spellings import date_number, plain_number, readable_orders, shape_of
+from motley.tasks.table_files import separator_of
+from motley.tasks.table_options import TableOptions
+
+__all__ = ["Column", "NumberStyle", "is_text", "refuse_spelling"]
+
+_GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
+_DATES = ("date", "date without year", "time")
+_MOST = 5
+"""Texts that a message lists, at most."""
+
+
+@dataclass
+class Column:
+    """The texts of a column.
+
+    Parameters
+    ----------
+    distinct: the distinct texts as the options call them; two may have become the same. given: as
+    they are written. codes: ``[n]``, the position of each row's text, -1 for a missing one.
+    absent: ``[len(distinct)]``, whether a text stands for a gap. numbers: the number in each text
+    as the options read it, NaN where there is none.
+    """
+
+    name: str
+    distinct: list[str]
+    given: list[str]
+    codes: NDArray[np.int64]
+    absent: Bools
+    numbers: Floats
+
+    def forget(self, absent: Bools) -> None:
+        """Take more texts for gaps."""
+        self.absent = self.absent | absent
+
+    def first(self, which: Bools) -> tuple[int, str]:
+        """Return the first row with one of some texts, and the text."""
+        row = int(np.append(which, False)[self.codes].argmax())
+        return row, self.distinct[self.codes[row]]
+
+
+class NumberStyle:
+    """How the columns of an Arrow table write numbers, as far as single columns show it."""
+
+    def __init__(self, table: Any = None) -> None:
+        columns = [] if table is None else table.columns
+        self._texts = [column for column in columns if is_text(column.type)]
+        self._sep = "" if table is None else separator_of(table)
+
+    @cached_property
+    def points(self) -> bool:
+        """Whether a column has decimal points for certain."""
+        return any(_some(column, r"^\s*[+-]?\d*\.(\d{1,2}|\d{4,})\s*$") for column in self._texts)
+
+    @cached_property
+    def commas(self) -> bool:
+        """Whether something says that the table has decimal commas: semicolons between columns, or
+        a column of such numbers."""
+        return self._sep == ";" or any(
+            _some(column, r"^\s*[+-]?\d+,(\d{1,2}|\d{4,})\s*$") for column in self._texts
+        )
+
+
+def _some(column: Any, pattern: str) -> bool:
+    """Return whether an entry of a column fits a pattern."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return bool(pc.any(pc.match_substring_regex(column.cast(pa.string()), pattern)).as_py())
+
+
+def is_text(kind: Any) -> bool:
+    """Return whether an Arrow type is text."""
+    return str(kind) in ("string", "large_string", "string_view")
+
+
+def refuse_spelling(
+    column: Column,
+    kind: Literal["numbers", "words"] | None,
+    options: TableOptions,
+    where: str | Origin,
+    style: NumberStyle,
+) -> None:
+    """Refuse a column most of whose entries are numbers or dates, where not all of them can be
+    read; and numbers that may mean two things.
+
+    Parameters
+    ----------
+    kind: what the column is said to be; None: nothing is said. style: of the column's table.
+
+    Raises
+    ------
+    DataError: names the first row with such an entry, and the option that reads it.
+    """
+    there = ~column.absent
+    readable = ~np.isnan(column.numbers)
+    if options.dates:
+        _refuse_mixed_dates(column, there & readable, options, where)
+    _refuse_mixed_units(column, there & readable, options, where)
+    odd = there & ~readable
+    if not odd.any():
+        if kind is None and not options.says_decimal(column.name):
+            _refuse_doubt(column, there, where, style)
+        return
+    shapes = [
+        shape_of(word) if strange else ("", "")
+        for word, strange in zip(column.distinct, odd, strict=True)
+    ]
+    if options.spelling(column.name).decimal != ".":
+        shapes = [
+            ("point", "") if strange and not np.isnan(plain_number(word)) else shape
+            for word, strange, shape in zip(column.distinct, odd, shapes, strict=True)
+        ]
+    if kind is None and not _mostly_numbers(column, there, readable, shapes):
+        return
+    raise DataError(_advice(column, kind, odd, shapes, options, where, style))
+
+
+def _mostly_numbers(
+    column: Column, there: Bools, readable: Bools, shapes: list[tuple[str, str]]
+) -> bool:
+    """Return whether most cells, or most distinct texts, are numbers or dates in any spelling."""
+    like = there & (readable | np.array([shape != "" for shape, _ in shapes]))
+    cells = np.bincount(column.codes[column.codes >= 0], minlength=len(like))
+    most_cells = 2 * int(cells[like].sum()) > int(cells[there].sum())
+    return most_cells or (int(like.sum()) > 2 and 2 * int(like.sum()) > int(there.sum()))
+
+
+def _refuse_doubt(column: Column, there: Bools, where: str | Origin, style: NumberStyle) -> None:
+    """Refuse numbers whose points may divide thousands: all are groups of three digits, in a table
+    that has decimal commas."""
+    words = [word for word, here in zip(column.distinct, there, strict=True) if here]
+    grouped = [_GROUPS.fullmatch(word) is not None for word in words]
+    if not any(grouped) or not all(
+        group or re.fullmatch(r"[+-]?\d{1,3}", word)
+        for word, group in zip(words, grouped, strict=True)
+    ):
+        return
+    if style.points or not style.commas:
+        return
+    row, word = column.first(
+        there & np.array([_GROUPS.fullmatch(w) is not None for w in column.distinct])
+    )
+    raise DataError(
+        f'{row_of(where, row)}: got "{word}" in column {column.name!r} of a table with signs of '
+        f"decimal commas; {_readings(word, column.name)}"
+    )
+
+
+def _readings(word: str, name: str) -> str:
+    """Return both numbers that one point and three digits may mean, with the line for each."""
+    whole = word.replace(".", "")
+    return (
+        f'it is {whole} with decimal = {{ "{name}" = "," }}, thousands = {{ "{name}" = "." }}, and '
+        f'{word} with decimal = {{ "{name}" = "." }}; write the one that is meant'
+    )
+
+
+def _refuse_mixed_dates(
+    column: Column, read: Bools, options: TableOptions, where: str | Origin
+) -> None:
+    """Refuse dates, times and plain numbers in one column, which become numbers in different
+    units."""
+    kinds = np.array(
+        [
+            ""
+            if not ok
+            else shape_of(word)[0]
+            if date_number(word, options.dates) is not None
+            else "number"
+            for word, ok in zip(column.distinct, read, strict=True)
+        ]
+    )
+    kinds[kinds == "digits"] = "date"  # eight digits
+    found = sorted(set(kinds[read].tolist()))
+    if len(found) > 1 and found != ["number"]:
+        row, word = column.first(read & (kinds != kinds[read][0]))
+        raise DataError(
+            f'{row_of(where, row)}: got "{word}" among the {kinds[read][0]}s of column '
+            f'{column.name!r}; leave it out with drop = ["{column.name}"], or write '
+            f"{_gaps_line(options, [word])} if it stands for a gap"
+        )
+
+
+def _refuse_mixed_units(
+    column: Column, read: Bools, options: TableOptions, where: str | Origin
+) -> None:
+    """Refuse numbers in several units."""
+    if not options.units:
+        return
+    spelling = options.spelling(column.name)
+    units = np.array(
+        [
+            spelling.without_unit(w.strip())[1] if ok else ""
+            for w, ok in zip(column.distinct, read, strict=True)
+        ]
+    )
+    named = list(dict.fromkeys(unit for unit in units.tolist() if unit))
+    if len(named) > 1:
+        row, word = column.first(units == named[1])
+        raise DataError(
+            f'{row_of(where, row)}: got "{word}" in column {column.name!r}, whose numbers are in '
+            f"{' and in '.join(repr(unit) for unit in named[:_MOST])}; bring them to one unit, or "
+            f'leave the column out with drop = ["{column.name}"]'
+        )
+
+
+# ------------------------------------------------------------------------------------------ advice
+
+
+def _advice(
+    column: Column,
+    kind: Literal["numbers", "words"] | None,
+    odd: Bools,
+    shapes: list[tuple[str, str]],
+    options: TableOptions,
+    where: str | Origin,
+    style: NumberStyle,
+) -> str:
+    """Return the message of a column of numbers or dates that cannot be read."""
+    name = column.name
+    odd_shapes = {shape for (shape, _), strange in zip(shapes, odd, strict=True) if strange}
+    row, word = column.first(odd)
+    keep = "" if kind == "numbers" else f', or words = ["{name}"] to keep them as words'
+    if odd_shapes <= set(_DATES):
+        words = [word for word, strange in zip(column.distinct, odd, strict=True) if strange]
+        return (
+            f"{where}: column {name!r} holds dates or times (row {row + 1} is {word!r}); leave it "
+            f'out with drop = ["{name}"]{_date_lines(words, word)}{keep}'
+        )
+    lines = _number_lines(column, odd, shapes, style)
+    others = [
+        other
+        for other, strange, (shape, _) in zip(column.distinct, odd, shapes, strict=True)
+        if strange and shape in ("", "limit", "digits", *_DATES)
+    ]
+    if others:
+        limits = any(shape == "limit" for shape in odd_shapes)
+        means = "if that is to count as a gap" if limits else "if it stands for a gap"
+        more = f" and {len(others) - _MOST} more like it" if len(others) > _MOST else ""
+        lines.append(f"{_gaps_line(options, others[:_MOST])}{more} {means}")
+    return (
+        f'{row_of(where, row)}: got "{word}" among the numbers of column {name!r}; write '
+        f"{' and '.join(lines)}{keep}"
+    )
+
+
+def _gaps_line(options: TableOptions, more: list[str]) -> str:
+    """Return the option that takes more texts for gaps than now."""
+    listed = ", ".join(f'"{text}"' for text in (*options.gaps, *dict.fromkeys(more)))
+    return f"gaps = [{listed}]"
+
+
+def _date_lines(words: list[str], word: str) -> str:
+    """Return the lines that read dates as numbers; nothing where no order reads all of them."""
+    orders = readable_orders(words)
+    if not orders:
+        return ""
+    means = "which makes numbers of dates, the days since 1970-01-01, and hours of times"
+    readings = {date_number(word, order) for order in orders}
+    if len(orders) > 1 and len(readings) > 1:
+        lines = " or ".join(f'dates = "{order}"' for order in orders)
+        return f", or write {lines}, as they are meant, {means}"
+    return f', or write dates = "{orders[0]}", {means}'
+
+
+def _number_lines(
+    column: Column,
+    odd: Bools,
+    shapes: list[tuple[str, str]],
+    style: NumberStyle,
+) -> list[str]:
+    """Return the options that read numbers in another spelling."""
+    name = column.name
+    found = [
+        (word, *shape)
+        for word, strange, shape in zip(column.distinct, odd, shapes, strict=True)
+        if strange
+    ]
+    names = {shape for _, shape, _ in found}
+    decimals = any("decimal ," in shape for shape in names)
+    marks = list(
+        dict.fromkeys(
+            shape.removeprefix("thousands ")[0] for shape in names if shape.startswith("thousands")
+        )
+    )
+    dotted = any(
+        "." in word and not np.isnan(number)
+        for word, number in zip(column.distinct, column.numbers, strict=True)
+    )
+    lines = []
+    if "point" in names:
+        word = next(word for word, shape, _ in found if shape == "point")
+        lines.append(_both(word, ".", name))
+    if "comma" in names and not decimals and "," not in marks:
+        if dotted:
+            marks = [",", *marks]
+        else:
+            word = next(word for word, shape, _ in found if shape == "comma")
+            lines.append(_both(word, ",", name))
+    if decimals:
+        lines.append(f'decimal = {{ "{name}" = "," }}' if style.points else 'decimal = ","')
+    lines += [f'thousands = "{mark}"' for mark in marks[:1]]
+    units = list(dict.fromkeys(unit for _, _, unit in found if unit))
+    if len(units) == 1:
+        lines.append(f'units = ["{units[0]}"]')
+    elif units:
+        lines.append(f"them in one unit (here: {', '.join(units[:_MOST])})")
+    return lines
+
+
+def _both(word: str, mark: str, name: str) -> str:
+    """Return both numbers that a mark and three digits may mean, with the line for each."""
+    if mark == ".":
+        whole = f'thousands = "." for {word.replace(".", "")}'
+        return f'{whole}, or decimal = {{ "{name}" = "." }} for {word},'
+    return (
+        f'thousands = "," for {word.replace(",", "")}, or decimal = "," for '
+        f"{word.replace(',', '.')}"
+    )

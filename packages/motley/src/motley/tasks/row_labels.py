@@ -1,0 +1,316 @@
+"""The columns of labels and of clients: what they hold, over all files together, and which rows
+have none."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.arrays import Bools
+from motley.core.errors import DataError
+from motley.core.untrusted import shortened
+from motley.tasks.column_spelling import Column, NumberStyle, is_text, refuse_spelling
+from motley.tasks.origin import row_of
+from motley.tasks.raw_table import refuse_infinite, text_column, trimmed, without_gaps
+from motley.tasks.spellings import shape_of
+from motley.tasks.table_options import TableOptions
+
+__all__ = ["RowColumn", "read_row_column"]
+
+What = Literal["label", "client", "target"]
+"""A class, whose a row is, or a number to predict."""
+
+_MOST = 6
+"""Spellings that a message lists, at most."""
+_SHORT = {
+    frozenset(("y", "yes")),
+    frozenset(("n", "no")),
+    frozenset(("t", "true")),
+    frozenset(("f", "false")),
+    frozenset(("j", "ja")),
+    frozenset(("n", "nein")),
+    frozenset(("m", "male")),
+    frozenset(("f", "female")),
+    frozenset(("w", "weiblich")),
+    frozenset(("m", "männlich")),
+    frozenset(("pos", "positive")),
+    frozenset(("neg", "negative")),
+}
+"""Words and their usual short forms."""
+_TRUTH = {"true", "false"}
+
+
+class RowColumn(NamedTuple):
+    """The values of a column of labels or clients, ``[n]``, which of them are gaps, and what was
+    done to them."""
+
+    values: NDArray[Any]
+    gone: Bools
+    remarks: tuple[str, ...] = ()
+
+
+def read_row_column(
+    column: Any,
+    name: str,
+    what: What,
+    options: TableOptions,
+    where: str,
+    *,
+    typed: bool = True,
+    files: Sequence[int] = (),
+) -> RowColumn:
+    """Return an Arrow column of labels, clients or numbers to predict.
+
+    Parameters
+    ----------
+    typed: whether a column of texts is one because its source says so; else it may hold numbers.
+    files: the number of rows of each of the files that the column is joined from.
+
+    Raises
+    ------
+    DataError: words that differ in blanks or capitals alone, numbers in another spelling, numbers
+    in one file and words in another.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    types = pa.types
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if types.is_temporal(column.type) and what == "client":
+        column = column.cast(pa.string())
+    if is_text(column.type):
+        text = text_column(column.cast(pa.string()), name, options)
+        return _from_text(text, what, options, where, typed=typed, files=files)
+    gone = np.asarray(column.is_null(nan_is_null=True))
+    if types.is_floating(column.type) or types.is_decimal(column.type):
+        floats = np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(), np.float64)
+        return RowColumn(column.to_numpy(), np.isnan(without_gaps(floats, options)))
+    if types.is_integer(column.type) or types.is_boolean(column.type):
+        truth = types.is_boolean(column.type)
+        floats = np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(), np.float64)
+        gone = np.isnan(without_gaps(floats, options, truth))
+        filled = column.fill_null(False if truth else 0)
+        return RowColumn(filled.to_numpy(), gone)
+    return RowColumn(column.to_numpy(), gone)
+
+
+def _from_text(
+    column: Column,
+    what: What,
+    options: TableOptions,
+    where: str,
+    *,
+    typed: bool,
+    files: Sequence[int],
+) -> RowColumn:
+    """Return a column of text: whole numbers, numbers, true and false, or words."""
+    column.forget(np.isin(column.numbers, options.absent_numbers))
+    gone = np.append(column.absent, True)[column.codes]
+    there = ~column.absent
+    readable = ~np.isnan(column.numbers)
+    if what == "target":
+        _refuse_words(column, there, where)
+        refuse_spelling(column, "numbers", options, where, NumberStyle())
+        refuse_infinite(np.append(column.numbers, np.nan)[column.codes], column.name, where)
+        return RowColumn(np.append(column.numbers, np.nan)[column.codes], gone)
+    if typed:
+        names, remarks = _joined(column, there, what, options, where)
+        return RowColumn(np.array([*names, ""], object)[column.codes], gone, remarks)
+    if (readable | column.absent).all() and not _written_as_words(column, there, what):
+        return RowColumn(_numbers(column, there)[column.codes], gone)
+    words = [word for word, here in zip(column.distinct, there, strict=True) if here]
+    if {word.lower() for word in words} <= _TRUTH:
+        truth = np.array([word.lower() == "true" for word in column.distinct] + [False])
+        return RowColumn(truth[column.codes], gone)
+    if what == "label":
+        _refuse_numbers_in_words(column, there & ~readable, where)
+    _refuse_other_files(column, there, what, where, files)
+    named, remarks = _joined(column, there, what, options, where)
+    return RowColumn(np.array([*named, ""], object)[column.codes], gone, remarks)
+
+
+def _written_as_words(column: Column, there: Bools, what: What) -> bool:
+    """Return whether the numbers of clients are codes, as postcodes with a leading 0 are: two
+    texts then name two clients."""
+    if what != "client":
+        return False
+    return any(
+        here and len(digits := word.lstrip("+-")) > 1 and digits[0] == "0" and digits.isdigit()
+        for word, here in zip(column.distinct, there, strict=True)
+    )
+
+
+def _numbers(column: Column, there: Bools) -> NDArray[Any]:
+    """Return the numbers of the distinct texts, and one for a missing text, as whole numbers where
+    all are written so."""
+    whole = all(
+        word.lstrip("+-").isdigit()
+        for word, here in zip(column.distinct, there, strict=True)
+        if here
+    )
+    if not whole or (np.abs(column.numbers[there]) >= 2**53).any():
+        if whole:
+            exact = [
+                int(word) if here else 0 for word, here in zip(column.distinct, there, strict=True)
+            ]
+            if max(map(abs, exact)) < 2**63:
+                return np.array([*exact, 0], np.int64)
+        return np.append(column.numbers, np.nan)
+    return np.append(np.where(there, column.numbers, 0), 0).astype(np.int64)
+
+
+def _refuse_words(column: Column, there: Bools, where: str) -> None:
+    """Refuse words where numbers are to be predicted."""
+    shapes = [shape_of(word)[0] != "" for word in column.distinct]
+    words = there & np.isnan(column.numbers) & ~np.array(shapes, bool)
+    if words.any() and 2 * words.sum() >= there.sum():
+        row, word = column.first(words)
+        raise DataError(
+            f"{where}: the labels are words (row {row + 1} is {word!r}), and a regression predicts "
+            'numbers; for classes write task.name = "tabular", in Python regression=False'
+        )
+
+
+def _refuse_numbers_in_words(column: Column, odd: Bools, where: str) -> None:
+    """Refuse labels that are numbers in another spelling."""
+    for word, strange in zip(column.distinct, odd, strict=True):
+        if strange and shape_of(word)[0].startswith(("decimal", "thousands", "comma")):
+            row = column.first(np.array([other == word for other in column.distinct]))[0]
+            raise DataError(
+                f'{row_of(where, row)}: got the label "{word}"; for classes write whole numbers or '
+                'words, and to predict numbers task.name = "tabular_regression", in Python '
+                'regression=True, with decimal = ","'
+            )
+
+
+def _refuse_other_files(
+    column: Column, there: Bools, what: What, where: str, files: Sequence[int]
+) -> None:
+    """Refuse numbers in one file, or of some rows, where others have words for the same."""
+    number = ~np.isnan(column.numbers)
+    ends = np.cumsum(files).tolist() if len(files) > 1 else [len(column.codes)]
+    kinds = []
+    for start, end in zip([0, *ends[:-1]], ends, strict=True):
+        at = np.unique(column.codes[start:end])
+        at = at[at >= 0]
+        at = at[there[at]]
+        kinds.append((bool(number[at].any()), bool((~number[at]).any()), start))
+    numbers = [start for has, words, start in kinds if has and not words]
+    words = [start for has, words, start in kinds if words and not has]
+    some_numbers = [w for w, n, t in zip(column.distinct, number, there, strict=True) if n and t]
+    some_words = [w for w, n, t in zip(column.distinct, number, there, strict=True) if t and not n]
+    both = bool(numbers and words)
+    if len(files) < 2:
+        truth = {word.lower() for pair in _SHORT for word in pair}
+        both = bool(some_numbers) and {float(w) for w in some_numbers if w} <= {0.0, 1.0}
+        both = both and all(word.lower() in truth for word in some_words)
+    if not both:
+        return
+    pairs = ", ".join(
+        f'"{old}" = "{new}"'
+        for old, new in zip(sorted(some_numbers), sorted(some_words), strict=False)
+    )
+    whose = (
+        f"is numbers ({', '.join(sorted(some_numbers)[:_MOST])}) in one file and words "
+        f"({', '.join(sorted(some_words)[:_MOST])}) in another"
+        if len(files) > 1
+        else f"is {', '.join(sorted(some_numbers))} in some rows and "
+        f"{', '.join(sorted(some_words)[:_MOST])} in others"
+    )
+    raise DataError(
+        f"{where}: the {what} in column {column.name!r} {whose}; write which are the same, e.g. "
+        f"rename = {{ {pairs} }}"
+    )
+
+
+# ---------------------------------------------------------------------------------------- variants
+
+
+def _joined(
+    column: Column, there: Bools, what: What, options: TableOptions, where: str
+) -> tuple[list[str], tuple[str, ...]]:
+    """Return the name of each distinct text, and what was joined.
+
+    Raises
+    ------
+    DataError: texts that differ in blanks, capitals or a usual short form alone, and nothing says
+    whether they are the same.
+    """
+    here = [at for at, is_there in enumerate(there.tolist()) if is_there]
+    names = column.distinct
+    groups: dict[str, list[int]] = {}
+    for at in here:
+        groups.setdefault(trimmed(names[at]).casefold(), []).append(at)
+    padded = (
+        []
+        if options.trim
+        else [
+            {column.given[at] for at in group}
+            for group in groups.values()
+            if len({column.given[at] == trimmed(column.given[at]) for at in group}) > 1
+            or len({_blanks(column.given[at]) for at in group}) > 1
+        ]
+    )
+    spelled = [
+        {column.given[at] for at in group}
+        for group in groups.values()
+        if len({trimmed(names[at]) for at in group}) > 1
+    ]
+    short = _short_forms(list(groups)) if what == "label" else []
+    if padded or spelled or short:
+        same = [*itertools.chain(*padded, *spelled, *short)]
+        kinds = (bool(padded), bool(spelled), short)
+        raise DataError(_variants(column.name, what, where, dict.fromkeys(same), *kinds))
+    joined: dict[str, list[str]] = {}
+    for at in here:
+        joined.setdefault(names[at], []).append(column.given[at])
+    remarks = [
+        f"{what} {name!r} is also written "
+        + ", ".join(repr(one) for one in sorted(given) if one != name)
+        for name, given in joined.items()
+        if len(given) > 1
+    ]
+    return names, tuple(remarks[:_MOST])
+
+
+def _blanks(word: str) -> tuple[int, ...]:
+    """Return where a text has blanks."""
+    return tuple(at for at, letter in enumerate(word) if letter.isspace())
+
+
+def _short_forms(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Return pairs of a word and its usual short form."""
+    found = set(words)
+    pairs = (sorted(pair, key=len) for pair in sorted(_SHORT, key=sorted) if pair <= found)
+    return [(short, long) for short, long in pairs]
+
+
+def _variants(
+    name: str,
+    what: What,
+    where: str,
+    spelled: Iterable[str],
+    blanks: bool,
+    capitals: bool,
+    short: Sequence[tuple[str, str]],
+) -> str:
+    """Return the message that texts may mean the same."""
+    lines = ["trim = true"] * blanks + ["fold = true"] * capitals
+    if short:
+        pairs = ", ".join(f'"{form}" = "{word}"' for form, word in short)
+        lines.append(f"rename = {{ {pairs} }}")
+    same = sorted(spelled)
+    listed = ", ".join(map(repr, same[:_MOST]))
+    more = f" and {len(same) - _MOST} more" if len(same) > _MOST else ""
+    kinds = ["blanks"] * blanks + ["capitals"] * capitals + ["a short form"] * bool(short)
+    return shortened(
+        f"{where}: {what}s in column {name!r} differ in {' and '.join(kinds)} alone: "
+        f"{listed}{more}; "
+        f"write {' and '.join(lines)}, which joins them, or give each a name of its own",
+        1000,
+    )

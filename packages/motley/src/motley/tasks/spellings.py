@@ -1,0 +1,312 @@
+"""Numbers and dates as people write them: which numbers a text may hold, and how to say so.
+
+A number is written with a decimal point unless options say otherwise. Every other spelling
+(``4,510``, ``0,5``, ``12%``, ``3 kg``, ``1/12/2004``) is recognised, so that it can be refused with
+the option that reads it; no spelling is guessed.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = [
+    "ORDERS",
+    "DateOrder",
+    "Spelling",
+    "date_number",
+    "is_compact_date",
+    "plain_number",
+    "readable_orders",
+    "shape_of",
+]
+
+DateOrder = Literal["", "day first", "month first", "year first"]
+"""What the first number of a date is; empty: dates are refused."""
+
+ORDERS: tuple[DateOrder, ...] = ("day first", "month first", "year first")
+
+_SPACES = " \u00a0\u202f\u2009"
+"""Blanks that divide thousands: the plain one, and those that no line break takes."""
+_APOSTROPHES = "'’"
+_MINUS = str.maketrans(dict.fromkeys("−–‒", "-"))
+"""Signs of a negative number that are no hyphen: the minus of mathematics, and dashes."""
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+
+
+def plain_number(word: str) -> float:
+    """Return the finite number that a text with a decimal point holds, NaN if it holds none.
+
+    >>> plain_number("-1.5e3"), plain_number("−2"), plain_number("1_000"), plain_number("inf")
+    (-1500.0, -2.0, nan, nan)
+    """
+    text = word.strip()
+    if text[:1] in "−–‒":
+        text = text.translate(_MINUS)
+    try:
+        value = float(text)
+    except ValueError:
+        return math.nan
+    return value if math.isfinite(value) and "_" not in text else math.nan
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How one column writes numbers and dates.
+
+    Parameters
+    ----------
+    decimal: the mark before decimals. thousands: the mark between groups of three digits; empty:
+    there is none. units: texts before or behind a number that are left out. dates: the order of a
+    date's numbers; empty: dates are no numbers.
+    """
+
+    decimal: str = "."
+    thousands: str = ""
+    units: tuple[str, ...] = ()
+    dates: DateOrder = ""
+
+    @property
+    def plain(self) -> bool:
+        """Whether numbers are written with a decimal point and nothing else."""
+        return self == Spelling()
+
+    def number(self, word: str) -> float:
+        """Return the finite number that a text holds, NaN if it holds none.
+
+        A date is the days since 1970-01-01, with the time as a fraction; a time alone is hours.
+
+        >>> Spelling(decimal=",", thousands=".").number("-1.234,5")
+        -1234.5
+        >>> Spelling(units=("%",)).number("12 %"), Spelling(dates="day first").number("2.1.1970")
+        (12.0, 1.0)
+        """
+        if self.dates:
+            date = date_number(word, self.dates)
+            if date is not None:
+                return date
+        text = word.strip().translate(_MINUS)
+        text = self.without_unit(text)[0]
+        if self.thousands:
+            marks = {" ": _SPACES, "'": _APOSTROPHES}.get(self.thousands, self.thousands)
+            whole, mark, rest = text.partition(self.decimal)
+            if any(one in rest for one in marks):
+                return math.nan
+            if any(one in whole for one in marks):
+                if not re.fullmatch(rf"[+-]?\d{{1,3}}([{re.escape(marks)}]\d{{3}})+", whole):
+                    return math.nan
+                whole = re.sub(f"[{re.escape(marks)}]", "", whole)
+            text = whole + mark + rest
+        if self.decimal != ".":
+            if "." in text:
+                return math.nan
+            text = text.replace(self.decimal, ".")
+        return plain_number(text)
+
+    def without_unit(self, text: str) -> tuple[str, str]:
+        """Return a text without the unit before or behind its number, and the unit; the text itself
+        and "" where it has none of :attr:`units`."""
+        for unit in sorted(self.units, key=len, reverse=True):
+            if text.endswith(unit):
+                return text.removesuffix(unit).strip(), unit
+            sign, rest = (text[:1], text[1:].strip()) if text[:1] in "+-" else ("", text)
+            if rest.startswith(unit):
+                return sign + rest.removeprefix(unit).strip(), unit
+        return text, ""
+
+
+# --------------------------------------------------------------------------------------- recognised
+
+_EXPONENT = r"(?:[eE][+-]?\d+)?"
+_NUMBERS: tuple[tuple[str, str], ...] = (
+    ("comma", r"[1-9]\d{0,2},\d{3}"),  # 4,510: thousands or decimals
+    ("decimal ,", rf"\d*,\d+{_EXPONENT}"),
+    ("thousands ,", r"\d{1,3}(?:,\d{3}){2,}|\d{1,3}(?:,\d{3})+\.\d+"),
+    ("thousands .", r"\d{1,3}(?:\.\d{3}){2,}"),
+    ("thousands . decimal ,", r"\d{1,3}(?:\.\d{3})+,\d+"),
+    ("thousands  ", rf"\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?:\.\d+)?"),
+    ("thousands   decimal ,", rf"\d{{1,3}}(?:[{_SPACES}]\d{{3}})+,\d+"),
+    ("thousands '", rf"\d{{1,3}}(?:[{_APOSTROPHES}]\d{{3}})+(?:\.\d+)?"),
+    ("thousands ' decimal ,", rf"\d{{1,3}}(?:[{_APOSTROPHES}]\d{{3}})+,\d+"),
+)
+_SHAPES = tuple((name, re.compile(rf"[+-]?(?:{pattern})")) for name, pattern in _NUMBERS)
+_ANY = rf"(?:\d[\d.,{_SPACES}{_APOSTROPHES}]*{_EXPONENT}|[.,]\d+)"
+_LIMIT = re.compile(rf"[<>≤≥]=?\s*[+-]?{_ANY}.{{0,12}}")
+_BEFORE = re.compile(rf"([$€£¥]|EUR|USD|CHF|GBP)\s*[+-]?({_ANY})|[+-]([$€£¥])\s*({_ANY})")
+_BEHIND = re.compile(rf"[+-]?({_ANY}?)(\s*)([^\W\d_]*[^\s\d.,;:'’()-]\S{{0,9}})")
+_UNITS = frozenset(
+    (
+        *("%", "‰", "kg", "g", "mg", "µg", "μg", "ug", "ng", "l", "L", "ml", "mL", "dl"),
+        *("m", "cm", "mm", "km", "°", "°C", "°F", "€", "$", "£", "¥", "EUR", "USD", "CHF", "GBP"),
+        *("s", "sec", "ms", "min", "h", "hr", "hrs", "d", "day", "days", "weeks", "month"),
+        *("months", "y", "yr", "yrs", "year", "years", "bpm", "mmHg", "mmol", "mmol/l", "mmol/L"),
+        *("mg/dl", "mg/dL", "g/dl", "g/dL", "U/l", "IU/l", "kPa", "hPa", "Pa", "Hz", "kHz"),
+        *("V", "W", "kW", "kWh", "kB", "MB", "GB"),
+    )
+)
+_DIGITS = re.compile(rf"(?=.*\d)[\d\s.,/:+()#*~≈±{_APOSTROPHES}-]+")
+
+
+def shape_of(word: str) -> tuple[str, str]:
+    """Return how a text that is no plain number writes a number or date, and the unit in it; two
+    empty texts where it is a word.
+
+    >>> [shape_of(word)[0] for word in ("4,510", "0,5", "1/12/2004", "18.00.00", "10-19", "blue")]
+    ['comma', 'decimal ,', 'date', 'time', 'digits', '']
+    >>> shape_of("3 kg"), shape_of("$3.50"), shape_of("<5")[0]
+    (('unit', 'kg'), ('unit', '$'), 'limit')
+    """
+    text = word.strip().translate(_MINUS)
+    if not any(one.isdigit() for one in text):
+        return "", ""
+    for name, pattern in _SHAPES:
+        if pattern.fullmatch(text):
+            return name, ""
+    if _LIMIT.fullmatch(text):
+        return "limit", ""
+    kind = _date_kind(text)
+    if kind:
+        return kind, ""
+    if _DIGITS.fullmatch(text):
+        return "digits", ""
+    before = _BEFORE.fullmatch(text)
+    if before:
+        return "unit", before[1] or before[3]
+    behind = _BEHIND.fullmatch(text)
+    if behind and behind[1] and (behind[3] in _UNITS or behind[2]):
+        return "unit", behind[3]
+    return "", ""
+
+
+# ------------------------------------------------------------------------------------------- dates
+
+_MONTHS = {
+    name: number
+    for number, names in enumerate(
+        (
+            ("jan", "january", "januar"),
+            ("feb", "february", "februar"),
+            ("mar", "march", "mär", "märz", "mrz"),
+            ("apr", "april"),
+            ("may", "mai"),
+            ("jun", "june", "juni"),
+            ("jul", "july", "juli"),
+            ("aug", "august"),
+            ("sep", "sept", "september"),
+            ("oct", "october", "okt", "oktober"),
+            ("nov", "november"),
+            ("dec", "december", "dez", "dezember"),
+        ),
+        1,
+    )
+    for name in names
+}
+_NAME = "(" + "|".join(sorted(_MONTHS, key=len, reverse=True)) + r")\.?"
+_TIME = (
+    r"(\d{1,2})[:.](\d{2})(?:[:.](\d{2})(?:[.,]\d+)?)?\s*([ap]\.?m\.?)?"
+    r"\s*(?:Z|UTC|[+-]\d{2}:?\d{2})?"
+)
+_AND_TIME = rf"(?:(?:T|,?\s+){_TIME})?"
+_FLAGS = re.IGNORECASE
+_YEAR_FIRST = re.compile(rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){_AND_TIME}", _FLAGS)
+_YEAR_LAST = re.compile(
+    rf"(\d{{1,2}})[-/.]\s?(\d{{1,2}})[-/.]\s?(\d{{4}}|\d{{2}}){_AND_TIME}", _FLAGS
+)
+_DAY_NAME = re.compile(rf"(\d{{1,2}})[. -]*{_NAME}[. -]*(\d{{4}}|\d{{2}}){_AND_TIME}", _FLAGS)
+_NAME_DAY = re.compile(rf"{_NAME}\s*(\d{{1,2}})(?:st|nd|rd|th)?,?\s+(\d{{4}}){_AND_TIME}", _FLAGS)
+_NO_YEAR = re.compile(rf"\d{{1,2}}[. -]*{_NAME}|{_NAME}[. -]*\d{{1,4}}", _FLAGS)
+_COMPACT = re.compile(r"(19|20)(\d{2})(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])")
+_ONLY_TIME = re.compile(_TIME, _FLAGS)
+
+
+def _date_kind(text: str) -> str:
+    """Return ``date``, ``date without year``, ``time`` or nothing."""
+    time = _ONLY_TIME.fullmatch(text)
+    if time and (":" in text or time[3]) and _hours(time.groups()) is not None:
+        return "time"
+    if any(p.fullmatch(text) for p in (_YEAR_FIRST, _YEAR_LAST, _DAY_NAME, _NAME_DAY)):
+        return "date"
+    return "date without year" if _NO_YEAR.fullmatch(text) else ""
+
+
+def is_compact_date(word: str) -> bool:
+    """Return whether a text is a date of eight digits, ``20040128``."""
+    return _COMPACT.fullmatch(word) is not None
+
+
+def date_number(word: str, order: DateOrder) -> float | None:
+    """Return the days from 1970-01-01 to a date, with the time as a fraction, or the hours of a
+    time alone; None if a text is neither in this order.
+
+    >>> date_number("02.01.1970 12:00", "day first"), date_number("18.30.00", "day first")
+    (1.5, 18.5)
+    >>> date_number("1/2/1970", "month first"), date_number("1/13/1970", "day first")
+    (1.0, None)
+    """
+    text = word.strip()
+    time = _ONLY_TIME.fullmatch(text)
+    if time and (":" in text or time[3]):
+        hours = _hours(time.groups())
+        if hours is not None:
+            return hours
+    for pattern, places in _places(order):
+        match = pattern.fullmatch(text)
+        if match:
+            year, month, day = (match[place] for place in places)
+            return _days((year, month, day), match.groups()[3:])
+    if order == "year first" and is_compact_date(text):
+        return _days((text[:4], text[4:6], text[6:]), ())
+    return None
+
+
+def _places(order: DateOrder) -> Sequence[tuple[re.Pattern[str], tuple[int, int, int]]]:
+    """Return the patterns of dates in an order, with the groups of year, month and day."""
+    last: Mapping[str, tuple[int, int, int]] = {
+        "day first": (3, 2, 1),
+        "month first": (3, 1, 2),
+        "year first": (1, 2, 3),
+    }
+    short = [(_YEAR_LAST, last[order])]
+    return [
+        (_YEAR_FIRST, (1, 2, 3)),
+        (_DAY_NAME, (3, 2, 1)),
+        (_NAME_DAY, (3, 1, 2)),
+        *short,
+    ]
+
+
+def _days(date: tuple[str, str, str], time: Sequence[str | None]) -> float | None:
+    """Return the days to a date; None where the calendar has no such date."""
+    year, month, day = (
+        _MONTHS[part.lower()] if part.lower() in _MONTHS else int(part) for part in date
+    )
+    if len(date[0]) <= 2:
+        year += 2000 if year < 69 else 1900  # as POSIX reads two digits
+    try:
+        days = float(datetime.date(year, month, day).toordinal() - _EPOCH)
+    except ValueError:
+        return None
+    if not any(time):
+        return days
+    hours = _hours(time)
+    return None if hours is None else days + hours / 24
+
+
+def _hours(time: Sequence[str | None]) -> float | None:
+    """Return the hours of hour, minute, second and am or pm; None where no clock shows them."""
+    hour, minute, second = (int(part or 0) for part in time[:3])
+    half = (time[3] or "").lower().replace(".", "")
+    if half and hour <= 12:
+        hour = hour % 12 + 12 * (half == "pm")
+    if hour > 24 or minute > 59 or second > 60:
+        return None
+    return hour + minute / 60 + second / 3600
+
+
+def readable_orders(words: Sequence[str]) -> list[DateOrder]:
+    """Return the orders in which all of some texts are dates or times."""
+    return [order for order in ORDERS if all(date_number(w, order) is not None for w in words)]

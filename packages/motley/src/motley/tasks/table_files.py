@@ -1,0 +1,492 @@
+"""Files that hold a table: text with separators, Parquet, Feather, Excel, ARFF and libsvm, read as
+Arrow tables.
+
+The columns of a text are texts: what they hold is decided where all files of a data set lie side
+by side (:mod:`motley.tasks.raw_table`).
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import itertools
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motley.core.errors import ConfigError, DataError, install_hint
+from motley.core.files import check_file
+from motley.core.untrusted import shortened
+from motley.tasks.parquet_file import read_parquet
+
+__all__ = ["KINDS", "TableFormat", "is_table_file", "read_arrow", "separator_of", "table_kind"]
+
+KINDS = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".feather": "feather",
+    ".arrow": "feather",
+    ".xlsx": "excel",
+    ".xlsm": "excel",
+    ".xls": "old excel",
+    ".arff": "arff",
+    ".svm": "libsvm",
+    ".libsvm": "libsvm",
+    ".svmlight": "libsvm",
+}
+"""Ending of a file's name in small letters -> what it holds. A text may be compressed: ``.csv.gz``,
+``.tsv.gz``."""
+
+_SEPARATORS = (",", ";", "\t", "|")
+_HEAD = 2**20
+"""Bytes by which the separator is recognised."""
+_SUSPICIOUS = 2**30
+_MOST_PACKED = 1000
+"""A compressed file of more bytes than the first and more than so many times its own size is
+refused."""
+_MOST_CELLS = 2**27
+_BLOCK = 2**26
+"""Bytes of a text that are read at a time: many small pieces of many columns take minutes."""
+_SEP = b"motley.sep"
+_PART = 2**24
+"""Bytes of a text whose letters are looked at at a time."""
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """How a file writes a table.
+
+    Parameters
+    ----------
+    sep: what divides columns of a text; empty: recognised. encoding: of its letters. header_rows:
+    lines that hold the names of columns, which are joined where there are several; 0: columns are
+    called x0, x1, ... comment: what a line begins with that is none of the table. sheet: of an
+    Excel file; empty: its only one that is not empty.
+
+    Raises
+    ------
+    ConfigError: a separator of several characters, or an encoding that nobody knows.
+    """
+
+    sep: str = ""
+    encoding: str = "utf-8"
+    header_rows: int = 1
+    comment: str = ""
+    sheet: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.sep) > 1 or self.sep in ("\n", "\r", '"'):
+            raise ConfigError(f'sep: got {self.sep!r}; expected one character, e.g. sep = ";"')
+        if self.header_rows < 0:
+            raise ConfigError(f"header_rows: got {self.header_rows}; expected 0, 1 or more")
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            raise ConfigError(
+                f"encoding: got {self.encoding!r}, which nobody knows; expected e.g. "
+                '"utf-8", "latin-1", "cp1252" or "utf-16"'
+            ) from None
+
+
+def table_kind(path: Path) -> str:
+    """Return what a file holds by its name, a value of :data:`KINDS`; empty where it is none of
+    them. Files that an operating system hides (``._a.csv``) are none.
+
+    >>> table_kind(Path("a.CSV")), table_kind(Path("a.tsv.gz")), table_kind(Path("._a.csv"))
+    ('csv', 'csv', '')
+    """
+    name = path.name.lower()
+    if name.startswith("."):
+        return ""
+    kind = KINDS.get(Path(name.removesuffix(".gz")).suffix, "")
+    return "" if name.endswith(".gz") and kind != "csv" else kind
+
+
+def is_table_file(path: Path) -> bool:
+    """Return whether a file's name is that of a table."""
+    return table_kind(path) != ""
+
+
+def separator_of(table: Any) -> str:
+    """Return what divided the columns of the text that an Arrow table was read from; empty where it
+    was none."""
+    return ((table.schema.metadata or {}).get(_SEP) or b"").decode()
+
+
+def read_arrow(path: Path, form: TableFormat | None = None) -> Any:
+    """Return the table in a file as an Arrow table; all columns of a text are texts.
+
+    Raises
+    ------
+    DataError: another kind of file, absent, truncated, in another encoding, or two columns of the
+    same name.
+    """
+    import pyarrow as pa
+
+    form = form or TableFormat()
+    kind = table_kind(path)
+    if not kind:
+        raise DataError(
+            f"{path.name} is of no known kind; expected .npz, or a table: "
+            f"{', '.join(KINDS)} or .csv.gz"
+        )
+    check_file(path)
+    readers = {
+        "csv": _read_text,
+        "parquet": lambda path, form: read_parquet(path),
+        "feather": _read_feather,
+        "excel": _read_excel,
+        "old excel": _refuse_old_excel,
+        "arff": _read_arff,
+        "libsvm": _read_libsvm,
+    }
+    try:
+        table = readers[kind](path, form)
+    except (pa.ArrowException, OSError, EOFError, zipfile.BadZipFile) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(
+            f"{path} cannot be read as {path.suffix[1:]} ({reason}); it may be truncated or of "
+            "another form"
+        ) from None
+    names = list(table.column_names)
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise DataError(f"{path} has several columns {twice[0]!r}; give each a name of its own")
+    return table
+
+
+# -------------------------------------------------------------------------------------------- text
+
+
+def _read_text(path: Path, form: TableFormat) -> Any:
+    """Return a text with separators; its separator is in the metadata."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    data = _utf8(path, form)
+    head = _head(path if data is None else data)
+    sep = form.sep or _recognised(head, path, form)
+    names, lines = _names(head, sep, form, path)
+    source = path if data is None else pa.BufferReader(data)
+    reading = arrow_csv.ReadOptions(block_size=_BLOCK, column_names=names, skip_rows=lines)
+    parsing = arrow_csv.ParseOptions(delimiter=sep, newlines_in_values=True)
+    as_text = arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+    try:
+        table = arrow_csv.read_csv(source, reading, parsing, as_text)
+    except pa.ArrowInvalid as error:
+        if "Empty CSV" not in str(error):
+            raise
+        table = pa.table({name: pa.array([], pa.string()) for name in names})
+    return table.replace_schema_metadata({_SEP: sep.encode()})
+
+
+def _utf8(path: Path, form: TableFormat) -> bytes | None:
+    """Return a text in UTF-8 without its lines of comment; None where the file is that already.
+
+    Raises
+    ------
+    DataError: letters of another encoding, which is named.
+    """
+    packed = path.name.lower().endswith(".gz")
+    plain = codecs.lookup(form.encoding).name in ("utf-8", "ascii", "utf-8-sig")
+    if plain and not packed and not form.comment:
+        with path.open("rb") as file:
+            _check_utf8(iter(lambda: file.read(_PART), b""), path)
+        return None
+    data = _unpacked(path) if packed else path.read_bytes()
+    if plain:
+        _check_utf8([data], path)
+    else:
+        try:
+            data = data.decode(form.encoding).encode()
+        except UnicodeDecodeError as error:
+            line = data[: error.start].count(b"\n") + 1
+            raise DataError(
+                f"{path} is no text in {form.encoding} (line {line}); {_likely(data, error.start)}"
+            ) from None
+    if form.comment:
+        mark = form.comment.encode()
+        data = b"".join(one for one in data.splitlines(True) if not one.startswith(mark))
+    return data
+
+
+def _check_utf8(parts: Iterable[bytes], path: Path) -> None:
+    """Refuse a text that is not UTF-8, with the encoding that it is likely in."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    line = 1
+    for part in parts:
+        try:
+            decoder.decode(part)
+        except UnicodeDecodeError as error:
+            # the decoder keeps the beginning of a letter that the last part cut
+            at = max(error.start, 0)
+            line += error.object[:at].count(b"\n")
+            raise DataError(
+                f"{path} is not in UTF-8 (line {line}); {_likely(error.object, at)}"
+            ) from None
+        line += part.count(b"\n")
+
+
+def _likely(data: bytes, at: int) -> str:
+    """Return what reads a text that has bytes of another encoding, from the first of them on."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return 'it is likely UTF-16; write encoding = "utf-16"'
+    high = [byte for byte in data[at : at + 2**20] if byte >= 128]
+    # of these Latin-1 has none that are letters, and Windows has quotation marks and the euro
+    name, said = (
+        ("cp1252", "Windows-1252")
+        if any(byte < 160 for byte in high)
+        else ("latin-1", "Latin-1 (ISO-8859-1)")
+    )
+    words = data[max(at - 12, 0) : at + 12].splitlines()
+    near = next((word for word in words if any(byte >= 128 for byte in word)), b"")
+    shown = near.decode(name, errors="replace")
+    return f'it is likely {said}, in which it says "{shown}"; write encoding = "{name}"'
+
+
+def _unpacked(path: Path) -> bytes:
+    """Return the bytes of a file compressed by gzip.
+
+    Raises
+    ------
+    DataError: they are far more than the file has. OSError, EOFError: it is damaged.
+    """
+    most = max(_SUSPICIOUS, _MOST_PACKED * path.stat().st_size)
+    with gzip.open(path) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise DataError(
+            f"{path} unpacks to more than {most / 2**30:.0f} GiB and {_MOST_PACKED:,} times its "
+            "size; if it is sound, unpack it, and it is read"
+        )
+    return data
+
+
+def _head(source: Path | bytes) -> str:
+    """Return the first lines of a text, whole ones."""
+    if isinstance(source, bytes):
+        raw, more = source[:_HEAD], len(source) > _HEAD
+    else:
+        with source.open("rb") as file:
+            raw = file.read(_HEAD)
+            more = bool(file.read(1))
+            if more and b"\n" not in raw:
+                raw += file.readline()
+    if more:
+        raw = raw[: raw.rfind(b"\n") + 1] or raw
+    return raw.decode("utf-8-sig", errors="replace")
+
+
+def _rows(head: str, sep: str, most: int = 100) -> list[list[str]]:
+    """Return the first rows of a text that are not empty."""
+    try:
+        found = csv.reader(io.StringIO(head, newline=""), delimiter=sep)
+        return list(itertools.islice((row for row in found if row), most))
+    except csv.Error:  # a quotation that does not end
+        return []
+
+
+def _recognised(head: str, path: Path, form: TableFormat) -> str:
+    """Return the separator that cuts all first rows into as many columns, at least two.
+
+    Raises
+    ------
+    DataError: two separators do.
+    """
+    rows = {sep: _rows(head, sep) for sep in _SEPARATORS}
+    widths = {sep: len(rows[sep][0]) if rows[sep] else 1 for sep in _SEPARATORS}
+    even = [
+        sep
+        for sep in _SEPARATORS
+        if widths[sep] > 1 and all(len(row) == widths[sep] for row in rows[sep])
+    ]
+    if len(even) > 1:
+        lines = " or ".join(f"sep = {_quoted(sep)} ({widths[sep]} columns)" for sep in even)
+        raise DataError(f"{path} may be divided by several marks; write {lines}")
+    if even:
+        return even[0]
+    if "\t" not in head.partition("\n")[0] and path.name.lower().endswith((".tsv", ".tsv.gz")):
+        return "\t"
+    return max(_SEPARATORS, key=lambda sep: widths[sep])
+
+
+def _quoted(sep: str) -> str:
+    return '"\\t"' if sep == "\t" else f'"{sep}"'
+
+
+def _names(head: str, sep: str, form: TableFormat, path: Path) -> tuple[list[str], int]:
+    """Return the names of the columns, and the number of lines before the first row.
+
+    Raises
+    ------
+    DataError: a file without any line.
+    """
+    reader = csv.reader(io.StringIO(head, newline=""), delimiter=sep)
+    found: list[list[str]] = []
+    lines = 0
+    for row in reader:
+        if row and len(found) == form.header_rows:
+            break
+        lines = reader.line_num
+        found += [row] if row else []
+    if not form.header_rows:
+        first = _rows(head, sep, 1)
+        return [f"x{j}" for j in range(len(first[0]) if first else 0)], 0
+    if not found:
+        raise DataError(f"{path} is empty; expected a line with the names of columns, and rows")
+    width = max(map(len, found))
+    padded = [row + [""] * (width - len(row)) for row in found]
+    names = [
+        " ".join(part for part in (p.strip() for p in parts) if part)
+        for parts in zip(*padded, strict=True)
+    ]
+    return names, lines
+
+
+# ------------------------------------------------------------------------------------ other formats
+
+
+def _read_feather(path: Path, form: TableFormat) -> Any:
+    from pyarrow import feather
+
+    return feather.read_table(path)
+
+
+def _refuse_old_excel(path: Path, form: TableFormat) -> Any:
+    raise DataError(f"{path} is an Excel file of before 2007; save it as .xlsx or .csv")
+
+
+def _read_excel(path: Path, form: TableFormat) -> Any:
+    """Return a sheet of an Excel file."""
+    try:
+        import openpyxl
+    except ImportError:
+        raise DataError(
+            f"{path}: an Excel file is read by openpyxl, which is not installed; save the sheet as "
+            f".csv, or {install_hint('excel')}"
+        ) from None
+    with zipfile.ZipFile(path) as parts:
+        unpacked = sum(part.file_size for part in parts.infolist())
+    if unpacked > max(_SUSPICIOUS, _MOST_PACKED * path.stat().st_size):
+        raise DataError(f"{path} unpacks to {unpacked:,} bytes; save the sheet as .csv")
+    book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    try:
+        sheets = {sheet.title: list(sheet.iter_rows(values_only=True)) for sheet in book.worksheets}
+    finally:
+        book.close()
+    return from_cells(_one_sheet(sheets, path, form), form, path)
+
+
+def _one_sheet(
+    sheets: dict[str, list[Sequence[Any]]], path: Path, form: TableFormat
+) -> list[Sequence[Any]]:
+    """Return the rows of the sheet that is asked for, or of the only one that is not empty."""
+    filled = [name for name, rows in sheets.items() if any(any_cell(row) for row in rows)]
+    if form.sheet or len(filled) != 1:
+        if form.sheet not in sheets:
+            got = f"no sheet {form.sheet!r}" if form.sheet else "no single sheet with cells"
+            first = filled[0] if filled else "Sheet1"
+            raise DataError(
+                f"{path} has {got}; write e.g. sheet = {first!r}; its sheets: "
+                f"{shortened(', '.join(sheets), 300)}"
+            )
+        return sheets[form.sheet]
+    return sheets[filled[0]]
+
+
+def any_cell(row: Sequence[Any]) -> bool:
+    """Return whether a row has a cell that is not empty."""
+    return any(cell is not None and cell != "" for cell in row)
+
+
+def from_cells(rows: Iterable[Sequence[Any]], form: TableFormat, path: Path) -> Any:
+    """Return rows of cells, as a sheet has them, as an Arrow table; a column of cells of several
+    types is text.
+
+    Raises
+    ------
+    DataError: no rows.
+    """
+    import pyarrow as pa
+
+    filled = [row for row in rows if any_cell(row)]
+    if not filled:
+        raise DataError(f"{path} is empty; expected a line with the names of columns, and rows")
+    width = max(map(len, filled))
+    filled = [(*row, *[None] * (width - len(row))) for row in filled]
+    heads = filled[: form.header_rows]
+    names = [
+        " ".join(str(cell).strip() for cell in parts if cell is not None)
+        for parts in zip(*heads, strict=True)
+    ] or [f"x{j}" for j in range(width)]
+    columns = list(zip(*filled[form.header_rows :], strict=True)) or [() for _ in names]
+    keep = [j for j, cells in enumerate(columns) if names[j] or any_cell(cells)]
+    return pa.Table.from_arrays([_cells(columns[j]) for j in keep], names=[names[j] for j in keep])
+
+
+def _cells(cells: Sequence[Any]) -> Any:
+    """Return the cells of a column as an Arrow array."""
+    import pyarrow as pa
+
+    kinds = {type(cell) for cell in cells if cell is not None}
+    if kinds <= {int, float} or len(kinds) == 1:
+        return pa.array(cells, from_pandas=True)
+    return pa.array([None if cell is None else str(cell) for cell in cells], pa.string())
+
+
+def _read_arff(path: Path, form: TableFormat) -> Any:
+    """Return an ARFF file with numbers and nominal values."""
+    import pyarrow as pa
+    from scipy.io import arff
+
+    try:
+        with path.open(encoding=form.encoding) as file:
+            data, about = arff.loadarff(file)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} is no text in {form.encoding}; {_likely(error.object, error.start)}"
+        ) from None
+    except (arff.ArffError, NotImplementedError, ValueError, StopIteration) as error:
+        raise DataError(
+            f"{path} cannot be read as arff ({shortened(str(error), 200)}); numbers, nominal "
+            "values and dates can be: save it as .csv"
+        ) from None
+    columns = {}
+    for name in about.names():
+        values = data[name]
+        if values.dtype.kind == "S":
+            columns[name] = pa.array([one.decode(form.encoding) for one in values.tolist()])
+        else:
+            columns[name] = pa.array(values, from_pandas=True)
+    return pa.table(columns)
+
+
+def _read_libsvm(path: Path, form: TableFormat) -> Any:
+    """Return a file of ``label index:value ...`` lines as columns x1, x2, ... and ``label``."""
+    import pyarrow as pa
+    from sklearn.datasets import load_svmlight_file
+
+    try:
+        x, y = load_svmlight_file(str(path))
+    except (ValueError, IndexError) as error:
+        raise DataError(
+            f"{path} cannot be read as libsvm ({shortened(str(error), 200)}); expected lines like "
+            "1 3:0.5 7:1"
+        ) from None
+    if x.shape[0] * x.shape[1] > _MOST_CELLS:
+        raise DataError(
+            f"{path} has {x.shape[0]:,} rows of {x.shape[1]:,} columns; expected at most "
+            f"{_MOST_CELLS:,} cells"
+        )
+    dense = np.asarray(x.toarray())
+    columns = {f"x{j + 1}": pa.array(dense[:, j]) for j in range(dense.shape[1])}
+    labels = y.astype(np.int64) if (y == np.floor(y)).all() else y
+    return pa.table({**columns, "label": pa.array(labels)})

@@ -1,0 +1,252 @@
+"""Labels and clients of tables: gaps, blanks, capitals and numbers, over all files together; ids
+are no inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from motley.core.errors import ConfigError, DataError
+from motley.core.keys import Key
+from motley.tasks import TASKS, from_files
+from motley.tasks.raw_table import raw_table
+from motley.tasks.table_options import TableOptions
+from motley.tasks.task import Dataset
+
+
+def load(path: Path, rows: list[str], head: str = "site,v,label", **options: Any) -> Dataset:
+    path.write_text("\n".join([head, *rows]) + "\n")
+    keys = {"name": "tabular", "data": str(path), "client": "site", **options}
+    return TASKS.build(keys).load(Key(0), 2)
+
+
+@pytest.mark.parametrize(
+    ("labels", "y", "classes", "names"),
+    [
+        ("10 20 30", [0, 1, 2], 3, ("10", "20", "30")),
+        ("-1 1 1", [0, 1, 1], 2, ("-1", "1")),
+        ("1 2 2", [0, 1, 1], 2, ("1", "2")),
+        ("9 10 100", [0, 1, 2], 3, ("9", "10", "100")),
+        ("0 1 0", [0, 1, 0], 2, ()),
+        ("0 1 3 0", [0, 1, 3, 0], 4, ()),  # class 2 has no row
+        ("0 10 20", [0, 1, 2], 3, ("0", "10", "20")),
+        ("1.0 2.0 2.0", [0, 1, 1], 2, ("1", "2")),
+        ("True False True", [1, 0, 1], 2, ()),
+        ("ill well ill", [0, 1, 0], 2, ("ill", "well")),
+        ("A 0 AB", [1, 0, 2], 3, ("0", "A", "AB")),
+    ],
+)
+def test_each_label_is_a_class(
+    tmp_path: Path, labels: str, y: list[int], classes: int, names: tuple[str, ...]
+) -> None:
+    rows = [f"A,{k},{label}" for k, label in enumerate(labels.split())]
+    made = load(tmp_path / "t.csv", rows)
+    assert (made.y.tolist(), made.classes, made.names) == (y, classes, names)
+
+
+def test_the_number_of_classes_says_what_numbers_are(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = ["A,1,1", "A,2,2", "B,3,2"]
+    assert load(path, rows, classes=3).y.tolist() == [1, 2, 2]
+    assert load(path, rows, classes=["1", "2"]).y.tolist() == [0, 1, 1]
+    with pytest.raises(ConfigError, match=r'labels are 1, 2; write classes = \["1", "2"\]'):
+        load(path, rows, classes=2)
+    # the list says which number is which class, whoever has which
+    assert load(path, ["A,1,0", "B,2,1"], classes=["0", "1", "2"]).y.tolist() == [0, 1]
+    with pytest.raises(DataError, match=r"the label '0' is not in task.classes"):
+        load(path, ["A,1,0", "B,2,1"], classes=["1", "2"])
+    assert load(path, ["A,1,0", "B,2,1"], classes=["no", "yes"]).names == ("no", "yes")
+
+
+def test_numbers_that_are_no_classes_are_refused(tmp_path: Path) -> None:
+    rows = [f"A,{k % 3},{100 + 7 * k}" for k in range(40)]
+    with pytest.raises(
+        DataError, match=r"the labels are 40 different numbers in 40 rows, from 100 to 373, and no"
+    ):
+        load(tmp_path / "t.csv", rows)
+
+
+@pytest.mark.parametrize("gap", ["?", "NA", "nan", "", " ", "-9"])
+def test_a_gap_is_no_class_and_no_client(tmp_path: Path, gap: str) -> None:
+    gaps = ["", "?", "NA", "nan", "-9.0"]
+    path = tmp_path / "t.csv"
+    for words in (("no", "yes"), ("0", "1")):
+        rows = [f"A,1,{words[0]}", f"B,2,{gap}", f"B,3,{words[1]}", f"{gap},4,{words[1]}"]
+        with pytest.raises(
+            DataError, match=r"^row 4 of .*the client is missing in column 'site' \(in 1 of 4 rows"
+        ):
+            load(path, rows, gaps=gaps)
+        with pytest.raises(
+            DataError, match=r"^client B, row 2 of .*: the label is missing .* drop_rows = true to"
+        ):
+            load(path, rows[:3], gaps=gaps)
+        made = load(path, rows, gaps=gaps, drop_rows=True, scale="none")
+        assert (made.y.tolist(), made.x.tolist()) == ([0, 1], [[1.0], [3.0]])
+        assert (made.classes, made.client_names) == (2, ("A", "B"))
+
+
+def test_gaps_of_typed_labels_are_compared_as_numbers(tmp_path: Path) -> None:
+    table = pa.table({"v": [1.0, 2.0, 3.0], "label": [0.5, -200.0, 1.5], "site": [1, -200, 2]})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    keys = {"data": str(tmp_path / "t.parquet"), "client": "site", "gaps": ["", "-200"]}
+    with pytest.raises(DataError, match="the client is missing"):
+        TASKS.build({"name": "tabular_regression", **keys}).load(Key(0), 2)
+    made = TASKS.build({"name": "tabular_regression", **keys, "drop_rows": True}).load(Key(0), 2)
+    assert made.y.tolist() == [[0.5], [1.5]]
+
+
+@pytest.mark.parametrize(
+    ("words", "line", "options"),
+    [
+        (("yes", "yes ", "no"), "differ in blanks alone: 'yes', 'yes '; write trim = true", "trim"),
+        (("a b", "a  b", "c"), "differ in blanks alone: 'a  b', 'a b'; write trim = true", "trim"),
+        (("yes", "YES", "no"), "differ in capitals alone: 'YES', 'yes'; write fold = true", "fold"),
+        (
+            ("yes", "YES ", "no"),
+            "differ in blanks and capitals alone: 'YES ', 'yes'; write trim = true and fold",
+            "trim fold",
+        ),
+    ],
+)
+def test_spellings_of_one_label_or_client_are_refused_with_the_line(
+    tmp_path: Path, words: tuple[str, ...], line: str, options: str
+) -> None:
+    path = tmp_path / "t.csv"
+    more = dict.fromkeys(options.split(), True)
+    labels = [f"A,{k},{word}" for k, word in enumerate(words)]
+    with pytest.raises(DataError, match=f"labels in column 'label' {line}"):
+        load(path, labels)
+    assert len(load(path, labels, **more).names) == 2
+    clients = [f"{word},{k},{k % 2}" for k, word in enumerate(words)]
+    with pytest.raises(DataError, match=f"clients in column 'site' {line}"):
+        load(path, clients)
+    made = load(path, clients, **more)
+    assert len(made.client_names) == 2
+    assert made.groups is not None
+    assert made.groups[0] == made.groups[1]
+
+
+def test_letters_in_two_forms_of_their_accents_are_one_client(tmp_path: Path) -> None:
+    rows = ["Zürich,1,0", "Zu\u0308rich,2,1"]
+    assert load(tmp_path / "t.csv", rows, trim=True).client_names == ("Zürich",)
+
+
+def test_short_forms_are_joined_by_name(tmp_path: Path) -> None:
+    rows = ["A,1,Y", "A,2,yes", "A,3,N", "A,4,no"]
+    with pytest.raises(
+        DataError, match=r'a short form alone: .*; write rename = \{ "n" = "no", "y" = "yes" \}'
+    ):
+        load(tmp_path / "t.csv", rows)
+    made = load(tmp_path / "t.csv", rows, rename={"Y": "yes", "N": "no"})
+    assert (made.names, made.y.tolist()) == (("no", "yes"), [1, 1, 0, 0])
+
+
+def test_one_padding_of_all_is_no_difference(tmp_path: Path) -> None:
+    assert load(tmp_path / "t.csv", ["A,1, no", "A,2, yes"]).names == ("no", "yes")
+
+
+def test_postcodes_of_clients_keep_their_zeros(tmp_path: Path) -> None:
+    made = load(tmp_path / "t.csv", ["01010,1,0", "1010,2,1"])
+    assert made.client_names == ("01010", "1010")
+    assert load(tmp_path / "t.csv", ["20,1,0", "10,2,1"]).client_names == ("site=10", "site=20")
+
+
+def files(folder: Path, *texts: str) -> Path:
+    folder.mkdir()
+    for k, text in enumerate(texts):
+        (folder / f"{'abcd'[k]}.csv").write_text(text)
+    return folder
+
+
+def test_labels_are_decided_over_all_files(tmp_path: Path) -> None:
+    folder = files(tmp_path / "words", "v,label\n1,0\n2,1\n", "v,label\n1,no\n2,yes\n")
+    with pytest.raises(
+        DataError,
+        match=r"the label in column 'label' is numbers \(0, 1\) in one file and words \(no, yes\) "
+        r'in another; write which are the same, e.g. rename = \{ "0" = "no", "1" = "yes" \}',
+    ):
+        from_files(folder)
+    named = from_files(folder, table={"scale": "none", "rename": {"0": "no", "1": "yes"}})
+    assert (named.names, named.y.tolist()) == (("no", "yes"), [0, 1, 0, 1])
+    folder = files(tmp_path / "one_two", "v,label\n1,1\n2,1\n", "v,label\n1,2\n2,1\n")
+    made = from_files(folder)
+    assert (made.classes, made.y.tolist()) == (2, [0, 0, 1, 0])
+    with pytest.raises(DataError, match=r"the label in column .label. is 0, 1 in some rows and"):
+        load(tmp_path / "t.csv", ["A,1,0", "A,2,1", "A,3,yes"])
+
+
+def test_columns_are_decided_over_all_files(tmp_path: Path) -> None:
+    truths = "f,label\n" + "True,0\nFalse,1\n" * 3
+    folder = files(tmp_path / "flags", truths, truths.replace("False", "unknown"))
+    made = from_files(folder, table={"scale": "federated"})
+    assert made.preparation is not None
+    names = made.preparation.save()["inputs"]
+    assert names == ["f=False", "f=True", "f=unknown"]
+    # a record means what the cell means, whatever else lies beside it
+    for rows in ([{"f": True}], [{"f": "True"}], {"f": [True, False]}):
+        assert made.preparation(rows)[0].tolist() == [0.0, 1.0, 0.0]
+    (tmp_path / "new.csv").write_text("f\nTrue\n")
+    assert made.preparation(str(tmp_path / "new.csv"))[0].tolist() == [0.0, 1.0, 0.0]
+
+
+def test_new_rows_are_read_as_the_table_was(tmp_path: Path) -> None:
+    rows = ["A;0,5;0", "A;1,5;1", "B;2,5;0", "B;3,5;1"]
+    made = load(tmp_path / "t.csv", rows, "site;v;label", decimal=",")
+    assert made.preparation is not None
+    (tmp_path / "new.csv").write_text("v;w\n0,5;1\n")
+    # mean 2, variance (2.25 + 0.25 + 0.25 + 2.25) / 4 = 1.25
+    right = pytest.approx((0.5 - 2) / 1.25**0.5)
+    for new in (str(tmp_path / "new.csv"), [{"v": "0,5"}], [{"v": 0.5}]):
+        assert made.preparation(new).tolist() == [[right]]
+    with pytest.raises(DataError, match=r'got "0.5" among the numbers'):
+        made.preparation([{"v": "0.5"}])
+
+
+# --------------------------------------------------------------------------------------------- ids
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "why"),
+    [
+        ("patient_id", [100 + k // 2 for k in range(40)], "is called so and holds 20 different"),
+        ("", list(range(40)), "is called so"),
+        ("Unnamed: 0", list(range(40)), "is called so"),
+        ("PatientID", [5, 7, 7, 9], "is called so"),
+        ("n", [k * 7 % 40 for k in range(40)], r"counts the rows \(0, 7, ...\)"),
+        ("n", [float(k) for k in range(40)], "counts the rows"),
+        ("n", [k * k for k in range(40)], "holds 40 different whole numbers in 40 rows"),
+        ("who", [f"p{k}" for k in range(40)], r"another word in every row \('p0', 'p1', ...\)"),
+        ("who", [f"p{k % 30}" for k in range(40)], "holds 30 different words in 40 rows"),
+    ],
+)
+def test_ids_are_no_inputs_unless_taken_on_purpose(name: str, cells: list[Any], why: str) -> None:
+    table = pa.table({name: cells, "v": [0.5] * len(cells)})
+    with pytest.raises(DataError, match=rf'{why}.*like an id; leave it out with drop = \["{name}"'):
+        raw_table(table, TableOptions(), "t.csv")
+    keep = "words" if isinstance(cells[0], str) else "numbers"
+    assert len(raw_table(table, TableOptions(**{keep: (name,)}), "t.csv").columns) == 2
+    assert len(raw_table(table, TableOptions(drop=(name,)), "t.csv").columns) == 1
+
+
+def test_a_count_within_each_client_is_an_id(tmp_path: Path) -> None:
+    rows = [f"{'AB'[k // 30]},{k % 30},{k % 3 / 7:.2f},{k % 2}" for k in range(60)]
+    with pytest.raises(DataError, match="column 't' counts the rows"):
+        load(tmp_path / "t.csv", rows, "site,t,v,label")
+
+
+def test_measured_numbers_are_no_ids() -> None:
+    draw = np.random.default_rng(0)
+    columns = {
+        "weight": draw.normal(70, 9, 200).round(3).tolist(),
+        "age": draw.integers(18, 90, 200).tolist(),
+        "acid": draw.integers(0, 400, 200).tolist(),
+        "city": [f"town {k % 40}" for k in range(200)],
+        "valid": [k % 2 for k in range(200)],
+        "site_id": [k % 2 for k in range(200)],
+    }
+    assert len(raw_table(pa.table(columns), TableOptions(), "t.csv").columns) == 6

@@ -1,0 +1,235 @@
+"""Files of tables: separators, encodings, heads, comments, and the formats that libraries read."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import feather
+
+from motley.core.errors import DataError
+from motley.core.keys import Key
+from motley.tasks import TASKS, table_files
+from motley.tasks.table_files import TableFormat, from_cells, read_arrow, separator_of, table_kind
+from motley.tasks.task import Dataset
+
+
+def rows(path: Path, **form: Any) -> dict[str, list[Any]]:
+    return dict(read_arrow(path, TableFormat(**form)).to_pydict())
+
+
+AB = {"a": ["1", "2"], "b": ["x", "y"]}
+
+
+@pytest.mark.parametrize("name", ["t.csv", "T.CSV", "t.tsv", "t.csv.gz", "t.TSV.GZ"])
+@pytest.mark.parametrize("sep", [",", ";", "\t", "|"])
+def test_the_separator_is_recognised_in_texts_of_any_name(
+    tmp_path: Path, name: str, sep: str
+) -> None:
+    text = f"a{sep}b\n1{sep}x\n2{sep}y\n".encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text) if name.lower().endswith("gz") else text)
+    table = read_arrow(path)
+    assert (table.to_pydict(), separator_of(table)) == (AB, sep)
+
+
+def test_other_marks_in_cells_divide_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('a;b\n1,5;"x;1"\n2,5;y\n')
+    assert rows(path) == {"a": ["1,5", "2,5"], "b": ["x;1", "y"]}
+    path.write_text("a,b\n1;5,x|y\n2,|\n")
+    assert rows(path) == {"a": ["1;5", "2"], "b": ["x|y", "|"]}
+    path.write_text("T, °C;p, hPa\n1,5;2,5\n")
+    with pytest.raises(
+        DataError, match=r'several marks; write sep = "," \(3 columns\) or sep = ";" \(2 columns\)'
+    ):
+        rows(path)
+    assert rows(path, sep=";") == {"T, °C": ["1,5"], "p, hPa": ["2,5"]}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text", "said", "line"),
+    [
+        ("latin-1", "Zürich", "Latin-1", 'it says "Zürich,1"; write encoding = "latin-1"'),
+        ("cp1252", "“Zürich” €", "Windows-1252", 'write encoding = "cp1252"'),
+        ("utf-16", "Zürich", "UTF-16", 'write encoding = "utf-16"'),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_another_encoding_is_named_and_read_when_told(
+    tmp_path: Path, encoding: str, text: str, said: str, line: str, packed: bool
+) -> None:
+    data = f"site,v\n{text},1\n".encode(encoding)
+    path = tmp_path / ("t.csv.gz" if packed else "t.csv")
+    path.write_bytes(gzip.compress(data) if packed else data)
+    with pytest.raises(DataError, match=rf"^{path} is not in UTF-8 .line \d.; it is likely {said}"):
+        rows(path)
+    with pytest.raises(DataError, match=line):
+        rows(path)
+    assert rows(path, encoding=encoding) == {"site": [text], "v": ["1"]}
+
+
+def test_letters_of_another_encoding_are_found_wherever_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.csv"
+    for text in ("T °C,label\n1,0\n", "t,label\n1,Zürich\n"):
+        path.write_bytes(text.encode("latin-1"))
+        with pytest.raises(DataError, match=r"it is likely Latin-1"):
+            TASKS.build({"name": "tabular", "data": str(path)}).load(Key(0), 1)
+    monkeypatch.setattr(table_files, "_PART", 64)  # which cuts letters of two bytes
+    path.write_bytes(b"a,b\n" + "1,ß\n".encode() * 500 + "2,ü\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"line 502\); it is likely Latin-1"):
+        rows(path)
+    with pytest.raises(DataError, match=r"is no text in ascii|is not in UTF-8"):
+        rows(path, encoding="ascii")
+
+
+def test_a_mark_of_utf8_is_no_letter(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"\xef\xbb\xbfa,b\n1,x\n2,y\n")
+    assert rows(path) == AB
+
+
+def test_heads_and_comments(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("# made by hand\n\na,b\n# more\n1,x\n2,y\n")
+    assert rows(path, comment="#") == AB
+    path.write_text("glucose,age\nmg/dl,\n1,x\n2,y\n")
+    assert rows(path, header_rows=2) == {"glucose mg/dl": ["1", "2"], "age": ["x", "y"]}
+    path.write_text("1,x\n2,y\n")
+    assert rows(path, header_rows=0) == {"x0": ["1", "2"], "x1": ["x", "y"]}
+    path.write_text("a,b\n")
+    assert rows(path) == {"a": [], "b": []}
+    path.write_text("")
+    with pytest.raises(DataError, match="is empty; expected a line with the names of columns"):
+        rows(path)
+    path.write_text("a,b\n1\n")
+    with pytest.raises(DataError, match=r"cannot be read as csv .*Expected 2 columns, got 1"):
+        rows(path)
+
+
+def test_line_breaks_in_quotes_may_lie_where_a_block_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_files, "_BLOCK", 64)
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n" + '1,"one\ntwo\nthree four five"\n' * 40)
+    table = read_arrow(path)
+    assert table.column("b").to_pylist() == ["one\ntwo\nthree four five"] * 40
+    assert table.column("b").num_chunks > 1
+    path.write_text('a,"b\nc"\n1,x\n')
+    assert rows(path) == {"a": ["1"], "b\nc": ["x"]}
+
+
+def test_packed_texts_that_unpack_to_far_too_much_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_files, "_SUSPICIOUS", 1000)
+    monkeypatch.setattr(table_files, "_MOST_PACKED", 10)
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(b"a\n" + b"1\n" * 100_000))
+    with pytest.raises(DataError, match="unpacks to more than"):
+        rows(path)
+    path.write_bytes(gzip.compress(b"a\n1\n")[:-6])
+    with pytest.raises(DataError, match="cannot be read as gz"):
+        rows(path)
+
+
+def load(path: Path, **options: Any) -> Dataset:
+    keys = {"name": "tabular", "data": str(path), "scale": "none", **options}
+    return TASKS.build(keys).load(Key(0), 1)
+
+
+def test_feather_arff_and_libsvm(tmp_path: Path) -> None:
+    feather.write_feather(
+        pa.table({"v": [1.5, 2.5], "label": ["no", "yes"]}), tmp_path / "t.feather"
+    )
+    (tmp_path / "t.arff").write_text(
+        "@relation t\n@attribute v numeric\n@attribute label {no,yes}\n@data\n1.5,no\n2.5,yes\n"
+    )
+    for name in ("t.feather", "t.arff"):
+        made = load(tmp_path / name)
+        assert (made.x.tolist(), made.y.tolist(), made.names) == (
+            [[1.5], [2.5]],
+            [0, 1],
+            ("no", "yes"),
+        )
+    (tmp_path / "t.svm").write_text("-1 1:0.5 3:2\n1 2:1\n")
+    made = load(tmp_path / "t.svm")
+    assert made.x.tolist() == [[0.5, 0.0, 2.0], [0.0, 1.0, 0.0]]
+    assert (made.y.tolist(), made.names) == ([0, 1], ("-1", "1"))
+    (tmp_path / "t.arff").write_text("@relation t\n@attribute v string\n@data\nx\n")
+    with pytest.raises(DataError, match=r"cannot be read as arff .*; numbers, nominal values"):
+        load(tmp_path / "t.arff")
+    (tmp_path / "t.svm").write_text("a b c\n")
+    with pytest.raises(DataError, match="cannot be read as libsvm"):
+        load(tmp_path / "t.svm")
+
+
+def test_a_gap_of_arff_is_a_gap(tmp_path: Path) -> None:
+    (tmp_path / "t.arff").write_text(
+        "@relation t\n@attribute v numeric\n@attribute w {a,b}\n@attribute label {no,yes}\n@data\n"
+        "?,a,no\n2.5,?,yes\n"
+    )
+    made = load(tmp_path / "t.arff", scale="federated")
+    assert made.table is not None
+    assert [np.isnan(column.values).tolist() for column in made.table.columns] == [
+        [True, False],
+        [False, True],
+    ]
+
+
+def test_excel_without_its_library_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    (tmp_path / "t.xlsx").write_bytes(b"PK")
+    with pytest.raises(
+        DataError, match=r"read by openpyxl, which is not installed; save the sheet as .csv, or pip"
+    ):
+        rows(tmp_path / "t.xlsx")
+    (tmp_path / "t.xls").write_bytes(b"")
+    with pytest.raises(DataError, match=r"Excel file of before 2007; save it as .xlsx or .csv"):
+        rows(tmp_path / "t.xls")
+
+
+def test_cells_of_a_sheet_keep_their_types() -> None:
+    day = datetime(2024, 1, 28)
+    cells = [
+        ("v", "w", "day", "n", None),
+        (1, "x", day, 2.5, None),
+        (2.5, 3, day, None, ""),
+        (None, None, None, None, None),
+    ]
+    table = from_cells(cells, TableFormat(), Path("t.xlsx"))
+    assert table.to_pydict() == {
+        "v": [1.0, 2.5],
+        "w": ["x", "3"],
+        "day": [day, day],
+        "n": [2.5, None],
+    }
+    with pytest.raises(DataError, match=r"t.xlsx is empty"):
+        from_cells([(None,)], TableFormat(), Path("t.xlsx"))
+
+
+def test_names_of_files() -> None:
+    assert [
+        table_kind(Path(n)) for n in ("a.parquet.gz", ".a.csv", "a.npz", "a.XLSX", "a.txt")
+    ] == [
+        "",
+        "",
+        "",
+        "excel",
+        "",
+    ]
+    with pytest.raises(
+        DataError, match=r"a.txt is of no known kind; expected .npz, or a table: .cs"
+    ):
+        read_arrow(Path("a.txt"))

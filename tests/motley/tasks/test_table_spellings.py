@@ -1,0 +1,239 @@
+"""Numbers, dates and gaps in a table, in every spelling: read as they are meant, or refused with
+the line that reads them; never words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from motley.core.errors import ConfigError, DataError
+from motley.tasks.raw_table import RawTable, raw_table
+from motley.tasks.spellings import Spelling, date_number, shape_of
+from motley.tasks.table_options import TableOptions
+
+KEPT = '"", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None"'
+
+
+def read(
+    columns: Mapping[str, Sequence[Any]], options: Mapping[str, Any] | None = None
+) -> RawTable:
+    return raw_table(pa.table(dict(columns)), TableOptions(**dict(options or {})), "t.csv")
+
+
+def numbers(cells: Sequence[Any], **options: Any) -> list[float | None]:
+    """Return the numbers of a column, None for a gap."""
+    column = read({"v": cells}, options).columns[0]
+    assert column.words is None
+    return [None if np.isnan(value) else value for value in column.values.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("cells", "options", "right"),
+    [
+        (["0,5", "1,25"], {"decimal": ","}, [0.5, 1.25]),
+        (["0,5", "1,25"], {"decimal": {"v": ","}}, [0.5, 1.25]),
+        (["4,510", "950"], {"thousands": ","}, [4510.0, 950.0]),
+        (["1,234,567.5"], {"thousands": ","}, [1234567.5]),
+        (["1.234.567", "1.234"], {"decimal": ",", "thousands": "."}, [1234567.0, 1234.0]),
+        (["1.234,5"], {"decimal": ",", "thousands": "."}, [1234.5]),
+        (["1 200", "1\u202f200", "1\u00a0200"], {"thousands": " "}, [1200.0] * 3),
+        (["1'500", "1’500"], {"thousands": "'"}, [1500.0] * 2),
+        (["12%", "7 %"], {"units": ("%",)}, [12.0, 7.0]),
+        (["$3.50", "-$1", "$-2"], {"units": ("$",)}, [3.5, -1.0, -2.0]),
+        (["3 kg", "4"], {"units": ("kg",)}, [3.0, 4.0]),
+        (["−3", "–2", "5"], {}, [-3.0, -2.0, 5.0]),
+        (["1/2/1970", "13/1/1970"], {"dates": "day first"}, [31.0, 12.0]),
+        (["1/2/1970"], {"dates": "month first"}, [1.0]),
+        (["02.01.1970 18:00"], {"dates": "day first"}, [1.75]),
+        (["1970/01/03", "19700104"], {"dates": "year first"}, [2.0, 3.0]),
+        (["18.30.00", "06:00"], {"dates": "day first"}, [18.5, 6.0]),
+        (["true", "FALSE", ""], {}, [1.0, 0.0, None]),
+        (["0", "True"], {}, [0.0, 1.0]),
+        (["#N/A", "1"], {}, [None, 1.0]),
+    ],
+)
+def test_numbers_are_read_as_they_are_meant(
+    cells: list[str], options: dict[str, Any], right: list[float | None]
+) -> None:
+    assert numbers(cells, **options) == right
+
+
+@pytest.mark.parametrize(
+    ("cells", "line"),
+    [
+        (["4,510", "1,200"], 'write thousands = "," for 4510, or decimal = "," for 4.510,'),
+        (["4,510", "12,5"], 'got "4,510" among the numbers of column .v.; write decimal = ",", or'),
+        (["4,510", "12.5"], 'write thousands = ","'),
+        (["4,510", "1,234,567"], 'write thousands = ","'),
+        (["0,5", "1,2"], 'write decimal = ","'),
+        (["0,512", "0,250"], 'write decimal = ","'),
+        (["12%", "9%"], r'write units = \["%"\]'),
+        (["$3.50", "$4"], r'write units = \["\$"\]'),
+        (["3 kg", "2 kg"], r'write units = \["kg"\]'),
+        (["5mg", "10mg"], r'write units = \["mg"\]'),
+        (["3 kg", "500 g"], r"write them in one unit \(here: kg, g\)"),
+        (["1 200", "2 300"], 'write thousands = " "'),
+        (["1.234.567"], r'write thousands = "\."'),
+        (["1.234,5"], r'write decimal = "," and thousands = "\."'),
+        (["1'500"], 'write thousands = "\'"'),
+        (
+            ["<5", "7", "9"],
+            rf'got "<5" .*write gaps = \[{KEPT.replace("?", ".")}, "<5"\] if that is',
+        ),
+        (["< 0,5", "0,7", "0,9"], r'write decimal = "," and gaps = \[.*, "< 0,5"\] if that'),
+        (["10-19", "20-29"], r"got \"10-19\" .*words = \[\"v\"\] to keep them as words"),
+        (["+43 1 234", "+43 2 567"], "to keep them as words"),
+        (["7", "8", "n/d"], r'write gaps = .*"n/d"\] if it stands for a gap, or words = \["v"\]'),
+        (["unknown"] * 9 + ["1.5", "2.5", "3.5"], r'got "unknown" .*write gaps = .*"unknown"\]'),
+    ],
+)
+def test_numbers_in_another_spelling_are_refused_with_the_line(cells: list[str], line: str) -> None:
+    with pytest.raises(DataError, match=line):
+        read({"v": cells})
+
+
+@pytest.mark.parametrize(
+    ("cells", "line"),
+    [
+        (["1/12/2004", "2/12/2004"], 'dates = "day first" or dates = "month first", as they are'),
+        (
+            ["28/1/2004"],
+            r'\(row 1 is \'28/1/2004\'\); leave .* drop = \["v"\], or write dates = "day',
+        ),
+        (["1/28/2004"], 'write dates = "month first"'),
+        (["01.05.2004 18:00", "31.05.2004 06:30"], 'write dates = "day first"'),
+        (["2004/01/28"], "holds dates or times"),
+        (["2004-01-28", "2004-01-29"], "holds dates or times"),
+        (["2004-01-28T10:00:00Z"], "holds dates or times"),
+        (["19-Dec", "20-Dec"], r'leave it out with drop = \["v"\], or words'),
+        (["19. Dezember 2004", "1. Mai 2005"], 'write dates = "day first"'),
+        (["18.00.00", "06.30.00"], "hours of times"),
+        (["10:30", "11:30 pm"], "holds dates or times"),
+        (["20040128", "20040315"], "holds dates written as numbers .row 1 is 20040128"),
+        ([date(2004, 1, 28)], 'write dates = "year first"'),
+    ],
+)
+def test_dates_are_refused_whatever_their_form(cells: list[Any], line: str) -> None:
+    with pytest.raises(DataError, match=line):
+        read({"v": cells})
+
+
+def test_dates_of_a_typed_column_are_days_when_asked() -> None:
+    assert numbers([date(1970, 1, 3), None], dates="year first") == [2.0, None]
+
+
+def test_what_are_words_stays_words() -> None:
+    for cells in (
+        ["red", "blue", "red"],
+        ["A12", "B7", "C9"],
+        ["T1", "T4", "T2"],
+        ["10A", "11B", "9C"],
+        ["1st", "2nd", "3rd"],
+        ["AB", "0", "A", "B"],
+        ["I21.4", "E11.9"],
+        ["low", "3", "high"],
+    ):
+        assert read({"v": cells}).columns[0].words == tuple(sorted(set(cells)))
+    assert read({"v": ["10-19", "20-29"]}, {"words": ("v",)}).columns[0].words == ("10-19", "20-29")
+
+
+def test_a_point_and_three_digits_is_in_doubt_where_the_table_has_decimal_commas() -> None:
+    measured = ["1.234", "2.500", "950"]
+    assert numbers(measured) == [1.234, 2.5, 950.0]
+    assert numbers(["1.234", "2.5", "0.75"]) == [1.234, 2.5, 0.75]
+    other = {"co": ["0,5", "1,5", "2,5"], "v": measured}
+    both = (
+        r'row 1 of t.csv: got "1.234" in column .v. of a table with signs of decimal commas; it is '
+        r'1234 with decimal = \{ "v" = "," \}, thousands = \{ "v" = "." \}, and 1.234 with '
+        r'decimal = \{ "v" = "." \}; write the one that is meant'
+    )
+    with pytest.raises(DataError, match=both):
+        read(other, {"decimal": {"co": ","}})
+    as_points = read(other, {"decimal": {"co": ",", "v": "."}})
+    assert as_points.columns[1].values.tolist() == [1.234, 2.5, 950.0]
+    as_groups = read(other, {"decimal": ",", "thousands": {"v": "."}})
+    assert as_groups.columns[1].values.tolist() == [1234.0, 2500.0, 950.0]
+    with pytest.raises(
+        DataError, match=r'thousands = "." for 1234, or decimal = \{ "v" = "." \} for 1.234,'
+    ):
+        read(other, {"decimal": ","})
+    semicolons = pa.table({"v": measured}).replace_schema_metadata({"motley.sep": ";"})
+    with pytest.raises(DataError, match="signs of decimal commas"):
+        raw_table(semicolons, TableOptions(), "t.csv")
+    # another column says what a point is here
+    clear = pa.table({"v": measured, "w": ["0.5", "1.5", "2"]})
+    raw_table(clear.replace_schema_metadata({"motley.sep": ";"}), TableOptions(), "t.csv")
+
+
+def test_one_column_has_one_unit_and_one_kind_of_dates() -> None:
+    with pytest.raises(
+        DataError, match=r'got "500 g" .*numbers are in .kg. and in .g.; bring them'
+    ):
+        read({"v": ["3 kg", "500 g"]}, {"units": ("kg", "g")})
+    with pytest.raises(DataError, match=r'got "10:30" among the dates of column .v.; leave it out'):
+        read({"v": ["1/2/2004", "10:30"]}, {"dates": "day first"})
+    with pytest.raises(DataError, match=r'got "3" among the dates of column .v.'):
+        read({"v": ["1/2/2004", "3"]}, {"dates": "day first"})
+    with pytest.raises(DataError, match=r"row 1 is '31/1/2004'"):
+        read({"v": ["31/1/2004"]}, {"dates": "month first"})
+
+
+def test_gaps_are_compared_as_numbers_in_every_type() -> None:
+    options = {"gaps": ("", "-200", "-9")}
+    for cells in (
+        ["-200", "5", "-9", ""],
+        ["-200.0", "5", "-9.00", ""],
+        ["-2e2", "5", "−9", ""],
+        [-200, 5, -9, None],
+        [-200.0, 5.0, -9.0, None],
+    ):
+        assert numbers(cells, **options) == [None, 5.0, None, None]
+    assert numbers(["-200,0", "5,5"], decimal=",", **options) == [None, 5.5]
+    assert numbers([True, False], gaps=("false",)) == [1.0, None]
+    assert numbers(["true", "false", "true"], gaps=("false",)) == [1.0, None, 1.0]
+    words = read({"v": ["red", "-9", "-9.0", "blue"]}, options).columns[0]
+    assert words.words == ("blue", "red")
+    assert np.isnan(words.values).tolist() == [False, True, True, False]
+    with pytest.raises(DataError, match='got "NA" among the numbers'):
+        numbers(["NA", "5", "6"], **options)  # gaps says which texts are gaps
+
+
+def test_numbers_on_purpose() -> None:
+    assert numbers(["20040128", "20040315"], numbers=("v",)) == [20040128.0, 20040315.0]
+    with pytest.raises(DataError, match=r'got "red" among the numbers of .*; write gaps = '):
+        numbers(["red", "blue", "1"], numbers=("v",))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"decimal": ";"}, "decimal: got ';'; expected one of: '.', ','"),
+        ({"thousands": {"v": "-"}}, "thousands: got '-'; expected one of"),
+        ({"thousands": "."}, "thousands: got '.', which is the decimal mark, too"),
+        ({"dates": "dmy"}, "dates: got 'dmy'; expected one of: day first, month first, year first"),
+        ({"sep": ";;"}, "sep: got ';;'; expected one character"),
+        ({"encoding": "utf-9"}, "encoding: got 'utf-9', which nobody knows"),
+        ({"header_rows": -1}, "header_rows: got -1; expected 0, 1 or more"),
+        ({"units": "%"}, r"units: got '%'; expected a list, e.g. units = \['%'\]"),
+        ({"words": ("v",), "numbers": ("v",)}, "numbers: got 'v', which is in words, too"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TableOptions(**options)
+
+
+def test_no_spelling_is_read_by_halves() -> None:
+    spelling = Spelling(decimal=",", thousands=".")
+    for text in ("1.23", "1.2345", "12,3.4", "1..234", "1.234.5", "1,2,3"):
+        assert np.isnan(spelling.number(text)), text
+    assert np.isnan(Spelling(thousands=",").number("1,00,000"))
+    assert np.isnan(Spelling(units=("%",)).number("%"))
+    assert date_number("29.2.2023", "day first") is None
+    assert date_number("24:61", "day first") is None
+    assert shape_of("1,00,000")[0] == "digits"
