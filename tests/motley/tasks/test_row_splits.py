@@ -132,7 +132,7 @@ def test_times_that_cannot_be_used(by: Any, words: str) -> None:
 def test_an_experiment_file_divides_by_a_column(tmp_path: Path) -> None:
     """Whatever the partition, no client trains on a row that is later than one it tests on."""
     day = [f"2024-0{1 + k // 28}-{1 + k % 28:02d}" for k in range(80)]
-    rows = [f"{'ab'[k % 2]},{day[79 - k]},{k},{k // 2 % 2}" for k in range(80)]
+    rows = [f"{'ab'[k % 2]},{day[79 - k]},{k}.5,{k // 2 % 2}" for k in range(80)]
     (tmp_path / "series.csv").write_text("\n".join(["sensor,day,v,label", *rows]))
     task = {
         "name": "tabular",
