@@ -82,8 +82,8 @@ def from_arrays(
     offsets: ``[K + 1]`` in place of ``client``: rows ``offsets[k] .. offsets[k + 1] - 1`` are
     client k's.
     table: how columns become inputs, e.g. ``{"scale": "federated"}`` for columns with gaps or
-    words, see :class:`~motley.tasks.table_options.TableOptions`; left out: they are complete numbers,
-    and stay as they are.
+    words, see :class:`~motley.tasks.table_options.TableOptions`; left out: they are complete
+    numbers, and stay as they are.
     classes: their number, or the list of their names; left out: those that the labels show, which a
     private run refuses.
     test, test_fraction, validation: see :class:`~motley.tasks.federate.Split`. seed: of the split.
