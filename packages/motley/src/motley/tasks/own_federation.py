@@ -40,7 +40,8 @@ from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.origin import Origin
 from motley.tasks.public_classes import with_classes
 from motley.tasks.raw_table import TableOptions, raw_table
-from motley.tasks.table_readers import make_dataset, read_parts, take_columns
+from motley.tasks.row_labels import What
+from motley.tasks.table_readers import make_dataset, read_parts, take_column, take_columns
 from motley.tasks.task import Dataset, Federation
 
 __all__ = ["client_files", "from_arrays", "from_clients", "from_files"]
@@ -99,14 +100,24 @@ def from_arrays(
     >>> from_arrays(x, y, offsets=[0, 2, 6]).train.sizes.tolist()
     [1, 3]
     """
-    inputs, targets = _taken(inputs_of(x), y)
+    options = table_options(table)
+    inputs = inputs_of(x)
+    ids: NDArray[Any] | None = None
+    if isinstance(y, str) and isinstance(client, str) and is_table(inputs):
+        inputs, targets, ids = take_columns(
+            inputs, y, client, "the table given", options, not regression
+        )
+    else:
+        inputs, targets = _taken(inputs, y, options, "target" if regression else "label")
     if (client is None) == (offsets is None):
         raise DataError(
             f"got {'neither client nor' if client is None else 'both client and'} offsets; give "
             "one of them: the client of each row, or offsets, the positions at which the clients' "
             "rows begin"
         )
-    inputs, ids = _taken(inputs, owners(offsets, len(targets)) if client is None else client)
+    if ids is None:
+        given = owners(offsets, len(targets)) if client is None else client
+        inputs, ids = _taken(inputs, given, options, "client")
     where = "the table given" if is_table(inputs) else "the arrays given"
     column = client if isinstance(client, str) else None
     dataset = make_dataset(
@@ -117,7 +128,7 @@ def from_arrays(
         where,
         multilabel,
         whole=True,
-        options=table_options(table),
+        options=options,
         column=column,
     )
     return _federation(
@@ -307,7 +318,9 @@ def from_files(
     return _federation(dataset, Split(test, test_fraction, validation), seed)
 
 
-def _taken(inputs: Any, given: ArrayLike | str) -> tuple[Any, NDArray[Any]]:
+def _taken(
+    inputs: Any, given: ArrayLike | str, options: TableOptions, what: What
+) -> tuple[Any, NDArray[Any]]:
     """Return the inputs without a column that is given by its name, and its values."""
     if not isinstance(given, str):
         return inputs, array_of(given)
@@ -316,8 +329,7 @@ def _taken(inputs: Any, given: ArrayLike | str) -> tuple[Any, NDArray[Any]]:
             f"got {given!r} as the name of a column, and x is an array; give an array, or x as a "
             "DataFrame"
         )
-    rest, values, _ = take_columns(inputs, given, None, "the table given")
-    return rest, values
+    return take_column(inputs, given, what, "the table given", options)
 
 
 def client_files(root: Path) -> list[tuple[str, list[Path]]]:
