@@ -128,3 +128,27 @@ def test_an_outlying_client_of_a_table_is_a_pitfall(tmp_path: Path) -> None:
         'if it is a fault, repair the unit, or set task.scale = "client" (see the list of outlying '
         "clients)"
     )
+
+
+def test_a_table_keeps_every_row_of_a_client_and_its_own_name(tmp_path: Path) -> None:
+    rows = [f"{4 + k % 2},{k * 37 % 101 / 8},{k % 3 // 2}" for k in range(2402)]
+    path = tmp_path / "all.csv"
+    path.write_text("hospital,a,y\n" + "\n".join(rows) + "\n")
+    (one,) = motley.inspect(path, client="hospital", label="y").federations
+    assert [tuple(each) for each in one.clients] == [("hospital=4", 1201), ("hospital=5", 1201)]
+
+
+def test_no_more_samples_repeat_than_there_are(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    rows = []
+    for k in range(6):
+        mine = [
+            f"hosp_{k},{v:.5f},{w:.5f},{j % 2}"
+            for j, (v, w) in enumerate(draw.normal(size=(40, 2)))
+        ]
+        rows += mine * 3 if k == 2 else mine
+    path = tmp_path / "all.csv"
+    path.write_text("hospital,a,b,y\n" + "\n".join(rows) + "\n")
+    (one,) = motley.inspect(path, client="hospital", label="y").federations
+    (odd,) = one.inspection.outlying
+    assert odd.said == "80 of 120 samples repeat others there"

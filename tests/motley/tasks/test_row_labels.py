@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
-from motley.tasks import TASKS, from_files
+from motley.tasks import TASKS, from_arrays, from_files
 from motley.tasks.raw_table import raw_table
 from motley.tasks.table_options import TableOptions
 from motley.tasks.task import Dataset
@@ -205,6 +205,20 @@ def test_new_rows_are_read_as_the_table_was(tmp_path: Path) -> None:
         assert made.preparation(new).tolist() == [[right]]
     with pytest.raises(DataError, match=r'got "0.5" among the numbers'):
         made.preparation([{"v": "0.5"}])
+
+
+def test_clients_of_a_frame_keep_their_numbers() -> None:
+    ids = [10 + k for k in range(30)]
+    frame = {"v": [k / 7 for k in range(60)], "y": [1, 2] * 30, "who": ids * 2}
+    made = from_arrays(frame, "y", "who")
+    assert (made.client_names[0], len(made), made.names) == ("who=10", 30, ("1", "2"))
+    alone = from_arrays({"v": frame["v"], "who": frame["who"]}, frame["y"], "who")
+    assert alone.client_names == made.client_names
+    gap = {"v": [0.5, 1.5, 2.5, 3.5], "y": ["a", "?", "b", "a"], "who": ["A", "A", "B", None]}
+    with pytest.raises(DataError, match=r"the client is missing in column 'who'"):
+        from_arrays(gap, "y", "who")
+    kept = from_arrays(gap, "y", "who", table={"scale": "none", "drop_rows": True})
+    assert (kept.x.tolist(), kept.client_names) == ([[0.5], [2.5]], ("A", "B"))
 
 
 # --------------------------------------------------------------------------------------------- ids

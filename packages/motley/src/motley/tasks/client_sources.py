@@ -15,8 +15,10 @@ from motley.core.errors import DataError
 from motley.tasks.client_parts import Part, array_of, input_pair, is_table
 from motley.tasks.loaders import SampleReader, is_samples, splits_of
 from motley.tasks.preparation import FieldsPreparation
+from motley.tasks.row_labels import What
 from motley.tasks.row_splits import RowSplit, times_of
-from motley.tasks.table_readers import take_columns
+from motley.tasks.table_options import TableOptions
+from motley.tasks.table_readers import take_column
 from motley.tasks.task import Dataset
 
 __all__ = ["ClientSources", "without_column"]
@@ -191,7 +193,9 @@ def _in_order(by: Any, names: Sequence[str]) -> list[NDArray[Any]]:
     return [array_of(one) for one in by]
 
 
-def without_column(inputs: Any, given: ArrayLike | str) -> tuple[Any, NDArray[Any]]:
+def without_column(
+    inputs: Any, given: ArrayLike | str, options: TableOptions, what: What
+) -> tuple[Any, NDArray[Any]]:
     """Return the inputs without a column that is given by its name, and its values."""
     if not isinstance(given, str):
         return inputs, array_of(given)
@@ -200,5 +204,4 @@ def without_column(inputs: Any, given: ArrayLike | str) -> tuple[Any, NDArray[An
             f"got {given!r} as the name of a column, and x is an array; give an array, or x as a "
             "DataFrame"
         )
-    rest, values, _ = take_columns(inputs, given, None, "the table given")
-    return rest, values
+    return take_column(inputs, given, what, "the table given", options)

@@ -18,7 +18,7 @@ from motley.tasks.spellings import date_number, plain_number, readable_orders, s
 from motley.tasks.table_files import separator_of
 from motley.tasks.table_options import TableOptions
 
-__all__ = ["Column", "NumberStyle", "is_text", "refuse_spelling"]
+__all__ = ["NumberStyle", "TextColumn", "is_text", "refuse_spelling"]
 
 _GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 _DATES = ("date", "date without year", "time")
@@ -27,7 +27,7 @@ _MOST = 5
 
 
 @dataclass
-class Column:
+class TextColumn:
     """The texts of a column.
 
     Parameters
@@ -91,7 +91,7 @@ def is_text(kind: Any) -> bool:
 
 
 def refuse_spelling(
-    column: Column,
+    column: TextColumn,
     kind: Literal["numbers", "words"] | None,
     options: TableOptions,
     where: str | Origin,
@@ -133,7 +133,7 @@ def refuse_spelling(
 
 
 def _mostly_numbers(
-    column: Column, there: Bools, readable: Bools, shapes: list[tuple[str, str]]
+    column: TextColumn, there: Bools, readable: Bools, shapes: list[tuple[str, str]]
 ) -> bool:
     """Return whether most cells, or most distinct texts, are numbers or dates in any spelling."""
     like = there & (readable | np.array([shape != "" for shape, _ in shapes]))
@@ -142,7 +142,9 @@ def _mostly_numbers(
     return most_cells or (int(like.sum()) > 2 and 2 * int(like.sum()) > int(there.sum()))
 
 
-def _refuse_doubt(column: Column, there: Bools, where: str | Origin, style: NumberStyle) -> None:
+def _refuse_doubt(
+    column: TextColumn, there: Bools, where: str | Origin, style: NumberStyle
+) -> None:
     """Refuse numbers whose points may divide thousands: all are groups of three digits, in a table
     that has decimal commas."""
     words = [word for word, here in zip(column.distinct, there, strict=True) if here]
@@ -173,7 +175,7 @@ def _readings(word: str, name: str) -> str:
 
 
 def _refuse_mixed_dates(
-    column: Column, read: Bools, options: TableOptions, where: str | Origin
+    column: TextColumn, read: Bools, options: TableOptions, where: str | Origin
 ) -> None:
     """Refuse dates, times and plain numbers in one column, which become numbers in different
     units."""
@@ -199,7 +201,7 @@ def _refuse_mixed_dates(
 
 
 def _refuse_mixed_units(
-    column: Column, read: Bools, options: TableOptions, where: str | Origin
+    column: TextColumn, read: Bools, options: TableOptions, where: str | Origin
 ) -> None:
     """Refuse numbers in several units."""
     if not options.units:
@@ -225,7 +227,7 @@ def _refuse_mixed_units(
 
 
 def _advice(
-    column: Column,
+    column: TextColumn,
     kind: Literal["numbers", "words"] | None,
     odd: Bools,
     shapes: list[tuple[str, str]],
@@ -281,7 +283,7 @@ def _date_lines(words: list[str], word: str) -> str:
 
 
 def _number_lines(
-    column: Column,
+    column: TextColumn,
     odd: Bools,
     shapes: list[tuple[str, str]],
     style: NumberStyle,

@@ -40,7 +40,7 @@ from motley.tasks.origin import Origin
 from motley.tasks.public_classes import with_classes
 from motley.tasks.raw_table import TableOptions, raw_table
 from motley.tasks.row_splits import check_no_windows, row_split, times_of, with_divided_rows
-from motley.tasks.table_readers import make_dataset, read_parts
+from motley.tasks.table_readers import make_dataset, read_parts, take_columns
 from motley.tasks.task import Dataset, Federation
 
 __all__ = ["from_arrays", "from_clients", "from_files"]
@@ -103,16 +103,24 @@ def from_arrays(
     >>> from_arrays(x, y, offsets=[0, 2, 6]).train.sizes.tolist()
     [1, 3]
     """
-    inputs, targets = without_column(inputs_of(x), y)
+    options = table_options(table)
+    inputs = inputs_of(x)
+    ids: NDArray[Any] | None = None
+    if isinstance(y, str) and isinstance(client, str) and is_table(inputs):
+        inputs, targets, ids = take_columns(
+            inputs, y, client, "the table given", options, not regression
+        )
+    else:
+        inputs, targets = without_column(inputs, y, options, "target" if regression else "label")
     if (client is None) == (offsets is None):
         raise DataError(
             f"got {'neither client nor' if client is None else 'both client and'} offsets; give "
             "one of them: the client of each row, or offsets, the positions at which the clients' "
             "rows begin"
         )
-    inputs, ids = without_column(
-        inputs, owners(offsets, len(targets)) if client is None else client
-    )
+    if ids is None:
+        given = owners(offsets, len(targets)) if client is None else client
+        inputs, ids = without_column(inputs, given, options, "client")
     divided = row_split(test)
     where = "the table given" if is_table(inputs) else "the arrays given"
     inputs, times = times_of(inputs, divided, len(targets), where)
@@ -125,7 +133,7 @@ def from_arrays(
         where,
         multilabel,
         whole=True,
-        options=table_options(table),
+        options=options,
         column=column,
     )
     dataset = with_classes(dataset, classes, where, _LINE)

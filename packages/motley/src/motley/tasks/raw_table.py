@@ -19,7 +19,7 @@ import numpy as np
 from motley.core.arrays import Floats
 from motley.core.errors import DataError, suggest
 from motley.core.untrusted import shortened
-from motley.tasks.column_spelling import Column, NumberStyle, is_text, refuse_spelling
+from motley.tasks.column_spelling import NumberStyle, TextColumn, is_text, refuse_spelling
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.row_ids import refuse_ids
 from motley.tasks.spellings import is_compact_date
@@ -492,7 +492,7 @@ def _from_text(
     return RawColumn(name, np.array([*at, np.nan])[column.codes], kept)
 
 
-def text_column(text: Any, name: str, options: TableOptions) -> Column:
+def text_column(text: Any, name: str, options: TableOptions) -> TextColumn:
     """Return the distinct texts of an Arrow column, with what each may be as a number."""
     import pyarrow.compute as pc
 
@@ -502,7 +502,7 @@ def text_column(text: Any, name: str, options: TableOptions) -> Column:
     given = [str(word) for word in encoded.dictionary.to_pylist()]
     distinct = [renamed(word, options) for word in given]
     spelling = options.spelling(name)
-    return Column(
+    return TextColumn(
         name,
         distinct,
         given,

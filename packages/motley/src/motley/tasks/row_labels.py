@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from motley.core.arrays import Bools
 from motley.core.errors import DataError
 from motley.core.untrusted import shortened
-from motley.tasks.column_spelling import Column, NumberStyle, is_text, refuse_spelling
+from motley.tasks.column_spelling import NumberStyle, TextColumn, is_text, refuse_spelling
 from motley.tasks.origin import row_of
 from motley.tasks.raw_table import refuse_infinite, text_column, trimmed, without_gaps
 from motley.tasks.spellings import shape_of
@@ -100,7 +100,7 @@ def read_row_column(
 
 
 def _from_text(
-    column: Column,
+    column: TextColumn,
     what: What,
     options: TableOptions,
     where: str,
@@ -134,7 +134,7 @@ def _from_text(
     return RowColumn(np.array([*named, ""], object)[column.codes], gone, remarks)
 
 
-def _written_as_words(column: Column, there: Bools, what: What) -> bool:
+def _written_as_words(column: TextColumn, there: Bools, what: What) -> bool:
     """Return whether the numbers of clients are codes, as postcodes with a leading 0 are: two
     texts then name two clients."""
     if what != "client":
@@ -145,7 +145,7 @@ def _written_as_words(column: Column, there: Bools, what: What) -> bool:
     )
 
 
-def _numbers(column: Column, there: Bools) -> NDArray[Any]:
+def _numbers(column: TextColumn, there: Bools) -> NDArray[Any]:
     """Return the numbers of the distinct texts, and one for a missing text, as whole numbers where
     all are written so."""
     whole = all(
@@ -164,7 +164,7 @@ def _numbers(column: Column, there: Bools) -> NDArray[Any]:
     return np.append(np.where(there, column.numbers, 0), 0).astype(np.int64)
 
 
-def _refuse_words(column: Column, there: Bools, where: str) -> None:
+def _refuse_words(column: TextColumn, there: Bools, where: str) -> None:
     """Refuse words where numbers are to be predicted."""
     shapes = [shape_of(word)[0] != "" for word in column.distinct]
     words = there & np.isnan(column.numbers) & ~np.array(shapes, bool)
@@ -176,7 +176,7 @@ def _refuse_words(column: Column, there: Bools, where: str) -> None:
         )
 
 
-def _refuse_numbers_in_words(column: Column, odd: Bools, where: str) -> None:
+def _refuse_numbers_in_words(column: TextColumn, odd: Bools, where: str) -> None:
     """Refuse labels that are numbers in another spelling."""
     for word, strange in zip(column.distinct, odd, strict=True):
         if strange and shape_of(word)[0].startswith(("decimal", "thousands", "comma")):
@@ -189,7 +189,7 @@ def _refuse_numbers_in_words(column: Column, odd: Bools, where: str) -> None:
 
 
 def _refuse_other_files(
-    column: Column, there: Bools, what: What, where: str, files: Sequence[int]
+    column: TextColumn, there: Bools, what: What, where: str, files: Sequence[int]
 ) -> None:
     """Refuse numbers in one file, or of some rows, where others have words for the same."""
     number = ~np.isnan(column.numbers)
@@ -232,7 +232,7 @@ def _refuse_other_files(
 
 
 def _joined(
-    column: Column, there: Bools, what: What, options: TableOptions, where: str
+    column: TextColumn, there: Bools, what: What, options: TableOptions, where: str
 ) -> tuple[list[str], tuple[str, ...]]:
     """Return the name of each distinct text, and what was joined.
 

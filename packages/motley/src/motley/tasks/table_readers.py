@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ __all__ = [
     "read_columns",
     "read_parts",
     "read_table",
+    "take_column",
     "take_columns",
 ]
 
@@ -474,6 +476,25 @@ def take_columns(
     if kept.all():
         return inputs, values, names
     return inputs.filter(kept), values[kept], None if names is None else names[kept]
+
+
+def take_column(
+    table: Any, name: str, what: What, where: str, options: TableOptions
+) -> tuple[Any, NDArray[Any]]:
+    """Return an Arrow table without its column of labels or clients, and the column's values, all
+    of which must be there: what lies beside the table cannot lose rows.
+
+    Raises
+    ------
+    DataError: no such column, or a gap in it.
+    """
+    check_names(table, (name,), where)
+    column = _row_column(table, name, what, options, where)
+    kept = replace(options, drop_rows=False)
+    _kept(column.gone, name, "client" if what == "client" else "label", where, kept)
+    inputs = with_remarks(table.drop_columns([name]), [*remarks_of(table), *column.remarks])
+    values = by_value(column.values, column.gone, where) if what == "label" else column.values
+    return inputs, values
 
 
 def check_names(table: Any, columns: Sequence[str], where: str) -> None:
