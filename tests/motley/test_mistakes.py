@@ -111,7 +111,7 @@ KEYS = [
         r"privacy\.delta: this key is missing",
     ),
     SetKeys("half precision", ("dtype=float16",), r"dtype: got 'float16'.*float32, float64"),
-    SetKeys("an option of another", ("algorithm.mu=0.1",), r"'fedavg' has no such option"),
+    SetKeys("an option of another", ("algorithm.mu=0.1",), r"algorithm: got no name; .*fedprox"),
     SetKeys("all rows test", ("split.test_fraction=1",), r"test_fraction: got 1; .*below 1"),
     SetKeys("rows in percent", ("split.test_fraction=20",), r"got 20; expected below 1"),
 ]

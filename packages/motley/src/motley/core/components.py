@@ -121,6 +121,10 @@ class Catalogue:
         hint = self._belongs(name, where) or suggest(name, self.names())
         raise ConfigError(f"got {name!r}{hint}; expected one of: {', '.join(self.names())}", where)
 
+    def has_options(self, name: str, given: Iterable[str]) -> bool:
+        """Return whether a component has all of these options."""
+        return set(given) <= {option.name for option in self.options(name)}
+
     def _belongs(self, name: str, where: str) -> str:
         """Return where a name belongs that is of another kind, in brackets; "" for others."""
         keys = sorted({other.kind for other in _CATALOGUES if name in other.targets} - {self.kind})
@@ -252,8 +256,10 @@ class Catalogue:
             )
         record = {"name": record} if isinstance(record, str) else dict(record)
         if "name" not in record:
+            fitting = [name for name in self.names() if self.has_options(name, record)]
             raise ConfigError(
-                f'got no name; expected {{ name = "...", ... }}, one of: {", ".join(self.names())}',
+                'got no name; expected { name = "...", ... }, one of: '
+                + ", ".join(fitting or self.names()),
                 where,
             )
         name = record.pop("name")

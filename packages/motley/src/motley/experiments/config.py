@@ -651,10 +651,7 @@ def _with_names(model: type[Experiment], keys: Mapping[str, Any]) -> dict[str, A
 
 def _of_another(catalogue: Any, given: Mapping[str, Any]) -> bool:
     """Return whether some component of a kind has all of these options."""
-    return any(
-        set(given) <= {option.name for option in catalogue.options(name)}
-        for name in catalogue.names()
-    )
+    return any(catalogue.has_options(name, given) for name in catalogue.names())
 
 
 def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
