@@ -122,8 +122,13 @@ class Catalogue:
         raise ConfigError(f"got {name!r}{hint}; expected one of: {', '.join(self.names())}", where)
 
     def has_options(self, name: str, given: Iterable[str]) -> bool:
-        """Return whether a component has all of these options."""
-        return set(given) <= {option.name for option in self.options(name)}
+        """Return whether a component has all of these options; one that cannot be imported has
+        none."""
+        try:
+            options = {option.name for option in self.options(name)}
+        except (ImportError, ConfigError):
+            options = set()
+        return set(given) <= options
 
     def _belongs(self, name: str, where: str) -> str:
         """Return where a name belongs that is of another kind, in brackets; "" for others."""
