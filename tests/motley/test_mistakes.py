@@ -199,6 +199,46 @@ TABLES = [
     Rows("a limit of detection", lambda i: _cells(i, age="<5" if i == 3 else None), r"\"<5\""),
     Rows("ids", lambda i: _cells(i, age=f"p{i:04d}"), r"column 'age'.*drop = \[\"age\"\]"),
     Rows("dates", lambda i: _cells(i, age=f"2024-01-{1 + i % 28:02d}"), r"drop = \[\"age\"\]"),
+    Rows(
+        "decimal commas",
+        lambda i: _cells(i, age=f'"{40 + i},5"'),
+        r"\"40,5\" among the numbers of column 'age'; write decimal = \",\"",
+    ),
+    Rows(
+        "German dates",
+        lambda i: _cells(i, age=f"{1 + i % 28:02d}.05.2024"),
+        r"holds dates .*dates = \"day first\"",
+    ),
+    Rows("thousands", lambda i: _cells(i, age=f'"{1 + i},200"'), r"thousands = \",\" for 1200"),
+    Rows("a unit", lambda i: _cells(i, age=f"{40 + i} kg"), r"units = \[\"kg\"\]"),
+    Rows("percent", lambda i: _cells(i, age=f"{i}%"), r"units = \[\"%\"\]"),
+    Rows(
+        "capitals of labels",
+        lambda i: _cells(i, outcome=("ill", "Ill", "well")[i % 3]),
+        r"labels .* differ in capitals alone: 'Ill', 'ill'; write fold = true",
+    ),
+    Rows(
+        "capitals of clients",
+        lambda i: _cells(i, hospital=("AKH", "akh", "Nord")[i % 3]),
+        r"clients .* differ in capitals alone: 'AKH', 'akh'; write fold = true",
+    ),
+    Rows(
+        "blanks of labels",
+        lambda i: _cells(i, outcome=("ill", "ill ", "well")[i % 3]),
+        r"labels .* differ in blanks alone: .*; write trim = true",
+    ),
+    Rows(
+        "labels that are missing",
+        lambda i: _cells(i, outcome="?" if i % 9 == 4 else None),
+        r"row 5 .*label is missing .*\(in 4 of 40 rows\).*drop_rows = true",
+    ),
+    Rows(
+        "Latin-1",
+        lambda i: _cells(i, hospital=("K\u00f6ln", "Bonn")[i % 2]),
+        r"not in UTF-8 \(line 2\).*encoding = \"latin-1\"",
+        encoding="latin-1",
+    ),
+    Rows("numbered rows", lambda i: _cells(i, age=str(i)), r"counts the rows .*drop = \[\"age\"\]"),
     Rows("labels with decimals", lambda i: _cells(i, outcome=f"{i}.5"), r"tabular_regression"),
     Rows("a short row", lambda i: "A,1,ill" if i == 5 else _cells(i), r"xpected 4 columns"),
     Rows("an empty column", lambda i: _cells(i).replace(f",{110 + i % 7},", ",,"), r"'pressure'"),
@@ -333,6 +373,36 @@ def test_tables(row: Rows, refused: Refused) -> None:
 def test_calls(row: Call, place: Path) -> None:
     with pytest.raises(motley.MotleyError, match=row.message):
         row.make()
+
+
+class Told(NamedTuple):
+    """``motley run`` of a table that runs, and what it says."""
+
+    name: str
+    lines: Callable[[int], str]
+    rows: int
+    message: str
+
+
+TOLD = [
+    Told("one label", lambda i: _cells(i, outcome="ill"), 40, r"have the label 'ill': there is no"),
+    Told("a row each", _cells, 4, r"no sample is set aside to test on .*split = \{ test = "),
+]
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("row", TOLD, ids=lambda row: row.name)
+def test_what_runs_and_is_told(
+    row: Told,
+    place: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = ["hospital,age,pressure,outcome", *map(row.lines, range(row.rows))]
+    Path("patients.csv").write_text("\n".join(lines))
+    out = tmp_path_factory.mktemp("told")
+    assert call(["run", "patients.toml", "--no-report", "--out", str(out / "run")]) == 0
+    assert re.search(row.message, capsys.readouterr().err)
 
 
 def test_a_comparison_of_one_run_says_so(

@@ -67,6 +67,7 @@ def check_task(experiment: Experiment, task: Task, algorithm: Algorithm) -> None
         )
         raise ConfigError(f"{experiment.algorithm['name']!r} {what}", "algorithm")
     _check_own_tests(experiment, task, algorithm)
+    _warn_of_samples(experiment, task)
     _check_precision(experiment, task)
 
 
@@ -92,6 +93,29 @@ def _check_own_tests(experiment: Experiment, task: Task, algorithm: Algorithm) -
             f"{said}; shares of classes, which could stand for them, are not to be had here: "
             f"{mend}",
             "split.test",
+        )
+
+
+def _warn_of_samples(experiment: Experiment, task: Task) -> None:
+    """Say where nothing can be learned, or where no sample is set aside to test on."""
+    federation = task.federation
+    labels = federation.labels
+    if federation.targets != "classes" or not len(labels):
+        return
+    if experiment.privacy is None and int(labels.min()) == int(labels.max()):
+        label = int(labels[0])
+        name = federation.names[label] if federation.names else label
+        warnings.warn(
+            f"all {len(labels)} training samples have the label {name!r}: there is nothing to "
+            "learn; is it the column of labels?",
+            stacklevel=2,
+        )
+    if not len(federation.test.values) and federation.global_test is None:
+        warnings.warn(
+            f"no sample is set aside to test on (clients have {int(federation.train.sizes.min())} "
+            f"to {int(federation.train.sizes.max())} samples), and nothing is evaluated; write "
+            'split = { test = "global" }, or a larger split.test_fraction',
+            stacklevel=2,
         )
 
 
