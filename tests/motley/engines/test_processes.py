@@ -208,11 +208,13 @@ def test_the_data_lie_in_memory_once(setting, download, monkeypatch):
     sent = download(s)
     try:
         state = ModelState(sent["x"], sent["buffers"], sent["counters"])
-        engine.evaluate(state, np.tile(np.arange(1024), 2))
         size = s.task.federation.x.numel() * 8
-        largest = [
-            max(_blocks(process.pid), key=lambda block: block.bytes) for process in _workers()
-        ]
+        for _ in range(100):  # on a busy machine the first worker that starts takes all calls
+            engine.evaluate(state, np.tile(np.arange(1024), 2))
+            mapped = [_blocks(process.pid) for process in _workers()]
+            if all(any(block.bytes > size for block in blocks) for blocks in mapped):
+                break
+        largest = [max(blocks, key=lambda block: block.bytes) for blocks in mapped]
         assert len(largest) == 2
         assert all(block.bytes > size and block.copied == 0 for block in largest)
         assert len({block.inode for block in largest}) == 1
