@@ -47,9 +47,9 @@ def test_label_counts_by_hand() -> None:
             "labels of samples with several are 0 or 1 each",
         ),
         (
-            Y[:, :, None],
+            Y[:5, 0],
             {},
-            r"labels of shape \[6, 3, 1\] for 6 samples; expected one class per sample, or \[n, "
+            r"labels of shape \[5\] for 6 samples; expected one class per sample, or \[n, "
             r"T\] classes",
         ),
         (

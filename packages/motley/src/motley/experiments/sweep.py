@@ -445,16 +445,16 @@ def compare(
     labels = _labels_of(points, base)
     if against is not None and against not in labels:
         raise unknown_reference(against, dict.fromkeys(labels))
-    if len(points) == 1 and not read_comparison(base).runs:
-        say(
-            "one run is made, and nothing is compared with it; write a [grid], or --over "
-            'selector.name=uniform,oort (over={"selector.name": ["uniform", "oort"]})'
-        )
     every_label = dict(zip([point.folder(base) for point in points], labels, strict=True))
     if checked is not None:
         points = _that_can_run(points, base, checked, skip_refused)
     folders = [point.folder(base) for point in points]
     _check_folders(points, folders)
+    if len(points) == 1 and not read_comparison(base).runs:
+        say(
+            "one run is made, and nothing is compared with it; write a [grid], or --over "
+            'selector.name=uniform,oort (over={"selector.name": ["uniform", "oort"]})'
+        )
     reference = _reference(against, {folder: every_label[folder] for folder in folders}, base, say)
     record_comparison(base, folders, reference)
     every = [*points, *(_controls(points, base, checked, say) if controls else [])]
