@@ -376,7 +376,8 @@ def class_picture(
             rows[-1].set_xticks(range(len(counts)), named, rotation=45, ha="right", fontsize=8)
         rows[0].set_title(title)
         if few:
-            add_legend(figure, *rows[0].get_legend_handles_labels(), size=8)
+            handles, labels = rows[0].get_legend_handles_labels()
+            add_legend(figure, handles, labels, size=8)
         return to_svg(figure, "classes", f"Class distribution over {len(counts)} clients")
 
 
