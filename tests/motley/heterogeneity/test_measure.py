@@ -196,6 +196,10 @@ def test_sizes_labels_and_duplicates_of_a_federation_worked_by_hand() -> None:
     for name in ("feature_shift", "concept_shift", "label_noise"):
         assert found[name].how == "not measurable"
         assert found[name].note
+    assert found["domains"].note == (
+        "groups are looked for where 12 clients or more have 12 samples or more each; of the 2 "
+        "clients that were looked at, 0 have them"
+    )
 
 
 def test_each_finding_says_what_leaves_a_client_and_how_much() -> None:

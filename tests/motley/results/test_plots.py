@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from motley.core.errors import ConfigError
-from motley.results import plots
+from motley.results import measures, plots
 from motley.results.figures import (
     CLIENT_GROUPS,
     ONE_BY_ONE,
@@ -90,6 +92,64 @@ def test_many_methods_and_many_clients(groups):
     labels = np.eye(100, dtype=int).tolist()
     federation = fake.table("federation", client=list(range(100)), labels=labels)
     assert "<image" in class_distribution(fake.run(federation=federation)).svg
+
+
+LONG = "lr 0.0125, scaffold with momentum, power_of_choice {}, dirichlet 0.1"
+
+
+def names_inside(picture):
+    """Return the names of methods in a picture; none reaches out of it."""
+    figure = picture.figure
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    names = [text for text in figure.findobj(Text) if "scaffold" in text.get_text()]
+    for name in names:
+        box = name.get_window_extent(renderer)
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+        assert 0 <= box.y0 < box.y1 <= figure.bbox.height
+    return [" ".join(name.get_text().split()) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("methods", "draw"),
+    [
+        (4, plots.headline_bars),
+        (4, plots.client_curves),
+        (8, plots.client_curves),
+        (8, plots.headline_bars),
+    ],
+)
+def test_long_names_are_written_whole_and_inside_the_picture(groups, methods, draw):
+    named = {LONG.format(i): groups["uniform"][:1] for i in range(methods)}
+    assert set(names_inside(draw(named))) == set(named)
+
+
+def test_names_of_small_panels_keep_their_ends(groups):
+    named = {LONG.format(i): groups["uniform"][:1] for i in range(8)}
+    names = names_inside(plots.participation_bars(named))
+    assert len(set(names)) == 8
+    assert names[0].startswith("lr 0.0125, scaffold")
+    assert names[0].endswith("dirichlet 0.1")
+
+
+def test_only_methods_with_a_line_are_in_a_legend(groups, monkeypatch):
+    line = measures.Curve(np.array([1.0, 2.0]), np.array([0.5, 0.25]))
+    nothing = measures.Curve(np.empty(0), np.empty(0))
+    monkeypatch.setattr(
+        measures,
+        "concentration",
+        lambda run: line if run in groups["power_of_choice"] else nothing,
+    )
+    many = {f"{name} {i}": groups[name] for i in range(3) for name in groups}
+    legend = plots.concentration(many).figure.legends[0]
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["power_of_choice 0", "power_of_choice 1", "power_of_choice 2"]
+
+
+def test_rounds_are_whole_numbers(groups):
+    axes = plots.curves(groups, "round").figure.axes[0]
+    axes.set_xlim(0, 3)
+    assert axes.get_xticks().tolist() == [0, 1, 2, 3]
 
 
 def test_more_clients_than_are_drawn_one_by_one_are_means_of_equal_groups():

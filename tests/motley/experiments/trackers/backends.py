@@ -3,10 +3,17 @@ and how its store is read back."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import socket
 import struct
+import subprocess
 import sys
+import time
 import types
+import urllib.request
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -181,7 +188,8 @@ class FakeRun:
     """What is used of a run of ``wandb.init``; its points lie in a file of its folder."""
 
     def __init__(self, **keys: Any) -> None:
-        assert keys.pop("mode") == "offline"
+        self.mode = (keys.pop("mode"), keys.pop("resume"))
+        assert self.mode in (("offline", None), ("online", "allow"))
         self.keys = keys
         self.summary = {}
         self.folder = Path(keys["dir"]) / "wandb" / f"offline-run-{keys['id']}"
@@ -198,7 +206,9 @@ class FakeRun:
             name: self.keys[name] for name in ("project", "name", "group", "job_type", "config")
         }
         (self.folder / "end").write_text(
-            json.dumps({**about, "summary": self.summary, "exit_code": exit_code})
+            json.dumps(
+                {**about, "mode": self.mode[0], "summary": self.summary, "exit_code": exit_code}
+            )
         )
 
 
@@ -220,6 +230,46 @@ class FakeWandB(Backend):
 
 
 # ----------------------------------------------------------------------------- the tools themselves
+
+
+class MLflowServer:
+    """A real server in a process of its own, with its database and artifacts in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.uri = f"http://127.0.0.1:{port}"
+        options = {
+            "--backend-store-uri": f"sqlite:///{folder}/server.db",
+            "--artifacts-destination": str(folder / "artifacts"),
+            "--host": "127.0.0.1",
+            "--port": str(port),
+            "--workers": "1",
+        }
+        words = [word for pair in options.items() for word in pair]
+        self.log = (folder / "server.log").open("w")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "mlflow", "server", *words],
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def wait(self) -> None:
+        while True:
+            assert self.process.poll() is None, Path(self.log.name).read_text()
+            try:
+                with urllib.request.urlopen(f"{self.uri}/health", timeout=5):
+                    return
+            except OSError:
+                time.sleep(0.2)
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.log.close()
 
 
 class RealMLflow(Backend):

@@ -135,6 +135,58 @@ def test_weights_and_biases_have_projects_groups_and_a_summary(
     assert len({next((run.directory / "wandb").iterdir()).name for run in found}) == 4
 
 
+@pytest.mark.parametrize(
+    ("log", "mode"),
+    [
+        ("wandb", "offline"),
+        ({"name": "wandb", "online": False}, "offline"),
+        ({"name": "wandb", "online": True}, "online"),
+    ],
+)
+def test_weights_and_biases_are_online_only_where_the_file_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: object, mode: str
+) -> None:
+    tool = FakeWandB(monkeypatch)
+    monkeypatch.setenv("WANDB_MODE", "online")
+    run = motley.run({**KEYS, "log": [log]}, out=tmp_path / "run")
+    assert tool.end(run.directory)["mode"] == mode
+
+
+URI = "http://127.0.0.1:5000"
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"name": "tensorboard", "online": True}, "tensorboard writes files and has no server"),
+        ({"name": "mlflow", "online": True}, "log.mlflow.uri: got None; expected the address"),
+        ({"name": "mlflow", "online": True, "uri": "sqlite:///x"}, "expected the address"),
+        ({"name": "mlflow", "online": True, "uri": "http://me:pw@x"}, "MLFLOW_TRACKING_PASSWORD"),
+        ({"name": "mlflow", "online": "yes"}, "got 'yes'; expected true or false"),
+        ({"name": "mlflow", "uri": URI}, "uri is for a server; write online = true"),
+        ({"name": "wandb", "online": True, "uri": URI}, "expected some of: name, online"),
+        ({"name": "mlflow", "onlin": True}, "did you mean 'online'?"),
+        ({"name": "mlflow", "online": True, "uri": URI, "register": "a/b"}, "without / and :"),
+        ({"name": "mlfow", "online": True}, "did you mean 'mlflow'?"),
+    ],
+)
+def test_a_table_that_cannot_be_followed_is_refused(table: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        Experiment(**{**KEYS, "log": [table]})
+    assert said in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "table", [{"name": "wandb", "online": True}, {"name": "mlflow", "online": True, "uri": URI}]
+)
+def test_a_private_run_is_not_sent(tmp_path: Path, table: dict[str, Any]) -> None:
+    private = {"clip": 1.0, "noise_multiplier": 1.0, "delta": 1e-3}
+    task = {"name": "image", "data": "digits", "scale": "unit"}
+    keys = {**KEYS, "task": task, "partition": "iid"}
+    with pytest.raises(ConfigError, match="figures of a private run may not leave this machine"):
+        motley.run({**keys, "privacy": private, "log": [table]}, out=tmp_path / "run")
+
+
 def test_the_key_takes_names_a_name_and_the_table_that_it_was() -> None:
     for given, names in (
         ("mlflow", ["mlflow"]),
@@ -142,6 +194,8 @@ def test_the_key_takes_names_a_name_and_the_table_that_it_was() -> None:
         ([], []),
         ({"tensorboard": True}, ["tensorboard"]),
         ({"tensorboard": False}, []),
+        ([{"name": "mlflow"}], ["mlflow"]),
+        ({"name": "wandb", "online": True}, [{"name": "wandb", "online": True}]),
     ):
         assert Experiment(**{**KEYS, "log": given}).log == names
 

@@ -3,18 +3,25 @@ process that is killed."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import motley
-from tests.motley.experiments.trackers.backends import REAL, RealMLflow, RealWandB
-from tests.motley.experiments.trackers.test_contract import KEYS
+from tests.motley.experiments.trackers.backends import (
+    REAL,
+    MLflowServer,
+    RealMLflow,
+    RealWandB,
+)
+from tests.motley.experiments.trackers.test_contract import KEYS, stop_at
 from tests.places import PYTHONPATH
 
 pytestmark = list(REAL)
@@ -60,6 +67,54 @@ def test_processes_share_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert RealWandB(monkeypatch).steps(run.directory)["train_loss"] == pytest.approx(
             dict(enumerate(losses, 1))
         )
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[MLflowServer]:
+    if importlib.util.find_spec("sqlalchemy") is None or importlib.util.find_spec("flask") is None:
+        pytest.skip("the server is in the whole mlflow, and here is mlflow-skinny")
+    (tmp_path / "server").mkdir()
+    running = MLflowServer(tmp_path / "server")
+    try:
+        running.wait()
+        yield running
+    finally:
+        running.close()
+
+
+def test_a_server_holds_the_run_and_its_registry_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: MLflowServer
+) -> None:
+    tool = RealMLflow(monkeypatch)
+    table = {"name": "mlflow", "online": True, "uri": server.uri, "register": "small"}
+    run = motley.run({**KEYS, "log": [table]}, out=tmp_path / "runs" / "a")
+    note = json.loads((run.directory / "mlflow.json").read_text())
+    assert note["uri"] == server.uri
+    assert not (tmp_path / "runs" / "mlruns").exists()
+    client = tool.client(tracking_uri=server.uri, registry_uri=server.uri)
+    held = client.get_run(note["run_id"])
+    assert held.info.status == "FINISHED"
+    assert held.data.tags["motley.run_id"] == run.meta["run_id"]
+    losses = run.column("rounds", "train_loss").tolist()
+    history = client.get_metric_history(note["run_id"], "train_loss")
+    assert {point.step: point.value for point in history} == pytest.approx(
+        dict(enumerate(losses, 1))
+    )
+    (version,) = client.search_model_versions("name = 'small'")
+    assert (version.version, version.run_id) in ((1, note["run_id"]), ("1", note["run_id"]))
+    assert version.status == "READY"
+    got = client.download_artifacts(note["run_id"], "model/model.safetensors", str(tmp_path))
+    assert Path(got).read_bytes() == (run.directory / "model.safetensors").read_bytes()
+    # the next run is the next version, and one that goes on is the same run
+    keys = {**KEYS, "seed": 1, "log": [table]}
+    with pytest.raises(KeyboardInterrupt):
+        motley.run(keys, out=tmp_path / "runs" / "b", on_round=stop_at(3))
+    begun = json.loads((tmp_path / "runs" / "b" / "mlflow.json").read_text())["run_id"]
+    assert client.get_run(begun).info.status == "KILLED"
+    motley.run(keys, out=tmp_path / "runs" / "b", resume=True)
+    assert client.get_run(begun).info.status == "FINISHED"
+    versions = client.search_model_versions("name = 'small'")
+    assert {int(one.version): one.run_id for one in versions} == {1: note["run_id"], 2: begun}
 
 
 def test_names_in_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -415,20 +415,75 @@ def at_path(value: object) -> object:
 
 
 def _trackers(value: object) -> object:
-    """Return names of trackers, each once; a table of names and flags, as experiments had, is those
-    that are on."""
-    if isinstance(value, Mapping):
+    """Return the trackers, each once; a table of names and flags, as experiments had, is those that
+    are on."""
+    if isinstance(value, Mapping) and "name" not in value:
         value = [name for name, on in value.items() if on]
-    names = list(value) if isinstance(value, list | tuple) else [value]
-    for name in names:
-        if name not in TRACKERS.names():
-            hint = suggest(name, TRACKERS.names()) if isinstance(name, str) else ""
-            known = ", ".join(TRACKERS.names())
+    given = list(value) if isinstance(value, list | tuple) else [value]
+    trackers = [_tracker(one) for one in given]
+    names = [one if isinstance(one, str) else one["name"] for one in trackers]
+    return list(dict(zip(names, trackers, strict=True)).values())
+
+
+def _tracker(value: object) -> str | dict[str, Any]:
+    """Return a tracker's name or, of one that is to connect to its server, its table."""
+    table = dict(value) if isinstance(value, Mapping) and "name" in value else {"name": value}
+    name = table["name"]
+    if name not in TRACKERS.names():
+        hint = suggest(name, TRACKERS.names()) if isinstance(name, str) else ""
+        known = ", ".join(TRACKERS.names())
+        raise ConfigError(
+            f'got {name!r}{hint}; expected some of: {known}, e.g. log = ["tensorboard"]', "log"
+        )
+    keys = ("name", "online", *_ONLINE_KEYS.get(name, ()))
+    for key in table:
+        if key not in keys:
             raise ConfigError(
-                f'got {name!r}{hint}; expected some of: {known}, e.g. log = ["tensorboard"]', "log"
+                f"got {key!r}{suggest(key, keys)}; expected some of: {', '.join(keys)}",
+                f"log.{name}",
             )
-    return list(dict.fromkeys(names))
+    online = table.get("online", False)
+    if not isinstance(online, bool):
+        raise ConfigError(f"got {online!r}; expected true or false", f"log.{name}.online")
+    if online and name not in _ONLINE_KEYS:
+        raise ConfigError(
+            f"{name} writes files and has no server; leave online out", f"log.{name}.online"
+        )
+    if not online and len(table) > 1 + ("online" in table):
+        raise ConfigError(
+            f"{', '.join(sorted(set(table) - {'name', 'online'}))} is for a server; write "
+            "online = true beside it, or leave it out",
+            f"log.{name}",
+        )
+    if online and name == "mlflow":
+        _check_server(table)
+    return table if online else name
 
 
-LogKey = Annotated[list[str], BeforeValidator(_trackers)]
-"""Names of trackers, or a single one."""
+def _check_server(table: Mapping[str, Any]) -> None:
+    """Refuse an address that is none, or one with a password, which run.json would show."""
+    uri = table.get("uri")
+    if not isinstance(uri, str) or not uri.startswith(("http://", "https://")):
+        raise ConfigError(
+            f'got {uri!r}; expected the address of the server, e.g. uri = "http://127.0.0.1:5000"',
+            "log.mlflow.uri",
+        )
+    if "@" in uri:
+        raise ConfigError(
+            "an address with a name or password would stand in run.json; set "
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in the environment",
+            "log.mlflow.uri",
+        )
+    register = table.get("register", "model")
+    if not isinstance(register, str) or not register or set(register) & set("/:"):
+        raise ConfigError(
+            f'got {register!r}; expected a name without / and :, e.g. register = "digits"',
+            "log.mlflow.register",
+        )
+
+
+_ONLINE_KEYS: Mapping[str, tuple[str, ...]] = {"mlflow": ("uri", "register"), "wandb": ()}
+"""Trackers that can connect to a server, and what else their tables may say then."""
+
+LogKey = Annotated[list[str | dict[str, Any]], BeforeValidator(_trackers)]
+"""Trackers, or a single one: names, or tables ``{ name = "wandb", online = true }``."""

@@ -105,6 +105,7 @@ def _check(
     experiment: Experiment, options: Privacy, config: RunConfig, rule: SelectionRule[Any]
 ) -> None:
     """Refuse data, parts and options for which no bound is known."""
+    _check_trackers(experiment)
     _check_data(config.setting.task)
     _check_looks(experiment, config)
     _check_algorithm(config.setting, config.upload_config)
@@ -220,6 +221,18 @@ def _check_data(task: Task) -> None:
             "has none"
         )
         raise ConfigError(f"{said}; give it one, or leave it out", "task")
+
+
+def _check_trackers(experiment: Experiment) -> None:
+    """Refuse a tracker that sends a run's figures to its server."""
+    online = [one["name"] for one in experiment.log if isinstance(one, dict)]
+    if online:
+        raise ConfigError(
+            f"figures of a private run may not leave this machine as it goes, and {online[0]} "
+            f'would send them; write log = ["{online[0]}"], which writes files, and send what '
+            "may be published when the run is finished",
+            "log",
+        )
 
 
 def _check_looks(experiment: Experiment, config: RunConfig) -> None:

@@ -85,8 +85,8 @@ def _shift(sample: Sample, population: int, pairs: Ints, told: Floats, d: int) -
     )
     if len(pairs) < min(5, len(sample.clients) - 1) or not len(pairs):
         why = (
-            f"no two of the {len(sample.clients)} clients drawn have {_LEAST} samples each of "
-            "the same classes"
+            f"two clients are compared by {_LEAST} samples or more of each in the same classes; "
+            f"no two of the {len(sample.clients)} clients that were looked at have them"
         )
         return shift(math.nan, how="not measurable", note=why)
     sums = np.bincount(pairs.ravel(), np.repeat(told, 2), minlength=len(sample.clients))
@@ -195,8 +195,9 @@ def _domains(
     )
     if len(usable) < _CLIENTS:
         why = (
-            f"{len(usable)} of the clients drawn have {_LEAST} samples; groups are looked for "
-            f"among {_CLIENTS} or more"
+            f"groups are looked for where {_CLIENTS} clients or more have {_LEAST} samples or "
+            f"more each; of the {len(sample.clients)} clients that were looked at, "
+            f"{len(usable)} have them"
         )
         return domains(math.nan, how="not measurable", note=why)
     one, other = _half_means(sample, x, key)

@@ -20,9 +20,9 @@ from motley.results.figures import (
     draw_line,
     mark,
     new_figure,
-    shorter,
     styled,
     to_svg,
+    whole_numbers,
 )
 
 __all__ = ["client_curves", "drift_curves", "profile_bars"]
@@ -32,7 +32,8 @@ POINTS = 200
 
 
 def profile_bars(federations: Sequence[InspectedFederation]) -> Picture:
-    """Draw the measured numbers of the profiles as bars from 0 to 1, a group for each number."""
+    """Draw the measured numbers of the profiles as bars from 0 to 1, a group for each number.
+    Availability is drawn as its rest to 1, *absence*: a bar is long where clients differ."""
     profiles = [one.inspection.profile() for one in federations]
     names = [name for name in PROFILE if any(not isnan(profile[name]) for profile in profiles)]
     height = 0.8 / len(federations)
@@ -46,22 +47,27 @@ def profile_bars(federations: Sequence[InspectedFederation]) -> Picture:
                 if isnan(value):
                     continue
                 found = federations[i].inspection[name]
-                bar = axes.barh(at, value, height, color=colour(i))[0]
+                absent = name == "availability"
+                bar = axes.barh(at, 1 - value if absent else value, height, color=colour(i))[0]
                 mark(bar, i, f"{title(name)} {value_text(found)}")
                 if not isnan(found.low):
+                    ends = [found.low, found.high]
                     draw_line(
                         axes,
                         i,
-                        [found.low, found.high],
+                        [1 - end for end in ends] if absent else ends,
                         [at, at],
                         style={"color": "#222222", "linewidth": 1.2},
                     )
-        axes.set_yticks(range(len(names)), [title(name) for name in names])
+        axes.set_yticks(
+            range(len(names)),
+            ["absence" if name == "availability" else title(name) for name in names],
+        )
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.set(
             xlim=(0, 1.02),
-            title="Profile: 0 all alike (availability: nobody is there), 1 as different as can be",
+            title="0: all alike; 1: as different as can be",
         )
         return to_svg(
             figure, "profile", f"Profile of {', '.join(one.label for one in federations)}"
@@ -90,7 +96,7 @@ def client_curves(
                 unit = one.inspection[name].unit
                 x, y = _curve(values)
                 line = axes.plot(x, y, color=colour(i), linestyle=dash(i), label=one.label)[0]
-                mark(line, i, shorter(one.label, 40))
+                mark(line, i, one.label)
             axes.set_title(title(name))
             axes.set_ylabel(unit)
             axes.set_xlabel("clients, lowest first (%)")
@@ -121,10 +127,11 @@ def drift_curves(federations: Sequence[InspectedFederation]) -> Picture | None:
                         rounds,
                         values,
                         style={"linestyle": dash(i)},
-                        said=shorter(one.label, 40),
+                        said=one.label,
                     )
             axes.set_title(name)
             axes.set_xlabel("round")
+            whole_numbers(axes)
         for axes in panels[len(names) :]:
             axes.set_visible(False)
         return to_svg(figure, "drift", "Drift over rounds")

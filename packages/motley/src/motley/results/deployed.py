@@ -25,7 +25,16 @@ from motley.results.blocks import (
     Text,
     non_empty,
 )
-from motley.results.figures import NARROW, colour, dash, mark, new_figure, styled, to_svg
+from motley.results.figures import (
+    NARROW,
+    colour,
+    dash,
+    mark,
+    new_figure,
+    styled,
+    to_svg,
+    whole_numbers,
+)
 from motley.results.load import Run
 from motley.results.measures import Curve
 from motley.results.method_groups import method_numbers
@@ -135,8 +144,6 @@ def _by_round(
     ]
     highest = max((float(np.nanmax(band.mean)) for _, _, band in drawn if len(band.x)), default=0.0)
     unit = max((k for k, size in enumerate(sizes) if highest >= 2 * size), default=0)
-    from matplotlib.ticker import MaxNLocator
-
     with styled():
         figure = new_figure(NARROW, 3.0)
         axes = figure.add_subplot()
@@ -149,7 +156,7 @@ def _by_round(
         axes.set(xlabel="round", ylabel=units[unit], title=title)
         axes.set_ylim(0, 1.1 * highest / sizes[unit] or 1.0)
         axes.margins(x=0.01)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        whole_numbers(axes)
         if kinds[0][0]:
             _name_kinds(axes, [kind for kind, _ in kinds])
         return to_svg(figure, name, f"{title}: {', '.join(groups)}")

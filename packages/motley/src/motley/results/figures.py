@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ __all__ = [
     "CLASS_COLOURS",
     "NARROW",
     "PALETTE",
+    "add_legend",
     "client_groups",
     "colour",
     "columns_of",
@@ -33,13 +35,17 @@ __all__ = [
     "for_print",
     "group_edges",
     "grouping",
+    "in_lines",
+    "lines_of",
     "mark",
     "new_figure",
     "panel_grid",
+    "panel_name",
     "shorter",
     "spread_apart",
     "styled",
     "to_svg",
+    "whole_numbers",
 ]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5A5A5A")
@@ -84,6 +90,8 @@ ONE_BY_ONE = 2000
 limit."""
 CLIENT_GROUPS = 500
 """Groups of neighbouring clients that are drawn instead, each by its mean."""
+LINES = 3
+"""Lines of a name at most."""
 INK = "#222222"
 FAINT = "#D9D9D9"
 PALETTE = {
@@ -368,6 +376,13 @@ def _shrink(figure: Figure) -> None:
         line.set_markersize(SMALLER * line.get_markersize())
 
 
+def whole_numbers(axes: Axes) -> None:
+    """Let an abscissa have marks at whole numbers alone, as rounds are."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
 def spread_apart(at: Sequence[float], gap: float) -> list[float]:
     """Return heights as near as possible to ``at`` with at least ``gap`` between neighbours: for
     labels at the ends of lines."""
@@ -391,3 +406,58 @@ def spread_apart(at: Sequence[float], gap: float) -> list[float]:
 def shorter(text: str, most: int) -> str:
     """Return the text cut to at most ``most`` characters."""
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def in_lines(text: str, width: int) -> str:
+    """Return a name in up to three lines of at most ``width`` characters, broken at blanks where
+    there are any. A longer one loses its middle: names that differ often do so at their ends.
+
+    >>> in_lines("lr 0.05, scaffold, power_of_choice", 20)
+    'lr 0.05, scaffold,\\npower_of_choice'
+    >>> in_lines("abcdefghijklmno", 4)
+    'abcd\\nefgh\\n…mno'
+    """
+    lines = textwrap.wrap(text, width, break_on_hyphens=False) or [""]
+    if len(lines) > LINES:
+        lines = [*lines[: LINES - 1], f"…{text[1 - width :]}"]
+    return "\n".join(lines)
+
+
+def lines_of(names: Iterable[str]) -> int:
+    """Return the number of lines of the highest name."""
+    return max((name.count("\n") + 1 for name in names), default=1)
+
+
+def panel_name(label: str, columns: int) -> str:
+    """Return the name of a method as the title of a panel, of which ``columns`` stand beside each
+    other in a wide figure."""
+    return in_lines(label, 18 if columns > 3 else 28)
+
+
+def add_legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], size: float) -> None:
+    """Write a legend below the panels, in as many columns as fit into :data:`NARROW` inches, which
+    is what a telephone shows of a wide picture; the figure becomes higher by its rows.
+
+    Parameters
+    ----------
+    handles, names: of its entries. size: of its letters, in points.
+    """
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    font = FontProperties(family=STYLE["font.family"], size=size)
+    # a blank has no path
+    widths = [
+        TextPath((0, 0), line, prop=font).get_extents().x1
+        for name in names
+        for line in name.split("\n")
+        if line.strip()
+    ]
+    # of matplotlib's legends: the handle, its distance from the name, that between columns
+    entry = max(widths, default=0.0) + (2.0 + 0.8 + 2.0) * size
+    columns = max(1, min(len(names), int(72 * NARROW // entry)))
+    figure.legend(
+        handles, names, frameon=False, fontsize=size, loc="outside lower left", ncols=columns
+    )
+    height = -(-len(names) // columns) * (1.2 * lines_of(names) + 0.5) * size / 72
+    figure.set_figheight(figure.get_figheight() + height)

@@ -17,10 +17,11 @@ from motley.results.figures import (
     columns_of,
     group_edges,
     grouping,
+    lines_of,
     mark,
     new_figure,
     panel_grid,
-    shorter,
+    panel_name,
     styled,
     to_svg,
 )
@@ -68,13 +69,18 @@ def _drawn(groups: Groups, name: str, over: str) -> Picture | None:
     columns = PANELS if small else columns_of(len(gained))
     rows = -(-len(gained) // columns)
     with styled():
-        figure = new_figure(8.4, 0.6 + (1.6 if small else 2.3) * rows)
+        heads = [panel_name(label, columns) for label in gained]
+        more = 0.15 * (lines_of(heads) - 1)
+        figure = new_figure(8.4, 0.6 + ((1.6 if small else 2.3) + more) * rows)
         grid = panel_grid(figure, len(gained), columns, sharey=True)
-        for axes, (label, found) in zip(grid, gained.items(), strict=True):
+        for axes, head, (label, found) in zip(grid, heads, gained.items(), strict=True):
             number = order.index(label)
             _panel(axes, [percent * one for one in found], number)
             axes.set_title(
-                f"{shorter(label, 16 if small else 28)}\n", fontweight="bold", color=colour(number)
+                f"{head}\n",
+                fontsize=8 if small else 10,
+                fontweight="bold",
+                color=colour(number),
             )
             axes.text(
                 0,

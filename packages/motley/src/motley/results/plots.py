@@ -18,6 +18,7 @@ from motley.results.blocks import Picture
 from motley.results.figures import (
     FAINT,
     NARROW,
+    add_legend,
     client_groups,
     colour,
     columns_of,
@@ -25,13 +26,16 @@ from motley.results.figures import (
     draw_line,
     group_edges,
     grouping,
+    in_lines,
+    lines_of,
     mark,
     new_figure,
     panel_grid,
-    shorter,
+    panel_name,
     spread_apart,
     styled,
     to_svg,
+    whole_numbers,
 )
 from motley.results.labels import clock
 from motley.results.load import Run
@@ -69,6 +73,8 @@ BEHIND = 60
 evaluations."""
 PANELS = 5
 """Small panels beside each other."""
+BESIDE_LINES = 2
+"""Lines of a name beside the end of a curve, at most."""
 
 
 def curves(groups: Groups, axis: measures.Axis) -> Picture:
@@ -102,6 +108,8 @@ def curves(groups: Groups, axis: measures.Axis) -> Picture:
         title = f"{metric_in_title(name.split(' (')[0])} {title}"
         axes.margins(x=0)
         axes.set_xlim(left=0)
+        if axis == "round":
+            whole_numbers(axes)
         _show_where_they_differ(axes, [b.mean * percent for b in bands if len(b.x)], better)
         bottom, top = axes.get_ylim()
         # they would fill it
@@ -177,9 +185,10 @@ def _panels(
     rows = -(-len(groups) // PANELS)
     step = "default" if axis == "round" else "steps-post"
     with styled():
-        figure = new_figure(8.4, 0.7 + 1.25 * rows)
+        names = [panel_name(label, PANELS) for label in groups]
+        figure = new_figure(8.4, 0.7 + (1.1 + 0.15 * lines_of(names)) * rows)
         grid = panel_grid(figure, len(groups), PANELS, sharex=True, sharey=True)
-        for i, method, own, axes in zip(method_numbers(groups), groups, bands, grid, strict=True):
+        for i, method, own, axes in zip(method_numbers(groups), names, bands, grid, strict=True):
             for other in bands:
                 at = np.unique(
                     np.linspace(0, max(len(other.x) - 1, 0), min(len(other.x), BEHIND)).astype(
@@ -200,11 +209,11 @@ def _panels(
                 own.mean * percent,
                 style={"linewidth": 1.6, "drawstyle": step},
             )
-            axes.set_title(
-                shorter(method, 20), fontsize=8, fontweight="bold", color=colour(i), pad=3
-            )
+            axes.set_title(method, fontsize=8, fontweight="bold", color=colour(i), pad=3)
             axes.tick_params(labelsize=7)
             axes.margins(x=0)
+            if axis == "round":
+                whole_numbers(axes)
         _show_where_they_differ(
             grid[0], [one.mean * percent for one in bands if len(one.x)], better
         )
@@ -223,7 +232,8 @@ def _dots(
     where a run has no stable."""
     kind: End = "stable" if np.isfinite([e.stable for one in ends for e in one]).all() else "final"
     with styled():
-        figure = new_figure(8.4, 0.9 + 0.22 * len(groups))
+        names = [in_lines(label, 36) for label in groups]
+        figure = new_figure(8.4, 0.9 + (0.09 + 0.13 * lines_of(names)) * len(groups))
         axes = figure.add_subplot()
         for y, (i, own) in enumerate(zip(method_numbers(groups), ends, strict=True)):
             one = measures.spread([percent * getattr(e, kind) for e in own])
@@ -249,7 +259,7 @@ def _dots(
             mark(last[0], i, f"final {plus_minus(final)}")
             best = axes.plot(peak.mean, y, ">", markersize=4, fillstyle="none", color=shade)
             mark(best[0], i, f"peak {plus_minus(peak)}")
-        axes.set_yticks(range(len(groups)), [shorter(label, 28) for label in groups], fontsize=8)
+        axes.set_yticks(range(len(groups)), names, fontsize=8)
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.set(
@@ -269,7 +279,7 @@ def headline_bars(groups: Groups) -> Picture:
     if len(groups) > DIRECT:
         return _dots(groups, ends, name, percent)
     with styled():
-        figure = new_figure(8.4, 3.3)
+        figure = new_figure(8.4, 3.05)
         left, right = figure.subplots(1, 2, width_ratios=[3, 1.15])
         stable = any(np.isfinite([e.stable for e in one]).all() for one in ends)
         _grouped_bars(
@@ -285,9 +295,7 @@ def headline_bars(groups: Groups) -> Picture:
         )
         _grouped_bars(right, numbers, ends, ("drop",), percent)
         right.set(ylabel="points" if percent == 100 else name, title="Lost since the peak")
-        figure.legend(
-            *_handles(groups), loc="outside lower left", ncols=min(4, len(groups)), frameon=False
-        )
+        add_legend(figure, *_handles(groups), size=9)
         return to_svg(
             figure, "bars", f"Peak, final,{' stable' * stable} and drop of {', '.join(groups)}"
         )
@@ -306,7 +314,8 @@ def target_bars(groups: Groups, target: float) -> Picture:
         for axis in kinds
     ]
     with styled():
-        figure = new_figure(8.4, 1.0 + 0.26 * len(groups))
+        names = [in_lines(label, 32) for label in groups]
+        figure = new_figure(8.4, 1.0 + (0.13 + 0.13 * lines_of(names)) * len(groups))
         for axes, axis, costs in zip(figure.subplots(1, 3, sharey=True), kinds, ways, strict=True):
             scale, label, _ = _axis_words(
                 axis, max((cost.value for one in costs for cost in one), default=1.0), clock(groups)
@@ -320,7 +329,7 @@ def target_bars(groups: Groups, target: float) -> Picture:
                 else label.replace(", everything that travels", ""),
                 xlim=(0, None),
             )
-            axes.set_yticks(range(len(groups)), [shorter(label, 24) for label in groups])
+            axes.set_yticks(range(len(groups)), names)
             axes.grid(visible=False, axis="y")
         axes.invert_yaxis()
         figure.suptitle("What it cost to get there", x=0.01, ha="left", fontsize=10)
@@ -369,9 +378,12 @@ def participation_bars(groups: Groups) -> Picture:
     columns = PANELS if len(groups) > DIRECT else columns_of(len(groups))
     rows = -(-len(groups) // columns)
     with styled():
-        figure = new_figure(8.4, 0.5 + (1.5 if len(groups) > DIRECT else 2.2) * rows)
+        small = columns == PANELS
+        names = [panel_name(label, columns) for label in groups]
+        more = 0.15 * (lines_of(names) - 1)
+        figure = new_figure(8.4, 0.5 + ((1.5 if small else 2.2) + more) * rows)
         grid = panel_grid(figure, len(groups), columns, sharey=True)
-        for i, label, axes, one in zip(method_numbers(groups), groups, grid, counts, strict=True):
+        for i, label, axes, one in zip(method_numbers(groups), names, grid, counts, strict=True):
             ranked = _mean_of_ragged([np.sort(p.counts)[::-1] for p in one])
             steps = group_edges(len(ranked)), np.append(client_groups(ranked), 0)
             mark(axes.fill_between(*steps, step="post", color=colour(i), linewidth=0), i)
@@ -382,7 +394,8 @@ def participation_bars(groups: Groups) -> Picture:
                 linestyle=(0, (4, 3)),
             )
             axes.set_title(
-                f"{shorter(label, 28 if columns < PANELS else 16)}\n",
+                f"{label}\n",
+                fontsize=8 if small else 10,
                 fontweight="bold",
                 color=colour(i),
             )
@@ -391,17 +404,13 @@ def participation_bars(groups: Groups) -> Picture:
                 f"{np.mean([p.gini for p in one]):.2f}"
             )
             if len(ranked):
-                spread += (
-                    f"   {ranked.min():.3g} to {ranked.max():.3g} rounds"
-                    if columns < PANELS
-                    else ""
-                )
+                spread += f"   {ranked.min():.3g} to {ranked.max():.3g} rounds" if not small else ""
                 axes.text(
                     0,
                     1.03,
                     spread,
                     transform=axes.transAxes,
-                    fontsize=8 if columns < PANELS else 6.5,
+                    fontsize=6.5 if small else 8,
                 )
             axes.margins(x=0)
             axes.grid(visible=False, axis="x")
@@ -423,7 +432,7 @@ def concentration(groups: Groups) -> Picture | None:
     if not any(len(b.x) for b in bands):
         return None
     with styled():
-        figure = new_figure(NARROW, _height(3.3, groups))
+        figure = new_figure(NARROW, 3.3)
         axes = figure.add_subplot()
         for i, one in zip(method_numbers(groups), bands, strict=True):
             draw_line(axes, i, one.x, one.mean, style={"linestyle": dash(i)})
@@ -433,6 +442,7 @@ def concentration(groups: Groups) -> Picture | None:
             title="How concentrated the choice was",
         )
         axes.margins(x=0)
+        whole_numbers(axes)
         axes.set_ylim(bottom=0)
         _name_lines(axes, groups, [(b.x[-1], b.mean[-1]) if len(b.x) else None for b in bands])
         return to_svg(
@@ -457,7 +467,7 @@ def client_curves(groups: Groups) -> Picture | None:
     if not any(len(v) for v in sorted_values):
         return None
     with styled():
-        figure = new_figure(NARROW, _height(3.3, groups))
+        figure = new_figure(NARROW, 3.3)
         axes = figure.add_subplot()
         axes.axvspan(0, 10, color=FAINT, alpha=0.45, linewidth=0)
         axes.annotate(
@@ -541,31 +551,34 @@ def _handles(groups: Groups) -> tuple[list[Any], list[str]]:
     from matplotlib.patches import Patch
 
     handles = [mark(Patch(color=colour(i)), i) for i in method_numbers(groups)]
-    return handles, [shorter(label, 34) for label in groups]
+    return handles, [in_lines(label, 52) for label in groups]
 
 
 def _name_lines(axes: Axes, groups: Groups, tips: Sequence[tuple[float, float] | None]) -> None:
-    """Write each method beside the end of its line (or, for many methods, into a legend)."""
+    """Write each method that has a line beside the line's end or, for many methods and for long
+    names, into a legend."""
     from matplotlib.lines import Line2D
 
-    numbers = method_numbers(groups)
-    names = [shorter(label, 24) for label in groups]
-    if len(groups) > DIRECT:
-        lines = [mark(Line2D([], [], color=colour(i), linestyle=dash(i)), i) for i in numbers]
+    drawn = [
+        (i, label, tip)
+        for i, label, tip in zip(method_numbers(groups), groups, tips, strict=True)
+        if tip is not None
+    ]
+    names = [in_lines(label, 24) for _, label, _ in drawn]
+    if len(groups) > DIRECT or lines_of(names) > BESIDE_LINES:
+        lines = [mark(Line2D([], [], color=colour(i), linestyle=dash(i)), i) for i, *_ in drawn]
         figure = axes.get_figure(root=True)
         if figure is not None:
-            figure.legend(
-                lines, names, frameon=False, fontsize=7, loc="outside lower center", ncols=4
-            )
+            add_legend(figure, lines, [in_lines(label, 72) for _, label, _ in drawn], size=7)
         return
     low, high = axes.get_ylim()
-    known = [
-        (i, name, tip) for i, name, tip in zip(numbers, names, tips, strict=True) if tip is not None
-    ]
     right = axes.get_xlim()[1]
-    heights = spread_apart([tip[1] for *_, tip in known], 0.07 * (high - low))
-    above = max([0.0, *(y - high for y in heights)])
-    for (i, name, _), y in zip(known, heights, strict=True):
+    line = 0.07 * (high - low)
+    heights = spread_apart([tip[1] for *_, tip in drawn], line * lines_of(names))
+    # a name is centred at its height
+    top = high - line * (lines_of(names) - 1) / 2
+    above = max([0.0, *(y - top for y in heights)])
+    for (i, *_), name, y in zip(drawn, names, heights, strict=True):
         text = axes.annotate(
             name,
             (right, y - above),
@@ -577,12 +590,6 @@ def _name_lines(axes: Axes, groups: Groups, tips: Sequence[tuple[float, float] |
         text.set_fontsize(8.5)
         text.set_annotation_clip(False)
         mark(text, i)
-
-
-def _height(inches: float, groups: Groups) -> float:
-    """Return the height of a figure, with space for a legend where there are too many methods to
-    label their lines."""
-    return inches + (0.16 * -(-len(groups) // 4) if len(groups) > DIRECT else 0.0)
 
 
 def _axis_words(axis: measures.Axis, longest: float, time: str) -> tuple[float, str, str]:

@@ -22,18 +22,23 @@ from motley.results.figures import (
     COLOURS,
     DASHES,
     NARROW,
+    add_legend,
     client_groups,
     colour,
     columns_of,
     draw_line,
     grouping,
+    in_lines,
+    lines_of,
     mark,
     new_figure,
     panel_grid,
+    panel_name,
     shorter,
     spread_apart,
     styled,
     to_svg,
+    whole_numbers,
 )
 from motley.results.load import Run
 from motley.results.method_groups import labels_by_number, method_numbers
@@ -208,6 +213,7 @@ def _notes_figure(groups: Groups, notes: Notes, head: str, label: str) -> Pictur
                     )
                     tips[n] = (float(band.x[-1]), float(band.mean[-1]))
             axes.margins(x=0)
+            whole_numbers(axes)
             _label_lines(axes, names, tips, i)
         figure.supxlabel("round", fontsize=9)
         figure.supylabel(label, fontsize=9)
@@ -272,12 +278,14 @@ def _panels(groups: Groups, methods: Sequence[int], share: bool) -> tuple[Figure
     labels = labels_by_number(groups)
     columns = columns_of(len(methods))
     rows = -(-len(methods) // columns)
-    figure = new_figure(8.4 if columns > 1 else NARROW, 0.6 + 2.3 * rows)
+    names = [panel_name(labels[i], columns) for i in methods]
+    high = 2.15 + 0.15 * lines_of(names)
+    figure = new_figure(8.4 if columns > 1 else NARROW, 0.6 + high * rows)
     panels = dict(
         zip(methods, panel_grid(figure, len(methods), columns, sharey=share), strict=True)
     )
-    for i, axes in panels.items():
-        axes.set_title(shorter(labels[i], 28), fontweight="bold", color=colour(i))
+    for name, (i, axes) in zip(names, panels.items(), strict=True):
+        axes.set_title(name, fontweight="bold", color=colour(i))
     return figure, panels
 
 
@@ -346,8 +354,11 @@ def class_picture(
         str(c) for c in (classes if len(classes) == counts.shape[1] else range(counts.shape[1]))
     ]
     few = len(counts) <= 60 and counts.shape[1] <= len(CLASS_COLOURS)
+    named = [shorter(clients[k], 30) for k in order] if 0 < len(clients) <= _NAMED else []
     with styled():
-        figure = new_figure(8.4, 3.8 if noise.any() else 3.1)
+        # names stand at 45 degrees
+        more = 0.045 * max(map(len, named), default=0)
+        figure = new_figure(8.4, (3.8 if noise.any() else 3.1) + more)
         ratios = [4, 1] if noise.any() else [1]
         rows = figure.subplots(len(ratios), 1, sharex=True, squeeze=False, height_ratios=ratios)[
             :, 0
@@ -361,15 +372,12 @@ def class_picture(
             f"the {len(counts)} clients, grouped by their largest class{grouping(len(counts))}"
         )
         rows[-1].set_xticks([])
-        if clients and len(counts) <= _NAMED:
-            rows[-1].set_xticks(
-                range(len(counts)),
-                [shorter(clients[k], 18) for k in order],
-                rotation=45,
-                ha="right",
-                fontsize=8,
-            )
+        if named:
+            rows[-1].set_xticks(range(len(counts)), named, rotation=45, ha="right", fontsize=8)
         rows[0].set_title(title)
+        if few:
+            handles, labels = rows[0].get_legend_handles_labels()
+            add_legend(figure, handles, labels, size=8)
         return to_svg(figure, "classes", f"Class distribution over {len(counts)} clients")
 
 
@@ -382,19 +390,11 @@ def _stacked(axes: Axes, counts: NDArray[np.float64], names: Sequence[str]) -> N
             bottom=bottom,
             width=0.85,
             color=CLASS_COLOURS[c],
-            label=shorter(names[c], 14),
+            label=in_lines(names[c], 52),
         )
         bottom += counts[:, c]
     axes.set(ylabel="training examples", ylim=(0, 1.05 * max(float(bottom.max()), 1.0)))
     axes.grid(visible=False, axis="x")
-    axes.legend(
-        title="class",
-        loc="center left",
-        bbox_to_anchor=(1.01, 0.5),
-        frameon=False,
-        reverse=True,
-        fontsize=8,
-    )
 
 
 def _class_map(axes: Axes, counts: NDArray[np.float64], names: Sequence[str]) -> None:
@@ -410,6 +410,6 @@ def _class_map(axes: Axes, counts: NDArray[np.float64], names: Sequence[str]) ->
     )
     axes.set_ylabel("class")
     if len(names) <= 20:
-        axes.set_yticks(range(len(names)), [shorter(n, 14) for n in names])
+        axes.set_yticks(range(len(names)), [shorter(n, 30) for n in names])
     axes.grid(visible=False)
     axes.get_figure().colorbar(image, ax=axes, label="share of the client's data (%)", pad=0.01)  # type: ignore[union-attr]

@@ -1,8 +1,9 @@
 """Trackers: the tools beside the tables to which a run reports its figures as it goes,
 ``log = ["tensorboard", "mlflow", "wandb"]``.
 
-Each is one file with one class (:class:`~motley.experiments.trackers.tracker.Tracker`). None of
-them opens a connection: they write files, which their own tools read or send later.
+Each is one file with one class (:class:`~motley.experiments.trackers.tracker.Tracker`). They write
+files, which their own tools read or send later; with ``online = true`` in its table MLflow or W&B
+connects to its server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""MLflow: the figures of all runs of a folder in one store of files, which ``mlflow ui`` shows."""
+"""MLflow: the figures of all runs of a folder in one store of files, which ``mlflow ui`` shows, or
+at a server, with its registry of models."""
 
 from __future__ import annotations
 
@@ -29,6 +30,9 @@ class MLflow(Tracker):
     is the experiment's name, an MLflow run a run, its parameters the keys that change results, its
     step the round.
 
+    With ``online = true`` the store is the server at ``uri``. A finished run's weights become a new
+    version of the model ``register`` in its registry, where the table names one.
+
     MLflow's own run id stays in ``mlflow.json`` in the run's folder, so that a run that is resumed
     goes on in the same MLflow run; of its rounds those are written that the store does not hold
     yet, for it deletes nothing.
@@ -37,19 +41,29 @@ class MLflow(Tracker):
     _client: Any
     _metric: Any
     _id: str
+    _run: TrackedRun
 
     @override
     def begin(self, run: TrackedRun) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         # newer versions would rather have a database
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+        # of a server that is gone: MLflow would try for minutes, each round
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
         from mlflow import MlflowClient
         from mlflow.entities import Metric
 
         store = run.store.resolve() / "mlruns"
         note = run.folder / "mlflow.json"
         with _alone(store):
-            self._client = MlflowClient(tracking_uri=store.as_uri())
+            uri = run.online.get("uri")
+            self._client = (
+                MlflowClient(tracking_uri=uri, registry_uri=uri)
+                if uri
+                else MlflowClient(tracking_uri=store.as_uri())
+            )
+            self._run = run
             self._metric = Metric
             found = self._client.get_experiment_by_name(run.experiment)
             group = (
@@ -57,7 +71,7 @@ class MLflow(Tracker):
                 if found is None
                 else found.experiment_id
             )
-        self._id = self._old(note) or self._new(run, group, note)
+        self._id = self._old(run, note) or self._new(run, group, note)
         for key, value in _tags(run).items():
             self._client.set_tag(self._id, key, value)
         held = self._client.get_run(self._id).data.metrics
@@ -68,13 +82,16 @@ class MLflow(Tracker):
         for number, figures in run.history():
             self.log(number, figures)
 
-    def _old(self, note: Path) -> str | None:
+    def _old(self, run: TrackedRun, note: Path) -> str | None:
         """Return the id of the MLflow run that a note names, which then goes on; None where there
         is none in this store."""
         from mlflow.exceptions import MlflowException
 
         try:
-            known = str(json.loads(note.read_text(encoding="utf-8"))["run_id"])
+            noted = json.loads(note.read_text(encoding="utf-8"))
+            known = str(noted["run_id"])
+            if noted.get("uri") != run.online.get("uri"):
+                return None
             self._client.update_run(known, status="RUNNING")
         except (OSError, ValueError, KeyError, TypeError, MlflowException):
             return None
@@ -85,7 +102,8 @@ class MLflow(Tracker):
         from mlflow.entities import Param
 
         made = str(self._client.create_run(group, run_name=run.name).info.run_id)
-        note.write_text(json.dumps({"run_id": made}), encoding="utf-8")
+        place = {"uri": run.online["uri"]} if run.online else {}
+        note.write_text(json.dumps({"run_id": made, **place}), encoding="utf-8")
         params = [
             Param(_key(name), value) for name, value in _flat(result_keys(run.config)).items()
         ]
@@ -107,7 +125,23 @@ class MLflow(Tracker):
     def end(self, status: Status, final: Figures) -> None:
         if final:
             self.log(max(self._last.values(), default=0), final)
+        if status == "finished" and "register" in self._run.online:
+            self._register(self._run.online["register"])
         self._client.set_terminated(self._id, _STATUS[status])
+
+    def _register(self, model: str) -> None:
+        """Make the run's weights a new version of a model in the registry, which is begun if there
+        is none of this name."""
+        from mlflow.exceptions import MlflowException
+
+        self._client.log_artifact(self._id, str(self._run.folder / "model.safetensors"), "model")
+        try:
+            self._client.create_registered_model(model)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+        source = f"{self._client.get_run(self._id).info.artifact_uri}/model"
+        self._client.create_model_version(model, source, run_id=self._id)
 
 
 @contextmanager

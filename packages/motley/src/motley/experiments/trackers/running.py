@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from motley.core.errors import install_hint
 from motley.core.untrusted import printable
@@ -30,11 +31,12 @@ class Trackers:
 
     Parameters
     ----------
-    names: of the trackers. run: what they are told of the run.
+    trackers: names, or tables of those that are to connect to a server. run: what they are told of
+    the run.
     """
 
-    def __init__(self, names: Sequence[str], run: TrackedRun) -> None:
-        self._names = names
+    def __init__(self, trackers: Sequence[str | Mapping[str, Any]], run: TrackedRun) -> None:
+        self._tables = [{"name": one} if isinstance(one, str) else one for one in trackers]
         self._run = run
         self._active: dict[str, Tracker] = {}
 
@@ -45,10 +47,12 @@ class Trackers:
             start=start,
             history=partial(_rounds_until, self._run, start) if start else tuple,
         )
-        for name in self._names:
+        for table in self._tables:
+            name = table["name"]
             with self._guarded(name):
                 self._active[name] = TRACKERS.get(name)()
-                self._active[name].begin(run)
+                online = table if table.get("online") else {}
+                self._active[name].begin(replace(run, online=online))
 
     def log(self, done: RoundSummary, loop: RoundLoop) -> None:
         """Report a round."""

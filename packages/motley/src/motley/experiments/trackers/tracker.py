@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +37,7 @@ class TrackedRun:
     seeds aside. kind: ``simulation`` or ``deployment``. config: the resolved experiment. version:
     of Motley.
     folder: of the run. store: folder for what several runs share.
+    online: the tracker's table where it is to connect to its server, else empty.
     start: the round after which the run goes on; 0 for a new one. history: returns the figures of
     each round up to ``start``.
     """
@@ -50,6 +51,7 @@ class TrackedRun:
     config: Mapping[str, Any]
     folder: Path
     store: Path
+    online: Mapping[str, Any] = field(default_factory=dict)
     start: int = 0
     history: Callable[[], Iterable[tuple[int, Figures]]] = tuple
 

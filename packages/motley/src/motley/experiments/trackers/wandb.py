@@ -1,5 +1,5 @@
 """Weights & Biases: the figures of a run in an offline run in its folder, which ``wandb sync``
-sends later."""
+sends later, or with ``online = true`` at its server as the run goes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class WandB(Tracker):
     name, its group the label, which all seeds share, its step the round.
 
     An offline run cannot be written into again. A run that is resumed writes its rounds so far into
-    a fresh one with the same id, which takes the place of the one before.
+    a fresh one with the same id, which takes the place of the one before. An online run goes on.
     """
 
     _run: Any
@@ -55,7 +55,8 @@ class WandB(Tracker):
             id=digest_of([run.run_id, str(run.folder.resolve())]),
             config={**run.config, "motley": told},
             dir=str(run.folder),
-            mode="offline",
+            mode="online" if run.online else "offline",
+            resume="allow" if run.online else None,
             reinit="create_new",
             settings=wandb.Settings(
                 silent=True,
