@@ -1,5 +1,6 @@
 """Data sets and loaders of torch as clients: the samples are those that plain torch sees."""
 
+import io
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -236,6 +237,12 @@ def test_pictures_of_pillow_have_their_channels_first() -> None:
     flags = Image.new("RGBA", (2, 2))
     with pytest.raises(DataError, match="picture of mode RGBA; expected grey or RGB: convert it"):
         from_clients([Rows(4, lambda row: (flags, row % 2))])
+
+
+def test_a_picture_of_pillow_with_16_bits_in_colour_is_refused() -> None:
+    deep = io.BytesIO(b"P6 2 1 65535\n" + np.arange(6, dtype=">u2").tobytes())
+    with pytest.raises(DataError, match="a picture has 16 bits for each channel, of which 8 would"):
+        from_clients([Rows(4, lambda row: (Image.open(deep), row % 2))])
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from motley.core.errors import DataError, suggest
 from motley.core.keys import Key
 from motley.tasks.client_parts import GrowingArray
 from motley.tasks.fields import Field, fields_of, packed
+from motley.tasks.formats.sample_checks import refuse_deep_colour
 
 __all__ = ["Read", "SampleReader", "is_samples", "splits_of"]
 
@@ -368,6 +369,7 @@ def _picture(value: Any) -> Any:
             f"got a picture of mode {value.mode}; expected grey or RGB: convert it, "
             'e.g. picture.convert("RGB")'
         )
+    refuse_deep_colour(value, f"a picture {getattr(value, 'filename', '')}".rstrip())
     pixels = np.asarray(value)
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
