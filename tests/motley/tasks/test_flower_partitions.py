@@ -5,6 +5,7 @@ read."""
 import re
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from PIL import Image as Picture
 
 import motley
 from motley.core.errors import DataError
-from motley.tasks import from_clients
+from motley.tasks import from_clients, loaders
 
 INSTALLED = find_spec("datasets") is not None and find_spec("flwr_datasets") is not None
 
@@ -178,6 +179,27 @@ def test_natural_ids_are_names_and_no_input(kind: str) -> None:
     mine = federation.x[rows_of(federation, bob)]
     assert np.array_equal(mine.numpy(), PIXELS[1::3].transpose(0, 3, 1, 2))
     assert federation.y[rows_of(federation, bob)].tolist() == [1, 0, 1, 0]
+
+
+def test_stored_partitions_are_those_in_memory(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are read five at a time, the last two."""
+    monkeypatch.setattr(loaders, "_ROWS", 5)
+    columns = {
+        "a": [[k, k + 1] for k in range(36)],
+        "b": [[0.5 * k] for k in range(36)],
+        "label": [k % 2 for k in range(36)],
+    }
+    data = dataset(kind, columns, {"a": List(), "b": List(), "label": Value()})
+    for given in (pictures(kind).remove_columns(["writer"]), data, data.remove_columns(["b"])):
+        held, stored = (
+            motley.from_flower(partitioner(kind, False, given), store=store)
+            for store in (None, tmp_path)
+        )
+        assert held.x.dtype == stored.x.dtype
+        assert torch.equal(held.x, stored.x)
+        assert torch.equal(held.labels, stored.labels)
 
 
 def test_partitions_in_their_order_and_a_common_test_set(kind: str) -> None:

@@ -4,15 +4,18 @@ import json
 import os
 import struct
 import zipfile
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 
 from motley.core.errors import DataError
-from motley.tasks.formats import read
+from motley.tasks.formats import parquet_images, read
 
 RNG = np.random.default_rng(0)
 
@@ -229,6 +232,75 @@ def test_pictures_of_16_bits_keep_their_range(tmp_path: Path) -> None:
     assert pool.x[:, 0, 0, 0].tolist() == pytest.approx([0.0, 300 / 65535, 1.0])
     assert pool.notes["pixels"] == "16 bits, values 0 to 65535, read as shares of 65535"
     assert not pool.measured
+
+
+def png_of_16_bits(pixels: NDArray[np.uint16]) -> bytes:
+    """Return a PNG of ``[H, W, C]`` in colour, which Pillow does not write."""
+    height, width, channels = pixels.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    head = struct.pack(">IIBBBBB", width, height, 16, {2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
+    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts
+    )
+
+
+def tiff_of_16_bits(pixels: NDArray[np.uint16]) -> bytes:
+    """Return a TIFF of ``[H, W, 3]``."""
+    height, width, _ = pixels.shape
+    bits = 8 + 2 + 9 * 12 + 4
+    size = pixels.size * 2
+    short = ((256, width), (257, height), (259, 1), (262, 2), (277, 3), (278, height))
+    tags = {tag: (3, 1, value) for tag, value in short}
+    tags |= {258: (3, 3, bits), 273: (4, 1, bits + 6), 279: (4, 1, size)}
+    entries = b"".join(struct.pack("<HHII", tag, *tags[tag]) for tag in sorted(tags))
+    end = struct.pack("<I", 0) + struct.pack("<HHH", 16, 16, 16)
+    head = b"II*\0" + struct.pack("<IH", 8, len(tags))
+    return head + entries + end + pixels.astype("<u2").tobytes()
+
+
+def ppm_of_16_bits(pixels: NDArray[np.uint16]) -> bytes:
+    height, width, _ = pixels.shape
+    return f"P6 {width} {height} 65535\n".encode() + pixels.astype(">u2").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "channels", "write"),
+    [
+        ("1.png", 3, png_of_16_bits),
+        ("1.png", 4, png_of_16_bits),
+        ("1.png", 2, png_of_16_bits),
+        ("1.tif", 3, tiff_of_16_bits),
+        ("1.ppm", 3, ppm_of_16_bits),
+    ],
+)
+def test_16_bits_in_colour_are_refused(
+    tmp_path: Path, name: str, channels: int, write: Callable[[NDArray[np.uint16]], bytes]
+) -> None:
+    """300 and 330 are one shade of 8 bits, which is what Pillow gives."""
+    pixels = np.full((2, 3, channels), 300, np.uint16)
+    pixels[0] = 330
+    path = tmp_path / "a" / name
+    path.parent.mkdir()
+    path.write_bytes(write(pixels))
+    with Image.open(path) as opened:
+        assert len(np.unique(np.asarray(opened)[..., 0])) == 1
+    with pytest.raises(DataError, match=rf"{name} has 16 bits for each channel, of which 8 would"):
+        read(tmp_path)
+
+
+def test_parquet_files_with_pictures_of_16_bits_are_refused(tmp_path: Path) -> None:
+    encoded = io.BytesIO()
+    Image.fromarray(np.full((2, 2), 999, np.uint16)).save(encoded, "PNG")
+    colour = png_of_16_bits(np.full((2, 2, 3), 999, np.uint16))
+    messages = {
+        encoded.getvalue(): "image 0 has pixels of more than 8 bits; expected 8",
+        colour: "image 0 has 16 bits for each channel",
+    }
+    for data, message in messages.items():
+        with pytest.raises(DataError, match=message):
+            parquet_images._decoded([{"bytes": data}], tmp_path)
 
 
 def floating(path: Path, *values: float) -> None:

@@ -1,5 +1,6 @@
-"""The task ``hf``: windows and padding by hand, what is billed, figures against torch's own, and
-adapters that ``peft`` loads. Models are made here; nothing is downloaded."""
+"""The task ``hf``: windows and padding by hand, what is billed, figures against torch's own, steps
+against plain calls of transformers, and what ``peft`` and transformers load. Models are made here;
+nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ import motley
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
 from motley.experiments.build import build
-from motley.tasks.flat import FlatModule
-from motley.tasks.hf import AdaptedLanguageModel
+from motley.tasks.flat import FlatModule, construct
+from motley.tasks.hf import PretrainedModel
 from motley.tasks.narrow_models import narrowed
 from motley.tasks.task import IGNORED
 from tests.motley.engines.test_memory import measured
@@ -83,7 +84,7 @@ def keys(texts: Path, task: dict[str, Any] | None = None, **more: Any) -> dict[s
 def test_the_end_of_a_text_is_padded_and_has_no_target():
     """Ten bytes in windows of 4: abcd -> bcde, efgh -> fghi, and i -> j with three empty places;
     nine leave no token after the second window; one byte has none to predict."""
-    task = AdaptedLanguageModel(base=TINY, window=4)
+    task = PretrainedModel(base=TINY, window=4)
     encode = task._encoder()
     assert encode("aé").tolist() == [97, 195, 169]
     no = IGNORED
@@ -103,17 +104,23 @@ def test_the_end_of_a_text_is_padded_and_has_no_target():
         ({"alpha": 0.0}, "alpha: got 0.0; expected a positive number"),
         ({"dropout": 1.0}, "dropout: got 1.0; expected a share"),
         ({"base": {"n_layer": 2}}, "without model_type; write base = "),
+        ({"classes": 3}, 'classes: got 3, and head = "sequence" or "token" reads it; leave it out'),
+        ({"head": "token", "rank": -1}, "rank: got -1; expected at least"),
+        (
+            {"head": "token", "rank": 0, "dropout": 0.1},
+            "dropout: got 0.1, and rank = 0 has no adapters; leave it out",
+        ),
     ],
 )
 def test_options_that_cannot_be_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
-        AdaptedLanguageModel(**{"base": TINY, **options})
+        PretrainedModel(**{"base": TINY, **options})
 
 
 def test_without_the_extra_the_message_says_what_to_install(texts, monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(ConfigError, match=r"needs transformers and peft .* pip install .*\[hf\]"):
-        AdaptedLanguageModel(str(texts), TINY).load(Key(0), 0)
+        PretrainedModel(str(texts), TINY).load(Key(0), 0)
 
 
 @needs_extra
@@ -433,6 +440,254 @@ def test_the_memory_of_training_is_within_15_percent_of_the_measured_peak(texts,
     little = {"name": "by_memory", "low": 0.001, "high": 0.001, "levels": [1.0, 0.5]}
     with pytest.raises(ConfigError, match=r"training takes .* MB even with the share 0.5"):
         build({**options, "capacity": little})
+
+
+# ----------------------------------------------------------------- classes of texts and of words
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts with a class each, of one to four words, of two clients."""
+    folder = tmp_path_factory.mktemp("reviews")
+    for k in range(2):
+        rows = [
+            {
+                "text": " ".join(["good" if i % 3 else "bad"] * (1 + i % 4)),
+                "label": _SAID[i % 3 > 0],
+            }
+            for i in range(10 + 5 * k)
+        ]
+        (folder / f"c{k}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Words with a class each, one to three of them; some have none."""
+    folder = tmp_path_factory.mktemp("names")
+    tokens, labels = ["ann", "went", "home"], ["PER", None, "LOC"]
+    for k in range(2):
+        rows = [
+            {"tokens": tokens[: 1 + i % 3], "labels": labels[: 1 + i % 3]}
+            for i in range(10 + 5 * k)
+        ]
+        (folder / f"c{k}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return folder
+
+
+_SAID = ("no", "yes")
+_AUTO = {
+    "sequence": "AutoModelForSequenceClassification",
+    "token": "AutoModelForTokenClassification",
+}
+
+
+def _classes(data: Path, head: str, base: Any, rank: int, **more: Any) -> dict[str, Any]:
+    return keys(data, {"head": head, "base": base, "rank": rank, "window": 24, **more})
+
+
+def _encoder_folder(folder: Path) -> Path:
+    """Write a model that predicts masked tokens, without pooler and classifier, as BERT comes."""
+    import transformers
+
+    torch.manual_seed(3)
+    config = transformers.BertConfig(**{**BERT, "max_position_embeddings": 24})
+    transformers.BertForMaskedLM(config).save_pretrained(folder)
+    return folder
+
+
+def _saved(task: Any, weights: torch.Tensor, folder: Path, base: Any, rank: int, head: str) -> Any:
+    """Return a model of transformers (and peft) of what Motley's module saved."""
+    import peft
+    import transformers
+
+    flat = FlatModule.of(task.model)
+    flat.w.copy_(weights)
+    flat.module.save_pretrained(folder)
+    auto = getattr(transformers, _AUTO[head])
+    if not rank:
+        return auto.from_pretrained(folder)
+    off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    plain = auto.from_pretrained(base, num_labels=task.federation.classes, **off)
+    return peft.PeftModel.from_pretrained(plain, folder, is_trainable=True)
+
+
+@needs_extra
+@pytest.mark.parametrize(
+    ("head", "kind", "rank"),
+    [
+        ("sequence", "bert", 0),
+        ("sequence", "gpt2", 0),
+        ("token", "bert", 0),
+        ("sequence", "bert", 2),
+        ("token", "bert", 2),
+    ],
+)
+def test_a_step_is_that_of_transformers_without_any_padding(
+    head, kind, rank, reviews, names, tmp_path
+):
+    """A client's step of all its texts, of the saved model and by transformers alone, which sees
+    one text at a time: the loss is the mean over texts."""
+    base: Any = str(_encoder_folder(tmp_path / "base")) if kind == "bert" else {**TINY}
+    if kind == "gpt2":
+        base["n_positions"] = 24
+    data = {"sequence": reviews, "token": names}[head]
+    work = {"epochs": 1, "batch_size": 100, "optimizer": {"lr": 0.5}}
+    more = {"local": work, "cohort": 2, "stop": {"rounds": 1}, "algorithm": "fedavg"}
+    loop = build({**_classes(data, head, base, rank), **more})
+    task = loop.setting.task
+    federation = task.federation
+    start = loop.state.server.model.x.clone()
+    assert federation.names == {"sequence": ("no", "yes"), "token": ("LOC", "PER")}[head]
+    steps = []
+    for k in range(2):
+        plain = _saved(task, start, tmp_path / "start", base, rank, head).train()
+        losses = []
+        for row in federation.train[k]:
+            x, y = federation.x[row], federation.y[row]
+            own = x != 0
+            losses.append(
+                plain(input_ids=x[own][None], labels=(y[own] if y.dim() else y)[None]).loss
+            )
+        torch.stack(losses).mean().backward()
+        torch.optim.SGD((p for p in plain.parameters() if p.requires_grad), 0.5).step()
+        steps.append(plain.state_dict())
+    loop.step()
+    ended = _saved(task, loop.state.server.model.x, tmp_path / "end", base, rank, head)
+    share = torch.from_numpy(federation.train.sizes / federation.train.sizes.sum())
+    moved = 0
+    trained = {name for name, p in ended.named_parameters() if p.requires_grad}
+    for name, value in ended.state_dict().items():
+        if name in trained:
+            mean = sum(w * one[name] for w, one in zip(share, steps, strict=True))
+            torch.testing.assert_close(value, mean.float(), atol=1e-6, rtol=0)
+            moved += 1
+    assert moved > 4
+    assert rank or ended.config.id2label == dict(enumerate(federation.names))
+
+
+@needs_extra
+def test_accuracy_and_macro_f1_count_words_that_have_a_class(names, tmp_path):
+    from sklearn.metrics import accuracy_score, f1_score
+
+    options = _classes(names, "token", {**TINY, "n_positions": 24}, 0)
+    run = motley.run({**options, "metrics": ["macro_f1", "accuracy"]}, out=tmp_path / "run")
+    data = build(options).setting.task.federation
+    rows = torch.from_numpy(data.test[1])
+    y = data.y[rows]
+    with torch.no_grad():
+        said = run.module()(data.x[rows]).argmax(-1)
+    truth, said = y[y != IGNORED], said[y != IGNORED]
+    own = {
+        row["metric"]: row["value"]
+        for row in run.tables["metrics"].to_pylist()
+        if row["round"] == 2 and row["client"] == 1
+    }
+    assert own["macro_f1"] == pytest.approx(f1_score(truth, said, average="macro"))
+    last = (run.column("evaluations", "round") == 2) & (run.column("evaluations", "client") == 1)
+    accuracy = run.column("evaluations", "accuracy")[last]
+    assert accuracy == pytest.approx([accuracy_score(truth, said)])
+
+
+def _with_words(folder: Path, words: list[str]) -> None:
+    """Save a tokenizer of these pieces of words, which puts [CLS] and [SEP] around a text."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    known = {word: k for k, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words])}
+    made = Tokenizer(models.WordPiece(known, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    marks = {"unk_token": "[UNK]", "pad_token": "[PAD]"}
+    PreTrainedTokenizerFast(tokenizer_object=made, **marks).save_pretrained(folder)
+
+
+@needs_extra
+def test_the_first_token_of_a_word_has_its_class(tmp_path):
+    """[CLS] ann went ##ing home [SEP]; a text of eight tokens is cut to six, its end mark kept."""
+    base = _encoder_folder(tmp_path / "base")
+    _with_words(base, ["ann", "go", "##ing", "home"])
+    rows = [
+        {"tokens": ["ann", "going", "home"], "labels": [1, 0, -100]},
+        {"tokens": ["home"] * 6, "labels": [1, 0, 1, 0, 1, 0]},
+    ] * 3
+    data = tmp_path / "all.jsonl"
+    data.write_text("\n".join(map(json.dumps, rows)))
+    task = PretrainedModel(str(data), str(base), window=6, head="token", rank=2)
+    with pytest.warns(UserWarning, match=r"3 of 6 texts are longer than window = 6 .* has 8"):
+        found = task.load(Key(0), 0)
+    no = IGNORED
+    assert found.x[:2].tolist() == [[2, 4, 5, 6, 7, 3], [2, 7, 7, 7, 7, 3]]
+    assert found.y[:2].tolist() == [[no, 1, 0, no, no, no], [no, 1, 0, 1, 0, no]]
+    assert found.classes == 2
+
+
+@needs_extra
+def test_a_head_is_drawn_by_the_seed_and_a_pooler_that_lacks_is_trained(reviews, tmp_path):
+    base = str(_encoder_folder(tmp_path))
+    task = build(_classes(reviews, "sequence", base, 2)).setting.task
+    trained = {entry.name.split(".modules_to_save")[0] for entry in task.layout}
+    assert {name.rpartition(".")[2] for name in trained if "lora" not in name} == {
+        "classifier",
+        "pooler",
+    }
+    first, second, again = (
+        {name: p.clone() for name, p in construct(task.model, seed).named_parameters()}
+        for seed in (0, 1, 0)
+    )
+    head = [name for name in first if "modules_to_save" in name and "weight" in name]
+    assert len(head) == 2
+    for name, value in first.items():
+        assert value.equal(again[name])
+        assert value.equal(second[name]) == ("lora_A" not in name and name not in head) or (
+            "original_module" in name
+        )
+
+
+@needs_extra
+def test_a_folder_of_classes_keeps_their_order(reviews, tmp_path):
+    """The folder calls class 0 yes; the labels in order would call it no."""
+    import transformers
+
+    config = transformers.BertConfig(
+        **{**BERT, "max_position_embeddings": 24}, id2label={0: "yes", 1: "no"}
+    )
+    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
+    federation = build(_classes(reviews, "sequence", str(tmp_path), 0)).setting.task.federation
+    assert federation.names == ("yes", "no")
+    told = _classes(reviews, "sequence", str(tmp_path), 0, classes=["no", "yes"])
+    with pytest.raises(ConfigError, match="tells yes, no apart, and the labels are no, yes; call"):
+        build(told)
+    more = _classes(reviews, "sequence", str(tmp_path), 0, classes=["no", "yes", "perhaps"])
+    with pytest.raises(ConfigError, match="tells yes, no apart, and the labels are no, yes, perh"):
+        build(more)
+
+
+@needs_extra
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ({"base": {**BERT, "max_position_embeddings": 8}}, "window = 24, and the model reads 8"),
+        (
+            {"base": {"model_type": "fnet", "vocab_size": 256, "hidden_size": 8}, "rank": 0},
+            "padding changes the scores of a model of the kind 'fnet', which has no attention_mask",
+        ),
+        (
+            {"base": {"model_type": "distilbert", "dim": 8, "n_heads": 2, "n_layers": 1}},
+            "does not say which layers .* 'distilbert' get adapters; name some of \\[\"q_lin\", ",
+        ),
+        ({"base": {**BERT, "pad_token_id": 103}}, "begins or ends with the token 103, which is"),
+        ({"label": "class"}, "has no column 'class'; its columns: text, label"),
+        ({"head": "token", "text": "text", "label": "label"}, "is string; expected lists of words"),
+        ({"classes": ["no", "perhaps"]}, "the label 'yes' is not in task.classes"),
+        ({"client": "who"}, "task.client: got 'who', and each file of .* is a client's"),
+        ({"min_examples": 16}, "no client has 16 training texts"),
+    ],
+)
+def test_classes_that_cannot_be_are_refused(reviews, task, message):
+    base = {**BERT, "max_position_embeddings": 24}
+    with pytest.raises((ConfigError, DataError), match=message):
+        build(_classes(reviews, **{"head": "sequence", "base": base, "rank": 2, **task}))
 
 
 def _model(config: dict[str, Any]) -> Any:

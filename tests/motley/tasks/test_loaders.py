@@ -1,7 +1,9 @@
 """Data sets and loaders of torch as clients: the samples are those that plain torch sees."""
 
+import io
 import random
 import re
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -238,6 +241,12 @@ def test_pictures_of_pillow_have_their_channels_first() -> None:
         from_clients([Rows(4, lambda row: (flags, row % 2))])
 
 
+def test_a_picture_of_pillow_with_16_bits_in_colour_is_refused() -> None:
+    deep = io.BytesIO(b"P6 2 1 65535\n" + np.arange(6, dtype=">u2").tobytes())
+    with pytest.raises(DataError, match="a picture has 16 bits for each channel, of which 8 would"):
+        from_clients([Rows(4, lambda row: (Image.open(deep), row % 2))])
+
+
 @pytest.mark.parametrize(
     "draw",
     [
@@ -371,3 +380,104 @@ def test_several_inputs_that_do_not_fit() -> None:
         ModelError, match="the forward of the Other takes a, c, and a sample has the inputs a, b"
     ):
         own_task(from_clients([rows(a=np.ones(2), b=1)]), Other)
+
+
+# ---------------------------------------------------------------------- samples stored in a file
+
+
+def halves(rows: NDArray[Any]) -> list[Rows]:
+    return [Rows(10, lambda row, k=k: (rows[10 * k + row], row % 2)) for k in range(2)]
+
+
+NUMBERS = np.random.default_rng(0).normal(size=(20, 2, 3)) * 50
+
+
+@pytest.mark.parametrize(
+    "clients",
+    [
+        lambda: halves(NUMBERS),
+        lambda: halves(NUMBERS.astype(np.uint8)),
+        lambda: halves(NUMBERS.astype(np.int16)),
+        lambda: halves(NUMBERS > 0),
+        lambda: halves(NUMBERS.astype(np.float16)),
+        lambda: [(X[:20], Y[:20]), (X[20:], Y[20:])],
+        lambda: {name: {"train": POOL, "test": Subset(POOL, SOME)} for name in ("ann", "bob")},
+        lambda: [DataLoader(Subset(POOL, range(k, k + 9)), batch_size=4) for k in (0, 9)],
+        lambda: [Stream(), Stream()],
+        lambda: [
+            Rows(9, lambda row: {"ids": np.arange(3) + row, "flag": row > 4, "label": row % 2})
+            for _ in range(2)
+        ],
+    ],
+)
+@pytest.mark.parametrize("collate", [False, True])
+def test_stored_samples_are_those_in_memory(
+    clients: Callable[[], Any], collate: bool, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"validation": 0.2, "seed": 3}
+    if collate and isinstance(clients(), list) and isinstance(clients()[0], Rows):
+        options["collate"] = torch.utils.data.default_collate
+    held = from_clients(clients(), **options)
+    stored = from_clients(clients(), **options, store=tmp_path / "new" / "folder")
+    assert stored.x.dtype == held.x.dtype
+    for name in ("x", "y", "labels"):
+        assert torch.equal(getattr(stored, name), getattr(held, name))
+    for name in ("train", "validation", "test"):
+        assert np.array_equal(getattr(stored, name).values, getattr(held, name).values)
+    assert stored.client_names == held.client_names
+    assert not any((tmp_path / "new" / "folder").iterdir())  # the file has no name
+
+
+def test_a_run_of_stored_samples_has_the_same_bits(tmp_path: Path) -> None:
+    ends = []
+    for store in (None, tmp_path):
+        federation = from_clients(halves(NUMBERS / 50), store=store)
+        task = own_task(federation, lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 2)))
+        run = motley.run(
+            {"cohort": 2, "stop": {"rounds": 2}}, task=task, out=tmp_path / f"run{len(ends)}"
+        )
+        ends.append(run.module().state_dict())
+    assert all(torch.equal(value, ends[1][name]) for name, value in ends[0].items())
+
+
+def test_memory_does_not_grow_with_stored_samples(tmp_path: Path) -> None:
+    """Samples of 20 kB each: 400 more of them are 8 MB, of which memory gets less than a tenth;
+    in memory, all of them are held."""
+
+    def peak(count: int, store: Path | None) -> int:
+        tracemalloc.start()
+        try:
+            sample = lambda row: (np.full(5000, row, np.float32), row % 2)  # noqa: E731
+            kept = from_clients([Rows(count, sample) for _ in range(2)], store=store)
+            assert float(kept.x[-1, 0]) == count - 1
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    more = 400 * 20_000
+    assert peak(300, tmp_path) - peak(100, tmp_path) < more / 10
+    assert peak(300, None) > more
+
+
+@pytest.mark.parametrize(
+    ("clients", "message"),
+    [
+        (
+            lambda: [(X.numpy(), Y), (X.numpy().astype(np.int64), Y)],
+            "store: got samples of int64 after samples that are kept as float32; give all of one",
+        ),
+        (lambda: [({"a": X[:, 0].numpy()}, Y)], "store: client 0 is a table, which is prepared in"),
+        (lambda: [(X.numpy().astype(str), Y)], "store: got samples of object; expected numbers"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused(
+    clients: Callable[[], Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=message):
+        from_clients(clients(), store=tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_to_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"store: .*file cannot be written to \(.*\); give another"):
+        from_clients([POOL], store=tmp_path / "file")

@@ -436,3 +436,10 @@ def test_a_word_outside_the_embedding_is_refused() -> None:
         ModelError, match=r"the Words cannot take a batch of shape \[2, 5\]: .*index out of range"
     ):
         own_task(_sentences(np.int64), lambda: Words(words=1))
+
+
+def test_names_of_classes_leave_positions_without_one_as_they_are():
+    x, y = np.zeros((4, 3)), np.array([[0, 20, -100], [10, 10, -100], [0, 0, 0], [20, 20, 20]])
+    named = from_clients([(x, y), (x, y)], classes=["20", "10", "0"])
+    assert named.y[:2].tolist() == [[2, 0, -100], [1, 1, -100]]
+    assert (named.classes, named.names) == (3, ("20", "10", "0"))

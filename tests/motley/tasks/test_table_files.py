@@ -233,3 +233,27 @@ def test_names_of_files() -> None:
         DataError, match=r"a.txt is of no known kind; expected .npz, or a table: .cs"
     ):
         read_arrow(Path("a.txt"))
+
+
+def test_json_lines_are_a_table(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('\ufeff{"x": 1, "day": "2024-05-31"}\n\n{"x": 2.5, "day": null}\n')
+    table = read_arrow(path)
+    assert table.to_pydict() == {"x": [1.0, 2.5], "day": ["2024-05-31", None]}
+    assert str(table.column("day").type) == "string"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"x": 1}\n{"x": 1, "y": 2}\n', "line 2: expected a JSON object with x"),
+        ('{"x": 1}\n{"y": 1}\n', "line 2: expected a JSON object with x"),
+        ("[1]\n", "line 1: expected a JSON object, e.g."),
+        ('{"x": 1}\n{"x": \n', "line 2: expected a JSON object with x"),
+        ('{"x": 1}\n{"x": "a"}\n', "cannot be read as jsonl"),
+    ],
+)
+def test_json_lines_of_other_forms_are_refused(tmp_path, text, message):
+    (tmp_path / "a.jsonl").write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_arrow(tmp_path / "a.jsonl")

@@ -21,7 +21,7 @@ TASKS = Catalogue(
     "task",
     {
         "clustered_regression": "motley.tasks.clustered_regression:ClusteredRegression",
-        "hf": "motley.tasks.hf:AdaptedLanguageModel",
+        "hf": "motley.tasks.hf:PretrainedModel",
         "image": "motley.tasks.image:Image",
         "own": "motley.tasks.own:Own",
         "quadratic": "motley.tasks.quadratic:Quadratic",

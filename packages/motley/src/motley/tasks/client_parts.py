@@ -1,14 +1,19 @@
 """Samples that come client by client, put behind one another into one data set.
 
 Parts may come from a generator: of a million clients no object is held for each, and their samples
-are held once.
+are held once, in memory or in a file.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+import math
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +29,7 @@ from motley.tasks.task import Dataset
 
 __all__ = [
     "GrowingArray",
+    "NewRows",
     "Part",
     "array_of",
     "input_pair",
@@ -32,6 +38,7 @@ __all__ = [
     "join_parts",
     "mapped_arrays",
     "owners",
+    "rows_in",
     "table_options",
 ]
 
@@ -181,6 +188,7 @@ def join_parts(
     options: TableOptions,
     client: Callable[[int], str],
     own: str,
+    new_rows: NewRows | None = None,
 ) -> Dataset:
     """Return one data set of the parts; parts with the same name belong to the same client and are
     adjacent.
@@ -188,12 +196,14 @@ def join_parts(
     Parameters
     ----------
     client: a client in words, by its number. own: what a part is called in messages, e.g. "its
-    file".
+    file". new_rows: makes the array that samples are put into (:func:`rows_in`); None: in memory.
 
     Raises
     ------
     DataError: no parts, or parts that do not fit together.
     """
+    if new_rows is not None:
+        parts = map(_no_table, parts)
     parts = iter(parts)
     where = "the clients given"
     first = next(parts, None)
@@ -226,7 +236,7 @@ def join_parts(
     )
     words = ((x.astype(object) if x.dtype.kind in "US" else x, y, name) for x, y, name in arrays)
     first = next(words)
-    samples = GrowingArray(first[0])
+    samples = (new_rows or GrowingArray)(first[0])
     targets = GrowingArray(first[1])
     owner = _clients(itertools.chain((first,), words), targets, samples)
     origin = Origin(where, owner, client, own)
@@ -236,7 +246,9 @@ def join_parts(
 
 
 def _clients(
-    parts: Iterable[Part], targets: GrowingArray, samples: GrowingArray | None = None
+    parts: Iterable[Part],
+    targets: GrowingArray,
+    samples: GrowingArray | StoredArray | None = None,
 ) -> NDArray[np.int64]:
     """Add the rows of all parts, and return the number of each row's client."""
     first: Part | None = None
@@ -286,6 +298,7 @@ class GrowingArray:
 
     def __init__(self, like: NDArray[Any]) -> None:
         self.rows = np.empty((1024, *like.shape[1:]), like.dtype)
+        self.shape = like.shape[1:]
         self.count = 0
         self._kinds = {like.dtype}
 
@@ -311,3 +324,88 @@ class GrowingArray:
 
     def _resize(self, count: int) -> None:
         self.rows.resize((count, *self.rows.shape[1:]), refcheck=False)
+
+
+class StoredArray:
+    """Rows put behind one another into a file without a name, which is then mapped into memory: a
+    :class:`GrowingArray` on disk. The disk is free again when nobody holds the array.
+
+    Parameters
+    ----------
+    folder: of the file; made where it is missing. like: an array ``[n, ...]`` of the rows' shape
+    and type; it is not added. Rows are stored as uint8, int64 (other whole numbers) or float32
+    (everything else), as a model takes them.
+
+    Raises
+    ------
+    DataError: no file can be written there; rows that are stored as another type than the first.
+    """
+
+    def __init__(self, folder: Path, like: NDArray[Any]) -> None:
+        self.shape = like.shape[1:]
+        self.count = 0
+        self._folder = folder
+        self._kind = _stored(like)
+        with self._written():
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed with this array
+        weakref.finalize(self, self._file.close)  # also where rows that follow are refused
+
+    def add(self, part: NDArray[Any]) -> None:
+        """Add rows ``[n, ...]``."""
+        if _stored(part) != self._kind:
+            raise DataError(
+                f"store: got samples of {part.dtype} after samples that are kept as {self._kind}; "
+                "give all of one type"
+            )
+        some = max(_BLOCK // max(math.prod(self.shape), 1), 1)
+        with self._written(), np.errstate(over="ignore"):
+            for first in range(0, len(part), some):
+                rows = np.ascontiguousarray(part[first : first + some], self._kind)
+                self._file.write(rows.data)
+        self.count += len(part)
+
+    def array(self) -> NDArray[Any]:
+        """Return all rows; what is changed in them does not reach the file."""
+        with self._written():
+            self._file.flush()
+            return np.memmap(self._file, self._kind, "c", shape=(self.count, *self.shape))
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise DataError(
+                f"store: {self._folder} cannot be written to ({error.strerror or error}); give "
+                "another folder"
+            ) from None
+
+
+NewRows = Callable[[NDArray[Any]], GrowingArray | StoredArray]
+"""Function of an array ``[n, ...]``: an array without rows, for such rows."""
+_BLOCK = 2**20
+"""Numbers that are written at a time."""
+
+
+def rows_in(store: str | Path | None) -> NewRows | None:
+    """Return what makes arrays in files of a folder; None: in memory."""
+    return None if store is None else partial(StoredArray, Path(store).expanduser())
+
+
+def _stored(rows: NDArray[Any]) -> np.dtype[Any]:
+    """Return the type as which rows are stored."""
+    if rows.dtype.kind not in "biuf":
+        raise DataError(f"store: got samples of {rows.dtype}; expected numbers")
+    whole = np.int64 if rows.dtype.kind in "iu" else np.float32
+    return np.dtype(np.uint8 if rows.dtype == np.uint8 else whole)
+
+
+def _no_table(part: Part) -> Part:
+    """Refuse a table where samples are to be stored."""
+    if is_table(part[0]):
+        raise DataError(
+            f"store: {part[2]} is a table, which is prepared in memory; leave store out, or give "
+            "arrays"
+        )
+    return part

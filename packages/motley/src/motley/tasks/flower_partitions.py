@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from motley.core.errors import DataError
@@ -26,6 +27,7 @@ def from_flower(
     test_fraction: float = 0.2,
     validation: float = 0.0,
     seed: int = 0,
+    store: str | Path | None = None,
 ) -> Federation:
     """Return a federation whose client k holds ``partitioner.load_partition(k)``.
 
@@ -76,6 +78,7 @@ def from_flower(
         test_fraction=test_fraction,
         validation=validation,
         seed=seed,
+        store=store,
     )
 
 

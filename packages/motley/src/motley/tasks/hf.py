@@ -1,13 +1,14 @@
-"""Causal language models of Hugging Face ``transformers`` with low-rank adapters of ``peft``, on
-texts by client: ``task = { name = "hf", base = "folder", data = "texts" }``.
+"""Models of Hugging Face ``transformers`` on texts by client, with low-rank adapters of ``peft`` or
+trained as a whole: ``task = { name = "hf", base = "folder", data = "texts" }``.
 
-The base weights are frozen: constants of every client's module, which are neither trained, sent nor
-billed. What is learned and travels are the adapters' factors,
+Under adapters the base weights are frozen: constants of every client's module, which are neither
+trained, sent nor billed. What is learned and travels are the adapters' factors,
 
     W x + (alpha / rank) B A x,      A ``[rank, inputs]`` drawn by the run's seed, B zeros
 
-(Hu et al., *LoRA: Low-Rank Adaptation of Large Language Models*, ICLR 2022). Modules of one process
-share the memory of the base weights. Needs the extra ``hf``; nothing is ever downloaded.
+(Hu et al., *LoRA: Low-Rank Adaptation of Large Language Models*, ICLR 2022), and the head that
+tells classes apart. Modules of one process share the memory of the base weights. Needs the extra
+``hf``; nothing is ever downloaded.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import dataclasses
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -34,39 +35,67 @@ from motley.core.errors import ConfigError, DataError, UserError, install_hint, 
 from motley.core.files import files_digest, is_folder, where_paths_start
 from motley.core.keys import Key
 from motley.tasks.flat import construct
+from motley.tasks.labelled_texts import read_labelled, token_rows
 from motley.tasks.logits import LogitsOf
 from motley.tasks.metrics import as_metric
 from motley.tasks.nn import replace_stochastic
 from motley.tasks.own import outputs_of
+from motley.tasks.public_classes import Classes, with_classes
 from motley.tasks.task import IGNORED, Dataset, Federation, Task, TaskSource
 from motley.tasks.text import join_windows, read_clients
 
-__all__ = ["AdaptedLanguageModel"]
+__all__ = ["PretrainedModel"]
 
 BYTES = "bytes"
 """The tokenizer that every model can be used with: the bytes of UTF-8 are the tokens."""
 
 
-@dataclass(frozen=True)
-class AdaptedLanguageModel(TaskSource):
-    """The next token of texts by client, by a causal language model of ``transformers`` with
-    adapters of ``peft``.
+Head = Literal["language", "sequence", "token"]
+_AUTO: Mapping[Head, str] = {
+    "language": "AutoModelForCausalLM",
+    "sequence": "AutoModelForSequenceClassification",
+    "token": "AutoModelForTokenClassification",
+}
+_PEFT: Mapping[Head, str] = {"language": "CAUSAL_LM", "sequence": "SEQ_CLS", "token": "TOKEN_CLS"}
 
-    A window is ``window`` tokens of one client, its targets the tokens that follow each of them.
-    Windows follow each other; places after the end of a text have no target, and count in no loss
-    and no metric. A client without a window in either half is left out.
+
+@dataclass(frozen=True)
+class PretrainedModel(TaskSource):
+    """The next token of texts by client, the class of each text, or the class of each word.
+
+    The next token: a window is ``window`` tokens of one client, its targets the tokens that follow
+    each of them. Windows follow each other; places after the end of a text have no target, and
+    count in no loss and no metric. A client without a window in either half is left out.
+
+    Classes: a sample is a text with the tokenizer's special tokens; what is longer than ``window``
+    is cut, with a warning, and what is shorter ends with padding, which is masked out. A word's
+    class is that of its first token; the other tokens have none, as in Hugging Face's examples. The
+    loss of a text is the mean over its words, and a batch's the mean over its texts.
 
     Parameters
     ----------
-    data: as for the task ``text``: ``shakespeare``, or a folder of texts by client.
+    data: as for the task ``text``: ``shakespeare``, or a folder of texts by client. With classes:
+        a folder with a file for each client, or a single file: a table, or JSON lines
+        (:mod:`motley.tasks.labelled_texts`).
     base: path of a folder that ``save_pretrained`` wrote, or a table of its configuration with
-    ``model_type``, whose weights are drawn by a fixed seed, e.g. ``{ model_type = "gpt2" }``.
+        ``model_type``, whose weights are drawn by a fixed seed, e.g. ``{ model_type = "gpt2" }``.
+        A head that the folder lacks is drawn by the run's seed, and so are all weights of a
+        configuration with ``rank = 0``.
     tokenizer: path of a tokenizer's folder, or ``bytes`` of UTF-8 as tokens; empty: that of the
     model's folder, ``bytes`` where it has none.
-    window: T, tokens in a window. min_examples: clients with fewer training windows are left out.
+    window: T, tokens in a window. min_examples: clients with fewer windows, or texts, to train on
+    (and to test on, where no half is given) are left out.
     rank, alpha: of the adapters; their product is scaled by alpha / rank, also where a client holds
-    fewer ranks. targets: names of the layers that get adapters; empty: those that ``peft`` names
-    for this kind of model. dropout: of the adapters' inputs. The base model has no dropout.
+        fewer ranks. 0, with classes: no adapters, all weights are trained.
+    targets: names of the layers that get adapters; empty: those that ``peft`` names for this kind
+    of model. dropout: of the adapters' inputs. The base model has no dropout.
+    head: ``language`` (the next token), ``sequence`` (a class for each text) or ``token`` (for each
+    word).
+    text, label: columns of texts with classes; empty: ``text`` and ``label``, with ``token``
+        ``tokens`` and ``labels``.
+    client: the column of clients, in a single file. classes: their number or the list of their
+    names; left out: those that the model's folder names, else those of the labels, which a private
+    run refuses.
     """
 
     has_clients: ClassVar[bool] = True
@@ -80,11 +109,17 @@ class AdaptedLanguageModel(TaskSource):
     alpha: float = 16.0
     targets: tuple[str, ...] = ()
     dropout: float = 0.0
+    head: Head = "language"
+    text: str = ""
+    label: str = ""
+    client: str = ""
+    classes: Classes = None
 
     def __post_init__(self) -> None:
+        language = self.head == "language"
         for name in ("window", "min_examples", "rank"):
             value = getattr(self, name)
-            if value < 1:
+            if value < (0 if name == "rank" and not language else 1):
                 raise ConfigError(f"{name}: got {value}; expected at least 1")
         if not (0 < self.alpha < math.inf):
             raise ConfigError(f"alpha: got {self.alpha}; expected a positive number")
@@ -98,6 +133,20 @@ class AdaptedLanguageModel(TaskSource):
                 "the path of a model's folder",
                 "task.base",
             )
+        self._check_unused()
+
+    def _check_unused(self) -> None:
+        """Refuse options that would change nothing."""
+        for_classes = {name: getattr(self, name) for name in ("text", "label", "client", "classes")}
+        of_adapters = {"targets": self.targets, "dropout": self.dropout}
+        unused, why = (
+            (for_classes, 'head = "sequence" or "token" reads it')
+            if self.head == "language"
+            else (of_adapters if self.rank == 0 else {}, "rank = 0 has no adapters")
+        )
+        for name, value in unused.items():
+            if value:
+                raise ConfigError(f"{name}: got {value!r}, and {why}; leave it out")
 
     @override
     def files_digest(self) -> str:
@@ -108,7 +157,11 @@ class AdaptedLanguageModel(TaskSource):
 
     @override
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
-        """Return the windows, client after client: ``x`` and ``y`` int64 ``[n, T]``."""
+        """Return windows, client after client, ``x`` and ``y`` int64 ``[n, T]``; with a class for
+        each text ``y`` is ``[n]``."""
+        return self._texts(folder) if self.head == "language" else self._labelled(folder)
+
+    def _texts(self, folder: Path | None) -> Dataset:
         texts = read_clients(self.data, folder)
         encode = self._encoder()
         pairs = [
@@ -118,14 +171,7 @@ class AdaptedLanguageModel(TaskSource):
         kept, windows, test, groups = join_windows(
             pairs, self.min_examples, f"{self.window} tokens", f"client of {self.data!r}"
         )
-        outputs = int(_config(self.base).vocab_size)
-        largest = int(windows.max())
-        if largest >= outputs:
-            raise ConfigError(
-                f"the tokenizer gives the token {largest}, and the model has {outputs}; name the "
-                'tokenizer that belongs to it, or vocab_size = 256 for "bytes"',
-                "task.tokenizer",
-            )
+        outputs = self._vocabulary(windows)
         left = len(texts.names) - len(kept)
         return Dataset(
             torch.from_numpy(windows[:, :-1].clip(min=0)),
@@ -141,6 +187,66 @@ class AdaptedLanguageModel(TaskSource):
             client_names=texts.names,
         )
 
+    def _vocabulary(self, tokens: NDArray[np.int64]) -> int:
+        """Return the number of tokens that the model knows.
+
+        Raises
+        ------
+        ConfigError: the tokenizer gives others.
+        """
+        outputs = int(_config(self.base).vocab_size)
+        largest = int(tokens.max())
+        if largest >= outputs:
+            raise ConfigError(
+                f"the tokenizer gives the token {largest}, and the model has {outputs}; name the "
+                'tokenizer that belongs to it, or vocab_size = 256 for "bytes"',
+                "task.tokenizer",
+            )
+        return outputs
+
+    def _labelled(self, folder: Path | None) -> Dataset:
+        """Return texts with a class each, or one for each word."""
+        words = self.head == "token"
+        text = self.text or ("tokens" if words else "text")
+        label = self.label or ("labels" if words else "label")
+        read = read_labelled(self.data, text, label, self.client, words, folder)
+        tokenizer = self._tokenizer()
+        if words and tokenizer is not None and not tokenizer.is_fast:
+            raise DataError(
+                "task.tokenizer: it does not say which token is of which word; save it as a "
+                '"fast" tokenizer, with tokenizer.json'
+            )
+        padding = _padding(_config(self.base), tokenizer)
+        rows = token_rows(read.texts, tokenizer, self.window, words, padding, read.origin)
+        self._vocabulary(rows.tokens)
+        y = read.labels
+        if rows.places is not None:
+            y = torch.full((rows.tokens.size,), IGNORED)
+            y[torch.from_numpy(rows.places[rows.places >= 0])] = read.labels[rows.places >= 0]
+            y = y.view(rows.tokens.shape)
+        notes = {"data": f"{len(read.texts)} texts of {Path(self.data).name}"}
+        if rows.cut:
+            said = (
+                f"{rows.cut} of {len(read.texts)} texts are longer than window = {self.window} "
+                f"tokens and are cut; the longest has {rows.longest}"
+            )
+            warnings.warn(f"task.window: {said}", stacklevel=2)
+            notes["texts"] = said
+        dataset = Dataset(
+            torch.from_numpy(rows.tokens),
+            y,
+            read.classes,
+            read.test,
+            read.groups,
+            read.names,
+            notes,
+            client_names=read.clients,
+        )
+        named = () if self.classes is not None else _named_classes(_config(self.base))
+        fits = bool(named) and read.classes <= len(named) and set(read.names) <= set(named)
+        dataset = with_classes(dataset, named if fits else self.classes, self.data)
+        return _enough(dataset, self.min_examples)
+
     def _windows(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the windows of a text with the token after each, ``[n, T + 1]``; :data:`IGNORED`
         after its end."""
@@ -151,8 +257,8 @@ class AdaptedLanguageModel(TaskSource):
         padded = np.pad(tokens, (0, missing), constant_values=IGNORED)
         return np.lib.stride_tricks.sliding_window_view(padded, self.window + 1)[:: self.window]
 
-    def _encoder(self) -> Callable[[str], NDArray[np.int64]]:
-        """Return the function from a text to its tokens, without special ones."""
+    def _tokenizer(self) -> Any:
+        """Return the tokenizer; None: the bytes of UTF-8 are the tokens."""
         folder = self.tokenizer or (self.base if isinstance(self.base, str) else BYTES)
         own = folder != BYTES and any(
             (Path(folder).expanduser() / name).is_file()
@@ -164,11 +270,17 @@ class AdaptedLanguageModel(TaskSource):
                 f"tokenizer that exists{where_paths_start(folder)}"
             )
         if not own:
-            return lambda text: np.frombuffer(text.encode(), np.uint8).astype(np.int64)
+            return None
         with _readable("task.tokenizer", folder):
-            tokenizer = _transformers().AutoTokenizer.from_pretrained(
+            return _transformers().AutoTokenizer.from_pretrained(
                 str(Path(folder).expanduser()), local_files_only=True
             )
+
+    def _encoder(self) -> Callable[[str], NDArray[np.int64]]:
+        """Return the function from a text to its tokens, without special ones."""
+        tokenizer = self._tokenizer()
+        if tokenizer is None:
+            return lambda text: np.frombuffer(text.encode(), np.uint8).astype(np.int64)
         return lambda text: np.array(
             tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], np.int64
         )
@@ -179,8 +291,8 @@ class AdaptedLanguageModel(TaskSource):
 
         Raises
         ------
-        ConfigError: the model has no layers of these names, is shorter than a window, or sees the
-        tokens that it is to predict.
+        ConfigError: the model has no layers of these names, is shorter than a window, sees the
+        tokens that it is to predict, or is changed by padding.
         """
         config = _config(self.base)
         longest = getattr(config, "max_position_embeddings", None)
@@ -191,31 +303,134 @@ class AdaptedLanguageModel(TaskSource):
                 "task.window",
             )
         # two runs of one process may read a folder that changed between them
-        base = (
+        source = (
             (str(Path(self.base).expanduser()), files_digest(self.base))
             if isinstance(self.base, str)
             else (json.dumps(dict(self.base), sort_keys=True), "")
         )
-        make = partial(_adapted, *base, self.rank, self.alpha, self.targets, self.dropout)
         classes = dataset.classes or 0
-        sample = torch.zeros(2, *dataset.x.shape[1:], dtype=torch.int64)
-        sample[1, -1] = 1
-        out = outputs_of(construct(make, 0), sample, (*dataset.y.shape[1:], classes), classes)
-        # the two rows differ in their last token alone
-        if (out[0, :-1] - out[1, :-1]).abs().sum() > 1e-5 * out[0, :-1].abs().sum():
-            raise ConfigError(
-                f"a model of the kind {config.model_type!r} sees the tokens that it is to predict; "
-                "expected a causal language model, such as gpt2 or llama",
-                "task.base",
-            )
+        language = self.head == "language"
+        padding = 0 if language else _padding(config, self._tokenizer())
+        base = (
+            _Base(*source)
+            if language
+            else _Base(*source, self.head, classes, dataset.names, padding)
+        )
+        make = partial(_adapted, base, self.rank, self.alpha, self.targets, self.dropout)
+        if language:
+            _check_causal(make, dataset, config)
+        else:
+            _check_padding(make, dataset, padding, config)
         return make
 
     @override
     def task(self, name: str, dataset: Dataset, federation: Federation) -> Task:
-        """Return the task; perplexity is measured beside accuracy."""
+        """Return the task; perplexity, or with classes the macro F1, is measured beside
+        accuracy."""
+        beside = "perplexity" if self.head == "language" else "macro_f1"
         return dataclasses.replace(
-            super().task(name, dataset, federation), metrics=(as_metric("perplexity"),)
+            super().task(name, dataset, federation), metrics=(as_metric(beside),)
         )
+
+
+def _check_causal(make: Callable[[], nn.Module], dataset: Dataset, config: Any) -> None:
+    """Refuse a model that sees the tokens that it is to predict."""
+    classes = dataset.classes or 0
+    sample = torch.zeros(2, *dataset.x.shape[1:], dtype=torch.int64)
+    sample[1, -1] = 1
+    out = outputs_of(construct(make, 0), sample, (*dataset.y.shape[1:], classes), classes)
+    # the two rows differ in their last token alone
+    if (out[0, :-1] - out[1, :-1]).abs().sum() > 1e-5 * out[0, :-1].abs().sum():
+        raise ConfigError(
+            f"a model of the kind {config.model_type!r} sees the tokens that it is to predict; "
+            "expected a causal language model, such as gpt2 or llama",
+            "task.base",
+        )
+
+
+def _check_padding(
+    make: Callable[[], nn.Module], dataset: Dataset, padding: int, config: Any
+) -> None:
+    """Refuse a model that cannot take the texts, or whose scores padding changes."""
+    if not len(dataset.x):  # of a run that is read: this was seen when it began
+        return
+    classes = dataset.classes or 0
+    module = construct(make, 0).eval()
+    lengths = (dataset.x != padding).sum(1)
+    shortest, longest = int(lengths.argmin()), int(lengths.argmax())
+    rows = dataset.x[[shortest, longest]]
+    outputs_of(module, rows, (*dataset.y.shape[1:], classes), classes)
+    length = int(lengths[shortest])
+    with torch.no_grad():
+        alone, padded = module(rows[:1, :length]), module(rows[:1])
+    places = padded[:, :length] if dataset.y.dim() > 1 else padded
+    if (alone - places).abs().max() > 1e-4 * (1 + alone.abs().max()):
+        raise ConfigError(
+            f"padding changes the scores of a model of the kind {config.model_type!r}, which has "
+            "no attention_mask; expected one with it, such as bert or distilbert",
+            "task.base",
+        )
+
+
+def _padding(config: Any, tokenizer: Any) -> int:
+    """Return the token that fills a row after the end of a text: the model's, the tokenizer's, or
+    the end of a text; 0 for bytes.
+
+    Raises
+    ------
+    ConfigError: there is none of them.
+    """
+    asked = [getattr(config, "pad_token_id", None)]
+    asked += [0] if tokenizer is None else [tokenizer.pad_token_id, tokenizer.eos_token_id]
+    padding = next((token for token in asked if token is not None), None)
+    if padding is None:
+        raise ConfigError(
+            "neither the tokenizer nor the model has a padding token; write pad_token_id in the "
+            "model's configuration, or save a tokenizer that has pad_token",
+            "task.tokenizer",
+        )
+    return int(padding)
+
+
+def _named_classes(config: Any) -> tuple[str, ...]:
+    """Return the names that a model's configuration gives its classes; none where they are
+    transformers' own."""
+    names = tuple(str(config.id2label[k]) for k in sorted(config.id2label))
+    return () if names == tuple(f"LABEL_{k}" for k in range(len(names))) else names
+
+
+def _enough(dataset: Dataset, least: int) -> Dataset:
+    """Return the data set without the clients that have fewer than ``least`` training texts, or no
+    test text where others have some; a note says how many.
+
+    Raises
+    ------
+    DataError: no client is left.
+    """
+    if dataset.groups is None:
+        return dataset
+    count = int(dataset.groups.max()) + 1
+    train, test = (
+        np.bincount(dataset.groups[half], minlength=count) for half in (~dataset.test, dataset.test)
+    )
+    kept = (train >= least) & ((test > 0) | (not dataset.test.any()))
+    if not kept.any():
+        raise DataError(
+            f"no client has {least} training texts and a test text; use a smaller min_examples"
+        )
+    rows = kept[dataset.groups]
+    said = (
+        f"{int(kept.sum())}; {int((~kept).sum())} left out, with fewer than {least} training texts "
+        "or no test text"
+    )
+    return dataclasses.replace(
+        dataset,
+        x=dataset.x[torch.from_numpy(rows)],
+        y=dataset.y[torch.from_numpy(rows)],
+        test=dataset.test[rows],
+        groups=dataset.groups[rows],
+        notes={**dataset.notes, "clients": said},
+    )
 
 
 def _transformers() -> Any:
@@ -251,8 +466,8 @@ def _config(model: str | Mapping[str, Any]) -> Any:
             _check_known(options, auto.for_model(kind))
     if not hasattr(config, "vocab_size"):
         raise ConfigError(
-            f"a model of the kind {config.model_type!r} has no vocabulary; expected a causal "
-            "language model, such as gpt2 or llama",
+            f"a model of the kind {config.model_type!r} has no vocabulary; expected a model of "
+            "texts, such as gpt2, llama or bert",
             "task.base",
         )
     for name, value in config.to_dict().items():
@@ -295,42 +510,127 @@ def _readable(key: str, folder: str) -> Iterator[None]:
         ) from None
 
 
+class _Base(NamedTuple):
+    """What a base model is made of.
+
+    Parameters
+    ----------
+    model: its folder where there is a ``digest`` of it, else its configuration as JSON. head,
+    classes, names, padding: of a model that tells classes apart.
+    """
+
+    model: str
+    digest: str
+    head: Head = "language"
+    classes: int = 0
+    names: tuple[str, ...] = ()
+    padding: int = 0
+
+    def config(self) -> Any:
+        """Return the model's configuration."""
+        config = _config(self.model if self.digest else json.loads(self.model))
+        if self.head != "language":
+            names = self.names or tuple(f"LABEL_{k}" for k in range(self.classes))
+            config.num_labels = self.classes
+            config.id2label = dict(enumerate(names))
+            config.label2id = {name: k for k, name in enumerate(names)}
+            config.pad_token_id = self.padding
+            config.problem_type = "single_label_classification"
+        return config
+
+    def drawn(self) -> Any:
+        """Return a model whose weights are drawn by torch's generator."""
+        auto = getattr(_transformers(), _AUTO[self.head])
+        with _readable("task.base", ""):
+            return auto.from_config(config=self.config(), dtype=torch.float32)
+
+
 @lru_cache(maxsize=2)
-def _base(model: str, digest: str) -> nn.Module:
-    """Return the base model, frozen; ``model``: its folder where there is a ``digest`` of it, else
-    its configuration as JSON."""
-    config = _config(model if digest else json.loads(model))
-    auto = _transformers().AutoModelForCausalLM
-    base: nn.Module
-    missing: set[str] = set()
-    options = {"config": config, "dtype": torch.float32}
-    with _readable("task.base", model if digest else ""), torch.random.fork_rng(devices=[]):
+def _loaded(base: _Base) -> tuple[Any, frozenset[str]]:
+    """Return the base model, frozen, and the names of those weights of its head that are not
+    given."""
+    if not base.digest:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            model = base.drawn()
+        return model.requires_grad_(False), _head_weights(model, base.head)
+    auto = getattr(_transformers(), _AUTO[base.head])
+    config = base.config()
+    with _readable("task.base", base.model), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
-        if digest:
-            base, report = auto.from_pretrained(
-                model, **options, local_files_only=True, output_loading_info=True
-            )
-            missing = set(report["missing_keys"])
-        else:
-            base = auto.from_config(**options)
-    if missing:
-        raise DataError(
-            f"task.base: got {model!r}, which lacks {len(missing)} of the weights of a causal "
-            f"language model, such as {min(missing)}; transformers would draw them at random"
+        model, report = auto.from_pretrained(
+            base.model,
+            config=config,
+            dtype=torch.float32,
+            local_files_only=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=base.head != "language",
         )
-    return base.requires_grad_(False)
+    missing = set(report["missing_keys"])
+    head = _head_weights(model, base.head)
+    head |= {name for name in missing if base.head != "language" and ".pooler." in f".{name}"}
+    lacks = missing - head
+    if lacks:
+        kind = "a causal language model" if base.head == "language" else "its kind of model"
+        raise DataError(
+            f"task.base: got {base.model!r}, which lacks {len(lacks)} of the weights of {kind}, "
+            f"such as {min(lacks)}; transformers would draw them at random"
+        )
+    if base.head != "language":
+        _check_head(base, bool(head - missing), report["mismatched_keys"])
+    return model.requires_grad_(False), frozenset(head & missing)
+
+
+def _check_head(base: _Base, given: bool, mismatched: Any) -> None:
+    """Refuse the head of a folder that tells other classes apart than those of the labels."""
+    own = _config(base.model)
+    theirs = _named_classes(own) or tuple(own.id2label.values())
+    other = given and _named_classes(own) and base.names and theirs != base.names
+    if mismatched or other:
+        raise ConfigError(
+            f"the model of {base.model!r} tells {', '.join(theirs[:6])} apart, and the labels are "
+            f"{', '.join(base.names[:6]) or f'0 to {base.classes - 1}'}; call them alike, or save "
+            "the model without its head",
+            "task.classes",
+        )
+
+
+def _head_weights(model: Any, head: Head) -> frozenset[str]:
+    """Return the names of the weights that tell classes apart, those outside of the base; a model
+    of language has none."""
+    if head == "language":
+        return frozenset()
+    inside = f"{model.base_model_prefix}."
+    return frozenset(name for name, _ in model.named_parameters() if not name.startswith(inside))
+
+
+def _with_fresh(model: Any, names: Collection[str]) -> Any:
+    """Return a model with these weights drawn by torch's generator, as transformers draws them."""
+    for path in sorted({name.rpartition(".")[0] for name in names}):
+        model._init_weights(model.get_submodule(path))
+    return model
 
 
 def _adapted(
-    model: str, digest: str, rank: int, alpha: float, targets: tuple[str, ...], dropout: float
+    source: _Base, rank: int, alpha: float, targets: tuple[str, ...], dropout: float
 ) -> nn.Module:
     """Return a fresh module with fresh adapters over the base weights, which it shares with all
-    others that were made of them."""
+    others that were made of them; of rank 0 without adapters, all weights its own."""
+    if not rank and not source.digest:
+        return replace_stochastic(LogitsOf(source.drawn()))
+    base, absent = _loaded(source)
+    if not rank:
+        whole = _with_fresh(copy.deepcopy(base), absent).requires_grad_(True)
+        return replace_stochastic(LogitsOf(whole))
     import peft
 
-    base = _base(model, digest)
+    head = absent | _head_weights(base, source.head)
     # parameters of their own, for a module may be moved to another type or device
-    shared = {id(p): nn.Parameter(p.data, requires_grad=False) for p in base.parameters()}
+    shared = {
+        id(p): nn.Parameter(p.data, requires_grad=False)
+        for name, p in base.named_parameters()
+        if name not in head
+    }
     options = peft.LoraConfig(
         r=rank,
         lora_alpha=alpha,
@@ -338,17 +638,51 @@ def _adapted(
         lora_dropout=dropout,
         # layers of GPT-2 store their weights the other way round
         fan_in_fan_out=any(type(m).__name__ == "Conv1D" for m in base.modules()),
-        task_type="CAUSAL_LM",
+        task_type=_PEFT[source.head],
+        modules_to_save=_trained_modules(base, head) or None,
     )
+    model = _with_fresh(copy.deepcopy(base, shared), absent)
     try:
         with warnings.catch_warnings():
             # peft calls what transformers will rename
             warnings.simplefilter("ignore", FutureWarning)
-            adapted = peft.get_peft_model(copy.deepcopy(base, shared), options)
+            adapted = peft.get_peft_model(model, options)
     except ValueError as error:
-        raise ConfigError(f"peft refuses them: {str(error)[:200]}", "task.targets") from None
+        raise _refused_layers(base, head, targets, str(error)) from None
     names = [f".{name}" for name, _ in base.named_modules()]
     unknown = [name for name in targets if not any(known.endswith(f".{name}") for known in names)]
     if unknown:
         raise ConfigError(f"the model has no layer {unknown[0]!r}; leave it out", "task.targets")
     return replace_stochastic(LogitsOf(adapted))
+
+
+def _refused_layers(
+    base: Any, head: Collection[str], targets: Sequence[str], reason: str
+) -> ConfigError:
+    if targets:
+        return ConfigError(f"peft refuses them: {reason[:200]}", "task.targets")
+    layers = [
+        name
+        for name, layer in base.named_modules()
+        if isinstance(layer, nn.Linear) and f"{name}.weight" not in head
+    ]
+    listed = ", ".join(dict.fromkeys(f'"{name.rpartition(".")[2]}"' for name in layers))
+    return ConfigError(
+        f"peft does not say which layers of a model of the kind {base.config.model_type!r} get "
+        f"adapters; name some of [{listed}]",
+        "task.targets",
+    )
+
+
+def _trained_modules(base: Any, head: Collection[str]) -> list[str]:
+    """Return the names of the modules that are trained beside adapters: those of the head, whole,
+    and a pooler that is not given."""
+    inside = f"{base.base_model_prefix}."
+    return sorted(
+        {
+            name.rpartition(".pooler.")[0] + ".pooler"
+            if name.startswith(inside)
+            else name.split(".")[0]
+            for name in head
+        }
+    )

@@ -24,12 +24,15 @@ from torch.utils import data as torch_data
 
 from motley.core.errors import DataError, suggest
 from motley.core.keys import Key
-from motley.tasks.client_parts import GrowingArray
+from motley.tasks.client_parts import GrowingArray, NewRows, StoredArray
 from motley.tasks.fields import Field, fields_of, packed
+from motley.tasks.formats.sample_checks import refuse_deep_colour
 
 __all__ = ["Read", "SampleReader", "is_samples", "splits_of"]
 
 _LABELS = ("label", "labels", "target", "y")
+_ROWS = 1000
+"""Rows of a ``Dataset`` of Hugging Face's that are read at a time where they are stored."""
 _TRIED = 8
 """Samples that are read twice, to see whether a transform draws random numbers."""
 
@@ -103,6 +106,8 @@ class SampleReader:
     """Class names that the data has."""
     random: bool = False
     """Whether samples were seen to differ each time that they are read."""
+    new_rows: NewRows | None = None
+    """Makes the array that a client's samples are put into; None: in memory."""
 
     def read(self, given: Any, who: str, *place: int | str) -> Read:
         """Return all samples of one client; ``who``: the client, ``place``: folded into the key.
@@ -209,7 +214,9 @@ class SampleReader:
         if kinds & {"Image", "Audio", "Video", "Pdf"}:
             plain = rows.with_format(None)
             key_of = inputs if len(inputs) > 1 else inputs[0]
-            chosen = SampleReader(key_of, label, None, self.key, self.fields, (), self.random)
+            chosen = SampleReader(
+                key_of, label, None, self.key, self.fields, (), self.random, self.new_rows
+            )
             found = chosen._each(plain, who, key)
             self.fields, self.random = chosen.fields, chosen.random
             return found
@@ -220,10 +227,14 @@ class SampleReader:
             return Read(
                 table.drop_columns([label]), np.asarray(target.tolist()) if words else target
             )
-        arrays = rows.with_format("numpy")[:]
+        some = max(len(rows), 1) if self.new_rows is None else _ROWS
+        arrays = rows.with_format("numpy")
+        parts = (arrays[first : first + some] for first in range(0, len(rows), some))
         if len(inputs) == 1:
-            return self._as_read(arrays[inputs[0]], arrays[label], who)
-        return self._parted(arrays, who, label, inputs)
+            return self._joined(
+                (self._as_read(part[inputs[0]], part[label], who) for part in parts), who
+            )
+        return self._joined((self._parted(part, who, label, inputs) for part in parts), who)
 
     def _label_of(self, columns: list[str], features: Any, who: str) -> str:
         if self.label is not None:
@@ -258,14 +269,14 @@ class SampleReader:
 
     def _joined(self, parts: Iterator[Read], who: str) -> Read:
         """Return parts put behind one another."""
-        x: GrowingArray | None = None
+        x: GrowingArray | StoredArray | None = None
         for part in parts:
             if x is None:
-                x, y = GrowingArray(part.x), GrowingArray(part.y)
+                x, y = (self.new_rows or GrowingArray)(part.x), GrowingArray(part.y)
             for rows, some, what in ((x, part.x, "samples"), (y, part.y, "targets")):
-                if some.shape[1:] != rows.rows.shape[1:]:
+                if some.shape[1:] != rows.shape:
                     raise DataError(
-                        f"{who} has {what} of shape {list(rows.rows.shape[1:])} and of "
+                        f"{who} has {what} of shape {list(rows.shape)} and of "
                         f"{list(some.shape[1:])}; bring all to one shape, e.g. pad them to a fixed "
                         "length in collate"
                     )
@@ -368,6 +379,7 @@ def _picture(value: Any) -> Any:
             f"got a picture of mode {value.mode}; expected grey or RGB: convert it, "
             'e.g. picture.convert("RGB")'
         )
+    refuse_deep_colour(value, f"a picture {getattr(value, 'filename', '')}".rstrip())
     pixels = np.asarray(value)
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 

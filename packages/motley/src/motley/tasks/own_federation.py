@@ -30,6 +30,7 @@ from motley.tasks.client_parts import (
     join_parts,
     mapped_arrays,
     owners,
+    rows_in,
     table_options,
 )
 from motley.tasks.client_sources import ClientSources, without_column
@@ -157,6 +158,7 @@ def from_clients(
     test_fraction: float = 0.2,
     validation: float = 0.0,
     seed: int = 0,
+    store: str | Path | None = None,
 ) -> Federation:
     """Return a federation from a list of ``(x, y)`` or of data sets, or a generator of them, client
     0 first; or from a mapping of them by name.
@@ -175,8 +177,10 @@ def from_clients(
     each client tests on; or a single data set, on which the common model tests. Then ``clients``
     holds training (and validation) samples only, and ``test_fraction`` means nothing. Or the last
     rows, or whole groups, as in :func:`from_arrays`; ``by`` is then a column of the clients'
-    tables, ``"order"``, or a list or mapping with an array for each client. Other parameters as
-    there.
+    tables, ``"order"``, or a list or mapping with an array for each client.
+    store: a folder in which samples are put into a file, which is mapped into memory, where they
+    do not fit there; the file has no name and goes with the federation. Targets stay in memory, and
+    so does each pair of arrays while it is read. Tables are refused. Other parameters as there.
 
     Raises
     ------
@@ -192,11 +196,14 @@ def from_clients(
     [2, 3]
     """
     divided = row_split(test)
-    reader = SampleReader(inputs, label, collate, Key(seed))
+    new_rows = rows_in(store)
+    reader = SampleReader(inputs, label, collate, Key(seed), new_rows=new_rows)
     sources = ClientSources(clients, "client" if divided is not None else test, reader, divided)
     parts = sources.parts()
     options = table_options(table)
-    dataset = join_parts(parts, regression, multilabel, options, sources.words, "its samples")
+    dataset = join_parts(
+        parts, regression, multilabel, options, sources.words, "its samples", new_rows
+    )
     names = classes or reader.names or None
     dataset = sources.divide(with_classes(dataset, names, "the clients given", _LINE))
     if divided is not None:

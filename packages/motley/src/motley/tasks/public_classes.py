@@ -8,8 +8,10 @@ import re
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from motley.core.errors import ConfigError, DataError, suggest
+from motley.tasks.targets import IGNORED
 from motley.tasks.task import Dataset
 
 __all__ = ["Classes", "with_classes"]
@@ -77,8 +79,13 @@ def with_classes(
                 f"{where}: the label {name!r}{suggest(name, names)} is not in task.classes; add "
                 "it, or drop its rows"
             )
-    place = torch.tensor([names.index(name) for name in dataset.names])
-    return dataclasses.replace(dataset, y=place[dataset.y], classes=count, names=names)
+    y = _renumbered(dataset.y, [names.index(name) for name in dataset.names])
+    return dataclasses.replace(dataset, y=y, classes=count, names=names)
+
+
+def _renumbered(y: Tensor, numbers: Sequence[int]) -> Tensor:
+    """Return targets with class k called ``numbers[k]``; positions without one stay so."""
+    return torch.where(y == IGNORED, y, torch.tensor(numbers)[y.clamp(min=0)])
 
 
 def _by_number(dataset: Dataset, count: int) -> Dataset:
@@ -93,9 +100,8 @@ def _by_number(dataset: Dataset, count: int) -> Dataset:
         return dataset
     numbers = [int(name) for name in dataset.names]
     if min(numbers) >= 0 and max(numbers) < count:
-        return dataclasses.replace(
-            dataset, y=torch.tensor(numbers)[dataset.y], classes=max(numbers) + 1, names=()
-        )
+        y = _renumbered(dataset.y, numbers)
+        return dataclasses.replace(dataset, y=y, classes=max(numbers) + 1, names=())
     listed = ", ".join(f'"{name}"' for name in dataset.names[:20])
     raise ConfigError(
         f"got {count}, which are 0 .. {count - 1}, and the labels are "
@@ -107,7 +113,10 @@ def _by_number(dataset: Dataset, count: int) -> Dataset:
 def _by_name(dataset: Dataset) -> Dataset:
     """Return a data set whose labels are numbers with these as the names of its classes, so that a
     list of numbers says which number is which class, whoever has which."""
-    distinct, places = torch.unique(dataset.y, return_inverse=True)
+    distinct = torch.unique(dataset.y[dataset.y != IGNORED])
+    places = torch.searchsorted(distinct, dataset.y)
     return dataclasses.replace(
-        dataset, y=places, names=tuple(str(one) for one in distinct.tolist())
+        dataset,
+        y=torch.where(dataset.y == IGNORED, dataset.y, places),
+        names=tuple(str(number) for number in distinct.tolist()),
     )

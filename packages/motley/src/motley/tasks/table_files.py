@@ -1,5 +1,5 @@
-"""Files that hold a table: text with separators, Parquet, Feather, Excel, ARFF and libsvm, read as
-Arrow tables.
+"""Files that hold a table: text with separators, Parquet, Feather, JSON lines, Excel, ARFF and
+libsvm, read as Arrow tables.
 
 The columns of a text are texts: what they hold is decided where all files of a data set lie side
 by side (:mod:`motley.tasks.raw_table`).
@@ -12,6 +12,7 @@ import csv
 import gzip
 import io
 import itertools
+import json
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -34,6 +35,7 @@ KINDS = {
     ".parquet": "parquet",
     ".feather": "feather",
     ".arrow": "feather",
+    ".jsonl": "json lines",
     ".xlsx": "excel",
     ".xlsm": "excel",
     ".xls": "old excel",
@@ -143,6 +145,7 @@ def read_arrow(path: Path, form: TableFormat | None = None) -> Any:
         "csv": _read_text,
         "parquet": lambda path, form: read_parquet(path),
         "feather": _read_feather,
+        "json lines": _read_json_lines,
         "excel": _read_excel,
         "old excel": _refuse_old_excel,
         "arff": _read_arff,
@@ -358,6 +361,36 @@ def _read_feather(path: Path, form: TableFormat) -> Any:
     from pyarrow import feather
 
     return feather.read_table(path)
+
+
+def _read_json_lines(path: Path, form: TableFormat) -> Any:
+    """Return a file with a JSON object in each line, all of the same keys.
+
+    Raises
+    ------
+    DataError: a line that is none, or of other keys than the first.
+    """
+    import pyarrow as pa
+
+    rows: list[dict[str, Any]] = []
+    try:
+        text = path.read_text(encoding=form.encoding)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} is no text in {form.encoding}; {_likely(error.object, error.start)}"
+        ) from None
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict) or (rows and row.keys() != rows[0].keys()):
+            keys = f" with {', '.join(rows[0])}" if rows else ', e.g. {"text": "a", "label": 0}'
+            raise DataError(f"{path}, line {number}: expected a JSON object{keys}")
+        rows.append(row)
+    return pa.Table.from_pylist(rows)
 
 
 def _refuse_old_excel(path: Path, form: TableFormat) -> Any:

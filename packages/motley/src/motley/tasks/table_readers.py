@@ -58,6 +58,7 @@ __all__ = [
     "read_columns",
     "read_parts",
     "read_table",
+    "read_targets",
     "take_column",
     "take_columns",
 ]
@@ -227,7 +228,7 @@ def make_dataset(
     y = np.asarray(y)
     dense = y.shape[1:] if y.ndim > 2 and not several else ()
     y = y.reshape(len(y), -1) if dense else y
-    target, count, names = _targets(y, classes, several, where, len(rows))
+    target, count, names = read_targets(y, classes, several, where, len(rows))
     notes = {"data": Path(str(where)).name}
     return Dataset(
         rows,
@@ -315,7 +316,7 @@ def _scaled(
     return ((wide - mean) / scale).float(), mean.numpy(), scale.numpy()
 
 
-def _targets(
+def read_targets(
     y: NDArray[Any], classes: bool, several: bool, where: str | Origin, n: int
 ) -> tuple[torch.Tensor, int | None, tuple[str, ...]]:
     """Return targets, the number of classes (None for numbers), and class names."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from motley.core.errors import DataError
 from motley.core.files import check_file, is_file
 from motley.tasks.client_folders import hidden, warn_of_unread
-from motley.tasks.formats.sample_checks import grouped
+from motley.tasks.formats.sample_checks import grouped, refuse_deep_colour
 from motley.tasks.task import Dataset
 
 __all__ = ["read", "recognises"]
@@ -51,8 +51,8 @@ def read(folder: Path) -> Dataset:
 
     Raises
     ------
-    DataError: an image that cannot be decoded, or has another size or number of bits than the
-    first.
+    DataError: an image that cannot be decoded, has another size or number of bits than the first,
+    or 16 bits for each of several channels.
     """
     halves = {path.name: path for path in _folders(folder)}
     held = halves.get("test", halves.get("val"))
@@ -136,6 +136,7 @@ def _decode(paths: list[Path]) -> _Decoded:
     for index, path in enumerate(paths):
         try:
             with Image.open(check_file(path)) as picture:
+                refuse_deep_colour(picture, str(path))
                 own = _mode(picture.mode)
                 mode = own if out is None else mode
                 converted += [path] if own != mode else []

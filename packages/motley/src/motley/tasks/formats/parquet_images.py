@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from motley.core.errors import DataError
 from motley.core.files import is_file
-from motley.tasks.formats.sample_checks import class_labels, grouped
+from motley.tasks.formats.sample_checks import class_labels, grouped, refuse_deep_colour
 from motley.tasks.parquet_file import read_parquet
 from motley.tasks.task import Dataset
 
@@ -124,6 +124,12 @@ def _decoded(encoded: list[Any], folder: Path) -> NDArray[np.uint8]:
                 if max(picture.size) > _LARGEST:
                     raise ValueError(
                         f"{picture.size[0]} x {picture.size[1]} pixels, expected at most {_LARGEST}"
+                    )
+                refuse_deep_colour(picture, f"{folder}: image {row}")
+                if picture.mode.startswith(("I", "F")):
+                    raise DataError(
+                        f"{folder}: image {row} has pixels of more than 8 bits; expected 8, or "
+                        "save all pictures as an array of 16 bits in an .npz file"
                     )
                 pixels = np.asarray(
                     picture.convert("L" if picture.mode in ("1", "L", "LA") else "RGB")

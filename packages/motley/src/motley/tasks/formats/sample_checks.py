@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import re
 import warnings
 from typing import Any
 
@@ -16,10 +17,20 @@ from motley.core.side_by_side import side_by_side
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.task import IGNORED
 
-__all__ = ["as_images", "class_labels", "extremes", "features", "grouped", "multilabel"]
+__all__ = [
+    "as_images",
+    "class_labels",
+    "extremes",
+    "features",
+    "grouped",
+    "multilabel",
+    "refuse_deep_colour",
+]
 
 _CHECKED = 2**20
 """Numbers that a thread looks at at a time."""
+_DEEP = re.compile(r"(LA|RGB|RGBA|RGBX|RGBa|CMYK);16")
+"""How Pillow calls 16 bits for each of several channels in a file."""
 REGRESSION = 'write task.name = "tabular_regression", in Python regression=True'
 """What to do where labels are numbers."""
 
@@ -267,3 +278,17 @@ def as_images(x: Tensor) -> Tensor:
         ):
             return x.permute(0, 3, 1, 2).contiguous()
     return x
+
+
+def refuse_deep_colour(picture: Any, where: str) -> None:
+    """Refuse a picture of Pillow's, before its pixels are read, whose file has more than 8 bits for
+    each of several channels: Pillow would keep 8 of them."""
+    for codec, _, _, given in getattr(picture, "tile", ()):
+        args = given if isinstance(given, tuple) else (given,)
+        largest = args[1] if codec == "ppm" and len(args) > 1 else 0
+        colour = picture.mode not in ("1", "L", "I", "F")
+        if _DEEP.match(str(args[0])) or (colour and largest > 255):
+            raise DataError(
+                f"{where} has 16 bits for each channel, of which 8 would be read; save it with 8 "
+                "bits, or all pictures as an array of 16 bits in an .npz file"
+            )
