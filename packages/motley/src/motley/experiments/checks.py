@@ -112,7 +112,7 @@ def _warn_of_samples(experiment: Experiment, task: Task) -> None:
         )
     # who divides samples in Python has said how many test
     tested = len(federation.test.values) or federation.global_test is not None
-    if not tested and experiment.own_task is None:
+    if not tested and task.name != "own":
         warnings.warn(
             f"no sample is set aside to test on (clients have {int(federation.train.sizes.min())} "
             f"to {int(federation.train.sizes.max())} samples), and nothing is evaluated; write "
