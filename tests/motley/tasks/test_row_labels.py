@@ -194,6 +194,44 @@ def test_columns_are_decided_over_all_files(tmp_path: Path) -> None:
     assert made.preparation(str(tmp_path / "new.csv"))[0].tolist() == [0.0, 1.0, 0.0]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (("0", "1"), ("f", "m"), r"numbers \('0', '1'\) of client a and words \('f', 'm'\) of cl"),
+        (
+            ("True", "False"),
+            ("no", "yes"),
+            r"true and false \('False', 'True'\) .* \"False\" = \"no\"",
+        ),
+        (("20", "30"), ("old", "young"), r"or words = \[\"f\"\] if each number"),
+    ],
+)
+def test_a_column_is_numbers_or_words_at_all_clients(
+    tmp_path: Path, first: tuple[str, str], second: tuple[str, str], message: str
+) -> None:
+    texts = [f"f,label\n{f},0\n{m},1\n" + f"{f},1\n{m},0\n" * 5 for f, m in (first, second)]
+    folder = files(tmp_path / "f", *texts)
+    scale = {"scale": "federated"}
+    with pytest.raises(DataError, match=f"column 'f' is .*{message}"):
+        from_files(folder, table=scale)
+    cells = {"f": [*first, *second], "label": [0, 1, 0, 1], "who": [*"aabb"]}
+    with pytest.raises(DataError, match=f"column 'f' is .*{message.replace('client a', '.*')}"):
+        from_arrays(cells, "label", "who", table=scale)
+    made = from_files(folder, table={**scale, "rename": dict(zip(first, second, strict=True))})
+    assert made.preparation is not None
+    assert made.preparation.save()["inputs"] == [f"f={word}" for word in sorted(second)]
+    made = from_files(folder, table={**scale, "words": ["f"]})
+    assert made.preparation is not None
+    assert len(made.preparation.save()["inputs"]) == 4
+
+
+def test_a_number_beside_words_is_a_word(tmp_path: Path) -> None:
+    texts = ["f,label\n" + rows * 6 for rows in ("0,0\n0,1\n", "A,0\nA,1\n", "0,0\nAB,1\n")]
+    made = from_files(files(tmp_path / "f", *texts), table={"scale": "federated"})
+    assert made.preparation is not None
+    assert made.preparation.save()["inputs"] == ["f=0", "f=A", "f=AB"]
+
+
 def test_new_rows_are_read_as_the_table_was(tmp_path: Path) -> None:
     rows = ["A;0,5;0", "A;1,5;1", "B;2,5;0", "B;3,5;1"]
     made = load(tmp_path / "t.csv", rows, "site;v;label", decimal=",")
