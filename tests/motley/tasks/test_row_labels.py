@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
-from motley.tasks import TASKS, from_arrays, from_files
+from motley.tasks import TASKS, from_arrays, from_clients, from_files
 from motley.tasks.raw_table import raw_table
 from motley.tasks.table_options import TableOptions
 from motley.tasks.task import Dataset
@@ -192,6 +192,82 @@ def test_columns_are_decided_over_all_files(tmp_path: Path) -> None:
         assert made.preparation(rows)[0].tolist() == [0.0, 1.0, 0.0]
     (tmp_path / "new.csv").write_text("f\nTrue\n")
     assert made.preparation(str(tmp_path / "new.csv"))[0].tolist() == [0.0, 1.0, 0.0]
+
+
+X = np.ones((6, 2), np.float32)
+
+
+def saved(folder: Path, form: str, *labels: list[Any]) -> Path:
+    """Write the labels of a file each, three times over."""
+    folder.mkdir()
+    for name, each in zip("abcd", labels, strict=False):
+        path = folder / f"{name}.{form}"
+        if form == "npz":
+            np.savez(path, x=X[: 3 * len(each)], y=np.array(each * 3))
+        elif form == "parquet":
+            cells = {"v": [0.5] * 3 * len(each), "label": each * 3}
+            parquet.write_table(pa.table(cells), path)
+        else:
+            path.write_text("v,label\n" + "".join(f"1,{label}\n" for label in each * 3))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("form", "first", "second", "rename"),
+    [
+        ("npz", ["0", "1"], ["no", "yes"], {"0": "no", "1": "yes"}),
+        ("npz", [0, 1], ["no", "yes"], {"0": "no", "1": "yes"}),
+        ("npz", [-1, 1], [0, 1], {"-1": "0"}),
+        ("parquet", ["0", "1"], ["no", "yes"], {"0": "no", "1": "yes"}),
+        ("parquet", [False, True], ["no", "yes"], {"false": "no", "true": "yes"}),
+        ("parquet", [-1, 1], [0, 1], {"-1": "0"}),
+        ("csv", ["true", "false"], ["yes", "no"], {"false": "no", "true": "yes"}),
+        ("csv", [-1, 1], [0, 1], {"-1": "0"}),
+    ],
+)
+def test_no_and_yes_have_one_code_in_all_files(
+    tmp_path: Path, form: str, first: list[Any], second: list[Any], rename: dict[str, str]
+) -> None:
+    folder = saved(tmp_path / "f", form, first, second)
+    line = ", ".join(f'"{old}" = "{new}"' for old, new in rename.items())
+    with pytest.raises(DataError, match=r"rename = \{ " + line) as caught:
+        from_files(folder)
+    message = str(caught.value)
+    assert all(str(label).lower() in message for label in (*first, *second))
+    made = from_files(folder, table={"scale": "none", "rename": rename})
+    assert (made.classes, len(made.y)) == (2, 12)
+    assert made.y[:6].sum() == made.y[6:].sum() == 3
+
+
+@pytest.mark.parametrize("form", ["npz", "parquet", "csv"])
+def test_one_and_two_beside_zero_and_one(tmp_path: Path, form: str) -> None:
+    folder = saved(tmp_path / "f", form, [0, 1], [1, 2])
+    with pytest.raises(DataError, match=r"0, 1 in a\.\w+ and 1, 2 in b\.\w+; .* classes = 3 if"):
+        from_files(folder)
+    assert from_files(folder, classes=3).y.unique().tolist() == [0, 1, 2]
+    # a third client shows that there are three
+    assert from_files(saved(tmp_path / "g", form, [0, 1], [1, 2], [0, 2])).classes == 3
+    same = saved(tmp_path / "h", "parquet", ["1.0", "2.0"], [1, 2])
+    assert from_files(same).names == ("1", "2")
+
+
+def test_labels_of_arrays_have_one_code() -> None:
+    with pytest.raises(DataError, match=r'0, 1 in client 0 and no, yes in client 1; .* "0" = "no"'):
+        from_clients([(X, ["0", "1"] * 3), (X, ["no", "yes"] * 3)])
+    with pytest.raises(DataError, match=r"0, 1 in client 0 and no, yes in client 1"):
+        from_clients([(X, [0, 1] * 3), (X, ["no", "yes"] * 3)])
+    rename = {"scale": "none", "rename": {"0": "no", "1": "yes"}}
+    made = from_clients([(X, [0, 1] * 3), (X, ["no", "yes"] * 3)], table=rename)
+    assert (made.names, made.y.tolist()) == (("no", "yes"), [0, 1] * 6)
+    mixed = ["1", "0", "yes", "no", "0", "1"]
+    with pytest.raises(DataError, match=r"0, 1 in some rows and no, yes in others"):
+        from_arrays(X, mixed, [0, 1] * 3)
+    assert from_arrays(X, mixed, [0, 1] * 3, table=rename).y.tolist() == [1, 0, 1, 0, 0, 1]
+    cells = {"v": [0.5] * 6, "y": mixed, "who": [*"aabbab"]}
+    with pytest.raises(DataError, match=r"is 0, 1 in some rows and no, yes in others"):
+        from_arrays(cells, "y", "who")
+    with pytest.raises(DataError, match=r"blanks and capitals alone: 'No', 'no', 'yes', 'yes '"):
+        from_arrays(X, ["No", "no", "yes", "yes ", "no", "yes"], [0, 1] * 3)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ are held once.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from torch import Tensor
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.tasks.origin import Origin
 from motley.tasks.raw_table import TableOptions, arrow_table, check_columns, joined, raw_table
+from motley.tasks.row_labels import label_texts, refuse_two_codes, renamed_labels
 from motley.tasks.table_readers import make_dataset
 from motley.tasks.task import Dataset
 
@@ -33,6 +34,7 @@ __all__ = [
     "mapped_arrays",
     "owners",
     "table_options",
+    "with_one_code",
 ]
 
 Part = tuple[Any, NDArray[Any], str]
@@ -172,6 +174,26 @@ def input_pair(pair: Any, name: str) -> Part:
             f"{name} has a single number for x or y; expected arrays with one row per sample"
         )
     return x, y, name
+
+
+def with_one_code(parts: Iterable[Part], options: TableOptions) -> Iterator[Part]:
+    """Yield parts with their labels under the names that the options give them.
+
+    Raises
+    ------
+    DataError: numbers in one part and words in another, or no and yes in two codes of words.
+    """
+    held: dict[frozenset[str], str] = {}
+    numbers = False
+    for x, given, name in parts:
+        y = renamed_labels(given, options)
+        text = y.dtype.kind in "OU"
+        # of numbers the first part's are enough: what is compared are words with them
+        if y.ndim == 1 and (text or not numbers) and (texts := label_texts(y)) not in held:
+            held[texts] = name
+        numbers = numbers or not text
+        yield x, y, name
+    refuse_two_codes([(name, texts) for texts, name in held.items()], "the clients given")
 
 
 def join_parts(

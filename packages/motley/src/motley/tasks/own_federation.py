@@ -31,6 +31,7 @@ from motley.tasks.client_parts import (
     mapped_arrays,
     owners,
     table_options,
+    with_one_code,
 )
 from motley.tasks.client_sources import ClientSources, without_column
 from motley.tasks.federate import Split, federate, partition_input
@@ -194,8 +195,8 @@ def from_clients(
     divided = row_split(test)
     reader = SampleReader(inputs, label, collate, Key(seed))
     sources = ClientSources(clients, "client" if divided is not None else test, reader, divided)
-    parts = sources.parts()
     options = table_options(table)
+    parts = sources.parts() if regression else with_one_code(sources.parts(), options)
     dataset = join_parts(parts, regression, multilabel, options, sources.words, "its samples")
     names = classes or reader.names or None
     dataset = sources.divide(with_classes(dataset, names, "the clients given", _LINE))
@@ -263,7 +264,11 @@ def from_files(
     files = client_files(root)
     options = table_options(table)
     parts = read_parts(
-        [(file.client, file.path) for file in files], label, options, classes=not regression
+        [(file.client, file.path) for file in files],
+        label,
+        options,
+        classes=not regression,
+        count=classes if classes is None or isinstance(classes, int) else len(classes),
     )
     held = [_tests(file, len(y)) for file, (_, y, _) in zip(files, parts, strict=True)]
     if divided is not None:

@@ -46,7 +46,15 @@ from motley.tasks.raw_table import (
     remarks_of,
     with_remarks,
 )
-from motley.tasks.row_labels import RowColumn, What, read_row_column
+from motley.tasks.row_labels import (
+    RowColumn,
+    What,
+    label_texts,
+    read_row_column,
+    refuse_two_codes,
+    refuse_variants,
+    renamed_labels,
+)
 from motley.tasks.row_splits import RowSplit, times_of, with_divided_rows
 from motley.tasks.table_files import read_arrow, separator_of
 from motley.tasks.table_options import TableOptions
@@ -344,6 +352,7 @@ def _targets(
         raise DataError(f"{row_of(where, row)}: the label is missing; fill or drop such rows")
     if labels.dtype.kind in "UO":
         words, labels = np.unique(labels.astype(str), return_inverse=True)
+        refuse_variants(words.tolist(), str(where))
         if all(_WHOLE.fullmatch(word) for word in words.tolist()):
             order = np.argsort([int(word) for word in words.tolist()], kind="stable")
             words, labels = words[order], np.argsort(order)[labels]
@@ -393,17 +402,19 @@ def read_parts(
     label: str,
     options: TableOptions,
     classes: bool = True,
+    count: int | None = None,
 ) -> list[tuple[Any, NDArray[Any], str]]:
     """Return the samples, targets and name of each file; what labels are is decided over all files
     together.
 
     Parameters
     ----------
-    files: client and path. classes: whether targets are classes; else numbers.
+    files: client and path. classes: whether targets are classes; else numbers. count: how many
+    classes were named.
 
     Raises
     ------
-    DataError: as of :func:`read_columns`, or tables of different columns.
+    DataError: as of :func:`read_columns`, tables of different columns, labels in two codes.
     """
     read: list[Any] = [
         _from_npz(path)[:2] if path.suffix.lower() == ".npz" else read_arrow(path, options.form)
@@ -417,7 +428,17 @@ def read_parts(
         whole = joined([read[at].select([label]) for at in tables])
         sizes = [len(read[at]) for at in tables]
         where = str(files[tables[0]][1].parent) if len(tables) > 1 else str(files[tables[0]][1])
-        column = _row_column(whole, label, "label" if classes else "target", options, where, sizes)
+        column = read_row_column(
+            whole.column(label),
+            label,
+            "label" if classes else "target",
+            options,
+            where,
+            # text beside numbers of another file may be numbers
+            typed=separator_of(whole) == ""
+            and len({read[at].schema.field(label).type for at in tables}) < 2,
+            files=sizes,
+        )
         values = by_value(column.values, column.gone, where) if classes else column.values
         ends = np.cumsum(sizes)
         for at, start, end in zip(tables, ends - sizes, ends, strict=True):
@@ -428,6 +449,12 @@ def read_parts(
             remarks = [*(column.remarks if at == tables[0] else ()), *said]
             table = with_remarks(table.filter(kept) if gone.any() else table, remarks)
             read[at] = (table, values[start:end][kept])
+    if classes:
+        for at, (x, y) in enumerate(read):
+            read[at] = (x, y if at in tables else renamed_labels(y, options))
+        held = [label_texts(y) for _, y in read]
+        named = [(path.name, texts) for (_, path), texts in zip(files, held, strict=True)]
+        refuse_two_codes(named, str(files[0][1].parent), count)
     return [(*samples, f"client {name}") for samples, (name, _) in zip(read, files, strict=True)]
 
 
@@ -508,17 +535,10 @@ def check_names(table: Any, columns: Sequence[str], where: str) -> None:
             )
 
 
-def _row_column(
-    table: Any,
-    name: str,
-    what: What,
-    options: TableOptions,
-    where: str,
-    files: Sequence[int] = (),
-) -> RowColumn:
+def _row_column(table: Any, name: str, what: What, options: TableOptions, where: str) -> RowColumn:
     """Return a column of labels or clients; what the columns of a text hold, their texts show."""
     typed = separator_of(table) == ""
-    return read_row_column(table.column(name), name, what, options, where, typed=typed, files=files)
+    return read_row_column(table.column(name), name, what, options, where, typed=typed)
 
 
 def _kept(
