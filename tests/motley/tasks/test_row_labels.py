@@ -156,6 +156,42 @@ def test_postcodes_of_clients_keep_their_zeros(tmp_path: Path) -> None:
     assert load(tmp_path / "t.csv", ["20,1,0", "10,2,1"]).client_names == ("site=10", "site=20")
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [
+        ("1.1", "1.10", ("1.1", "1.10")),
+        ("100", "1E2", ("100", "1E2")),
+        ("12345678901234567890", "12345678901234567891", None),
+        (
+            "9007199254740992",
+            "9007199254740993",
+            ("site=9007199254740992", "site=9007199254740993"),
+        ),
+        ("1.1", "1.1000001", ("site=1.1", "site=1.1000001")),
+        ("2", "3.0", ("site=2", "site=3")),
+    ],
+)
+def test_two_texts_are_two_clients(
+    tmp_path: Path, first: str, second: str, names: tuple[str, str] | None
+) -> None:
+    rows = [f"{first},1,0", f"{second},2,1"]
+    assert load(tmp_path / "t.csv", rows).client_names == (names or (first, second))
+
+
+def test_clients_written_as_codes_can_be_cut(tmp_path: Path) -> None:
+    rows = ["1.1,1,0", "1.10,2,1", "2.5,3,0", "2.50,4,1"]
+    made = load(tmp_path / "t.csv", rows, client_groups=2)
+    assert made.groups is not None
+    assert made.groups.tolist() == [0, 0, 1, 1]
+
+
+def test_a_client_is_a_number_or_a_text() -> None:
+    x, y = np.ones((4, 2), np.float32), [0, 1, 0, 1]
+    with pytest.raises(DataError, match=r"client 1 is a number in some rows and a text in others"):
+        from_arrays(x, y, np.array(["1", 1, "2", 1], object))
+    assert from_arrays(x, y, np.array(["A", 1, "A", 1], object)).client_names == ("1", "A")
+
+
 def files(folder: Path, *texts: str) -> Path:
     folder.mkdir()
     for k, text in enumerate(texts):

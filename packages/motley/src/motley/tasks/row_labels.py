@@ -4,6 +4,7 @@ have none."""
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -167,14 +168,18 @@ def _from_text(
 
 
 def _written_as_words(column: TextColumn, there: Bools, what: What) -> bool:
-    """Return whether the numbers of clients are codes, as postcodes with a leading 0 are: two
-    texts then name two clients."""
+    """Return whether the numbers of clients are codes: postcodes with a leading 0, versions as 1.1
+    and 1.10, numbers that no int64 holds. Two texts then name two clients."""
     if what != "client":
         return False
-    return any(
-        here and len(digits := word.lstrip("+-")) > 1 and digits[0] == "0" and digits.isdigit()
-        for word, here in zip(column.distinct, there, strict=True)
-    )
+    words = {word for word, here in zip(column.distinct, there, strict=True) if here}
+    if any(re.fullmatch(r"[+-]?0\d+", word) for word in words):
+        return True
+    if not all(re.fullmatch(r"[+-]?\d+(\.0*)?", word) for word in words):
+        return len(np.unique(column.numbers[there])) < len(words)
+    # a float64 holds whole numbers up to 2^53
+    most = 2**53 if any("." in word for word in words) else 2**63
+    return any(abs(int(word.partition(".")[0])) >= most for word in words)
 
 
 def _numbers(column: TextColumn, there: Bools) -> NDArray[Any]:

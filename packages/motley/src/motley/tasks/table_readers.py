@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,7 +129,8 @@ def read_table(
             f"exists{where_paths_start(data)}"
         )
     inputs, targets, ids = read_columns(path, label, client, options, classes)
-    ids = cut(ids, client_groups, str(path))
+    number = options.spelling(client or "").number
+    ids = cut(ids, client_groups, str(path), number)
     column = client if client_groups is None else None
     inputs, times = times_of(inputs, test, len(targets), str(path))
     dataset = make_dataset(
@@ -150,9 +151,14 @@ def _test_half(path: Path) -> NDArray[np.bool_] | None:
     return flagged(arrays(path), str(path)).get("test") if path.suffix.lower() == ".npz" else None
 
 
-def cut(ids: NDArray[Any] | None, groups: int | None, where: str) -> NDArray[Any] | None:
+def cut(
+    ids: NDArray[Any] | None,
+    groups: int | None,
+    where: str,
+    number: Callable[[str], float] | None = None,
+) -> NDArray[Any] | None:
     """Return client ids as groups of about equal size, from the smallest numbers to the largest;
-    equal numbers stay together.
+    equal numbers stay together. ``number``: of a text, NaN where it is none.
 
     Raises
     ------
@@ -163,6 +169,9 @@ def cut(ids: NDArray[Any] | None, groups: int | None, where: str) -> NDArray[Any
     """
     if ids is None or groups is None:
         return ids
+    if ids.dtype.kind == "O" and number is not None:
+        numbers = np.array([number(one) for one in ids.tolist()])
+        ids = ids if np.isnan(numbers).any() else numbers
     if ids.dtype.kind not in "biuf":
         raise DataError(
             f"{where}: the clients' column holds words, and client_groups cuts numbers; leave "
