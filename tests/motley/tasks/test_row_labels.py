@@ -230,6 +230,20 @@ def test_columns_are_decided_over_all_files(tmp_path: Path) -> None:
     assert made.preparation(str(tmp_path / "new.csv"))[0].tolist() == [0.0, 1.0, 0.0]
 
 
+def test_points_of_one_file_may_divide_thousands(tmp_path: Path) -> None:
+    points = "v,w,label\n1000,0.5,0\n1037,1.5,1\n"
+    folder = files(tmp_path / "f", points, "v;w;label\n1.000;0;0\n2.037;1;1\n")
+    with pytest.raises(
+        DataError, match=r'client b, row 1 of .*b.csv: got "1.000" in column .v. of'
+    ):
+        from_files(folder)
+    mark = {"decimal": {"v": ","}, "thousands": {"v": "."}}
+    made = from_files(folder, table={"scale": "none", **mark})
+    assert made.x[:, 0].tolist() == [1000.0, 1037.0, 1000.0, 2037.0]
+    made = from_files(folder, table={"scale": "none", "decimal": {"v": "."}})
+    assert made.x[2:, 0].tolist() == pytest.approx([1.0, 2.037])
+
+
 X = np.ones((6, 2), np.float32)
 
 

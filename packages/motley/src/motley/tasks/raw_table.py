@@ -19,7 +19,13 @@ import numpy as np
 from motley.core.arrays import Bools, Floats, Ints
 from motley.core.errors import DataError, suggest
 from motley.core.untrusted import shortened
-from motley.tasks.column_spelling import NumberStyle, TextColumn, is_text, refuse_spelling
+from motley.tasks.column_spelling import (
+    NumberStyle,
+    TextColumn,
+    is_text,
+    refuse_doubt,
+    refuse_spelling,
+)
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.row_ids import refuse_ids
 from motley.tasks.spellings import is_compact_date
@@ -36,6 +42,7 @@ __all__ = [
     "joined",
     "raw_table",
     "read_column",
+    "refuse_doubtful_points",
     "remarks_of",
     "with_remarks",
 ]
@@ -309,6 +316,27 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
     unread = tuple((name, "left out by drop") for name in options.drop)
     reading = TableReading(tuple(readings), tuple(remarks), unread)
     return RawTable(tuple(columns), options, where, reading)
+
+
+def refuse_doubtful_points(table: Any, options: TableOptions, where: str | Origin) -> None:
+    """Refuse numbers of one file of several whose points may divide thousands: beside the numbers
+    of other files this cannot be seen.
+
+    Raises
+    ------
+    DataError: names the column, the row, and the line for each reading.
+    """
+    style = NumberStyle(table)
+    if not style.commas or style.points:
+        return
+    left = {*options.drop, *options.words, *options.numbers}
+    for name in table.column_names:
+        column = table.column(name)
+        if name in left or not is_text(column.type) or options.says_decimal(name):
+            continue
+        if _grouped(column):
+            texts = text_column(column, name, options)
+            refuse_doubt(texts, ~texts.absent, where, style)
 
 
 # ----------------------------------------------------------------------------------------- columns

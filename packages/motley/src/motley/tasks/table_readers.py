@@ -43,6 +43,7 @@ from motley.tasks.raw_table import (
     check_columns,
     joined,
     raw_table,
+    refuse_doubtful_points,
     remarks_of,
     with_remarks,
 )
@@ -433,6 +434,9 @@ def read_parts(
     for at in tables:
         check_names(read[at], (label,), str(files[at][1]))
         check_columns(read[at], read[tables[0]], str(files[at][1]))
+        owner = np.zeros(len(read[at]), np.int64)
+        origin = Origin.of_clients(str(files[at][1]), owner, [files[at][0]])
+        refuse_doubtful_points(read[at].drop_columns([label]), options, origin)
     if tables:
         whole = joined([read[at].select([label]) for at in tables])
         sizes = [len(read[at]) for at in tables]
