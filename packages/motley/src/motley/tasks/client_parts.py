@@ -46,8 +46,15 @@ def array_of(values: ArrayLike) -> NDArray[Any]:
 
     Raises
     ------
-    DataError: rows of different lengths.
+    DataError: rows of different lengths, masked entries.
     """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        count = int(np.ma.getmaskarray(values).sum())
+        raise DataError(
+            f"got a masked array ({count:,} of {values.size:,} entries are masked), and masks are "
+            "not read; write x.astype(float).filled(numpy.nan) for gaps among the inputs, with "
+            'table={"scale": "federated"}, and leave out rows whose label or client is masked'
+        )
     try:
         return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     except ValueError:

@@ -54,6 +54,11 @@ def features(
             f"{where}: {what} of up to {max(-low, high):.3g}; expected at most {limit:.3g} "
             "(float32)"
         )
+    if whole and data.dtype == np.uint64 and int(data.max()) >= 2**63:
+        raise DataError(
+            f"{where}: {what} of up to {int(data.max())} (uint64); expected whole numbers up to "
+            "2^63 - 1, or numbers of type float32"
+        )
     kind = (
         np.uint8
         if data.dtype == np.uint8
