@@ -309,6 +309,8 @@ def test_labels_of_arrays_have_one_code() -> None:
     rename = {"scale": "none", "rename": {"0": "no", "1": "yes"}}
     made = from_clients([(X, [0, 1] * 3), (X, ["no", "yes"] * 3)], table=rename)
     assert (made.names, made.y.tolist()) == (("no", "yes"), [0, 1] * 6)
+    letters = [(X, ["0", "1"] * 3), (X, ["A", "B"] * 3)]
+    assert from_clients(letters, classes=["0", "1", "A", "B"]).classes == 4
     mixed = ["1", "0", "yes", "no", "0", "1"]
     with pytest.raises(DataError, match=r"0, 1 in some rows and no, yes in others"):
         from_arrays(X, mixed, [0, 1] * 3)

@@ -183,8 +183,11 @@ def input_pair(pair: Any, name: str) -> Part:
     return x, y, name
 
 
-def with_one_code(parts: Iterable[Part], options: TableOptions) -> Iterator[Part]:
-    """Yield parts with their labels under the names that the options give them.
+def with_one_code(
+    parts: Iterable[Part], options: TableOptions, classes: int | None
+) -> Iterator[Part]:
+    """Yield parts with their labels under the names that the options give them; ``classes``: how
+    many were named.
 
     Raises
     ------
@@ -200,7 +203,8 @@ def with_one_code(parts: Iterable[Part], options: TableOptions) -> Iterator[Part
             held[texts] = name
         numbers = numbers or not text
         yield x, y, name
-    refuse_two_codes([(name, texts) for texts, name in held.items()], "the clients given")
+    named = [(name, texts) for texts, name in held.items()]
+    refuse_two_codes(named, "the clients given", classes)
 
 
 def join_parts(

@@ -196,7 +196,9 @@ def from_clients(
     reader = SampleReader(inputs, label, collate, Key(seed))
     sources = ClientSources(clients, "client" if divided is not None else test, reader, divided)
     options = table_options(table)
-    parts = sources.parts() if regression else with_one_code(sources.parts(), options)
+    parts = sources.parts()
+    if not regression:
+        parts = with_one_code(parts, options, _count(classes))
     dataset = join_parts(parts, regression, multilabel, options, sources.words, "its samples")
     names = classes or reader.names or None
     dataset = sources.divide(with_classes(dataset, names, "the clients given", _LINE))
@@ -268,7 +270,7 @@ def from_files(
         label,
         options,
         classes=not regression,
-        count=classes if classes is None or isinstance(classes, int) else len(classes),
+        count=_count(classes),
     )
     held = [_tests(file, len(y)) for file, (_, y, _) in zip(files, parts, strict=True)]
     if divided is not None:
@@ -305,6 +307,11 @@ def from_files(
         times = [time for _, time in timed]
         dataset = with_divided_rows(dataset, divided, times)
     return _federation(_as_published(dataset, split, root), split, seed)
+
+
+def _count(classes: int | Sequence[str] | None) -> int | None:
+    """Return how many classes were named."""
+    return classes if classes is None or isinstance(classes, int) else len(classes)
 
 
 def _tests(file: ClientFile, count: int) -> NDArray[np.bool_]:

@@ -150,7 +150,7 @@ def _from_text(
         refuse_infinite(np.append(column.numbers, np.nan)[column.codes], column.name, where)
         return RowColumn(np.append(column.numbers, np.nan)[column.codes], gone)
     if typed:
-        if what == "label":
+        if what == "label" and len(files) < 2:  # of several files refuse_two_codes sees it
             _refuse_other_files(column, there, what, where, files)
         names, remarks = _joined(column, there, what, options, where)
         return RowColumn(np.array([*names, ""], object)[column.codes], gone, remarks)
