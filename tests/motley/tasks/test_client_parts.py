@@ -91,6 +91,40 @@ def test_of_a_generator_no_client_is_kept() -> None:
     assert most <= 3
 
 
+def test_masks_are_refused() -> None:
+    x = np.ma.masked_equal(np.array([[1.0, 999.0], [2.0, 3.0], [3.0, 4.0], [4.0, 4.0]]), 999)
+    y = np.ma.masked_array([0, 1, 0, 1], mask=[0, 0, 0, 1])
+    owner = np.ma.masked_array([0, 0, 1, 1], mask=[1, 0, 0, 0])
+    said = r"got a masked array \(1 of 8 entries are masked\), and masks are not read; write"
+    with pytest.raises(DataError, match=said):
+        from_arrays(x, y.data, owner.data)
+    with pytest.raises(DataError, match=said):
+        from_clients([(x, y.data)] * 2)
+    with pytest.raises(DataError, match=r"1 of 4 entries"):
+        from_arrays(x.data, y, owner.data)
+    with pytest.raises(DataError, match=r"1 of 4 entries"):
+        from_arrays(x.data, y.data, owner)
+    filled = x.astype(float).filled(np.nan)
+    gaps = from_arrays(filled, y.data, owner.data, table={"scale": "federated"})
+    assert len(gaps.y) == 4
+    nothing = np.ma.masked_array(x.data, mask=False)
+    assert from_arrays(nothing, y.data, owner.data).x.tolist() == x.data.tolist()
+
+
+def test_whole_numbers_beyond_int64_are_refused() -> None:
+    x = np.array([[1], [2], [3], [2**63 + 5]], np.uint64)
+    said = (
+        r"features of up to 9223372036854775813 \(uint64\); expected whole numbers up to 2\^63 - 1"
+    )
+    with pytest.raises(DataError, match=said):
+        from_arrays(x, [0, 1, 0, 1], [0, 0, 1, 1])
+    with pytest.raises(DataError, match=said):
+        from_clients([(x, [0, 1, 0, 1])] * 2)
+    largest = np.minimum(x, np.uint64(2**63 - 1))
+    assert int(from_arrays(largest, [0, 1, 0, 1], [0, 0, 1, 1]).x.max()) == 2**63 - 1
+    assert from_arrays(x.astype(np.float32), [0, 1, 0, 1], [0, 0, 1, 1]).x.max() == 2.0**63
+
+
 def test_memory_mapped_files_are_not_copied_and_not_changed(tmp_path: Path) -> None:
     for name, values in (("x", X), ("y", Y), ("offsets", ENDS)):
         np.save(tmp_path / f"{name}.npy", values)

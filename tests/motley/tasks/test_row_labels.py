@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
-from motley.tasks import TASKS, from_arrays, from_files
+from motley.tasks import TASKS, from_arrays, from_clients, from_files
 from motley.tasks.raw_table import raw_table
 from motley.tasks.table_options import TableOptions
 from motley.tasks.task import Dataset
@@ -156,6 +156,42 @@ def test_postcodes_of_clients_keep_their_zeros(tmp_path: Path) -> None:
     assert load(tmp_path / "t.csv", ["20,1,0", "10,2,1"]).client_names == ("site=10", "site=20")
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [
+        ("1.1", "1.10", ("1.1", "1.10")),
+        ("100", "1E2", ("100", "1E2")),
+        ("12345678901234567890", "12345678901234567891", None),
+        (
+            "9007199254740992",
+            "9007199254740993",
+            ("site=9007199254740992", "site=9007199254740993"),
+        ),
+        ("1.1", "1.1000001", ("site=1.1", "site=1.1000001")),
+        ("2", "3.0", ("site=2", "site=3")),
+    ],
+)
+def test_two_texts_are_two_clients(
+    tmp_path: Path, first: str, second: str, names: tuple[str, str] | None
+) -> None:
+    rows = [f"{first},1,0", f"{second},2,1"]
+    assert load(tmp_path / "t.csv", rows).client_names == (names or (first, second))
+
+
+def test_clients_written_as_codes_can_be_cut(tmp_path: Path) -> None:
+    rows = ["1.1,1,0", "1.10,2,1", "2.5,3,0", "2.50,4,1"]
+    made = load(tmp_path / "t.csv", rows, client_groups=2)
+    assert made.groups is not None
+    assert made.groups.tolist() == [0, 0, 1, 1]
+
+
+def test_a_client_is_a_number_or_a_text() -> None:
+    x, y = np.ones((4, 2), np.float32), [0, 1, 0, 1]
+    with pytest.raises(DataError, match=r"client 1 is a number in some rows and a text in others"):
+        from_arrays(x, y, np.array(["1", 1, "2", 1], object))
+    assert from_arrays(x, y, np.array(["A", 1, "A", 1], object)).client_names == ("1", "A")
+
+
 def files(folder: Path, *texts: str) -> Path:
     folder.mkdir()
     for k, text in enumerate(texts):
@@ -192,6 +228,136 @@ def test_columns_are_decided_over_all_files(tmp_path: Path) -> None:
         assert made.preparation(rows)[0].tolist() == [0.0, 1.0, 0.0]
     (tmp_path / "new.csv").write_text("f\nTrue\n")
     assert made.preparation(str(tmp_path / "new.csv"))[0].tolist() == [0.0, 1.0, 0.0]
+
+
+def test_points_of_one_file_may_divide_thousands(tmp_path: Path) -> None:
+    points = "v,w,label\n1000,0.5,0\n1037,1.5,1\n"
+    folder = files(tmp_path / "f", points, "v;w;label\n1.000;0;0\n2.037;1;1\n")
+    with pytest.raises(
+        DataError, match=r'client b, row 1 of .*b.csv: got "1.000" in column .v. of'
+    ):
+        from_files(folder)
+    mark = {"decimal": {"v": ","}, "thousands": {"v": "."}}
+    made = from_files(folder, table={"scale": "none", **mark})
+    assert made.x[:, 0].tolist() == [1000.0, 1037.0, 1000.0, 2037.0]
+    made = from_files(folder, table={"scale": "none", "decimal": {"v": "."}})
+    assert made.x[2:, 0].tolist() == pytest.approx([1.0, 2.037])
+
+
+X = np.ones((6, 2), np.float32)
+
+
+def saved(folder: Path, form: str, *labels: list[Any]) -> Path:
+    """Write the labels of a file each, three times over."""
+    folder.mkdir()
+    for name, each in zip("abcd", labels, strict=False):
+        path = folder / f"{name}.{form}"
+        if form == "npz":
+            np.savez(path, x=X[: 3 * len(each)], y=np.array(each * 3))
+        elif form == "parquet":
+            cells = {"v": [0.5] * 3 * len(each), "label": each * 3}
+            parquet.write_table(pa.table(cells), path)
+        else:
+            path.write_text("v,label\n" + "".join(f"1,{label}\n" for label in each * 3))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("form", "first", "second", "rename"),
+    [
+        ("npz", ["0", "1"], ["no", "yes"], {"0": "no", "1": "yes"}),
+        ("npz", [0, 1], ["no", "yes"], {"0": "no", "1": "yes"}),
+        ("npz", [-1, 1], [0, 1], {"-1": "0"}),
+        ("parquet", ["0", "1"], ["no", "yes"], {"0": "no", "1": "yes"}),
+        ("parquet", [False, True], ["no", "yes"], {"false": "no", "true": "yes"}),
+        ("parquet", [-1, 1], [0, 1], {"-1": "0"}),
+        ("csv", ["true", "false"], ["yes", "no"], {"false": "no", "true": "yes"}),
+        ("csv", [-1, 1], [0, 1], {"-1": "0"}),
+    ],
+)
+def test_no_and_yes_have_one_code_in_all_files(
+    tmp_path: Path, form: str, first: list[Any], second: list[Any], rename: dict[str, str]
+) -> None:
+    folder = saved(tmp_path / "f", form, first, second)
+    line = ", ".join(f'"{old}" = "{new}"' for old, new in rename.items())
+    with pytest.raises(DataError, match=r"rename = \{ " + line) as caught:
+        from_files(folder)
+    message = str(caught.value)
+    assert all(str(label).lower() in message for label in (*first, *second))
+    made = from_files(folder, table={"scale": "none", "rename": rename})
+    assert (made.classes, len(made.y)) == (2, 12)
+    assert made.y[:6].sum() == made.y[6:].sum() == 3
+
+
+@pytest.mark.parametrize("form", ["npz", "parquet", "csv"])
+def test_one_and_two_beside_zero_and_one(tmp_path: Path, form: str) -> None:
+    folder = saved(tmp_path / "f", form, [0, 1], [1, 2])
+    with pytest.raises(DataError, match=r"0, 1 in a\.\w+ and 1, 2 in b\.\w+; .* classes = 3 if"):
+        from_files(folder)
+    assert from_files(folder, classes=3).y.unique().tolist() == [0, 1, 2]
+    # a third client shows that there are three
+    assert from_files(saved(tmp_path / "g", form, [0, 1], [1, 2], [0, 2])).classes == 3
+    same = saved(tmp_path / "h", "parquet", ["1.0", "2.0"], [1, 2])
+    assert from_files(same).names == ("1", "2")
+
+
+def test_labels_of_arrays_have_one_code() -> None:
+    with pytest.raises(DataError, match=r'0, 1 in client 0 and no, yes in client 1; .* "0" = "no"'):
+        from_clients([(X, ["0", "1"] * 3), (X, ["no", "yes"] * 3)])
+    with pytest.raises(DataError, match=r"0, 1 in client 0 and no, yes in client 1"):
+        from_clients([(X, [0, 1] * 3), (X, ["no", "yes"] * 3)])
+    rename = {"scale": "none", "rename": {"0": "no", "1": "yes"}}
+    made = from_clients([(X, [0, 1] * 3), (X, ["no", "yes"] * 3)], table=rename)
+    assert (made.names, made.y.tolist()) == (("no", "yes"), [0, 1] * 6)
+    letters = [(X, ["0", "1"] * 3), (X, ["A", "B"] * 3)]
+    assert from_clients(letters, classes=["0", "1", "A", "B"]).classes == 4
+    mixed = ["1", "0", "yes", "no", "0", "1"]
+    with pytest.raises(DataError, match=r"0, 1 in some rows and no, yes in others"):
+        from_arrays(X, mixed, [0, 1] * 3)
+    assert from_arrays(X, mixed, [0, 1] * 3, table=rename).y.tolist() == [1, 0, 1, 0, 0, 1]
+    cells = {"v": [0.5] * 6, "y": mixed, "who": [*"aabbab"]}
+    with pytest.raises(DataError, match=r"is 0, 1 in some rows and no, yes in others"):
+        from_arrays(cells, "y", "who")
+    with pytest.raises(DataError, match=r"blanks and capitals alone: 'No', 'no', 'yes', 'yes '"):
+        from_arrays(X, ["No", "no", "yes", "yes ", "no", "yes"], [0, 1] * 3)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (("0", "1"), ("f", "m"), r"numbers \('0', '1'\) of client a and words \('f', 'm'\) of cl"),
+        (
+            ("True", "False"),
+            ("no", "yes"),
+            r"true and false \('False', 'True'\) .* \"False\" = \"no\"",
+        ),
+        (("20", "30"), ("old", "young"), r"or words = \[\"f\"\] if each number"),
+    ],
+)
+def test_a_column_is_numbers_or_words_at_all_clients(
+    tmp_path: Path, first: tuple[str, str], second: tuple[str, str], message: str
+) -> None:
+    texts = [f"f,label\n{f},0\n{m},1\n" + f"{f},1\n{m},0\n" * 5 for f, m in (first, second)]
+    folder = files(tmp_path / "f", *texts)
+    scale = {"scale": "federated"}
+    with pytest.raises(DataError, match=f"column 'f' is .*{message}"):
+        from_files(folder, table=scale)
+    cells = {"f": [*first, *second], "label": [0, 1, 0, 1], "who": [*"aabb"]}
+    with pytest.raises(DataError, match=f"column 'f' is .*{message.replace('client a', '.*')}"):
+        from_arrays(cells, "label", "who", table=scale)
+    made = from_files(folder, table={**scale, "rename": dict(zip(first, second, strict=True))})
+    assert made.preparation is not None
+    assert made.preparation.save()["inputs"] == [f"f={word}" for word in sorted(second)]
+    made = from_files(folder, table={**scale, "words": ["f"]})
+    assert made.preparation is not None
+    assert len(made.preparation.save()["inputs"]) == 4
+
+
+def test_a_number_beside_words_is_a_word(tmp_path: Path) -> None:
+    texts = ["f,label\n" + rows * 6 for rows in ("0,0\n0,1\n", "A,0\nA,1\n", "0,0\nAB,1\n")]
+    made = from_files(files(tmp_path / "f", *texts), table={"scale": "federated"})
+    assert made.preparation is not None
+    assert made.preparation.save()["inputs"] == ["f=0", "f=A", "f=AB"]
 
 
 def test_new_rows_are_read_as_the_table_was(tmp_path: Path) -> None:

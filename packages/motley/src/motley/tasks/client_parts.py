@@ -24,6 +24,7 @@ from torch import Tensor
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.tasks.origin import Origin
 from motley.tasks.raw_table import TableOptions, arrow_table, check_columns, joined, raw_table
+from motley.tasks.row_labels import label_texts, refuse_two_codes, renamed_labels
 from motley.tasks.table_readers import make_dataset
 from motley.tasks.task import Dataset
 
@@ -40,6 +41,7 @@ __all__ = [
     "owners",
     "rows_in",
     "table_options",
+    "with_one_code",
 ]
 
 Part = tuple[Any, NDArray[Any], str]
@@ -51,8 +53,15 @@ def array_of(values: ArrayLike) -> NDArray[Any]:
 
     Raises
     ------
-    DataError: rows of different lengths.
+    DataError: rows of different lengths, masked entries.
     """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        count = int(np.ma.getmaskarray(values).sum())
+        raise DataError(
+            f"got a masked array ({count:,} of {values.size:,} entries are masked), and masks are "
+            "not read; write x.astype(float).filled(numpy.nan) for gaps among the inputs, with "
+            'table={"scale": "federated"}, and leave out rows whose label or client is masked'
+        )
     try:
         return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     except ValueError:
@@ -179,6 +188,30 @@ def input_pair(pair: Any, name: str) -> Part:
             f"{name} has a single number for x or y; expected arrays with one row per sample"
         )
     return x, y, name
+
+
+def with_one_code(
+    parts: Iterable[Part], options: TableOptions, classes: int | None
+) -> Iterator[Part]:
+    """Yield parts with their labels under the names that the options give them; ``classes``: how
+    many were named.
+
+    Raises
+    ------
+    DataError: numbers in one part and words in another, or no and yes in two codes of words.
+    """
+    held: dict[frozenset[str], str] = {}
+    numbers = False
+    for x, given, name in parts:
+        y = renamed_labels(given, options)
+        text = y.dtype.kind in "OU"
+        # of numbers the first part's are enough: what is compared are words with them
+        if y.ndim == 1 and (text or not numbers) and (texts := label_texts(y)) not in held:
+            held[texts] = name
+        numbers = numbers or not text
+        yield x, y, name
+    named = [(name, texts) for texts, name in held.items()]
+    refuse_two_codes(named, "the clients given", classes)
 
 
 def join_parts(

@@ -15,7 +15,7 @@ from motley.core.errors import DataError
 from motley.tasks.client_parts import Part, array_of, input_pair, is_table
 from motley.tasks.loaders import SampleReader, is_samples, splits_of
 from motley.tasks.preparation import FieldsPreparation
-from motley.tasks.row_labels import What
+from motley.tasks.row_labels import What, renamed_labels
 from motley.tasks.row_splits import RowSplit, times_of
 from motley.tasks.table_options import TableOptions
 from motley.tasks.table_readers import take_column
@@ -198,7 +198,8 @@ def without_column(
 ) -> tuple[Any, NDArray[Any]]:
     """Return the inputs without a column that is given by its name, and its values."""
     if not isinstance(given, str):
-        return inputs, array_of(given)
+        values = array_of(given)
+        return inputs, renamed_labels(values, options) if what == "label" else values
     if not is_table(inputs):
         raise DataError(
             f"got {given!r} as the name of a column, and x is an array; give an array, or x as a "

@@ -18,7 +18,7 @@ from motley.tasks.spellings import date_number, plain_number, readable_orders, s
 from motley.tasks.table_files import separator_of
 from motley.tasks.table_options import TableOptions
 
-__all__ = ["NumberStyle", "TextColumn", "is_text", "refuse_spelling"]
+__all__ = ["NumberStyle", "TextColumn", "is_text", "refuse_doubt", "refuse_spelling"]
 
 _GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 _DATES = ("date", "date without year", "time")
@@ -116,7 +116,7 @@ def refuse_spelling(
     odd = there & ~readable
     if not odd.any():
         if kind is None and not options.says_decimal(column.name):
-            _refuse_doubt(column, there, where, style)
+            refuse_doubt(column, there, where, style)
         return
     shapes = [
         shape_of(word) if strange else ("", "")
@@ -142,9 +142,7 @@ def _mostly_numbers(
     return most_cells or (int(like.sum()) > 2 and 2 * int(like.sum()) > int(there.sum()))
 
 
-def _refuse_doubt(
-    column: TextColumn, there: Bools, where: str | Origin, style: NumberStyle
-) -> None:
+def refuse_doubt(column: TextColumn, there: Bools, where: str | Origin, style: NumberStyle) -> None:
     """Refuse numbers whose points may divide thousands: all are groups of three digits, in a table
     that has decimal commas."""
     words = [word for word, here in zip(column.distinct, there, strict=True) if here]

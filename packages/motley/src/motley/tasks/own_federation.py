@@ -32,6 +32,7 @@ from motley.tasks.client_parts import (
     owners,
     rows_in,
     table_options,
+    with_one_code,
 )
 from motley.tasks.client_sources import ClientSources, without_column
 from motley.tasks.federate import Split, federate, partition_input
@@ -199,8 +200,10 @@ def from_clients(
     new_rows = rows_in(store)
     reader = SampleReader(inputs, label, collate, Key(seed), new_rows=new_rows)
     sources = ClientSources(clients, "client" if divided is not None else test, reader, divided)
-    parts = sources.parts()
     options = table_options(table)
+    parts = sources.parts()
+    if not regression:
+        parts = with_one_code(parts, options, _count(classes))
     dataset = join_parts(
         parts, regression, multilabel, options, sources.words, "its samples", new_rows
     )
@@ -270,7 +273,11 @@ def from_files(
     files = client_files(root)
     options = table_options(table)
     parts = read_parts(
-        [(file.client, file.path) for file in files], label, options, classes=not regression
+        [(file.client, file.path) for file in files],
+        label,
+        options,
+        classes=not regression,
+        count=_count(classes),
     )
     held = [_tests(file, len(y)) for file, (_, y, _) in zip(files, parts, strict=True)]
     if divided is not None:
@@ -307,6 +314,11 @@ def from_files(
         times = [time for _, time in timed]
         dataset = with_divided_rows(dataset, divided, times)
     return _federation(_as_published(dataset, split, root), split, seed)
+
+
+def _count(classes: int | Sequence[str] | None) -> int | None:
+    """Return how many classes were named."""
+    return classes if classes is None or isinstance(classes, int) else len(classes)
 
 
 def _tests(file: ClientFile, count: int) -> NDArray[np.bool_]:

@@ -16,10 +16,16 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from motley.core.arrays import Floats
+from motley.core.arrays import Bools, Floats, Ints
 from motley.core.errors import DataError, suggest
 from motley.core.untrusted import shortened
-from motley.tasks.column_spelling import NumberStyle, TextColumn, is_text, refuse_spelling
+from motley.tasks.column_spelling import (
+    NumberStyle,
+    TextColumn,
+    is_text,
+    refuse_doubt,
+    refuse_spelling,
+)
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.row_ids import refuse_ids
 from motley.tasks.spellings import is_compact_date
@@ -36,6 +42,7 @@ __all__ = [
     "joined",
     "raw_table",
     "read_column",
+    "refuse_doubtful_points",
     "remarks_of",
     "with_remarks",
 ]
@@ -47,6 +54,7 @@ _BOOLEANS = {
     **dict.fromkeys(("true", "True", "TRUE", "1"), 1.0),
     **dict.fromkeys(("false", "False", "FALSE", "0"), 0.0),
 }
+_TRUTH = {"true", "false"}
 _LOOKED_AT = 100
 _SHOWN = 3
 """Words of a column that are shown."""
@@ -273,8 +281,8 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
 
     Raises
     ------
-    DataError: a column of dates or ids, numbers in another spelling or with words between them, an
-    unknown name in an option.
+    DataError: a column of dates or ids, numbers in another spelling or with words between them,
+    numbers at one client and words at another, an unknown name in an option.
     """
     names = list(table.column_names)
     for key in ("drop", "words", "numbers", "fixed"):
@@ -308,6 +316,27 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
     unread = tuple((name, "left out by drop") for name in options.drop)
     reading = TableReading(tuple(readings), tuple(remarks), unread)
     return RawTable(tuple(columns), options, where, reading)
+
+
+def refuse_doubtful_points(table: Any, options: TableOptions, where: str | Origin) -> None:
+    """Refuse numbers of one file of several whose points may divide thousands: beside the numbers
+    of other files this cannot be seen.
+
+    Raises
+    ------
+    DataError: names the column, the row, and the line for each reading.
+    """
+    style = NumberStyle(table)
+    if not style.commas or style.points:
+        return
+    left = {*options.drop, *options.words, *options.numbers}
+    for name in table.column_names:
+        column = table.column(name)
+        if name in left or not is_text(column.type) or options.says_decimal(name):
+            continue
+        if _grouped(column):
+            texts = text_column(column, name, options)
+            refuse_doubt(texts, ~texts.absent, where, style)
 
 
 # ----------------------------------------------------------------------------------------- columns
@@ -479,6 +508,8 @@ def _from_text(
     if kind != "words" and not np.isnan(column.numbers[there]).any():
         values = np.append(np.where(column.absent, np.nan, column.numbers), np.nan)
         return RawColumn(name, values[column.codes])
+    if kind is None:
+        _refuse_numbers_elsewhere(column, where)
     kept = tuple(
         sorted(
             {word for word, gone in zip(column.distinct, column.absent, strict=True) if not gone}
@@ -490,6 +521,46 @@ def _from_text(
         for word, gone in zip(column.distinct, column.absent, strict=True)
     ]
     return RawColumn(name, np.array([*at, np.nan])[column.codes], kept)
+
+
+def _refuse_numbers_elsewhere(column: TextColumn, where: str | Origin) -> None:
+    """Refuse a column of words that is numbers, or true and false, at some clients and words at
+    others. A number that a client has beside words is a word, as the blood group 0 is."""
+    number = ~np.isnan(column.numbers) | np.array([word in _BOOLEANS for word in column.distinct])
+    there = ~column.absent
+    if not isinstance(where, Origin) or where.owner is None or not (number & there).any():
+        return
+    owner = where.owner
+    numbers = _owners_of(column, number & there, owner)
+    words = _owners_of(column, ~number & there, owner)
+    beside = np.append(number & there, False)[column.codes] & (numbers & words)[owner]
+    as_words = np.isin(np.arange(len(number)), column.codes[beside])
+    only_numbers = numbers & ~words & ~_owners_of(column, as_words, owner)
+    only_words = words & ~numbers
+    if not only_numbers.any() or not only_words.any():
+        return
+    first = [int(which.argmax()) for which in (only_numbers, only_words)]
+    held = [
+        sorted(
+            {column.distinct[at] for at in np.unique(column.codes[owner == client]) if there[at]}
+        )
+        for client in first
+    ]
+    listed = [", ".join(map(repr, texts[:_SHOWN])) for texts in held]
+    pairs = ", ".join(f'"{old}" = "{new}"' for old, new in zip(*held, strict=False))
+    what = "numbers" if held[0][0].lower() not in _TRUTH else "true and false"
+    raise DataError(
+        f"{where}: column {column.name!r} is {what} ({listed[0]}) of {where.client(first[0])} and "
+        f"words ({listed[1]}) of {where.client(first[1])}; write which are the same, e.g. "
+        f"{shortened(f'rename = {{ {pairs} }}', 200)}, or gaps with the words that stand for a "
+        f'gap, or words = ["{column.name}"] if each number is a word of its own'
+    )
+
+
+def _owners_of(column: TextColumn, which: Bools, owner: Ints) -> Bools:
+    """Return which clients have one of some texts, ``[K]``."""
+    rows = np.append(which, False)[column.codes]
+    return np.bincount(owner[rows], minlength=int(owner.max()) + 1) > 0
 
 
 def text_column(text: Any, name: str, options: TableOptions) -> TextColumn:

@@ -4,6 +4,7 @@ have none."""
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -15,11 +16,24 @@ from motley.core.errors import DataError
 from motley.core.untrusted import shortened
 from motley.tasks.column_spelling import NumberStyle, TextColumn, is_text, refuse_spelling
 from motley.tasks.origin import row_of
-from motley.tasks.raw_table import refuse_infinite, text_column, trimmed, without_gaps
+from motley.tasks.raw_table import (
+    refuse_infinite,
+    renamed,
+    text_column,
+    trimmed,
+    without_gaps,
+)
 from motley.tasks.spellings import shape_of
 from motley.tasks.table_options import TableOptions
 
-__all__ = ["RowColumn", "read_row_column"]
+__all__ = [
+    "RowColumn",
+    "label_texts",
+    "read_row_column",
+    "refuse_two_codes",
+    "refuse_variants",
+    "renamed_labels",
+]
 
 What = Literal["label", "client", "target"]
 """A class, whose a row is, or a number to predict."""
@@ -42,6 +56,19 @@ _SHORT = {
 }
 """Words and their usual short forms."""
 _TRUTH = {"true", "false"}
+_CODES = (
+    ("0", "1"),
+    ("1", "2"),
+    ("-1", "1"),
+    ("false", "true"),
+    ("f", "t"),
+    ("no", "yes"),
+    ("n", "y"),
+    ("nein", "ja"),
+    ("neg", "pos"),
+    ("negative", "positive"),
+)
+"""Codes of no and of yes."""
 
 
 class RowColumn(NamedTuple):
@@ -83,6 +110,10 @@ def read_row_column(
         column = column.cast(column.type.value_type)
     if types.is_temporal(column.type) and what == "client":
         column = column.cast(pa.string())
+    whole = types.is_integer(column.type) or types.is_boolean(column.type)
+    if what == "label" and whole and options.rename:
+        column = column.cast(pa.string())
+        typed = False
     if is_text(column.type):
         text = text_column(column.cast(pa.string()), name, options)
         return _from_text(text, what, options, where, typed=typed, files=files)
@@ -119,6 +150,8 @@ def _from_text(
         refuse_infinite(np.append(column.numbers, np.nan)[column.codes], column.name, where)
         return RowColumn(np.append(column.numbers, np.nan)[column.codes], gone)
     if typed:
+        if what == "label" and len(files) < 2:  # of several files refuse_two_codes sees it
+            _refuse_other_files(column, there, what, where, files)
         names, remarks = _joined(column, there, what, options, where)
         return RowColumn(np.array([*names, ""], object)[column.codes], gone, remarks)
     if (readable | column.absent).all() and not _written_as_words(column, there, what):
@@ -135,14 +168,18 @@ def _from_text(
 
 
 def _written_as_words(column: TextColumn, there: Bools, what: What) -> bool:
-    """Return whether the numbers of clients are codes, as postcodes with a leading 0 are: two
-    texts then name two clients."""
+    """Return whether the numbers of clients are codes: postcodes with a leading 0, versions as 1.1
+    and 1.10, numbers that no int64 holds. Two texts then name two clients."""
     if what != "client":
         return False
-    return any(
-        here and len(digits := word.lstrip("+-")) > 1 and digits[0] == "0" and digits.isdigit()
-        for word, here in zip(column.distinct, there, strict=True)
-    )
+    words = {word for word, here in zip(column.distinct, there, strict=True) if here}
+    if any(re.fullmatch(r"[+-]?0\d+", word) for word in words):
+        return True
+    if not all(re.fullmatch(r"[+-]?\d+(\.0*)?", word) for word in words):
+        return len(np.unique(column.numbers[there])) < len(words)
+    # a float64 holds whole numbers up to 2^53
+    most = 2**53 if any("." in word for word in words) else 2**63
+    return any(abs(int(word.partition(".")[0])) >= most for word in words)
 
 
 def _numbers(column: TextColumn, there: Bools) -> NDArray[Any]:
@@ -228,7 +265,131 @@ def _refuse_other_files(
     )
 
 
+def label_texts(y: NDArray[Any]) -> frozenset[str]:
+    """Return the distinct labels as texts, whole numbers without decimals; empty for labels of
+    several dimensions."""
+    if y.ndim != 1:
+        return frozenset()
+    found = {*map(str, y.tolist())} if y.dtype.kind in "OU" else np.unique(y).tolist()
+    return frozenset(f"{one:.15g}" if isinstance(one, float) else str(one) for one in found)
+
+
+def refuse_two_codes(
+    parts: Sequence[tuple[str, frozenset[str]]], where: str, classes: int | None = None
+) -> None:
+    """Refuse labels that are numbers in one part and words in another, or no and yes in two codes,
+    such as 0 and 1 in one part and 1 and 2 in another.
+
+    Parameters
+    ----------
+    parts: name and distinct labels of each. classes: how many were named; where no more are there,
+    nothing is refused.
+
+    Raises
+    ------
+    DataError: lists the labels of both parts, and the line that joins them.
+    """
+    every = frozenset().union(*(texts for _, texts in parts))
+    if classes is not None and len(every) <= classes:
+        return
+    kinds = [{_is_number(text) for text in texts} for _, texts in parts]
+    numbers = next((part for part, kind in zip(parts, kinds, strict=True) if kind == {True}), None)
+    words = next((part for part, kind in zip(parts, kinds, strict=True) if kind == {False}), None)
+    pair = (numbers, words) if numbers and words else _two_codes(parts)
+    if pair is None:
+        return
+    (first, old), (second, new) = pair
+    order = [_in_order(old), _in_order(new)]
+    same = [(a, b) for a, b in zip(*order, strict=False) if a != b]
+    if any(a in new for a, _ in same):  # 1 is no in one part and yes in the other
+        line = f"bring one of them to the other's, or write classes = {len(every)} if they are"
+        line += f" {len(every)} classes"
+    else:
+        pairs = ", ".join(f'"{a}" = "{b}"' for a, b in same[:_MOST])
+        line = f"write which are the same, e.g. rename = {{ {pairs} }}"
+    listed = [", ".join(texts[:_MOST]) + ", ..." * (len(texts) > _MOST) for texts in order]
+    raise DataError(
+        f"{where}: the labels are {listed[0]} in {first} and {listed[1]} in {second}; {line}"
+    )
+
+
+def _two_codes(
+    parts: Sequence[tuple[str, frozenset[str]]],
+) -> tuple[tuple[str, frozenset[str]], tuple[str, frozenset[str]]] | None:
+    """Return two parts whose labels are no and yes in different codes; the one with a number below
+    0 comes first. None where there are none, or a part has other labels."""
+    folded = [frozenset(text.casefold() for text in texts) for _, texts in parts]
+    codes = [frozenset(code) for code in _CODES]
+    if not all(any(texts <= code for code in codes) for texts in folded):
+        return None
+    whole = {texts: part for texts, part in zip(folded, parts, strict=True) if texts in codes}
+    if len(whole) < 2:
+        return None
+    first, second = sorted(whole, key=lambda texts: "-1" not in texts)[:2]
+    return whole[first], whole[second]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _in_order(texts: frozenset[str]) -> list[str]:
+    """Return labels with no before yes, else in their order."""
+    place = {word: at for code in _CODES for at, word in enumerate(code)}
+    if len(texts) == 2 and all(text.casefold() in place for text in texts) and "1" not in texts:
+        return sorted(texts, key=lambda text: place[text.casefold()])
+    return sorted(texts, key=lambda text: (float(text) if _is_number(text) else np.inf, text))
+
+
+def renamed_labels(y: NDArray[Any], options: TableOptions) -> NDArray[Any]:
+    """Return an array of labels under the names that the options give them, as those of a table;
+    numbers where no name is given to one of them stay so."""
+    if y.ndim != 1 or not (options.rename or options.trim or options.fold):
+        return y
+    texts = label_texts(y)
+    if y.dtype.kind not in "OU" and not texts & set(options.rename):
+        return y
+    names = {text: renamed(text, options) for text in texts}
+    each = [names[f"{one:.15g}" if isinstance(one, float) else str(one)] for one in y.tolist()]
+    if y.dtype.kind in "iuf" and all(name.lstrip("-").isdigit() for name in names.values()):
+        return np.array(each, np.int64)
+    return np.array(each, object)
+
+
 # ---------------------------------------------------------------------------------------- variants
+
+
+def refuse_variants(words: Sequence[str], where: str) -> None:
+    """Refuse labels of an array, each given once, that differ in blanks or capitals alone, or are
+    both 0 and 1 and words for no and yes.
+
+    Raises
+    ------
+    DataError: names them, and the line that joins them.
+    """
+    groups: dict[str, list[str]] = {}
+    for word in words:
+        groups.setdefault(trimmed(word).casefold(), []).append(word)
+    same = [word for group in groups.values() if len(group) > 1 for word in group]
+    if same:
+        blanks = len({trimmed(word) for word in same}) < len(same)
+        capitals = any(len({trimmed(w) for w in group}) > 1 for group in groups.values())
+        lines = ["trim = true"] * blanks + ["fold = true"] * capitals
+        kinds = " and ".join(["blanks"] * blanks + ["capitals"] * capitals)
+        raise DataError(
+            f"{where}: labels differ in {kinds} alone: "
+            f"{', '.join(map(repr, sorted(same)[:_MOST]))}; write {' and '.join(lines)}, which "
+            "joins them, or give each a name of its own"
+        )
+    numbers = frozenset(word for word in words if word in ("0", "1"))
+    others = frozenset(words) - numbers
+    known = {word for code in _CODES[3:] for word in code}
+    if numbers and others and {word.casefold() for word in others} <= known:
+        refuse_two_codes([("some rows", numbers), ("others", others)], where)
 
 
 def _joined(

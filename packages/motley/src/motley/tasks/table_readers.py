@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,10 +43,19 @@ from motley.tasks.raw_table import (
     check_columns,
     joined,
     raw_table,
+    refuse_doubtful_points,
     remarks_of,
     with_remarks,
 )
-from motley.tasks.row_labels import RowColumn, What, read_row_column
+from motley.tasks.row_labels import (
+    RowColumn,
+    What,
+    label_texts,
+    read_row_column,
+    refuse_two_codes,
+    refuse_variants,
+    renamed_labels,
+)
 from motley.tasks.row_splits import RowSplit, times_of, with_divided_rows
 from motley.tasks.table_files import read_arrow, separator_of
 from motley.tasks.table_options import TableOptions
@@ -122,7 +131,8 @@ def read_table(
             f"exists{where_paths_start(data)}"
         )
     inputs, targets, ids = read_columns(path, label, client, options, classes)
-    ids = cut(ids, client_groups, str(path))
+    number = options.spelling(client or "").number
+    ids = cut(ids, client_groups, str(path), number)
     column = client if client_groups is None else None
     inputs, times = times_of(inputs, test, len(targets), str(path))
     dataset = make_dataset(
@@ -143,9 +153,14 @@ def _test_half(path: Path) -> NDArray[np.bool_] | None:
     return flagged(arrays(path), str(path)).get("test") if path.suffix.lower() == ".npz" else None
 
 
-def cut(ids: NDArray[Any] | None, groups: int | None, where: str) -> NDArray[Any] | None:
+def cut(
+    ids: NDArray[Any] | None,
+    groups: int | None,
+    where: str,
+    number: Callable[[str], float] | None = None,
+) -> NDArray[Any] | None:
     """Return client ids as groups of about equal size, from the smallest numbers to the largest;
-    equal numbers stay together.
+    equal numbers stay together. ``number``: of a text, NaN where it is none.
 
     Raises
     ------
@@ -156,6 +171,9 @@ def cut(ids: NDArray[Any] | None, groups: int | None, where: str) -> NDArray[Any
     """
     if ids is None or groups is None:
         return ids
+    if ids.dtype.kind == "O" and number is not None:
+        numbers = np.array([number(one) for one in ids.tolist()])
+        ids = ids if np.isnan(numbers).any() else numbers
     if ids.dtype.kind not in "biuf":
         raise DataError(
             f"{where}: the clients' column holds words, and client_groups cuts numbers; leave "
@@ -345,6 +363,7 @@ def read_targets(
         raise DataError(f"{row_of(where, row)}: the label is missing; fill or drop such rows")
     if labels.dtype.kind in "UO":
         words, labels = np.unique(labels.astype(str), return_inverse=True)
+        refuse_variants(words.tolist(), str(where))
         if all(_WHOLE.fullmatch(word) for word in words.tolist()):
             order = np.argsort([int(word) for word in words.tolist()], kind="stable")
             words, labels = words[order], np.argsort(order)[labels]
@@ -394,17 +413,19 @@ def read_parts(
     label: str,
     options: TableOptions,
     classes: bool = True,
+    count: int | None = None,
 ) -> list[tuple[Any, NDArray[Any], str]]:
     """Return the samples, targets and name of each file; what labels are is decided over all files
     together.
 
     Parameters
     ----------
-    files: client and path. classes: whether targets are classes; else numbers.
+    files: client and path. classes: whether targets are classes; else numbers. count: how many
+    classes were named.
 
     Raises
     ------
-    DataError: as of :func:`read_columns`, or tables of different columns.
+    DataError: as of :func:`read_columns`, tables of different columns, labels in two codes.
     """
     read: list[Any] = [
         _from_npz(path)[:2] if path.suffix.lower() == ".npz" else read_arrow(path, options.form)
@@ -414,11 +435,24 @@ def read_parts(
     for at in tables:
         check_names(read[at], (label,), str(files[at][1]))
         check_columns(read[at], read[tables[0]], str(files[at][1]))
+        owner = np.zeros(len(read[at]), np.int64)
+        origin = Origin.of_clients(str(files[at][1]), owner, [files[at][0]])
+        refuse_doubtful_points(read[at].drop_columns([label]), options, origin)
     if tables:
         whole = joined([read[at].select([label]) for at in tables])
         sizes = [len(read[at]) for at in tables]
         where = str(files[tables[0]][1].parent) if len(tables) > 1 else str(files[tables[0]][1])
-        column = _row_column(whole, label, "label" if classes else "target", options, where, sizes)
+        column = read_row_column(
+            whole.column(label),
+            label,
+            "label" if classes else "target",
+            options,
+            where,
+            # text beside numbers of another file may be numbers
+            typed=separator_of(whole) == ""
+            and len({read[at].schema.field(label).type for at in tables}) < 2,
+            files=sizes,
+        )
         values = by_value(column.values, column.gone, where) if classes else column.values
         ends = np.cumsum(sizes)
         for at, start, end in zip(tables, ends - sizes, ends, strict=True):
@@ -429,6 +463,12 @@ def read_parts(
             remarks = [*(column.remarks if at == tables[0] else ()), *said]
             table = with_remarks(table.filter(kept) if gone.any() else table, remarks)
             read[at] = (table, values[start:end][kept])
+    if classes:
+        for at, (x, y) in enumerate(read):
+            read[at] = (x, y if at in tables else renamed_labels(y, options))
+        held = [label_texts(y) for _, y in read]
+        named = [(path.name, texts) for (_, path), texts in zip(files, held, strict=True)]
+        refuse_two_codes(named, str(files[0][1].parent), count)
     return [(*samples, f"client {name}") for samples, (name, _) in zip(read, files, strict=True)]
 
 
@@ -509,17 +549,10 @@ def check_names(table: Any, columns: Sequence[str], where: str) -> None:
             )
 
 
-def _row_column(
-    table: Any,
-    name: str,
-    what: What,
-    options: TableOptions,
-    where: str,
-    files: Sequence[int] = (),
-) -> RowColumn:
+def _row_column(table: Any, name: str, what: What, options: TableOptions, where: str) -> RowColumn:
     """Return a column of labels or clients; what the columns of a text hold, their texts show."""
     typed = separator_of(table) == ""
-    return read_row_column(table.column(name), name, what, options, where, typed=typed, files=files)
+    return read_row_column(table.column(name), name, what, options, where, typed=typed)
 
 
 def _kept(

@@ -65,6 +65,11 @@ def features(
             f"{where}: {what} of up to {max(-low, high):.3g}; expected at most {limit:.3g} "
             "(float32)"
         )
+    if whole and data.dtype == np.uint64 and int(data.max()) >= 2**63:
+        raise DataError(
+            f"{where}: {what} of up to {int(data.max())} (uint64); expected whole numbers up to "
+            "2^63 - 1, or numbers of type float32"
+        )
     kind = (
         np.uint8
         if data.dtype == np.uint8
@@ -222,7 +227,7 @@ def grouped(
 
     Raises
     ------
-    DataError: not one per sample.
+    DataError: not one per sample; one that is both a number and a text.
     """
     ids: NDArray[Any] = np.asarray(client)
     if ids.shape != (count,):
@@ -240,6 +245,13 @@ def grouped(
             raise DataError(
                 f"{where}: some client ids are neither numbers nor strings; expected one of these "
                 "per sample"
+            )
+        texts = {one for one in ids if isinstance(one, str)}
+        both = sorted(texts & {str(one) for one in ids if not isinstance(one, str)})
+        if both:
+            raise DataError(
+                f"{where}: the client {both[0]} is a number in some rows and a text in others "
+                f"({len(both)} such clients); write ids.astype(str) if these are one client"
             )
         ids = ids.astype(str)
     if ids.dtype.kind in "iu" and count and bool((ids[1:] >= ids[:-1]).all()):  # nothing to sort
@@ -261,9 +273,10 @@ def _names(ids: NDArray[Any], column: str) -> tuple[str, ...]:
         return tuple(ids.astype(str).tolist())
     if not column or np.array_equal(ids, np.arange(len(ids))):
         return ()
-    return tuple(
-        f"{column}={one:g}" if ids.dtype.kind == "f" else f"{column}={one}" for one in ids.tolist()
-    )
+    short = [f"{one:g}" if ids.dtype.kind == "f" else str(one) for one in ids.tolist()]
+    if len(set(short)) < len(short):
+        short = [repr(one) for one in ids.tolist()]
+    return tuple(f"{column}={one}" for one in short)
 
 
 def as_images(x: Tensor) -> Tensor:
