@@ -52,6 +52,9 @@ def numbers(cells: Sequence[Any], **options: Any) -> list[float | None]:
         (["02.01.1970 18:00"], {"dates": "day first"}, [1.75]),
         (["1970/01/03", "19700104"], {"dates": "year first"}, [2.0, 3.0]),
         (["18.30.00", "06:00"], {"dates": "day first"}, [18.5, 6.0]),
+        (["02.01.70", "5.1.70 12:00"], {"dates": "day first"}, [1.0, 4.5]),
+        (["02.01.70", "25.01.70"], {"dates": "day first"}, [1.0, 24.0]),
+        (["01.02.70"], {"dates": "month first"}, [1.0]),
         (["true", "FALSE", ""], {}, [1.0, 0.0, None]),
         (["0", "True"], {}, [0.0, 1.0]),
         (["#N/A", "1"], {}, [None, 1.0]),
@@ -108,11 +111,13 @@ def test_numbers_in_another_spelling_are_refused_with_the_line(cells: list[str],
         (["1/28/2004"], 'write dates = "month first"'),
         (["01.05.2004 18:00", "31.05.2004 06:30"], 'write dates = "day first"'),
         (["2004/01/28"], "holds dates or times"),
-        (["2004-01-28", "2004-01-29"], "holds dates or times"),
-        (["2004-01-28T10:00:00Z"], "holds dates or times"),
+        (["2004-01-28", "2004-01-29"], 'or write dates = "year first", which'),
+        (["2004-01-28T10:00:00Z"], 'or write dates = "year first", which'),
         (["19-Dec", "20-Dec"], r'leave it out with drop = \["v"\], or words'),
         (["19. Dezember 2004", "1. Mai 2005"], 'write dates = "day first"'),
         (["18.00.00", "06.30.00"], "hours of times"),
+        (["05.03.23", "25.01.20"], 'write dates = "day first" or dates = "year first", as'),
+        (["18.00.00", "05.03.23"], 'dates = "day first" or dates = "month first" or dates = "y'),
         (["10:30", "11:30 pm"], "holds dates or times"),
         (["20040128", "20040315"], "holds dates written as numbers .row 1 is 20040128"),
         ([date(2004, 1, 28)], 'write dates = "year first"'),
@@ -177,6 +182,8 @@ def test_one_column_has_one_unit_and_one_kind_of_dates() -> None:
         read({"v": ["3 kg", "500 g"]}, {"units": ("kg", "g")})
     with pytest.raises(DataError, match=r'got "10:30" among the dates of column .v.; leave it out'):
         read({"v": ["1/2/2004", "10:30"]}, {"dates": "day first"})
+    with pytest.raises(DataError, match=r'got "18.30.00" among the dates of column .v.'):
+        read({"v": ["05.03.23", "18.30.00"]}, {"dates": "day first"})
     with pytest.raises(DataError, match=r'got "3" among the dates of column .v.'):
         read({"v": ["1/2/2004", "3"]}, {"dates": "day first"})
     with pytest.raises(DataError, match=r"row 1 is '31/1/2004'"):

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from motley.core.arrays import Bools, Floats
 from motley.core.errors import DataError
 from motley.tasks.origin import Origin, row_of
-from motley.tasks.spellings import date_number, plain_number, readable_orders, shape_of
+from motley.tasks.spellings import (
+    date_number,
+    days_of,
+    plain_number,
+    readable_orders,
+    shape_of,
+)
 from motley.tasks.table_files import separator_of
 from motley.tasks.table_options import TableOptions
 
@@ -183,13 +189,14 @@ def _refuse_mixed_dates(
         [
             ""
             if not ok
-            else shape_of(word)[0]
+            else "date"
+            if days_of(word, options.dates) is not None
+            else "time"
             if date_number(word, options.dates) is not None
             else "number"
             for word, ok in zip(column.distinct, read, strict=True)
         ]
     )
-    kinds[kinds == "digits"] = "date"  # eight digits
     found = sorted(set(kinds[read].tolist()))
     if len(found) > 1 and found != ["number"]:
         row, word = column.first(read & (kinds != kinds[read][0]))
@@ -244,7 +251,7 @@ def _advice(
         words = [word for word, strange in zip(column.distinct, odd, strict=True) if strange]
         return (
             f"{where}: column {name!r} holds dates or times (row {row + 1} is {word!r}); leave it "
-            f'out with drop = ["{name}"]{_date_lines(words, word)}{keep}'
+            f'out with drop = ["{name}"]{_date_lines(words)}{keep}'
         )
     lines = _number_lines(column, odd, shapes, style)
     others = [
@@ -269,17 +276,18 @@ def _gaps_line(options: TableOptions, more: list[str]) -> str:
     return f"gaps = [{listed}]"
 
 
-def _date_lines(words: list[str], word: str) -> str:
+def _date_lines(words: list[str]) -> str:
     """Return the lines that read dates as numbers; nothing where no order reads all of them."""
     orders = readable_orders(words)
     if not orders:
         return ""
     means = "which makes numbers of dates, the days since 1970-01-01, and hours of times"
-    readings = {date_number(word, order) for order in orders}
+    readings = {tuple(date_number(word, order) for word in words) for order in orders}
     if len(orders) > 1 and len(readings) > 1:
         lines = " or ".join(f'dates = "{order}"' for order in orders)
         return f", or write {lines}, as they are meant, {means}"
-    return f', or write dates = "{orders[0]}", {means}'
+    iso = all(re.match(r"\d{4}\D", word.strip()) for word in words)
+    return f', or write dates = "{"year first" if iso else orders[0]}", {means}'
 
 
 def _number_lines(

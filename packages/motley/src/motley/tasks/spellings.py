@@ -19,6 +19,7 @@ __all__ = [
     "DateOrder",
     "Spelling",
     "date_number",
+    "days_of",
     "is_compact_date",
     "plain_number",
     "readable_orders",
@@ -225,8 +226,7 @@ _ONLY_TIME = re.compile(_TIME, _FLAGS)
 
 def _date_kind(text: str) -> str:
     """Return ``date``, ``date without year``, ``time`` or nothing."""
-    time = _ONLY_TIME.fullmatch(text)
-    if time and (":" in text or time[3]) and _hours(time.groups()) is not None:
+    if _hours_of(text) is not None:
         return "time"
     if any(p.fullmatch(text) for p in (_YEAR_FIRST, _YEAR_LAST, _DAY_NAME, _NAME_DAY)):
         return "date"
@@ -247,12 +247,14 @@ def date_number(word: str, order: DateOrder) -> float | None:
     >>> date_number("1/2/1970", "month first"), date_number("1/13/1970", "day first")
     (1.0, None)
     """
+    days = days_of(word, order)
+    return _hours_of(word.strip()) if days is None else days
+
+
+def days_of(word: str, order: DateOrder) -> float | None:
+    """Return the days from 1970-01-01 to a date in this order, with the time as a fraction; None
+    where the text is none. ``05.03.23`` is a date in each order, and no time."""
     text = word.strip()
-    time = _ONLY_TIME.fullmatch(text)
-    if time and (":" in text or time[3]):
-        hours = _hours(time.groups())
-        if hours is not None:
-            return hours
     for pattern, places in _places(order):
         match = pattern.fullmatch(text)
         if match:
@@ -261,6 +263,12 @@ def date_number(word: str, order: DateOrder) -> float | None:
     if order == "year first" and is_compact_date(text):
         return _days((text[:4], text[4:6], text[6:]), ())
     return None
+
+
+def _hours_of(text: str) -> float | None:
+    """Return the hours of a time alone; None where the text is none."""
+    time = _ONLY_TIME.fullmatch(text)
+    return _hours(time.groups()) if time and (":" in text or time[3]) else None
 
 
 def _places(order: DateOrder) -> Sequence[tuple[re.Pattern[str], tuple[int, int, int]]]:
