@@ -55,6 +55,11 @@ def numbers(cells: Sequence[Any], **options: Any) -> list[float | None]:
         (["02.01.70", "5.1.70 12:00"], {"dates": "day first"}, [1.0, 4.5]),
         (["02.01.70", "25.01.70"], {"dates": "day first"}, [1.0, 24.0]),
         (["01.02.70"], {"dates": "month first"}, [1.0]),
+        (['="3"', "4"], {}, [3.0, 4.0]),
+        (["1\u200b2", "3\ufeff"], {"trim": True}, [12.0, 3.0]),
+        (["3 stone", "4"], {"units": ("stone",)}, [3.0, 4.0]),
+        (["3 MG", "4"], {"units": ("MG",), "fold": True}, [3.0, 4.0]),
+        (["NA", "na", "2"], {"fold": True}, [None, None, 2.0]),
         (["true", "FALSE", ""], {}, [1.0, 0.0, None]),
         (["0", "True"], {}, [0.0, 1.0]),
         (["#N/A", "1"], {}, [None, 1.0]),
@@ -80,6 +85,12 @@ def test_numbers_are_read_as_they_are_meant(
         (["3 kg", "2 kg"], r'write units = \["kg"\]'),
         (["5mg", "10mg"], r'write units = \["mg"\]'),
         (["3 kg", "500 g"], r"write them in one unit \(here: kg, g\)"),
+        (["110 lb", "95 lb"], r'write units = \["lb"\]'),
+        (["110lb", "95lb"], r'write units = \["lb"\]'),
+        (["20 stone", "1.5 stone"], r'write units = \["stone"\]'),
+        (["₹0.50", "₹4"], r'write units = \["₹"\]'),
+        (["1\u200b2", "3"], "among the numbers of column .v.; write trim = true, or words"),
+        (["1\u200b,5", "3"], "write trim = true"),
         (["1 200", "2 300"], 'write thousands = " "'),
         (["1.234.567"], r'write thousands = "\."'),
         (["1.234,5"], r'write decimal = "," and thousands = "\."'),
@@ -137,6 +148,7 @@ def test_what_are_words_stays_words() -> None:
         ["red", "blue", "red"],
         ["A12", "B7", "C9"],
         ["T1", "T4", "T2"],
+        ["Type 2", "Type 1"],
         ["10A", "11B", "9C"],
         ["1st", "2nd", "3rd"],
         ["AB", "0", "A", "B"],
@@ -145,6 +157,16 @@ def test_what_are_words_stays_words() -> None:
     ):
         assert read({"v": cells}).columns[0].words == tuple(sorted(set(cells)))
     assert read({"v": ["10-19", "20-29"]}, {"words": ("v",)}).columns[0].words == ("10-19", "20-29")
+
+
+def test_fold_keeps_gaps_and_makes_one_of_what_the_check_takes_for_one() -> None:
+    column = read({"v": ["NA", "Groß", "GROSS", "no", "na"]}, {"fold": True}).columns[0]
+    assert column.words == ("gross", "no")
+    assert np.isnan(column.values).tolist() == [True, False, False, False, True]
+    # none is a word, and without fold another one than the gap
+    assert read({"v": ["none", "mild"]}, {"fold": True}).columns[0].words == ("mild", "none")
+    kept = {"fold": True, "rename": {"na": "Namibia", "groß": "big"}}
+    assert read({"v": ["NA", "GROß"]}, kept).columns[0].words == ("Namibia", "big")
 
 
 def test_a_point_and_three_digits_is_in_doubt_where_the_table_has_decimal_commas() -> None:

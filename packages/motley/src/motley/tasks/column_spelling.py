@@ -24,7 +24,7 @@ from motley.tasks.spellings import (
 from motley.tasks.table_files import separator_of
 from motley.tasks.table_options import TableOptions
 
-__all__ = ["NumberStyle", "TextColumn", "is_text", "refuse_spelling"]
+__all__ = ["NumberStyle", "TextColumn", "is_text", "refuse_doubt", "refuse_spelling"]
 
 _GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 _DATES = ("date", "date without year", "time")
@@ -121,8 +121,8 @@ def refuse_spelling(
     _refuse_mixed_units(column, there & readable, options, where)
     odd = there & ~readable
     if not odd.any():
-        if kind is None and not options.says_decimal(column.name):
-            _refuse_doubt(column, there, where, style)
+        if kind is None:
+            refuse_doubt(column, options, where, style)
         return
     shapes = [
         shape_of(word) if strange else ("", "")
@@ -148,11 +148,14 @@ def _mostly_numbers(
     return most_cells or (int(like.sum()) > 2 and 2 * int(like.sum()) > int(there.sum()))
 
 
-def _refuse_doubt(
-    column: TextColumn, there: Bools, where: str | Origin, style: NumberStyle
+def refuse_doubt(
+    column: TextColumn, options: TableOptions, where: str | Origin, style: NumberStyle
 ) -> None:
     """Refuse numbers whose points may divide thousands: all are groups of three digits, in a table
-    that has decimal commas."""
+    that has decimal commas, and the options do not say what a point is."""
+    if options.says_decimal(column.name):
+        return
+    there = ~column.absent
     words = [word for word, here in zip(column.distinct, there, strict=True) if here]
     grouped = [_GROUPS.fullmatch(word) is not None for word in words]
     if not any(grouped) or not all(
@@ -314,7 +317,7 @@ def _number_lines(
         "." in word and not np.isnan(number)
         for word, number in zip(column.distinct, column.numbers, strict=True)
     )
-    lines = []
+    lines = ["trim = true"] if "invisible" in names else []
     if "point" in names:
         word = next(word for word, shape, _ in found if shape == "point")
         lines.append(_both(word, ".", name))

@@ -24,6 +24,7 @@ __all__ = [
     "plain_number",
     "readable_orders",
     "shape_of",
+    "visible",
 ]
 
 DateOrder = Literal["", "day first", "month first", "year first"]
@@ -36,7 +37,18 @@ _SPACES = " \u00a0\u202f\u2009"
 _APOSTROPHES = "'’"
 _MINUS = str.maketrans(dict.fromkeys("−–‒", "-"))
 """Signs of a negative number that are no hyphen: the minus of mathematics, and dashes."""
+_INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"))
+"""Characters without width, which a copied text may bring: they are no part of what is meant."""
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
+
+
+def visible(text: str) -> str:
+    """Return a text without the characters that nobody sees.
+
+    >>> visible("1\\u200b2")
+    '12'
+    """
+    return text.translate(_INVISIBLE)
 
 
 def plain_number(word: str) -> float:
@@ -135,9 +147,10 @@ _NUMBERS: tuple[tuple[str, str], ...] = (
     ("thousands ' decimal ,", rf"\d{{1,3}}(?:[{_APOSTROPHES}]\d{{3}})+,\d+"),
 )
 _SHAPES = tuple((name, re.compile(rf"[+-]?(?:{pattern})")) for name, pattern in _NUMBERS)
-_ANY = rf"(?:\d[\d.,{_SPACES}{_APOSTROPHES}]*{_EXPONENT}|[.,]\d+)"
+_ANY = rf"(?:\d(?:[\d.,{_SPACES}{_APOSTROPHES}]*[\d.,])?{_EXPONENT}|[.,]\d+)"
 _LIMIT = re.compile(rf"[<>≤≥]=?\s*[+-]?{_ANY}.{{0,12}}")
-_BEFORE = re.compile(rf"([$€£¥]|EUR|USD|CHF|GBP)\s*[+-]?({_ANY})|[+-]([$€£¥])\s*({_ANY})")
+_COINS = "[$€£¥¢\u20a0-\u20cf]"
+_BEFORE = re.compile(rf"({_COINS}|EUR|USD|CHF|GBP)\s*[+-]?({_ANY})|[+-]({_COINS})\s*({_ANY})")
 _BEHIND = re.compile(rf"[+-]?({_ANY}?)(\s*)([^\W\d_]*[^\s\d.,;:'’()-]\S{{0,9}})")
 _UNITS = frozenset(
     (
@@ -146,6 +159,7 @@ _UNITS = frozenset(
         *("s", "sec", "ms", "min", "h", "hr", "hrs", "d", "day", "days", "weeks", "month"),
         *("months", "y", "yr", "yrs", "year", "years", "bpm", "mmHg", "mmol", "mmol/l", "mmol/L"),
         *("mg/dl", "mg/dL", "g/dl", "g/dL", "U/l", "IU/l", "kPa", "hPa", "Pa", "Hz", "kHz"),
+        *("lb", "lbs", "oz", "ft", "IE", "IU", "Jahre", "Tage", "Std", "Min"),
         *("V", "W", "kW", "kWh", "kB", "MB", "GB"),
     )
 )
@@ -158,12 +172,16 @@ def shape_of(word: str) -> tuple[str, str]:
 
     >>> [shape_of(word)[0] for word in ("4,510", "0,5", "1/12/2004", "18.00.00", "10-19", "blue")]
     ['comma', 'decimal ,', 'date', 'time', 'digits', '']
-    >>> shape_of("3 kg"), shape_of("$3.50"), shape_of("<5")[0]
-    (('unit', 'kg'), ('unit', '$'), 'limit')
+    >>> shape_of("3 stone"), shape_of("$3.50"), shape_of("<5")[0]
+    (('unit', 'stone'), ('unit', '$'), 'limit')
     """
     text = word.strip().translate(_MINUS)
     if not any(one.isdigit() for one in text):
         return "", ""
+    seen = visible(text)
+    if seen != text:
+        number = not math.isnan(plain_number(seen)) or shape_of(seen)[0] != ""
+        return ("invisible" if number else ""), ""
     for name, pattern in _SHAPES:
         if pattern.fullmatch(text):
             return name, ""

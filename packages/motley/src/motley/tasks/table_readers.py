@@ -19,6 +19,7 @@ from motley.core.client_names import client_in_words
 from motley.core.errors import DataError, suggest
 from motley.core.files import is_file, is_folder, where_paths_start
 from motley.core.untrusted import shortened
+from motley.tasks.column_spelling import NumberStyle
 from motley.tasks.formats.npz import arrays, flagged
 from motley.tasks.formats.sample_checks import (
     REGRESSION,
@@ -518,7 +519,16 @@ def _row_column(
 ) -> RowColumn:
     """Return a column of labels or clients; what the columns of a text hold, their texts show."""
     typed = separator_of(table) == ""
-    return read_row_column(table.column(name), name, what, options, where, typed=typed, files=files)
+    return read_row_column(
+        table.column(name),
+        name,
+        what,
+        options,
+        where,
+        typed=typed,
+        files=files,
+        style=NumberStyle(table),
+    )
 
 
 def _kept(
