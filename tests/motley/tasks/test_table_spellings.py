@@ -159,6 +159,14 @@ def test_what_are_words_stays_words() -> None:
     assert read({"v": ["10-19", "20-29"]}, {"words": ("v",)}).columns[0].words == ("10-19", "20-29")
 
 
+def test_both_decimal_marks_in_one_column_are_no_matter_of_options() -> None:
+    for cells in (["0.5", "1.5", "0,5"], ["0.000", "2.222", "1.234,5"]):
+        for options in ({}, {"decimal": ","}, {"decimal": ",", "thousands": "."}):
+            line = rf"write all with one decimal mark \(here: {cells[0]} and {cells[2]}\)"
+            with pytest.raises(DataError, match=line):
+                read({"v": cells}, options)
+
+
 def test_fold_keeps_gaps_and_makes_one_of_what_the_check_takes_for_one() -> None:
     column = read({"v": ["NA", "Groß", "GROSS", "no", "na"]}, {"fold": True}).columns[0]
     assert column.words == ("gross", "no")

@@ -301,6 +301,9 @@ def _number_lines(
 ) -> list[str]:
     """Return the options that read numbers in another spelling."""
     name = column.name
+    marks_of_both = _both_marks(column)
+    if marks_of_both:
+        return [f"all with one decimal mark (here: {marks_of_both})"]
     found = [
         (word, *shape)
         for word, strange, shape in zip(column.distinct, odd, shapes, strict=True)
@@ -336,6 +339,19 @@ def _number_lines(
     elif units:
         lines.append(f"them in one unit (here: {', '.join(units[:_MOST])})")
     return lines
+
+
+def _both_marks(column: TextColumn) -> str:
+    """Return a number with a decimal point and one with a decimal comma, which no option reads in
+    one column; empty where the column does not have both for certain."""
+    words = [w for w, gone in zip(column.distinct, column.absent, strict=True) if not gone]
+    points = [
+        word
+        for word in words
+        if "." in word and not np.isnan(plain_number(word)) and not _GROUPS.fullmatch(word)
+    ]
+    commas = [word for word in words if "decimal ," in shape_of(word)[0]]
+    return f"{points[0]} and {commas[0]}" if points and commas else ""
 
 
 def _both(word: str, mark: str, name: str) -> str:

@@ -23,7 +23,7 @@ from motley.tasks.column_spelling import NumberStyle, TextColumn, is_text, refus
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.row_ids import refuse_ids
 from motley.tasks.spellings import is_compact_date, visible
-from motley.tasks.table_files import separator_of
+from motley.tasks.table_files import REMARKS, separator_of
 from motley.tasks.table_options import TableOptions
 
 __all__ = [
@@ -42,7 +42,6 @@ __all__ = [
 
 Kind = Literal["numbers", "words"]
 
-_REMARKS = b"motley.remarks"
 _BOOLEANS = {
     **dict.fromkeys(("true", "True", "TRUE", "1"), 1.0),
     **dict.fromkeys(("false", "False", "FALSE", "0"), 0.0),
@@ -258,13 +257,13 @@ def joined(tables: Sequence[Any]) -> Any:
 
 def remarks_of(table: Any) -> list[str]:
     """Return what was done to the rows of an Arrow table before it was given on."""
-    found: list[str] = json.loads((table.schema.metadata or {}).get(_REMARKS, b"[]"))
+    found: list[str] = json.loads((table.schema.metadata or {}).get(REMARKS, b"[]"))
     return found
 
 
 def with_remarks(table: Any, remarks: Sequence[str]) -> Any:
     """Return an Arrow table that carries remarks for readers of results."""
-    kept = {**(table.schema.metadata or {}), _REMARKS: json.dumps(list(remarks)).encode()}
+    kept = {**(table.schema.metadata or {}), REMARKS: json.dumps(list(remarks)).encode()}
     return table.replace_schema_metadata(kept)
 
 

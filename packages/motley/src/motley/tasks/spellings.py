@@ -110,7 +110,7 @@ class Spelling:
             if any(one in rest for one in marks):
                 return math.nan
             if any(one in whole for one in marks):
-                if not re.fullmatch(rf"[+-]?\d{{1,3}}([{re.escape(marks)}]\d{{3}})+", whole):
+                if not re.fullmatch(rf"[+-]?[1-9]\d{{0,2}}([{re.escape(marks)}]\d{{3}})+", whole):
                     return math.nan
                 whole = re.sub(f"[{re.escape(marks)}]", "", whole)
             text = whole + mark + rest

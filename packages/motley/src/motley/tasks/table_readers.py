@@ -426,7 +426,7 @@ def read_parts(
             gone = column.gone[start:end]
             kept, said = _kept(gone, label, "label", str(files[at][1]), options, name)
             table = read[at].drop_columns([label])
-            remarks = [*(column.remarks if at == tables[0] else ()), *said]
+            remarks = [*remarks_of(table), *(column.remarks if at == tables[0] else ()), *said]
             table = with_remarks(table.filter(kept) if gone.any() else table, remarks)
             read[at] = (table, values[start:end][kept])
     return [(*samples, f"client {name}") for samples, (name, _) in zip(read, files, strict=True)]
