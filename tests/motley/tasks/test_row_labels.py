@@ -217,6 +217,13 @@ def test_columns_are_decided_over_all_files(tmp_path: Path) -> None:
     assert made.preparation(str(tmp_path / "new.csv"))[0].tolist() == [0.0, 1.0, 0.0]
 
 
+def test_two_decimal_marks_in_two_files_are_told_whatever_the_options(tmp_path: Path) -> None:
+    folder = files(tmp_path / "md", "v,label\n0.5,0\n1.5,1\n", "v;label\n0,5;0\n1,5;1\n")
+    for more in ({}, {"decimal": ","}):
+        with pytest.raises(DataError, match=r"write all with one decimal mark .here: 0.5 and 0,5"):
+            from_files(folder, table={"scale": "none", **more})
+
+
 def test_new_rows_are_read_as_the_table_was(tmp_path: Path) -> None:
     rows = ["A;0,5;0", "A;1,5;1", "B;2,5;0", "B;3,5;1"]
     made = load(tmp_path / "t.csv", rows, "site;v;label", decimal=",")
