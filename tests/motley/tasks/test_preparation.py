@@ -16,7 +16,12 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from motley.core.errors import ConfigError, DataError
 from motley.tasks.own import from_arrays, from_clients, from_files
-from motley.tasks.preparation import NumberColumn, TablePreparation, restore_preparation
+from motley.tasks.preparation import (
+    NumberColumn,
+    TablePreparation,
+    WordColumn,
+    restore_preparation,
+)
 from motley.tasks.raw_table import TableOptions, raw_table
 from motley.tasks.statistics import client_sums, fit, pooled
 from motley.tasks.task import Federation
@@ -85,6 +90,23 @@ def test_a_word_that_no_training_row_holds_is_other_or_nothing() -> None:
     assert x[3].tolist() == [0.0, 0.0]
     preparation, _, x = fitted({"drug": ["a", "b", "c", "z"]}, [0] * 4, train, categories=2)
     assert (preparation.columns[0].categories, x[3].tolist()) == (("a",), [0.0, 1.0])
+
+
+def test_a_word_or_gap_of_new_rows_that_is_no_category_is_told() -> None:
+    word = WordColumn("sex", ("f", "m"), False, "missing")
+    known = TablePreparation((word,), False, TableOptions().gaps)
+    with pytest.warns(
+        UserWarning,
+        match=r"^'F' \(row 2\) is no category of column 'sex', whose inputs are all 0 in 2 of 4 "
+        r"rows; its categories: f, m$",
+    ):
+        encoded = known({"sex": ["m", "F", None, "f"]})
+    assert encoded.tolist() == [[0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]
+    with pytest.warns(UserWarning, match=r"^a gap \(row 1\) is no category"):
+        known({"sex": [None, "f"]})
+    other = TablePreparation((word._replace(other=True),), False, TableOptions().gaps)
+    assert other({"sex": ["F"]}).tolist() == [[0.0, 0.0, 1.0]]
+    assert known({"sex": ["m", "f"]}).tolist() == [[0.0, 1.0], [1.0, 0.0]]
 
 
 def test_the_bits_of_the_exchange_by_hand() -> None:

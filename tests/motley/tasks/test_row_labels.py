@@ -105,6 +105,12 @@ def test_gaps_of_typed_labels_are_compared_as_numbers(tmp_path: Path) -> None:
     [
         (("yes", "yes ", "no"), "differ in blanks alone: 'yes', 'yes '; write trim = true", "trim"),
         (("a b", "a  b", "c"), "differ in blanks alone: 'a  b', 'a b'; write trim = true", "trim"),
+        (("groß", "GROSS", "no"), "differ in capitals alone: .*; write fold = true", "fold"),
+        (
+            ("yes", "yes\u200b", "no"),
+            "differ in blanks or invisible characters alone: .*; write trim = true",
+            "trim",
+        ),
         (("yes", "YES", "no"), "differ in capitals alone: 'YES', 'yes'; write fold = true", "fold"),
         (
             ("yes", "YES ", "no"),
@@ -129,6 +135,23 @@ def test_spellings_of_one_label_or_client_are_refused_with_the_line(
     assert len(made.client_names) == 2
     assert made.groups is not None
     assert made.groups[0] == made.groups[1]
+
+
+def test_fold_leaves_a_missing_label_missing(tmp_path: Path) -> None:
+    rows = ["A,1,Yes", "A,2,no", "A,3,NA", "A,4,yes"]
+    with pytest.raises(DataError, match="the label is missing in column 'label'"):
+        load(tmp_path / "t.csv", rows, fold=True)
+    made = load(tmp_path / "t.csv", rows, fold=True, drop_rows=True)
+    assert (made.names, made.y.tolist()) == (("no", "yes"), [1, 0, 1])
+
+
+def test_targets_with_points_and_three_digits_are_in_doubt_as_inputs_are(tmp_path: Path) -> None:
+    rows = ["A;30;1.000", "B;31;2.037"]
+    with pytest.raises(DataError, match=r'got "1.000" in column .label. .* it is 1000 with'):
+        load(tmp_path / "t.csv", rows, "site;v;label", name="tabular_regression")
+    marks = {"decimal": {"label": ","}, "thousands": {"label": "."}}
+    made = load(tmp_path / "t.csv", rows, "site;v;label", name="tabular_regression", **marks)
+    assert made.y.tolist() == [[1000.0], [2037.0]]
 
 
 def test_letters_in_two_forms_of_their_accents_are_one_client(tmp_path: Path) -> None:
@@ -358,6 +381,13 @@ def test_a_number_beside_words_is_a_word(tmp_path: Path) -> None:
     made = from_files(files(tmp_path / "f", *texts), table={"scale": "federated"})
     assert made.preparation is not None
     assert made.preparation.save()["inputs"] == ["f=0", "f=A", "f=AB"]
+
+
+def test_two_decimal_marks_in_two_files_are_told_whatever_the_options(tmp_path: Path) -> None:
+    folder = files(tmp_path / "md", "v,label\n0.5,0\n1.5,1\n", "v;label\n0,5;0\n1,5;1\n")
+    for more in ({}, {"decimal": ","}):
+        with pytest.raises(DataError, match=r"write all with one decimal mark .here: 0.5 and 0,5"):
+            from_files(folder, table={"scale": "none", **more})
 
 
 def test_new_rows_are_read_as_the_table_was(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pyarrow import feather
 
 from motley.core.errors import DataError
 from motley.core.keys import Key
-from motley.tasks import TASKS, table_files
+from motley.tasks import TASKS, from_files, table_files
 from motley.tasks.table_files import TableFormat, from_cells, read_arrow, separator_of, table_kind
 from motley.tasks.task import Dataset
 
@@ -73,6 +73,19 @@ def test_another_encoding_is_named_and_read_when_told(
     with pytest.raises(DataError, match=line):
         rows(path)
     assert rows(path, encoding=encoding) == {"site": [text], "v": ["1"]}
+
+
+def test_an_encoding_counts_for_the_files_that_are_not_utf8(tmp_path: Path) -> None:
+    text = "v,label\n1,männlich\n2,weiblich\n"
+    (tmp_path / "A.csv").write_text(text, encoding="cp1252")
+    (tmp_path / "B.csv").write_text(text, encoding="utf-8")
+    made = from_files(tmp_path, table={"scale": "none", "encoding": "cp1252"})
+    assert (made.names, made.y.tolist()) == (("männlich", "weiblich"), [0, 1, 0, 1])
+    assert made.reading is not None
+    assert "B.csv is read as UTF-8, which it is, and not as cp1252" in made.reading.remarks
+    # two bytes for a letter: "一" in GBK is a letter in UTF-8, too
+    (tmp_path / "c.csv").write_text("v\n一\n", encoding="gbk")
+    assert rows(tmp_path / "c.csv", encoding="gbk") == {"v": ["一"]}
 
 
 def test_letters_of_another_encoding_are_found_wherever_they_are(

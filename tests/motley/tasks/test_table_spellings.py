@@ -52,6 +52,14 @@ def numbers(cells: Sequence[Any], **options: Any) -> list[float | None]:
         (["02.01.1970 18:00"], {"dates": "day first"}, [1.75]),
         (["1970/01/03", "19700104"], {"dates": "year first"}, [2.0, 3.0]),
         (["18.30.00", "06:00"], {"dates": "day first"}, [18.5, 6.0]),
+        (["02.01.70", "5.1.70 12:00"], {"dates": "day first"}, [1.0, 4.5]),
+        (["02.01.70", "25.01.70"], {"dates": "day first"}, [1.0, 24.0]),
+        (["01.02.70"], {"dates": "month first"}, [1.0]),
+        (['="3"', "4"], {}, [3.0, 4.0]),
+        (["1\u200b2", "3\ufeff"], {"trim": True}, [12.0, 3.0]),
+        (["3 stone", "4"], {"units": ("stone",)}, [3.0, 4.0]),
+        (["3 MG", "4"], {"units": ("MG",), "fold": True}, [3.0, 4.0]),
+        (["NA", "na", "2"], {"fold": True}, [None, None, 2.0]),
         (["true", "FALSE", ""], {}, [1.0, 0.0, None]),
         (["0", "True"], {}, [0.0, 1.0]),
         (["#N/A", "1"], {}, [None, 1.0]),
@@ -77,6 +85,12 @@ def test_numbers_are_read_as_they_are_meant(
         (["3 kg", "2 kg"], r'write units = \["kg"\]'),
         (["5mg", "10mg"], r'write units = \["mg"\]'),
         (["3 kg", "500 g"], r"write them in one unit \(here: kg, g\)"),
+        (["110 lb", "95 lb"], r'write units = \["lb"\]'),
+        (["110lb", "95lb"], r'write units = \["lb"\]'),
+        (["20 stone", "1.5 stone"], r'write units = \["stone"\]'),
+        (["₹0.50", "₹4"], r'write units = \["₹"\]'),
+        (["1\u200b2", "3"], "among the numbers of column .v.; write trim = true, or words"),
+        (["1\u200b,5", "3"], "write trim = true"),
         (["1 200", "2 300"], 'write thousands = " "'),
         (["1.234.567"], r'write thousands = "\."'),
         (["1.234,5"], r'write decimal = "," and thousands = "\."'),
@@ -108,11 +122,13 @@ def test_numbers_in_another_spelling_are_refused_with_the_line(cells: list[str],
         (["1/28/2004"], 'write dates = "month first"'),
         (["01.05.2004 18:00", "31.05.2004 06:30"], 'write dates = "day first"'),
         (["2004/01/28"], "holds dates or times"),
-        (["2004-01-28", "2004-01-29"], "holds dates or times"),
-        (["2004-01-28T10:00:00Z"], "holds dates or times"),
+        (["2004-01-28", "2004-01-29"], 'or write dates = "year first", which'),
+        (["2004-01-28T10:00:00Z"], 'or write dates = "year first", which'),
         (["19-Dec", "20-Dec"], r'leave it out with drop = \["v"\], or words'),
         (["19. Dezember 2004", "1. Mai 2005"], 'write dates = "day first"'),
         (["18.00.00", "06.30.00"], "hours of times"),
+        (["05.03.23", "25.01.20"], 'write dates = "day first" or dates = "year first", as'),
+        (["18.00.00", "05.03.23"], 'dates = "day first" or dates = "month first" or dates = "y'),
         (["10:30", "11:30 pm"], "holds dates or times"),
         (["20040128", "20040315"], "holds dates written as numbers .row 1 is 20040128"),
         ([date(2004, 1, 28)], 'write dates = "year first"'),
@@ -132,6 +148,7 @@ def test_what_are_words_stays_words() -> None:
         ["red", "blue", "red"],
         ["A12", "B7", "C9"],
         ["T1", "T4", "T2"],
+        ["Type 2", "Type 1"],
         ["10A", "11B", "9C"],
         ["1st", "2nd", "3rd"],
         ["AB", "0", "A", "B"],
@@ -140,6 +157,24 @@ def test_what_are_words_stays_words() -> None:
     ):
         assert read({"v": cells}).columns[0].words == tuple(sorted(set(cells)))
     assert read({"v": ["10-19", "20-29"]}, {"words": ("v",)}).columns[0].words == ("10-19", "20-29")
+
+
+def test_both_decimal_marks_in_one_column_are_no_matter_of_options() -> None:
+    for cells in (["0.5", "1.5", "0,5"], ["0.000", "2.222", "1.234,5"]):
+        for options in ({}, {"decimal": ","}, {"decimal": ",", "thousands": "."}):
+            line = rf"write all with one decimal mark \(here: {cells[0]} and {cells[2]}\)"
+            with pytest.raises(DataError, match=line):
+                read({"v": cells}, options)
+
+
+def test_fold_keeps_gaps_and_makes_one_of_what_the_check_takes_for_one() -> None:
+    column = read({"v": ["NA", "Groß", "GROSS", "no", "na"]}, {"fold": True}).columns[0]
+    assert column.words == ("gross", "no")
+    assert np.isnan(column.values).tolist() == [True, False, False, False, True]
+    # none is a word, and without fold another one than the gap
+    assert read({"v": ["none", "mild"]}, {"fold": True}).columns[0].words == ("mild", "none")
+    kept = {"fold": True, "rename": {"na": "Namibia", "groß": "big"}}
+    assert read({"v": ["NA", "GROß"]}, kept).columns[0].words == ("Namibia", "big")
 
 
 def test_a_point_and_three_digits_is_in_doubt_where_the_table_has_decimal_commas() -> None:
@@ -177,6 +212,8 @@ def test_one_column_has_one_unit_and_one_kind_of_dates() -> None:
         read({"v": ["3 kg", "500 g"]}, {"units": ("kg", "g")})
     with pytest.raises(DataError, match=r'got "10:30" among the dates of column .v.; leave it out'):
         read({"v": ["1/2/2004", "10:30"]}, {"dates": "day first"})
+    with pytest.raises(DataError, match=r'got "18.30.00" among the dates of column .v.'):
+        read({"v": ["05.03.23", "18.30.00"]}, {"dates": "day first"})
     with pytest.raises(DataError, match=r'got "3" among the dates of column .v.'):
         read({"v": ["1/2/2004", "3"]}, {"dates": "day first"})
     with pytest.raises(DataError, match=r"row 1 is '31/1/2004'"):

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from motley.core.arrays import Bools, Floats
 from motley.core.errors import DataError
 from motley.tasks.origin import Origin, row_of
-from motley.tasks.spellings import date_number, plain_number, readable_orders, shape_of
+from motley.tasks.spellings import (
+    date_number,
+    days_of,
+    plain_number,
+    readable_orders,
+    shape_of,
+)
 from motley.tasks.table_files import separator_of
 from motley.tasks.table_options import TableOptions
 
@@ -115,8 +121,8 @@ def refuse_spelling(
     _refuse_mixed_units(column, there & readable, options, where)
     odd = there & ~readable
     if not odd.any():
-        if kind is None and not options.says_decimal(column.name):
-            refuse_doubt(column, there, where, style)
+        if kind is None:
+            refuse_doubt(column, options, where, style)
         return
     shapes = [
         shape_of(word) if strange else ("", "")
@@ -142,9 +148,14 @@ def _mostly_numbers(
     return most_cells or (int(like.sum()) > 2 and 2 * int(like.sum()) > int(there.sum()))
 
 
-def refuse_doubt(column: TextColumn, there: Bools, where: str | Origin, style: NumberStyle) -> None:
+def refuse_doubt(
+    column: TextColumn, options: TableOptions, where: str | Origin, style: NumberStyle
+) -> None:
     """Refuse numbers whose points may divide thousands: all are groups of three digits, in a table
-    that has decimal commas."""
+    that has decimal commas, and the options do not say what a point is."""
+    if options.says_decimal(column.name):
+        return
+    there = ~column.absent
     words = [word for word, here in zip(column.distinct, there, strict=True) if here]
     grouped = [_GROUPS.fullmatch(word) is not None for word in words]
     if not any(grouped) or not all(
@@ -181,13 +192,14 @@ def _refuse_mixed_dates(
         [
             ""
             if not ok
-            else shape_of(word)[0]
+            else "date"
+            if days_of(word, options.dates) is not None
+            else "time"
             if date_number(word, options.dates) is not None
             else "number"
             for word, ok in zip(column.distinct, read, strict=True)
         ]
     )
-    kinds[kinds == "digits"] = "date"  # eight digits
     found = sorted(set(kinds[read].tolist()))
     if len(found) > 1 and found != ["number"]:
         row, word = column.first(read & (kinds != kinds[read][0]))
@@ -242,7 +254,7 @@ def _advice(
         words = [word for word, strange in zip(column.distinct, odd, strict=True) if strange]
         return (
             f"{where}: column {name!r} holds dates or times (row {row + 1} is {word!r}); leave it "
-            f'out with drop = ["{name}"]{_date_lines(words, word)}{keep}'
+            f'out with drop = ["{name}"]{_date_lines(words)}{keep}'
         )
     lines = _number_lines(column, odd, shapes, style)
     others = [
@@ -267,17 +279,18 @@ def _gaps_line(options: TableOptions, more: list[str]) -> str:
     return f"gaps = [{listed}]"
 
 
-def _date_lines(words: list[str], word: str) -> str:
+def _date_lines(words: list[str]) -> str:
     """Return the lines that read dates as numbers; nothing where no order reads all of them."""
     orders = readable_orders(words)
     if not orders:
         return ""
     means = "which makes numbers of dates, the days since 1970-01-01, and hours of times"
-    readings = {date_number(word, order) for order in orders}
+    readings = {tuple(date_number(word, order) for word in words) for order in orders}
     if len(orders) > 1 and len(readings) > 1:
         lines = " or ".join(f'dates = "{order}"' for order in orders)
         return f", or write {lines}, as they are meant, {means}"
-    return f', or write dates = "{orders[0]}", {means}'
+    iso = all(re.match(r"\d{4}\D", word.strip()) for word in words)
+    return f', or write dates = "{"year first" if iso else orders[0]}", {means}'
 
 
 def _number_lines(
@@ -288,6 +301,9 @@ def _number_lines(
 ) -> list[str]:
     """Return the options that read numbers in another spelling."""
     name = column.name
+    marks_of_both = _both_marks(column)
+    if marks_of_both:
+        return [f"all with one decimal mark (here: {marks_of_both})"]
     found = [
         (word, *shape)
         for word, strange, shape in zip(column.distinct, odd, shapes, strict=True)
@@ -304,7 +320,7 @@ def _number_lines(
         "." in word and not np.isnan(number)
         for word, number in zip(column.distinct, column.numbers, strict=True)
     )
-    lines = []
+    lines = ["trim = true"] if "invisible" in names else []
     if "point" in names:
         word = next(word for word, shape, _ in found if shape == "point")
         lines.append(_both(word, ".", name))
@@ -323,6 +339,19 @@ def _number_lines(
     elif units:
         lines.append(f"them in one unit (here: {', '.join(units[:_MOST])})")
     return lines
+
+
+def _both_marks(column: TextColumn) -> str:
+    """Return a number with a decimal point and one with a decimal comma, which no option reads in
+    one column; empty where the column does not have both for certain."""
+    words = [w for w, gone in zip(column.distinct, column.absent, strict=True) if not gone]
+    points = [
+        word
+        for word in words
+        if "." in word and not np.isnan(plain_number(word)) and not _GROUPS.fullmatch(word)
+    ]
+    commas = [word for word in words if "decimal ," in shape_of(word)[0]]
+    return f"{points[0]} and {commas[0]}" if points and commas else ""
 
 
 def _both(word: str, mark: str, name: str) -> str:

@@ -296,13 +296,17 @@ def from_files(
             partial(client_in_words, names=names),
             "its file",
         )
-    except DataError:
+    except DataError as error:
         for file, (x, _, _) in zip(files, parts, strict=True):
             if is_table(x):
                 origin = Origin.of_clients(
                     str(file.path), np.zeros(len(x), np.int64), [file.client]
                 )
-                raw_table(x, options, origin)  # says in which file
+                try:
+                    raw_table(x, options, origin)
+                except DataError as of_file:  # names the file, where it says the same
+                    if str(of_file).partition(": ")[2] == str(error).partition(": ")[2]:
+                        raise of_file from None
         raise
     dataset = with_classes(
         dataclasses.replace(dataset, client_names=names, test=np.concatenate(held)),

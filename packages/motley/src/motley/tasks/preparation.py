@@ -7,8 +7,9 @@ category, 1 where a row holds it.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, DataError, suggest
+from motley.core.untrusted import shortened
 from motley.tasks.fields import Field, in_words, packed
 from motley.tasks.raw_table import RawColumn, RawTable, arrow_table, read_column
 from motley.tasks.spellings import plain_number
@@ -306,6 +308,7 @@ class TablePreparation(Preparation):
             )
             for column in self.columns
         )
+        _warn_of_unknown(self.columns, rows)
         whose = np.full(len(table), client or 0, np.int64) if self.clients else None
         return self.inputs(rows, whose)
 
@@ -339,6 +342,28 @@ class TablePreparation(Preparation):
 
     def _plain(self, values: Floats) -> Any:
         return values.tolist() if self.clients else float(values[0])
+
+
+def _warn_of_unknown(
+    columns: Sequence[NumberColumn | WordColumn], rows: Sequence[RawColumn]
+) -> None:
+    """Warn of new rows with a word, or a gap, that is no category and becomes 0 in all inputs."""
+    for column, raw in zip(columns, rows, strict=True):
+        if isinstance(column, NumberColumn) or column.other:
+            continue
+        known = np.array([w in column.categories for w in (*(raw.words or ()), column.fill)])
+        at = np.where(np.isnan(raw.values), -1, raw.values).astype(np.int64)
+        strange = ~known[at]
+        if not strange.any():
+            continue
+        first = int(at[strange][0])
+        seen = "a gap" if first < 0 else repr((raw.words or ())[first])
+        warnings.warn(
+            f"{seen} (row {int(strange.argmax()) + 1}) is no category of column {column.name!r}, "
+            f"whose inputs are all 0 in {int(strange.sum()):,} of {len(at):,} rows; its "
+            f"categories: {shortened(', '.join(column.categories), 200)}",
+            stacklevel=6,  # of a run's predict
+        )
 
 
 def fixed_preparation(table: RawTable) -> TablePreparation:

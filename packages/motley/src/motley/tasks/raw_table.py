@@ -28,8 +28,8 @@ from motley.tasks.column_spelling import (
 )
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.row_ids import refuse_ids
-from motley.tasks.spellings import is_compact_date
-from motley.tasks.table_files import separator_of
+from motley.tasks.spellings import is_compact_date, visible
+from motley.tasks.table_files import REMARKS, separator_of
 from motley.tasks.table_options import TableOptions
 
 __all__ = [
@@ -49,7 +49,6 @@ __all__ = [
 
 Kind = Literal["numbers", "words"]
 
-_REMARKS = b"motley.remarks"
 _BOOLEANS = {
     **dict.fromkeys(("true", "True", "TRUE", "1"), 1.0),
     **dict.fromkeys(("false", "False", "FALSE", "0"), 0.0),
@@ -266,13 +265,13 @@ def joined(tables: Sequence[Any]) -> Any:
 
 def remarks_of(table: Any) -> list[str]:
     """Return what was done to the rows of an Arrow table before it was given on."""
-    found: list[str] = json.loads((table.schema.metadata or {}).get(_REMARKS, b"[]"))
+    found: list[str] = json.loads((table.schema.metadata or {}).get(REMARKS, b"[]"))
     return found
 
 
 def with_remarks(table: Any, remarks: Sequence[str]) -> Any:
     """Return an Arrow table that carries remarks for readers of results."""
-    kept = {**(table.schema.metadata or {}), _REMARKS: json.dumps(list(remarks)).encode()}
+    kept = {**(table.schema.metadata or {}), REMARKS: json.dumps(list(remarks)).encode()}
     return table.replace_schema_metadata(kept)
 
 
@@ -336,7 +335,7 @@ def refuse_doubtful_points(table: Any, options: TableOptions, where: str | Origi
             continue
         if _grouped(column):
             texts = text_column(column, name, options)
-            refuse_doubt(texts, ~texts.absent, where, style)
+            refuse_doubt(texts, options, where, style)
 
 
 # ----------------------------------------------------------------------------------------- columns
@@ -573,27 +572,40 @@ def text_column(text: Any, name: str, options: TableOptions) -> TextColumn:
     given = [str(word) for word in encoded.dictionary.to_pylist()]
     distinct = [renamed(word, options) for word in given]
     spelling = options.spelling(name)
+    absent = options.absent
+    unfolded = distinct
+    if options.fold:
+        unfolded = [  # units are written in capitals, too
+            trimmed(was) if word == trimmed(was).casefold() else word
+            for word, was in zip(distinct, given, strict=True)
+        ]
+        # "NA" is a gap, and so is the "na" that fold makes one with it
+        absent |= {word.casefold() for word in unfolded if word in absent}
     return TextColumn(
         name,
         distinct,
         given,
         codes,
-        absent=np.array([word in options.absent for word in distinct], bool),
-        numbers=np.array([spelling.number(word) for word in distinct], np.float64),
+        absent=np.array([word in absent for word in distinct], bool),
+        numbers=np.array([spelling.number(word) for word in unfolded], np.float64),
     )
 
 
 def renamed(word: str, options: TableOptions) -> str:
-    """Return a word as the options call it."""
+    """Return a word as the options call it; of ``="3"``, a spreadsheet's text, what is quoted."""
+    quoted = re.fullmatch(r'\s*="([^"]*)"\s*', word)
+    word = quoted[1] if quoted else word
     text = trimmed(word) if options.trim else word.strip()
-    text = text.lower() if options.fold else text
+    if options.fold:
+        name = text.casefold()
+        return options.rename.get(name, options.rename.get(text.lower(), name))
     return options.rename.get(text, text)
 
 
 def trimmed(word: str) -> str:
-    """Return a text without blanks at its ends, with single ones within, and with letters in one
-    form of their accents."""
-    return " ".join(unicodedata.normalize("NFC", word).split())
+    """Return a text without blanks at its ends, with single ones within, without characters that
+    nobody sees, and with letters in one form of their accents."""
+    return " ".join(visible(unicodedata.normalize("NFC", word)).split())
 
 
 # ---------------------------------------------------------------------------------------- readings
@@ -631,6 +643,6 @@ def _alike(words: Sequence[str]) -> str:
     """Return the remark that words differ in capitals alone; nothing where none do."""
     folded: dict[str, list[str]] = {}
     for word in words:
-        folded.setdefault(" ".join(word.lower().split()), []).append(word)
+        folded.setdefault(trimmed(word).casefold(), []).append(word)
     pairs = [" and ".join(map(repr, group)) for group in folded.values() if len(group) > 1]
     return f"{pairs[0]} are different words; fold = true makes them one" if pairs else ""

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from motley.core.arrays import Bools
 from motley.core.errors import DataError
 from motley.core.untrusted import shortened
-from motley.tasks.column_spelling import NumberStyle, TextColumn, is_text, refuse_spelling
+from motley.tasks.column_spelling import (
+    NumberStyle,
+    TextColumn,
+    is_text,
+    refuse_doubt,
+    refuse_spelling,
+)
 from motley.tasks.origin import row_of
 from motley.tasks.raw_table import (
     refuse_infinite,
@@ -23,7 +29,7 @@ from motley.tasks.raw_table import (
     trimmed,
     without_gaps,
 )
-from motley.tasks.spellings import shape_of
+from motley.tasks.spellings import shape_of, visible
 from motley.tasks.table_options import TableOptions
 
 __all__ = [
@@ -89,13 +95,15 @@ def read_row_column(
     *,
     typed: bool = True,
     files: Sequence[int] = (),
+    style: NumberStyle | None = None,
 ) -> RowColumn:
     """Return an Arrow column of labels, clients or numbers to predict.
 
     Parameters
     ----------
     typed: whether a column of texts is one because its source says so; else it may hold numbers.
-    files: the number of rows of each of the files that the column is joined from.
+    files: the number of rows of each of the files that the column is joined from. style: of the
+    column's table.
 
     Raises
     ------
@@ -116,6 +124,9 @@ def read_row_column(
         typed = False
     if is_text(column.type):
         text = text_column(column.cast(pa.string()), name, options)
+        style = style or NumberStyle()
+        if what == "target":
+            return _target(text, options, where, style)
         return _from_text(text, what, options, where, typed=typed, files=files)
     gone = np.asarray(column.is_null(nan_is_null=True))
     if types.is_floating(column.type) or types.is_decimal(column.type):
@@ -128,6 +139,18 @@ def read_row_column(
         filled = column.fill_null(False if truth else 0)
         return RowColumn(filled.to_numpy(), gone)
     return RowColumn(column.to_numpy(), gone)
+
+
+def _target(column: TextColumn, options: TableOptions, where: str, style: NumberStyle) -> RowColumn:
+    """Return a column of text as numbers to predict."""
+    column.forget(np.isin(column.numbers, options.absent_numbers))
+    gone = np.append(column.absent, True)[column.codes]
+    _refuse_words(column, ~column.absent, where)
+    refuse_spelling(column, "numbers", options, where, style)
+    refuse_doubt(column, options, where, style)
+    numbers = np.append(column.numbers, np.nan)[column.codes]
+    refuse_infinite(numbers, column.name, where)
+    return RowColumn(numbers, gone)
 
 
 def _from_text(
@@ -144,11 +167,6 @@ def _from_text(
     gone = np.append(column.absent, True)[column.codes]
     there = ~column.absent
     readable = ~np.isnan(column.numbers)
-    if what == "target":
-        _refuse_words(column, there, where)
-        refuse_spelling(column, "numbers", options, where, NumberStyle())
-        refuse_infinite(np.append(column.numbers, np.nan)[column.codes], column.name, where)
-        return RowColumn(np.append(column.numbers, np.nan)[column.codes], gone)
     if typed:
         if what == "label" and len(files) < 2:  # of several files refuse_two_codes sees it
             _refuse_other_files(column, there, what, where, files)
@@ -468,7 +486,9 @@ def _variants(
     same = sorted(spelled)
     listed = ", ".join(map(repr, same[:_MOST]))
     more = f" and {len(same) - _MOST} more" if len(same) > _MOST else ""
-    kinds = ["blanks"] * blanks + ["capitals"] * capitals + ["a short form"] * bool(short)
+    hidden = any(visible(word) != word for word in same)
+    blank = "blanks or invisible characters" if hidden else "blanks"
+    kinds = [blank] * blanks + ["capitals"] * capitals + ["a short form"] * bool(short)
     return shortened(
         f"{where}: {what}s in column {name!r} differ in {' and '.join(kinds)} alone: "
         f"{listed}{more}; "

@@ -19,10 +19,12 @@ __all__ = [
     "DateOrder",
     "Spelling",
     "date_number",
+    "days_of",
     "is_compact_date",
     "plain_number",
     "readable_orders",
     "shape_of",
+    "visible",
 ]
 
 DateOrder = Literal["", "day first", "month first", "year first"]
@@ -35,7 +37,18 @@ _SPACES = " \u00a0\u202f\u2009"
 _APOSTROPHES = "'’"
 _MINUS = str.maketrans(dict.fromkeys("−–‒", "-"))
 """Signs of a negative number that are no hyphen: the minus of mathematics, and dashes."""
+_INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"))
+"""Characters without width, which a copied text may bring: they are no part of what is meant."""
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
+
+
+def visible(text: str) -> str:
+    """Return a text without the characters that nobody sees.
+
+    >>> visible("1\\u200b2")
+    '12'
+    """
+    return text.translate(_INVISIBLE)
 
 
 def plain_number(word: str) -> float:
@@ -97,7 +110,7 @@ class Spelling:
             if any(one in rest for one in marks):
                 return math.nan
             if any(one in whole for one in marks):
-                if not re.fullmatch(rf"[+-]?\d{{1,3}}([{re.escape(marks)}]\d{{3}})+", whole):
+                if not re.fullmatch(rf"[+-]?[1-9]\d{{0,2}}([{re.escape(marks)}]\d{{3}})+", whole):
                     return math.nan
                 whole = re.sub(f"[{re.escape(marks)}]", "", whole)
             text = whole + mark + rest
@@ -134,9 +147,10 @@ _NUMBERS: tuple[tuple[str, str], ...] = (
     ("thousands ' decimal ,", rf"\d{{1,3}}(?:[{_APOSTROPHES}]\d{{3}})+,\d+"),
 )
 _SHAPES = tuple((name, re.compile(rf"[+-]?(?:{pattern})")) for name, pattern in _NUMBERS)
-_ANY = rf"(?:\d[\d.,{_SPACES}{_APOSTROPHES}]*{_EXPONENT}|[.,]\d+)"
+_ANY = rf"(?:\d(?:[\d.,{_SPACES}{_APOSTROPHES}]*[\d.,])?{_EXPONENT}|[.,]\d+)"
 _LIMIT = re.compile(rf"[<>≤≥]=?\s*[+-]?{_ANY}.{{0,12}}")
-_BEFORE = re.compile(rf"([$€£¥]|EUR|USD|CHF|GBP)\s*[+-]?({_ANY})|[+-]([$€£¥])\s*({_ANY})")
+_COINS = "[$€£¥¢\u20a0-\u20cf]"
+_BEFORE = re.compile(rf"({_COINS}|EUR|USD|CHF|GBP)\s*[+-]?({_ANY})|[+-]({_COINS})\s*({_ANY})")
 _BEHIND = re.compile(rf"[+-]?({_ANY}?)(\s*)([^\W\d_]*[^\s\d.,;:'’()-]\S{{0,9}})")
 _UNITS = frozenset(
     (
@@ -145,6 +159,7 @@ _UNITS = frozenset(
         *("s", "sec", "ms", "min", "h", "hr", "hrs", "d", "day", "days", "weeks", "month"),
         *("months", "y", "yr", "yrs", "year", "years", "bpm", "mmHg", "mmol", "mmol/l", "mmol/L"),
         *("mg/dl", "mg/dL", "g/dl", "g/dL", "U/l", "IU/l", "kPa", "hPa", "Pa", "Hz", "kHz"),
+        *("lb", "lbs", "oz", "ft", "IE", "IU", "Jahre", "Tage", "Std", "Min"),
         *("V", "W", "kW", "kWh", "kB", "MB", "GB"),
     )
 )
@@ -157,12 +172,16 @@ def shape_of(word: str) -> tuple[str, str]:
 
     >>> [shape_of(word)[0] for word in ("4,510", "0,5", "1/12/2004", "18.00.00", "10-19", "blue")]
     ['comma', 'decimal ,', 'date', 'time', 'digits', '']
-    >>> shape_of("3 kg"), shape_of("$3.50"), shape_of("<5")[0]
-    (('unit', 'kg'), ('unit', '$'), 'limit')
+    >>> shape_of("3 stone"), shape_of("$3.50"), shape_of("<5")[0]
+    (('unit', 'stone'), ('unit', '$'), 'limit')
     """
     text = word.strip().translate(_MINUS)
     if not any(one.isdigit() for one in text):
         return "", ""
+    seen = visible(text)
+    if seen != text:
+        number = not math.isnan(plain_number(seen)) or shape_of(seen)[0] != ""
+        return ("invisible" if number else ""), ""
     for name, pattern in _SHAPES:
         if pattern.fullmatch(text):
             return name, ""
@@ -225,8 +244,7 @@ _ONLY_TIME = re.compile(_TIME, _FLAGS)
 
 def _date_kind(text: str) -> str:
     """Return ``date``, ``date without year``, ``time`` or nothing."""
-    time = _ONLY_TIME.fullmatch(text)
-    if time and (":" in text or time[3]) and _hours(time.groups()) is not None:
+    if _hours_of(text) is not None:
         return "time"
     if any(p.fullmatch(text) for p in (_YEAR_FIRST, _YEAR_LAST, _DAY_NAME, _NAME_DAY)):
         return "date"
@@ -247,12 +265,14 @@ def date_number(word: str, order: DateOrder) -> float | None:
     >>> date_number("1/2/1970", "month first"), date_number("1/13/1970", "day first")
     (1.0, None)
     """
+    days = days_of(word, order)
+    return _hours_of(word.strip()) if days is None else days
+
+
+def days_of(word: str, order: DateOrder) -> float | None:
+    """Return the days from 1970-01-01 to a date in this order, with the time as a fraction; None
+    where the text is none. ``05.03.23`` is a date in each order, and no time."""
     text = word.strip()
-    time = _ONLY_TIME.fullmatch(text)
-    if time and (":" in text or time[3]):
-        hours = _hours(time.groups())
-        if hours is not None:
-            return hours
     for pattern, places in _places(order):
         match = pattern.fullmatch(text)
         if match:
@@ -261,6 +281,12 @@ def date_number(word: str, order: DateOrder) -> float | None:
     if order == "year first" and is_compact_date(text):
         return _days((text[:4], text[4:6], text[6:]), ())
     return None
+
+
+def _hours_of(text: str) -> float | None:
+    """Return the hours of a time alone; None where the text is none."""
+    time = _ONLY_TIME.fullmatch(text)
+    return _hours(time.groups()) if time and (":" in text or time[3]) else None
 
 
 def _places(order: DateOrder) -> Sequence[tuple[re.Pattern[str], tuple[int, int, int]]]:

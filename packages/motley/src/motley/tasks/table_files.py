@@ -27,7 +27,15 @@ from motley.core.files import check_file
 from motley.core.untrusted import shortened
 from motley.tasks.parquet_file import read_parquet
 
-__all__ = ["KINDS", "TableFormat", "is_table_file", "read_arrow", "separator_of", "table_kind"]
+__all__ = [
+    "KINDS",
+    "REMARKS",
+    "TableFormat",
+    "is_table_file",
+    "read_arrow",
+    "separator_of",
+    "table_kind",
+]
 
 KINDS = {
     ".csv": "csv",
@@ -58,6 +66,8 @@ _MOST_CELLS = 2**27
 _BLOCK = 2**26
 """Bytes of a text that are read at a time: many small pieces of many columns take minutes."""
 _SEP = b"motley.sep"
+REMARKS = b"motley.remarks"
+"""Of an Arrow table's metadata: what readers of results should know, a list in JSON."""
 _PART = 2**24
 """Bytes of a text whose letters are looked at at a time."""
 
@@ -68,7 +78,8 @@ class TableFormat:
 
     Parameters
     ----------
-    sep: what divides columns of a text; empty: recognised. encoding: of its letters. header_rows:
+    sep: what divides columns of a text; empty: recognised. encoding: of its letters, where they
+    are not UTF-8. header_rows:
     lines that hold the names of columns, which are joined where there are several; 0: columns are
     called x0, x1, ... comment: what a line begins with that is none of the table. sheet: of an
     Excel file; empty: its only one that is not empty.
@@ -174,7 +185,7 @@ def _read_text(path: Path, form: TableFormat) -> Any:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
-    data = _utf8(path, form)
+    data, remarks = _utf8(path, form)
     head = _head(path if data is None else data)
     sep = form.sep or _recognised(head, path, form)
     names, lines = _names(head, sep, form, path)
@@ -188,11 +199,13 @@ def _read_text(path: Path, form: TableFormat) -> Any:
         if "Empty CSV" not in str(error):
             raise
         table = pa.table({name: pa.array([], pa.string()) for name in names})
-    return table.replace_schema_metadata({_SEP: sep.encode()})
+    noted = json.dumps(remarks).encode()
+    return table.replace_schema_metadata({_SEP: sep.encode(), REMARKS: noted})
 
 
-def _utf8(path: Path, form: TableFormat) -> bytes | None:
-    """Return a text in UTF-8 without its lines of comment; None where the file is that already.
+def _utf8(path: Path, form: TableFormat) -> tuple[bytes | None, list[str]]:
+    """Return a text in UTF-8 without its lines of comment, None where the file is that already; and
+    a remark where it is UTF-8 although it is said to be none.
 
     Raises
     ------
@@ -203,10 +216,13 @@ def _utf8(path: Path, form: TableFormat) -> bytes | None:
     if plain and not packed and not form.comment:
         with path.open("rb") as file:
             _check_utf8(iter(lambda: file.read(_PART), b""), path)
-        return None
+        return None, []
     data = _unpacked(path) if packed else path.read_bytes()
+    remarks = []
     if plain:
         _check_utf8([data], path)
+    elif _in_utf8(data, form):
+        remarks = [f"{path.name} is read as UTF-8, which it is, and not as {form.encoding}"]
     else:
         try:
             data = data.decode(form.encoding).encode()
@@ -218,7 +234,21 @@ def _utf8(path: Path, form: TableFormat) -> bytes | None:
     if form.comment:
         mark = form.comment.encode()
         data = b"".join(one for one in data.splitlines(True) if not one.startswith(mark))
-    return data
+    return data, remarks
+
+
+def _in_utf8(data: bytes, form: TableFormat) -> bool:
+    """Return whether a text is UTF-8 although its encoding is said to be another one, as some files
+    of a folder are. Only letters that are sure to be: an encoding of one byte for each letter has
+    hardly a text that is UTF-8 as well; one of more bytes has."""
+    one_byte = len(bytes(range(256)).decode(form.encoding, errors="replace")) == 256
+    if not one_byte or data.isascii():
+        return False
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _check_utf8(parts: Iterable[bytes], path: Path) -> None:

@@ -63,8 +63,9 @@ class TableOptions:
     the mark between groups of three digits, likewise.
     units: texts before or behind numbers that are left out, ``["%", "kg"]``. dates: the order of
     the numbers in dates, which become the days since 1970-01-01; left out: dates are refused.
-    trim: labels and clients that differ in blanks alone are one. fold: labels, clients and words in
-    small letters. rename: labels, clients and words under another name, ``{ Y = "yes" }``.
+    trim: labels and clients that differ in blanks, or characters that nobody sees, are one. fold:
+    labels, clients and words in small letters, ß as ss. rename: labels, clients and words under
+    another name, ``{ Y = "yes" }``.
 
     Raises
     ------

@@ -19,6 +19,7 @@ from motley.core.client_names import client_in_words
 from motley.core.errors import DataError, suggest
 from motley.core.files import is_file, is_folder, where_paths_start
 from motley.core.untrusted import shortened
+from motley.tasks.column_spelling import NumberStyle
 from motley.tasks.formats.npz import arrays, flagged
 from motley.tasks.formats.sample_checks import (
     REGRESSION,
@@ -460,7 +461,7 @@ def read_parts(
             gone = column.gone[start:end]
             kept, said = _kept(gone, label, "label", str(files[at][1]), options, name)
             table = read[at].drop_columns([label])
-            remarks = [*(column.remarks if at == tables[0] else ()), *said]
+            remarks = [*remarks_of(table), *(column.remarks if at == tables[0] else ()), *said]
             table = with_remarks(table.filter(kept) if gone.any() else table, remarks)
             read[at] = (table, values[start:end][kept])
     if classes:
@@ -552,7 +553,9 @@ def check_names(table: Any, columns: Sequence[str], where: str) -> None:
 def _row_column(table: Any, name: str, what: What, options: TableOptions, where: str) -> RowColumn:
     """Return a column of labels or clients; what the columns of a text hold, their texts show."""
     typed = separator_of(table) == ""
-    return read_row_column(table.column(name), name, what, options, where, typed=typed)
+    return read_row_column(
+        table.column(name), name, what, options, where, typed=typed, style=NumberStyle(table)
+    )
 
 
 def _kept(
