@@ -371,3 +371,27 @@ def test_several_inputs_that_do_not_fit() -> None:
         ModelError, match="the forward of the Other takes a, c, and a sample has the inputs a, b"
     ):
         own_task(from_clients([rows(a=np.ones(2), b=1)]), Other)
+
+
+class Named(Rows):
+    """Samples of classes that ``class_to_idx`` or ``classes`` name, as a torchvision folder has
+    them."""
+
+    def __init__(self, *names: str, listed: bool = False) -> None:
+        super().__init__(4, lambda row: (X[row], row % 2))
+        if listed:
+            self.classes = list(names)
+        else:
+            self.class_to_idx = {name: k for k, name in enumerate(names)}
+
+
+def test_classes_of_torch_of_other_numbers_are_joined_by_name() -> None:
+    same = from_clients([Named("cat", "dog"), Named("cat", "dog", listed=True)])
+    assert same.names == ()
+    mixed = [Subset(Named("cat", "dog"), [0, 1, 3]), DataLoader(Named("dog", "cat", listed=True))]
+    federation = from_clients(mixed)
+    assert federation.names == ("cat", "dog")
+    assert of_client(federation, 0)[1].tolist() == [0, 1, 1]
+    assert of_client(federation, 1)[1].tolist() == [1, 0, 1, 0]
+    with pytest.raises(DataError, match=r"with the classes \[cat, dog\] and \[dog, cat\]"):
+        from_clients([Named("cat", "dog") + Named("dog", "cat")])

@@ -24,6 +24,7 @@ from torch.utils import data as torch_data
 
 from motley.core.errors import DataError, suggest
 from motley.core.keys import Key
+from motley.tasks.class_names import ClassNames, class_names
 from motley.tasks.client_parts import GrowingArray
 from motley.tasks.fields import Field, fields_of, packed
 
@@ -99,10 +100,30 @@ class SampleReader:
     key: Key = field(default_factory=lambda: Key(0))
     fields: tuple[Field, ...] = ()
     """The inputs of each sample, where there are several; known when the first client was read."""
-    names: tuple[str, ...] = ()
-    """Class names that the data has."""
+    classes: ClassNames = field(default_factory=ClassNames)
+    """The names of the clients' classes."""
+    input_classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The names of the classes of each input that is a ``ClassLabel``."""
+    named: bool = False
+    """Whether a label is a ``ClassLabel``, whose names are the federation's."""
     random: bool = False
     """Whether samples were seen to differ each time that they are read."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Class names that the data has."""
+        used = self.named or self.classes.differ
+        return self.classes.joined if used and not self.classes.words else ()
+
+    def by_name(self, given: Any, y: NDArray[Any], who: str) -> NDArray[Any]:
+        """Return the targets of a part as those of classes of the same name in all others.
+
+        Raises
+        ------
+        DataError: names differ, and not all parts have some.
+        """
+        names = class_names(given, self.label) if is_samples(given) else ()
+        return self.classes.targets(names, y, who)
 
     def read(self, given: Any, who: str, *place: int | str) -> Read:
         """Return all samples of one client; ``who``: the client, ``place``: folded into the key.
@@ -203,13 +224,16 @@ class SampleReader:
         columns = list(given.column_names)
         label = self._label_of(columns, given.features, who)
         inputs = self._inputs_of(columns, label, who)
-        self.names = self.names or tuple(getattr(given.features[label], "names", None) or ())
+        self.named |= bool(getattr(given.features[label], "names", None))
+        self._check_input_classes({name: given.features[name] for name in inputs}, who)
         kinds = {type(given.features[name]).__name__ for name in inputs}
         rows = given.select_columns([*inputs, label])
         if kinds & {"Image", "Audio", "Video", "Pdf"}:
             plain = rows.with_format(None)
             key_of = inputs if len(inputs) > 1 else inputs[0]
-            chosen = SampleReader(key_of, label, None, self.key, self.fields, (), self.random)
+            chosen = SampleReader(
+                key_of, label, key=self.key, fields=self.fields, random=self.random
+            )
             found = chosen._each(plain, who, key)
             self.fields, self.random = chosen.fields, chosen.random
             return found
@@ -224,6 +248,18 @@ class SampleReader:
         if len(inputs) == 1:
             return self._as_read(arrays[inputs[0]], arrays[label], who)
         return self._parted(arrays, who, label, inputs)
+
+    def _check_input_classes(self, features: Mapping[str, Any], who: str) -> None:
+        """Refuse inputs whose numbers are other classes than in the clients before."""
+        for name, feature in features.items():
+            names = tuple(getattr(feature, "names", None) or ())
+            before = self.input_classes.setdefault(name, names)
+            if names != before:
+                raise DataError(
+                    f"{who} has the classes {list(names)} as input {name!r}, others "
+                    f"{list(before)}; give all clients one list: dataset.cast_column({name!r}, "
+                    f"ClassLabel(names={list(before or names)}))"
+                )
 
     def _label_of(self, columns: list[str], features: Any, who: str) -> str:
         if self.label is not None:
