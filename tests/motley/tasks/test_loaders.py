@@ -306,6 +306,18 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
         r"a sample has 0, 1, 2; say which is to be predicted \(and which are inputs\): "
         r"inputs=\[0, 1\], label=2",
     ),
+    (TensorDataset(X), {}, r"a sample has 0 alone, and no target; expected a pair \(x, y\)"),
+    (Rows(4, lambda row: {"a": 1.0}), {}, "a sample has a alone, and no target"),
+    (
+        DataLoader(Stream(), batch_size=8, drop_last=True),
+        {},
+        r"client 0: .* drop_last=True, and leaves out .*; write DataLoader\(..., drop_last=False\)",
+    ),
+    (
+        DataLoader(Stream(), batch_size=8, num_workers=2),
+        {},
+        r"client 0: .* num_workers=2, each of which may read all samples; write DataLoader\(...,",
+    ),
     (TensorDataset(X, Y), {"inputs": 3}, "client 0: a sample has no input 3; it has 0, 1"),
     (
         Rows(4, lambda row: {"a": 1.0, "b": 2.0}),

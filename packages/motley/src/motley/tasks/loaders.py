@@ -148,6 +148,7 @@ class SampleReader:
 
     def _of_loader(self, loader: Any, who: str, key: Key) -> Read:
         if isinstance(loader.dataset, torch_data.IterableDataset):
+            _check_iterable(loader, who)
             return self._joined((self._parted(batch, who) for batch in loader), who)
         rows = _rows_of(loader, who)
         tensors = _tensors(loader.dataset)
@@ -330,6 +331,11 @@ class SampleReader:
         keys = list(batch)
         if label not in batch:
             asked = f"label={keys[-1]!r}" if keys else "label"
+            if len(keys) < 2:
+                raise DataError(
+                    f"{who}: a sample has {keys[0] if keys else 'nothing'} alone, and no target; "
+                    "expected a pair (x, y), e.g. TensorDataset(x, y)"
+                )
             line = f"inputs={keys[:-1]!r}, {asked}" if isinstance(keys[0], int) else asked
             raise DataError(
                 f"{who}: a sample has {', '.join(map(str, keys))}; say which is to be predicted "
@@ -445,6 +451,28 @@ def _tensors(given: Any) -> Sequence[Tensor] | None:
         tensors = _tensors(given.dataset)
         return None if tensors is None else [one[list(given.indices)] for one in tensors]
     return None
+
+
+def _check_iterable(loader: Any, who: str) -> None:
+    """Refuse a loader of an ``IterableDataset`` that leaves samples out, or may read each as often
+    as it has workers.
+
+    Raises
+    ------
+    DataError: ``drop_last``, or ``num_workers`` above 0.
+    """
+    if loader.drop_last:
+        raise DataError(
+            f"{who}: the loader of an IterableDataset has drop_last=True, and leaves out the "
+            "samples of its last batch; write DataLoader(..., drop_last=False), or give its data "
+            "set, loader.dataset"
+        )
+    if loader.num_workers:
+        raise DataError(
+            f"{who}: the loader of an IterableDataset has num_workers={loader.num_workers}, each "
+            "of which may read all samples; write DataLoader(..., num_workers=0), or give its "
+            "data set, loader.dataset"
+        )
 
 
 def _rows_of(loader: Any, who: str) -> list[int]:
