@@ -95,7 +95,7 @@ class ClassNames:
             return y
         if self.words:
             self._check(names, y, who)
-            return np.asarray(names)[y]
+            return np.asarray(names).take(y)
         if names[: len(self.joined)] == self.joined[: len(names)]:
             self.joined = max(self.joined, names, key=len)
             return y
