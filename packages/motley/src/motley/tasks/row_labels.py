@@ -15,7 +15,7 @@ from motley.core.errors import DataError
 from motley.core.untrusted import shortened
 from motley.tasks.column_spelling import NumberStyle, TextColumn, is_text, refuse_spelling
 from motley.tasks.origin import row_of
-from motley.tasks.raw_table import refuse_infinite, text_column, trimmed, without_gaps
+from motley.tasks.raw_table import decoded, refuse_infinite, text_column, trimmed, without_gaps
 from motley.tasks.spellings import shape_of
 from motley.tasks.table_options import TableOptions
 
@@ -79,8 +79,7 @@ def read_row_column(
     import pyarrow.compute as pc
 
     types = pa.types
-    if types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    column = decoded(column, name, where)
     if types.is_temporal(column.type) and what == "client":
         column = column.cast(pa.string())
     if is_text(column.type):

@@ -22,7 +22,7 @@ from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.untrusted import shortened
 from motley.tasks.divided_rows import DividedRows
 from motley.tasks.origin import Origin, row_of
-from motley.tasks.raw_table import trimmed
+from motley.tasks.raw_table import decoded, trimmed
 from motley.tasks.task import Dataset
 
 __all__ = ["ORDER", "RowSplit", "check_no_windows", "row_split", "times_of", "with_divided_rows"]
@@ -125,7 +125,8 @@ def times_of(
         return inputs, np.asarray(split.by)
     columns = list(getattr(inputs, "column_names", ()))
     if split.by in columns:
-        return inputs.drop_columns([split.by]), inputs.column(split.by).to_numpy()
+        times = decoded(inputs.column(split.by), split.by, where).to_numpy()
+        return inputs.drop_columns([split.by]), times
     if split.by == ORDER:
         return inputs, np.arange(count)
     has = f"has no column {split.by!r}{suggest(split.by, columns)}; its columns: "
