@@ -175,7 +175,7 @@ def test_targets_of_reports(tmp_path: Path) -> None:
         (
             {"stop": {"patience": 3}},
             r"^stop.patience: the run would end by clients' validation samples, and none are held "
-            r"out here; write split = \{ validation = 0.1 \}",
+            r"out here; write from_clients\(..., validation=0.1\), or stop = ",
         ),
     ],
 )

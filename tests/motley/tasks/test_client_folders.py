@@ -58,6 +58,12 @@ def test_files_of_all_kinds_are_clients_and_others_are_named(tmp_path: Path) -> 
         {"c0/train/1.csv": TABLE, "c0/test/1.csv": TESTS},
         {"c0_train.csv": TABLE, "c0_test.csv": TESTS},
         {"c0.csv": TABLE, "c0-test.csv": TESTS},
+        {"train_c0.csv": TABLE, "test_c0.csv": TESTS},
+        {"c0Train.csv": TABLE, "c0Test.csv": TESTS},
+        {"training/c0.csv": TABLE, "testing/c0.csv": TESTS},
+        {"Training/c0.csv": TABLE, "Validation/c0.csv": TESTS},
+        {"c0/training.csv": TABLE, "c0/testing.csv": TESTS},
+        {"c0/train_1.csv": TABLE, "c0/test_1.csv": TESTS},
     ],
     ids=lambda files: " ".join(files),
 )
@@ -93,7 +99,18 @@ def test_flags_in_an_npz_are_kept(tmp_path: Path) -> None:
     x = np.arange(8.0).reshape(4, 2)
     np.savez(tmp_path / "a.npz", x=x, y=[0, 1, 0, 1], test=[0, 1, 0, 0])
     np.savez(tmp_path / "b.npz", x_train=x[:3], y_train=[0, 1, 1], x_test=x[3:], y_test=[1])
-    assert halves(from_files(tmp_path)) == [([1.0, 9.0, 13.0], [5.0]), ([1.0, 5.0, 9.0], [13.0])]
+    np.savez(tmp_path / "c.npz", x=x[:3], y=[0, 1, 1], x_test=x[3:], y_test=[1])
+    assert halves(from_files(tmp_path)) == [
+        ([1.0, 9.0, 13.0], [5.0]),
+        ([1.0, 5.0, 9.0], [13.0]),
+        ([1.0, 5.0, 9.0], [13.0]),
+    ]
+
+
+def test_half_a_test_half_of_an_npz_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 2)), y=[0, 1], x_test=np.zeros((2, 2)))
+    with pytest.raises(DataError, match="holds x, x_test, y; expected x_test and y_test beside"):
+        from_files(tmp_path)
 
 
 def pfllib(path: Path, held: Any) -> None:
@@ -196,6 +213,23 @@ def test_a_client_without_test_rows_among_others_with_some(tmp_path: Path) -> No
         (
             {"a/train.csv": TABLE, "a/rest.csv": TABLE},
             r"rest\.csv, which is of neither half; name it train or test, or move it",
+        ),
+        (
+            {"a/rest.csv": TABLE, "a/test.csv": TABLE},
+            r"files of a test half and rest\.csv, which is of neither half",
+        ),
+        ({"a.csv": TABLE, "test/a.csv": TESTS}, "has the folder test, a test half by its name"),
+        (
+            {"d_train/a.csv": TABLE, "d_test/a.csv": TESTS},
+            "has the folder d_test, a test half by its name",
+        ),
+        (
+            {"a_train.csv": TABLE, "a_test.csv": TESTS, "test_b.csv": TESTS},
+            "client b has test rows and none that train",
+        ),
+        (
+            {"a.csv": TABLE, "a_train.csv": TABLE, "a_test.csv": TESTS},
+            "the training rows of a are in two files",
         ),
         ({"a.json": "{}"}, "not LEAF's JSON"),
         ({"a.xyz": ""}, "has no files of clients; expected one .npz, .parquet, .csv or .tsv file"),

@@ -268,3 +268,19 @@ def test_one_owner_is_one_block() -> None:
     assert _blocks(np.zeros(10, np.int64), 3) == [slice(0, 10)]
     assert _blocks(np.array([0, 0, 1, 1, 1, 1, 2]), 3) == [slice(0, 2), slice(2, 6), slice(6, 7)]
     assert _blocks(np.zeros(0, np.int64)) == []
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_pictures_of_different_ranges_are_refused(kind: type[np.generic]) -> None:
+    """200 of 255 in one client is 0.8 of 1 in the other; two scaled clients go together."""
+    large = np.full((4, 1, 2, 2), 200, kind)
+    small = np.full((4, 1, 2, 2), 0.8, np.float32)
+    y = np.array([0, 1, 0, 1])
+    said = (
+        f"client {{}} has samples of {np.dtype(kind)} up to 200, and client {{}} has samples of "
+        r"float32 up to 0\.8; expected one range: .* \(x / 255\)"
+    )
+    for parts, who in (([large, small], (0, 1)), ([small, small, large], (2, 0))):
+        with pytest.raises(DataError, match=said.format(*who)):
+            from_clients([(x, y) for x in parts])
+    assert len(from_clients([(small, y), (small * 2 - 3, y)])) == 2

@@ -259,3 +259,50 @@ def test_what_is_not_understood(kind: str) -> None:
         motley.from_flower(empty(3) if kind == "installed" else empty())
     with pytest.raises(DataError, match="got int; expected a partitioner of flwr_datasets"):
         motley.from_flower(3)
+
+
+def hub(names: Sequence[str], labels: list[Any], **inputs: Sequence[str]) -> Any:
+    columns = {"age": [1.0, 2.0] * 2, **dict.fromkeys(inputs, [0, 1] * 2), "label": labels}
+    features: dict[str, Any] = {"age": Value(), "label": ClassLabel(names) if names else Value()}
+    features |= {name: ClassLabel(classes) for name, classes in inputs.items()}
+    return StandIn(columns, features)
+
+
+def test_classes_of_other_numbers_in_another_client_are_joined_by_name() -> None:
+    """yes is 1 in the first client, 0 in the second, a word in the third; maybe is new."""
+    first = hub(["no", "yes"], [0, 0, 1, 1])
+    second = hub(["yes", "no"], [0, 0, 1, 0])
+    third = hub([], ["yes", "maybe", "no", "no"])
+    for clients, expected in (
+        ([first, second, third], [[0, 0, 1, 1], [1, 1, 0, 1], [1, 2, 0, 0]]),
+        ([{"train": first, "test": second}], [[0, 0, 1, 1, 1, 1, 0, 1]]),
+    ):
+        federation = from_clients(clients)
+        assert federation.names == ("no", "yes", "maybe")[: len(clients) + 1]
+        rows = [rows_of(federation, k) for k in range(len(clients))]
+        assert [federation.y[some].tolist() for some in rows] == expected
+    words_first = from_clients([third, second])
+    assert words_first.names == ("maybe", "no", "yes")
+    assert words_first.y[rows_of(words_first, 1)].tolist() == [2, 2, 1, 2]
+
+
+def test_a_list_of_classes_of_ones_own_says_their_order() -> None:
+    federation = from_clients([hub(["no", "yes"], [0, 0, 1, 1])], classes=["yes", "no"])
+    assert federation.names == ("yes", "no")
+    assert federation.y[rows_of(federation, 0)].tolist() == [1, 1, 0, 0]
+
+
+def test_classes_that_cannot_be_joined_are_refused() -> None:
+    first, second = hub(["no", "yes"], [0, 1] * 2), hub(["yes", "no"], [0, 1] * 2)
+    plain = (np.ones((4, 1)), np.array([0, 1, 0, 1]))
+    said = re.escape("client 2 has the classes [yes, no], others [no, yes], and client 0 has")
+    with pytest.raises(DataError, match=said):
+        from_clients([plain, first, second])
+    said = re.escape("client 2 has numbers without names of classes, others [no, yes]; which")
+    with pytest.raises(DataError, match=said):
+        from_clients([first, second, plain])
+    said = re.escape("client 1 has the classes ['w', 'm'] as input 'sex', others ['m', 'w']")
+    with pytest.raises(DataError, match=said):
+        from_clients(
+            [hub([], [0, 1] * 2, sex=names) for names in (["m", "w"], ["w", "m"])], label="label"
+        )

@@ -315,6 +315,18 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
         r"a sample has 0, 1, 2; say which is to be predicted \(and which are inputs\): "
         r"inputs=\[0, 1\], label=2",
     ),
+    (TensorDataset(X), {}, r"a sample has 0 alone, and no target; expected a pair \(x, y\)"),
+    (Rows(4, lambda row: {"a": 1.0}), {}, "a sample has a alone, and no target"),
+    (
+        DataLoader(Stream(), batch_size=8, drop_last=True),
+        {},
+        r"client 0: .* drop_last=True, and leaves out .*; write DataLoader\(..., drop_last=False\)",
+    ),
+    (
+        DataLoader(Stream(), batch_size=8, num_workers=2),
+        {},
+        r"client 0: .* num_workers=2, each of which may read all samples; write DataLoader\(...,",
+    ),
     (TensorDataset(X, Y), {"inputs": 3}, "client 0: a sample has no input 3; it has 0, 1"),
     (
         Rows(4, lambda row: {"a": 1.0, "b": 2.0}),
@@ -481,3 +493,27 @@ def test_a_folder_that_cannot_be_written_to_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"store: .*file cannot be written to \(.*\); give another"):
         from_clients([POOL], store=tmp_path / "file")
+
+
+class Named(Rows):
+    """Samples of classes that ``class_to_idx`` or ``classes`` name, as a torchvision folder has
+    them."""
+
+    def __init__(self, *names: str, listed: bool = False) -> None:
+        super().__init__(4, lambda row: (X[row], row % 2))
+        if listed:
+            self.classes = list(names)
+        else:
+            self.class_to_idx = {name: k for k, name in enumerate(names)}
+
+
+def test_classes_of_torch_of_other_numbers_are_joined_by_name() -> None:
+    same = from_clients([Named("cat", "dog"), Named("cat", "dog", listed=True)])
+    assert same.names == ()
+    mixed = [Subset(Named("cat", "dog"), [0, 1, 3]), DataLoader(Named("dog", "cat", listed=True))]
+    federation = from_clients(mixed)
+    assert federation.names == ("cat", "dog")
+    assert of_client(federation, 0)[1].tolist() == [0, 1, 1]
+    assert of_client(federation, 1)[1].tolist() == [1, 0, 1, 0]
+    with pytest.raises(DataError, match=r"with the classes \[cat, dog\] and \[dog, cat\]"):
+        from_clients([Named("cat", "dog") + Named("dog", "cat")])

@@ -460,3 +460,26 @@ def test_measured_numbers_are_no_ids() -> None:
         "site_id": [k % 2 for k in range(200)],
     }
     assert len(raw_table(pa.table(columns), TableOptions(), "t.csv").columns) == 6
+
+
+def categories(values: pa.Array) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 1], pa.uint32()), values)
+
+
+def test_categories_of_string_views_are_words() -> None:
+    """Polars gives its categories so, and Arrow cannot cast to string views."""
+    words = categories(pa.array(["u", "v"], pa.string_view()))
+    table = pa.table({"v": words, "label": words, "site": words})
+    made = from_arrays(table, "label", "site", table={"scale": "federated"})
+    assert (made.names, made.client_names) == (("u", "v"), ("u", "v"))
+    assert made.preparation is not None
+    assert made.preparation.save()["inputs"] == ["v=u", "v=v"]
+
+
+@pytest.mark.parametrize("label", ["v", "w"])
+def test_categories_that_are_no_words_are_refused(label: str) -> None:
+    """As pandas gives intervals."""
+    pairs = categories(pa.array([{"left": 0, "right": 1}, {"left": 1, "right": 2}]))
+    table = pa.table({"v": pairs, "w": [0, 1, 0, 1]})
+    with pytest.raises(DataError, match=r"column 'v' has categories of the type struct<.*astype"):
+        from_arrays(table, label, [0, 0, 1, 1])

@@ -1,5 +1,6 @@
 """Golden splits, worked by hand."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -212,3 +213,18 @@ def test_equal_or_constant_rows_are_no_windows() -> None:
     y = np.arange(20) % 2
     for x in (np.ones((20, 4)), np.repeat(np.arange(20.0)[:, None], 6, axis=1)):
         from_clients([(x, y)])
+
+
+@pytest.mark.parametrize(
+    "same",
+    [("P1", "P1 "), ("P1", "p1"), ("7", "7.0"), ("07", "7"), ("1e2", "100"), ("P1", "P1\u200b")],
+)
+def test_groups_in_several_spellings_are_refused(same: tuple[str, str]) -> None:
+    first, second = sorted(same)
+    group = np.array([*same, "P2", "P3", "8"] * 2, object)
+    said = re.escape(f"would train and test: {first!r}, {second!r}; write each in one spelling")
+    with pytest.raises(DataError, match=said):
+        from_arrays(X, Y, CLIENT, test={"groups": 0.2, "by": group})
+    apart = np.array([same[0], "a", "b", "c", "d", same[1], "a", "b", "c", "d"])
+    federation = from_arrays(X, Y, CLIENT, test={"groups": 0.2, "by": apart})
+    assert federation.test.sizes.tolist() == [1, 1]  # groups are a client's own

@@ -149,7 +149,7 @@ def with_metrics(experiment: Experiment, task: Task) -> Task:
     keys = {name: f"stop.target.{name}" for name in target}
     if experiment.stop.patience is not None:
         if experiment.privacy is None:  # which has a refusal of its own
-            _check_validation(task)
+            _check_validation(experiment, task)
         if experiment.stop.metric is not None:
             keys[experiment.stop.metric] = "stop.metric"
     for name, key in keys.items():
@@ -167,12 +167,14 @@ def with_metrics(experiment: Experiment, task: Task) -> Task:
     return task
 
 
-def _check_validation(task: Task) -> None:
+def _check_validation(experiment: Experiment, task: Task) -> None:
     """Refuse early stopping without validation samples: test samples decide nothing."""
     if not len(task.federation.validation.values):
+        own = experiment.task["name"] == "own"  # whose federation has its split already
+        line = "from_clients(..., validation=0.1)" if own else "split = { validation = 0.1 }"
         raise ConfigError(
             "the run would end by clients' validation samples, and none are held out here; write "
-            "split = { validation = 0.1 }, or stop = { rounds = 50 }",
+            f"{line}, or stop = {{ rounds = 50 }}",
             "stop.patience",
         )
 

@@ -4,8 +4,10 @@ Read are, in a folder,
 
 - a file, or a sub-folder of files, for each client: ``a.csv``, ``b/1.csv``;
 - the same below ``train`` and ``test`` (or ``val``), as PFLlib writes it: ``train/0.npz``;
-- two files for each client: ``a_train.csv`` and ``a_test.csv``, or ``a/train.csv`` and
-  ``a/test.csv``.
+- two files for each client: ``a_train.csv`` and ``a_test.csv`` (``train_a.csv``, ``aTrain.csv``),
+  or ``a/train.csv`` and ``a/test.csv``.
+
+``training``, ``testing`` and ``validation`` are read as ``train``, ``test`` and ``val``.
 """
 
 from __future__ import annotations
@@ -30,7 +32,12 @@ __all__ = [
     "warn_of_unread",
 ]
 
-_HALF = re.compile(r"(?:(?P<base>.+)[_.-])?(?P<half>train|test|val)", re.IGNORECASE)
+_WORDS = "train(?:ing)?|test(?:ing)?|val(?:id|idation)?"
+_HALVES = (
+    re.compile(f"(?:(?P<base>.+)[_.-])?(?P<half>{_WORDS})", re.IGNORECASE),
+    re.compile(f"(?P<half>{_WORDS})[_.-](?P<base>.+)", re.IGNORECASE),
+    re.compile(f"(?P<base>.+)(?P<half>(?=[TV])(?i:{_WORDS}))(?<![A-Z])"),  # aTest, no contest
+)
 
 
 class ClientFile(NamedTuple):
@@ -53,7 +60,7 @@ def client_files(root: Path) -> list[ClientFile]:
     """
     if not root.is_dir():
         raise DataError(f"{root} is not a folder")
-    halves = {path.name.lower(): path for path in _entries(root) if path.is_dir()}
+    halves = _half_folders(root)
     if "train" in halves:
         found = [file for path, half in _of_halves(halves) for file in _below(path, half)]
     else:
@@ -109,8 +116,17 @@ def stem(path: Path) -> str:
 def _split(name: str) -> tuple[str, str]:
     """Return the name of a client and which half a file holds, by the name of the file; ``""`` for
     no half."""
-    match = _HALF.fullmatch(name)
-    return (match["base"] or "", match["half"].lower()) if match else (name, "")
+    match = next(filter(None, (pattern.fullmatch(name) for pattern in _HALVES)), None)
+    if match is None:
+        return name, ""
+    half = next(half for half in ("train", "test", "val") if match["half"].lower().startswith(half))
+    return match["base"] or "", half
+
+
+def _half_folders(folder: Path) -> dict[str, Path]:
+    """Return the folders of halves in a folder, by their half."""
+    split = [(_split(path.name), path) for path in _entries(folder) if path.is_dir()]
+    return {half: path for (base, half), path in split if half and not base}
 
 
 def _of_halves(halves: Mapping[str, Path]) -> list[tuple[Path, str]]:
@@ -151,12 +167,31 @@ def _side_by_side(root: Path) -> list[ClientFile]:
             'table: task = { name = "tabular", data = "all.csv", client = "hospital" }'
         )
     _check_names(root, [stem(path) for path in files])
+    _refuse_test_folders(root, bool(files))
     single = _paired({stem(path): path for path in files})
     nested = [_of_client(path) for path in _entries(root) if path.is_dir()]
     names = [*dict.fromkeys(file.client for file in single)]
     names += [found[0].client for found in nested if found]
     _check_names(root, names)
     return [*single, *(file for found in nested for file in found)]
+
+
+def _refuse_test_folders(root: Path, files: bool) -> None:
+    """Refuse folders that hold a test half by their name, and would be clients of their own.
+
+    ``files``: whether files of clients lie beside them.
+    """
+    folders = [path for path in _entries(root) if path.is_dir() and _inside(path)]
+    named = {_split(path.name): path for path in folders}
+    for (base, half), path in named.items():
+        trains = (base, "train") in named or (base, "") in named
+        beside = not base and (files or len(folders) > 1)
+        if half in ("test", "val") and (trains or beside):
+            raise DataError(
+                f"{root} has the folder {path.name}, a test half by its name, and no folder train; "
+                "put all clients into the folders train and test, or give each client a folder "
+                "with train and test, or another name"
+            )
 
 
 def _check_names(folder: Path, names: Sequence[str]) -> None:
@@ -176,10 +211,16 @@ def _paired(files: Mapping[str, Path]) -> list[ClientFile]:
         base, half = _split(name)
         halves.setdefault(base, {})[half] = path
     found = []
+    paired = any("test" in parts and len(parts) > 1 for parts in halves.values())
     for base, parts in halves.items():
         trains = {half: path for half, path in parts.items() if half in ("", "train")}
         tests = {half: path for half, path in parts.items() if half in ("test", "val")}
-        if len(trains) == 1 and tests:
+        if len(trains) > 1 and tests:
+            raise DataError(
+                f"{', '.join(path.name for path in parts.values())}: the training rows of {base} "
+                "are in two files; expected one beside its test half"
+            )
+        if tests and (trains or paired):
             test = "test" if "test" in tests else "val"
             found += [ClientFile(base, path, False) for path in trains.values()]
             found += [ClientFile(base, tests[test], True)]
@@ -192,16 +233,17 @@ def _of_client(folder: Path) -> list[ClientFile]:
     """Return the files in a client's own folder: a training and a test half, or files of rows that
     are not divided yet."""
     files = [(path, _split(stem(path))[1]) for path in _inside(folder)]
-    inner = {path.name.lower(): path for path in _entries(folder) if path.is_dir()}
+    inner = _half_folders(folder)
     if not files and "train" in inner:
         files = [(path, half) for part, half in _of_halves(inner) for path in _inside(part)]
     halves = {half for _, half in files}
-    if "train" not in halves:
+    if "train" not in halves and len(halves) < 2:
         return [ClientFile(folder.name, path, False) for path, _ in files]
     if "" in halves:
         other = next(path for path, half in files if not half)
         raise DataError(
-            f"{folder} has files of a training half and {other.name}, which is of neither half; "
+            f"{folder} has files of a {'training' if 'train' in halves else 'test'} half and "
+            f"{other.name}, which is of neither half; "
             "name it train or test, or move it"
         )
     test = "test" if "test" in halves else "val"

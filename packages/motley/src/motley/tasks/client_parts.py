@@ -46,6 +46,10 @@ __all__ = [
 
 Part = tuple[Any, NDArray[Any], str]
 """Samples (an array or an Arrow table), targets, and the name of the part in messages."""
+_LOOKED_AT = 32
+"""Samples of a client whose range is looked at."""
+_SMALL = 10.0
+"""Pixels that are scaled or standardised are no larger; bytes are."""
 
 
 def array_of(values: ArrayLike) -> NDArray[Any]:
@@ -287,9 +291,11 @@ def _clients(
     first: Part | None = None
     sizes = GrowingArray(np.zeros(0, np.int64))
     before = None
+    ranges: dict[str, str] = {}
     for x, y, name in parts:
         first = first or (x, y, name)
         _check(x, y, name, first)
+        _check_range(x, name, ranges)
         if name == before:
             sizes.rows[sizes.count - 1] += len(y)
         else:
@@ -317,6 +323,30 @@ def _check(x: Any, y: NDArray[Any], name: str, first: Part) -> None:
         pad = "; fill positions without a target with -100" if y.ndim == 2 else ""
         raise DataError(
             f"{name} has labels of shape {list(y.shape)}, {first[2]} of {list(first[1].shape)}{pad}"
+        )
+
+
+def _check_range(x: Any, name: str, ranges: dict[str, str]) -> None:
+    """Refuse pictures ``[n, ...]`` that are bytes in one part and scaled in another.
+
+    ``ranges``: the first part of each kind, to which this one is added.
+    """
+    if is_table(x) or x.ndim < 3 or x.dtype.kind not in "uif":
+        return
+    some = x[:_LOOKED_AT]
+    low, high = some.min(initial=0), some.max(initial=0)
+    whole = x.dtype == np.uint8 or (x.ndim > 3 and bool((some == np.floor(some)).all()))
+    if whole and low >= 0 and _SMALL < high <= 255:
+        kind = "bytes"
+    elif x.dtype.kind == "f" and max(-low, high) <= _SMALL and (some != np.floor(some)).any():
+        kind = "scaled"
+    else:
+        return
+    ranges.setdefault(kind, f"{name} has samples of {x.dtype} up to {high:.3g}")
+    if len(ranges) > 1:
+        raise DataError(
+            f"{ranges['bytes']}, and {ranges['scaled']}; expected one range: give all pictures as "
+            "uint8 0 .. 255, or divide those by 255 (x / 255)"
         )
 
 

@@ -91,6 +91,7 @@ class ClientSources:
                 x, y = self._reader.read(train, who, number, kind)
             else:
                 x, y, _ = input_pair(train, who)
+            y = self._reader.by_name(train, y, who)
             if self._divided is not None:
                 x, times = times_of(x, self._divided, len(y), who)
                 self.times.append(times)

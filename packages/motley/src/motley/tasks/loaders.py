@@ -24,6 +24,7 @@ from torch.utils import data as torch_data
 
 from motley.core.errors import DataError, suggest
 from motley.core.keys import Key
+from motley.tasks.class_names import ClassNames, class_names
 from motley.tasks.client_parts import GrowingArray, NewRows, StoredArray
 from motley.tasks.fields import Field, fields_of, packed
 from motley.tasks.formats.sample_checks import refuse_deep_colour
@@ -102,12 +103,32 @@ class SampleReader:
     key: Key = field(default_factory=lambda: Key(0))
     fields: tuple[Field, ...] = ()
     """The inputs of each sample, where there are several; known when the first client was read."""
-    names: tuple[str, ...] = ()
-    """Class names that the data has."""
+    classes: ClassNames = field(default_factory=ClassNames)
+    """The names of the clients' classes."""
+    input_classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The names of the classes of each input that is a ``ClassLabel``."""
+    named: bool = False
+    """Whether a label is a ``ClassLabel``, whose names are the federation's."""
     random: bool = False
     """Whether samples were seen to differ each time that they are read."""
     new_rows: NewRows | None = None
     """Makes the array that a client's samples are put into; None: in memory."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Class names that the data has."""
+        used = self.named or self.classes.differ
+        return self.classes.joined if used and not self.classes.words else ()
+
+    def by_name(self, given: Any, y: NDArray[Any], who: str) -> NDArray[Any]:
+        """Return the targets of a part as those of classes of the same name in all others.
+
+        Raises
+        ------
+        DataError: names differ, and not all parts have some.
+        """
+        names = class_names(given, self.label) if is_samples(given) else ()
+        return self.classes.targets(names, y, who)
 
     def read(self, given: Any, who: str, *place: int | str) -> Read:
         """Return all samples of one client; ``who``: the client, ``place``: folded into the key.
@@ -132,6 +153,7 @@ class SampleReader:
 
     def _of_loader(self, loader: Any, who: str, key: Key) -> Read:
         if isinstance(loader.dataset, torch_data.IterableDataset):
+            _check_iterable(loader, who)
             return self._joined((self._parted(batch, who) for batch in loader), who)
         rows = _rows_of(loader, who)
         tensors = _tensors(loader.dataset)
@@ -208,14 +230,20 @@ class SampleReader:
         columns = list(given.column_names)
         label = self._label_of(columns, given.features, who)
         inputs = self._inputs_of(columns, label, who)
-        self.names = self.names or tuple(getattr(given.features[label], "names", None) or ())
+        self.named |= bool(getattr(given.features[label], "names", None))
+        self._check_input_classes({name: given.features[name] for name in inputs}, who)
         kinds = {type(given.features[name]).__name__ for name in inputs}
         rows = given.select_columns([*inputs, label])
         if kinds & {"Image", "Audio", "Video", "Pdf"}:
             plain = rows.with_format(None)
             key_of = inputs if len(inputs) > 1 else inputs[0]
             chosen = SampleReader(
-                key_of, label, None, self.key, self.fields, (), self.random, self.new_rows
+                key_of,
+                label,
+                key=self.key,
+                fields=self.fields,
+                random=self.random,
+                new_rows=self.new_rows,
             )
             found = chosen._each(plain, who, key)
             self.fields, self.random = chosen.fields, chosen.random
@@ -235,6 +263,18 @@ class SampleReader:
                 (self._as_read(part[inputs[0]], part[label], who) for part in parts), who
             )
         return self._joined((self._parted(part, who, label, inputs) for part in parts), who)
+
+    def _check_input_classes(self, features: Mapping[str, Any], who: str) -> None:
+        """Refuse inputs whose numbers are other classes than in the clients before."""
+        for name, feature in features.items():
+            names = tuple(getattr(feature, "names", None) or ())
+            before = self.input_classes.setdefault(name, names)
+            if names != before:
+                raise DataError(
+                    f"{who} has the classes {list(names)} as input {name!r}, others "
+                    f"{list(before)}; give all clients one list: dataset.cast_column({name!r}, "
+                    f"ClassLabel(names={list(before or names)}))"
+                )
 
     def _label_of(self, columns: list[str], features: Any, who: str) -> str:
         if self.label is not None:
@@ -305,6 +345,11 @@ class SampleReader:
         keys = list(batch)
         if label not in batch:
             asked = f"label={keys[-1]!r}" if keys else "label"
+            if len(keys) < 2:
+                raise DataError(
+                    f"{who}: a sample has {keys[0] if keys else 'nothing'} alone, and no target; "
+                    "expected a pair (x, y), e.g. TensorDataset(x, y)"
+                )
             line = f"inputs={keys[:-1]!r}, {asked}" if isinstance(keys[0], int) else asked
             raise DataError(
                 f"{who}: a sample has {', '.join(map(str, keys))}; say which is to be predicted "
@@ -421,6 +466,28 @@ def _tensors(given: Any) -> Sequence[Tensor] | None:
         tensors = _tensors(given.dataset)
         return None if tensors is None else [one[list(given.indices)] for one in tensors]
     return None
+
+
+def _check_iterable(loader: Any, who: str) -> None:
+    """Refuse a loader of an ``IterableDataset`` that leaves samples out, or may read each as often
+    as it has workers.
+
+    Raises
+    ------
+    DataError: ``drop_last``, or ``num_workers`` above 0.
+    """
+    if loader.drop_last:
+        raise DataError(
+            f"{who}: the loader of an IterableDataset has drop_last=True, and leaves out the "
+            "samples of its last batch; write DataLoader(..., drop_last=False), or give its data "
+            "set, loader.dataset"
+        )
+    if loader.num_workers:
+        raise DataError(
+            f"{who}: the loader of an IterableDataset has num_workers={loader.num_workers}, each "
+            "of which may read all samples; write DataLoader(..., num_workers=0), or give its "
+            "data set, loader.dataset"
+        )
 
 
 def _rows_of(loader: Any, who: str) -> list[int]:

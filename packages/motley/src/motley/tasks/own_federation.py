@@ -208,6 +208,8 @@ def from_clients(
         parts, regression, multilabel, options, sources.words, "its samples", new_rows
     )
     names = classes or reader.names or None
+    if reader.names and not isinstance(names, int) and set(names or ()) & set(reader.names):
+        dataset = dataclasses.replace(dataset, names=reader.names)
     dataset = sources.divide(with_classes(dataset, names, "the clients given", _LINE))
     if divided is not None:
         dataset = with_divided_rows(dataset, divided, sources.times)

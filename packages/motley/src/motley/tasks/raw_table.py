@@ -39,6 +39,7 @@ __all__ = [
     "TableOptions",
     "TableReading",
     "arrow_table",
+    "decoded",
     "joined",
     "raw_table",
     "read_column",
@@ -248,6 +249,7 @@ def joined(tables: Sequence[Any]) -> Any:
         if len(kinds) > 1:
             text = any(is_text(kind) or pa.types.is_dictionary(kind) for kind in kinds)
             try:
+                found = [decoded(column, name, "the tables") for column in found]
                 found = [column.cast(pa.string() if text else pa.float64()) for column in found]
             except pa.ArrowException:
                 raise DataError(
@@ -341,6 +343,37 @@ def refuse_doubtful_points(table: Any, options: TableOptions, where: str | Origi
 # ----------------------------------------------------------------------------------------- columns
 
 
+def decoded(column: Any, name: str, where: str | Origin) -> Any:
+    """Return an Arrow column of categories as one of their values, any other as it is.
+
+    Raises
+    ------
+    DataError: the categories are intervals, or others that are neither words nor numbers.
+    """
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        return column
+    if is_text(column.type.value_type):  # of Polars they are of a type that Arrow cannot cast to
+        return pa.chunked_array(
+            [
+                pa.DictionaryArray.from_arrays(
+                    chunk.indices, chunk.dictionary.cast(pa.string())
+                ).dictionary_decode()
+                for chunk in column.chunks
+            ],
+            pa.string(),
+        )
+    try:
+        return column.cast(column.type.value_type)
+    except pa.ArrowException:
+        kind = getattr(column.type.value_type, "extension_name", column.type.value_type)
+        raise DataError(
+            f"{where}: column {name!r} has categories of the type {kind}, not words or numbers; "
+            f"make them words, e.g. table[{name!r}] = table[{name!r}].astype(str)"
+        ) from None
+
+
 def read_column(
     column: Any,
     name: str,
@@ -361,8 +394,7 @@ def read_column(
     import pyarrow.compute as pc
 
     types = pa.types
-    if types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    column = decoded(column, name, where)
     if types.is_temporal(column.type):
         if kind == "words":
             column = column.cast(pa.string())

@@ -23,6 +23,7 @@ from motley.tasks.column_spelling import (
 )
 from motley.tasks.origin import row_of
 from motley.tasks.raw_table import (
+    decoded,
     refuse_infinite,
     renamed,
     text_column,
@@ -114,8 +115,7 @@ def read_row_column(
     import pyarrow.compute as pc
 
     types = pa.types
-    if types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    column = decoded(column, name, where)
     if types.is_temporal(column.type) and what == "client":
         column = column.cast(pa.string())
     whole = types.is_integer(column.type) or types.is_boolean(column.type)

@@ -8,8 +8,10 @@ rows; and the refusal to draw windows of a series at random.
 from __future__ import annotations
 
 import dataclasses
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
 import numpy as np
@@ -17,8 +19,10 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Ids
 from motley.core.errors import ConfigError, DataError, suggest
+from motley.core.untrusted import shortened
 from motley.tasks.divided_rows import DividedRows
 from motley.tasks.origin import Origin, row_of
+from motley.tasks.raw_table import decoded, trimmed
 from motley.tasks.task import Dataset
 
 __all__ = ["ORDER", "RowSplit", "check_no_windows", "row_split", "times_of", "with_divided_rows"]
@@ -84,7 +88,8 @@ def with_divided_rows(dataset: Dataset, split: RowSplit, by: Sequence[NDArray[An
 
     Raises
     ------
-    DataError: not one per row, or one that is missing, or neither a number nor a date.
+    DataError: not one per row, or one that is missing, or neither a number nor a date; groups of a
+    client that differ in blanks, capitals or the spelling of a number alone.
     """
     values = np.concatenate([np.asarray(one) for one in by])
     origin = Origin.of_clients("the data", dataset.groups, dataset.client_names, "its samples")
@@ -94,6 +99,9 @@ def with_divided_rows(dataset: Dataset, split: RowSplit, by: Sequence[NDArray[An
             "one per sample"
         )
     ranks = _ranked(values, split.kind == "last", origin)
+    if split.kind == "groups" and values.dtype.kind in "OUS":
+        owner = np.zeros_like(ranks) if dataset.groups is None else dataset.groups
+        _refuse_variants(values.astype(str), ranks, owner)
     return dataclasses.replace(dataset, divided=DividedRows(split.kind, split.share, ranks))
 
 
@@ -117,7 +125,8 @@ def times_of(
         return inputs, np.asarray(split.by)
     columns = list(getattr(inputs, "column_names", ()))
     if split.by in columns:
-        return inputs.drop_columns([split.by]), inputs.column(split.by).to_numpy()
+        times = decoded(inputs.column(split.by), split.by, where).to_numpy()
+        return inputs.drop_columns([split.by]), times
     if split.by == ORDER:
         return inputs, np.arange(count)
     has = f"has no column {split.by!r}{suggest(split.by, columns)}; its columns: "
@@ -146,6 +155,34 @@ def _ranked(values: NDArray[Any], in_time: bool, origin: Origin) -> Ids:
             "these rows"
         )
     return np.asarray(np.unique(values, return_inverse=True)[1], np.int64)
+
+
+def _refuse_variants(words: NDArray[Any], ranks: Ids, owner: NDArray[Any]) -> None:
+    """Refuse groups of a client that may be one group in several spellings: its rows would lie on
+    both sides of the split."""
+    distinct = np.unique(words)
+    spellings: dict[tuple[int, Any], set[str]] = {}
+    for client, rank in np.unique(np.stack([owner, ranks], axis=1), axis=0).tolist():
+        word = str(distinct[rank])
+        spellings.setdefault((client, _plain(word)), set()).add(word)
+    same = sorted({word for group in spellings.values() if len(group) > 1 for word in group})
+    if same:
+        listed = shortened(", ".join(map(repr, same)), 200)
+        raise DataError(
+            "test: groups differ in blanks, capitals or the spelling of numbers alone, and rows of "
+            f"one would train and test: {listed}; write each in one spelling, or different names"
+        )
+
+
+def _plain(word: str) -> str | Decimal:
+    """Return a text without what spellings of one name differ in; a number as such."""
+    seen = "".join(letter for letter in word if unicodedata.category(letter) != "Cf")
+    plain = trimmed(seen).casefold()
+    try:
+        number = Decimal(plain)
+    except InvalidOperation:
+        return plain
+    return number if number.is_finite() else plain
 
 
 def _dates(values: NDArray[Any], origin: Origin) -> NDArray[Any]:

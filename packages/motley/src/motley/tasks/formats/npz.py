@@ -115,7 +115,8 @@ def _dictionary(packed: zipfile.ZipFile) -> dict[str, NDArray[Any]] | None:
 
 def flagged(data: Mapping[str, NDArray[Any]], where: str) -> dict[str, NDArray[Any]]:
     """Return arrays with ``x``, ``y`` and perhaps ``test`` of a file that may have ``x_train``,
-    ``y_train``, ``x_test`` and ``y_test`` instead.
+    ``y_train``, ``x_test`` and ``y_test`` instead, or ``x_test`` and ``y_test`` beside ``x`` and
+    ``y``.
 
     Raises
     ------
@@ -123,32 +124,42 @@ def flagged(data: Mapping[str, NDArray[Any]], where: str) -> dict[str, NDArray[A
     sample.
     """
     found = dict(data)
-    if {"x_train", "y_train", "x_test", "y_test"} <= set(data):
-        found["x"], found["y"] = _halves(data, "x", where), _halves(data, "y", where)
-        found["test"] = np.repeat([False, True], [len(data["y_train"]), len(data["y_test"])])
+    train = "_train" if "x_train" in data else ""
+    test = next((half for half in ("_test", "_val") if {f"x{half}", f"y{half}"} & set(data)), "")
+    if test and {f"x{train}", f"y{train}", f"x{test}", f"y{test}"} <= set(data):
+        ends = (train, test)
+        found["x"], found["y"] = _halves(data, "x", ends, where), _halves(data, "y", ends, where)
+        found["test"] = np.repeat([False, True], [len(data[f"y{end}"]) for end in ends])
+    elif test:
+        raise DataError(
+            f"{where} holds {', '.join(sorted(data))}; expected x{test} and y{test} beside x and "
+            "y, or x_train and y_train"
+        )
     if "x" not in found or "y" not in found:
         held = ", ".join(sorted(data)) or "nothing"
         raise DataError(
             f"{where} holds {held}; expected arrays x and y (or x_train, y_train, x_test, y_test)"
         )
     if "test" in found:
-        test = found["test"]
-        if test.shape != found["x"].shape[:1] or not np.isin(test, (0, 1)).all():
+        flags = found["test"]
+        if flags.shape != found["x"].shape[:1] or not np.isin(flags, (0, 1)).all():
             raise DataError(
-                f"{where}: test flags of shape {list(test.shape)} for "
+                f"{where}: test flags of shape {list(flags.shape)} for "
                 f"{len(found['x'])} samples; expected one per sample, 0 or 1"
             )
-        found["test"] = test.astype(bool)
+        found["test"] = flags.astype(bool)
     return found
 
 
-def _halves(data: Mapping[str, NDArray[Any]], name: str, where: str) -> NDArray[Any]:
-    """Return the training and the test half of an array, one after the other."""
-    train = data[f"{name}_train"]
-    test = data[f"{name}_test"]
+def _halves(
+    data: Mapping[str, NDArray[Any]], name: str, ends: tuple[str, str], where: str
+) -> NDArray[Any]:
+    """Return the training and the test half of an array, whose names end so, one after the
+    other."""
+    train, test = (data[name + end] for end in ends)
     if not train.ndim or train.shape[1:] != test.shape[1:]:
         raise DataError(
-            f"{where}: {name}_train has the shape {list(train.shape)} and {name}_test "
+            f"{where}: {name}{ends[0]} has the shape {list(train.shape)} and {name}{ends[1]} "
             f"{list(test.shape)}; expected samples alike"
         )
     return np.concatenate([train, test])
