@@ -333,6 +333,10 @@ def test_labels_of_arrays_have_one_code() -> None:
     made = from_clients([(X, [0, 1] * 3), (X, ["no", "yes"] * 3)], table=rename)
     assert (made.names, made.y.tolist()) == (("no", "yes"), [0, 1] * 6)
     letters = [(X, ["0", "1"] * 3), (X, ["A", "B"] * 3)]
+    with pytest.raises(
+        DataError, match=r"classes = \[...\], the list of their names, if they are 4"
+    ):
+        from_clients(letters)
     assert from_clients(letters, classes=["0", "1", "A", "B"]).classes == 4
     mixed = ["1", "0", "yes", "no", "0", "1"]
     with pytest.raises(DataError, match=r"0, 1 in some rows and no, yes in others"):

@@ -319,12 +319,12 @@ def refuse_two_codes(
     (first, old), (second, new) = pair
     order = [_in_order(old), _in_order(new)]
     same = [(a, b) for a, b in zip(*order, strict=False) if a != b]
-    if any(a in new for a, _ in same):  # 1 is no in one part and yes in the other
-        line = f"bring one of them to the other's, or write classes = {len(every)} if they are"
-        line += f" {len(every)} classes"
-    else:
+    line = "bring one of them to the other's"
+    if not any(a in new for a, _ in same):  # else 1 is no in one part and yes in the other
         pairs = ", ".join(f'"{a}" = "{b}"' for a, b in same[:_MOST])
         line = f"write which are the same, e.g. rename = {{ {pairs} }}"
+    stated = str(len(every)) if all(map(_is_number, every)) else "[...], the list of their names,"
+    line += f", or write classes = {stated} if they are {len(every)} classes"
     listed = [", ".join(texts[:_MOST]) + ", ..." * (len(texts) > _MOST) for texts in order]
     raise DataError(
         f"{where}: the labels are {listed[0]} in {first} and {listed[1]} in {second}; {line}"
