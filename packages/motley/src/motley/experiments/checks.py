@@ -100,7 +100,8 @@ def _warn_of_samples(experiment: Experiment, task: Task) -> None:
     """Say where nothing can be learned, or where no sample is set aside to test on."""
     federation = task.federation
     labels = federation.labels
-    if federation.targets != "classes" or not len(labels):
+    # an own task's labels may be no classes to learn, and who made it has said how many rows test
+    if federation.targets != "classes" or not len(labels) or task.name == "own":
         return
     if experiment.privacy is None and int(labels.min()) == int(labels.max()):
         label = int(labels[0])
@@ -110,9 +111,7 @@ def _warn_of_samples(experiment: Experiment, task: Task) -> None:
             "learn; is it the column of labels?",
             stacklevel=2,
         )
-    # who divides samples in Python has said how many test
-    tested = len(federation.test.values) or federation.global_test is not None
-    if not tested and task.name != "own":
+    if not len(federation.test.values) and federation.global_test is None:
         warnings.warn(
             f"no sample is set aside to test on (clients have {int(federation.train.sizes.min())} "
             f"to {int(federation.train.sizes.max())} samples), and nothing is evaluated; write "
