@@ -98,7 +98,11 @@ def test_killed_in_mid_round_a_worker_is_replaced_and_the_bits_stay(setting, job
         blow.start()
         _same(whole, engine.train(jobs(s), sent, {}))
         blow.join()
-        assert not victim.is_running()
+        for _ in range(100):  # a killed process is there until its parent has heard of it
+            if not victim.is_running():
+                break
+            time.sleep(0.05)
+        assert not victim.is_running() or victim.status() == psutil.STATUS_ZOMBIE
         for process in _workers():  # between rounds, all of them
             process.kill()
         _same(whole, engine.train(jobs(s), sent, {}))
