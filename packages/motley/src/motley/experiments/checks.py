@@ -100,10 +100,12 @@ def _warn_of_samples(experiment: Experiment, task: Task) -> None:
     """Say where nothing can be learned, or where no sample is set aside to test on."""
     federation = task.federation
     labels = federation.labels
+    if experiment.privacy is not None:  # labels and numbers of samples are the clients' own
+        return
     # an own task's labels may be no classes to learn, and who made it has said how many rows test
     if federation.targets != "classes" or not len(labels) or task.name == "own":
         return
-    if experiment.privacy is None and int(labels.min()) == int(labels.max()):
+    if int(labels.min()) == int(labels.max()):
         label = int(labels[0])
         name = federation.names[label] if federation.names else label
         warnings.warn(
