@@ -135,6 +135,7 @@ TEXTS = [
     Text("YAML", "cohort: 4", r"line 1, column 7: .*write = in place of :"),
     Text("a decimal comma", "local = { optimizer = { name = 'sgd', lr = 0,5 } }", r"is a point"),
     Text("a bare point", "seed = .5", r"write a 0 before the point, 0\.5"),
+    Text("a bare point below 0", "seed = -.25", r"write a 0 before the point, -0\.25"),
     Text("curly quotes", "name = \u201csmall\u201d", r"write straight quotes, \""),
     Text("a path with \\", 'name = "C:\\data"', r"write paths with /"),
     Text("no task", DIGITS.replace("task =", "# task ="), r"task: this key is missing"),
@@ -411,3 +412,22 @@ def test_a_comparison_of_one_run_says_so(
     out = tmp_path_factory.mktemp("compared")
     assert call(["compare", "small.toml", "--out", str(out), "--no-report"]) == 0
     assert "nothing is compared with it; write a [grid], or --over" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_private_run_tells_nothing_of_samples(
+    place: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Neither that all labels are the same nor how many samples clients have."""
+    lines = ["hospital,age,pressure,outcome", *(_cells(i, outcome="1") for i in range(4))]
+    Path("patients.csv").write_text("\n".join(lines))
+    private = "privacy={clip=1.0,noise_multiplier=1.0,delta=1e-5,max_rounds=2}"
+    keys = (private, 'weights="uniform"', "task.classes=2", 'task.scale="none"')
+    sets = [word for key in keys for word in ("--set", key)]
+    out = tmp_path_factory.mktemp("private")
+    assert call(["run", "patients.toml", "--no-report", "--out", str(out / "run"), *sets]) == 0
+    printed = capsys.readouterr().err
+    assert "have the label" not in printed
+    assert "to test on" not in printed

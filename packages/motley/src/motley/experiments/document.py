@@ -160,8 +160,8 @@ def _toml_mend(what: str, line: str, rest: str) -> str:
         mend = "this key or table stands twice; keep one"
     elif rest[:1] in {"\u201c", "\u201d", "\u201e", "\u2018", "\u2019"}:
         mend = 'write straight quotes, "'
-    elif re.match(r"[+-]?\.\d", rest):
-        mend = f"write a 0 before the point, 0{rest.lstrip('+-').split()[0].rstrip(',}]')}"
+    elif point := re.match(r"([+-]?)(\.\d+)", rest):
+        mend = f"write a 0 before the point, {point[1]}0{point[2]}"
     elif re.search(r"=\s*[+-]?\d+,\d+\s*([,}]|$)", line):
         mend = "the decimal sign is a point"
     elif "\\" in what:
