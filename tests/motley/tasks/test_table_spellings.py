@@ -4,7 +4,7 @@ the line that reads them; never words."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date
+from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -45,20 +45,39 @@ def numbers(cells: Sequence[Any], **options: Any) -> list[float | None]:
         (["1'500", "1’500"], {"thousands": "'"}, [1500.0] * 2),
         (["12%", "7 %"], {"units": ("%",)}, [12.0, 7.0]),
         (["$3.50", "-$1", "$-2"], {"units": ("$",)}, [3.5, -1.0, -2.0]),
-        (["3 kg", "4"], {"units": ("kg",)}, [3.0, 4.0]),
+        (["3 kg", "4"], {"units": ("kg", "")}, [3.0, 4.0]),
+        (["3 kg", "0"], {"units": ("kg",)}, [3.0, 0.0]),
         (["−3", "–2", "5"], {}, [-3.0, -2.0, 5.0]),
         (["1/2/1970", "13/1/1970"], {"dates": "day first"}, [31.0, 12.0]),
         (["1/2/1970"], {"dates": "month first"}, [1.0]),
         (["02.01.1970 18:00"], {"dates": "day first"}, [1.75]),
         (["1970/01/03", "19700104"], {"dates": "year first"}, [2.0, 3.0]),
-        (["18.30.00", "06:00"], {"dates": "day first"}, [18.5, 6.0]),
+        (["18.30.00", "06:00:00"], {"dates": "day first"}, [18.5, 6.0]),
         (["02.01.70", "5.1.70 12:00"], {"dates": "day first"}, [1.0, 4.5]),
         (["02.01.70", "25.01.70"], {"dates": "day first"}, [1.0, 24.0]),
         (["01.02.70"], {"dates": "month first"}, [1.0]),
         (['="3"', "4"], {}, [3.0, 4.0]),
         (["1\u200b2", "3\ufeff"], {"trim": True}, [12.0, 3.0]),
-        (["3 stone", "4"], {"units": ("stone",)}, [3.0, 4.0]),
-        (["3 MG", "4"], {"units": ("MG",), "fold": True}, [3.0, 4.0]),
+        (["3 stone", "4 stone"], {"units": ("stone",)}, [3.0, 4.0]),
+        (["3 MG", "4 MG"], {"units": ("MG",), "fold": True}, [3.0, 4.0]),
+        (["1,23,456", "12,34,567.5", "999"], {"thousands": ","}, [123456.0, 1234567.5, 999.0]),
+        (["-1,00,000"], {"thousands": ","}, [-100000.0]),
+        # of 10:00 in UTC+2 8:00 in UTC; 8/24 = 1/3
+        (
+            ["1970-01-01T10:00:00+02:00", "1970-01-02 08:00Z"],
+            {"dates": "year first"},
+            [1 / 3, 4 / 3],
+        ),
+        (["01.01.1970 08:00-05:30"], {"dates": "day first"}, [13.5 / 24]),
+        (["1970-01-01 00:00:00+00"], {"dates": "year first"}, [0.0]),
+        (["1970-01-01 00:00:00.250"], {"dates": "year first"}, [0.25 / 86400]),
+        (["00:00:01,5"], {"dates": "day first"}, [1.5 / 3600]),
+        (["1:30", "90:15"], {"dates": "day first"}, [1.5, 90.25]),
+        (["01:30:00", "26:00:36"], {"dates": "year first"}, [1.5, 26.01]),
+        (["2h 15m", "1 hour 30 min", "1 d 3 h"], {"dates": "day first"}, [2.25, 1.5, 27.0]),
+        (["PT1H30M", "P1DT6H", "PT36S"], {"dates": "day first"}, [1.5, 30.0, 0.01]),
+        (["1 day 02:00:00", "2 days, 0:30:00"], {"dates": "day first"}, [26.0, 48.5]),
+        (["14h30", "9:45 Uhr"], {"dates": "day first"}, [14.5, 9.75]),
         (["NA", "na", "2"], {"fold": True}, [None, None, 2.0]),
         (["true", "FALSE", ""], {}, [1.0, 0.0, None]),
         (["0", "True"], {}, [0.0, 1.0]),
@@ -84,6 +103,17 @@ def test_numbers_are_read_as_they_are_meant(
         (["$3.50", "$4"], r'write units = \["\$"\]'),
         (["3 kg", "2 kg"], r'write units = \["kg"\]'),
         (["5mg", "10mg"], r'write units = \["mg"\]'),
+        (
+            ["80 %", "0.80", "70 %"],
+            r'write units = \["%", ""\] if "0.80" is 0.80 %; if it is 80 %, write it so in',
+        ),
+        (["3 kg", "4"], r'units = \["kg", ""\] if "4" is 4 kg; if it is of another unit, write'),
+        (
+            ["0x1F", "0x20", "5"],
+            r'hexadecimal numbers are not read; leave it out with drop = \["v"',
+        ),
+        (["1,23,456", "12,34,567"], 'write thousands = ",", or words'),
+        (["1,23,456", "99,999"], 'write thousands = ",", or words'),
         (["3 kg", "500 g"], r"write them in one unit \(here: kg, g\)"),
         (["110 lb", "95 lb"], r'write units = \["lb"\]'),
         (["110lb", "95lb"], r'write units = \["lb"\]'),
@@ -127,9 +157,17 @@ def test_numbers_in_another_spelling_are_refused_with_the_line(cells: list[str],
         (["19-Dec", "20-Dec"], r'leave it out with drop = \["v"\], or words'),
         (["19. Dezember 2004", "1. Mai 2005"], 'write dates = "day first"'),
         (["18.00.00", "06.30.00"], "hours of times"),
+        (["18.00.00", "18.45.00"], r'write dates = "year first", which makes hours of them \(18\)'),
+        (["1:30", "2:45"], r"holds times or durations \(row 1 is '1:30'\).*hours of them \(1.5\)"),
+        (["2h 15m", "1h 5m"], r'write dates = "year first", which makes hours of them \(2.25\)'),
+        (["PT1H30M", "PT2H"], "holds times or durations"),
+        (["25:30:00", "30:00:00"], r"which makes hours of them \(25.5\)"),
+        (["10:00+02:00", "11:00Z"], r'drop = \["v"\], or words = \["v"\] to keep them'),
+        (["2024-01-05 10:00 CET"], r'drop = \["v"\], or words = \["v"\] to keep them'),
+        ([timedelta(hours=1)], 'write dates = "year first", which makes hours of them'),
         (["05.03.23", "25.01.20"], 'write dates = "day first" or dates = "year first", as'),
         (["18.00.00", "05.03.23"], 'dates = "day first" or dates = "month first" or dates = "y'),
-        (["10:30", "11:30 pm"], "holds dates or times"),
+        (["10:30", "11:30 pm"], "holds times or durations"),
         (["20040128", "20040315"], "holds dates written as numbers .row 1 is 20040128"),
         ([date(2004, 1, 28)], 'write dates = "year first"'),
     ],
@@ -141,6 +179,9 @@ def test_dates_are_refused_whatever_their_form(cells: list[Any], line: str) -> N
 
 def test_dates_of_a_typed_column_are_days_when_asked() -> None:
     assert numbers([date(1970, 1, 3), None], dates="year first") == [2.0, None]
+    assert numbers([timedelta(minutes=90), None], dates="year first") == [1.5, None]
+    two_ahead = datetime(1970, 1, 2, 2, tzinfo=timezone(timedelta(hours=2)))
+    assert numbers([two_ahead], dates="year first") == [1.0]
 
 
 def test_what_are_words_stays_words() -> None:
@@ -150,6 +191,7 @@ def test_what_are_words_stays_words() -> None:
         ["T1", "T4", "T2"],
         ["Type 2", "Type 1"],
         ["10A", "11B", "9C"],
+        ["1F", "2A", "3B"],
         ["1st", "2nd", "3rd"],
         ["AB", "0", "A", "B"],
         ["I21.4", "E11.9"],
@@ -206,16 +248,35 @@ def test_a_point_and_three_digits_is_in_doubt_where_the_table_has_decimal_commas
 
 
 def test_one_column_has_one_unit_and_one_kind_of_dates() -> None:
+    for cells in (["80 %", "0.80"], ["0.80", "80 %"]):
+        with pytest.raises(
+            DataError,
+            match=r'got "0.80" in column .v. without a unit, beside "80 %"; write units = '
+            r'\["%", ""\] if "0.80" is 0.80 %; if it is 80 %, write it so in the file, or leave',
+        ):
+            read({"v": cells}, {"units": ("%",)})
+    # the line keeps the units of other columns
+    with pytest.raises(DataError, match=r'write units = \["%", "kg"\]'):
+        read({"v": ["3 kg", "2 kg"]}, {"units": ("%",)})
     with pytest.raises(
         DataError, match=r'got "500 g" .*numbers are in .kg. and in .g.; bring them'
     ):
         read({"v": ["3 kg", "500 g"]}, {"units": ("kg", "g")})
-    with pytest.raises(DataError, match=r'got "10:30" among the dates of column .v.; leave it out'):
-        read({"v": ["1/2/2004", "10:30"]}, {"dates": "day first"})
-    with pytest.raises(DataError, match=r'got "18.30.00" among the dates of column .v.'):
-        read({"v": ["05.03.23", "18.30.00"]}, {"dates": "day first"})
-    with pytest.raises(DataError, match=r'got "3" among the dates of column .v.'):
-        read({"v": ["1/2/2004", "3"]}, {"dates": "day first"})
+    for cells, held in (
+        (["1/2/2004", "10:30"], "a date"),
+        (["05.03.23", "18.30.00"], "a date"),
+        (["1/2/2004", "3"], "a date"),
+        (["2004-02-01T10:00Z", "2004-02-01T10:00"], "a date with a UTC offset"),
+        (["59:30", "1:02:15"], "a time h:mm"),  # of a run 59 minutes and 62
+        (["1:02:15", "5:30"], "a time h:mm:ss"),
+        (["2h 15m", "1:30"], "a duration"),
+    ):
+        line = (
+            rf'got "{cells[1]}" in column .v., which holds {held}, "{cells[0]}"; write all of them '
+            r'in one form, leave the column out with drop = \["v"\], or write gaps'
+        )
+        with pytest.raises(DataError, match=line):
+            read({"v": cells}, {"dates": "day first"})
     with pytest.raises(DataError, match=r"row 1 is '31/1/2004'"):
         read({"v": ["31/1/2004"]}, {"dates": "month first"})
 
@@ -269,8 +330,11 @@ def test_no_spelling_is_read_by_halves() -> None:
     spelling = Spelling(decimal=",", thousands=".")
     for text in ("1.23", "1.2345", "12,3.4", "1..234", "1.234.5", "1,2,3"):
         assert np.isnan(spelling.number(text)), text
-    assert np.isnan(Spelling(thousands=",").number("1,00,000"))
+    for text in ("1,00,00", "100,00,000", "1,00,0000", "01,00,000", "1,000,00,000"):
+        assert np.isnan(Spelling(thousands=",").number(text)), text
+    assert np.isnan(Spelling(decimal=",", thousands=".").number("1.00.000"))
     assert np.isnan(Spelling(units=("%",)).number("%"))
     assert date_number("29.2.2023", "day first") is None
     assert date_number("24:61", "day first") is None
-    assert shape_of("1,00,000")[0] == "digits"
+    assert date_number("1:60", "day first") is None
+    assert [shape_of(text)[0] for text in ("1,00,00", "1.00.000", "120:80")] == ["digits"] * 3

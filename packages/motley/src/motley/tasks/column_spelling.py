@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -15,8 +16,8 @@ from motley.core.arrays import Bools, Floats
 from motley.core.errors import DataError
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.spellings import (
+    date_form,
     date_number,
-    days_of,
     plain_number,
     readable_orders,
     shape_of,
@@ -187,33 +188,34 @@ def _refuse_mixed_dates(
     column: TextColumn, read: Bools, options: TableOptions, where: str | Origin
 ) -> None:
     """Refuse dates, times and plain numbers in one column, which become numbers in different
-    units."""
+    units; dates with and without a UTC offset; and ``5:30`` beside ``1:02:15``, which may be 5
+    minutes."""
     kinds = np.array(
         [
             ""
             if not ok
-            else "date"
-            if days_of(word, options.dates) is not None
-            else "time"
+            else date_form(word, options.dates)
             if date_number(word, options.dates) is not None
-            else "number"
+            else "a number"
             for word, ok in zip(column.distinct, read, strict=True)
         ]
     )
-    found = sorted(set(kinds[read].tolist()))
-    if len(found) > 1 and found != ["number"]:
+    if len({*kinds[read].tolist()}) > 1:
         row, word = column.first(read & (kinds != kinds[read][0]))
+        before = column.distinct[int(read.argmax())]
         raise DataError(
-            f'{row_of(where, row)}: got "{word}" among the {kinds[read][0]}s of column '
-            f'{column.name!r}; leave it out with drop = ["{column.name}"], or write '
-            f"{_gaps_line(options, [word])} if it stands for a gap"
+            f'{row_of(where, row)}: got "{word}" in column {column.name!r}, which holds '
+            f'{kinds[read][0]}, "{before}"; write all of them in one form, leave the column out '
+            f'with drop = ["{column.name}"], or write {_gaps_line(options, [word])} if it stands '
+            "for a gap"
         )
 
 
 def _refuse_mixed_units(
     column: TextColumn, read: Bools, options: TableOptions, where: str | Origin
 ) -> None:
-    """Refuse numbers in several units."""
+    """Refuse numbers in several units, and some in one and others without: ``80 %`` and ``0.80``.
+    A 0 is 0 in each."""
     if not options.units:
         return
     spelling = options.spelling(column.name)
@@ -231,6 +233,32 @@ def _refuse_mixed_units(
             f"{' and in '.join(repr(unit) for unit in named[:_MOST])}; bring them to one unit, or "
             f'leave the column out with drop = ["{column.name}"]'
         )
+    bare = read & (units == "") & (column.numbers != 0)
+    if named and bare.any() and "" not in options.units:
+        row, word = column.first(bare)
+        raise DataError(
+            f'{row_of(where, row)}: got "{word}" in column {column.name!r} without a unit, beside '
+            f'"{column.first(units == named[0])[1]}"; '
+            f"write {_bare_readings(word, named[0], options)}, or leave the column out with "
+            f'drop = ["{column.name}"]'
+        )
+
+
+def _bare_readings(word: str, unit: str, options: TableOptions) -> str:
+    """Return both readings of a number without a unit beside others in one, with what to write."""
+    units = dict.fromkeys((*(one for one in options.units if one), unit, ""))
+    share = plain_number(word.replace(",", "."))
+    other = f"{100 * share:g} %" if unit == "%" and abs(share) <= 1 else "of another unit"
+    return (
+        f'{_listed("units", units)} if "{word}" is {word} {unit}; if it is {other}, write it so in '
+        "the file"
+    )
+
+
+def _listed(key: str, texts: Iterable[str]) -> str:
+    """Return an option that is a list of texts."""
+    listed = ", ".join(f'"{text}"' for text in texts)
+    return f"{key} = [{listed}]"
 
 
 # ------------------------------------------------------------------------------------------ advice
@@ -250,13 +278,19 @@ def _advice(
     odd_shapes = {shape for (shape, _), strange in zip(shapes, odd, strict=True) if strange}
     row, word = column.first(odd)
     keep = "" if kind == "numbers" else f', or words = ["{name}"] to keep them as words'
-    if odd_shapes <= set(_DATES):
-        words = [word for word, strange in zip(column.distinct, odd, strict=True) if strange]
+    strange = [word for word, is_odd in zip(column.distinct, odd, strict=True) if is_odd]
+    if odd_shapes <= set(_DATES) or ("time" in odd_shapes and readable_orders(strange)):
+        what = "times or durations" if odd_shapes.isdisjoint(_DATES[:2]) else "dates or times"
         return (
-            f"{where}: column {name!r} holds dates or times (row {row + 1} is {word!r}); leave it "
-            f'out with drop = ["{name}"]{_date_lines(words)}{keep}'
+            f"{where}: column {name!r} holds {what} (row {row + 1} is {word!r}); leave it out with "
+            f'drop = ["{name}"]{_date_lines(strange)}{keep}'
         )
-    lines = _number_lines(column, odd, shapes, style)
+    if "hexadecimal" in odd_shapes:
+        return (
+            f'{row_of(where, row)}: got "{word}" in column {name!r}, and hexadecimal numbers are '
+            f'not read; leave it out with drop = ["{name}"]{keep}'
+        )
+    lines = _number_lines(column, odd, shapes, options, style)
     others = [
         other
         for other, strange, (shape, _) in zip(column.distinct, odd, shapes, strict=True)
@@ -275,8 +309,7 @@ def _advice(
 
 def _gaps_line(options: TableOptions, more: list[str]) -> str:
     """Return the option that takes more texts for gaps than now."""
-    listed = ", ".join(f'"{text}"' for text in (*options.gaps, *dict.fromkeys(more)))
-    return f"gaps = [{listed}]"
+    return _listed("gaps", (*options.gaps, *dict.fromkeys(more)))
 
 
 def _date_lines(words: list[str]) -> str:
@@ -284,6 +317,9 @@ def _date_lines(words: list[str]) -> str:
     orders = readable_orders(words)
     if not orders:
         return ""
+    if not any(date_form(word, order).startswith("a date") for word in words for order in orders):
+        hours = date_number(words[0], orders[0])
+        return f', or write dates = "{orders[-1]}", which makes hours of them ({hours:.6g})'
     means = "which makes numbers of dates, the days since 1970-01-01, and hours of times"
     readings = {tuple(date_number(word, order) for word in words) for order in orders}
     if len(orders) > 1 and len(readings) > 1:
@@ -297,6 +333,7 @@ def _number_lines(
     column: TextColumn,
     odd: Bools,
     shapes: list[tuple[str, str]],
+    options: TableOptions,
     style: NumberStyle,
 ) -> list[str]:
     """Return the options that read numbers in another spelling."""
@@ -334,8 +371,11 @@ def _number_lines(
         lines.append(f'decimal = {{ "{name}" = "," }}' if style.points else 'decimal = ","')
     lines += [f'thousands = "{mark}"' for mark in marks[:1]]
     units = list(dict.fromkeys(unit for _, _, unit in found if unit))
-    if len(units) == 1:
-        lines.append(f'units = ["{units[0]}"]')
+    bare = ~odd & ~column.absent & ~np.isnan(column.numbers) & (column.numbers != 0)
+    if len(units) == 1 and bare.any() and "" not in options.units:
+        lines.append(_bare_readings(column.first(bare)[1], units[0], options))
+    elif len(units) == 1:
+        lines.append(_listed("units", dict.fromkeys((*options.units, *units))))
     elif units:
         lines.append(f"them in one unit (here: {', '.join(units[:_MOST])})")
     return lines

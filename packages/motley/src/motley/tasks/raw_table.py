@@ -398,7 +398,7 @@ def read_column(
     if types.is_temporal(column.type):
         if kind == "words":
             column = column.cast(pa.string())
-        elif not options.dates or types.is_duration(column.type):
+        elif not options.dates:
             raise _dates(column, name, where)
         else:
             return RawColumn(name, _days(column))
@@ -435,20 +435,27 @@ def read_column(
 
 
 def _dates(column: Any, name: str, where: str | Origin) -> DataError:
+    import pyarrow as pa
+
+    long = pa.types.is_time(column.type) or pa.types.is_duration(column.type)
+    means = "hours of them" if long else "numbers of dates, the days since 1970-01-01"
     return DataError(
         f"{where}: column {name!r} holds dates or times ({column.type}, row 1 is "
         f'{column[0].as_py()}); leave it out with drop = ["{name}"], or write dates = '
-        '"year first", which makes numbers of dates, the days since 1970-01-01'
+        f'"year first", which makes {means}'
     )
 
 
 def _days(column: Any) -> Floats:
-    """Return the days since 1970-01-01 of dates, or the hours of times."""
+    """Return the days since 1970-01-01 of dates, or the hours of times and durations."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if pa.types.is_time(column.type):
         whole = pc.cast(pc.cast(column, pa.time64("us")), pa.int64())
+        per = 3_600_000_000.0
+    elif pa.types.is_duration(column.type):
+        whole = pc.cast(pc.cast(column, pa.duration("us"), safe=False), pa.int64())
         per = 3_600_000_000.0
     else:
         whole = pc.cast(pc.cast(column, pa.timestamp("us"), safe=False), pa.int64())

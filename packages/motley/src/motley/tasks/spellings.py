@@ -18,6 +18,7 @@ __all__ = [
     "ORDERS",
     "DateOrder",
     "Spelling",
+    "date_form",
     "date_number",
     "days_of",
     "is_compact_date",
@@ -91,7 +92,8 @@ class Spelling:
     def number(self, word: str) -> float:
         """Return the finite number that a text holds, NaN if it holds none.
 
-        A date is the days since 1970-01-01, with the time as a fraction; a time alone is hours.
+        A date is the days since 1970-01-01, with the time as a fraction; a time alone, as a
+        duration, is hours.
 
         >>> Spelling(decimal=",", thousands=".").number("-1.234,5")
         -1234.5
@@ -110,7 +112,9 @@ class Spelling:
             if any(one in rest for one in marks):
                 return math.nan
             if any(one in whole for one in marks):
-                if not re.fullmatch(rf"[+-]?[1-9]\d{{0,2}}([{re.escape(marks)}]\d{{3}})+", whole):
+                groups = rf"[+-]?[1-9]\d{{0,2}}([{re.escape(marks)}]\d{{3}})+"
+                lakhs = marks == "," and re.fullmatch(rf"[+-]?{_LAKHS}", whole)
+                if not lakhs and not re.fullmatch(groups, whole):
                     return math.nan
                 whole = re.sub(f"[{re.escape(marks)}]", "", whole)
             text = whole + mark + rest
@@ -135,10 +139,13 @@ class Spelling:
 # --------------------------------------------------------------------------------------- recognised
 
 _EXPONENT = r"(?:[eE][+-]?\d+)?"
+_LAKHS = r"[1-9]\d?(?:,\d{2})+,\d{3}"
+"""Groups of two digits and a last one of three, as India writes them: 1,23,456."""
 _NUMBERS: tuple[tuple[str, str], ...] = (
     ("comma", r"[1-9]\d{0,2},\d{3}"),  # 4,510: thousands or decimals
     ("decimal ,", rf"\d*,\d+{_EXPONENT}"),
-    ("thousands ,", r"\d{1,3}(?:,\d{3}){2,}|\d{1,3}(?:,\d{3})+\.\d+"),
+    ("thousands ,", rf"\d{{1,3}}(?:,\d{{3}}){{2,}}|\d{{1,3}}(?:,\d{{3}})+\.\d+|{_LAKHS}(?:\.\d+)?"),
+    ("hexadecimal", r"0[xX][\da-fA-F]+"),
     ("thousands .", r"\d{1,3}(?:\.\d{3}){2,}"),
     ("thousands . decimal ,", r"\d{1,3}(?:\.\d{3})+,\d+"),
     ("thousands  ", rf"\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?:\.\d+)?"),
@@ -226,9 +233,12 @@ _MONTHS = {
 }
 _NAME = "(" + "|".join(sorted(_MONTHS, key=len, reverse=True)) + r")\.?"
 _TIME = (
-    r"(\d{1,2})[:.](\d{2})(?:[:.](\d{2})(?:[.,]\d+)?)?\s*([ap]\.?m\.?)?"
-    r"\s*(?:Z|UTC|[+-]\d{2}:?\d{2})?"
+    r"(\d{1,2})[:.h](\d{2})(?:[:.](\d{2}(?:[.,]\d+)?))?\s*([ap]\.?m\.?)?"
+    r"\s*(Z|UTC|GMT|[+-]\d{2}(?::?\d{2})?|[A-Z]{3,4}|h)?"
 )
+_ZONE = {"Z": 0.0, "UTC": 0.0, "GMT": 0.0}
+_CLOCK = ("UHR", "H")
+"""Words behind a time that say no zone."""
 _AND_TIME = rf"(?:(?:T|,?\s+){_TIME})?"
 _FLAGS = re.IGNORECASE
 _YEAR_FIRST = re.compile(rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){_AND_TIME}", _FLAGS)
@@ -240,15 +250,41 @@ _NAME_DAY = re.compile(rf"{_NAME}\s*(\d{{1,2}})(?:st|nd|rd|th)?,?\s+(\d{{4}}){_A
 _NO_YEAR = re.compile(rf"\d{{1,2}}[. -]*{_NAME}|{_NAME}[. -]*\d{{1,4}}", _FLAGS)
 _COMPACT = re.compile(r"(19|20)(\d{2})(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])")
 _ONLY_TIME = re.compile(_TIME, _FLAGS)
+_SECONDS = r"(\d+(?:[.,]\d+)?)"
+_LONG = re.compile(rf"(?:(\d+) days?,?\s+)?(\d{{1,4}}):(\d{{2}})(?::{_SECONDS})?", _FLAGS)
+"""Hours and minutes, and days before them: as long as it takes, not a time of the day."""
+_PARTS = re.compile(
+    r"P?(?:(\d+)\s?d(?:ays?)?)?[,\s]*T?(?:(\d+)\s?h(?:rs?|ours?)?)?[,\s]*"
+    rf"(?:(\d+)\s?m(?:ins?|inutes?)?)?[,\s]*(?:{_SECONDS}\s?s(?:ecs?|econds?)?)?",
+    _FLAGS,
+)
+"""``2h 15m``, ``1 d 3 h``, ``PT1H30M``; a number with one of these letters has a unit."""
 
 
 def _date_kind(text: str) -> str:
     """Return ``date``, ``date without year``, ``time`` or nothing."""
-    if _hours_of(text) is not None:
+    time = _time(text)
+    if _hours_of(text) is not None or (time is not None and time[5]):
         return "time"
     if any(p.fullmatch(text) for p in (_YEAR_FIRST, _YEAR_LAST, _DAY_NAME, _NAME_DAY)):
         return "date"
     return "date without year" if _NO_YEAR.fullmatch(text) else ""
+
+
+def date_form(word: str, order: DateOrder) -> str:
+    """Return what a text that :func:`date_number` reads is, in words; a column holds one of them.
+
+    >>> date_form("2024-01-05T10:00Z", "year first"), date_form("1:30", "year first")
+    ('a date with a UTC offset', 'a time h:mm')
+    """
+    text = word.strip()
+    if days_of(text, order) is not None:
+        found = (pattern.fullmatch(text) for pattern, _ in _places(order))
+        zoned = any(_zone(match[8]) for match in found if match)
+        return "a date with a UTC offset" if zoned else "a date"
+    if _PARTS.fullmatch(text):
+        return "a duration"
+    return "a time h:mm" if len(re.findall(r"\d+", text)) == 2 else "a time h:mm:ss"
 
 
 def is_compact_date(word: str) -> bool:
@@ -257,13 +293,16 @@ def is_compact_date(word: str) -> bool:
 
 
 def date_number(word: str, order: DateOrder) -> float | None:
-    """Return the days from 1970-01-01 to a date, with the time as a fraction, or the hours of a
-    time alone; None if a text is neither in this order.
+    """Return the days from 1970-01-01 to a date, with the time as a fraction and in UTC where it
+    has a UTC offset, or the hours of a time or a duration alone; None if a text is neither in this
+    order.
 
     >>> date_number("02.01.1970 12:00", "day first"), date_number("18.30.00", "day first")
     (1.5, 18.5)
     >>> date_number("1/2/1970", "month first"), date_number("1/13/1970", "day first")
     (1.0, None)
+    >>> date_number("1970-01-01T18:00+06:00", "year first"), date_number("2h 15m", "year first")
+    (0.5, 2.25)
     """
     days = days_of(word, order)
     return _hours_of(word.strip()) if days is None else days
@@ -283,10 +322,47 @@ def days_of(word: str, order: DateOrder) -> float | None:
     return None
 
 
-def _hours_of(text: str) -> float | None:
-    """Return the hours of a time alone; None where the text is none."""
+def _time(text: str) -> re.Match[str] | None:
+    """Return the parts of a time alone; ``18.30`` is none."""
     time = _ONLY_TIME.fullmatch(text)
-    return _hours(time.groups()) if time and (":" in text or time[3]) else None
+    return time if time and (time[3] or text[time.start(2) - 1] != ".") else None
+
+
+def _hours_of(text: str) -> float | None:
+    """Return the hours of a time or a duration alone; None where the text is none, and where it has
+    a UTC offset, which says nothing without a date."""
+    time = _time(text)
+    hours = None if time is None or _zone(time[5]) else _hours(time.groups())
+    if hours is not None:
+        return hours
+    long = _LONG.fullmatch(text)
+    if long:
+        days, hour, minute, second = (_number(part) for part in long.groups())
+        return 24 * days + hour + minute / 60 + second / 3600 if max(minute, second) < 60 else None
+    parts = _PARTS.fullmatch(text)
+    if not parts or sum(part is not None for part in parts.groups()) < 2 - (text[:1] in "pP"):
+        return None
+    days, hour, minute, second = (_number(part) for part in parts.groups())
+    return 24 * days + hour + minute / 60 + second / 3600
+
+
+def _number(part: str | None) -> float:
+    return float((part or "0").replace(",", "."))
+
+
+def _zone(zone: str | None) -> str:
+    """Return a zone of a time; nothing where the text says none."""
+    return "" if zone is None or zone.upper() in _CLOCK else zone.upper()
+
+
+def _offset(zone: str) -> float | None:
+    """Return the hours by which a zone is ahead of UTC; None for a zone by name, which may be
+    another one in summer."""
+    if zone.startswith(("+", "-")):
+        digits = zone[1:].replace(":", "")
+        hours = int(digits[:2]) + int(digits[2:] or 0) / 60
+        return -hours if zone[0] == "-" else hours
+    return _ZONE.get(zone) if zone else 0.0
 
 
 def _places(order: DateOrder) -> Sequence[tuple[re.Pattern[str], tuple[int, int, int]]]:
@@ -319,16 +395,17 @@ def _days(date: tuple[str, str, str], time: Sequence[str | None]) -> float | Non
     if not any(time):
         return days
     hours = _hours(time)
-    return None if hours is None else days + hours / 24
+    ahead = _offset(_zone(time[4]))
+    return None if hours is None or ahead is None else days + (hours - ahead) / 24
 
 
 def _hours(time: Sequence[str | None]) -> float | None:
     """Return the hours of hour, minute, second and am or pm; None where no clock shows them."""
-    hour, minute, second = (int(part or 0) for part in time[:3])
+    hour, minute, second = (_number(part) for part in time[:3])
     half = (time[3] or "").lower().replace(".", "")
     if half and hour <= 12:
         hour = hour % 12 + 12 * (half == "pm")
-    if hour > 24 or minute > 59 or second > 60:
+    if hour > 24 or minute > 59 or second >= 61:
         return None
     return hour + minute / 60 + second / 3600
 

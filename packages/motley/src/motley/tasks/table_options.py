@@ -61,8 +61,10 @@ class TableOptions:
     of the table. sheet: of an Excel file.
     decimal: the mark before decimals, of all columns or of some, ``{ weight = "," }``. thousands:
     the mark between groups of three digits, likewise.
-    units: texts before or behind numbers that are left out, ``["%", "kg"]``. dates: the order of
-    the numbers in dates, which become the days since 1970-01-01; left out: dates are refused.
+    units: texts before or behind numbers that are left out, ``["%", "kg"]``; a column has one of
+    them, and with ``""`` numbers without a unit are in it, too. dates: the order of the numbers in
+    dates, which become the days since 1970-01-01, in UTC where they have a UTC offset, as times and
+    durations become hours; left out: dates are refused.
     trim: labels and clients that differ in blanks, or characters that nobody sees, are one. fold:
     labels, clients and words in small letters, ß as ss. rename: labels, clients and words under
     another name, ``{ Y = "yes" }``.
