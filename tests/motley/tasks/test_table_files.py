@@ -16,7 +16,7 @@ from pyarrow import feather
 from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.tasks import TASKS, from_files, table_files
-from motley.tasks.table_files import TableFormat, from_cells, read_arrow, separator_of, table_kind
+from motley.tasks.table_files import TableFormat, from_cells, read_arrow, separators_of, table_kind
 from motley.tasks.task import Dataset
 
 
@@ -36,7 +36,7 @@ def test_the_separator_is_recognised_in_texts_of_any_name(
     path = tmp_path / name
     path.write_bytes(gzip.compress(text) if name.lower().endswith("gz") else text)
     table = read_arrow(path)
-    assert (table.to_pydict(), separator_of(table)) == (AB, sep)
+    assert (table.to_pydict(), separators_of(table)) == (AB, sep)
 
 
 def test_other_marks_in_cells_divide_nothing(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from motley.tasks.spellings import (
     readable_orders,
     shape_of,
 )
-from motley.tasks.table_files import separator_of
+from motley.tasks.table_files import separators_of
 from motley.tasks.table_options import TableOptions
 
 __all__ = ["NumberStyle", "TextColumn", "is_text", "refuse_doubt", "refuse_spelling"]
@@ -68,7 +68,7 @@ class NumberStyle:
     def __init__(self, table: Any = None) -> None:
         columns = [] if table is None else table.columns
         self._texts = [column for column in columns if is_text(column.type)]
-        self._sep = "" if table is None else separator_of(table)
+        self._separators = "" if table is None else separators_of(table)
 
     @cached_property
     def points(self) -> bool:
@@ -77,11 +77,14 @@ class NumberStyle:
 
     @cached_property
     def commas(self) -> bool:
-        """Whether something says that the table has decimal commas: semicolons between columns, or
-        a column of such numbers."""
-        return self._sep == ";" or any(
-            _some(column, r"^\s*[+-]?\d+,(\d{1,2}|\d{4,})\s*$") for column in self._texts
-        )
+        """Whether something says that the table has decimal commas: semicolons between all
+        columns, or a column of such numbers."""
+        return self._separators == ";" or self.decimal_commas
+
+    @cached_property
+    def decimal_commas(self) -> bool:
+        """Whether a column has decimal commas for certain."""
+        return any(_some(column, r"^\s*[+-]?\d+,(\d{1,2}|\d{4,})\s*$") for column in self._texts)
 
 
 def _some(column: Any, pattern: str) -> bool:

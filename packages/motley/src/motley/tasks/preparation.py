@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
@@ -24,6 +25,7 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.untrusted import shortened
 from motley.tasks.fields import Field, in_words, packed
+from motley.tasks.new_rows import new_numbers
 from motley.tasks.raw_table import RawColumn, RawTable, arrow_table, read_column
 from motley.tasks.spellings import plain_number
 from motley.tasks.table_files import read_arrow
@@ -40,6 +42,7 @@ __all__ = [
     "WordColumn",
     "fixed_preparation",
     "restore_preparation",
+    "table_preparation",
     "written",
 ]
 
@@ -94,7 +97,16 @@ class ArrayPreparation(Preparation):
                 f"{['n', *self.shape]}"
             )
         wide = x.reshape(len(x), *self.shape).astype(np.float64)
-        return torch.from_numpy(((wide - self.shift) / self.scale).astype(np.float32))
+        with np.errstate(over="ignore"):
+            inputs = ((wide - self.shift) / self.scale).astype(np.float32)
+        finite = np.isfinite(inputs).reshape(len(inputs), -1).all(1)
+        if not finite.all():
+            first, count = int((~finite).argmax()) + 1, int((~finite).sum())
+            raise DataError(
+                f"sample {first} has NaN, infinity or a number far from those that trained (so have "
+                f"{count:,} of {len(x):,}); fill or drop these"
+            )
+        return torch.from_numpy(inputs)
 
     @override
     def save(self) -> dict[str, Any]:
@@ -254,13 +266,17 @@ class TablePreparation(Preparation):
     ----------
     columns: in the table's order. clients: whether each client has statistics of its own. gaps:
     texts that stand for a missing entry. written: the options that say how a file writes a table
-    and its numbers, as :func:`written` returns them.
+    and its numbers, as :func:`written` returns them. forms: what the entries of columns of numbers
+    are, where they are no plain numbers: dates, times, numbers in a unit. separators: of the texts,
+    and whether each one's decimal mark is certain; empty: commas.
     """
 
     columns: tuple[NumberColumn | WordColumn, ...]
     clients: bool
     gaps: tuple[str, ...]
     written: Mapping[str, Any] = field(default_factory=dict)
+    forms: Mapping[str, str] = field(default_factory=dict)
+    separators: Mapping[str, bool] = field(default_factory=dict)
 
     @cached_property
     def options(self) -> TableOptions:
@@ -281,7 +297,22 @@ class TablePreparation(Preparation):
         parts = [
             column.encode(values, whose) for column, values in zip(self.columns, raw, strict=True)
         ]
-        return torch.from_numpy(np.concatenate(parts, axis=1).astype(np.float32))
+        with np.errstate(over="ignore"):
+            encoded = np.concatenate(parts, axis=1).astype(np.float32)
+        self._check_finite(encoded)
+        return torch.from_numpy(encoded)
+
+    def _check_finite(self, encoded: NDArray[np.float32]) -> None:
+        """Refuse model inputs that float32 does not hold."""
+        if np.isfinite(encoded).all():
+            return
+        row, at = np.argwhere(~np.isfinite(encoded))[0].tolist()
+        name = [name for column in self.columns for name in column.inputs()][at]
+        raise DataError(
+            f"row {row + 1}: the number in column {name!r} is so far from the column's mean that "
+            "its model input is not finite; expected numbers of about the size of those that "
+            "trained"
+        )
 
     @override
     def __call__(self, raw: Any, client: int | None = None) -> Tensor:
@@ -298,13 +329,23 @@ class TablePreparation(Preparation):
                     f"the rows have no column {name!r}{suggest(name, table.column_names)}; their "
                     f"columns: {known}"
                 )
+        where = Path(raw).name if isinstance(raw, str | Path) else "x"
         rows = tuple(
             read_column(
                 _spelled(table.column(column.name), column),
                 column.name,
-                "words" if isinstance(column, WordColumn) else "numbers",
+                "words",
                 self.options,
-                "x",
+                where,
+            )
+            if isinstance(column, WordColumn)
+            else new_numbers(
+                table,
+                column.name,
+                self.forms.get(column.name, ""),
+                self.options,
+                self.separators,
+                where,
             )
             for column in self.columns
         )
@@ -338,6 +379,8 @@ class TablePreparation(Preparation):
             "columns": columns,
             "inputs": inputs,
             **({"written": dict(self.written)} if self.written else {}),
+            **({"forms": dict(self.forms)} if self.forms else {}),
+            **({"separators": dict(self.separators)} if {*self.separators} - {","} else {}),
         }
 
     def _plain(self, values: Floats) -> Any:
@@ -380,7 +423,22 @@ def fixed_preparation(table: RawTable) -> TablePreparation:
                 np.array([float(v)]) for v in options.fixed.get(raw.name, (0.0, 1.0))
             )
             columns.append(NumberColumn(raw.name, mean, mean, deviation))
-    return TablePreparation(tuple(columns), False, options.gaps, written(options))
+    return table_preparation(table, columns, False)
+
+
+def table_preparation(
+    table: RawTable, columns: Sequence[NumberColumn | WordColumn], clients: bool
+) -> TablePreparation:
+    """Return the preparation of a table by its columns, which reads new rows as the table's;
+    ``clients``: each client has statistics of its own."""
+    return TablePreparation(
+        tuple(columns),
+        clients,
+        table.options.gaps,
+        written(table.options),
+        {column.name: column.form for column in table.columns if column.form},
+        table.separators,
+    )
 
 
 _WRITTEN = (
@@ -470,6 +528,8 @@ def restore_preparation(saved: Mapping[str, Any]) -> Preparation:
             saved["statistics"] == "client",
             tuple(saved["gaps"]),
             saved.get("written", {}),
+            saved.get("forms", {}),
+            saved.get("separators", {}),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(

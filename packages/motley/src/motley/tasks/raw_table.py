@@ -11,7 +11,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ from motley.tasks.column_spelling import (
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.row_ids import refuse_ids
 from motley.tasks.spellings import is_compact_date, visible
-from motley.tasks.table_files import REMARKS, separator_of
+from motley.tasks.table_files import REMARKS, SEPARATORS, separators_of
 from motley.tasks.table_options import TableOptions
 
 __all__ = [
@@ -55,6 +55,7 @@ _BOOLEANS = {
     **dict.fromkeys(("false", "False", "FALSE", "0"), 0.0),
 }
 _TRUTH = {"true", "false"}
+_LARGEST = float(np.finfo(np.float32).max)
 _LOOKED_AT = 100
 _SHOWN = 3
 """Words of a column that are shown."""
@@ -62,11 +63,13 @@ _SHOWN = 3
 
 class RawColumn(NamedTuple):
     """One column: numbers, NaN for a gap; or positions in ``words``, the distinct words in
-    alphabetical order."""
+    alphabetical order. ``form``: what the entries of numbers are, as
+    :meth:`~motley.tasks.spellings.Spelling.form` says it."""
 
     name: str
     values: Floats
     words: tuple[str, ...] | None = None
+    form: str = ""
 
 
 class ColumnReading(NamedTuple):
@@ -106,13 +109,15 @@ class RawTable:
     Parameters
     ----------
     columns: ``[n]`` values each. options: how they become inputs. where: the table, for messages.
-    reading: how they were read.
+    reading: how they were read. separators: of the texts, and whether each one's decimal mark is
+    certain.
     """
 
     columns: tuple[RawColumn, ...]
     options: TableOptions
     where: str | Origin
     reading: TableReading = TableReading()
+    separators: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def measured(self) -> bool:
@@ -262,6 +267,8 @@ def joined(tables: Sequence[Any]) -> Any:
     schemas = [table.schema.metadata or {} for table in tables]
     said = list(dict.fromkeys(remark for table in tables for remark in remarks_of(table)))
     merged = {key: value for schema in schemas for key, value in schema.items()}
+    marks = "".join(dict.fromkeys(mark for table in tables for mark in separators_of(table)))
+    merged |= {SEPARATORS: marks.encode()} if marks else {}
     return with_remarks(pa.table(columns).replace_schema_metadata(merged), said)
 
 
@@ -311,12 +318,15 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
         columns.append(column)
         readings.append(_reading(column, table.column(name), options))
     remarks = remarks_of(table)
-    sep = separator_of(table)
-    if sep not in ("", ","):
-        remarks = [f"columns are divided by {'a tabulator' if sep == chr(9) else sep!r}", *remarks]
+    marks = separators_of(table)
+    if marks not in ("", ","):
+        named = ["a tabulator" if mark == "\t" else repr(mark) for mark in marks]
+        files = "columns" if len(marks) == 1 else "columns of some files"
+        remarks = [f"{files} are divided by {', of others by '.join(named)}", *remarks]
     unread = tuple((name, "left out by drop") for name in options.drop)
     reading = TableReading(tuple(readings), tuple(remarks), unread)
-    return RawTable(tuple(columns), options, where, reading)
+    certain = bool(options.decimal) or style.points
+    return RawTable(tuple(columns), options, where, reading, dict.fromkeys(marks, certain))
 
 
 def refuse_doubtful_points(table: Any, options: TableOptions, where: str | Origin) -> None:
@@ -401,7 +411,7 @@ def read_column(
         elif not options.dates:
             raise _dates(column, name, where)
         else:
-            return RawColumn(name, _days(column))
+            return RawColumn(name, _days(column), None, _form(column.type))
     numeric = (
         types.is_integer(column.type)
         or types.is_floating(column.type)
@@ -430,6 +440,7 @@ def read_column(
         if plain is not None and kind is None:
             refuse_compact_dates(plain, name, where)
         if plain is not None and (kind is not None or not _grouped(text)):
+            refuse_infinite(plain, name, where)
             return RawColumn(name, plain)
     return _from_text(text, name, kind, options, where, style or NumberStyle())
 
@@ -444,6 +455,15 @@ def _dates(column: Any, name: str, where: str | Origin) -> DataError:
         f'{column[0].as_py()}); leave it out with drop = ["{name}"], or write dates = '
         f'"year first", which makes {means}'
     )
+
+
+def _form(kind: Any) -> str:
+    """Return what the entries of a column of an Arrow type of dates or times are, in words."""
+    import pyarrow as pa
+
+    if pa.types.is_time(kind) or pa.types.is_duration(kind):
+        return "a time"
+    return "a date with a UTC offset" if getattr(kind, "tz", None) else "a date"
 
 
 def _days(column: Any) -> Floats:
@@ -475,12 +495,13 @@ def without_gaps(values: Floats, options: TableOptions, truth: bool = False) -> 
 
 
 def refuse_infinite(values: Floats, name: str, where: str | Origin) -> None:
-    """Refuse infinite numbers."""
-    if np.isinf(values).any():
-        row = int(np.isinf(values).argmax())
+    """Refuse infinite numbers, and those that are in float32, as models have them."""
+    large = np.abs(values) > _LARGEST
+    if large.any():
+        row = int(large.argmax())
         raise DataError(
             f"{row_of(where, row)}: got {values[row]} in column {name!r}; expected a finite number "
-            "or an empty entry (a gap)"
+            f"up to {_LARGEST:.1e}, or an empty entry (a gap)"
         )
 
 
@@ -545,7 +566,10 @@ def _from_text(
         refuse_spelling(column, kind, options, where, style)
     if kind != "words" and not np.isnan(column.numbers[there]).any():
         values = np.append(np.where(column.absent, np.nan, column.numbers), np.nan)
-        return RawColumn(name, values[column.codes])
+        refuse_infinite(values[column.codes], name, where)
+        form = options.spelling(name).form
+        forms = (form(word) for word, here in zip(column.distinct, there, strict=True) if here)
+        return RawColumn(name, values[column.codes], None, next(filter(None, forms), ""))
     if kind is None:
         _refuse_numbers_elsewhere(column, where)
     kept = tuple(

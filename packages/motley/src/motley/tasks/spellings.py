@@ -124,6 +124,13 @@ class Spelling:
             text = text.replace(self.decimal, ".")
         return plain_number(text)
 
+    def form(self, word: str) -> str:
+        """Return what a text with a number is, in words; nothing for a plain number."""
+        if self.dates and date_number(word, self.dates) is not None:
+            return date_form(word, self.dates)
+        unit = "" if "" in self.units else self.without_unit(word.strip().translate(_MINUS))[1]
+        return f"a number in {unit}" if unit else ""
+
     def without_unit(self, text: str) -> tuple[str, str]:
         """Return a text without the unit before or behind its number, and the unit; the text itself
         and "" where it has none of :attr:`units`."""

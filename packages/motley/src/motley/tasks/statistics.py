@@ -28,7 +28,7 @@ from motley.tasks.preparation import (
     StatisticsTraffic,
     TablePreparation,
     WordColumn,
-    written,
+    table_preparation,
 )
 from motley.tasks.raw_table import RawColumn, RawTable
 from motley.tasks.table_options import TableOptions
@@ -117,8 +117,7 @@ def fit(
         up += _BITS  # the number of rows
     # a client without training rows sends nothing
     up = np.where(np.bincount(mine, minlength=population) > 0, up, 0)
-    preparation = TablePreparation(tuple(columns), own, table.options.gaps, written(table.options))
-    return preparation, StatisticsTraffic(down, up)
+    return table_preparation(table, columns, own), StatisticsTraffic(down, up)
 
 
 def _refuse_empty(name: str, sums: ClientSums, table: RawTable, names: Sequence[str]) -> None:

@@ -30,10 +30,11 @@ from motley.tasks.parquet_file import read_parquet
 __all__ = [
     "KINDS",
     "REMARKS",
+    "SEPARATORS",
     "TableFormat",
     "is_table_file",
     "read_arrow",
-    "separator_of",
+    "separators_of",
     "table_kind",
 ]
 
@@ -65,7 +66,8 @@ refused."""
 _MOST_CELLS = 2**27
 _BLOCK = 2**26
 """Bytes of a text that are read at a time: many small pieces of many columns take minutes."""
-_SEP = b"motley.sep"
+SEPARATORS = b"motley.sep"
+"""Of an Arrow table's metadata: what divided the columns of its texts, each mark once."""
 REMARKS = b"motley.remarks"
 """Of an Arrow table's metadata: what readers of results should know, a list in JSON."""
 _PART = 2**24
@@ -128,10 +130,10 @@ def is_table_file(path: Path) -> bool:
     return table_kind(path) != ""
 
 
-def separator_of(table: Any) -> str:
-    """Return what divided the columns of the text that an Arrow table was read from; empty where it
-    was none."""
-    return ((table.schema.metadata or {}).get(_SEP) or b"").decode()
+def separators_of(table: Any) -> str:
+    """Return the marks that divided the columns of the texts that an Arrow table was read from;
+    empty where there was none."""
+    return ((table.schema.metadata or {}).get(SEPARATORS) or b"").decode()
 
 
 def read_arrow(path: Path, form: TableFormat | None = None) -> Any:
@@ -200,7 +202,7 @@ def _read_text(path: Path, form: TableFormat) -> Any:
             raise
         table = pa.table({name: pa.array([], pa.string()) for name in names})
     noted = json.dumps(remarks).encode()
-    return table.replace_schema_metadata({_SEP: sep.encode(), REMARKS: noted})
+    return table.replace_schema_metadata({SEPARATORS: sep.encode(), REMARKS: noted})
 
 
 def _utf8(path: Path, form: TableFormat) -> tuple[bytes | None, list[str]]:

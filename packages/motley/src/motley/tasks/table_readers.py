@@ -36,7 +36,7 @@ from motley.tasks.preparation import (
     Preparation,
     TablePreparation,
     fixed_preparation,
-    written,
+    table_preparation,
 )
 from motley.tasks.raw_table import (
     RawTable,
@@ -58,7 +58,7 @@ from motley.tasks.row_labels import (
     renamed_labels,
 )
 from motley.tasks.row_splits import RowSplit, times_of, with_divided_rows
-from motley.tasks.table_files import read_arrow, separator_of
+from motley.tasks.table_files import read_arrow, separators_of
 from motley.tasks.table_options import TableOptions
 from motley.tasks.task import Dataset
 
@@ -317,7 +317,7 @@ def _complete(table: RawTable, shift: Floats, scale: Floats) -> TablePreparation
         NumberColumn(column.name, *(np.array([value]) for value in (shift[j], shift[j], scale[j])))
         for j, column in enumerate(table.columns)
     )
-    return TablePreparation(columns, False, table.options.gaps, written(table.options))
+    return table_preparation(table, columns, False)
 
 
 def _scaled(
@@ -450,7 +450,7 @@ def read_parts(
             options,
             where,
             # text beside numbers of another file may be numbers
-            typed=separator_of(whole) == ""
+            typed=separators_of(whole) == ""
             and len({read[at].schema.field(label).type for at in tables}) < 2,
             files=sizes,
         )
@@ -552,7 +552,7 @@ def check_names(table: Any, columns: Sequence[str], where: str) -> None:
 
 def _row_column(table: Any, name: str, what: What, options: TableOptions, where: str) -> RowColumn:
     """Return a column of labels or clients; what the columns of a text hold, their texts show."""
-    typed = separator_of(table) == ""
+    typed = separators_of(table) == ""
     return read_row_column(
         table.column(name), name, what, options, where, typed=typed, style=NumberStyle(table)
     )
