@@ -47,6 +47,26 @@ def test_the_last_rows_in_time_test(time: Any) -> None:
     assert federation.notes["test"] == "the last 0.2 of each client's rows in time"
 
 
+@pytest.mark.parametrize(
+    ("time", "options"),
+    [
+        ([f"{10 + t}.01.2024" for t in TIME], {"dates": "day first"}),
+        ([f"1/{10 + t}/24" for t in TIME], {"dates": "month first"}),
+        ([f"{(94 + t) % 100:02d}-01-01" for t in TIME], {"dates": "year first"}),  # 1995 to 2003
+        ([f"{9 + t}:30" for t in TIME], {"dates": "day first"}),
+        ([f"{t},5" for t in TIME], {"decimal": ","}),
+        ([f"1.{t}00" for t in TIME], {"decimal": {"t": ","}, "thousands": {"t": "."}}),
+        # odd hours are written 5 hours ahead of UTC
+        ([f"2024-01-01T{5 + t + t % 2 * 5:02d}:00:00+0{t % 2 * 5}:00" for t in TIME], {}),
+    ],
+)
+def test_times_are_written_as_the_options_say(time: list[str], options: dict[str, Any]) -> None:
+    frame = {"v": X[:, 0], "t": time, "who": CLIENT, "label": Y}
+    table = {"scale": "none", **options}
+    given = from_arrays(frame, "label", "who", table=table, test={"last": 0.2, "by": "t"})
+    assert roots(given) == [[0.0], [6.0, 8.0]]
+
+
 def test_every_way_to_give_the_time(tmp_path: Path) -> None:
     frame = {"v": X[:, 0], "t": TIME, "who": CLIENT, "label": Y}
     test = {"last": 0.4, "by": "t"}
@@ -119,7 +139,15 @@ def test_keys_that_are_wrong(test: Any, words: str) -> None:
         (np.where(TIME == 2, np.nan, TIME), r"client a, row 4 of its samples: the time .* missing"),
         (
             np.array(["01.05.2004"] * 10),
-            r"'01\.05\.2004' as a time; expected numbers, or dates",
+            r"'01\.05\.2004' as a time; expected numbers, or dates .* write dates = .day first. or "
+            r"dates = .month first., .* table={.scale.: .none., .dates.: .day first.}",
+        ),
+        (np.array(["98-01-01", "00-01-01"] * 5), "'98-01-01' as a time; .* write dates = .year fi"),
+        (np.array(["1,5"] * 10), "'1,5' as a time; .*write decimal = .,., "),
+        (np.array(["soon"] * 10), r"like 2024-05-31 or 2024-05-31T18:00$"),
+        (
+            np.array(["2024-05-31T18:00", "2024-05-31T18:00Z"] * 5),
+            "'2024-05-31T18:00Z' as a time, and '2024-05-31T18:00' is a date; write all",
         ),
         (np.ones(10), "all rows of this client are of one time, so that none could train"),
         ("day", r"got 'day' as the name of a column, and the arrays given has none; give an array"),

@@ -140,7 +140,7 @@ def from_arrays(
     )
     dataset = with_classes(dataset, classes, where, _LINE)
     if divided is not None:
-        dataset = with_divided_rows(dataset, divided, [times])
+        dataset = with_divided_rows(dataset, divided, [times], options)
         test = "client"
     return _federation(dataset, Split(test, test_fraction, validation), seed)
 
@@ -212,7 +212,7 @@ def from_clients(
         dataset = dataclasses.replace(dataset, names=reader.names)
     dataset = sources.divide(with_classes(dataset, names, "the clients given", _LINE))
     if divided is not None:
-        dataset = with_divided_rows(dataset, divided, sources.times)
+        dataset = with_divided_rows(dataset, divided, sources.times, options)
     return _federation(dataset, Split(sources.where, test_fraction, validation), seed)
 
 
@@ -318,7 +318,7 @@ def from_files(
     )
     if divided is not None:
         times = [time for _, time in timed]
-        dataset = with_divided_rows(dataset, divided, times)
+        dataset = with_divided_rows(dataset, divided, times, options)
     return _federation(_as_published(dataset, split, root), split, seed)
 
 

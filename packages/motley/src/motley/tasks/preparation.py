@@ -103,8 +103,8 @@ class ArrayPreparation(Preparation):
         if not finite.all():
             first, count = int((~finite).argmax()) + 1, int((~finite).sum())
             raise DataError(
-                f"sample {first} has NaN, infinity or a number far from those that trained (so have "
-                f"{count:,} of {len(x):,}); fill or drop these"
+                f"sample {first} has NaN, infinity or a number far from those that trained "
+                f"(so have {count:,} of {len(x):,}); fill or drop these"
             )
         return torch.from_numpy(inputs)
 

@@ -8,6 +8,7 @@ rows; and the refusal to draw windows of a series at random.
 from __future__ import annotations
 
 import dataclasses
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,15 @@ from motley.core.untrusted import shortened
 from motley.tasks.divided_rows import DividedRows
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.raw_table import decoded, trimmed
+from motley.tasks.spellings import (
+    DateOrder,
+    Spelling,
+    date_form,
+    date_number,
+    readable_orders,
+    shape_of,
+)
+from motley.tasks.table_options import TableOptions
 from motley.tasks.task import Dataset
 
 __all__ = ["ORDER", "RowSplit", "check_no_windows", "row_split", "times_of", "with_divided_rows"]
@@ -33,6 +43,8 @@ _LINE = 'test={"last": 0.2, "by": "time"}'
 _LOOKED_AT = 32
 """Consecutive rows of a client that are looked at for windows of a series."""
 _FEWEST = 5
+_ISO = re.compile(r"\d{4}(-\d\d(-\d\d([T ]\d\d(:\d\d(:\d\d(\.\d+)?)?)?)?)?)?")
+"""Dates and times of ISO 8601 without a UTC offset."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +91,15 @@ def row_split(test: Any) -> RowSplit | None:
     return RowSplit(kind, float(share), test["by"])
 
 
-def with_divided_rows(dataset: Dataset, split: RowSplit, by: Sequence[NDArray[Any]]) -> Dataset:
+def with_divided_rows(
+    dataset: Dataset, split: RowSplit, by: Sequence[NDArray[Any]], options: TableOptions
+) -> Dataset:
     """Return the data set with what its rows are divided by.
 
     Parameters
     ----------
-    by: what time, or which group, each row is of, as arrays that follow each other.
+    by: what time, or which group, each row is of, as arrays that follow each other. options: how
+    numbers and dates are written.
 
     Raises
     ------
@@ -98,7 +113,8 @@ def with_divided_rows(dataset: Dataset, split: RowSplit, by: Sequence[NDArray[An
             f"test: by has the shape {list(values.shape)} for {len(dataset.y)} samples; expected "
             "one per sample"
         )
-    ranks = _ranked(values, split.kind == "last", origin)
+    spelling = options.spelling(split.by if isinstance(split.by, str) else "")
+    ranks = _ranked(values, split.kind == "last", origin, spelling)
     if split.kind == "groups" and values.dtype.kind in "OUS":
         owner = np.zeros_like(ranks) if dataset.groups is None else dataset.groups
         _refuse_variants(values.astype(str), ranks, owner)
@@ -138,12 +154,12 @@ def times_of(
     )
 
 
-def _ranked(values: NDArray[Any], in_time: bool, origin: Origin) -> Ids:
+def _ranked(values: NDArray[Any], in_time: bool, origin: Origin, spelling: Spelling) -> Ids:
     """Return a whole number of each time or group, in the order of times."""
     if values.dtype.kind in "OUS":
         gone = np.array([one is None or one != one or str(one).strip() == "" for one in values])
         if not gone.any() and in_time:
-            values = _dates(values, origin)
+            values = _times(values, origin, spelling)
         elif not gone.any():
             values = values.astype(str)
     else:
@@ -185,28 +201,49 @@ def _plain(word: str) -> str | Decimal:
     return number if number.is_finite() else plain
 
 
-def _dates(values: NDArray[Any], origin: Origin) -> NDArray[Any]:
-    """Return words that are numbers or dates of ISO 8601 as such.
+def _times(values: NDArray[Any], origin: Origin, spelling: Spelling) -> NDArray[Any]:
+    """Return words that are numbers or dates as such: dates of ISO 8601, or in the order that
+    options say.
 
     Raises
     ------
-    DataError: a word that is neither.
+    DataError: a word that is neither, or is of another form than the first.
     """
-    for kind in ("float64", "datetime64[ns]"):
-        try:
-            found: NDArray[Any] = values.astype(str).astype(kind)
-        except ValueError:
-            continue
-        return found
-    for row, word in enumerate(values):
-        try:
-            np.datetime64(str(word))
-        except ValueError:
+    words, at = np.unique([str(one).strip() for one in values.tolist()], return_inverse=True)
+    numbers = [dataclasses.replace(spelling, dates="").number(word) for word in words.tolist()]
+    if not np.isnan(numbers).any():
+        return np.asarray(numbers)[at]
+    if all(map(_ISO.fullmatch, words.tolist())):
+        return words.astype("datetime64[ns]")[at]
+    order: DateOrder = spelling.dates or "year first"
+    first = str(words[at[0]])
+    for row in sorted(np.unique(at, return_index=True)[1].tolist()):
+        word = str(words[at[row]])
+        read = date_number(word, order) is not None and (spelling.dates or re.match(r"\d{4}", word))
+        if not read:
             raise DataError(
-                f"{row_of(origin, row)}: got {str(word)!r} as a time; expected numbers, or dates "
-                "like 2024-05-31 or 2024-05-31T18:00"
-            ) from None
-    raise DataError("test: the times by which rows are divided are of several forms")
+                f"{row_of(origin, row)}: got {word!r} as a time; expected numbers, or dates like "
+                f"2024-05-31 or 2024-05-31T18:00{_line_of(words.tolist(), word)}"
+            )
+        if date_form(word, order) != date_form(first, order):
+            raise DataError(
+                f"{row_of(origin, row)}: got {word!r} as a time, and {first!r} is "
+                f"{date_form(first, order)}; write all of them in one form"
+            )
+    return np.array([date_number(word, order) for word in words.tolist()])[at]
+
+
+def _line_of(words: list[str], word: str) -> str:
+    """Return the option that reads times in another spelling; nothing where none does."""
+    orders = readable_orders(words)
+    keys: list[tuple[str, str]] = [("dates", order) for order in orders]
+    if not orders and "decimal ," in shape_of(word)[0]:
+        keys = [("decimal", ",")]
+    if not keys:
+        return ""
+    lines = " or ".join(f'{key} = "{value}"' for key, value in keys)
+    python = f'{{"scale": "none", "{keys[0][0]}": "{keys[0][1]}"}}'
+    return f"; write {lines}, as they are meant (in Python table={python})"
 
 
 def check_no_windows(dataset: Dataset) -> None:

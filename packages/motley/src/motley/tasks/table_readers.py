@@ -117,7 +117,7 @@ def read_table(
         column = client if client_groups is None else None
         inputs, times = times_of(inputs, test, len(y), where)
         dataset = make_dataset(inputs, y, ids, classes, where, options=options, column=column)
-        return dataset if test is None else with_divided_rows(dataset, test, [times])
+        return dataset if test is None else with_divided_rows(dataset, test, [times], options)
     path = Path(data).expanduser()
     if is_folder(path):
         raise DataError(
@@ -146,7 +146,7 @@ def read_table(
         column=column,
         test=_test_half(path),
     )
-    return dataset if test is None else with_divided_rows(dataset, test, [times])
+    return dataset if test is None else with_divided_rows(dataset, test, [times], options)
 
 
 def _test_half(path: Path) -> NDArray[np.bool_] | None:
