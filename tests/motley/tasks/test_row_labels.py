@@ -226,8 +226,8 @@ def test_labels_are_decided_over_all_files(tmp_path: Path) -> None:
     folder = files(tmp_path / "words", "v,label\n1,0\n2,1\n", "v,label\n1,no\n2,yes\n")
     with pytest.raises(
         DataError,
-        match=r"the label in column 'label' is numbers \(0, 1\) in one file and words \(no, yes\) "
-        r'in another; write which are the same, e.g. rename = \{ "0" = "no", "1" = "yes" \}',
+        match=r"words: the labels are 0, 1 in a.csv and no, yes in b.csv; write which are the "
+        r'same, e.g. rename = \{ "0" = "no", "1" = "yes" \}',
     ):
         from_files(folder)
     named = from_files(folder, table={"scale": "none", "rename": {"0": "no", "1": "yes"}})
@@ -324,6 +324,18 @@ def test_one_and_two_beside_zero_and_one(tmp_path: Path, form: str) -> None:
     assert from_files(same).names == ("1", "2")
 
 
+@pytest.mark.parametrize("form", ["npz", "parquet", "csv"])
+def test_classes_that_are_named_are_no_two_codes(tmp_path: Path, form: str) -> None:
+    folder = saved(tmp_path / "f", form, ["0", "1"], ["A", "B"])
+    line = (
+        r"0, 1 in a\.\w+ and A, B in b\.\w+; .*classes = \[...\], the list of their names, if they"
+    )
+    with pytest.raises(DataError, match=line):
+        from_files(folder)
+    made = from_files(folder, classes=["0", "1", "A", "B"])
+    assert (made.names, made.y.unique().tolist()) == (("0", "1", "A", "B"), [0, 1, 2, 3])
+
+
 def test_labels_of_arrays_have_one_code() -> None:
     with pytest.raises(DataError, match=r'0, 1 in client 0 and no, yes in client 1; .* "0" = "no"'):
         from_clients([(X, ["0", "1"] * 3), (X, ["no", "yes"] * 3)])
@@ -338,6 +350,21 @@ def test_labels_of_arrays_have_one_code() -> None:
     ):
         from_clients(letters)
     assert from_clients(letters, classes=["0", "1", "A", "B"]).classes == 4
+    with pytest.raises(DataError, match=r"0, 1 in client 0 and 1, 2 in client 1; .*classes = 3 if"):
+        from_clients([(X, [0, 1] * 3), (X, [1, 2] * 3)])
+    assert from_clients([(X, [0, 1] * 3), (X, [1, 2] * 3)], classes=3).classes == 3
+    for more in ([0, 2] * 3, [0, 1, 2] * 2):  # a third client shows that there are three
+        assert from_clients([(X, [0, 1] * 3), (X, [1, 2] * 3), (X, more)]).classes == 3
+    for one in ([-1, 1] * 3, [-1.0, 1.0] * 3):
+        with pytest.raises(
+            DataError, match=r'-1, 1 in client 0 and 0, 1 in .*rename = { "-1" = "0"'
+        ):
+            from_clients([(X, one), (X, [0, 1] * 3), (X, [1] * 6)])
+    minus = {"scale": "none", "rename": {"-1": "0"}}
+    made = from_clients([(X, [-1, 1] * 3), (X, [0, 1] * 3)], table=minus)
+    assert made.y.tolist() == [0, 1] * 6
+    texts = {"v": [0.5] * 6, "y": ["0", "1"] * 3, "who": [*"aabbab"]}
+    assert from_arrays(texts, "y", "who").names == ("0", "1")
     mixed = ["1", "0", "yes", "no", "0", "1"]
     with pytest.raises(DataError, match=r"0, 1 in some rows and no, yes in others"):
         from_arrays(X, mixed, [0, 1] * 3)

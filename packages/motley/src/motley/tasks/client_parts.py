@@ -195,27 +195,40 @@ def input_pair(pair: Any, name: str) -> Part:
 
 
 def with_one_code(
-    parts: Iterable[Part], options: TableOptions, classes: int | None
+    parts: Iterable[Part], options: TableOptions, classes: Callable[[], int | None]
 ) -> Iterator[Part]:
-    """Yield parts with their labels under the names that the options give them; ``classes``: how
-    many were named.
+    """Yield parts with their labels under the names that the options give them.
+
+    Parameters
+    ----------
+    classes: returns how many classes were named, by the caller or by the data that was read.
 
     Raises
     ------
-    DataError: numbers in one part and words in another, or no and yes in two codes of words.
+    DataError: numbers in one part and words in another, or no and yes in two codes.
     """
     held: dict[frozenset[str], str] = {}
-    numbers = False
+    ranges: set[tuple[float, float]] = set()
     for x, given, name in parts:
         y = renamed_labels(given, options)
-        text = y.dtype.kind in "OU"
-        # of numbers the first part's are enough: what is compared are words with them
-        if y.ndim == 1 and (text or not numbers) and (texts := label_texts(y)) not in held:
-            held[texts] = name
-        numbers = numbers or not text
+        if y.ndim == 1 and len(y) and _is_new_range(y, ranges):
+            held.setdefault(label_texts(y), name)
         yield x, y, name
     named = [(name, texts) for texts, name in held.items()]
-    refuse_two_codes(named, "the clients given", classes)
+    refuse_two_codes(named, "the clients given", classes())
+
+
+def _is_new_range(y: NDArray[Any], ranges: set[tuple[float, float]]) -> bool:
+    """Return whether the least and the largest of labels ``[n]`` are not among ``ranges``, to which
+    they are added: of two codes of no and yes they differ. True for words, and for -1 and 1, which
+    may have a 0 between them."""
+    if y.dtype.kind not in "biuf":
+        return True
+    ends = (float(y.min()), float(y.max()))
+    if ends in ranges and ends != (-1.0, 1.0):
+        return False
+    ranges.add(ends)
+    return True
 
 
 def join_parts(

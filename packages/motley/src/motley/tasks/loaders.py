@@ -120,6 +120,11 @@ class SampleReader:
         used = self.named or self.classes.differ
         return self.classes.joined if used and not self.classes.words else ()
 
+    @property
+    def class_count(self) -> int | None:
+        """How many classes the data has by name; None where it has no names."""
+        return len(self.classes.joined) or None
+
     def by_name(self, given: Any, y: NDArray[Any], who: str) -> NDArray[Any]:
         """Return the targets of a part as those of classes of the same name in all others.
 

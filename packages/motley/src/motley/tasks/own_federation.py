@@ -203,7 +203,7 @@ def from_clients(
     options = table_options(table)
     parts = sources.parts()
     if not regression:
-        parts = with_one_code(parts, options, _count(classes))
+        parts = with_one_code(parts, options, lambda: _count(classes) or reader.class_count)
     dataset = join_parts(
         parts, regression, multilabel, options, sources.words, "its samples", new_rows
     )

@@ -95,7 +95,7 @@ def read_row_column(
     where: str,
     *,
     typed: bool = True,
-    files: Sequence[int] = (),
+    several: bool = False,
     style: NumberStyle | None = None,
 ) -> RowColumn:
     """Return an Arrow column of labels, clients or numbers to predict.
@@ -103,13 +103,13 @@ def read_row_column(
     Parameters
     ----------
     typed: whether a column of texts is one because its source says so; else it may hold numbers.
-    files: the number of rows of each of the files that the column is joined from. style: of the
-    column's table.
+    several: whether it is joined from several files, whose codes :func:`refuse_two_codes` compares.
+    style: of the column's table.
 
     Raises
     ------
-    DataError: words that differ in blanks or capitals alone, numbers in another spelling, numbers
-    in one file and words in another.
+    DataError: words that differ in blanks or capitals alone, numbers in another spelling, 0 and 1
+    beside words for no and yes.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -127,7 +127,7 @@ def read_row_column(
         style = style or NumberStyle()
         if what == "target":
             return _target(text, options, where, style)
-        return _from_text(text, what, options, where, typed=typed, files=files)
+        return _from_text(text, what, options, where, typed=typed, several=several)
     gone = np.asarray(column.is_null(nan_is_null=True))
     if types.is_floating(column.type) or types.is_decimal(column.type):
         floats = np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(), np.float64)
@@ -160,7 +160,7 @@ def _from_text(
     where: str,
     *,
     typed: bool,
-    files: Sequence[int],
+    several: bool,
 ) -> RowColumn:
     """Return a column of text: whole numbers, numbers, true and false, or words."""
     column.forget(np.isin(column.numbers, options.absent_numbers))
@@ -168,8 +168,8 @@ def _from_text(
     there = ~column.absent
     readable = ~np.isnan(column.numbers)
     if typed:
-        if what == "label" and len(files) < 2:  # of several files refuse_two_codes sees it
-            _refuse_other_files(column, there, what, where, files)
+        if what == "label" and not several:
+            _refuse_truths(column, there, what, where)
         names, remarks = _joined(column, there, what, options, where)
         return RowColumn(np.array([*names, ""], object)[column.codes], gone, remarks)
     if (readable | column.absent).all() and not _written_as_words(column, there, what):
@@ -180,7 +180,8 @@ def _from_text(
         return RowColumn(truth[column.codes], gone)
     if what == "label":
         _refuse_numbers_in_words(column, there & ~readable, where)
-    _refuse_other_files(column, there, what, where, files)
+    if not several:
+        _refuse_truths(column, there, what, where)
     named, remarks = _joined(column, there, what, options, where)
     return RowColumn(np.array([*named, ""], object)[column.codes], gone, remarks)
 
@@ -243,43 +244,27 @@ def _refuse_numbers_in_words(column: TextColumn, odd: Bools, where: str) -> None
             )
 
 
-def _refuse_other_files(
-    column: TextColumn, there: Bools, what: What, where: str, files: Sequence[int]
-) -> None:
-    """Refuse numbers in one file, or of some rows, where others have words for the same."""
+def _refuse_truths(column: TextColumn, there: Bools, what: What, where: str) -> None:
+    """Refuse 0 and 1 of some rows where all others have words for no and yes."""
     number = ~np.isnan(column.numbers)
-    ends = np.cumsum(files).tolist() if len(files) > 1 else [len(column.codes)]
-    kinds = []
-    for start, end in zip([0, *ends[:-1]], ends, strict=True):
-        at = np.unique(column.codes[start:end])
-        at = at[at >= 0]
-        at = at[there[at]]
-        kinds.append((bool(number[at].any()), bool((~number[at]).any()), start))
-    numbers = [start for has, words, start in kinds if has and not words]
-    words = [start for has, words, start in kinds if words and not has]
     some_numbers = [w for w, n, t in zip(column.distinct, number, there, strict=True) if n and t]
     some_words = [w for w, n, t in zip(column.distinct, number, there, strict=True) if t and not n]
-    both = bool(numbers and words)
-    if len(files) < 2:
-        truth = {word.lower() for pair in _SHORT for word in pair}
-        both = bool(some_numbers) and {float(w) for w in some_numbers if w} <= {0.0, 1.0}
-        both = both and all(word.lower() in truth for word in some_words)
-    if not both:
+    truth = {word.lower() for pair in _SHORT for word in pair}
+    if not (
+        some_numbers
+        and some_words
+        and {float(word) for word in some_numbers if word} <= {0.0, 1.0}
+        and all(word.lower() in truth for word in some_words)
+    ):
         return
     pairs = ", ".join(
         f'"{old}" = "{new}"'
         for old, new in zip(sorted(some_numbers), sorted(some_words), strict=False)
     )
-    whose = (
-        f"is numbers ({', '.join(sorted(some_numbers)[:_MOST])}) in one file and words "
-        f"({', '.join(sorted(some_words)[:_MOST])}) in another"
-        if len(files) > 1
-        else f"is {', '.join(sorted(some_numbers))} in some rows and "
-        f"{', '.join(sorted(some_words)[:_MOST])} in others"
-    )
     raise DataError(
-        f"{where}: the {what} in column {column.name!r} {whose}; write which are the same, e.g. "
-        f"rename = {{ {pairs} }}"
+        f"{where}: the {what} in column {column.name!r} is {', '.join(sorted(some_numbers))} in "
+        f"some rows and {', '.join(sorted(some_words)[:_MOST])} in others; write which are the "
+        f"same, e.g. rename = {{ {pairs} }}"
     )
 
 

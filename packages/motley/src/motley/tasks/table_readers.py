@@ -452,7 +452,7 @@ def read_parts(
             # text beside numbers of another file may be numbers
             typed=separators_of(whole) == ""
             and len({read[at].schema.field(label).type for at in tables}) < 2,
-            files=sizes,
+            several=len(tables) > 1,
         )
         values = by_value(column.values, column.gone, where) if classes else column.values
         ends = np.cumsum(sizes)
