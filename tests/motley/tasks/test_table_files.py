@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
+import re
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +19,7 @@ from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.tasks import TASKS, from_files, table_files
 from motley.tasks.table_files import TableFormat, from_cells, read_arrow, separators_of, table_kind
+from motley.tasks.table_lines import refuse_footer
 from motley.tasks.task import Dataset
 
 
@@ -123,9 +126,69 @@ def test_heads_and_comments(tmp_path: Path) -> None:
     path.write_text("")
     with pytest.raises(DataError, match="is empty; expected a line with the names of columns"):
         rows(path)
-    path.write_text("a,b\n1\n")
-    with pytest.raises(DataError, match=r"cannot be read as csv .*Expected 2 columns, got 1"):
+    path.write_text("a,b")
+    assert rows(path) == {"a": [], "b": []}
+    path.write_text("\ufeff# made by hand\na,b\n1,x\n2,y\n")
+    assert rows(path, comment="#") == AB
+
+
+@pytest.mark.parametrize(
+    ("text", "odd", "comment"),
+    [
+        ("# made by hand\na,b\n1,x\n2,y\n", "line 1 has 1 column, and most have 2", "#"),
+        ("Report\n\na,b\n1,x\n2,y\n", 'most have 2: "Report"', "Report"),
+        (
+            "a,b\n1,x\n2,y\nMade by hand, of 3, in May\n",
+            "line 4 has 3",
+            "Made by hand, of 3, in May",
+        ),
+        ('a,b\n1,"x"\n2,y\n"Made, by" hand\n', "line 4 has 1", '"Made, by" hand'),
+    ],
+)
+def test_a_line_of_another_width_is_named_with_the_line_that_leaves_it_out(
+    tmp_path: Path, text: str, odd: str, comment: str
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    line = f"write comment = {json.dumps(comment)} if it is none of the table, or give it 2"
+    with pytest.raises(DataError, match=f"{re.escape(odd)}.*{re.escape(line)}"):
         rows(path)
+    assert rows(path, comment=comment) == AB
+
+
+def test_rows_that_lack_a_cell_are_no_comments(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("# c\nReport\na,b\n1,x\n")
+    with pytest.raises(DataError, match=r'write comment = \["#", "Report"\] if it is none'):
+        rows(path, comment="#")
+    assert rows(path, comment=("#", "Report")) == {"a": ["1"], "b": ["x"]}
+    path.write_text("a,b,c\n1,x,1\n1,x\n")  # such a mark would take the first row, too
+    with pytest.raises(
+        DataError, match=r'line 3 has 2 columns, and most have 3: "1,x"; give it 3$'
+    ):
+        rows(path)
+    path.write_text("b,c\n1,x,1\n2,x,2\n")
+    with pytest.raises(DataError, match=r"line 1 has 2 columns, and most have 3: .*; give it 3$"):
+        rows(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a,b,\n1,x,\n2,y,\n",
+        "a,b,,,\n1,x,,,\n2,y,,,\n",
+        "a,b\n1,x,\n2,y,\n",
+        "sep=;\na;b\n1;x\n2;y\n",
+        "\ufeffsep=,\r\na,b\r\n1,x\r\n2,y\r\n",
+        '"a" , "b"\n1,x\n2,y\n',
+    ],
+)
+def test_what_spreadsheets_add_is_no_column_and_no_row(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    assert rows(path) == AB
+    path.write_text("a,b,\n1,x,\n2,y,z\n")
+    assert rows(path) == {**AB, "": ["", "z"]}
 
 
 def test_line_breaks_in_quotes_may_lie_where_a_block_ends(
@@ -158,6 +221,62 @@ def test_packed_texts_that_unpack_to_far_too_much_are_refused(
 def load(path: Path, **options: Any) -> Dataset:
     keys = {"name": "tabular", "data": str(path), "scale": "none", **options}
     return TASKS.build(keys).load(Key(0), 1)
+
+
+LINES = "".join(f"{'AB'[k % 2]},{k}.5,{k // 2 % 2}\n" for k in range(8))
+
+
+def of_sites(path: Path, **options: Any) -> Dataset:
+    return load(path, client="site", **options)
+
+
+@pytest.mark.parametrize(
+    ("footer", "mark"),
+    [
+        ("Total,999,20\n", "Total,"),
+        ('"Summe:",999,\n\n', '"Summe:",'),
+        ("Gesamt,,", "Gesamt,"),
+        ("A,5.5,Mean\n", "A,5.5,Mean"),
+        ("Source: the hospital,2024,x\n", "Source: the hospital,"),
+    ],
+)
+def test_a_total_at_the_end_is_no_row(tmp_path: Path, footer: str, mark: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("site,v,label\n" + LINES + footer)
+    line = f"write comment = {json.dumps(mark)} to leave it out, or rename = {{ "
+    for read in (lambda: of_sites(path), lambda: from_files(tmp_path)):
+        with pytest.raises(DataError, match=r"the last row \(9\) has .*" + re.escape(line)):
+            read()
+    assert len(of_sites(path, comment=mark).y) == 8
+    path.write_text("site,v,label\n" + LINES + LINES)
+    made = of_sites(path)
+    assert made.preparation is not None
+    path.write_text("site,v,label\n" + LINES + footer)
+    with pytest.raises(DataError, match=r"the last row \(9\)"):
+        made.preparation(str(path))
+
+
+def test_several_totals_and_none(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("site,v,label\n" + LINES + "Total,999,20\nMean,4,0\n")
+    with pytest.raises(DataError, match=r'has "Mean" in column .site., .* comment = "Mean," to'):
+        of_sites(path)
+    with pytest.raises(DataError, match=r'comment = \["Mean,", "Total,"\] to leave it out'):
+        of_sites(path, comment="Mean,")
+    assert len(of_sites(path, comment=["Mean,", "Total,"]).y) == 8
+    path.write_text("site,v,label\n" + LINES + "Total,4.5,0\n")
+    assert of_sites(path, rename={"Total": "Total"}).client_names == ("A", "B", "Total")
+    path.write_text("site,v,label\nTotal,1.5,1\n" + LINES + "Total,4.5,0\n")  # a client's name
+    assert of_sites(path).client_names == ("A", "B", "Total")
+
+
+def test_totals_and_comments_of_a_sheet() -> None:
+    cells = [("# of 2024", None), ("n", "v"), ("x", 1), ("y", 2), (None, None), ("Total", 3)]
+    form = TableFormat(comment=("#", "Total"))
+    assert from_cells(cells, form, Path("t.xlsx")).to_pydict() == {"n": ["x", "y"], "v": [1, 2]}
+    table = from_cells(cells, TableFormat(comment="#"), Path("t.xlsx"))
+    with pytest.raises(DataError, match=r'has "Total" in column .n., .*comment = \["#", "Total"\]'):
+        refuse_footer(table, "t.xlsx", {}, ("#",))
 
 
 def test_feather_arff_and_libsvm(tmp_path: Path) -> None:

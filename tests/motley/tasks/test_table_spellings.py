@@ -57,6 +57,7 @@ def numbers(cells: Sequence[Any], **options: Any) -> list[float | None]:
         (["02.01.70", "25.01.70"], {"dates": "day first"}, [1.0, 24.0]),
         (["01.02.70"], {"dates": "month first"}, [1.0]),
         (['="3"', "4"], {}, [3.0, 4.0]),
+        ([' "1.5"', '2.5""', '"3"'], {}, [1.5, 2.5, 3.0]),
         (["1\u200b2", "3\ufeff"], {"trim": True}, [12.0, 3.0]),
         (["3 stone", "4 stone"], {"units": ("stone",)}, [3.0, 4.0]),
         (["3 MG", "4 MG"], {"units": ("MG",), "fold": True}, [3.0, 4.0]),

@@ -102,9 +102,12 @@ HeaderRows = Annotated[
     ),
 ]
 Comment = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
-        "--comment", metavar="MARK", help="What a comment begins with.", rich_help_panel=_WRITTEN
+        "--comment",
+        metavar="MARK",
+        help="What a line begins with that is none of the table.",
+        rich_help_panel=_WRITTEN,
     ),
 ]
 Sheet = Annotated[

@@ -29,6 +29,7 @@ from motley.tasks.new_rows import new_numbers
 from motley.tasks.raw_table import RawColumn, RawTable, arrow_table, read_column
 from motley.tasks.spellings import plain_number
 from motley.tasks.table_files import read_arrow
+from motley.tasks.table_lines import refuse_footer
 from motley.tasks.table_options import TableOptions
 
 __all__ = [
@@ -481,7 +482,10 @@ def _read_rows(raw: Any, names: tuple[str, ...], options: TableOptions) -> Any:
     """Return new rows as an Arrow table: a path, a list of records, or what :func:`arrow_table`
     takes."""
     if isinstance(raw, str | Path):
-        return read_arrow(Path(raw).expanduser(), options.form)
+        path = Path(raw).expanduser()
+        table = read_arrow(path, options.form)
+        refuse_footer(table, str(path), options.rename, options.form.comments)
+        return table
     if isinstance(raw, list) and raw and isinstance(raw[0], Mapping):
         return arrow_table(
             {

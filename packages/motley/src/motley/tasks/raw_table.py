@@ -55,6 +55,7 @@ _BOOLEANS = {
     **dict.fromkeys(("false", "False", "FALSE", "0"), 0.0),
 }
 _TRUTH = {"true", "false"}
+_QUOTED = re.compile(r'\s*=?"([^"]*)"\s*|\s*([^"]*)""\s*')
 _LARGEST = float(np.finfo(np.float32).max)
 _LOOKED_AT = 100
 _SHOWN = 3
@@ -655,9 +656,10 @@ def text_column(text: Any, name: str, options: TableOptions) -> TextColumn:
 
 
 def renamed(word: str, options: TableOptions) -> str:
-    """Return a word as the options call it; of ``="3"``, a spreadsheet's text, what is quoted."""
-    quoted = re.fullmatch(r'\s*="([^"]*)"\s*', word)
-    word = quoted[1] if quoted else word
+    """Return a word as the options call it; of ``="3"``, a spreadsheet's text, and of ``"3"``
+    behind a blank, which a text with separators keeps, what is quoted."""
+    quoted = _QUOTED.fullmatch(word) if '"' in word else None
+    word = (quoted[1] or quoted[2] or "") if quoted else word
     text = trimmed(word) if options.trim else word.strip()
     if options.fold:
         name = text.casefold()

@@ -13,6 +13,7 @@ import gzip
 import io
 import itertools
 import json
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -26,6 +27,7 @@ from motley.core.errors import ConfigError, DataError, install_hint
 from motley.core.files import check_file
 from motley.core.untrusted import shortened
 from motley.tasks.parquet_file import read_parquet
+from motley.tasks.table_lines import footer_of, uneven_line, without_comments
 
 __all__ = [
     "KINDS",
@@ -59,6 +61,9 @@ KINDS = {
 _SEPARATORS = (",", ";", "\t", "|")
 _HEAD = 2**20
 """Bytes by which the separator is recognised."""
+_TAIL = 2**16
+"""Bytes in which the last line is looked for."""
+_SEP_LINE = re.compile(r"sep=(.)[ \t]*\r?\n")
 _SUSPICIOUS = 2**30
 _MOST_PACKED = 1000
 """A compressed file of more bytes than the first and more than so many times its own size is
@@ -83,8 +88,9 @@ class TableFormat:
     sep: what divides columns of a text; empty: recognised. encoding: of its letters, where they
     are not UTF-8. header_rows:
     lines that hold the names of columns, which are joined where there are several; 0: columns are
-    called x0, x1, ... comment: what a line begins with that is none of the table. sheet: of an
-    Excel file; empty: its only one that is not empty.
+    called x0, x1, ... comment: what a line, or the first cell of a sheet's row, begins with that is
+    none of the table; a list where there are several. sheet: of an Excel file; empty: its only one
+    that is not empty.
 
     Raises
     ------
@@ -94,8 +100,14 @@ class TableFormat:
     sep: str = ""
     encoding: str = "utf-8"
     header_rows: int = 1
-    comment: str = ""
+    comment: str | tuple[str, ...] = ""
     sheet: str = ""
+
+    @property
+    def comments(self) -> tuple[str, ...]:
+        """What lines begin with that are none of the table."""
+        marks = (self.comment,) if isinstance(self.comment, str) else tuple(self.comment)
+        return tuple(mark for mark in marks if mark)
 
     def __post_init__(self) -> None:
         if len(self.sep) > 1 or self.sep in ("\n", "\r", '"'):
@@ -189,7 +201,12 @@ def _read_text(path: Path, form: TableFormat) -> Any:
 
     data, remarks = _utf8(path, form)
     head = _head(path if data is None else data)
-    sep = form.sep or _recognised(head, path, form)
+    sep = form.sep
+    if told := _SEP_LINE.match(head):  # of Excel
+        data = (path.read_bytes() if data is None else data).split(b"\n", 1)[1]
+        sep = sep or told[1]
+        head = head[told.end() :]
+    sep = sep or _recognised(head, path, form)
     names, lines = _names(head, sep, form, path)
     source = path if data is None else pa.BufferReader(data)
     reading = arrow_csv.ReadOptions(block_size=_BLOCK, column_names=names, skip_rows=lines)
@@ -198,11 +215,42 @@ def _read_text(path: Path, form: TableFormat) -> Any:
     try:
         table = arrow_csv.read_csv(source, reading, parsing, as_text)
     except pa.ArrowInvalid as error:
-        if "Empty CSV" not in str(error):
+        if "Expected " in str(error):
+            text = path.read_bytes() if data is None else data
+            raise uneven_line(path, text, sep, form.comments) or error from None
+        if "Empty CSV" not in str(error) and "Could not skip" not in str(error):
             raise
         table = pa.table({name: pa.array([], pa.string()) for name in names})
+    table = _without_empty(table)
     noted = json.dumps(remarks).encode()
-    return table.replace_schema_metadata({SEPARATORS: sep.encode(), REMARKS: noted})
+    last = _last_line(path if data is None else data)
+    metadata = {SEPARATORS: sep.encode(), REMARKS: noted, **footer_of(table, last, sep)}
+    return table.replace_schema_metadata(metadata)
+
+
+def _without_empty(table: Any) -> Any:
+    """Return a table without columns that have neither a name nor an entry, as separators at the
+    ends of lines make them."""
+    import pyarrow.compute as pc
+
+    def is_empty(column: Any) -> bool:
+        return not pc.any(pc.not_equal(column, "")).as_py()
+
+    names = table.column_names
+    keep = [j for j, name in enumerate(names) if name or not is_empty(table.column(j))]
+    return table if len(keep) == len(names) else table.select(keep)
+
+
+def _last_line(source: Path | bytes) -> str:
+    """Return the last line of a text that is not empty, as far as it lies in the last bytes."""
+    if isinstance(source, bytes):
+        raw = source[-_TAIL:]
+    else:
+        with source.open("rb") as file:
+            file.seek(-min(_TAIL, source.stat().st_size), io.SEEK_END)
+            raw = file.read()
+    lines = raw.decode("utf-8-sig", errors="replace").splitlines()
+    return next((line for line in reversed(lines) if line.strip()), "")
 
 
 def _utf8(path: Path, form: TableFormat) -> tuple[bytes | None, list[str]]:
@@ -215,7 +263,7 @@ def _utf8(path: Path, form: TableFormat) -> tuple[bytes | None, list[str]]:
     """
     packed = path.name.lower().endswith(".gz")
     plain = codecs.lookup(form.encoding).name in ("utf-8", "ascii", "utf-8-sig")
-    if plain and not packed and not form.comment:
+    if plain and not packed and not form.comments:
         with path.open("rb") as file:
             _check_utf8(iter(lambda: file.read(_PART), b""), path)
         return None, []
@@ -233,9 +281,8 @@ def _utf8(path: Path, form: TableFormat) -> tuple[bytes | None, list[str]]:
             raise DataError(
                 f"{path} is no text in {form.encoding} (line {line}); {_likely(data, error.start)}"
             ) from None
-    if form.comment:
-        mark = form.comment.encode()
-        data = b"".join(one for one in data.splitlines(True) if not one.startswith(mark))
+    if form.comments:
+        data = without_comments(data, form.comments)
     return data, remarks
 
 
@@ -380,10 +427,18 @@ def _names(head: str, sep: str, form: TableFormat, path: Path) -> tuple[list[str
     width = max(map(len, found))
     padded = [row + [""] * (width - len(row)) for row in found]
     names = [
-        " ".join(part for part in (p.strip() for p in parts) if part)
+        " ".join(part for part in (_unquoted(p.strip()) for p in parts) if part)
         for parts in zip(*padded, strict=True)
     ]
+    rows = _rows(head, sep)[form.header_rows :]
+    if rows and all(len(row) == width + 1 and not row[-1].strip() for row in rows):
+        names.append("")  # of separators at the ends of all lines but the heads
     return names, lines
+
+
+def _unquoted(name: str) -> str:
+    """Return a name without the quotation marks that a blank before them keeps."""
+    return name[1:-1] if len(name) > 1 and name[0] == name[-1] == '"' else name
 
 
 # ------------------------------------------------------------------------------------ other formats
@@ -482,7 +537,7 @@ def from_cells(rows: Iterable[Sequence[Any]], form: TableFormat, path: Path) -> 
     """
     import pyarrow as pa
 
-    filled = [row for row in rows if any_cell(row)]
+    filled = [row for row in rows if any_cell(row) and not _first(row).startswith(form.comments)]
     if not filled:
         raise DataError(f"{path} is empty; expected a line with the names of columns, and rows")
     width = max(map(len, filled))
@@ -494,7 +549,14 @@ def from_cells(rows: Iterable[Sequence[Any]], form: TableFormat, path: Path) -> 
     ] or [f"x{j}" for j in range(width)]
     columns = list(zip(*filled[form.header_rows :], strict=True)) or [() for _ in names]
     keep = [j for j, cells in enumerate(columns) if names[j] or any_cell(cells)]
-    return pa.Table.from_arrays([_cells(columns[j]) for j in keep], names=[names[j] for j in keep])
+    table = pa.Table.from_arrays([_cells(columns[j]) for j in keep], names=[names[j] for j in keep])
+    footer = footer_of(table, "", "")
+    return table.replace_schema_metadata(footer) if footer else table
+
+
+def _first(row: Sequence[Any]) -> str:
+    """Return the first cell of a row that is not empty, as text."""
+    return next(str(cell) for cell in row if cell is not None and cell != "")
 
 
 def _cells(cells: Sequence[Any]) -> Any:

@@ -58,7 +58,7 @@ class TableOptions:
     drop_rows: leave out rows whose label or client is a gap; else they are refused.
     sep: what divides the columns of a text; left out: recognised. encoding: of a text.
     header_rows: lines that hold the names of columns. comment: what a line begins with that is none
-    of the table. sheet: of an Excel file.
+    of the table, or a list of such. sheet: of an Excel file.
     decimal: the mark before decimals, of all columns or of some, ``{ weight = "," }``. thousands:
     the mark between groups of three digits, likewise.
     units: texts before or behind numbers that are left out, ``["%", "kg"]``; a column has one of
@@ -87,7 +87,7 @@ class TableOptions:
     sep: str = ""
     encoding: str = "utf-8"
     header_rows: int = 1
-    comment: str = ""
+    comment: str | tuple[str, ...] = ""
     sheet: str = ""
     decimal: ColumnMarks = ""
     thousands: ColumnMarks = ""

@@ -59,6 +59,7 @@ from motley.tasks.row_labels import (
 )
 from motley.tasks.row_splits import RowSplit, times_of, with_divided_rows
 from motley.tasks.table_files import read_arrow, separators_of
+from motley.tasks.table_lines import refuse_footer
 from motley.tasks.table_options import TableOptions
 from motley.tasks.task import Dataset
 
@@ -435,6 +436,7 @@ def read_parts(
     tables = [at for at, one in enumerate(read) if hasattr(one, "column_names")]
     for at in tables:
         check_names(read[at], (label,), str(files[at][1]))
+        refuse_footer(read[at], str(files[at][1]), options.rename, options.form.comments)
         check_columns(read[at], read[tables[0]], str(files[at][1]))
         owner = np.zeros(len(read[at]), np.int64)
         origin = Origin.of_clients(str(files[at][1]), owner, [files[at][0]])
@@ -500,6 +502,7 @@ def take_columns(
     options = options or TableOptions()
     others = [label, *([client] if client else [])]
     check_names(table, others, where)
+    refuse_footer(table, where, options.rename, options.form.comments)
     whose = None if client is None else _row_column(table, client, "client", options, where)
     kept = np.ones(len(table), bool)
     remarks: list[str] = []

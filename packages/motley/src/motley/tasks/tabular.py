@@ -75,7 +75,7 @@ class Tabular(TaskSource):
     sep: str = ""
     encoding: str = "utf-8"
     header_rows: int = 1
-    comment: str = ""
+    comment: str | tuple[str, ...] = ""
     sheet: str = ""
     decimal: ColumnMarks = ""
     thousands: ColumnMarks = ""

@@ -1,0 +1,133 @@
+"""Lines of a text with separators that are no rows of its table: comments, titles, totals and
+notes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from motley.core.errors import DataError
+
+__all__ = ["comment_line", "footer_of", "refuse_footer", "uneven_line", "without_comments"]
+
+_FOOTER = b"motley.footer"
+"""Of an Arrow table's metadata: its last row, where that may be no row of data."""
+_TOTAL = re.compile(
+    r"(?:(?:(?:grand|sub)[ -]?)?totals?|total général|totale|totaal|sum|summe|somme|insgesamt|"
+    r"gesamt(?:summe)?|zwischensumme|mean|average|avg\.?|mittelwert|durchschnitt|moyenne)\s*[:=]?"
+    r"|(?:source|quelle|notes?|anmerkung|hinweis|legende?|stand)\s*:.*",
+    re.IGNORECASE,
+)
+_LONGEST = 60
+"""Characters of a line that a message shows."""
+
+
+def without_comments(data: bytes, marks: Sequence[str]) -> bytes:
+    """Return a text in UTF-8 without the lines that begin with one of some marks."""
+    begins = tuple(mark.encode() for mark in marks)
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    return b"".join(line for line in data.splitlines(True) if not line.startswith(begins))
+
+
+def comment_line(marks: Sequence[str], mark: str) -> str:
+    """Return the option that leaves out lines that begin with one more mark than now."""
+    listed = [json.dumps(one, ensure_ascii=False) for one in (*marks, mark)]
+    return f"comment = {listed[0] if len(listed) == 1 else '[' + ', '.join(listed) + ']'}"
+
+
+def uneven_line(path: Path, data: bytes, sep: str, marks: Sequence[str]) -> DataError | None:
+    """Return the error that a line has another number of columns than most; None where all have
+    the same.
+
+    Parameters
+    ----------
+    data: the text in UTF-8. marks: of comments.
+    """
+    lines = data.decode("utf-8-sig", errors="replace").splitlines(keepends=True)
+    reader = csv.reader(lines, delimiter=sep)
+    try:
+        widths = [(reader.line_num, len(row)) for row in reader if row]
+    except csv.Error:
+        return None
+    usual = Counter(width for _, width in widths).most_common(1)[0][0]
+    odd = next(((number, width) for number, width in widths if width != usual), None)
+    if odd is None:
+        return None
+    number, width = odd
+    line = lines[number - 1].rstrip("\r\n")
+    mark = "#" if line.startswith("#") else line[:_LONGEST]
+    advice = f"give it {usual}"
+    names = number == widths[0][0] and width > 1 and width == usual - 1
+    if mark == "#" or (not names and sum(one.startswith(mark) for one in lines) == 1):
+        advice = f"write {comment_line(marks, mark)} if it is none of the table, or {advice}"
+    return DataError(
+        f"{path}: line {number} has {width} {'column' if width == 1 else 'columns'}, and most have "
+        f'{usual}: "{line[:_LONGEST]}"; {advice}'
+    )
+
+
+def footer_of(table: Any, last_line: str, sep: str) -> dict[bytes, bytes]:
+    """Return what an Arrow table's metadata say of a last row that is a total or a note: one that
+    has a word like "Total" in a column where no other row has one. Empty where it is none.
+
+    Parameters
+    ----------
+    last_line: of the text, from which a comment's mark is taken. sep: what divides its columns;
+    both empty for a sheet.
+    """
+    import pyarrow.compute as pc
+
+    for at, name in enumerate(table.column_names) if len(table) else ():
+        column = table.column(at)
+        word = column[-1].as_py()
+        last = len(table)
+        while last and _is_total(column[last - 1].as_py()):
+            last -= 1
+        others = pc.drop_null(column.slice(0, last).unique()).to_pylist()
+        if last == len(table) or not others or any(map(_is_total, others)):
+            continue
+        mark = word
+        if sep:
+            end = last_line.find(word) + len(word)
+            end += last_line[end:].startswith('"')
+            mark = last_line[: end + len(sep)]
+        elif any(table.column(before)[-1].as_py() is not None for before in range(at)):
+            mark = ""
+        footer = {"column": name, "word": word.strip(), "row": len(table), "mark": mark}
+        return {_FOOTER: json.dumps(footer).encode()}
+    return {}
+
+
+def _is_total(cell: object) -> bool:
+    return isinstance(cell, str) and _TOTAL.fullmatch(cell.strip()) is not None
+
+
+def refuse_footer(table: Any, where: str, rename: Mapping[str, str], marks: Sequence[str]) -> None:
+    """Refuse a text or sheet whose last row is a total or a note and no row of data.
+
+    Parameters
+    ----------
+    rename: words that are named here are no such rows. marks: of comments.
+
+    Raises
+    ------
+    DataError: has the line that leaves the row out, and the one that keeps it.
+    """
+    given = (table.schema.metadata or {}).get(_FOOTER)
+    if given is None:
+        return
+    footer = json.loads(given)
+    word = footer["word"]
+    if word in rename:
+        return
+    line = comment_line(marks, footer["mark"]) if footer["mark"] else "the sheet without it"
+    raise DataError(
+        f'{where}: the last row ({footer["row"]:,}) has "{word}" in column {footer["column"]!r}, '
+        f"as a total or a note has; write {line} to leave it out, or rename = "
+        f'{{ "{word}" = "{word}" }} if it is a row of data'
+    )
