@@ -107,6 +107,17 @@ def test_letters_of_another_encoding_are_found_wherever_they_are(
         rows(path, encoding="ascii")
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf16_without_a_mark(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes("a,b\n1,x\n2,y\n".encode(encoding))
+    with pytest.raises(DataError, match=rf'likely UTF-16; write encoding = "{encoding}"'):
+        rows(path)
+    assert rows(path, encoding=encoding) == AB
+    path.write_text("a,b\n1,x\n2,y\n")  # beside it a file in UTF-8
+    assert rows(path, encoding=encoding) == AB
+
+
 def test_a_mark_of_utf8_is_no_letter(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(b"\xef\xbb\xbfa,b\n1,x\n2,y\n")

@@ -79,6 +79,11 @@ def numbers(cells: Sequence[Any], **options: Any) -> list[float | None]:
         (["PT1H30M", "P1DT6H", "PT36S"], {"dates": "day first"}, [1.5, 30.0, 0.01]),
         (["1 day 02:00:00", "2 days, 0:30:00"], {"dates": "day first"}, [26.0, 48.5]),
         (["14h30", "9:45 Uhr"], {"dates": "day first"}, [14.5, 9.75]),
+        (["1 pm", "12 a.m."], {"dates": "day first"}, [13.0, 0.0]),
+        (["1970-01-01T06", "1970-01-02T12"], {"dates": "day first"}, [0.25, 1.5]),
+        (["1970-01-01T06Z", "1970-01-01 06+0200"], {"dates": "day first"}, [0.25, 1 / 6]),
+        (["Thursday, 1 January 1970", "Fr, 02.01.1970"], {"dates": "day first"}, [0.0, 1.0]),
+        (["19700102", "1970-01-03"], {"dates": "day first"}, [1.0, 2.0]),
         (["NA", "na", "2"], {"fold": True}, [None, None, 2.0]),
         (["true", "FALSE", ""], {}, [1.0, 0.0, None]),
         (["0", "True"], {}, [0.0, 1.0]),
@@ -156,6 +161,9 @@ def test_numbers_in_another_spelling_are_refused_with_the_line(cells: list[str],
         (["2004-01-28", "2004-01-29"], 'or write dates = "year first", which'),
         (["2004-01-28T10:00:00Z"], 'or write dates = "year first", which'),
         (["19-Dec", "20-Dec"], r'leave it out with drop = \["v"\], or words'),
+        (["Monday, 5 January 2024", "Tue 6 Feb 2024"], 'write dates = "day first"'),
+        (["2024-01-05T10", "2024-01-05T11"], 'write dates = "year first"'),
+        (["1 pm", "2 pm"], r"which makes hours of them \(13\)"),
         (["19. Dezember 2004", "1. Mai 2005"], 'write dates = "day first"'),
         (["18.00.00", "06.30.00"], "hours of times"),
         (["18.00.00", "18.45.00"], r'write dates = "year first", which makes hours of them \(18\)'),
@@ -194,6 +202,8 @@ def test_what_are_words_stays_words() -> None:
         ["10A", "11B", "9C"],
         ["1F", "2A", "3B"],
         ["1st", "2nd", "3rd"],
+        ["Sun 2", "Mon 1", "Sun 3"],
+        ["Q1 2024", "Q2 2024"],
         ["AB", "0", "A", "B"],
         ["I21.4", "E11.9"],
         ["low", "3", "high"],
@@ -271,10 +281,12 @@ def test_one_column_has_one_unit_and_one_kind_of_dates() -> None:
         (["59:30", "1:02:15"], "a time h:mm"),  # of a run 59 minutes and 62
         (["1:02:15", "5:30"], "a time h:mm:ss"),
         (["2h 15m", "1:30"], "a duration"),
+        (["01.02.2023", "02/03/2023"], "a date"),
+        (["1/2/23", "2023-02-01", "1-2-23"], "a date"),
     ):
         line = (
-            rf'got "{cells[1]}" in column .v., which holds {held}, "{cells[0]}"; write all of them '
-            r'in one form, leave the column out with drop = \["v"\], or write gaps'
+            rf'got "{cells[-1]}" in column .v., which holds {held}, "{cells[0]}"; write all '
+            r'of them in one form, leave the column out with drop = \["v"\], or write gaps'
         )
         with pytest.raises(DataError, match=line):
             read({"v": cells}, {"dates": "day first"})

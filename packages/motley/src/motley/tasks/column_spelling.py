@@ -17,6 +17,7 @@ from motley.core.errors import DataError
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.spellings import (
     date_form,
+    date_mark,
     date_number,
     plain_number,
     readable_orders,
@@ -191,8 +192,8 @@ def _refuse_mixed_dates(
     column: TextColumn, read: Bools, options: TableOptions, where: str | Origin
 ) -> None:
     """Refuse dates, times and plain numbers in one column, which become numbers in different
-    units; dates with and without a UTC offset; and ``5:30`` beside ``1:02:15``, which may be 5
-    minutes."""
+    units; dates with and without a UTC offset; ``5:30`` beside ``1:02:15``, which may be 5 minutes;
+    and ``1.2.2023`` beside ``1/2/2023``, which may be in another order."""
     kinds = np.array(
         [
             ""
@@ -203,12 +204,23 @@ def _refuse_mixed_dates(
             for word, ok in zip(column.distinct, read, strict=True)
         ]
     )
+    marks = np.array(
+        [
+            date_mark(w) if kind[:6] == "a date" else ""
+            for w, kind in zip(column.distinct, kinds, strict=True)
+        ]
+    )
     if len({*kinds[read].tolist()}) > 1:
-        row, word = column.first(read & (kinds != kinds[read][0]))
-        before = column.distinct[int(read.argmax())]
+        odd, first = kinds != kinds[read][0], int(read.argmax())
+    else:
+        first = int((marks != "").argmax())
+        odd = (marks != "") & (marks != marks[first])
+    if (read & odd).any():
+        row, word = column.first(read & odd)
+        before = column.distinct[first]
         raise DataError(
             f'{row_of(where, row)}: got "{word}" in column {column.name!r}, which holds '
-            f'{kinds[read][0]}, "{before}"; write all of them in one form, leave the column out '
+            f'{kinds[first]}, "{before}"; write all of them in one form, leave the column out '
             f'with drop = ["{column.name}"], or write {_gaps_line(options, [word])} if it stands '
             "for a gap"
         )

@@ -257,15 +257,23 @@ def _refuse_truths(column: TextColumn, there: Bools, what: What, where: str) -> 
         and all(word.lower() in truth for word in some_words)
     ):
         return
-    pairs = ", ".join(
-        f'"{old}" = "{new}"'
-        for old, new in zip(sorted(some_numbers), sorted(some_words), strict=False)
-    )
+    pairs = ", ".join(f'"{one}" = "{_called(one, some_words)}"' for one in sorted(some_numbers))
     raise DataError(
         f"{where}: the {what} in column {column.name!r} is {', '.join(sorted(some_numbers))} in "
         f"some rows and {', '.join(sorted(some_words)[:_MOST])} in others; write which are the "
         f"same, e.g. rename = {{ {pairs} }}"
     )
+
+
+def _called(number: str, words: Sequence[str]) -> str:
+    """Return what 0 or 1 is among words for no and yes: the one of them, or the other of its
+    code."""
+    for code in _CODES[3:]:
+        for word in sorted(words):
+            if word.lower() in code:
+                same = [one for one in words if one.lower() == code[int(float(number))]]
+                return same[0] if same else code[int(float(number))]
+    return sorted(words)[min(int(float(number)), len(words) - 1)]
 
 
 def label_texts(y: NDArray[Any]) -> frozenset[str]:

@@ -19,6 +19,7 @@ __all__ = [
     "DateOrder",
     "Spelling",
     "date_form",
+    "date_mark",
     "date_number",
     "days_of",
     "is_compact_date",
@@ -247,6 +248,14 @@ _ZONE = {"Z": 0.0, "UTC": 0.0, "GMT": 0.0}
 _CLOCK = ("UHR", "H")
 """Words behind a time that say no zone."""
 _AND_TIME = rf"(?:(?:T|,?\s+){_TIME})?"
+_WEEKDAY = re.compile(
+    r"(?:mon|tue|tues|wed|thu|thur|thurs|fri|sat|sun|montag|dienstag|mittwoch|donnerstag|freitag|"
+    r"samstag|sonntag|mo|di|mi|do|fr|sa|so)(?:day|nesday|rsday|urday)?[.,]*\s+(?=.*\d)",
+    re.IGNORECASE,
+)
+"""The name of a day before its date."""
+_HOUR_ALONE = re.compile(r"^(\d{4}-\d\d-\d\d[T ]\d\d)(?=Z?$|[+-]\d\d:?\d\d$)")
+_HALF_DAY = re.compile(r"(\d{1,2})\s*([ap])\.?m\.?", re.IGNORECASE)
 _FLAGS = re.IGNORECASE
 _YEAR_FIRST = re.compile(rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){_AND_TIME}", _FLAGS)
 _YEAR_LAST = re.compile(
@@ -273,9 +282,20 @@ def _date_kind(text: str) -> str:
     time = _time(text)
     if _hours_of(text) is not None or (time is not None and time[5]):
         return "time"
+    text = _full_date(text)
     if any(p.fullmatch(text) for p in (_YEAR_FIRST, _YEAR_LAST, _DAY_NAME, _NAME_DAY)):
         return "date"
     return "date without year" if _NO_YEAR.fullmatch(text) else ""
+
+
+def date_mark(word: str) -> str:
+    """Return what stands between day, month and year of a date in numbers whose year is last.
+
+    >>> date_mark("01.02.2023"), date_mark("2/1/23 10:00"), date_mark("2023-02-01")
+    ('.', '/', '')
+    """
+    match = _YEAR_LAST.fullmatch(word.strip())
+    return match.string[match.end(1)] if match else ""
 
 
 def date_form(word: str, order: DateOrder) -> str:
@@ -284,7 +304,7 @@ def date_form(word: str, order: DateOrder) -> str:
     >>> date_form("2024-01-05T10:00Z", "year first"), date_form("1:30", "year first")
     ('a date with a UTC offset', 'a time h:mm')
     """
-    text = word.strip()
+    text = _full_date(word.strip())
     if days_of(text, order) is not None:
         found = (pattern.fullmatch(text) for pattern, _ in _places(order))
         zoned = any(_zone(match[8]) for match in found if match)
@@ -292,6 +312,12 @@ def date_form(word: str, order: DateOrder) -> str:
     if _PARTS.fullmatch(text):
         return "a duration"
     return "a time h:mm" if len(re.findall(r"\d+", text)) == 2 else "a time h:mm:ss"
+
+
+def _full_date(text: str) -> str:
+    """Return a date without the name of its day, and its hour alone as hours and minutes."""
+    text = _WEEKDAY.sub("", text, count=1)
+    return _HOUR_ALONE.sub(r"\1:00", text)
 
 
 def is_compact_date(word: str) -> bool:
@@ -318,13 +344,13 @@ def date_number(word: str, order: DateOrder) -> float | None:
 def days_of(word: str, order: DateOrder) -> float | None:
     """Return the days from 1970-01-01 to a date in this order, with the time as a fraction; None
     where the text is none. ``05.03.23`` is a date in each order, and no time."""
-    text = word.strip()
+    text = _full_date(word.strip())
     for pattern, places in _places(order):
         match = pattern.fullmatch(text)
         if match:
             year, month, day = (match[place] for place in places)
             return _days((year, month, day), match.groups()[3:])
-    if order == "year first" and is_compact_date(text):
+    if is_compact_date(text):
         return _days((text[:4], text[4:6], text[6:]), ())
     return None
 
@@ -342,6 +368,9 @@ def _hours_of(text: str) -> float | None:
     hours = None if time is None or _zone(time[5]) else _hours(time.groups())
     if hours is not None:
         return hours
+    half = _HALF_DAY.fullmatch(text)
+    if half:
+        return _hours((half[1], None, None, f"{half[2]}m"))
     long = _LONG.fullmatch(text)
     if long:
         days, hour, minute, second = (_number(part) for part in long.groups())

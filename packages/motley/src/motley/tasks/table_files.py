@@ -291,6 +291,9 @@ def _in_utf8(data: bytes, form: TableFormat) -> bool:
     of a folder are. Only letters that are sure to be: an encoding of one byte for each letter has
     hardly a text that is UTF-8 as well; one of more bytes has."""
     one_byte = len(bytes(range(256)).decode(form.encoding, errors="replace")) == 256
+    wide = codecs.lookup(form.encoding).name.startswith(("utf-16", "utf-32"))
+    if wide:  # a line break or a comma has a byte 0
+        return b"\0" not in data and not data.startswith((b"\xff\xfe", b"\xfe\xff"))
     if not one_byte or data.isascii():
         return False
     try:
@@ -307,6 +310,8 @@ def _check_utf8(parts: Iterable[bytes], path: Path) -> None:
     for part in parts:
         try:
             decoder.decode(part)
+            if b"\0" in part:
+                raise UnicodeDecodeError("utf-8", part, part.index(0), part.index(0) + 1, "byte 0")
         except UnicodeDecodeError as error:
             # the decoder keeps the beginning of a letter that the last part cut
             at = max(error.start, 0)
@@ -321,6 +326,9 @@ def _likely(data: bytes, at: int) -> str:
     """Return what reads a text that has bytes of another encoding, from the first of them on."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return 'it is likely UTF-16; write encoding = "utf-16"'
+    if b"\0" in data:
+        order = "be" if data.index(0) % 2 == 0 else "le"
+        return f'it is likely UTF-16; write encoding = "utf-16-{order}"'
     high = [byte for byte in data[at : at + 2**20] if byte >= 128]
     # of these Latin-1 has none that are letters, and Windows has quotation marks and the euro
     name, said = (
