@@ -116,9 +116,18 @@ def test_numbers_are_read_as_they_are_meant(
         (["3 kg", "4"], r'units = \["kg", ""\] if "4" is 4 kg; if it is of another unit, write'),
         (
             ["0x1F", "0x20", "5"],
-            r'hexadecimal numbers are not read; leave it out with drop = \["v"',
+            r'hexadecimal numbers, .* are not read; leave it out with drop = \["v"',
         ),
         (["1,23,456", "12,34,567"], 'write thousands = ",", or words'),
+        (["$1,234.50", "$2"], r'write thousands = "," and units = \["\$"\]'),
+        (["1.234,50 €", "2,00 €"], r'write decimal = "," and thousands = "\." and units = \["€"\]'),
+        (["1.5k", "2.5k"], r'write units = \["k"\]'),
+        (["2x10^3", "10⁴"], "powers and fractions are not read; leave it out with drop"),
+        (["1½", "½", "2"], "powers and fractions are not read; leave it out with drop"),
+        (["1.5 e3", "2.5 e3"], "powers and fractions are not read"),
+        (["1_000", "2_000"], r'words = \["v"\] to keep'),
+        (["[1, 2]", "[3, 4]"], r'words = \["v"\] to keep'),
+        (["1;2", "3;4"], r'words = \["v"\] to keep'),
         (["1,23,456", "99,999"], 'write thousands = ",", or words'),
         (["3 kg", "500 g"], r"write them in one unit \(here: kg, g\)"),
         (["110 lb", "95 lb"], r'write units = \["lb"\]'),
@@ -253,6 +262,12 @@ def test_a_point_and_three_digits_is_in_doubt_where_the_table_has_decimal_commas
     semicolons = pa.table({"v": measured}).replace_schema_metadata({"motley.sep": ";"})
     with pytest.raises(DataError, match="signs of decimal commas"):
         raw_table(semicolons, TableOptions(), "t.csv")
+    united = pa.table({"v": [f"{word} mg" for word in measured]})
+    semicolons = united.replace_schema_metadata({"motley.sep": ";"})
+    with pytest.raises(
+        DataError, match=r'got "\d+.\d{3} mg" .*; it is \d+ with decimal = { "v" = ","'
+    ):
+        raw_table(semicolons, TableOptions(units=("mg",)), "t.csv")
     # another column says what a point is here
     clear = pa.table({"v": measured, "w": ["0.5", "1.5", "2"]})
     raw_table(clear.replace_schema_metadata({"motley.sep": ";"}), TableOptions(), "t.csv")
@@ -266,6 +281,20 @@ def test_one_column_has_one_unit_and_one_kind_of_dates() -> None:
             r'\["%", ""\] if "0.80" is 0.80 %; if it is 80 %, write it so in the file, or leave',
         ):
             read({"v": cells}, {"units": ("%",)})
+    # numbers beside a unit that is left out are spelled in their own way
+    for unit, cells, line in (
+        ("$", ["$1,234.50", "$2"], 'write thousands = ",", or words'),
+        ("€", ["1.234,50 €", "2,00 €"], r'write decimal = "," and thousands = "\.", or words'),
+        ("°C", ["37,2°C", "36,9°C"], 'write decimal = ",", or words'),
+        ("kg", ["1 234 kg", "2 kg"], 'write thousands = " ", or words'),
+        ("mg", ["5,000 mg", "6 mg"], 'write thousands = "," for 5000, or decimal = "," for 5.000'),
+    ):
+        with pytest.raises(DataError, match=line):
+            read({"v": cells}, {"units": (unit,)})
+    assert numbers(["1.234,50 €", "2,00 €"], units=("€",), decimal=",", thousands=".") == [
+        1234.5,
+        2,
+    ]
     # the line keeps the units of other columns
     with pytest.raises(DataError, match=r'write units = \["%", "kg"\]'):
         read({"v": ["3 kg", "2 kg"]}, {"units": ("%",)})

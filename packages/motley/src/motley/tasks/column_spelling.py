@@ -16,6 +16,7 @@ from motley.core.arrays import Bools, Floats
 from motley.core.errors import DataError
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.spellings import (
+    Spelling,
     date_form,
     date_mark,
     date_number,
@@ -129,15 +130,16 @@ def refuse_spelling(
         if kind is None:
             refuse_doubt(column, options, where, style)
         return
+    spelling = options.spelling(column.name)
+    bare = [spelling.without_unit(word.strip())[0] for word in column.distinct]
     shapes = [
-        shape_of(word) if strange else ("", "")
-        for word, strange in zip(column.distinct, odd, strict=True)
+        ("", "")
+        if not strange
+        else ("point", "")
+        if spelling.decimal != "." and not np.isnan(plain_number(word))
+        else shape_of(word)
+        for word, strange in zip(bare, odd, strict=True)
     ]
-    if options.spelling(column.name).decimal != ".":
-        shapes = [
-            ("point", "") if strange and not np.isnan(plain_number(word)) else shape
-            for word, strange, shape in zip(column.distinct, odd, shapes, strict=True)
-        ]
     if kind is None and not _mostly_numbers(column, there, readable, shapes):
         return
     raise DataError(_advice(column, kind, odd, shapes, options, where, style))
@@ -161,21 +163,18 @@ def refuse_doubt(
     if options.says_decimal(column.name):
         return
     there = ~column.absent
-    words = [word for word, here in zip(column.distinct, there, strict=True) if here]
-    grouped = [_GROUPS.fullmatch(word) is not None for word in words]
-    if not any(grouped) or not all(
-        group or re.fullmatch(r"[+-]?\d{1,3}", word)
-        for word, group in zip(words, grouped, strict=True)
-    ):
+    spelling = options.spelling(column.name)
+    words = [spelling.without_unit(word.strip())[0] for word in column.distinct]
+    grouped = np.array([_GROUPS.fullmatch(word) is not None for word in words], bool)
+    short = np.array([re.fullmatch(r"[+-]?\d{1,3}", word) is not None for word in words], bool)
+    if not (grouped & there).any() or (there & ~grouped & ~short).any():
         return
     if style.points or not style.commas:
         return
-    row, word = column.first(
-        there & np.array([_GROUPS.fullmatch(w) is not None for w in column.distinct])
-    )
+    row, word = column.first(there & grouped)
     raise DataError(
         f'{row_of(where, row)}: got "{word}" in column {column.name!r} of a table with signs of '
-        f"decimal commas; {_readings(word, column.name)}"
+        f"decimal commas; {_readings(spelling.without_unit(word.strip())[0], column.name)}"
     )
 
 
@@ -300,10 +299,10 @@ def _advice(
             f"{where}: column {name!r} holds {what} (row {row + 1} is {word!r}); leave it out with "
             f'drop = ["{name}"]{_date_lines(strange)}{keep}'
         )
-    if "hexadecimal" in odd_shapes:
+    if "unread" in odd_shapes:
         return (
-            f'{row_of(where, row)}: got "{word}" in column {name!r}, and hexadecimal numbers are '
-            f'not read; leave it out with drop = ["{name}"]{keep}'
+            f'{row_of(where, row)}: got "{word}" in column {name!r}, and hexadecimal numbers, '
+            f'powers and fractions are not read; leave it out with drop = ["{name}"]{keep}'
         )
     lines = _number_lines(column, odd, shapes, options, style)
     others = [
@@ -356,11 +355,14 @@ def _number_lines(
     marks_of_both = _both_marks(column)
     if marks_of_both:
         return [f"all with one decimal mark (here: {marks_of_both})"]
+    spelling = options.spelling(name)
     found = [
-        (word, *shape)
+        (spelling.without_unit(word.strip())[0], *shape)
         for word, strange, shape in zip(column.distinct, odd, shapes, strict=True)
         if strange
     ]
+    inner = [Spelling(units=(unit,)).without_unit(word)[0] for word, _, unit in found if unit]
+    found += [(word, shape_of(word)[0], "") for word in inner]
     names = {shape for _, shape, _ in found}
     decimals = any("decimal ," in shape for shape in names)
     marks = list(
@@ -386,7 +388,8 @@ def _number_lines(
         lines.append(f'decimal = {{ "{name}" = "," }}' if style.points else 'decimal = ","')
     lines += [f'thousands = "{mark}"' for mark in marks[:1]]
     units = list(dict.fromkeys(unit for _, _, unit in found if unit))
-    bare = ~odd & ~column.absent & ~np.isnan(column.numbers) & (column.numbers != 0)
+    united = np.array([spelling.without_unit(word.strip())[1] != "" for word in column.distinct])
+    bare = ~odd & ~united & ~column.absent & ~np.isnan(column.numbers) & (column.numbers != 0)
     if len(units) == 1 and bare.any() and "" not in options.units:
         lines.append(_bare_readings(column.first(bare)[1], units[0], options))
     elif len(units) == 1:

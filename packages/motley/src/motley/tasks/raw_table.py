@@ -346,7 +346,7 @@ def refuse_doubtful_points(table: Any, options: TableOptions, where: str | Origi
         column = table.column(name)
         if name in left or not is_text(column.type) or options.says_decimal(name):
             continue
-        if _grouped(column):
+        if options.units or _grouped(column):
             texts = text_column(column, name, options)
             refuse_doubt(texts, options, where, style)
 

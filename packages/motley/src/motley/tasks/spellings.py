@@ -153,7 +153,8 @@ _NUMBERS: tuple[tuple[str, str], ...] = (
     ("comma", r"[1-9]\d{0,2},\d{3}"),  # 4,510: thousands or decimals
     ("decimal ,", rf"\d*,\d+{_EXPONENT}"),
     ("thousands ,", rf"\d{{1,3}}(?:,\d{{3}}){{2,}}|\d{{1,3}}(?:,\d{{3}})+\.\d+|{_LAKHS}(?:\.\d+)?"),
-    ("hexadecimal", r"0[xX][\da-fA-F]+"),
+    ("unread", r"0[xX][\da-fA-F]+|(?:\d+(?:[.,]\d+)?\s?[x×*·]\s?)?10(?:\^-?\d+|[⁻⁰¹²³⁴-⁹]+)"),
+    ("unread", r"\d*\s?[¼½¾⅓⅔⅛⅜⅝⅞]|[\d.,]*\d\s+[eE][+-]?\d+"),
     ("thousands .", r"\d{1,3}(?:\.\d{3}){2,}"),
     ("thousands . decimal ,", r"\d{1,3}(?:\.\d{3})+,\d+"),
     ("thousands  ", rf"\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?:\.\d+)?"),
@@ -178,7 +179,7 @@ _UNITS = frozenset(
         *("V", "W", "kW", "kWh", "kB", "MB", "GB"),
     )
 )
-_DIGITS = re.compile(rf"(?=.*\d)[\d\s.,/:+()#*~≈±{_APOSTROPHES}-]+")
+_DIGITS = re.compile(rf"(?=.*\d)[\d\s.,;/:+()\[\]_#*~≈±{_APOSTROPHES}-]+")
 
 
 def shape_of(word: str) -> tuple[str, str]:
@@ -191,7 +192,7 @@ def shape_of(word: str) -> tuple[str, str]:
     (('unit', 'stone'), ('unit', '$'), 'limit')
     """
     text = word.strip().translate(_MINUS)
-    if not any(one.isdigit() for one in text):
+    if not any(one.isnumeric() for one in text):
         return "", ""
     seen = visible(text)
     if seen != text:
@@ -211,8 +212,10 @@ def shape_of(word: str) -> tuple[str, str]:
     if before:
         return "unit", before[1] or before[3]
     behind = _BEHIND.fullmatch(text)
-    if behind and behind[1] and (behind[3] in _UNITS or behind[2]):
-        return "unit", behind[3]
+    if behind and behind[1]:
+        measured = any(mark in behind[1] for mark in ".,")  # 1.5k; 10A may be a name
+        if behind[3] in _UNITS or behind[2] or measured:
+            return "unit", behind[3]
     return "", ""
 
 
