@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from motley.commands.shared_options import AllowImport, Data, Settings, check_data, tell
+from motley.commands.table_flags import with_table_flags, written_table
 
 if TYPE_CHECKING:
     from motley.inspection.inspected import Inspected
@@ -48,123 +49,10 @@ Client = Annotated[
     str | None,
     typer.Option("--client", metavar="COLUMN", help="Of a single table: whose a row is."),
 ]
-_WRITTEN = "How a table is written"
-Sep = Annotated[
-    str | None,
-    typer.Option(
-        "--sep",
-        metavar="MARK",
-        help="What divides columns, if it is not recognised.",
-        rich_help_panel=_WRITTEN,
-    ),
-]
-Decimal = Annotated[
-    str | None,
-    typer.Option(
-        "--decimal", metavar="MARK", help="The decimal mark: . or ,", rich_help_panel=_WRITTEN
-    ),
-]
-Thousands = Annotated[
-    str | None,
-    typer.Option(
-        "--thousands",
-        metavar="MARK",
-        help="The mark between groups of three digits.",
-        rich_help_panel=_WRITTEN,
-    ),
-]
-Encoding = Annotated[
-    str | None,
-    typer.Option(
-        "--encoding",
-        metavar="NAME",
-        help="If it is not UTF-8, e.g. latin-1.",
-        rich_help_panel=_WRITTEN,
-    ),
-]
-Dates = Annotated[
-    str | None,
-    typer.Option(
-        "--dates",
-        metavar="ORDER",
-        help='Read dates as days: "day first", "month first" or "year first".',
-        rich_help_panel=_WRITTEN,
-    ),
-]
-HeaderRows = Annotated[
-    int | None,
-    typer.Option(
-        "--header-rows",
-        metavar="N",
-        min=0,
-        help="Lines that name the columns.",
-        rich_help_panel=_WRITTEN,
-    ),
-]
-Comment = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--comment",
-        metavar="MARK",
-        help="What a line begins with that is none of the table.",
-        rich_help_panel=_WRITTEN,
-    ),
-]
-Sheet = Annotated[
-    str | None,
-    typer.Option("--sheet", metavar="NAME", help="Of an Excel file.", rich_help_panel=_WRITTEN),
-]
-Gaps = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--gap", metavar="TEXT", help="A text that stands for a gap.", rich_help_panel=_WRITTEN
-    ),
-]
-Units = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--unit",
-        metavar="TEXT",
-        help="A text beside numbers that is left out.",
-        rich_help_panel=_WRITTEN,
-    ),
-]
-Words = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--words", metavar="COLUMN", help="A column to read as words.", rich_help_panel=_WRITTEN
-    ),
-]
-Numbers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--numbers", metavar="COLUMN", help="A column to keep as numbers.", rich_help_panel=_WRITTEN
-    ),
-]
-Drop = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--drop", metavar="COLUMN", help="A column to leave out.", rich_help_panel=_WRITTEN
-    ),
-]
-DropRows = Annotated[
-    bool,
-    typer.Option(
-        "--drop-rows", help="Leave out rows without a label or client.", rich_help_panel=_WRITTEN
-    ),
-]
-Trim = Annotated[
-    bool,
-    typer.Option("--trim", help="Join what differs in blanks alone.", rich_help_panel=_WRITTEN),
-]
-Fold = Annotated[
-    bool,
-    typer.Option("--fold", help="Join what differs in capitals alone.", rich_help_panel=_WRITTEN),
-]
-
 _WIDTH = 160
 
 
+@with_table_flags
 def inspect(
     what: What,
     rounds: Rounds = 0,
@@ -175,22 +63,7 @@ def inspect(
     allow_import: AllowImport = False,
     label: Label = None,
     client: Client = None,
-    sep: Sep = None,
-    decimal: Decimal = None,
-    thousands: Thousands = None,
-    encoding: Encoding = None,
-    dates: Dates = None,
-    header_rows: HeaderRows = None,
-    comment: Comment = None,
-    sheet: Sheet = None,
-    gaps: Gaps = None,
-    units: Units = None,
-    words: Words = None,
-    numbers: Numbers = None,
-    drop: Drop = None,
-    drop_rows: DropRows = False,
-    trim: Trim = False,
-    fold: Fold = False,
+    **table: Any,
 ) -> None:
     """Measure how clients differ in data, speed and presence, and name the pitfalls of an
     experiment or of runs."""
@@ -199,24 +72,6 @@ def inspect(
     from motley.inspection.inspecting import inspect as inspect_federations
     from motley.results.page import check_name
 
-    table = {
-        "sep": None if sep is None else sep.replace("\\t", "\t"),
-        "decimal": decimal,
-        "thousands": thousands,
-        "encoding": encoding,
-        "dates": dates,
-        "header_rows": header_rows,
-        "comment": comment,
-        "sheet": sheet,
-        "gaps": gaps,
-        "units": units,
-        "words": words,
-        "numbers": numbers,
-        "drop": drop,
-        "drop_rows": drop_rows,
-        "trim": trim,
-        "fold": fold,
-    }
     check_data(data)
     if out is not None:
         check_name(out)
@@ -232,7 +87,7 @@ def inspect(
             tell=status.update,
             label=label,
             client=client,
-            table={key: value for key, value in table.items() if value},
+            table=written_table(table),
         )
     if as_json:
         tell(found.to_json())

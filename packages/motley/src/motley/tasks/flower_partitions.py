@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from motley.core.errors import DataError
 from motley.tasks.own_federation import from_clients
-from motley.tasks.raw_table import TableOptions
 from motley.tasks.task import Federation
 
 __all__ = ["from_flower"]
 
 
-def from_flower(
-    partitioner: Any,
-    *,
-    inputs: str | Sequence[str] | None = None,
-    label: str | None = None,
-    collate: Callable[[list[Any]], Any] | None = None,
-    regression: bool = False,
-    table: TableOptions | Mapping[str, Any] | None = None,
-    classes: int | Sequence[str] | None = None,
-    test: Any = "client",
-    test_fraction: float = 0.2,
-    validation: float = 0.0,
-    seed: int = 0,
-    store: str | Path | None = None,
-) -> Federation:
+def from_flower(partitioner: Any, **options: Any) -> Federation:
     """Return a federation whose client k holds ``partitioner.load_partition(k)``.
 
     Natural ids become the clients' names, and their column is no input.
@@ -36,8 +20,8 @@ def from_flower(
     Parameters
     ----------
     partitioner: of ``flwr_datasets``, with its data set assigned: ``partitioner.dataset = ...``.
-    test: as of :func:`~motley.tasks.own_federation.from_clients`; also a ``Dataset`` on which the
-    common model tests. All others: as there.
+    options: those of :func:`~motley.tasks.own_federation.from_clients`, such as ``label`` and
+    ``inputs``; ``test`` may also be a ``Dataset`` on which the common model tests.
 
     Raises
     ------
@@ -66,20 +50,7 @@ def from_flower(
     clients: Any = partitions()
     if ids:
         clients = {str(ids[number]): part for number, part in enumerate(partitions())}
-    return from_clients(
-        clients,
-        inputs=inputs,
-        label=label,
-        collate=collate,
-        regression=regression,
-        table=table,
-        classes=classes,
-        test=test,
-        test_fraction=test_fraction,
-        validation=validation,
-        seed=seed,
-        store=store,
-    )
+    return from_clients(clients, **options)
 
 
 def _natural_ids(partitioner: Any) -> dict[int, Any]:

@@ -29,9 +29,10 @@ ColumnMarks = str | Mapping[str, str]
 """A mark for all columns, or column -> mark."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """How the columns of a table become model inputs.
+    """How a table is written, and how its columns become model inputs: also keys of the tasks
+    ``tabular`` and ``tabular_regression``.
 
     Parameters
     ----------

@@ -19,8 +19,7 @@ from motley.core.keys import Key
 from motley.tasks.models import Model, factory
 from motley.tasks.public_classes import Classes, with_classes
 from motley.tasks.row_splits import RowSplit, row_split
-from motley.tasks.spellings import DateOrder
-from motley.tasks.table_options import GAPS, ColumnMarks, Scale, TableOptions
+from motley.tasks.table_options import TableOptions
 from motley.tasks.table_readers import BUILTIN, read_table
 from motley.tasks.task import Dataset, TaskSource
 
@@ -28,8 +27,11 @@ __all__ = ["Tabular", "TabularRegression"]
 
 
 @dataclass(frozen=True)
-class Tabular(TaskSource):
+class Tabular(TableOptions, TaskSource):
     """Classification of the rows of a table: numbers and words, with gaps.
+
+    How the file is written and how its columns become model inputs are the options of
+    :class:`~motley.tasks.table_options.TableOptions`.
 
     Parameters
     ----------
@@ -41,10 +43,6 @@ class Tabular(TaskSource):
         equal size, the clients; None: each of its entries is a client.
     model: a name of :data:`motley.tasks.models.MODELS`, or its record. dropout: of the model, if it
     has dropout layers.
-    scale, impute, missing, categories, words, drop, gaps, fixed, numbers: how columns become model
-        inputs, see :class:`~motley.tasks.table_options.TableOptions`.
-    drop_rows, sep, encoding, header_rows, comment, sheet, decimal, thousands, units, dates, trim,
-        fold, rename: how a file is written, see there.
     classes: of a file, the number of classes or the list of their names; left out: those of its
     labels, which a private run refuses.
     heads: number of each class's head, see :class:`motley.tasks.task.Task`.
@@ -58,37 +56,15 @@ class Tabular(TaskSource):
     client: str | None = None
     client_groups: int | None = None
     model: str | Mapping[str, Any] | Model = "logistic_regression"
-    scale: Scale = "standard"
     dropout: float = 0.0
-    impute: Literal["mean", "median"] = "mean"
-    missing: Literal["category", "most_frequent"] = "category"
-    categories: int = 20
-    words: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    gaps: tuple[str, ...] = GAPS
-    fixed: Mapping[str, tuple[float | str, ...]] = field(default_factory=dict)
     heads: tuple[int, ...] = ()
     classes: Classes = None
     test: Mapping[str, Any] = field(default_factory=dict)
-    numbers: tuple[str, ...] = ()
-    drop_rows: bool = False
-    sep: str = ""
-    encoding: str = "utf-8"
-    header_rows: int = 1
-    comment: str | tuple[str, ...] = ""
-    sheet: str = ""
-    decimal: ColumnMarks = ""
-    thousands: ColumnMarks = ""
-    units: tuple[str, ...] = ()
-    dates: DateOrder = ""
-    trim: bool = False
-    fold: bool = False
-    rename: Mapping[str, str] = field(default_factory=dict)
 
     _classes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        self.options  # noqa: B018  # an option out of range
+        super().__post_init__()
         self._divided()
         if self.client_groups is not None and (self.client is None or self.client_groups < 2):
             raise ConfigError(
