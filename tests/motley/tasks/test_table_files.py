@@ -281,6 +281,48 @@ def test_several_totals_and_none(tmp_path: Path) -> None:
     assert of_sites(path).client_names == ("A", "B", "Total")
 
 
+def test_heads_that_are_repeated_are_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("site,v,label\n" + LINES + "site,v,label\n" + LINES + "site,v,label\n")
+    made = of_sites(path)
+    assert (len(made.y), made.client_names, made.classes) == (16, ("A", "B"), 2)
+    assert made.reading is not None
+    assert made.reading.remarks == ("t.csv: 2 more lines with the heads are left out",)
+
+
+def test_blanks_between_columns_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(("site,v,label\n" + LINES).replace(",", " "))
+    with pytest.raises(DataError, match=r'if blanks divide them, write sep = " "$'):
+        of_sites(path)
+    assert len(of_sites(path, sep=" ").y) == 8
+
+
+def test_separators_of_several_files_are_told(tmp_path: Path) -> None:
+    for name, sep in (("a", ";"), ("b", ","), ("c", "\t")):
+        text = "v,w,label\n1.5,2,0\n2.5,3,1\n4.5,1,1\n"
+        (tmp_path / f"{name}.csv").write_text(text.replace(",", sep))
+    made = from_files(tmp_path)
+    assert made.reading is not None
+    assert made.reading.remarks == (
+        "columns of some files are divided by ';', of others by ',', of others by a tabulator",
+    )
+    (tmp_path / "a.csv").unlink()
+    (tmp_path / "c.csv").write_text("v,w,label\n1.5,2,0\n2.5,3,1\n")
+    again = from_files(tmp_path)
+    assert again.reading is not None
+    assert again.reading.remarks == ()
+
+
+def test_a_title_and_numbers_of_a_sheet() -> None:
+    cells = [("Of 2024", None), ("id", "v"), (1, 0.5), (2.0, 1.5), ("x", 2.5)]
+    line = r'row has one cell, "Of 2024", and others have up to 2; write comment = "Of 2024" if it'
+    with pytest.raises(DataError, match=line):
+        from_cells(cells, TableFormat(), Path("t.xlsx"))
+    table = from_cells(cells, TableFormat(comment="Of 2024"), Path("t.xlsx"))
+    assert table.to_pydict() == {"id": ["1", "2", "x"], "v": [0.5, 1.5, 2.5]}
+
+
 def test_totals_and_comments_of_a_sheet() -> None:
     cells = [("# of 2024", None), ("n", "v"), ("x", 1), ("y", 2), (None, None), ("Total", 3)]
     form = TableFormat(comment=("#", "Total"))

@@ -27,7 +27,13 @@ from motley.core.errors import ConfigError, DataError, install_hint
 from motley.core.files import check_file
 from motley.core.untrusted import shortened
 from motley.tasks.parquet_file import read_parquet
-from motley.tasks.table_lines import footer_of, uneven_line, without_comments
+from motley.tasks.table_lines import (
+    comment_line,
+    footer_of,
+    uneven_line,
+    without_comments,
+    without_heads,
+)
 
 __all__ = [
     "KINDS",
@@ -222,6 +228,11 @@ def _read_text(path: Path, form: TableFormat) -> Any:
             raise
         table = pa.table({name: pa.array([], pa.string()) for name in names})
     table = _without_empty(table)
+    if form.header_rows == 1:
+        table, repeated = without_heads(table)
+        remarks += [f"{path.name}: {repeated} more lines with the heads are left out"] * (
+            repeated > 0
+        )
     noted = json.dumps(remarks).encode()
     last = _last_line(path if data is None else data)
     metadata = {SEPARATORS: sep.encode(), REMARKS: noted, **footer_of(table, last, sep)}
@@ -326,6 +337,8 @@ def _likely(data: bytes, at: int) -> str:
     """Return what reads a text that has bytes of another encoding, from the first of them on."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return 'it is likely UTF-16; write encoding = "utf-16"'
+    if 0 < 5 * data.count(0) < len(data):
+        return "it has bytes 0, which no text has; it may be damaged"
     if b"\0" in data:
         order = "be" if data.index(0) % 2 == 0 else "le"
         return f'it is likely UTF-16; write encoding = "utf-16-{order}"'
@@ -532,7 +545,11 @@ def _one_sheet(
 
 def any_cell(row: Sequence[Any]) -> bool:
     """Return whether a row has a cell that is not empty."""
-    return any(cell is not None and cell != "" for cell in row)
+    return any(map(_is_filled, row))
+
+
+def _is_filled(cell: Any) -> bool:
+    return cell is not None and cell != ""
 
 
 def from_cells(rows: Iterable[Sequence[Any]], form: TableFormat, path: Path) -> Any:
@@ -551,6 +568,12 @@ def from_cells(rows: Iterable[Sequence[Any]], form: TableFormat, path: Path) -> 
     width = max(map(len, filled))
     filled = [(*row, *[None] * (width - len(row))) for row in filled]
     heads = filled[: form.header_rows]
+    if len(heads) == 1 < width and sum(map(_is_filled, heads[0])) == 1:
+        raise DataError(
+            f'{path}: the first row has one cell, "{_first(heads[0])}", and others have up to '
+            f"{width}; write {comment_line(form.comments, _first(heads[0]))} if it is none of the "
+            "table"
+        )
     names = [
         " ".join(str(cell).strip() for cell in parts if cell is not None)
         for parts in zip(*heads, strict=True)
@@ -564,7 +587,7 @@ def from_cells(rows: Iterable[Sequence[Any]], form: TableFormat, path: Path) -> 
 
 def _first(row: Sequence[Any]) -> str:
     """Return the first cell of a row that is not empty, as text."""
-    return next(str(cell) for cell in row if cell is not None and cell != "")
+    return next(str(cell) for cell in row if _is_filled(cell))
 
 
 def _cells(cells: Sequence[Any]) -> Any:
@@ -574,7 +597,12 @@ def _cells(cells: Sequence[Any]) -> Any:
     kinds = {type(cell) for cell in cells if cell is not None}
     if kinds <= {int, float} or len(kinds) == 1:
         return pa.array(cells, from_pandas=True)
-    return pa.array([None if cell is None else str(cell) for cell in cells], pa.string())
+    return pa.array([None if cell is None else _cell_text(cell) for cell in cells], pa.string())
+
+
+def _cell_text(cell: Any) -> str:
+    """Return a cell as text; 2.0 is "2", as a sheet shows it."""
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
 
 
 def _read_arff(path: Path, form: TableFormat) -> Any:

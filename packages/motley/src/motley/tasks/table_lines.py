@@ -13,7 +13,14 @@ from typing import Any
 
 from motley.core.errors import DataError
 
-__all__ = ["comment_line", "footer_of", "refuse_footer", "uneven_line", "without_comments"]
+__all__ = [
+    "comment_line",
+    "footer_of",
+    "refuse_footer",
+    "uneven_line",
+    "without_comments",
+    "without_heads",
+]
 
 _FOOTER = b"motley.footer"
 """Of an Arrow table's metadata: its last row, where that may be no row of data."""
@@ -32,6 +39,22 @@ def without_comments(data: bytes, marks: Sequence[str]) -> bytes:
     begins = tuple(mark.encode() for mark in marks)
     data = data.removeprefix(b"\xef\xbb\xbf")
     return b"".join(line for line in data.splitlines(True) if not line.startswith(begins))
+
+
+def without_heads(table: Any) -> tuple[Any, int]:
+    """Return an Arrow table of texts without rows that repeat the names of all columns, as texts
+    put behind one another have them, and their number."""
+    import pyarrow.compute as pc
+
+    if table.num_columns < 2:
+        return table, 0
+    repeats = None
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        same = pc.equal(pc.utf8_trim_whitespace(column), name)
+        repeats = same if repeats is None else pc.and_(repeats, same)
+        if not pc.any(repeats).as_py():
+            return table, 0
+    return table.filter(pc.invert(repeats)), int(pc.sum(repeats).as_py())
 
 
 def comment_line(marks: Sequence[str], mark: str) -> str:

@@ -547,9 +547,11 @@ def check_names(table: Any, columns: Sequence[str], where: str) -> None:
     names = list(table.column_names)
     for column in columns:
         if column not in names:
+            blank = len(names) == 1 and column in names[0].split(" ")
             raise DataError(
                 f"{where} has no column {column!r}{suggest(column, names)}; its columns: "
                 f"{shortened(', '.join(names), 300)}"
+                + ('; if blanks divide them, write sep = " "' if blank else "")
             )
 
 
