@@ -365,6 +365,10 @@ def test_labels_of_arrays_have_one_code() -> None:
     assert made.y.tolist() == [0, 1] * 6
     texts = {"v": [0.5] * 6, "y": ["0", "1"] * 3, "who": [*"aabbab"]}
     assert from_arrays(texts, "y", "who").names == ("0", "1")
+    for label, one, other in (("True", "0", "false"), ("no", "1", "yes"), ("ja", "1", "ja")):
+        texts["y"] = [one, label] * 3
+        with pytest.raises(DataError, match=rf'rename = {{ "{one}" = "{other}" }}'):
+            from_arrays(texts, "y", "who")
     mixed = ["1", "0", "yes", "no", "0", "1"]
     with pytest.raises(DataError, match=r"0, 1 in some rows and no, yes in others"):
         from_arrays(X, mixed, [0, 1] * 3)
