@@ -13,7 +13,11 @@ from pathlib import Path
 
 import motley
 
-ROOT = Path(motley.__file__).resolve().parents[1]
+ROOT = next(
+    folder for folder in Path(motley.__file__).resolve().parents if (folder / "examples").is_dir()
+)
+"""Of the tree that is attacked, one distribution or several in packages/."""
+PROJECTS = [ROOT / "pyproject.toml", *ROOT.glob("packages/*/pyproject.toml")]
 NAME = re.compile(r"motley-fl\b(?:\[[^\]\n]*\])?(?! *@ )")
 
 
@@ -22,6 +26,7 @@ def hints() -> list[str]:
     files = [
         ROOT / "README.md",
         *(ROOT / "motley").rglob("*.py"),
+        *(ROOT / "packages").rglob("*.py"),
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "examples").rglob("*.*"),
     ]
@@ -39,14 +44,12 @@ def hints() -> list[str]:
 
 
 def main() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    asked = [
-        one
-        for extra in project["optional-dependencies"].values()
-        for one in extra
-        if NAME.match(one)
-    ]
-    found = [*hints(), *(f"pyproject.toml: {one}" for one in asked)]
+    asked = []
+    for file in PROJECTS:
+        project = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
+        for extra in project.get("optional-dependencies", {}).values():
+            asked += [f"{file.relative_to(ROOT)}: {one}" for one in extra if NAME.match(one)]
+    found = [*hints(), *asked]
     figure = f"{len(found)} places ask an index for motley-fl" + (
         f", e.g. {', '.join(found[:3])}" if found else ""
     )

@@ -592,3 +592,32 @@ def test_a_selector_that_learned_in_a_simulation_goes_on_here(tmp_path):
     assert clients["dispatch"].min() == 12
     with pytest.raises(motley.ConfigError, match="expected the experiment's"):
         deploy(federation(setup, tmp_path), experiment(), tmp_path / "other", selector=selector)
+
+
+@pytest.mark.slow
+def test_a_thousand_rounds_cost_each_hundred_as_many_bytes(tmp_path):
+    """What the run's folder grows by in a hundred rounds is no more at the end than before, but
+    for larger numbers of rounds, bits and seconds."""
+    task = {"name": "synthetic", "sizes": "equal", "examples": 40, "dim": 8, "classes": 3}
+    local = {"steps": 1, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.1}}
+    setup = experiment(
+        population=3,
+        cohort=2,
+        stop={"rounds": 1000},
+        task=task,
+        partition="iid",
+        local=local,
+        evaluate={"every": 10},
+        selector="oort",
+    )
+    bytes_there = []
+
+    def count(done):
+        if done.round % 100 == 0:
+            files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+            bytes_there.append(sum(path.stat().st_size for path in files))
+
+    run = deploy(federation(setup, tmp_path / "clients"), setup, tmp_path / "run", told=count)
+    assert len(run.tables["rounds"]) == 1000
+    grown = np.diff(bytes_there)
+    assert grown.max() < 1.1 * grown[0]

@@ -23,6 +23,7 @@ from motley_flower.deployed.grid_transport import bytes_in
 from motley_flower.deployed.protocol import agreement, open_answer, open_order
 from motley_flower.deployed.secure_rounds import ClientSecrets, secure_refusal
 from motley_flower.secure.keyfiles import new_identity
+from motley_flower.secure.masking_client import SecureClient
 from motley_flower.secure.terms import SecureOptions, SecureTerms
 from tests.motley_flower.client_runtimes import answers, deploy, experiment
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode
@@ -121,6 +122,25 @@ def test_the_sum_that_the_server_opens_has_the_noise_of_all_six(keys, monkeypatc
     assert len(moved) == 1
     assert moved[0].std() == pytest.approx(3.0 * 0.5 * np.sqrt(6 / 4), rel=0.06)
     assert noise.honest == 4
+
+
+def test_a_random_vector_costs_the_round(keys, monkeypatch):
+    """Words of the right length and weight in place of one client's update and noise."""
+    honest = SecureClient.mask
+
+    def mask(self, message, vector):
+        if self.client == 2:
+            words = np.random.default_rng(1).bytes(vector.nbytes - vector.itemsize)
+            vector = np.frombuffer(words + vector[-1:].tobytes(), vector.dtype)
+        return honest(self, message, vector)
+
+    monkeypatch.setattr(SecureClient, "mask", mask)
+    setup = setting(stop={"rounds": 1})
+    done = secured(federation(setup, keys), setup, keys)
+    assert set(done.column("clients", "outcome")) == {"rejected"}
+    assert len(done.tables["incidents"]) == 6
+    for why in done.column("incidents", "reason"):
+        assert re.match("a number of the sum is beyond the .* steps that 6 clients and their", why)
 
 
 def test_an_update_that_is_not_finite_leaves_as_noise_and_nobody_sees_it(keys):

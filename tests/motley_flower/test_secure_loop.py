@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from functools import partial
 
 import numpy as np
@@ -133,6 +134,60 @@ def test_garbage_envelopes_cost_their_sender_its_part_and_name_it(keys, monkeypa
     assert told == {**dict.fromkeys(range(6), "accepted"), 2: "rejected"}
     why = columns(real, "incidents")["reason"].tolist()
     assert "its envelopes could not be opened by clients 0, 1, 3, 4, 5" in why
+
+
+def sends_random(kind, monkeypatch):
+    """Let client 2 send a random vector of the right length in round 2 in place of its update."""
+    honest = SecureClient.mask
+
+    def mask(self, message, vector):
+        if self.client != 2 or self.terms.round != 2:
+            return honest(self, message, vector)
+        words = np.frombuffer(np.random.default_rng(1).bytes(vector.nbytes), vector.dtype).copy()
+        if kind == "any words":
+            return honest(self, message, vector)[: -vector.nbytes] + words.tobytes()
+        words >>= 8 if kind == "within the clip" else 0
+        words[-1] = 1  # its weight
+        return honest(self, message, words)
+
+    monkeypatch.setattr(SecureClient, "mask", mask)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("any words", r"the sum of 6 clients has a weight of \d+, which they cannot send within"),
+        ("any words of its weight", "a sum of weight 6 lies outside of what clients can send"),
+    ],
+)
+def test_a_random_vector_costs_the_round_and_leaves_the_model(keys, kind, said, monkeypatch):
+    sends_random(kind, monkeypatch)
+    setup = setting(cohort=6, evaluate={"every": 1})
+    real = secured(federation(setup, keys), setup, keys)
+    rounds = columns(real, "rounds")
+    assert rounds["accepted"].tolist() == [6, 0, 6]
+    assert rounds["rejected"].tolist() == [0, 6, 0]
+    told = columns(real, "incidents")
+    assert sorted(told["client"].tolist()) == list(range(6))  # nobody can tell who it was
+    for why in told["reason"].tolist():
+        assert re.match(said, why)
+    figures = columns(real, "evaluations")
+    for name in ("loss", "accuracy"):
+        before, after = (figures[name][figures["round"] == number] for number in (1, 2))
+        assert before.tolist() == after.tolist()
+
+
+def test_a_random_vector_within_the_clip_passes_and_moves_the_model(keys, monkeypatch):
+    """As docs/deploy/secure-aggregation.md says. Of six updates one is uniform over [-1, 1]: its
+    part of the mean deviates by 1 / (6 sqrt(3)), beside which the others' are small."""
+    setup = setting(cohort=6, stop={"rounds": 2})
+    simulated = motley.run(setup, out=keys / "simulated")
+    sends_random("within the clip", monkeypatch)
+    real = secured(federation(setup, keys), setup, keys)
+    assert set(real.column("clients", "outcome")) == {"accepted"}
+    one, two = (load_file(run.directory / "model.safetensors") for run in (real, simulated))
+    moved = np.concatenate([(one[name] - two[name]).flatten().numpy() for name in one])
+    assert moved.std() == pytest.approx(1 / (6 * np.sqrt(3)), rel=0.06)
 
 
 def test_the_claim_is_in_the_record_and_in_the_log(keys, caplog):

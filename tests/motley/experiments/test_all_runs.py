@@ -15,8 +15,10 @@ from motley.core.errors import ConfigError, StoreError
 from motley.experiments.all_runs import all_epsilon, ledgers, set_budget
 from motley.experiments.config import Experiment
 from motley.privacy.accounting import Release, bound
+from motley.results.privacy_section import claims
 from motley.tasks.own import own_task
 from motley.tasks.own_federation import from_arrays
+from motley.tuning.results import worries
 
 dp_accounting = pytest.importorskip("dp_accounting")
 
@@ -102,6 +104,22 @@ def test_a_run_that_goes_on_is_counted_once_and_a_longer_one_with_its_caps():
 def test_every_run_of_a_grid_counts():
     done = motley.compare(KEYS, over={"cohort": [2, 3]}, seeds=[0, 1], out="cmp")
     assert sorted(told(one)[0]["runs"] for one in done.runs) == [1, 2, 3, 4]
+
+
+def test_a_comparison_shows_the_total_after_its_last_seed():
+    runs = motley.compare(KEYS, seeds=[0, 1, 2], out="cmp").runs
+    (claim,) = claims({"fedavg": sorted(runs, key=lambda run: told(run)[0]["runs"])})
+    assert claim.items[-1].startswith("All 3 private runs so far on these data")
+
+
+def test_tuning_shows_the_total_of_its_trials_and_tests():
+    """Four runs of two sums with z = 8: eight sums."""
+    rates = {"local.optimizer.lr": [0.1, 0.2, 0.3]}
+    tuned = motley.tune(KEYS, over=rates, trials=3, seeds=[0], test_seeds=[1], out="tuned")
+    epsilon = dp_accounting.get_epsilon_gaussian(8.0 / np.sqrt(8), 1e-5)
+    total = f"d.csv: 4 runs, epsilon {epsilon:.4g} (zero_out)"
+    assert total in worries(tuned)[-1]
+    assert total in Path("tuned", "report.html").read_text()
 
 
 @pytest.mark.parametrize(

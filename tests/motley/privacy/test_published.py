@@ -131,7 +131,7 @@ def test_a_folder_with_all_that_may_be_in_it_has_a_kind_for_each(tmp_path, monke
     report([done], Path("run/report.md"))
     report([done], Path("run/paper"), format=["latex", "csv"])
     for name in ("audit.json", "mlflow.json", "draws.json"):
-        Path("run", name).write_text('{"run_id": ""}')
+        Path("run", name).write_text('{"run_id": "", "uri": ""}')
     Path("run/wandb/offline").mkdir(parents=True)
     Path("run/wandb/offline/run.wandb").write_bytes(b"")
     columns, kinds = walked(Path("run"))

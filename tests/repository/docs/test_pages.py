@@ -374,3 +374,25 @@ def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
     assert not [url for url in loaded if "canonical" not in url], (
         "the pages load something from elsewhere"
     )
+
+
+def test_the_tests_that_pages_name_are_there() -> None:
+    """Each ``pytest FILES -k WORDS``: the files, and of each of the words a test's name that has
+    it; ``the same file`` and a ``-k`` alone are of the row before."""
+    held = r"`(?:python -m )?(pytest [^`]*|-k [^`]*)`"
+    places: list[str] = []
+    seen = 0
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        for command in re.findall(held, page.read_text(encoding="utf-8")):
+            words = shlex.split(command)
+            places = [word for word in words if word.startswith("tests/")] or places
+            chosen = words[words.index("-k") + 1].split(" or ") if "-k" in words else []
+            named = " ".join(
+                name
+                for place in places
+                for name in re.findall(r"def (test_\w+)", (ROOT / place).read_text("utf-8"))
+            )
+            assert named, f"{page.name}: {command}"
+            assert all(word in named for word in chosen), f"{page.name}: {command}"
+            seen += 1
+    assert seen > 15

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import motley
+from motley.privacy.published import kind_of
 from tests.motley.experiments.trackers.backends import (
     REAL,
     MLflowServer,
@@ -89,6 +90,7 @@ def test_a_server_holds_the_run_and_its_registry_the_model(
     table = {"name": "mlflow", "online": True, "uri": server.uri, "register": "small"}
     run = motley.run({**KEYS, "log": [table]}, out=tmp_path / "runs" / "a")
     note = json.loads((run.directory / "mlflow.json").read_text())
+    assert all(kind_of("mlflow.json", key) for key in note)
     assert note["uri"] == server.uri
     assert not (tmp_path / "runs" / "mlruns").exists()
     client = tool.client(tracking_uri=server.uri, registry_uri=server.uri)

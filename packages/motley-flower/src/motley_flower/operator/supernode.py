@@ -4,6 +4,9 @@
 A SuperLink whose disk is full answers a heartbeat with an error. The SuperNode's thread that sends
 heartbeats ends then, and the process goes on for ever without a word to the SuperLink, for which
 the node stays offline. One that ends is started again by its supervisor.
+
+A SuperNode whose signatures are refused in mid-run, because its key was revoked or the machine's
+clock was set, interrupts itself, and ends with status 0 and no word about it.
 """
 
 from __future__ import annotations
@@ -17,10 +20,14 @@ from typing import Any
 
 from motley_flower.messages import flower
 
-__all__ = ["end_with_a_thread", "main"]
+__all__ = ["end_with_a_thread", "main", "tell_of_a_refusal"]
 
 LEAVE_S = 20.0
 """Seconds in which Flower may end its own processes."""
+_REFUSED = (
+    "the SuperLink no longer takes this node's signatures: its key was revoked, or this machine's "
+    "clock was set to another time; start it again, which checks the clock first\n"
+)
 
 
 def end_with_a_thread(leave_s: float = LEAVE_S) -> None:
@@ -39,10 +46,31 @@ def end_with_a_thread(leave_s: float = LEAVE_S) -> None:
     threading.excepthook = end
 
 
+def tell_of_a_refusal() -> threading.Event:
+    """Let a sentence say why where this process interrupts itself, as Flower does when its
+    signatures are refused; return what is then set."""
+    refused = threading.Event()
+    kill = os.kill
+
+    def told(pid: int, number: int) -> None:
+        if pid == os.getpid() and number == signal.SIGINT and not refused.is_set():
+            refused.set()
+            sys.stderr.write(_REFUSED)
+        kill(pid, number)
+
+    os.kill = told
+    return refused
+
+
 def main() -> None:
-    """Run Flower's SuperNode."""
+    """Run Flower's SuperNode; one whose signatures are refused ends with status 1."""
     end_with_a_thread()
-    flower("supernode.cli").flower_supernode()
+    refused = tell_of_a_refusal()
+    try:
+        flower("supernode.cli").flower_supernode()
+    finally:
+        if refused.is_set():
+            sys.exit(1)
 
 
 if __name__ == "__main__":

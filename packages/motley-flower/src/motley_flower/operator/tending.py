@@ -7,7 +7,7 @@ import contextlib
 import json
 import logging
 import os
-import signal
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -151,25 +151,25 @@ def has_ended_child(pid: int) -> bool:
 
 
 def rotate(server: Path, largest: int = LARGEST_LOG) -> None:
-    """Let the proxy begin a new log where one is larger than so many bytes; :data:`KEPT_LOGS`
-    earlier ones stay, as ``.1``, ``.2``, ...
+    """Copy each log of the proxy that is larger than so many bytes and empty it;
+    :data:`KEPT_LOGS` earlier ones stay, as ``.1``, ``.2``, ...
+
+    The proxy goes on with the files that it has: under root its workers have another account, which
+    cannot open a file of this folder anew. What they write between the copy and the cut is lost.
 
     Raises
     ------
-    OSError: the disk refuses, or the proxy is not there.
+    OSError: the disk refuses.
     """
-    large = [
-        log
-        for log in (server / "nginx-access.log", server / "nginx-error.log")
-        if log.exists() and log.stat().st_size > largest
-    ]
-    for log in large:
-        for number in range(KEPT_LOGS, 0, -1):
-            earlier = log if number == 1 else log.with_name(f"{log.name}.{number - 1}")
+    for log in (server / "nginx-access.log", server / "nginx-error.log"):
+        if not log.exists() or log.stat().st_size <= largest:
+            continue
+        for number in range(KEPT_LOGS, 1, -1):
+            earlier = log.with_name(f"{log.name}.{number - 1}")
             if earlier.exists():
                 earlier.replace(log.with_name(f"{log.name}.{number}"))
-    if large:
-        os.kill(int((server / "nginx.pid").read_text()), signal.SIGUSR1)  # it opens its logs anew
+        shutil.copy(log, log.with_name(f"{log.name}.1"))
+        os.truncate(log, 0)
 
 
 def shrink(database: Path, largest: int = LARGEST_WAL) -> None:

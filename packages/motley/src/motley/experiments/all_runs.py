@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ __all__ = [
     "in_ledger",
     "ledger_lines",
     "ledgers",
+    "lines_of",
     "set_budget",
 ]
 
@@ -200,17 +201,32 @@ def ledger_lines(data: str | None, delta: float) -> list[str]:
     if data is not None and not found:
         known = ", ".join(one["data"] for one in ledgers()) or "none yet"
         raise ConfigError(f"got {data}; there are: {known}", "DATA")
-    lines = []
-    for one in found:
-        budget = one.get("budget")
-        kept = f", budget {budget['epsilon']:g} at {budget['delta']:g}" if budget else ""
-        total = {
-            adjacency: all_epsilon(one["runs"], delta, adjacency).epsilon if one["runs"] else 0.0
-            for adjacency in _SHOWN
-        }
-        each = ", ".join(f"{value:.4g} ({adjacency})" for adjacency, value in total.items())
-        lines.append(f"{one['data']}: {len(one['runs'])} runs, epsilon {each} at {delta:g}{kept}")
+    lines = [_line(one, delta) for one in found]
     return lines or ["no private run on data that are not public has entered a ledger yet"]
+
+
+def lines_of(experiments: Iterable[Experiment]) -> list[str]:
+    """Return a line for each data set of private experiments that has a ledger, at their delta."""
+    deltas = {
+        name: experiment.privacy.delta
+        for experiment in experiments
+        if experiment.privacy is not None and (name := data_set_of(experiment)) is not None
+    }
+    held = ledgers() if deltas else []
+    return [_line(ledger, deltas[ledger["data"]]) for ledger in held if ledger["data"] in deltas]
+
+
+def _line(ledger: Mapping[str, Any], delta: float) -> str:
+    """Return the runs of a ledger, their epsilon together and its budget in words."""
+    budget = ledger.get("budget")
+    kept = f", budget {budget['epsilon']:g} at {budget['delta']:g}" if budget else ""
+    runs = ledger["runs"]
+    total = {
+        adjacency: all_epsilon(runs, delta, adjacency).epsilon if runs else 0.0
+        for adjacency in _SHOWN
+    }
+    each = ", ".join(f"{value:.4g} ({adjacency})" for adjacency, value in total.items())
+    return f"{ledger['data']}: {len(runs)} runs, epsilon {each} at {delta:g}{kept}"
 
 
 def _read(path: Path) -> dict[str, Any]:

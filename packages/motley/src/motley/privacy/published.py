@@ -140,7 +140,7 @@ PUBLISHED: Mapping[str, Mapping[str, Kind]] = {
     "tensorboard/*": {"*": "not covered"},
     "wandb/*": {"*": "not covered"},
     "audit.*": {"*": "not covered"},
-    "mlflow.json": {"run_id": "public"},
+    "mlflow.json": {"run_id": "public", "uri": "public"},
     "draws.json": {"*": "noisy"},
     SECRET: {"*": "not covered"},
 }

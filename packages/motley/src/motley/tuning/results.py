@@ -8,6 +8,7 @@ from typing import Any
 
 from motley.core.untrusted import printable
 from motley.experiments import document
+from motley.experiments.all_runs import lines_of
 from motley.experiments.store import slug
 from motley.results import measures
 from motley.results.blocks import (
@@ -153,7 +154,7 @@ _HOW = (
 
 def worries(found: TuningResult) -> list[str]:
     """Return what a reader should know of the chosen values: one at an end of its space, trials
-    that diverged, training that got worse after a part of a run."""
+    that diverged, training that got worse after a part of a run, what private runs release."""
     said = []
     for method in found.methods:
         for key, space in method.plan.spaces.items():
@@ -182,7 +183,17 @@ def worries(found: TuningResult) -> list[str]:
                 f"had {ends[1]} after {found.plan.halving.shares[rung]:.3g} of a run: training "
                 "gets worse late; a larger --rounds-first lets more trials go to the end"
             )
-    return said
+    return [*said, *_released(found)]
+
+
+def _released(found: TuningResult) -> list[str]:
+    """Return what all private runs so far on the data of a study release together."""
+    bases = found.plan.bases
+    experiments = [one.plan.experiment(base, one.values) for one in found.methods for base in bases]
+    return [
+        f"All private runs so far, every trial and test among them: {line}"
+        for line in lines_of(experiments)
+    ]
 
 
 def _trials_table(found: TuningResult) -> Table:
