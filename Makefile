@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-core test-slow test-chaos test-compose test-random test-hostile test-mutants test-privacy test-flower test-flower-faults test-deployment test-hf test-ray test-trackers test-notebook test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
+.PHONY: help install demo test test-core test-slow test-chaos test-compose test-random test-hostile test-mutants test-privacy test-flower test-flower-faults test-deployment test-hf test-loaders test-ray test-trackers test-notebook test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -50,10 +50,13 @@ test-deployment:  ## the doors of a deployment: SuperLink, SuperNodes, proxy, ou
 test-hf:  ## models of Hugging Face with adapters (1 minute; builds .venv-hf)
 	@scripts/test-hf
 
+test-loaders:  ## data sets of Hugging Face, Flower's partitioners, pandas, Polars and Excel (1 minute; builds .venv-loaders)
+	@scripts/test-loaders
+
 test-ray:  ## the engine on a Ray cluster of two nodes (about 10 minutes; builds .venv-ray)
 	@scripts/test-ray
 
-test-trackers:  ## the trackers against MLflow and W&B themselves (about 1 minute; builds .venv-trackers)
+test-trackers:  ## trackers against MLflow, its server, and W&B themselves; ONNX against onnxruntime (2 minutes; builds .venv-trackers)
 	@scripts/test-trackers
 
 test-notebook: install  ## the example notebook in a kernel (1 minute)
@@ -93,4 +96,4 @@ release-check: install  ## build wheel and source distribution, check them, inst
 	@scripts/release-check
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .venv-flower .venv-ray .venv-trackers .venv-hf .venv-lowest .venv-3.* benchmarks/peers/.venv-* site dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-flower .venv-ray .venv-trackers .venv-hf .venv-loaders .venv-lowest .venv-3.* benchmarks/peers/.venv-* site dist build .pytest_cache .mypy_cache .ruff_cache

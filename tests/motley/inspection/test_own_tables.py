@@ -152,3 +152,37 @@ def test_no_more_samples_repeat_than_there_are(tmp_path: Path) -> None:
     (one,) = motley.inspect(path, client="hospital", label="y").federations
     (odd,) = one.inspection.outlying
     assert odd.said == "80 of 120 samples repeat others there"
+
+
+@pytest.mark.usefixtures("here")
+def test_of_a_word_in_which_clients_differ_the_shares_are_told() -> None:
+    """Of A's rows of class 0, 8 of 40 are m, of class 1 all 20; both classes are as frequent over
+    all clients: (0.2 + 1) / 2 of A's rows would be m. Of B's all are."""
+    sexes = {("A", k): "m" if k < 8 or k >= 40 else "f" for k in range(60)}
+    sexes |= {("B", k): "m" for k in range(60)}
+    classes = {one: int(one[1] >= {"A": 40, "B": 20}[one[0]]) for one in sexes}
+    rows = [
+        f"{one[0]},{sex},{9 * classes[one] + one[1] % 5},{classes[one]}"
+        for one, sex in sexes.items()
+    ]
+    Path("sex.csv").write_text("\n".join(["site,sex,v,y", *rows]) + "\n")
+    (found,) = motley.inspect("sex.csv", label="y", client="site").federations
+    said = {one.column: one.said for one in found.inspection.columns}
+    assert said == {
+        "sex=m": "sex=m: 1 in 60% of the samples at A, in 100% at B, at equal classes",
+        "sex=f": "sex=f: 1 in 0% of the samples at B, in 40% at A, at equal classes",
+    }
+
+
+@pytest.mark.usefixtures("here")
+def test_rows_with_a_word_are_equal_by_chance() -> None:
+    """70 ages and two words; each input of a word tells the other, so that they are one column."""
+    draw = np.random.default_rng(0)
+    rows = [
+        f"{'AB'[k % 2]},{draw.integers(70)},{'mf'[draw.integers(2)]},{k % 3}" for k in range(300)
+    ]
+    Path("few.csv").write_text("\n".join(["site,age,sex,y", *rows]) + "\n")
+    (found,) = motley.inspect("few.csv", label="y", client="site").federations
+    assert found.inspection["duplicates"].value > 0.5
+    assert found.inspection["copied"].value == 0
+    assert found.pitfalls == []

@@ -112,8 +112,11 @@ def test_the_training_half_alone() -> None:
     assert rows.tolist() == list(range(80))
     assert (fed.test.sizes.tolist(), fed.global_test) == ([4] * 4, None)
     assert fed.notes["test"] == "of the training half alone, each client keeps a test part"
-    # no halves, nothing to leave out
-    assert made(pool(100), 4, split).notes["test"] == made(pool(100), 4, Split()).notes["test"]
+    # no halves, nothing to leave out or to merge
+    for each in (split, Split()):
+        assert made(pool(100), 4, each).notes["test"] == "each client keeps a test part"
+    both = made(pool(100, test=np.arange(100) >= 80), 4, Split()).notes["test"]
+    assert both == "train and test halves merged, each client keeps a test part"
 
 
 def test_global_test_is_made_where_there_is_none() -> None:

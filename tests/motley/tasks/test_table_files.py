@@ -385,6 +385,19 @@ def test_excel_without_its_library_says_what_to_do(
         rows(tmp_path / "t.xls")
 
 
+def test_a_sheet_that_excel_opens(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl", reason="needs the extra excel; make test-loaders")
+    book = openpyxl.Workbook()
+    for row in (["age", "city", "label"], [30, "Graz", "no"], [41.5, None, "yes"]):
+        book.active.append(row)
+    book.save(tmp_path / "t.xlsx")
+    expected = {"age": [30.0, 41.5], "city": ["Graz", None], "label": ["no", "yes"]}
+    assert rows(tmp_path / "t.xlsx") == expected
+    made = load(tmp_path / "t.xlsx", scale="federated")
+    assert made.table is not None
+    assert made.table.columns[0].values.tolist() == [30.0, 41.5]
+
+
 def test_cells_of_a_sheet_keep_their_types() -> None:
     day = datetime(2024, 1, 28)
     cells = [

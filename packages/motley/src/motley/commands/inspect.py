@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import tomllib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motley.commands.shared_options import AllowImport, Data, Settings, check_data, tell
+from motley.commands.shared_options import AllowImport, Data, check_data, tell
 from motley.commands.table_flags import with_table_flags, written_table
 
 if TYPE_CHECKING:
@@ -30,6 +32,10 @@ Rounds = Annotated[
         "--rounds", metavar="N", min=0, help="Run so many rounds, and measure drift again."
     ),
 ]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a key; of a table, a key of its [task]."),
+]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -50,6 +56,15 @@ Client = Annotated[
     typer.Option("--client", metavar="COLUMN", help="Of a single table: whose a row is."),
 ]
 _WIDTH = 160
+_ONE_OF = {"gaps": "--gap", "units": "--unit"}
+"""Flags of lists that are named by an entry of theirs."""
+_TEXT = r'"(?:[^"\\]|\\.)*"'
+_KEY = re.compile(
+    r"\b(?P<name>sep|decimal|thousands|encoding|dates|header_rows|comment|sheet|gaps|units|words"
+    r"|numbers|drop|drop_rows|trim|fold|rename) ?= ?"
+    rf"""(?P<value>true|\d+|{_TEXT}|\[(?:{_TEXT}|[^]"])*\]|\{{(?:{_TEXT}|[^}}"])*\}})"""
+)
+"""A key of ``[task]`` with its value in a message."""
 
 
 @with_table_flags
@@ -69,32 +84,70 @@ def inspect(
     experiment or of runs."""
     from rich.console import Console
 
+    from motley.core.errors import UserError
     from motley.inspection.inspecting import inspect as inspect_federations
+    from motley.inspection.own_tables import holds_tables
     from motley.results.page import check_name
 
     check_data(data)
     if out is not None:
         check_name(out)
     first, *more = what
+    tables = any(map(holds_tables, what))
     with Console(stderr=True).status("reading") as status:
-        found = inspect_federations(
-            first,
-            *more,
-            rounds=rounds,
-            data=data,
-            overrides=set or [],
-            allow_import=allow_import,
-            tell=status.update,
-            label=label,
-            client=client,
-            table=written_table(table),
-        )
+        try:
+            found = inspect_federations(
+                first,
+                *more,
+                rounds=rounds,
+                data=data,
+                overrides=set or [],
+                allow_import=allow_import,
+                tell=status.update,
+                label=label,
+                client=client,
+                table=written_table(table),
+            )
+        except UserError as error:
+            if not tables:
+                raise
+            raise type(error)(as_flags(str(error))) from error
     if as_json:
         tell(found.to_json())
     else:
-        _show(found)
+        _show(found, as_flags if tables else str)
     if out is not None or not as_json:
         tell(f"page: {found.write(out or Path('runs') / page_name(what))}", err=as_json)
+
+
+def as_flags(text: str) -> str:
+    """Return a message with the keys of ``[task]`` that it says to write as this command's flags:
+    ``trim = true`` is ``--trim``, ``decimal = ","`` is ``--decimal ','``."""
+    return _KEY.sub(lambda key: _flag(key["name"], key["value"]) or key[0], text)
+
+
+def _flag(name: str, value: str) -> str:
+    """Return one key as a flag; empty where its value is no TOML."""
+    try:
+        given = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return ""
+    flag = f"--{name.replace('_', '-')}"
+    if given is True:
+        return flag
+    if isinstance(given, str | int):
+        return f"{flag} {_quoted(str(given))}"
+    if isinstance(given, list) and len(given) == 1:
+        return f"{_ONE_OF.get(name, flag)} {_quoted(str(given[0]))}"
+    return f"--set {_quoted(f'{name} = {value}')}"
+
+
+def _quoted(text: str) -> str:
+    """Return a text as a shell takes it, in quotes unless it is a plain word."""
+    if re.fullmatch(r"[\w.-]+", text, re.ASCII):
+        return text
+    inner = text.replace("'", "'\"'\"'")
+    return f"'{inner}'"
 
 
 def page_name(what: Sequence[Path]) -> str:
@@ -106,8 +159,8 @@ def page_name(what: Sequence[Path]) -> str:
     return f"{slug(f'inspect-{names}')}.html"
 
 
-def _show(found: Inspected) -> None:
-    """Print the findings and the pitfalls."""
+def _show(found: Inspected, shown: Callable[[str], str]) -> None:
+    """Print the findings and the pitfalls; ``shown``: how what is said of a column is shown."""
     from rich.console import Console
 
     from motley.inspection.findings_terminal import (
@@ -122,9 +175,9 @@ def _show(found: Inspected) -> None:
     if not console.is_terminal:
         console.width = _WIDTH
     tell(heads(found))
-    for table in column_tables(found):
+    for table in column_tables(found, shown):
         console.print(table)
-    console.print(as_table(found, console.width))
+    console.print(as_table(found))
     for table in client_tables(found):
         console.print(table)
     if said := bullets(found):

@@ -38,12 +38,13 @@ CLIENTS = 300
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The columns of a table's samples: names, and ``x * scale + shift`` in raw units; empty where
-    nothing is known."""
+    """The inputs of a table's samples: names, and ``x * scale + shift`` in raw units; ``column``:
+    number of the table's column that each is of. Empty where nothing is known."""
 
     names: tuple[str, ...] = ()
     shift: Floats = field(default_factory=lambda: np.zeros(0))
     scale: Floats = field(default_factory=lambda: np.zeros(0))
+    column: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,12 @@ def _columns(preparation: Preparation | None) -> TableColumns:
     keeps its own units."""
     if isinstance(preparation, ArrayPreparation) and len(preparation.shape) == 1:
         names = tuple(f"column {j}" for j in range(preparation.shape[0]))
-        return TableColumns(names, np.asarray(preparation.shift), np.asarray(preparation.scale))
+        return TableColumns(
+            names,
+            np.asarray(preparation.shift),
+            np.asarray(preparation.scale),
+            np.arange(len(names)),
+        )
     if not isinstance(preparation, TablePreparation):
         return TableColumns()
     names = tuple(name for column in preparation.columns for name in column.inputs())
@@ -223,6 +229,7 @@ def _columns(preparation: Preparation | None) -> TableColumns:
         names,
         np.array([mean for mean, _ in parts]),
         np.array([deviation for _, deviation in parts]),
+        np.array([j for j, one in enumerate(preparation.columns) for _ in one.inputs()], np.int64),
     )
 
 

@@ -1,7 +1,8 @@
 """Samples that lie at several clients, found by the hash of their bytes.
 
 Samples of few different values equal each other by chance. The numbers of a sample are halved, even
-positions and odd ones: where chance made whole samples equal, it would far more often make one half
+positions and odd ones (of a table even columns and odd ones, since a word's inputs tell each
+other): where chance made whole samples equal, it would far more often make one half
 equal and not the other. So a sample is a copy for certain if it equals another, a half of it equals
 that of no different sample, that half is almost never shared by different samples, and the other
 half varies.
@@ -143,14 +144,16 @@ def sample_hashes(data: ClientData, half: int | None = None) -> NDArray[np.uint6
 
     Parameters
     ----------
-    half: 0 or 1 for the numbers of even or odd positions alone; None: all numbers.
+    half: 0 or 1 for the numbers of even or odd positions or columns alone; None: all numbers.
     """
     out = np.empty(len(data.rows.values), np.uint64)
+    column = data.columns.column
     for begin in range(0, len(out), _CHUNK):
         some = data.read(data.rows.values[begin : begin + _CHUNK])
         numbers = some.reshape(len(some), -1)
         if half is not None:
-            numbers = numbers[:, half::2]
+            known = len(column) == numbers.shape[1]
+            numbers = numbers[:, column % 2 == half] if known else numbers[:, half::2]
         flat = np.ascontiguousarray(numbers).view(np.uint8)
         digests = b"".join(hashlib.blake2b(row, digest_size=8).digest() for row in map(bytes, flat))
         out[begin : begin + len(flat)] = np.frombuffer(digests, np.uint64)

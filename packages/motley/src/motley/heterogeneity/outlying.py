@@ -356,14 +356,37 @@ def _of_shift(data: ClientData, seen: _SeenRows, shift: ColumnShift, key: Key) -
     names = [data.name(k) for k in ends]
     parts = []
     if shift.place:
-        low, high = (_short(_like_median(seen, shift.column, k)) for k in ends)
-        parts.append(f"median from {low} at {names[0]} to {high} at {names[1]}, at equal classes")
+        parts.append(_of_place(seen, shift.column, ends, names))
     if shift.spread:
         least, most = (_short(spread_ratio(seen.rows, k, shift.column, key)) for k in ends)
         parts.append(
             f"spreads {least} times as far as elsewhere at {names[0]}, {most} times at {names[1]}"
         )
     return f"{seen.names[shift.column]}: {'; '.join(parts)}"
+
+
+def _of_place(seen: _SeenRows, column: int, ends: tuple[int, int], names: list[str]) -> str:
+    """Return how far apart the values of two clients lie in a column; of a column of two values,
+    how often each client has the larger one."""
+    values = seen.raw(column, seen.rows.x[:, column])
+    top = values.max()
+    if len(np.unique(values)) == 2:
+        low, high = (f"{_like_share(seen, values == top, k):.0%}" for k in ends)
+        return (
+            f"{_short(top)} in {low} of the samples at {names[0]}, in {high} at {names[1]}, at "
+            "equal classes"
+        )
+    low, high = (_short(_like_median(seen, column, k)) for k in ends)
+    return f"median from {low} at {names[0]} to {high} at {names[1]}, at equal classes"
+
+
+def _like_share(seen: _SeenRows, which: Bools, client: int) -> float:
+    """Return the share of a client's rows that are among some ``[n]`` if its classes were as
+    frequent as those of all clients."""
+    own = seen.rows.owner == client
+    classes = np.unique(seen.rows.y[own]).tolist()
+    shares = [float(which[own & (seen.rows.y == c)].mean()) for c in classes]
+    return float(np.average(shares, weights=[(seen.rows.y == c).sum() for c in classes]))
 
 
 def _like_median(seen: _SeenRows, column: int, client: int) -> float:

@@ -27,7 +27,7 @@ class InspectedFederation:
     drift: what diagnostics measured over the rounds of runs, name -> (rounds, values). clients:
     name and number of training samples of each, ``[K]``, where clients have names. others: the
     profile in which outlying clients do not count; None: none is outlying. columns: how the columns
-    of a table were read; None: it was none.
+    of a table were read; None: it was none. toml: an experiment with that table; empty: none.
     """
 
     label: str
@@ -39,6 +39,7 @@ class InspectedFederation:
     clients: Sequence[tuple[str, int]] = ()
     others: Mapping[str, float] | None = None
     columns: ColumnTable | None = None
+    toml: str = ""
 
 
 def clients_of(federation: Federation) -> list[tuple[str, int]]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from motley.core.untrusted import printable
 from motley.heterogeneity.findings import DifferingColumn
 from motley.inspection.inspected import Inspected
-from motley.inspection.inspection_page import client_sections, columns_read, finding_names
+from motley.inspection.inspection_page import (
+    client_sections,
+    columns_read,
+    experiment_lines,
+    finding_names,
+)
 from motley.inspection.words import interval_text, title, value_text
 from motley.results import blocks
 from motley.results.blocks import DASH
-from motley.results.figures import shorter
 from motley.results.terminal import block_table
 
 if TYPE_CHECKING:
@@ -33,14 +37,9 @@ def heads(found: Inspected) -> str:
     )
 
 
-def as_table(found: Inspected, width: int) -> Table:
+def as_table(found: Inspected) -> Table:
     """Return the findings as a table: of one federation with intervals and words, of several side
-    by side.
-
-    Parameters
-    ----------
-    width: of the terminal, to which words are cut.
-    """
+    by side."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -54,20 +53,12 @@ def as_table(found: Inspected, width: int) -> Table:
         table.add_column(
             Text(head),
             justify="right" if head == "value" or (i and not alone) else "left",
-            no_wrap=True,
+            no_wrap=not alone or 0 < i < len(columns) - 1,
+            overflow="fold",
         )
-    widths = [
-        max(len(head), *(len(row[i]) for rows in blocks for row in rows))
-        for i, head in enumerate(columns)
-    ]
-    left = max(20, width - sum(widths[:3]) - 3 * len(columns))
     for rows in blocks:
         for row in rows:
-            table.add_row(
-                *map(
-                    Text, (*row[:3], *(shorter(words, left) for words in row[3:])) if alone else row
-                )
-            )
+            table.add_row(*map(Text, row))
         table.add_section()
     return table
 
@@ -82,12 +73,25 @@ def _row(found: Inspected, name: str) -> list[str]:
     return [printable(text) for text in cells]
 
 
-def column_tables(found: Inspected) -> list[Table]:
+def column_tables(found: Inspected, shown: Callable[[str], str] = str) -> list[Table]:
     """Return how each column was read, as a table for each federation of a table; what was not
-    understood comes first."""
+    understood comes first.
+
+    Parameters
+    ----------
+    shown: how a text of a table is shown.
+    """
     return [
         block_table(
-            replace(table, note="\n".join(f"- {text}" for text in _listed(section))), section.title
+            replace(
+                table,
+                rows=[
+                    replace(row, cells=[replace(cell, text=shown(cell.text)) for cell in row.cells])
+                    for row in table.rows
+                ],
+                note="\n".join(f"- {text}" for text in _listed(section)),
+            ),
+            section.title,
         )
         for section in columns_read(found.federations)
         for table in section.blocks
@@ -112,8 +116,8 @@ def client_tables(found: Inspected) -> list[Table]:
 
 
 def bullets(found: Inspected) -> str:
-    """Return outlying clients, columns in which clients differ, pitfalls and advice as text, with
-    their heads; nothing where there are none."""
+    """Return outlying clients, columns in which clients differ, pitfalls, advice and an experiment
+    with a table as text, with their heads; nothing where there are none."""
     several = len(found.federations) > 1
     odd = [
         (one.label, each.sentence) for one in found.federations for each in one.inspection.outlying
@@ -130,11 +134,17 @@ def bullets(found: Inspected) -> str:
         "Pitfalls, and the key to change": found.all_pitfalls,
         "What calls for what": found.advice,
     }
-    return "\n".join(
+    sections = [
         "\n".join((head, *(f"- {text}" for text in texts)))
         for head, texts in blocks.items()
         if texts
-    )
+    ]
+    sections += [
+        f"An experiment with this table\n{experiment_lines(one)}\n\n{one.toml}"
+        for one in found.federations
+        if one.toml
+    ]
+    return "\n".join(sections)
 
 
 def _columns(columns: Sequence[DifferingColumn]) -> list[str]:

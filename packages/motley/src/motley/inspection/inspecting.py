@@ -87,8 +87,8 @@ def inspect(
     samples for each client.
     more: further ones, which stand beside it. rounds: server steps of a short run, after which
     drift is measured again.
-    data: folder searched first for data packs. overrides: settings like ``"partition.alpha=0.1"``,
-    for experiments.
+    data: folder searched first for data packs. overrides: settings like ``"partition.alpha=0.1"``
+    for experiments, ``'decimal=","'`` for tables.
     task: data and model of your own, for ``task = "own"``. allow_import: let components be named
     ``"module:Class"``.
     tell: is told what goes on, a few words at a time. label, client: the columns of a table that
@@ -190,6 +190,7 @@ def _one(
             clients=clients_of(given),
             others=_others(found, lambda without: measure(given, Key(0), without=without)),
             columns=column_table(given),
+            toml=source.toml,
         )
     tell(f"{label}: reading the data")
     experiment = _here(source.experiment)

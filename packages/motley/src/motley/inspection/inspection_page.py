@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import isnan, nan
 
 from motley.core.client_names import name_of
+from motley.experiments.store import slug
 from motley.heterogeneity.findings import PROFILE, Finding
 from motley.inspection.federation import InspectedFederation
 from motley.inspection.pictures import client_curves, drift_curves, profile_bars
@@ -15,6 +16,7 @@ from motley.results.blocks import (
     DASH,
     Block,
     BulletList,
+    Code,
     Page,
     Section,
     Table,
@@ -25,7 +27,7 @@ from motley.results.blocks import (
 )
 from motley.results.column_section import column_section
 
-__all__ = ["columns_read", "finding_names", "inspection_page"]
+__all__ = ["columns_read", "experiment_lines", "finding_names", "inspection_page"]
 
 SYSTEM = (
     "speed_spread",
@@ -68,6 +70,7 @@ def inspection_page(
         *columns_read(federations),
         BulletList(pitfalls, "Pitfalls, and the key to change") if pitfalls else None,
         Section("What calls for what", [BulletList(advice)]) if advice else None,
+        *_experiments(federations),
         Section("At a glance", non_empty(profile_bars(federations), _profile_table(federations))),
         _section("How the data differs", federations, data, _classes(federations)),
         *client_sections(federations),
@@ -125,6 +128,29 @@ def columns_read(federations: Sequence[InspectedFederation]) -> list[Section]:
         column_section(one.columns.rows, one.columns.remarks, one.label if several else "")
         for one in federations
         if one.columns is not None
+    ]
+
+
+def experiment_lines(one: InspectedFederation) -> str:
+    """Return what to do with the experiment of a federation's table; empty where there is none."""
+    file = f"{slug(one.label)}.toml"
+    return one.toml and (
+        f"As {file}, then: motley compare {file} --over algorithm.name=fedavg,scaffold "
+        "--seeds 0,1,2"
+    )
+
+
+def _experiments(federations: Sequence[InspectedFederation]) -> list[Section]:
+    """Return a section with an experiment, for each federation of a table with a client column."""
+    several = len(federations) > 1
+    title = "An experiment with this table"
+    return [
+        Section(
+            f"{title}: {one.label}" if several else title,
+            [Text(experiment_lines(one)), Code(one.toml)],
+        )
+        for one in federations
+        if one.toml
     ]
 
 

@@ -12,6 +12,8 @@ import numpy as np
 
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.untrusted import shortened
+from motley.experiments.document import to_toml
+from motley.experiments.store import slug
 from motley.tasks.client_folders import client_files, is_client_file, stem
 from motley.tasks.client_parts import is_table, table_options
 from motley.tasks.federate import Split
@@ -24,10 +26,15 @@ from motley.tasks.table_options import TableOptions
 from motley.tasks.table_readers import make_dataset, read_columns, read_parts, take_columns
 from motley.tasks.task import Federation
 
-__all__ = ["LEFT_OUT", "federation_of", "holds_tables", "table_name"]
+__all__ = ["LEFT_OUT", "experiment_of", "federation_of", "holds_tables", "table_name"]
 
 LEFT_OUT = "columns left out"
 """The federation's note of columns that are no inputs: dates, ids, and words among numbers."""
+_COHORT = 10
+_ROUNDS = 20
+"""Clients in a round, at most, and rounds of the experiment that is shown."""
+_REASONS = 3
+"""Columns of which it is told why they can be no inputs, at most, where none can."""
 _NONE = 1e-300
 """The share of rows that are set aside for testing: not one of any number of them."""
 
@@ -82,6 +89,44 @@ def federation_of(
         inputs, y, ids, not numbers, str(path), whole=True, options=options, column=client
     )
     return _noted(_federation(dataset, Split("client", _NONE), 0), options, why)
+
+
+def experiment_of(
+    federation: Federation,
+    path: Path,
+    label: str | None,
+    client: str | None,
+    table: Mapping[str, Any],
+) -> str:
+    """Return an experiment with a table as TOML: it reads the table as the federation was read, and
+    leaves out the columns that were left out there.
+
+    Parameters
+    ----------
+    federation: that of the table, label, client and table of :func:`federation_of`.
+    """
+    unread = federation.reading.unread if federation.reading else ()
+    left_out = list(dict.fromkeys([*table.get("drop", ()), *(name for name, _ in unread)]))
+    name = "tabular" if federation.targets == "classes" else "tabular_regression"
+    task = {
+        "name": name,
+        "data": str(path),
+        "client": client,
+        "label": label or "label",
+        "scale": "federated",
+        **table,
+        **({"drop": left_out} if left_out else {}),
+    }
+    keys = {
+        "name": slug(table_name(path)),
+        "cohort": min(len(federation), _COHORT),
+        "partition": "by_writer",
+        "stop": {"rounds": _ROUNDS},
+        "evaluate": {"every": 1},
+        "local": {"epochs": 5, "optimizer": {"name": "sgd", "lr": 0.1}},
+        "task": task,
+    }
+    return to_toml(keys)
 
 
 def _of_folder(path: Path, label: str, client: str | None, options: TableOptions) -> Federation:
@@ -146,6 +191,9 @@ def _without_unusable(
                 why[name] = "there is no value"
         except DataError as error:
             why[name] = str(error).removeprefix(f"{where}: ")
+    if known and len(why) == len(known):
+        first = "; ".join(f"{name}: {said}" for name, said in list(why.items())[:_REASONS])
+        raise DataError(f"{where}: no column can be an input; {first}")
     return replace(options, drop=(*options.drop, *why)), why
 
 

@@ -27,6 +27,8 @@ from motley.results.figures import (
 
 __all__ = ["client_curves", "drift_curves", "profile_bars"]
 
+_ABOVE = 0.05
+"""Share of an axis that is free above a curve."""
 POINTS = 200
 """Points of a curve over clients, at most."""
 
@@ -101,7 +103,10 @@ def client_curves(
             axes.set_ylabel(unit)
             axes.set_xlabel("clients, lowest first (%)")
             if unit in ("share", "cosine") or name == "availability":
-                axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+                bottom, top = axes.get_ylim()
+                lowest = min(0.0, bottom)
+                # so far above the curve that its end is not on the frame
+                axes.set_ylim(lowest, top + _ABOVE * (top - lowest))
         for axes in panels[len(shown) :]:
             axes.set_visible(False)
         return to_svg(figure, "clients", f"{about}: each client's number, lowest first")

@@ -12,9 +12,10 @@ from motley.core.components import imports
 from motley.core.errors import ConfigError
 from motley.core.files import is_folder
 from motley.experiments.config import Experiment
+from motley.experiments.document import parse_settings
 from motley.experiments.run import as_experiment, with_own
 from motley.experiments.sweep import expand
-from motley.inspection.own_tables import federation_of, holds_tables, table_name
+from motley.inspection.own_tables import experiment_of, federation_of, holds_tables, table_name
 from motley.results.load import Run, load_all
 from motley.tasks.task import Federation, Task
 
@@ -52,7 +53,8 @@ class InspectionSource:
     label: file, folder or name. experiment: whose clients are inspected; None for a federation
     without one. federation: made in Python; None where the experiment makes it. variants: label ->
     experiment, of a grid or of finished runs, seeds aside.
-    keys: all keys of every run, planned or finished. runs: the finished ones.
+    keys: all keys of every run, planned or finished. runs: the finished ones. toml: an experiment
+    with the table that was given, empty where none was.
     """
 
     label: str
@@ -61,6 +63,7 @@ class InspectionSource:
     variants: Mapping[str, Experiment] = field(default_factory=dict)
     keys: Sequence[Mapping[str, Any]] = ()
     runs: Sequence[Run] = ()
+    toml: str = ""
 
 
 def source_of(
@@ -73,7 +76,7 @@ def source_of(
     table: Mapping[str, Any] | None = None,
 ) -> InspectionSource:
     """Return what is to be inspected; ``label`` and ``client`` are columns of tables, ``table``
-    says how these are written.
+    says how these are written, as ``overrides`` do, which otherwise are an experiment's.
 
     Raises
     ------
@@ -85,9 +88,11 @@ def source_of(
     if isinstance(given, Federation):
         return InspectionSource("federation", federation=given)
     if isinstance(given, str | Path) and holds_tables(Path(given)):
-        return InspectionSource(
-            table_name(Path(given)), federation=federation_of(Path(given), label, client, table)
-        )
+        path = Path(given)
+        options = {**(table or {}), **_of_task(overrides)}
+        federation = federation_of(path, label, client, options)
+        toml = "" if path.is_dir() else experiment_of(federation, path, label, client, options)
+        return InspectionSource(table_name(path), federation=federation, toml=toml)
     if label is not None or client is not None or table:
         if (
             isinstance(given, str | Path)
@@ -129,6 +134,12 @@ def source_of(
     return InspectionSource(
         name, experiment, None, variants, [point.experiment.resolved() for point in points]
     )
+
+
+def _of_task(settings: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of a table's task: ``trim=true``, ``task.trim=true``."""
+    keys = parse_settings(settings)
+    return {key.removeprefix("task."): value for key, value in keys.items()}
 
 
 def _of_runs(

@@ -176,7 +176,8 @@ def partition_input(
     rows = np.arange(len(dataset.y), dtype=np.int64)
     global_test = None
     own_rows = own_rows and dataset.groups is not None and not dataset.generated
-    note = "train and test halves merged, each client keeps a test part"
+    halves = "train and test halves merged, " if dataset.test.any() else ""
+    note = f"{halves}each client keeps a test part"
     if split.test == "global" and dataset.test.any():
         global_test = rows[dataset.test]
         rows = rows[~dataset.test]
