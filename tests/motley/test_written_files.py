@@ -24,7 +24,7 @@ from motley.cli import call
 from motley.core import codec
 from motley.experiments.config import Experiment
 from motley.results.schema import TABLES
-from motley.twin.make import twin
+from motley_advice.twin.make import twin
 
 ENDLESS: dict[str, Any] = {
     "name": "endless",

@@ -21,9 +21,9 @@ from motley.experiments import run, sweep
 from motley.experiments.config import Experiment
 from motley.experiments.progress import ProgressText
 from motley.experiments.shown import in_cell
-from motley.inspection.inspected import Inspected
 from motley.rounds.run_config import RoundSummary
 from motley.tasks import from_clients, own_task
+from motley_advice.inspection.inspected import Inspected
 
 KEYS: dict[str, Any] = {
     "name": "who",

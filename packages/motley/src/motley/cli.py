@@ -21,9 +21,6 @@ import typer
 
 from motley.commands import audit as audit_command
 from motley.commands import data as data_command
-from motley.commands import inspect as inspect_command
-from motley.commands import tune as tune_command
-from motley.commands import twin as twin_command
 from motley.commands import watch as watch_command
 from motley.commands.shared_options import (
     AllowImport,
@@ -98,7 +95,7 @@ def _missing(name: str) -> Callable[[], None]:
 def _add_commands() -> None:
     """Add the commands of the distributions beside this one; one that is missing says where it
     is."""
-    for name in ("deployment", "reproduce"):
+    for name in ("deployment", "inspect", "reproduce", "tune", "twin", "what-if"):
         found = extension("command", name)
         if found is None:
             about = f"Comes with {COMES_WITH[name]}, which is not installed."
@@ -482,11 +479,7 @@ def _name_confounds(runs: Sequence[Run], controls: Sequence[Run], asked: bool) -
 
 _add_commands()
 app.command("audit-privacy")(audit_command.audit_privacy)
-app.command()(inspect_command.inspect)
-app.command()(tune_command.tune)
-app.command()(twin_command.twin)
 app.command()(watch_command.watch)
-app.command("what-if")(twin_command.what_if)
 
 
 @app.command()

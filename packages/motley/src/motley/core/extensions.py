@@ -1,8 +1,9 @@
 """What other distributions add to Motley, found by their entry points.
 
 Motley imports none of them: the command asks here what is installed beside it. A distribution adds
-a command to the group ``motley.command``, a kind of ``motley list`` to ``motley.listing``, advice
-for ``motley inspect`` to ``motley.advice``, and components to the group of their kind.
+a command to the group ``motley.command``, a public function of ``motley`` to ``motley.function``, a
+kind of ``motley list`` to ``motley.listing``, advice for ``motley inspect`` to ``motley.advice``,
+and components to the group of their kind.
 """
 
 from __future__ import annotations
@@ -17,10 +18,15 @@ __all__ = ["COMES_WITH", "added_modules", "extension", "extensions", "required_e
 
 COMES_WITH = {
     "deployment": "motley-flower",
+    "inspect": "motley-advice",
     "recipe": "motley-papers",
     "reproduce": "motley-papers",
+    "tune": "motley-advice",
+    "twin": "motley-advice",
+    "what-if": "motley-advice",
 }
-"""Commands and kinds that a distribution of Motley's repository adds, and its folder there."""
+"""Commands, functions and kinds that a distribution of Motley's repository adds, and its folder
+there."""
 
 
 def extensions(group: str) -> dict[str, metadata.EntryPoint]:

@@ -153,9 +153,9 @@ def _cells(run: Run, prediction: Mapping[str, Any]) -> tuple[list[str], bool | N
 def _rule_for(run: Run, prediction: Mapping[str, Any]) -> dict[str, Any] | str:
     """Return the predicted rule that a run used, or why there is none.
 
-    A rule has a list of equal values for each of its keys, see ``motley.twin.what_if``. A key that
-    the run does not have counts as that of the recorded rule: a Flower strategy always waits for
-    all.
+    A rule has a list of equal values for each of its keys, see ``motley_advice.twin.what_if``. A
+    key that the run does not have counts as that of the recorded rule: a Flower strategy always
+    waits for all.
     """
     clients = max(int(run.config.get("population") or 0), run.tables["federation"].num_rows)
     if clients and clients != prediction["clients"]:
