@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import motley
 from motley.cli import app, call
 from motley.core.errors import ConfigError
+from tests.motley.tasks.test_client_folders import TABLE, write
 
 
 @pytest.fixture
@@ -152,3 +153,20 @@ def test_no_more_samples_repeat_than_there_are(tmp_path: Path) -> None:
     (one,) = motley.inspect(path, client="hospital", label="y").federations
     (odd,) = one.inspection.outlying
     assert odd.said == "80 of 120 samples repeat others there"
+
+
+def test_a_folder_without_a_table(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"^the folder \S+ holds no table \(.csv, .parquet or .npz\); name one that does",
+    ):
+        motley.inspect(tmp_path, label="y")
+
+
+def test_an_inspection_reads_the_files_that_a_task_reads(tmp_path: Path) -> None:
+    write(tmp_path, {f"{half}/{k}.csv": TABLE for half in ("train", "test") for k in "ab"})
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.warns(UserWarning, match=r"1 file not read: notes\.txt") as told:
+        inspected = motley.inspect(tmp_path)
+    assert len([one for one in told if "not read" in str(one.message)]) == 1
+    assert [name for name, _ in inspected.federations[0].clients] == ["a", "b"]

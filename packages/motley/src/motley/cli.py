@@ -92,7 +92,7 @@ def _missing(name: str) -> Callable[[], None]:
     return missing
 
 
-def _add_commands() -> None:
+def _add_commands(app: typer.Typer) -> None:
     """Add the commands of the distributions beside this one; one that is missing says where it
     is."""
     for name in ("deployment", "inspect", "reproduce", "tune", "twin", "what-if"):
@@ -477,7 +477,7 @@ def _name_confounds(runs: Sequence[Run], controls: Sequence[Run], asked: bool) -
         say("note: motley compare --controls runs the reference with these settings, too")
 
 
-_add_commands()
+_add_commands(app)
 app.command("audit-privacy")(audit_command.audit_privacy)
 app.command()(watch_command.watch)
 

@@ -20,10 +20,10 @@ from motley.core.untrusted import printable
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.experiments.document import to_toml
-from motley.results.predictions import elapsed_s
 from motley.rounds.planning import LinkLoads
 from motley.timing import SYNCHRONY
 from motley_advice.twin.fit import LEVEL, Law, beta_counts, fitted, held_out, presence
+from motley_advice.twin.predictions import elapsed_s
 from motley_advice.twin.recorded_clients import Records, read
 
 __all__ = ["Twin", "twin"]

@@ -29,8 +29,8 @@ from motley.results.labels import group_runs
 from motley.results.load import Run
 from motley.results.measures import Axis, Censored, costs, curve, metric_of, to_target
 from motley.results.number_text import MB, short_number
-from motley.results.predictions import Predicted
 from motley_advice.twin.fit import LEVEL
+from motley_advice.twin.predictions import Predicted
 
 __all__ = ["Forecast", "Predicted", "Rule", "predicted", "what_if"]
 

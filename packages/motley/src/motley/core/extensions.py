@@ -2,8 +2,8 @@
 
 Motley imports none of them: the command asks here what is installed beside it. A distribution adds
 a command to the group ``motley.command``, a public function of ``motley`` to ``motley.function``, a
-kind of ``motley list`` to ``motley.listing``, advice for ``motley inspect`` to ``motley.advice``,
-and components to the group of their kind.
+kind of ``motley list`` to ``motley.listing``, a section of the report to ``motley.report``, advice
+for ``motley inspect`` to ``motley.advice``, and components to the group of their kind.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ __all__ = ["COMES_WITH", "added_modules", "extension", "extensions", "required_e
 COMES_WITH = {
     "deployment": "motley-flower",
     "inspect": "motley-advice",
+    "predicted": "motley-advice",
     "recipe": "motley-papers",
     "reproduce": "motley-papers",
     "tune": "motley-advice",
     "twin": "motley-advice",
     "what-if": "motley-advice",
 }
-"""Commands, functions and kinds that a distribution of Motley's repository adds, and its folder
-there."""
+"""Commands, functions, sections and kinds that a distribution of Motley's repository adds, and its
+folder there."""
 
 
 def extensions(group: str) -> dict[str, metadata.EntryPoint]:

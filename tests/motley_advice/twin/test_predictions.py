@@ -9,9 +9,9 @@ from pyarrow import parquet
 from motley.cli import call
 from motley.core.errors import ConfigError, DataError
 from motley.results.load import load
-from motley.results.predictions import predicted_beside, read_prediction
 from motley.results.report import report
 from motley.results.schema import TABLES
+from motley_advice.twin.predictions import predicted_section
 
 UNIFORM, OORT = ({"name": name} for name in ("uniform", "oort"))
 
@@ -85,7 +85,7 @@ def recorded(folder, selector, ends, **more):
 )
 def test_a_run_beside_its_prediction(tmp_path, prediction, selector, ends, more, said, held):
     run = load(recorded(tmp_path / "run", selector, ends, **more))
-    note, table = predicted_beside({"it": [run]}, read_prediction(prediction)).blocks
+    note, table = predicted_section({"it": [run]}, prediction).blocks
     assert table.rows[0].cells[-1].text == said
     tested = held is not None
     assert note.text.startswith(
@@ -126,19 +126,19 @@ def test_values_that_no_prediction_has_are_a_sentence(prediction, whole, rule, m
     found["rules"][0] |= rule
     prediction.write_text(json.dumps(found | whole))
     with pytest.raises(DataError, match=f"is not what motley what-if of .*{message}"):
-        read_prediction(prediction)
+        predicted_section({}, prediction)
 
 
 def test_bad_predictions_are_a_sentence(tmp_path, prediction):
     with pytest.raises(DataError, match=r"none.json' cannot be read .No such file"):
-        read_prediction(tmp_path / "none.json")
+        predicted_section({}, tmp_path / "none.json")
     for text, error in (("{", "JSONDecodeError"), ("[]", "ValueError"), ("{}", "KeyError")):
         prediction.write_text(text)
         with pytest.raises(DataError, match=rf"this version writes .{error}.*run motley what-if"):
-            read_prediction(prediction)
+            predicted_section({}, prediction)
     prediction.write_text("[" * 100_000)
     with pytest.raises(DataError, match=r"this version writes .RecursionError"):
-        read_prediction(prediction)
+        predicted_section({}, prediction)
     run = load(recorded(tmp_path / "run", OORT, (2.0, 5.0)))
     with pytest.raises(ConfigError, match="a prediction is shown on a page; leave --format out"):
         report([run], tmp_path / "paper", format="csv", prediction=prediction)

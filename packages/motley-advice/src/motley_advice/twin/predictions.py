@@ -20,7 +20,7 @@ from motley.results.load import Run
 from motley.results.method_groups import method_numbers
 from motley.results.number_text import MB, short_number
 
-__all__ = ["Predicted", "elapsed_s", "predicted_beside", "read_prediction"]
+__all__ = ["Predicted", "elapsed_s", "predicted_section"]
 
 Groups = Mapping[str, Sequence[Run]]
 
@@ -54,13 +54,8 @@ def elapsed_s(run: Run) -> Floats:
     return np.asarray(run.column("rounds", "time_s"), float) - begun
 
 
-def read_prediction(path: str | Path) -> dict[str, Any]:
-    """Return a prediction.
-
-    Raises
-    ------
-    DataError: there is no such file, or it is not what ``motley what-if`` writes.
-    """
+def _read(path: str | Path) -> dict[str, Any]:
+    """Return a prediction; a DataError is raised for what is none."""
     try:
         found = restored(json.loads(Path(path).read_text(encoding="utf-8")))
         for rule in found["rules"]:
@@ -103,8 +98,20 @@ def _interval(told: Mapping[str, Any]) -> Predicted:
     return found
 
 
-def predicted_beside(groups: Groups, prediction: Mapping[str, Any]) -> Section:
-    """Return the section that puts what was predicted beside what each run (label to runs) took."""
+def predicted_section(groups: Groups, path: str | Path) -> Section:
+    """Return the section of a report that puts what was predicted beside what each run took: the
+    entry point ``predicted`` of the group ``motley.report``.
+
+    Parameters
+    ----------
+    groups: label of a method to its runs.
+    path: the ``prediction.json`` of ``motley what-if``.
+
+    Raises
+    ------
+    DataError: there is no such file, or it is not what ``motley what-if`` writes.
+    """
+    prediction = _read(path)
     rounds = prediction["rounds"]
     several = sum(map(len, groups.values())) > 1
     compared = [
@@ -153,7 +160,7 @@ def _cells(run: Run, prediction: Mapping[str, Any]) -> tuple[list[str], bool | N
 def _rule_for(run: Run, prediction: Mapping[str, Any]) -> dict[str, Any] | str:
     """Return the predicted rule that a run used, or why there is none.
 
-    A rule has a list of equal values for each of its keys, see ``motley_advice.twin.what_if``. A
+    A rule has a list of equal values for each of its keys, see :mod:`motley_advice.twin.what_if`. A
     key that the run does not have counts as that of the recorded rule: a Flower strategy always
     waits for all.
     """
