@@ -17,7 +17,8 @@ from motley.cli import call
 from motley.commands.shared_options import raise_failures
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.experiments.config import Experiment
-from motley.experiments.sweep import Failure, Point
+from motley.experiments.sweep import Failure
+from motley.experiments.sweep_point import Point
 from motley.results.model_health import model_health
 from motley_flower import free_ports
 from motley_flower.operator import pages

@@ -16,7 +16,7 @@ from motley.tasks.client_folders import client_files, is_client_file, stem
 from motley.tasks.client_parts import is_table, table_options
 from motley.tasks.federate import Split
 from motley.tasks.origin import Origin
-from motley.tasks.own_federation import _federation, from_files
+from motley.tasks.own_federation import from_files, natural_federation
 from motley.tasks.raw_table import TableReading, joined, raw_table
 from motley.tasks.row_labels import read_row_column
 from motley.tasks.table_files import is_table_file, read_arrow
@@ -81,7 +81,7 @@ def federation_of(
     dataset = make_dataset(
         inputs, y, ids, not numbers, str(path), whole=True, options=options, column=client
     )
-    return _noted(_federation(dataset, Split("client", _NONE), 0), options, why)
+    return _noted(natural_federation(dataset, Split("client", _NONE), 0), options, why)
 
 
 def _of_folder(path: Path, label: str, client: str | None, options: TableOptions) -> Federation:

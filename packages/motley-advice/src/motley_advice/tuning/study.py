@@ -29,7 +29,8 @@ from motley.experiments.run_secret import (
     read_secret,
 )
 from motley.experiments.store import RunFolder, ensure_space, installed_versions, slug
-from motley.experiments.sweep import Point, run_points
+from motley.experiments.sweep import run_points
+from motley.experiments.sweep_point import Point
 from motley.results import measures
 from motley.results.load import Run
 from motley.results.record import read_record
