@@ -188,6 +188,8 @@ SHOWN = {
     **dict.fromkeys((name for name in GROUPS["Errors"]), "quick-start.md#the-same-from-python"),
 }
 """Objects that no example names -> the section that shows them at work."""
+USED = ("motley", "motley_advice")
+"""Packages of which all that an example imports has a page."""
 FENCE = re.compile(r"^( *)```python[^\n]*\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 
 
@@ -212,14 +214,11 @@ def _file(name: str) -> str:
 
 
 def used(text: str) -> Iterator[str]:
-    """Yield the dotted names below ``motley`` that a page's Python blocks import or reach by
-    attributes."""
+    """Yield the dotted names below :data:`USED` that a page's Python blocks import, or reach from
+    ``motley`` by attributes."""
     for fence in FENCE.finditer(text):
         for node in ast.walk(ast.parse(re.sub(rf"^{fence[1]}", "", fence[2], flags=re.MULTILINE))):
-            if (
-                isinstance(node, ast.ImportFrom)
-                and (node.module or "").partition(".")[0] == "motley"
-            ):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in USED:
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
             elif (
                 isinstance(node, ast.Attribute)
