@@ -36,9 +36,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import QuantileTransformer
 
 from motley.core.keys import Key
-from motley.heterogeneity.client_data import of_arrays
-from motley.heterogeneity.duplicates import certain_copies, sample_hashes
-from motley.heterogeneity.outlying import outlying_clients
+from motley_advice.heterogeneity.client_data import of_arrays
+from motley_advice.heterogeneity.duplicates import certain_copies, sample_hashes
+from motley_advice.heterogeneity.outlying import outlying_clients
 
 OUT = Path(__file__).parent / "measured" / "inspect_outlying.json"
 Rng = np.random.Generator

@@ -1,5 +1,5 @@
-"""How good the estimates of motley.heterogeneity are: truth and estimate of known worlds; the time
-for 10^5 clients.
+"""How good the estimates of motley_advice.heterogeneity are: truth and estimate of known worlds;
+the time for 10^5 clients.
 
     python benchmarks/inspect_truth.py [--data digits|mnist|...] [--clients 30] \\
         [--seeds 0,1,2] [--only concepts]
@@ -32,9 +32,9 @@ from numpy.typing import NDArray
 from motley.core.keys import Key, Streams
 from motley.experiments.config import Experiment
 from motley.experiments.run_data import task_of
-from motley.heterogeneity.measure import measure, measure_arrays
 from motley.tasks.task import Task
 from motley.world.shift.concept_shift import ClassSwap
+from motley_advice.heterogeneity.measure import measure, measure_arrays
 
 SKEW = {"partition": {"name": "dirichlet", "alpha": 0.3}}
 DOMAINS = {"feature_shift": {"name": "domains"}}

@@ -22,7 +22,8 @@ from pathlib import Path
 
 from motley.core.csv_text import csv_text
 from motley.experiments.store import RunFolder
-from motley.experiments.sweep import Point, run_points
+from motley.experiments.sweep import run_points
+from motley.experiments.sweep_point import Point
 from motley.results.load import load
 from motley_papers.advice import (
     CONTROL,

@@ -22,8 +22,8 @@ from typing import Any
 import motley
 from motley.results.method_groups import MethodGroups
 from motley.results.method_rows import MethodRow, differences, method_rows
-from motley.tuning.outcome import TunedMethod, TuningResult
-from motley.tuning.study_words import in_words
+from motley_advice.tuning.outcome import TunedMethod, TuningResult
+from motley_advice.tuning.study_words import in_words
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = Path(__file__).with_name("measured") / "tuned.json"

@@ -39,10 +39,10 @@ from motley.core.keys import Key
 from motley.experiments.run import run
 from motley.results.load import load
 from motley.results.schema import TABLES
-from motley.twin.make import twin
-from motley.twin.what_if import what_if
 from motley.world import AVAILABILITY, DEVICES, FAILURES, NETWORKS
 from motley.world.interfaces import Availability, Device, Failures, Network
+from motley_advice.twin.make import twin
+from motley_advice.twin.what_if import what_if
 
 OUT = Path(__file__).with_name("measured") / "twin.json"
 ROUNDS = 10

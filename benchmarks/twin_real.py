@@ -314,8 +314,8 @@ def record(number: int, folder: Path) -> None:
 def predict(number: int, folder: Path, seeds: int) -> dict[str, Any]:
     """Return what the twin of a recording says, beside what really happened."""
     import motley
-    from motley.twin.make import twin
-    from motley.twin.what_if import what_if
+    from motley_advice.twin.make import twin
+    from motley_advice.twin.what_if import what_if
 
     made = twin(folder / "recorded", folder / "twin.toml")
     out: dict[str, Any] = {"fits": made.fits, "rules": {}, "known": {}}

@@ -33,15 +33,15 @@ GROUPS = {
         "motley.rounds.loop.RoundLoop",
         "motley.rounds.run_config.RoundSummary",
         "motley.experiments.config.load",
-        "motley.tuning.outcome.TuningResult",
-        "motley.tuning.outcome.TunedMethod",
-        "motley.inspection.inspected.Inspected",
-        "motley.inspection.federation.InspectedFederation",
-        "motley.heterogeneity.measure.measure",
-        "motley.heterogeneity.measure.measure_arrays",
-        "motley.heterogeneity.findings.Inspection",
-        "motley.heterogeneity.findings.Finding",
-        "motley.heterogeneity.findings.OutlyingClient",
+        "motley_advice.tuning.outcome.TuningResult",
+        "motley_advice.tuning.outcome.TunedMethod",
+        "motley_advice.inspection.inspected.Inspected",
+        "motley_advice.inspection.federation.InspectedFederation",
+        "motley_advice.heterogeneity.measure.measure",
+        "motley_advice.heterogeneity.measure.measure_arrays",
+        "motley_advice.heterogeneity.findings.Inspection",
+        "motley_advice.heterogeneity.findings.Finding",
+        "motley_advice.heterogeneity.findings.OutlyingClient",
     ),
     "Results": (
         "motley.load",
@@ -165,13 +165,13 @@ MEMBERS = {
 }
 """Objects of which not all members are shown."""
 SHOWN = {
-    "motley.heterogeneity.measure.measure": "inspect.md",
-    "motley.heterogeneity.measure.measure_arrays": "inspect.md",
-    "motley.heterogeneity.findings.Inspection": "inspect.md",
-    "motley.heterogeneity.findings.Finding": "inspect.md",
-    "motley.heterogeneity.findings.OutlyingClient": "inspect.md",
-    "motley.inspection.inspected.Inspected": "inspect.md",
-    "motley.inspection.federation.InspectedFederation": "inspect.md",
+    "motley_advice.heterogeneity.measure.measure": "inspect.md",
+    "motley_advice.heterogeneity.measure.measure_arrays": "inspect.md",
+    "motley_advice.heterogeneity.findings.Inspection": "inspect.md",
+    "motley_advice.heterogeneity.findings.Finding": "inspect.md",
+    "motley_advice.heterogeneity.findings.OutlyingClient": "inspect.md",
+    "motley_advice.inspection.inspected.Inspected": "inspect.md",
+    "motley_advice.inspection.federation.InspectedFederation": "inspect.md",
     "motley.rounds.run_config.RoundSummary": "experiment-file.md#objects",
     "motley.Run": "results.md",
     "motley.TrainedRun": "results.md",
@@ -180,14 +180,16 @@ SHOWN = {
     "motley.SelectionRule": "add-a-selector.md",
     "motley.SelectionContext": "add-a-selector.md",
     "motley.tasks.table_options.TableOptions": "table-files.md",
-    "motley.tuning.outcome.TuningResult": "tuning.md",
-    "motley.tuning.outcome.TunedMethod": "tuning.md",
+    "motley_advice.tuning.outcome.TuningResult": "tuning.md",
+    "motley_advice.tuning.outcome.TunedMethod": "tuning.md",
     "motley_flower.strategy.settings.SelectionSettings": "deploy/your-app.md",
     "motley_flower.SelectionCoordinator": "deploy/your-app.md",
     "motley_flower.ParticipationRow": "deploy/your-app.md",
     **dict.fromkeys((name for name in GROUPS["Errors"]), "quick-start.md#the-same-from-python"),
 }
 """Objects that no example names -> the section that shows them at work."""
+USED = ("motley", "motley_advice")
+"""Packages of which all that an example imports has a page."""
 FENCE = re.compile(r"^( *)```python[^\n]*\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 
 
@@ -212,14 +214,11 @@ def _file(name: str) -> str:
 
 
 def used(text: str) -> Iterator[str]:
-    """Yield the dotted names below ``motley`` that a page's Python blocks import or reach by
-    attributes."""
+    """Yield the dotted names below :data:`USED` that a page's Python blocks import, or reach from
+    ``motley`` by attributes."""
     for fence in FENCE.finditer(text):
         for node in ast.walk(ast.parse(re.sub(rf"^{fence[1]}", "", fence[2], flags=re.MULTILINE))):
-            if (
-                isinstance(node, ast.ImportFrom)
-                and (node.module or "").partition(".")[0] == "motley"
-            ):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in USED:
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
             elif (
                 isinstance(node, ast.Attribute)

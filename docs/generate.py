@@ -138,7 +138,7 @@ def main() -> None:
     """Rewrite the pages and pictures that are stale and say which; objects' pages of names that are
     gone are removed."""
     made = whole_files() | {page: refreshed(page.read_text(encoding="utf-8")) for page in PAGES}
-    for page in set(api_pages.FOLDER.glob("motley.*")) - set(made):
+    for page in set(api_pages.FOLDER.glob("motley*.*")) - set(made):
         page.unlink()
         sys.stdout.write(f"{page.relative_to(ROOT)} is gone\n")
     for page, new in made.items():

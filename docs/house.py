@@ -1,4 +1,4 @@
-"""Draw the packages of the three distributions in rows, each above all that it imports, as SVG."""
+"""Draw the packages of the distributions in rows, each above all that it imports, as SVG."""
 
 from __future__ import annotations
 
@@ -15,18 +15,15 @@ __all__ = ["house"]
 HOLDS = {
     "motley_papers": "recipes, what was measured",
     "motley_flower": "deployments, secure sums",
+    "motley_advice": "inspect, tune, twin",
     "motley": "public names, the command",
     "commands": "its larger sub-commands",
-    "inspection": "how clients differ, pitfalls",
-    "tuning": "equal budgets for each method",
-    "twin": "rules nobody tried, predicted",
     "experiments": "from a TOML file to a run",
     "testing": "contract suites for your own",
     "rounds": "the round loop, its state",
     "engines": "local training",
     "privacy": "clipping, noise, accounts",
     "algorithms": "losses, local rules, servers",
-    "heterogeneity": "measures of difference",
     "results": "tables, plots, the report",
     "selectors": "who is asked",
     "tasks": "data, models, metrics",
@@ -36,7 +33,7 @@ HOLDS = {
     "core": "records, keys, errors",
 }
 """Package -> what it holds, in a few words."""
-BESIDE = ("motley_flower", "motley_papers")
+BESIDE = ("motley_advice", "motley_flower", "motley_papers")
 WIDTH = 660
 BOX = (206, 46)
 GAP = 10
@@ -111,6 +108,8 @@ def _imports() -> dict[str, set[str]]:
         if name not in (*BESIDE, "commands"):
             # the version of Motley, which the package itself says, is no layer
             found[name].discard("motley")
+    # what its facade names for type checkers alone
+    found["motley"] -= set(BESIDE)
     return found
 
 

@@ -113,8 +113,7 @@ def run(stage: Stage, options: Options, state: dict[str, Any], path: Path, until
         "PYTHONPATH": os.pathsep.join(
             [
                 str(ROOT),
-                str(ROOT / "packages/motley/src"),
-                str(ROOT / "packages/motley-papers/src"),
+                *map(str, sorted(ROOT.glob("packages/*/src"))),
                 os.environ.get("PYTHONPATH", ""),
             ]
         ),

@@ -9,14 +9,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from motley import __version__
+from motley import __version__, cli
 from motley.cli import app, call
+from motley.core import extensions
+from motley.core.errors import ConfigError
 from tests.places import PYTHONPATH
 
 QUADRATIC = """
@@ -34,6 +38,15 @@ stop = { rounds = 2 }
 task = { name = "image", data = "digits", model = "digits_mlp" }
 partition = { name = "dirichlet", alpha = 0.5 }
 """
+
+COMES = {
+    "deployment": "motley-flower",
+    "inspect": "motley-advice",
+    "reproduce": "motley-papers",
+    "tune": "motley-advice",
+    "twin": "motley-advice",
+    "what-if": "motley-advice",
+}
 
 
 class Said(NamedTuple):
@@ -401,6 +414,39 @@ def test_the_folder_of_another_run_is_refused(motley: Motley) -> None:
 
 
 # ------------------------------------------------------------------------------------- what it does
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other distribution is installed."""
+    monkeypatch.setattr(extensions, "_entry_points", lambda: metadata.EntryPoints(()))
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("name", COMES)
+def test_a_command_whose_distribution_is_missing_names_it(name: str) -> None:
+    bare = typer.Typer(rich_markup_mode=None)
+    cli._add_commands(bare)
+    listed = CliRunner().invoke(bare, ["--help"]).output.splitlines()
+    about = [name, "Comes", "with", f"{COMES[name]},"]
+    assert about in [line.split()[:4] for line in listed]
+    error = CliRunner().invoke(bare, [name, "first.toml", "--over", "x"]).exception
+    assert isinstance(error, ConfigError)
+    assert str(error) == (
+        f"{name!r} comes with {COMES[name]}, which is not installed; in a checkout of Motley: "
+        f"pip install ./packages/{COMES[name]}"
+    )
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_run_and_its_report_need_no_other_distribution(motley: Motley) -> None:
+    assert motley("run", "q.toml", "--out", "run").code == 0
+    refused = motley("report", "run", "--predicted", "prediction.json")
+    assert refused.code == 2
+    assert refused.err == (
+        "motley: 'predicted' comes with motley-advice, which is not installed; in a checkout of "
+        "Motley: pip install ./packages/motley-advice\n"
+    )
 
 
 def test_version_and_help(motley: Motley) -> None:

@@ -220,7 +220,7 @@ def test_a_claim_with_a_margin_names_it(name):
     """In its own words, and in the sentence of what came of it."""
     recipe = read(name)
     for claim in recipe.claim:
-        measure = claim.measures(recipe.named(claim.exhibit))[0]
+        measure = claim.measures(recipe.named(claim.exhibit).measures)[0]
         said = tell(claim, [{**ROW, "measure": measure}])
         unit = measure_of(measure).unit.replace("%", "points")
         allowed = f" (up to {claim.margin:g}{' ' * bool(unit)}{unit} the other way allowed): "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from motley.experiments.config import Experiment
 from motley.experiments.controls import BuildCheck, controls_of
-from motley.experiments.sweep import Point
+from motley.experiments.sweep_point import Point
 from motley_papers.recipe import Recipe, read
 
 PLACE = "labels-strong"

@@ -21,7 +21,7 @@ PROJECT = FILES["motley"]["project"]
 DEPENDENCIES = [Requirement(one) for one in PROJECT["dependencies"]]
 BESIDE = [
     Requirement(one)
-    for name in ("motley-flower", "motley-papers")
+    for name in sorted(FILES.keys() - {"motley"})
     for one in FILES[name]["project"]["dependencies"]
 ]
 ELSEWHERE = {"flwr"}
@@ -111,17 +111,18 @@ def test_whatever_the_default_environment_needs_is_pinned():
         assert str(build.specifier) == f"=={versions['hatchling']}"
 
 
-def test_the_three_distributions_have_one_version_and_one_lowest_python():
-    assert {FILES[name]["project"]["version"] for name in ("motley-flower", "motley-papers")} == {
+def test_the_distributions_have_one_version_and_one_lowest_python():
+    assert {file["project"].get("version", motley.__version__) for file in FILES.values()} == {
         motley.__version__
     }
+    assert "version" in PROJECT["dynamic"]
     assert {file["project"]["requires-python"] for file in FILES.values()} == {
         PROJECT["requires-python"]
     }
 
 
 def test_nothing_asks_an_index_for_motley_itself():
-    """None of the three is in an index: whoever registered the name would run code here."""
+    """None of them is in an index: whoever registered the name would run code here."""
     extras = [
         one
         for file in FILES.values()
@@ -136,7 +137,11 @@ def test_nothing_asks_an_index_for_motley_itself():
 
 
 def test_the_tests_need_what_extras_bring():
-    extras = PROJECT["optional-dependencies"]
+    extras = {
+        name: needed
+        for file in FILES.values()
+        for name, needed in file["project"].get("optional-dependencies", {}).items()
+    }
     dev = set(CHECKOUT["dependency-groups"]["dev"])
     flower = set(FILES["motley-flower"]["project"]["dependencies"]) - {
         "flwr>=1.41,<2",

@@ -123,6 +123,9 @@ def test_what_is_in_the_other_wheels(tmp_path: Path) -> None:
     with zipfile.ZipFile(built("motley-flower", "wheel", ".whl", tmp_path)) as archive:
         names = set(archive.namelist())
     assert names >= {"motley_flower/command.py", "motley_flower/secure/terms.py"}
+    with zipfile.ZipFile(built("motley-advice", "wheel", ".whl", tmp_path)) as archive:
+        names = set(archive.namelist())
+    assert names >= {"motley_advice/commands/twin.py", "motley_advice/py.typed"}
 
 
 def test_what_is_in_the_source_distribution(tmp_path: Path) -> None:
@@ -135,7 +138,7 @@ def test_without_the_other_distributions_the_command_says_where_they_are(
     wheel: Path, tmp_path: Path
 ) -> None:
     home = environment(wheel, tmp_path)
-    for command in ("reproduce", "deployment"):
+    for command in ("deployment", "inspect", "reproduce", "tune", "twin", "what-if"):
         done = subprocess.run(
             [home / "bin" / "motley", command, "x", "--some"],
             capture_output=True,

@@ -4,6 +4,7 @@ from importlib import metadata
 
 import pytest
 
+import motley
 from motley.core import extensions
 from motley.core.errors import ConfigError
 from motley.core.extensions import extension, required_extension
@@ -34,6 +35,19 @@ def test_a_missing_distribution_is_named_with_the_command_that_installs_it(point
     said = r"'reproduce' comes with motley-papers, .*: pip install ./packages/motley-papers$"
     with pytest.raises(ConfigError, match=said):
         required_extension("command", "reproduce")
+
+
+@pytest.mark.parametrize("name", ["inspect", "tune"])
+def test_a_function_of_a_missing_distribution_names_it_when_it_is_called(points, name):
+    points()
+    function = getattr(motley, name)
+    said = rf"'{name}' comes with motley-advice, .*: pip install ./packages/motley-advice$"
+    with pytest.raises(ConfigError, match=said):
+        function("first.toml", rounds=1)
+    # as ``from motley import *`` does
+    assert all(callable(getattr(motley, public)) for public in motley.__all__)
+    points((name, "operator:mul", "motley.function"))
+    assert getattr(motley, name)(3, 4) == 12
 
 
 def test_an_installation_whose_folder_is_gone_is_missing_and_a_broken_one_is_not(

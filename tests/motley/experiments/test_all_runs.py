@@ -18,7 +18,7 @@ from motley.privacy.accounting import Release, bound
 from motley.results.privacy_section import claims
 from motley.tasks.own import own_task
 from motley.tasks.own_federation import from_arrays
-from motley.tuning.results import worries
+from motley_advice.tuning.results import worries
 
 dp_accounting = pytest.importorskip("dp_accounting")
 

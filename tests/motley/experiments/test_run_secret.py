@@ -394,14 +394,3 @@ def test_a_sweep_does_not_load_runs_of_other_data(tmp_path, monkeypatch):
         done = motley.compare(table(labels), over={"cohort": [3, 4]}, out="cmp")
         assert [len(done.runs), len(done.failures)] == [2 - failed, failed]
         assert all("other data than these" in str(one.error) for one in done.failures)
-
-
-def test_a_study_of_private_runs_does_not_go_on_with_other_data(tmp_path, monkeypatch):
-    pytest.importorskip("optuna")
-    monkeypatch.chdir(tmp_path)
-    options = {"over": {"local.optimizer.lr": [0.05, 0.1]}, "trials": 2, "out": "study"}
-    validated = {"split": {"validation": 0.3}}
-    motley.tune({**table(["no", "yes", "no"]), **validated}, **options, seeds=[0], test_seeds=[1])
-    assert stat.S_IMODE(Path("study", SECRET).stat().st_mode) == 0o600
-    with pytest.raises(StoreError, match="study is of other data than these"):
-        motley.tune({**table(["yes"] * 3), **validated}, **options, seeds=[0], test_seeds=[1])

@@ -21,7 +21,6 @@ from motley.experiments import run, sweep
 from motley.experiments.config import Experiment
 from motley.experiments.progress import ProgressText
 from motley.experiments.shown import in_cell
-from motley.inspection.inspected import Inspected
 from motley.rounds.run_config import RoundSummary
 from motley.tasks import from_clients, own_task
 
@@ -84,12 +83,6 @@ def test_a_notebook_shows_tables_of_text(found: Any) -> None:
         "–",
         "a",
     ]
-    inspection = types.SimpleNamespace(population=3, profile=lambda: {"availability": 0.5})
-    one: Any = types.SimpleNamespace(
-        label="mine", pitfalls=["few test samples"], inspection=inspection
-    )
-    assert "<td>availability</td><td>0.5</td>" in Inspected([one])._repr_html_()
-    assert "<td>few test samples</td>" in Inspected([one])._repr_html_()
     assert html_rows("a<b", [["<script>", "\x1b[31m"]]).count("<") == html_rows(
         "ab", [["script", "31m"]]
     ).count("<")

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import motley
 from motley.core.errors import DataError
 from motley.tasks.client_folders import client_files
 from motley.tasks.own import from_files
@@ -245,15 +244,6 @@ def test_a_file_of_several_clients_in_a_folder_is_refused(tmp_path: Path) -> Non
     np.savez(tmp_path / "all.npz", x=np.zeros((2, 2)), y=[0, 1], client=["a", "b"])
     with pytest.raises(DataError, match=r"all\.npz holds the rows of 2 clients"):
         from_files(tmp_path)
-
-
-def test_an_inspection_reads_the_same_files(tmp_path: Path) -> None:
-    write(tmp_path, {f"{half}/{k}.csv": TABLE for half in ("train", "test") for k in "ab"})
-    (tmp_path / "notes.txt").write_text("")
-    with pytest.warns(UserWarning, match=r"1 file not read: notes\.txt") as told:
-        inspected = motley.inspect(tmp_path)
-    assert len([one for one in told if "not read" in str(one.message)]) == 1
-    assert [name for name, _ in inspected.federations[0].clients] == ["a", "b"]
 
 
 def test_the_table_task_keeps_the_test_half_of_an_npz(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import tuned
 from motley.experiments.config import load
-from motley.tuning.plan import plan_of
+from motley_advice.tuning.plan import plan_of
 
 
 @pytest.mark.parametrize("name", tuned.STUDIES)

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.places import SOURCES
 
@@ -41,15 +44,31 @@ def _dotted(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-# package -> packages of ours it may import; "=a" allows the package itself, that is its catalogues,
-# but not its modules
+# package, or module beside the packages -> what of ours it may import; "=a" allows the package
+# itself, that is its catalogues, but not its modules
 ALLOWED: dict[str, set[str]] = {
+    "__init__": {"core", "experiments", "results", "selectors", "tasks"},
+    "__main__": {"cli"},
+    "cli": {"commands", "core", "experiments", "results"},
+    "commands": {"core", "experiments", "results", "tasks"},
+    "experiments": {
+        "core",
+        "algorithms",
+        "engines",
+        "privacy",
+        "results",
+        "rounds",
+        "selectors",
+        "tasks",
+        "timing",
+        "transport",
+        "world",
+    },
     "core": set(),
     "selectors": {"core"},
     "world": {"core"},
     "timing": {"core"},
     "tasks": {"core"},
-    "heterogeneity": {"core", "world", "tasks"},
     "algorithms": {"core", "tasks.task", "tasks.own_loss", "tasks.transfer"},
     "transport": {"core"},
     "engines": {
@@ -76,7 +95,6 @@ ALLOWED: dict[str, set[str]] = {
         "transport",
     },
     "privacy": {"core", "selectors.selector", "algorithms.parts", "algorithms.weights"},
-    "tuning": {"core", "experiments", "results", "tasks.task"},
     "rounds": {
         "core",
         "algorithms.parts",
@@ -101,12 +119,40 @@ ALLOWED: dict[str, set[str]] = {
         "results.stream",
         "results.writer",
     },
+    "motley_advice.__init__": set(),
+    "motley_advice.commands": {
+        "commands.shared_options",
+        "core",
+        "experiments",
+        "results",
+        "motley_advice.inspection",
+        "motley_advice.tuning",
+        "motley_advice.twin",
+    },
+    "motley_advice.heterogeneity": {"core", "tasks"},
+    "motley_advice.inspection": {
+        "core",
+        "algorithms.fednova",
+        "algorithms.parts",
+        "experiments",
+        "results",
+        "rounds",
+        "tasks",
+        "timing",
+        "transport.ledger",
+        "motley_advice.heterogeneity",
+    },
+    "motley_advice.tuning": {"core", "experiments", "results", "tasks.task"},
+    "motley_advice.twin": {"=timing", "core", "experiments", "results", "rounds.planning"},
 }
-BESIDE = {
+WHOLE = {
     "motley_flower": {"motley", "motley_flower"},
-    "motley_papers": {"motley", "motley_papers"},
+    "motley_papers": {"motley", "motley_advice", "motley_papers"},
 }
-"""Distributions beside Motley, and the distributions that each may import: Motley knows neither."""
+"""Distributions that are held as one: what each may import. Within them circles are looked for."""
+MUTUAL = {"motley_flower.recorded", "motley_flower.strategy"}
+"""Packages that import each other, though none of their modules do: a strategy begins the record
+that it is written into."""
 TORCH_FREE = {"core", "selectors", "world", "timing", "results", "cli", "motley_flower.secure"}
 THIRD_PARTY = {
     "core": {"numpy", "xxhash", "typing_extensions", "annotated_types"},
@@ -129,10 +175,17 @@ def _name(path: Path) -> str:
 
 
 def _layer(path: Path) -> str:
-    """``core`` and the like for Motley's own packages, ``motley_flower.secure`` for those of
-    another distribution."""
+    """``core`` and the like for Motley's own packages and the modules beside them,
+    ``motley_flower.secure`` for those of another distribution."""
     parts = Path(_name(path)).with_suffix("").parts
     return parts[1] if parts[0] == "motley" else ".".join(parts[:2])
+
+
+def _layer_of(module: str) -> str:
+    """The same for the dotted name of a module."""
+    top, _, below = module.partition(".")
+    first = below.partition(".")[0] or "__init__"
+    return first if top == "motley" else f"{top}.{first}"
 
 
 def _package(path: Path) -> str:
@@ -143,16 +196,32 @@ def _package(path: Path) -> str:
 MODULES = {_package(path) for path in FILES}
 
 
+FACADE = "motley.__init__"
+
+
 def _imports(path: Path) -> list[str]:
     """Every module imported anywhere in a file; ``from a import b`` counts as ``a.b`` where that is
-    a module of ours."""
+    a module of ours. Of the facade only the version is taken by others: that is no import."""
     out = [alias.name for node in _nodes(path, ast.Import) for alias in node.names]
     for node in _nodes(path, ast.ImportFrom):
         assert node.level == 0, f"{path}: relative import"
         for alias in node.names:
             inner = f"{node.module}.{alias.name}"
-            out.append(inner if inner in MODULES else str(node.module))
-    return out
+            if inner != "motley.__version__":
+                out.append(inner if inner in MODULES else str(node.module))
+    return [FACADE if name == "motley" else name for name in out]
+
+
+def _typing_only(path: Path) -> list[str]:
+    """The modules of other distributions that the facade names under ``if TYPE_CHECKING`` for
+    editors and type checkers; it finds them by entry points."""
+    blocks = [node for node in _nodes(path, ast.If) if _dotted(node.test) == "TYPE_CHECKING"]
+    return [
+        str(node.module)
+        for block in blocks
+        for node in block.body
+        if isinstance(node, ast.ImportFrom) and not str(node.module).startswith("motley.")
+    ]
 
 
 def _each(check: Callable[[Path], None], files: Iterable[Path] = FILES) -> None:
@@ -167,25 +236,39 @@ def _each(check: Callable[[Path], None], files: Iterable[Path] = FILES) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_every_package_and_every_module_beside_one_is_held() -> None:
+    found = {_layer(path) for path in FILES}
+    assert set(ALLOWED) == {layer for layer in found if layer.partition(".")[0] not in WHOLE}
+
+
 def test_arrows_point_down() -> None:
     _each(_arrows_point_down)
 
 
 def _arrows_point_down(path: Path) -> None:
-    layer = _layer(path)
-    distribution = _name(path).partition("/")[0]
-    known = BESIDE.get(distribution, {"motley"})
-    for name in _imports(path):
-        top = name.partition(".")[0]
-        assert top in known or top not in (*BESIDE, "motley"), f"{_name(path)} imports {name}"
-        if layer in ALLOWED and name.startswith("motley."):
-            target = name.removeprefix("motley.")
-            fine = target.split(".")[0] == layer or any(
-                _allows(entry, target) for entry in ALLOWED[layer]
-            )
-            assert fine, f"{_name(path)} imports {name}"
-        if layer in TORCH_FREE:
-            assert top not in ("torch", "torchvision"), f"{_name(path)} imports {name}"
+    imported = _imports(path)
+    if _package(path) == "motley":
+        for name in _typing_only(path):
+            imported.remove(name)
+    for name in imported:
+        assert not _points_up(_layer(path), name), f"{_name(path)} imports {name}"
+
+
+OURS = {source_name.partition(".")[0] for source_name in MODULES}
+"""The distributions' packages."""
+
+
+def _points_up(layer: str, name: str) -> bool:
+    """Whether a layer may not import a module."""
+    top = name.partition(".")[0]
+    if top not in OURS:
+        return layer in TORCH_FREE and top in ("torch", "torchvision")
+    if _layer_of(name) == layer:
+        return False
+    whole = layer.partition(".")[0]
+    if whole in WHOLE:
+        return top not in WHOLE[whole]
+    return not any(_allows(entry, name.removeprefix("motley.")) for entry in ALLOWED[layer])
 
 
 def test_core_and_timing_stand_on_little_else_than_numpy() -> None:
@@ -202,43 +285,144 @@ def _stands_on_little(path: Path) -> None:
         )
 
 
-def _imports_at_run_time(path: Path, modules: set[str]) -> set[str]:
-    """Modules of ours that a file imports anywhere, inside functions too, but not under
-    ``if TYPE_CHECKING``."""
-    typing_only = [
-        n
-        for n in _nodes(path, ast.If)
-        if any(_dotted(inner).endswith("TYPE_CHECKING") for inner in ast.walk(n.test))
-    ]
-    skipped = {
-        id(n) for block in typing_only for statement in block.body for n in ast.walk(statement)
-    }
-    names = set()
-    for node in _nodes(path, ast.Import, ast.ImportFrom):
-        if id(node) in skipped:
-            continue
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        else:
-            inner = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-            names |= {full if full in modules else str(node.module) for full in inner.values()}
-    return names & modules
+def _circle(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """A circle of a graph, or nothing."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def _module_graph() -> dict[str, set[str]]:
+    """Module -> modules of ours that it imports anywhere, for type checkers too; what the facade
+    names is its own."""
+    names = MODULES | {FACADE}
+    graph = {_package(path): {*_imports(path)} & names for path in FILES}
+    graph[FACADE] = graph.pop("motley")
+    graph[FACADE] -= {name for name in graph[FACADE] if not name.startswith("motley.")}
+    return graph
+
+
+def _layer_graph() -> dict[str, set[str]]:
+    graph: dict[str, set[str]] = {}
+    for module, imported in _module_graph().items():
+        layer = _layer_of(module)
+        graph.setdefault(layer, set()).update({*map(_layer_of, imported)} - {layer})
+    return graph
 
 
 def test_nothing_imports_in_a_circle() -> None:
-    modules = {_package(path) for path in FILES}
-    graph = {_package(path): _imports_at_run_time(path, modules) for path in FILES}
-    done: set[str] = set()
+    assert _circle(_module_graph()) == []
 
-    def visit(name: str, trail: tuple[str, ...]) -> None:
-        assert name not in trail, " -> ".join((*trail, name))
-        if name not in done:
-            for other in graph[name]:
-                visit(other, (*trail, name))
-            done.add(name)
 
-    for name in graph:
-        visit(name, ())
+def test_no_packages_import_in_a_circle() -> None:
+    graph = _layer_graph()
+    assert all(graph[layer] & MUTUAL for layer in MUTUAL)
+    for layer in MUTUAL:
+        graph[layer] -= MUTUAL
+    assert _circle(graph) == []
+
+
+def _above(graph: Mapping[str, set[str]]) -> Iterator[tuple[str, str]]:
+    """Every layer with each one that reaches it by imports."""
+    for high in graph:
+        reached: set[str] = set()
+        open_layers = [high]
+        while open_layers:
+            fresh = graph[open_layers.pop()] - reached
+            reached |= fresh
+            open_layers += fresh
+        yield from ((low, high) for low in reached - {high})
+
+
+def test_every_import_that_points_up_is_refused() -> None:
+    """An import of a layer planted in any layer below it: refused by what the lower one may import,
+    or, within a distribution that is held as a whole, a circle."""
+    graph = _layer_graph()
+    module = {_layer(path): _package(path) for path in FILES} | {"__init__": FACADE}
+    pairs = [(low, high) for low, high in _above(graph) if low not in MUTUAL or high not in MUTUAL]
+    assert {low for low, _ in pairs} >= {"commands", "experiments", "cli", "core", "rounds"}
+    assert {low for low, _ in pairs} >= {"motley_advice.inspection", "motley_advice.twin"}
+    for low, high in pairs:
+        held_as_one = low.partition(".")[0] == high.partition(".")[0] in WHOLE
+        planted = _circle(graph | {low: graph[low] | {high}})
+        assert planted if held_as_one else _points_up(low, module[high]), f"{low} imports {high}"
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("motley/experiments/run.py", "from motley.commands.watch import watch"),
+        ("motley/experiments/run.py", "from motley.testing import selectors"),
+        ("motley/experiments/run.py", "def late():\n    import motley"),
+        ("motley/commands/watch.py", "from motley.cli import app"),
+        ("motley/commands/watch.py", "import motley_advice.commands.twin"),
+        ("motley/cli.py", "from motley_papers.command import reproduce"),
+        ("motley/cli.py", "import torch"),
+        ("motley/__init__.py", "from motley.cli import main"),
+        ("motley/__init__.py", "from motley_advice.tuning.spaces import parse_spaces"),
+        ("motley/__init__.py", "from motley_advice.tuning.study import tune"),
+        ("motley_advice/heterogeneity/sizes.py", "from motley_advice.inspection import words"),
+        ("motley_advice/twin/fit.py", "from motley_advice.commands import twin"),
+        ("motley_advice/inspection/words.py", "from motley_papers import recipe"),
+        ("motley_flower/secure/terms.py", "from motley_papers import recipe"),
+    ],
+)
+def test_a_planted_import_that_points_up_is_seen(file: str, line: str, tmp_path: Path) -> None:
+    source = next(path for path in FILES if _name(path) == file)
+    _arrows_point_down(source)
+    copy = tmp_path / file
+    copy.parent.mkdir(parents=True)
+    copy.write_text(f"{source.read_text()}\n\n{line}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "SOURCES", [tmp_path])
+        with pytest.raises(AssertionError, match=f"{file} imports "):
+            _arrows_point_down(copy)
+
+
+OF_LIBRARIES = {"_asdict", "_fields", "_make", "_replace", "_version"}
+"""Names of named tuples and of torch's tensors."""
+
+
+def _room(path: Path) -> str:
+    """The package that a file's private names belong to; a distribution's modules beside its
+    packages are one."""
+    return ".".join(Path(_name(path)).parts[:-1][:2])
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__") and name not in OF_LIBRARIES
+
+
+def _private_definitions(path: Path) -> set[str]:
+    named = [node.name for node in _nodes(path, ast.ClassDef, ast.FunctionDef)]
+    named += [node.id for node in _nodes(path, ast.Name) if isinstance(node.ctx, ast.Store)]
+    named += [node.attr for node in _nodes(path, ast.Attribute) if isinstance(node.ctx, ast.Store)]
+    return set(filter(_is_private, named))
+
+
+def test_no_package_takes_what_is_private_to_another() -> None:
+    defined: dict[str, set[str]] = {}
+    for path in FILES:
+        defined.setdefault(_room(path), set()).update(_private_definitions(path))
+    rooms = {_package(path): _room(path) for path in FILES}
+    wrong = []
+    for path in FILES:
+        others = set().union(*(names for room, names in defined.items() if room != _room(path)))
+        taken = {
+            node.attr
+            for node in _nodes(path, ast.Attribute)
+            if _is_private(node.attr) and _dotted(node.value) not in ("self", "cls")
+        }
+        wrong += [f"{_name(path)}: {name}" for name in taken & (others - defined[_room(path)])]
+        for node in _nodes(path, ast.ImportFrom):
+            wrong += [
+                f"{_name(path)}: {node.module}.{alias.name}"
+                for alias in node.names
+                if _is_private(alias.name) and rooms.get(node.module, _room(path)) != _room(path)
+            ]
+    assert wrong == []
 
 
 ONE_EACH = {"__init__.py", "__main__.py", "command.py"}
@@ -246,7 +430,7 @@ ONE_EACH = {"__init__.py", "__main__.py", "command.py"}
 
 
 def test_no_two_modules_have_one_name() -> None:
-    """A name in a traceback, or in a reader's search, means one file of the three distributions."""
+    """A name in a traceback, or in a reader's search, means one file of the distributions."""
     found: dict[str, list[Path]] = {}
     for path in FILES:
         if path.name not in ONE_EACH:

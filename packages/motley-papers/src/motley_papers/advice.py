@@ -2,7 +2,7 @@
 whether following it pays.
 
 How clients differ is said in *factors*: what of a profile
-(:meth:`motley.heterogeneity.findings.Inspection.profile`) is large, each weak or strong. An
+(:meth:`motley_advice.heterogeneity.findings.Inspection.profile`) is large, each weak or strong. An
 environment of the league speaks for a federation if it has the factor that it is named after, and
 none that the federation lacks at this strength; where the factors of one include those of another,
 the other is silent. In each environment one method of each kind of model was chosen with some seeds

@@ -294,7 +294,10 @@ class Recipe(RecipeTable):
         claims = (claim for claim in self.claim if claim.exhibit == exhibit.name)
         return list(
             dict.fromkeys(
-                [*exhibit.measures, *(name for claim in claims for name in claim.measures(exhibit))]
+                [
+                    *exhibit.measures,
+                    *(name for claim in claims for name in claim.measures(exhibit.measures)),
+                ]
             )
         )
 

@@ -3,12 +3,10 @@ how much of its protocol."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, cast
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-
-if TYPE_CHECKING:
-    from motley_papers.recipe import Exhibit
 
 __all__ = ["CHOSEN_BY", "KINDS", "WHOLE", "Claim", "Kind", "Place", "Protocol", "RecipeTable"]
 
@@ -116,12 +114,11 @@ class Claim(RecipeTable):
     """Whether the interval is over seeds (cells averaged first), or over cells and seeds
     together."""
 
-    def measures(self, exhibit: Exhibit) -> list[str]:
-        """Return the measures that the comparisons of the claim look at."""
+    def measures(self, shown: Sequence[str]) -> list[str]:
+        """Return the measures that the comparisons of the claim look at; ``shown``: the measures of
+        its exhibit, the first of which a claim means that names none."""
         places = [self.where, self.higher or {}, self.lower or {}, *self.than]
         named = [name for place in places for name in place.get("measure", [])]
         return list(
-            dict.fromkeys(
-                [self.measure or exhibit.measures[0], *named, *([CHOSEN_BY] if self.tuned else [])]
-            )
+            dict.fromkeys([self.measure or shown[0], *named, *([CHOSEN_BY] if self.tuned else [])])
         )

@@ -14,7 +14,8 @@ from motley.core.errors import ConfigError, suggest
 from motley.experiments.config import Experiment
 from motley.experiments.forecast import range_in_words
 from motley.experiments.store import RunFolder
-from motley.experiments.sweep import Failure, Point, run_points
+from motley.experiments.sweep import Failure, run_points
+from motley.experiments.sweep_point import Point
 from motley.results.load import Run, load
 from motley.results.measures import Censored
 from motley_papers.earlier import MEASURED, Earlier, MeasuredRow, read_rows, still_planned
@@ -164,7 +165,7 @@ class Reproduction:
         for claim in self.recipe.claim:
             if claim.exhibit in chosen:
                 exhibit = chosen[claim.exhibit]
-                measures = claim.measures(exhibit)
+                measures = claim.measures(exhibit.measures)
                 seeds = self.judged_seeds(exhibit, claim)
                 seen = {
                     (m, cell): {seed: value for seed, value in by.items() if seed in seeds}

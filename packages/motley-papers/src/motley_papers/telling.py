@@ -96,7 +96,7 @@ class ScaleNumbers:
         """Return whether a number that the claim compares is only a lower bound."""
         cells = exhibit.all_cells()
         named = {cell.name for one in comparisons(claim) for cell in cells_of(one, cells)}
-        looked_at = set(claim.measures(exhibit))
+        looked_at = set(claim.measures(exhibit.measures))
         return any(
             row.exact != "true"
             for row in self.measured

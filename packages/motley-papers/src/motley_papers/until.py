@@ -20,7 +20,8 @@ import numpy as np
 
 from motley.core.errors import ConfigError
 from motley.experiments.store import RunFolder
-from motley.experiments.sweep import Failure, Point, run_points
+from motley.experiments.sweep import Failure, run_points
+from motley.experiments.sweep_point import Point
 from motley.results.load import load
 from motley.results.measures import Spread
 from motley_papers.power import LEVEL, p_value

@@ -12,6 +12,7 @@ Names are looked up when they are first used: importing Motley loads neither tor
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,13 +46,13 @@ if TYPE_CHECKING:
     from motley.experiments.run import run
     from motley.experiments.sweep import compare
     from motley.experiments.trained import TrainedRun, load, load_all
-    from motley.inspection.inspecting import inspect
     from motley.results.labels import frame
     from motley.results.load import Run
     from motley.results.report import report
     from motley.selectors.selector import SelectionRule, Selector
     from motley.tasks.flower_partitions import from_flower
-    from motley.tuning.study import tune
+    from motley_advice.inspection.inspecting import inspect
+    from motley_advice.tuning.study import tune
 
 __version__ = "0.1.0"
 
@@ -126,13 +127,13 @@ _NAMES = {
     "motley.experiments.sweep": ("compare",),
     "motley.results.labels": ("frame",),
     "motley.experiments.trained": ("TrainedRun", "load", "load_all"),
-    "motley.inspection.inspecting": ("inspect",),
     "motley.results.load": ("Run",),
     "motley.results.report": ("report",),
     "motley.selectors.selector": ("SelectionRule", "Selector"),
     "motley.tasks.flower_partitions": ("from_flower",),
-    "motley.tuning.study": ("tune",),
 }
+_ADDED = ("inspect", "tune")
+"""Functions of a distribution beside this one."""
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 _ROOMS = frozenset(
     (
@@ -140,7 +141,6 @@ _ROOMS = frozenset(
         "core",
         "engines",
         "experiments",
-        "heterogeneity",
         "results",
         "rounds",
         "selectors",
@@ -152,9 +152,22 @@ _ROOMS = frozenset(
 )
 
 
+def _added(name: str) -> Callable[..., Any]:
+    """Return a function of another distribution; of one that is not installed, a function that
+    says so when it is called, so that ``from motley import *`` and ``dir`` work without it."""
+    from motley.core.extensions import extension, required_extension
+
+    def _refuse(*_arguments: object, **_options: object) -> None:
+        required_extension("function", name)
+
+    return extension("function", name) or _refuse
+
+
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
+    if name in _ADDED:
+        return _added(name)
     if name in _ROOMS:
         return importlib.import_module(f"motley.{name}")
     raise AttributeError(f"module 'motley' has no attribute {name!r}")

@@ -21,9 +21,6 @@ import typer
 
 from motley.commands import audit as audit_command
 from motley.commands import data as data_command
-from motley.commands import inspect as inspect_command
-from motley.commands import tune as tune_command
-from motley.commands import twin as twin_command
 from motley.commands import watch as watch_command
 from motley.commands.shared_options import (
     AllowImport,
@@ -95,10 +92,10 @@ def _missing(name: str) -> Callable[[], None]:
     return missing
 
 
-def _add_commands() -> None:
+def _add_commands(app: typer.Typer) -> None:
     """Add the commands of the distributions beside this one; one that is missing says where it
     is."""
-    for name in ("deployment", "reproduce"):
+    for name in ("deployment", "inspect", "reproduce", "tune", "twin", "what-if"):
         found = extension("command", name)
         if found is None:
             about = f"Comes with {COMES_WITH[name]}, which is not installed."
@@ -480,13 +477,9 @@ def _name_confounds(runs: Sequence[Run], controls: Sequence[Run], asked: bool) -
         say("note: motley compare --controls runs the reference with these settings, too")
 
 
-_add_commands()
+_add_commands(app)
 app.command("audit-privacy")(audit_command.audit_privacy)
-app.command()(inspect_command.inspect)
-app.command()(tune_command.tune)
-app.command()(twin_command.twin)
 app.command()(watch_command.watch)
-app.command("what-if")(twin_command.what_if)
 
 
 @app.command()

@@ -1,7 +1,8 @@
 """What other distributions add to Motley, found by their entry points.
 
 Motley imports none of them: the command asks here what is installed beside it. A distribution adds
-a command to the group ``motley.command``, a kind of ``motley list`` to ``motley.listing``, advice
+a command to the group ``motley.command``, a public function of ``motley`` to ``motley.function``, a
+kind of ``motley list`` to ``motley.listing``, a section of the report to ``motley.report``, advice
 for ``motley inspect`` to ``motley.advice``, and components to the group of their kind.
 """
 
@@ -17,10 +18,16 @@ __all__ = ["COMES_WITH", "added_modules", "extension", "extensions", "required_e
 
 COMES_WITH = {
     "deployment": "motley-flower",
+    "inspect": "motley-advice",
+    "predicted": "motley-advice",
     "recipe": "motley-papers",
     "reproduce": "motley-papers",
+    "tune": "motley-advice",
+    "twin": "motley-advice",
+    "what-if": "motley-advice",
 }
-"""Commands and kinds that a distribution of Motley's repository adds, and its folder there."""
+"""Commands, functions, sections and kinds that a distribution of Motley's repository adds, and its
+folder there."""
 
 
 def extensions(group: str) -> dict[str, metadata.EntryPoint]:

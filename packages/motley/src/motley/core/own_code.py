@@ -21,7 +21,14 @@ from typing import Any
 from motley.core.errors import MotleyError, UserError
 from motley.core.extensions import added_modules
 
-__all__ = ["definition", "in_one_line", "keep_own_code", "own_code_in", "place_in_own_code"]
+__all__ = [
+    "definition",
+    "in_one_line",
+    "is_motley",
+    "keep_own_code",
+    "own_code_in",
+    "place_in_own_code",
+]
 
 _MARK = "motley_own_code"
 """Attribute of an exception that holds the sentence; attributes travel with a pickled exception."""
@@ -112,7 +119,7 @@ def _frame(error: BaseException) -> tuple[CodeType, int] | None:
         found = None
         for frame, line in traceback.walk_tb(cause.__traceback__):
             module = str(frame.f_globals.get("__name__", ""))
-            below = below or _is_motley(module)
+            below = below or is_motley(module)
             if below and _is_users(frame.f_code.co_filename, module):
                 found = frame.f_code, line
         if found is not None:
@@ -138,10 +145,11 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
 
 
-_DISTRIBUTIONS = ("motley", "motley_flower", "motley_papers")
+_DISTRIBUTIONS = ("motley", "motley_advice", "motley_flower", "motley_papers")
 
 
-def _is_motley(module: str) -> bool:
+def is_motley(module: str) -> bool:
+    """Return whether a module of this dotted name is of a distribution of Motley's repository."""
     return module.partition(".")[0] in _DISTRIBUTIONS
 
 
@@ -149,7 +157,7 @@ def _is_users(file: str, module: str) -> bool:
     """Return whether code is neither Motley's, nor of an installed package, unless that adds to
     Motley, nor of Python itself, nor made without a file (a notebook's cells have names of their
     own)."""
-    if _is_motley(module):
+    if is_motley(module):
         return False
     if file.startswith("<"):
         return file.startswith(("<stdin", "<ipython"))

@@ -36,7 +36,7 @@ from motley.algorithms.task_loss import FunctionLoss, loss_of
 from motley.core.arrays import Ints
 from motley.core.errors import ConfigError, ModelError
 from motley.core.keys import Key, Streams
-from motley.core.own_code import place_in_own_code
+from motley.core.own_code import is_motley, place_in_own_code
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
 from motley.engines import ENGINES, resolve_auto
@@ -102,9 +102,7 @@ def needs_proof(setting: Setting) -> bool:
 
 
 def _own(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in ("motley", "motley_flower", "motley_papers") or (
-        kind.__module__.startswith("torch.nn.modules.")
-    )
+    return is_motley(kind.__module__) or kind.__module__.startswith("torch.nn.modules.")
 
 
 def undropped(factory: Callable[[], nn.Module]) -> nn.Module:

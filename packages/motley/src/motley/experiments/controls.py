@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from motley.experiments.build import check_build
 from motley.experiments.config import Experiment
 from motley.experiments.run_data import task_of
 from motley.experiments.store import RunFolder
+from motley.experiments.sweep_point import Point
 from motley.results.aspects import (
     LOCAL_WORK,
     OPTIMIZER,
@@ -42,9 +43,6 @@ from motley.results.labels import IGNORED, group_runs
 from motley.results.load import Run, read_table
 from motley.results.measures import STABLE
 from motley.tasks.task import Task
-
-if TYPE_CHECKING:
-    from motley.experiments.sweep import Point
 
 __all__ = [
     "BuildCheck",

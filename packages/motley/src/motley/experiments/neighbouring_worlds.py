@@ -316,13 +316,13 @@ class _Worlds:
             "far": self._other(table.take(self.mine), label, times=_FAR),
         }
         public = source.data in BUILTIN
-        if source._classes and not public:
+        if source.has_classes and not public:
             worlds["own_class"] = self._own_class(table.take(self.mine), label)
         import pyarrow as pa
         from pyarrow import parquet
 
         found: dict[Any, Task] = {}
-        known = len(set(table.column(label).to_pylist())) if public and source._classes else None
+        known = len(set(table.column(label).to_pylist())) if public and source.has_classes else None
         for change, mine in worlds.items():
             rest = table.take(self.others)
             whole = pa.concat_tables([rest, mine], promote_options="permissive")
@@ -360,7 +360,7 @@ class _Worlds:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if _is_number(column) and not self.experiment.part("task")._classes:
+        if _is_number(column) and not self.experiment.part("task").has_classes:
             return pc.negate(column)
         known = column.unique().to_pylist()
         following = dict(zip(known, [*known[1:], known[0]], strict=True))
@@ -389,17 +389,17 @@ class _Worlds:
 
 def _arrow(source: Tabular) -> tuple[Any, str]:
     """Return a table's rows without its clients, and the name of its label."""
-    from motley.tasks.table_readers import _builtin, read_columns
+    from motley.tasks.table_readers import builtin_table, read_columns
 
     if source.data in BUILTIN:
-        x, y, names = _builtin(source.data, source._classes)
+        x, y, names = builtin_table(source.data, source.has_classes)
         return _put(arrow_table(x, names), "label", _array(y)), "label"
     path = Path(source.data).expanduser()
     if path.suffix == ".npz":
         x, y, _ = read_columns(path)
         return _put(arrow_table(x), "label", _array(y)), "label"
     options = source.options
-    inputs, y, _ = read_columns(path, source.label, source.client, options, source._classes)
+    inputs, y, _ = read_columns(path, source.label, source.client, options, source.has_classes)
     label = _array(y.astype(str) if y.dtype.kind == "b" else y)
     return _put(_plain(inputs, options, str(path)), source.label, label), source.label
 

@@ -50,7 +50,8 @@ from motley.experiments.ray_runner import spread
 from motley.experiments.run import OnEnd, as_experiment, run, with_own
 from motley.experiments.run_data import task_of
 from motley.experiments.shown import curve_figure, in_cell, run_rows, runs_in_words, to_frame
-from motley.experiments.store import RunFolder, default_folder, slug
+from motley.experiments.store import RunFolder, default_folder
+from motley.experiments.sweep_point import Point
 from motley.experiments.trackers.tracker import RunGroup
 from motley.experiments.trained import TrainedRun, load
 from motley.results.aspects import in_list, value_at
@@ -72,7 +73,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Comparison",
     "Failure",
-    "Point",
     "check_target",
     "compare",
     "expand",
@@ -84,29 +84,6 @@ __all__ = [
 Say = Callable[[str], object]
 _NAMED = 3
 """Variants of one reason that are named."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """One run of a sweep.
-
-    Parameters
-    ----------
-    label: what differs from the other runs of the sweep, in words; seeds aside. experiment: what is
-    run.
-    name: of its folder, all that the sweep sets, so that the folder does not depend on the other
-    runs; ``label`` by default.
-    control: whether it is a run of the reference with another method's setting.
-    """
-
-    label: str
-    experiment: Experiment
-    name: str | None = None
-    control: bool = False
-
-    def folder(self, base: Path) -> Path:
-        """Return the folder of the run, below ``base``."""
-        return base / slug(self.name or self.label) / self.experiment.run_id()
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from motley.core.errors import ConfigError, StoreError
+from motley.core.extensions import required_extension
 from motley.core.files import private_files
 from motley.core.untrusted import printable_tree
 from motley.results import measures
-from motley.results.blocks import BulletList, Page, non_empty
+from motley.results.blocks import BulletList, Page, Section, non_empty
 from motley.results.labels import clock, group_runs
 from motley.results.load import Run, load_all
 from motley.results.method_groups import MethodGroups, labels_by_number
@@ -24,7 +24,6 @@ from motley.results.method_rows import not_compared
 from motley.results.model_health import model_health
 from motley.results.number_text import whole
 from motley.results.page import write
-from motley.results.predictions import predicted_beside, read_prediction
 from motley.results.print_files import write_print_files
 from motley.results.sections import all_sections, provenance, single_runs
 
@@ -70,8 +69,8 @@ def report(
     StoreError: there are no runs, or ``out`` cannot be written. DataError: a run's files are
     damaged.
     ConfigError: the runs are measured in different metrics, ``target`` is no value of theirs,
-    ``against`` none of the methods, ``out`` has another suffix, or a prediction is asked for in
-    files for a paper.
+    ``against`` none of the methods, ``out`` has another suffix, a prediction is asked for in files
+    for a paper, or ``motley-advice``, which shows it, is not installed.
     """
     loaded = load_all(runs) if isinstance(runs, str | Path) else list(runs)
     if not loaded:
@@ -89,8 +88,12 @@ def report(
                 target,
                 controls,
             )
-        told = None if prediction is None else read_prediction(prediction)
-        return write(report_page(groups, Path(out).parent, target, told, controls), out)
+        predicted = (
+            None
+            if prediction is None
+            else required_extension("report", "predicted")(groups, prediction)
+        )
+        return write(report_page(groups, Path(out).parent, target, predicted, controls), out)
 
 
 @contextmanager
@@ -121,13 +124,12 @@ def report_page(
     groups: Groups,
     folder: Path,
     target: float | None = None,
-    prediction: Mapping[str, Any] | None = None,
+    predicted: Section | None = None,
     controls: Sequence[Run] = (),
 ) -> Page:
     """Return the report of methods, one at least, as a page; ``folder``: where it will lie, from
-    which single runs are addressed; ``prediction``: of
-    :func:`~motley.results.predictions.read_prediction`; ``controls``: runs that show what is left
-    of a difference.
+    which single runs are addressed; ``predicted``: a section beside the warnings; ``controls``:
+    runs that show what is left of a difference.
 
     Raises
     ------
@@ -136,7 +138,7 @@ def report_page(
     messages = warnings(groups)
     blocks = non_empty(
         BulletList(messages, "Before you read on") if messages else None,
-        None if prediction is None else predicted_beside(groups, prediction),
+        predicted,
         *all_sections(groups, target, controls),
         single_runs(groups, folder),
         provenance(groups),

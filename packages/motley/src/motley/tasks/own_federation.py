@@ -45,7 +45,7 @@ from motley.tasks.row_splits import check_no_windows, row_split, times_of, with_
 from motley.tasks.table_readers import make_dataset, read_parts, take_columns
 from motley.tasks.task import Dataset, Federation
 
-__all__ = ["from_arrays", "from_clients", "from_files"]
+__all__ = ["from_arrays", "from_clients", "from_files", "natural_federation"]
 
 Where = Literal["client", "global"]
 _LINE = "classes=10 to from_arrays, from_clients or from_files"
@@ -142,7 +142,7 @@ def from_arrays(
     if divided is not None:
         dataset = with_divided_rows(dataset, divided, [times], options)
         test = "client"
-    return _federation(dataset, Split(test, test_fraction, validation), seed)
+    return natural_federation(dataset, Split(test, test_fraction, validation), seed)
 
 
 def from_clients(
@@ -213,7 +213,7 @@ def from_clients(
     dataset = sources.divide(with_classes(dataset, names, "the clients given", _LINE))
     if divided is not None:
         dataset = with_divided_rows(dataset, divided, sources.times, options)
-    return _federation(dataset, Split(sources.where, test_fraction, validation), seed)
+    return natural_federation(dataset, Split(sources.where, test_fraction, validation), seed)
 
 
 def from_files(
@@ -271,7 +271,7 @@ def from_files(
     split = Split("client" if divided is not None else test, test_fraction, validation)
     if leaf.recognises(root) and not any(map(is_client_file, root.rglob("*"))):
         dataset = with_classes(leaf.read(root), classes, str(root), _LINE)
-        return _federation(_as_published(dataset, split, root), split, seed)
+        return natural_federation(_as_published(dataset, split, root), split, seed)
     files = client_files(root)
     options = table_options(table)
     parts = read_parts(
@@ -319,7 +319,7 @@ def from_files(
     if divided is not None:
         times = [time for _, time in timed]
         dataset = with_divided_rows(dataset, divided, times, options)
-    return _federation(_as_published(dataset, split, root), split, seed)
+    return natural_federation(_as_published(dataset, split, root), split, seed)
 
 
 def _count(classes: int | Sequence[str] | None) -> int | None:
@@ -376,7 +376,7 @@ def _as_published(dataset: Dataset, split: Split, root: Path) -> Dataset:
     return dataset
 
 
-def _federation(dataset: Dataset, split: Split, seed: int) -> Federation:
+def natural_federation(dataset: Dataset, split: Split, seed: int) -> Federation:
     """Return the federation of the natural clients."""
     key = Key(seed).fold("split")
     if not dataset.test.any() and dataset.divided is None:

@@ -65,6 +65,7 @@ from motley.tasks.task import Dataset
 
 __all__ = [
     "BUILTIN",
+    "builtin_table",
     "make_dataset",
     "read_columns",
     "read_parts",
@@ -104,7 +105,7 @@ def read_table(
     """
     options = options or TableOptions()
     if data in BUILTIN:
-        x, y, names = _builtin(data, classes)
+        x, y, names = builtin_table(data, classes)
         where = f"scikit-learn's {data}"
         table = arrow_table(x, names)
         inputs, ids = (
@@ -373,7 +374,9 @@ def read_targets(
     return *class_labels(labels, where, n, len(names) or None, positions=True), names
 
 
-def _builtin(name: str, classes: bool) -> tuple[NDArray[Any], NDArray[Any], tuple[str, ...]]:
+def builtin_table(name: str, classes: bool) -> tuple[NDArray[Any], NDArray[Any], tuple[str, ...]]:
+    """Return inputs, targets and names of classes of one of scikit-learn's tables; no names where
+    the target is a number."""
     from sklearn import datasets
 
     if classes and name == "diabetes":

@@ -61,7 +61,7 @@ class Tabular(TableOptions, TaskSource):
     classes: Classes = None
     test: Mapping[str, Any] = field(default_factory=dict)
 
-    _classes: ClassVar[bool] = True
+    has_classes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,12 +99,12 @@ class Tabular(TableOptions, TaskSource):
             self.data,
             self.label,
             self.client,
-            self._classes,
+            self.has_classes,
             self.options,
             self.client_groups,
             self._divided(),
         )
-        if self._classes and dataset.y.dim() > 1:
+        if self.has_classes and dataset.y.dim() > 1:
             raise DataError(
                 f"{self.data}: labels of shape {list(dataset.y.shape)}; expected one class per row"
             )
@@ -140,4 +140,4 @@ class TabularRegression(Tabular):
     data: str = "diabetes"
     model: str | Mapping[str, Any] | Model = "linear"
 
-    _classes: ClassVar[bool] = False
+    has_classes: ClassVar[bool] = False

@@ -1,0 +1,1 @@
+"""The commands ``motley inspect``, ``motley tune``, ``motley twin`` and ``motley what-if``."""

@@ -1,0 +1,184 @@
+"""The command ``motley inspect``: how the clients of a federation differ, on one page."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from motley.commands.shared_options import AllowImport, Data, check_data, tell
+from motley_advice.commands.table_flags import with_table_flags, written_table
+
+if TYPE_CHECKING:
+    from motley_advice.inspection.inspected import Inspected
+
+__all__ = ["inspect", "page_name"]
+
+What = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE.toml|RUNS|TABLE ...",
+        help="Experiments, folders of runs, tables (.csv, .parquet, ...) or folders of one a "
+        "client; several stand side by side.",
+    ),
+]
+Rounds = Annotated[
+    int,
+    typer.Option(
+        "--rounds", metavar="N", min=0, help="Run so many rounds, and measure drift again."
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a key; of a table, a key of its [task]."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        help="The page; .html or .md. inspect-NAME.html below runs/ unless given.",
+    ),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON, and write no page unless --out names one.")
+]
+Label = Annotated[
+    str | None,
+    typer.Option("--label", metavar="COLUMN", help="Of a table: what is to be predicted."),
+]
+Client = Annotated[
+    str | None,
+    typer.Option("--client", metavar="COLUMN", help="Of a single table: whose a row is."),
+]
+_WIDTH = 160
+_ONE_OF = {"gaps": "--gap", "units": "--unit"}
+"""Flags of lists that are named by an entry of theirs."""
+_TEXT = r'"(?:[^"\\]|\\.)*"'
+_KEY = re.compile(
+    r"\b(?P<name>sep|decimal|thousands|encoding|dates|header_rows|comment|sheet|gaps|units|words"
+    r"|numbers|drop|drop_rows|trim|fold|rename) ?= ?"
+    rf"""(?P<value>true|\d+|{_TEXT}|\[(?:{_TEXT}|[^]"])*\]|\{{(?:{_TEXT}|[^}}"])*\}})"""
+)
+"""A key of ``[task]`` with its value in a message."""
+
+
+@with_table_flags
+def inspect(
+    what: What,
+    rounds: Rounds = 0,
+    set: Settings = None,
+    data: Data = None,
+    out: Out = None,
+    as_json: AsJson = False,
+    allow_import: AllowImport = False,
+    label: Label = None,
+    client: Client = None,
+    **table: Any,
+) -> None:
+    """Measure how clients differ in data, speed and presence, and name the pitfalls of an
+    experiment or of runs."""
+    from rich.console import Console
+
+    from motley.core.errors import UserError
+    from motley.results.page import check_name
+    from motley_advice.inspection.inspecting import inspect as inspect_federations
+    from motley_advice.inspection.own_tables import holds_tables
+
+    check_data(data)
+    if out is not None:
+        check_name(out)
+    first, *more = what
+    tables = any(map(holds_tables, what))
+    with Console(stderr=True).status("reading") as status:
+        try:
+            found = inspect_federations(
+                first,
+                *more,
+                rounds=rounds,
+                data=data,
+                overrides=set or [],
+                allow_import=allow_import,
+                tell=status.update,
+                label=label,
+                client=client,
+                table=written_table(table),
+            )
+        except UserError as error:
+            if not tables:
+                raise
+            raise type(error)(as_flags(str(error))) from error
+    if as_json:
+        tell(found.to_json())
+    else:
+        _show(found, as_flags if tables else str)
+    if out is not None or not as_json:
+        tell(f"page: {found.write(out or Path('runs') / page_name(what))}", err=as_json)
+
+
+def as_flags(text: str) -> str:
+    """Return a message with the keys of ``[task]`` that it says to write as this command's flags:
+    ``trim = true`` is ``--trim``, ``decimal = ","`` is ``--decimal ','``."""
+    return _KEY.sub(lambda key: _flag(key["name"], key["value"]) or key[0], text)
+
+
+def _flag(name: str, value: str) -> str:
+    """Return one key as a flag; empty where its value is no TOML."""
+    try:
+        given = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return ""
+    flag = f"--{name.replace('_', '-')}"
+    if given is True:
+        return flag
+    if isinstance(given, str | int):
+        return f"{flag} {_quoted(str(given))}"
+    if isinstance(given, list) and len(given) == 1:
+        return f"{_ONE_OF.get(name, flag)} {_quoted(str(given[0]))}"
+    return f"--set {_quoted(f'{name} = {value}')}"
+
+
+def _quoted(text: str) -> str:
+    """Return a text as a shell takes it, in quotes unless it is a plain word."""
+    if re.fullmatch(r"[\w.-]+", text, re.ASCII):
+        return text
+    inner = text.replace("'", "'\"'\"'")
+    return f"'{inner}'"
+
+
+def page_name(what: Sequence[Path]) -> str:
+    """Return the name of the page of some federations, made of their own."""
+    from motley.experiments.store import slug
+    from motley_advice.inspection.own_tables import table_name
+
+    names = "-".join(one.stem if one.suffix == ".toml" else table_name(one) for one in what)
+    return f"{slug(f'inspect-{names}')}.html"
+
+
+def _show(found: Inspected, shown: Callable[[str], str]) -> None:
+    """Print the findings and the pitfalls; ``shown``: how what is said of a column is shown."""
+    from rich.console import Console
+
+    from motley_advice.inspection.findings_terminal import (
+        as_table,
+        bullets,
+        client_tables,
+        column_tables,
+        heads,
+    )
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
+    tell(heads(found))
+    for table in column_tables(found, shown):
+        console.print(table)
+    console.print(as_table(found))
+    for table in client_tables(found):
+        console.print(table)
+    if said := bullets(found):
+        tell(said)

@@ -1,0 +1,109 @@
+"""The commands ``motley twin`` and ``motley what-if``: make the twin of a recorded federation, and
+ask it about rules that were never tried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from motley.commands.shared_options import (
+    Data,
+    Jobs,
+    Settings,
+    check_data,
+    raise_failures,
+    say,
+    seeds_of,
+    tell,
+)
+
+__all__ = ["twin", "what_if"]
+
+RunDir = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN_DIR", help="A simulation, a deployment, or a Flower strategy's out=."
+    ),
+]
+TwinFile = Annotated[Path, typer.Argument(metavar="twin.toml", help="What motley twin wrote.")]
+Out = Annotated[
+    Path,
+    typer.Option("--out", metavar="FILE.toml", help="The experiment; its tables come beside it."),
+]
+Runs = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given."),
+]
+Over = Annotated[
+    list[str] | None, typer.Option("--over", metavar="KEY=A,B", help="Values of a key.")
+]
+Seeds = Annotated[
+    str | None,
+    typer.Option("--seeds", metavar="0,1,2", help="Federations that are drawn; 0 to 9."),
+]
+Target = Annotated[
+    float | None,
+    typer.Option("--target", metavar="0.9", help="How long until the headline metric is this."),
+]
+_WIDTH = 160
+
+
+def twin(where: RunDir, out: Out = Path("twin.toml"), data: Data = None) -> None:
+    """Make the twin of recorded clients: an experiment with their speeds, links and absences."""
+    from motley_advice.twin.make import twin as make_twin
+
+    check_data(data)
+    made = make_twin(where, out, data)
+    for sentence in made.fits:
+        tell(sentence)
+    tell("What cannot be known from these records:")
+    for sentence in made.unknown:
+        tell(f"- {sentence}")
+    tell(f"twin: {made.path}")
+
+
+def what_if(
+    file: TwinFile,
+    over: Over = None,
+    seeds: Seeds = None,
+    target: Target = None,
+    set: Settings = None,
+    data: Data = None,
+    out: Runs = None,
+    jobs: Jobs = 1,
+) -> None:
+    """Predict time and traffic of rules that a recorded federation never tried, after the twin has
+    shown whether it gives back what was recorded."""
+    from rich.console import Console
+
+    from motley.core.files import replacing
+    from motley.core.strict_json import to_json
+    from motley.experiments.sweep import parse_over
+    from motley.results.terminal import block_table
+    from motley_advice.twin.what_if import SEEDS
+    from motley_advice.twin.what_if import what_if as predict
+
+    check_data(data)
+    found = predict(
+        file,
+        dict(parse_over(text) for text in over or []),
+        seeds_of(seeds) or SEEDS,
+        target=target,
+        out=out,
+        data=data,
+        overrides=set or [],
+        progress=True,
+        jobs=jobs,
+    )
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
+    console.print(block_table(found.table(), "predicted"))
+    say(found.sentence())
+    path = found.directory / "prediction.json"
+    with replacing(path) as record:
+        record.write((to_json(found.record(), indent=1) + "\n").encode())
+    tell(f"prediction: {path}")
+    raise_failures(found.failures, len(found.rules))

@@ -1,0 +1,228 @@
+"""Federations from a table or a folder of tables, to inspect them without an experiment."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motley.core.errors import ConfigError, DataError, suggest
+from motley.core.untrusted import shortened
+from motley.experiments.document import to_toml
+from motley.experiments.store import slug
+from motley.tasks.client_folders import client_files, is_client_file, stem
+from motley.tasks.client_parts import is_table, table_options
+from motley.tasks.federate import Split
+from motley.tasks.origin import Origin
+from motley.tasks.own_federation import from_files, natural_federation
+from motley.tasks.raw_table import TableReading, joined, raw_table
+from motley.tasks.row_labels import read_row_column
+from motley.tasks.table_files import is_table_file, read_arrow
+from motley.tasks.table_options import TableOptions
+from motley.tasks.table_readers import make_dataset, read_columns, read_parts, take_columns
+from motley.tasks.task import Federation
+
+__all__ = ["LEFT_OUT", "experiment_of", "federation_of", "holds_tables", "table_name"]
+
+LEFT_OUT = "columns left out"
+"""The federation's note of columns that are no inputs: dates, ids, and words among numbers."""
+_COHORT = 10
+_ROUNDS = 20
+"""Clients in a round, at most, and rounds of the experiment that is shown."""
+_REASONS = 3
+"""Columns of which it is told why they can be no inputs, at most, where none can."""
+_NONE = 1e-300
+"""The share of rows that are set aside for testing: not one of any number of them."""
+
+
+def holds_tables(path: Path) -> bool:
+    """Return whether a path is a table, or a folder that holds files of clients and no runs."""
+    if not path.is_dir():
+        return is_table_file(path)
+    files = (one for pattern in ("*", "*/*") for one in path.glob(pattern))
+    some = any(is_client_file(one) or one.name == "x.npy" for one in files)
+    return some and next(path.rglob("run.json"), None) is None
+
+
+def table_name(path: Path) -> str:
+    """Return the name of a table without the endings of its file, ``all`` of ``all.csv.gz``; of a
+    folder its name."""
+    return stem(path) if is_table_file(path) else path.name
+
+
+def federation_of(
+    path: Path,
+    label: str | None,
+    client: str | None,
+    table: Mapping[str, Any] | None = None,
+) -> Federation:
+    """Return the federation in a table with a column that says whose a row is, or in a folder with
+    a file for each client.
+
+    Columns that cannot be inputs are left out and noted, and no row is set aside for testing.
+
+    Parameters
+    ----------
+    label: the column of what is to be predicted; ``label`` by default. client: the column of
+    clients, of a single table. table: how files are written and columns read, options of
+    :class:`~motley.tasks.table_options.TableOptions`.
+
+    Raises
+    ------
+    ConfigError: a column that is not named, or not there; an option out of range. DataError: a
+    table that cannot be used.
+    """
+    label = label or "label"
+    options = table_options({"scale": "federated", **(table or {})})
+    if path.is_dir():
+        return _of_folder(path, label, client, options)
+    whole = read_arrow(path, options.form)
+    _check(path, list(whole.column_names), {"client": client, "label": label})
+    numbers = _numbers_to_predict(whole.column(label), label, options, str(path))
+    inputs, y, ids = take_columns(whole, label, client, str(path), options, not numbers)
+    options, why = _without_unusable(inputs, options, ids, str(path))
+    dataset = make_dataset(
+        inputs, y, ids, not numbers, str(path), whole=True, options=options, column=client
+    )
+    return _noted(natural_federation(dataset, Split("client", _NONE), 0), options, why)
+
+
+def experiment_of(
+    federation: Federation,
+    path: Path,
+    label: str | None,
+    client: str | None,
+    table: Mapping[str, Any],
+) -> str:
+    """Return an experiment with a table as TOML: it reads the table as the federation was read, and
+    leaves out the columns that were left out there.
+
+    Parameters
+    ----------
+    federation: that of the table, label, client and table of :func:`federation_of`.
+    """
+    unread = federation.reading.unread if federation.reading else ()
+    left_out = list(dict.fromkeys([*table.get("drop", ()), *(name for name, _ in unread)]))
+    name = "tabular" if federation.targets == "classes" else "tabular_regression"
+    task = {
+        "name": name,
+        "data": str(path),
+        "client": client,
+        "label": label or "label",
+        "scale": "federated",
+        **table,
+        **({"drop": left_out} if left_out else {}),
+    }
+    keys = {
+        "name": slug(table_name(path)),
+        "cohort": min(len(federation), _COHORT),
+        "partition": "by_writer",
+        "stop": {"rounds": _ROUNDS},
+        "evaluate": {"every": 1},
+        "local": {"epochs": 5, "optimizer": {"name": "sgd", "lr": 0.1}},
+        "task": task,
+    }
+    return to_toml(keys)
+
+
+def _of_folder(path: Path, label: str, client: str | None, options: TableOptions) -> Federation:
+    if client is not None:
+        said = (
+            f"got {client!r}, and in {path} each file is a client; leave it out, or give a "
+            "single table"
+        )
+        raise ConfigError(said, "client")
+    if (path / "x.npy").is_file():
+        return from_files(path, test_fraction=_NONE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # from_files names what is not read
+        files = [(file.client, file.path) for file in client_files(path)]
+    first = files[0][1]
+    numbers = False
+    if is_table_file(first):
+        whole = read_arrow(first, options.form)
+        _check(path, list(whole.column_names), {"label": label})
+        numbers = _numbers_to_predict(whole.column(label), label, options, str(path))
+    else:
+        y = np.asarray(read_columns(first)[1])
+        numbers = y.dtype.kind == "f" and bool((y != np.floor(y)).any())
+    parts = read_parts(files, label, options, classes=not numbers)
+    why: dict[str, str] = {}
+    if all(is_table(x) for x, _, _ in parts):
+        options, why = _without_unusable(joined([x for x, _, _ in parts]), options, None, str(path))
+    federation = from_files(
+        path, label=label, regression=numbers, table=options, test_fraction=_NONE
+    )
+    return _noted(federation, options, why)
+
+
+def _numbers_to_predict(column: Any, name: str, options: TableOptions, where: str) -> bool:
+    """Return whether labels are numbers with decimals, which are no classes."""
+    try:
+        target = read_row_column(column, name, "target", options, where, typed=False)
+    except DataError:
+        return False
+    values = target.values[~target.gone]
+    return values.dtype.kind == "f" and bool((values != np.floor(values)).any())
+
+
+def _without_unusable(
+    inputs: Any, options: TableOptions, ids: Any, where: str
+) -> tuple[TableOptions, dict[str, str]]:
+    """Return the options that leave out columns that cannot be inputs, and why each cannot."""
+    known = [name for name in inputs.column_names if name not in options.drop]
+    why = {}
+    origin = Origin(where)
+    if ids is not None:
+        names, owner = np.unique(ids.astype(str), return_inverse=True)
+        origin = Origin.of_clients(where, owner, names.tolist())
+    for name in known:
+        words, numbers = (
+            tuple(one for one in names if one == name) for names in (options.words, options.numbers)
+        )
+        alone = replace(options, drop=(), words=words, numbers=numbers)
+        try:
+            column = raw_table(inputs.select([name]), alone, origin).columns[0]
+            if np.isnan(column.values).all():
+                why[name] = "there is no value"
+        except DataError as error:
+            why[name] = str(error).removeprefix(f"{where}: ")
+    if known and len(why) == len(known):
+        first = "; ".join(f"{name}: {said}" for name, said in list(why.items())[:_REASONS])
+        raise DataError(f"{where}: no column can be an input; {first}")
+    return replace(options, drop=(*options.drop, *why)), why
+
+
+def _noted(federation: Federation, options: TableOptions, why: Mapping[str, str]) -> Federation:
+    """Return the federation with a note of the columns that were left out, and why."""
+    if not options.drop:
+        return federation
+    reading = federation.reading or TableReading()
+    unread = tuple((name, why.get(name, said)) for name, said in reading.unread)
+    first = sorted(unread, key=lambda pair: pair[0] not in why)
+    return replace(
+        federation,
+        notes={**federation.notes, LEFT_OUT: ", ".join(options.drop)},
+        reading=replace(reading, unread=tuple(first)),
+    )
+
+
+def _check(path: Path, names: list[str], asked: dict[str, str | None]) -> None:
+    """Refuse a column that is not there; the message has the line to type."""
+    line = f"motley inspect {path}" + "".join(
+        f" --{key} {'COLUMN' if name not in names else name}" for key, name in asked.items()
+    )
+    for key, name in asked.items():
+        if name not in names:
+            got = (
+                f"{path} is a table, and nothing says which column names the client of a row"
+                if name is None
+                else (f"{path} has no column {name!r}{suggest(name, names)}")
+            )
+            raise ConfigError(
+                f"{got}; write {line}; its columns: {shortened(', '.join(names), 300)}", key
+            )

@@ -1,0 +1,348 @@
+"""What a twin predicts of rules that were never tried: seconds and traffic of the recorded number
+of rounds or until a target, and who would take no part.
+
+Every seed draws another federation that the records allow (:mod:`motley.world.recorded`) and other
+chances in it, so the spread over seeds holds both. A quantity y of n seeds has the prediction
+interval of log y, ``mean +- t_{n-1} s sqrt(1 + 1/n)``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motley.core.errors import ConfigError, DataError
+from motley.core.files import is_file
+from motley.core.strict_json import restored
+from motley.core.untrusted import printable
+from motley.experiments.registry import catalogue, record_of
+from motley.experiments.run import as_experiment
+from motley.experiments.store import default_folder
+from motley.experiments.sweep import Failure, compare, expand
+from motley.results.blocks import DASH, Table, TableCell, TableRow
+from motley.results.labels import group_runs
+from motley.results.load import Run
+from motley.results.measures import Axis, Censored, costs, curve, metric_of, to_target
+from motley.results.number_text import MB, short_number
+from motley_advice.twin.fit import LEVEL
+from motley_advice.twin.predictions import Predicted
+
+__all__ = ["Forecast", "Predicted", "Rule", "predicted", "what_if"]
+
+SEEDS = tuple(range(10))
+OFTEN = 0.8
+"""Share of the seeds in which a client takes no part, from which it is named."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What is predicted of one rule.
+
+    Parameters
+    ----------
+    rule: what it is found again by, see :func:`_keys`. seconds: of the recorded number of rounds.
+    bits: of all messages until then. reached: share of the seeds that reach the target.
+    to_target_s, to_target_bits: until then, NaN unless all do. left_out: clients that take no part
+    in at least 80 % of the seeds.
+    """
+
+    label: str
+    recorded: bool
+    rule: Mapping[str, Sequence[Any]]
+    seconds: Predicted
+    bits: Predicted
+    reached: float
+    to_target_s: Predicted
+    to_target_bits: Predicted
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The predictions of a twin beside what was recorded.
+
+    Parameters
+    ----------
+    rules: the recorded rule first. source: folder of the recording. clients: how many. rounds,
+    seconds, bits, left_out: what was recorded. failures: variants that could not be run.
+    directory: of the runs.
+    """
+
+    rules: tuple[Rule, ...]
+    source: str
+    clients: int
+    rounds: int
+    seconds: float
+    bits: float
+    left_out: tuple[str, ...]
+    target: float | None
+    failures: Sequence[Failure]
+    directory: Path
+
+    @property
+    def holds(self) -> bool:
+        """Whether the recorded seconds lie within the interval of the twin under the same rule."""
+        return self.rules[0].seconds.holds(self.seconds)
+
+    def sentence(self) -> str:
+        """Return in words whether the twin gives back what was recorded."""
+        own = self.rules[0]
+        said = (
+            f"under the recorded rule the twin takes {own.seconds} s for {self.rounds} rounds, "
+            f"and {short_number(self.seconds)} s were recorded"
+        )
+        if self.holds:
+            return f"{said}: within its {LEVEL:.0%} interval."
+        return (
+            f"{said}: OUTSIDE its {LEVEL:.0%} interval. Believe none of the predictions before "
+            "you know why."
+        )
+
+    def table(self) -> Table:
+        """Return the predictions as a table, the recording in its first row."""
+        heads = ["", f"s in {self.rounds} rounds", "MB"]
+        recorded = [TableCell(short_number(self.seconds)), TableCell(short_number(self.bits / MB))]
+        if self.target is not None:
+            heads += [f"reach {self.target:g}", "s until then", "MB until then"]
+            recorded += [TableCell(DASH)] * 3
+        heads.append("never take part")
+        recorded.append(TableCell(", ".join(self.left_out) or "none"))
+        rows = [TableRow("recorded", recorded)]
+        for rule in self.rules:
+            cells = [str(rule.seconds), str(rule.bits.scaled(1 / MB))]
+            if self.target is not None:
+                cells += [f"{rule.reached:.0%}", str(rule.to_target_s)]
+                cells.append(str(rule.to_target_bits.scaled(1 / MB)))
+            cells.append(", ".join(rule.left_out) or "none")
+            label = f"{rule.label} (the recorded rule)" if rule.recorded else rule.label
+            rows.append(TableRow(label, [TableCell(cell) for cell in cells]))
+        note = (
+            f"Median and {LEVEL:.0%} prediction interval; never take part: in at least "
+            f"{OFTEN:.0%} of the seeds. Measured on simulations the intervals hold fewer truths "
+            "than they say (docs/twin.md)."
+        )
+        return Table(tuple(heads), rows, note)
+
+    def record(self) -> dict[str, Any]:
+        """Return everything as plain values, for ``prediction.json``; what is not predicted is
+        NaN."""
+        return {
+            "level": LEVEL,
+            "source": self.source,
+            "clients": self.clients,
+            "rounds": self.rounds,
+            "seconds": self.seconds,
+            "bits": self.bits,
+            "target": self.target,
+            "holds": self.holds,
+            "rules": [asdict(rule) for rule in self.rules],
+        }
+
+
+def what_if(
+    path: str | Path,
+    over: Mapping[str, Sequence[Any]] | None = None,
+    seeds: Sequence[int] = SEEDS,
+    *,
+    target: float | None = None,
+    out: Path | None = None,
+    data: Path | None = None,
+    overrides: Sequence[str] = (),
+    progress: bool | None = None,
+    jobs: int = 1,
+) -> Forecast:
+    """Run a twin under its recorded rule and under others, and predict.
+
+    Parameters
+    ----------
+    path: the twin's file, ``twin.json`` beside it. over: key path -> values, as for
+    :func:`~motley.experiments.sweep.compare`. seeds: at least two. target: of the headline metric.
+    out, data, overrides, progress, jobs: as for :func:`~motley.experiments.sweep.compare`.
+
+    Raises
+    ------
+    ConfigError: fewer than two seeds, or a target where accuracy cannot be predicted. DataError: no
+    twin. What :func:`~motley.experiments.sweep.compare` raises.
+    """
+    recorded = _recorded(Path(path))
+    if len(set(seeds)) < 2:
+        raise ConfigError(
+            f"got {len(set(seeds))} seed(s), which give no interval; give at least two, better "
+            "ten, e.g. --seeds 0,1,2,3,4,5,6,7,8,9",
+            "--seeds",
+        )
+    if target is not None and recorded["stand_in"]:
+        raise ConfigError(
+            "this twin has clients of the recorded sizes without their data, so no accuracy can "
+            "be predicted; leave the target out",
+            "--target",
+        )
+    if target is not None and not np.isfinite(target):
+        raise ConfigError(f"got {target}; expected a finite number", "--target")
+    experiment = as_experiment(path, overrides)
+    folder = out or default_folder(experiment).parent
+    mine, asked = (
+        {point.experiment.run_id() for point in expand(experiment, keys, seeds)}
+        for keys in ({}, over or {})
+    )
+    sweeps = [over or {}] if mine <= asked else [{}, over or {}]
+    done = [
+        compare(experiment, keys, seeds, out=folder, data=data, progress=progress, jobs=jobs)
+        for keys in sweeps
+    ]
+    runs = [run for one in done for run in one.runs]
+    failures = [failure for one in done for failure in one.failures]
+    own = [run for run in runs if run.meta["run_id"] in mine]
+    if len(own) < len(mine):
+        raise next(one.error for one in failures if one.point.experiment.run_id() in mine)
+    rounds = min([recorded["rounds"], *(run.tables["rounds"].num_rows for run in own)])
+    units = recorded["server_s"], _bits_scale(own, recorded)
+    changed = tuple(key.partition(".")[0] for key in over or {})
+    rules = [
+        _rule(label, members[0].meta["run_id"] in mine, changed, members, rounds, target, *units)
+        for label, members in group_runs(runs).items()
+    ]
+    rules.sort(key=lambda rule: not rule.recorded)
+    seconds, bits = (recorded[name][rounds - 1] for name in ("seconds", "bits"))
+    missing = recorded["never_accepted"]
+    clients = own[0].tables["federation"].num_rows
+    source = recorded["source"]
+    return Forecast(
+        tuple(rules), source, clients, rounds, seconds, bits, missing, target, failures, folder
+    )
+
+
+def _recorded(path: Path) -> dict[str, Any]:
+    beside = path.with_suffix(".json")
+    if not is_file(path) or not is_file(beside):
+        missing = beside if is_file(path) else path
+        raise DataError(
+            f"there is no file {str(missing)!r}; motley twin RUN --out {path} writes it"
+        )
+    try:
+        found = restored(json.loads(beside.read_text(encoding="utf-8")))
+        columns = {name: [float(one) for one in found[name]] for name in ("seconds", "bits")}
+        rounds = len(columns["seconds"])
+        if not rounds or len(columns["bits"]) != rounds:
+            raise ValueError(f"{rounds} rounds have seconds, {len(columns['bits'])} bits")
+        return {
+            **columns,
+            "rounds": rounds,
+            "source": printable(str(found["source"])),
+            "server_s": float(found["server_s"]),
+            "never_accepted": tuple(str(name) for name in found["never_accepted"]),
+            "dispatched": int(found["dispatched"]),
+            "stand_in": bool(found["stand_in"]),
+        }
+    except (ValueError, KeyError, TypeError, OSError, OverflowError, RecursionError) as error:
+        raise DataError(
+            f"{beside} is not what motley twin writes ({type(error).__name__}: {error}); make the "
+            "twin anew"
+        ) from None
+
+
+def _bits_scale(runs: Sequence[Run], recorded: Mapping[str, Any]) -> float:
+    """Return the recorded bits of a dispatch over those of the twin's, whose model is another where
+    its data is a stand-in; 1 otherwise."""
+    whole = recorded["bits"][-1]
+    if not recorded["stand_in"] or not whole > 0:
+        return 1.0
+    found = [costs(run) for run in runs]
+    own = sum(one.total_bits for one in found) / max(sum(one.dispatched for one in found), 1)
+    return float(whole / recorded["dispatched"] / own)
+
+
+def _rule(
+    label: str,
+    recorded: bool,
+    changed: Sequence[str],
+    runs: Sequence[Run],
+    rounds: int,
+    target: float | None,
+    server_s: float,
+    scale: float,
+) -> Rule:
+    """Return what the runs of a rule say; ``server_s`` is added to each round, and bits are
+    ``scale`` times the runs'."""
+    ends = [_at_round(run, "time_s", rounds) + server_s * rounds for run in runs]
+    bits = [scale * _at_round(run, "total_bits", rounds) for run in runs]
+    nothing = Predicted(float("nan"), float("nan"), float("nan"))
+    whole = label, recorded, _keys(runs[0].config, changed), predicted(ends), predicted(bits)
+    left_out = _left_out(runs, rounds)
+    if target is None:
+        unasked = float("nan"), nothing, nothing
+        return Rule(*whole, *unasked, left_out)
+    axes: tuple[Axis, ...] = ("round", "seconds", "bits")
+    hits = {axis: [_hit(run, axis, target) for run in runs] for axis in axes}
+    reached = float(np.mean([one.reached for one in hits["round"]]))
+    until = nothing, nothing
+    if reached == 1:
+        pairs = zip(hits["seconds"], hits["round"], strict=True)
+        until = (
+            predicted([one.value + server_s * at.value for one, at in pairs]),
+            predicted([scale * one.value for one in hits["bits"]]),
+        )
+    return Rule(*whole, reached, *until, left_out)
+
+
+def _keys(config: Mapping[str, Any], changed: Sequence[str]) -> dict[str, list[Any]]:
+    """Return of each key of a rule the values that say the same, by which a real run is recognised;
+    of a selector the options that are not its defaults, too, which is what a Flower strategy
+    records; of the probe what a deployment records, which measures speeds whatever is said.
+    ``changed``: keys that were varied beside selector, synchrony and cohort."""
+    found = {
+        key: [config.get(key)]
+        for key in dict.fromkeys(("selector", "synchrony", "cohort", *changed))
+    }
+    rule = catalogue("selector").build(config["selector"])
+    found["selector"].append(record_of("selector", rule))
+    if "probe" in found:
+        found["probe"].append({**config["probe"], "speeds": "known"})
+    return found
+
+
+def _hit(run: Run, axis: Axis, target: float) -> Censored:
+    return to_target(curve(run, axis, untrained=False), target, metric_of(run)[1])
+
+
+def _at_round(run: Run, column: str, rounds: int) -> float:
+    at = run.column("rounds", "round") <= rounds
+    return float(np.asarray(run.column("rounds", column), float)[at][-1])
+
+
+def _left_out(runs: Sequence[Run], rounds: int) -> tuple[str, ...]:
+    count: dict[int, int] = {}
+    for run in runs:
+        taken = run.column("clients", "outcome") == "accepted"
+        taken &= run.column("clients", "round") <= rounds
+        missing = np.setdiff1d(
+            run.column("federation", "client"), run.column("clients", "client")[taken]
+        )
+        for client in missing.tolist():
+            count[client] = count.get(client, 0) + 1
+    named = sorted(client for client, seeds in count.items() if seeds >= OFTEN * len(runs))
+    return tuple(runs[0].client_name(client) for client in named)
+
+
+def predicted(values: Sequence[float]) -> Predicted:
+    """Return the median and the prediction interval of values of at least two seeds, all at least
+    0; between the least and the largest where one is 0.
+
+    >>> print(predicted([1.0, np.e**2]))
+    2.72 (0.013 to 561.6)
+    """
+    found = np.asarray(values, float)
+    if (found <= 0).any():
+        return Predicted(float(np.median(found)), float(found.min()), float(found.max()))
+    from scipy.special import stdtrit
+
+    logs = np.log(found)
+    n = len(logs)
+    half = float(stdtrit(n - 1, 0.5 + LEVEL / 2)) * logs.std(ddof=1) * np.sqrt(1 + 1 / n)
+    middle = float(logs.mean())
+    return Predicted(*(float(np.exp(middle + sign * half)) for sign in (0, -1, 1)))

@@ -1,0 +1,206 @@
+"""``motley inspect`` of a table, and of a folder of tables, without an experiment; names of clients
+on its page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import motley
+from motley.cli import app, call
+from motley.core.errors import ConfigError
+from tests.motley.tasks.test_client_folders import TABLE, write
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    whose = ["hosp_B"] * 8 + ["hosp_A"] * 4
+    words = ["blue", "red", "red"] * 4
+    rows = [f"{whose[k]},{k * 7 % 5},{'' if k == 3 else k},{words[k]},{k % 2}" for k in range(12)]
+    Path("all.csv").write_text("hospital,a,b,c,y\n" + "\n".join(rows) + "\n")
+    Path("each").mkdir()
+    for name, count in (("hosp_A", 4), ("hosp_B", 8)):
+        rows = [f"{k * 7 % 5},{k},{k % 2}" for k in range(count)]
+        Path("each", f"{name}.csv").write_text("a,b,y\n" + "\n".join(rows) + "\n")
+    return tmp_path
+
+
+@pytest.mark.usefixtures("drawn")
+def test_a_table_is_inspected_by_its_columns(here: Path) -> None:
+    said = CliRunner().invoke(app, ["inspect", "all.csv", "--client", "hospital", "--label", "y"])
+    assert said.exit_code == 0, said.output
+    assert "all: clients 2, training samples 12, classes 2" in said.output  # no row is set aside
+    assert [line.split()[:2] for line in said.output.splitlines() if "hosp_" in line] == [
+        ["hosp_A", "4"],
+        ["hosp_B", "8"],
+    ]
+    page = Path("runs/inspect-all.html").read_text()
+    assert page.index("Client by client") < page.index(">hosp_A</t")
+
+
+def test_columns_that_can_be_no_inputs_are_left_out_and_named(here: Path) -> None:
+    lines = Path("all.csv").read_text().splitlines()
+    rows = [
+        f"p{k},2025-01-{1 + k % 9:02d},{line}"
+        for k, line in enumerate((lines * 2)[1:25])
+        if line[0] == "h"
+    ]
+    Path("more.csv").write_text(
+        "\n".join(["id,day," + lines[0], *(r for r in rows if "hospital" not in r)]) + "\n"
+    )
+    (found,) = motley.inspect("more.csv", label="y", client="hospital").federations
+    assert dict(found.facts)["columns left out"] == "id, day"
+
+
+def test_a_folder_of_tables_is_inspected_without_an_experiment(here: Path) -> None:
+    (found,) = motley.inspect("each", label="y").federations
+    assert [tuple(one) for one in found.clients] == [("hosp_A", 4), ("hosp_B", 8)]
+    said = CliRunner().invoke(app, ["inspect", "each", "--label", "y", "--json"])
+    assert json.loads(said.stdout)["federations"][0]["clients"] == ["hosp_A", "hosp_B"]
+
+
+def test_numbers_to_predict_are_no_classes(here: Path) -> None:
+    Path("n.csv").write_text("who,a,y\nu,1,0.5\nu,2,1.25\nv,3,2.0\nv,4,0.0\n")
+    (one,) = motley.inspect("n.csv", label="y", client="who").federations
+    assert "classes" not in dict(one.facts)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (
+            ["all.csv"],
+            "client: all.csv is a table, and nothing says which column names the client of a row; "
+            "write motley inspect all.csv --client COLUMN --label COLUMN; its columns: hospital, "
+            "a, b, c, y",
+        ),
+        (
+            ["all.csv", "--client", "hosp", "--label", "y"],
+            "client: all.csv has no column 'hosp' (did you mean 'hospital'?); write "
+            "motley inspect all.csv --client COLUMN --label y; its columns: hospital, a, b, c, y",
+        ),
+        (
+            ["each"],
+            "label: each has no column 'label'; write motley inspect each --label COLUMN; its "
+            "columns: a, b, y",
+        ),
+        (
+            ["each", "--client", "a"],
+            "client: got 'a', and in each each file is a client; leave it out, or give a single "
+            "table",
+        ),
+        (
+            ["x.toml", "--label", "y"],
+            "label: got 'y', and x.toml is no table; an experiment names its columns itself: task "
+            "= { name = "
+            '"tabular", data = "all.csv", label = "y", client = "hospital" }',
+        ),
+        (["empty"], "there are no runs in empty: no folder below it has a run.json"),
+    ],
+)
+def test_what_is_missing_is_said_with_the_line_to_type(
+    argv: list[str], message: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("empty").mkdir()
+    assert call(["inspect", *argv]) == 2
+    assert capsys.readouterr().err == f"motley: {message}\n"
+
+
+def test_python_says_the_same(here: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing says which column names the client of a row"):
+        motley.inspect("all.csv")
+
+
+def test_an_outlying_client_of_a_table_is_a_pitfall(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(5, 1, size=(400, 2))
+    x[np.arange(400) % 8 == 3, 0] *= 100
+    rows = [f"hosp_{'ABCDEFGH'[k % 8]},{x[k, 0]},{x[k, 1]},{k // 8 % 2}" for k in range(400)]
+    path = tmp_path / "all.csv"
+    path.write_text("hospital,a,b,y\n" + "\n".join(rows) + "\n")
+    (said,) = motley.inspect(path, client="hospital", label="y").all_pitfalls
+    assert said == (
+        "hosp_D differs from all others (units), by a fault or for a reason; look there first, and "
+        'if it is a fault, repair the unit, or set task.scale = "client" (see the list of outlying '
+        "clients)"
+    )
+
+
+def test_a_table_keeps_every_row_of_a_client_and_its_own_name(tmp_path: Path) -> None:
+    rows = [f"{4 + k % 2},{k * 37 % 101 / 8},{k % 3 // 2}" for k in range(2402)]
+    path = tmp_path / "all.csv"
+    path.write_text("hospital,a,y\n" + "\n".join(rows) + "\n")
+    (one,) = motley.inspect(path, client="hospital", label="y").federations
+    assert [tuple(each) for each in one.clients] == [("hospital=4", 1201), ("hospital=5", 1201)]
+
+
+def test_no_more_samples_repeat_than_there_are(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    rows = []
+    for k in range(6):
+        mine = [
+            f"hosp_{k},{v:.5f},{w:.5f},{j % 2}"
+            for j, (v, w) in enumerate(draw.normal(size=(40, 2)))
+        ]
+        rows += mine * 3 if k == 2 else mine
+    path = tmp_path / "all.csv"
+    path.write_text("hospital,a,b,y\n" + "\n".join(rows) + "\n")
+    (one,) = motley.inspect(path, client="hospital", label="y").federations
+    (odd,) = one.inspection.outlying
+    assert odd.said == "80 of 120 samples repeat others there"
+
+
+@pytest.mark.usefixtures("here")
+def test_of_a_word_in_which_clients_differ_the_shares_are_told() -> None:
+    """Of A's rows of class 0, 8 of 40 are m, of class 1 all 20; both classes are as frequent over
+    all clients: (0.2 + 1) / 2 of A's rows would be m. Of B's all are."""
+    sexes = {("A", k): "m" if k < 8 or k >= 40 else "f" for k in range(60)}
+    sexes |= {("B", k): "m" for k in range(60)}
+    classes = {one: int(one[1] >= {"A": 40, "B": 20}[one[0]]) for one in sexes}
+    rows = [
+        f"{one[0]},{sex},{9 * classes[one] + one[1] % 5},{classes[one]}"
+        for one, sex in sexes.items()
+    ]
+    Path("sex.csv").write_text("\n".join(["site,sex,v,y", *rows]) + "\n")
+    (found,) = motley.inspect("sex.csv", label="y", client="site").federations
+    said = {one.column: one.said for one in found.inspection.columns}
+    assert said == {
+        "sex=m": "sex=m: 1 in 60% of the samples at A, in 100% at B, at equal classes",
+        "sex=f": "sex=f: 1 in 0% of the samples at B, in 40% at A, at equal classes",
+    }
+
+
+@pytest.mark.usefixtures("here")
+def test_rows_with_a_word_are_equal_by_chance() -> None:
+    """70 ages and two words; each input of a word tells the other, so that they are one column."""
+    draw = np.random.default_rng(0)
+    rows = [
+        f"{'AB'[k % 2]},{draw.integers(70)},{'mf'[draw.integers(2)]},{k % 3}" for k in range(300)
+    ]
+    Path("few.csv").write_text("\n".join(["site,age,sex,y", *rows]) + "\n")
+    (found,) = motley.inspect("few.csv", label="y", client="site").federations
+    assert found.inspection["duplicates"].value > 0.5
+    assert found.inspection["copied"].value == 0
+    assert found.pitfalls == []
+
+
+def test_a_folder_without_a_table(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"^the folder \S+ holds no table \(.csv, .parquet or .npz\); name one that does",
+    ):
+        motley.inspect(tmp_path, label="y")
+
+
+def test_an_inspection_reads_the_files_that_a_task_reads(tmp_path: Path) -> None:
+    write(tmp_path, {f"{half}/{k}.csv": TABLE for half in ("train", "test") for k in "ab"})
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.warns(UserWarning, match=r"1 file not read: notes\.txt") as told:
+        inspected = motley.inspect(tmp_path)
+    assert len([one for one in told if "not read" in str(one.message)]) == 1
+    assert [name for name, _ in inspected.federations[0].clients] == ["a", "b"]
