@@ -1,4 +1,4 @@
-"""Draw the packages of the three distributions in rows, each above all that it imports, as SVG."""
+"""Draw the packages of all distributions in rows, each above all that it imports, as SVG."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ __all__ = ["house"]
 HOLDS = {
     "motley_papers": "recipes, what was measured",
     "motley_flower": "deployments, secure sums",
+    "motley_ray": "runs on a Ray cluster",
     "motley": "public names, the command",
     "commands": "its larger sub-commands",
     "inspection": "how clients differ, pitfalls",
@@ -36,7 +37,7 @@ HOLDS = {
     "core": "records, keys, errors",
 }
 """Package -> what it holds, in a few words."""
-BESIDE = ("motley_flower", "motley_papers")
+BESIDE = ("motley_flower", "motley_papers", "motley_ray")
 WIDTH = 660
 BOX = (206, 46)
 GAP = 10

@@ -123,6 +123,9 @@ def test_what_is_in_the_other_wheels(tmp_path: Path) -> None:
     with zipfile.ZipFile(built("motley-flower", "wheel", ".whl", tmp_path)) as archive:
         names = set(archive.namelist())
     assert names >= {"motley_flower/command.py", "motley_flower/secure/terms.py"}
+    with zipfile.ZipFile(built("motley-ray", "wheel", ".whl", tmp_path)) as archive:
+        names = set(archive.namelist())
+    assert names >= {"motley_ray/cluster.py", "motley_ray/spread_runs.py"}
 
 
 def test_what_is_in_the_source_distribution(tmp_path: Path) -> None:

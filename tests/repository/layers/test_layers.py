@@ -105,6 +105,7 @@ ALLOWED: dict[str, set[str]] = {
 BESIDE = {
     "motley_flower": {"motley", "motley_flower"},
     "motley_papers": {"motley", "motley_papers"},
+    "motley_ray": {"motley", "motley_ray"},
 }
 """Distributions beside Motley, and the distributions that each may import: Motley knows neither."""
 TORCH_FREE = {"core", "selectors", "world", "timing", "results", "cli", "motley_flower.secure"}
@@ -246,7 +247,7 @@ ONE_EACH = {"__init__.py", "__main__.py", "command.py"}
 
 
 def test_no_two_modules_have_one_name() -> None:
-    """A name in a traceback, or in a reader's search, means one file of the three distributions."""
+    """A name in a traceback, or in a reader's search, means one file of all distributions."""
     found: dict[str, list[Path]] = {}
     for path in FILES:
         if path.name not in ONE_EACH:
@@ -336,8 +337,9 @@ def test_one_module_unpickles_freely_and_only_worker_engines_import_it() -> None
             found.add(name)
         if "motley.engines.serialization" in imported:
             readers.add(name)
-    names = ("distributed", "processes", "ray_actor", "ray_cluster", "ray_nodes", "workers")
-    workers = {f"motley/engines/{name}.py" for name in names}
+    workers = {f"motley/engines/{name}.py" for name in ("distributed", "processes", "workers")}
+    names = ("actors", "cluster", "compared_nodes", "spread_runs")
+    workers |= {f"motley_ray/{name}.py" for name in names}
     assert found == {"motley/engines/serialization.py", "motley/tasks/formats/pickled_arrays.py"}
     allowed = next(path for path in FILES if path.name == "pickled_arrays.py").read_text()
     assert {
@@ -345,10 +347,7 @@ def test_one_module_unpickles_freely_and_only_worker_engines_import_it() -> None
         for n in ast.walk(ast.parse(allowed))
         if isinstance(n, ast.Attribute) and ast.unparse(n.value) == "pickle"
     } == {"pickle.Unpickler"}
-    assert readers == workers | {
-        "motley/experiments/parallel.py",
-        "motley/experiments/ray_runner.py",
-    }
+    assert readers == workers | {"motley/experiments/parallel.py"}
 
 
 def test_every_public_name_is_typed_and_documented() -> None:

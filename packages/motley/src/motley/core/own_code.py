@@ -138,7 +138,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
 
 
-_DISTRIBUTIONS = ("motley", "motley_flower", "motley_papers")
+_DISTRIBUTIONS = ("motley", "motley_flower", "motley_papers", "motley_ray")
 
 
 def _is_motley(module: str) -> bool:

@@ -14,8 +14,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from motley.engines import ray_actor
-from motley.engines.ray_state import alive_nodes, ray_package
+from motley_ray import actors
+from motley_ray.cluster_state import alive_nodes, ray_package
 
 __all__ = ["NodeWatch", "begin", "end"]
 
@@ -47,7 +47,7 @@ def end() -> None:
 
 class NodeWatch:
     """Asks Ray's process of a node, in a thread of its own, and calls ``on_silence`` once it has
-    not answered one question for :data:`ray_actor.GIVEN_UP_S` seconds.
+    not answered one question for :data:`actors.GIVEN_UP_S` seconds.
 
     Ray itself gives a node up after about a minute, and for good. An answer took 4 ms at most, on
     two cores that seven processes wanted, so 45 s without one are not slowness. Counted are looks
@@ -79,7 +79,7 @@ class NodeWatch:
                 host, port = self._address
                 self._on_silence(
                     f"Ray's process of this machine's node ({host}:{port}) has not answered for "
-                    f"{ray_actor.GIVEN_UP_S:g} s, and nothing goes on without it; look with: ray "
+                    f"{actors.GIVEN_UP_S:g} s, and nothing goes on without it; look with: ray "
                     "status, have it go on or start the cluster again, then give the same command "
                     "again (motley run with --resume): it goes on from what is finished"
                 )
@@ -87,9 +87,9 @@ class NodeWatch:
 
     def _answers(self) -> bool:
         """Return whether the process answers, or is gone."""
-        looks = max(1, round(ray_actor.GIVEN_UP_S / _LOOK_S))
+        looks = max(1, round(actors.GIVEN_UP_S / _LOOK_S))
         try:
-            with socket.create_connection(self._address, ray_actor.GIVEN_UP_S) as asked:
+            with socket.create_connection(self._address, actors.GIVEN_UP_S) as asked:
                 asked.sendall(_HELLO)
                 asked.settimeout(_LOOK_S)
                 for _ in range(looks):

@@ -18,12 +18,12 @@ import pytest
 
 import motley
 from motley.core.errors import ConfigError, StoreError, UserError
-from motley.engines.ray_state import ClusterNode
-from motley.experiments import ray_runner
 from motley.experiments.config import Experiment
 from motley.experiments.sweep import compare
-from tests.motley.engines.ray_nodes import RayNodes
+from motley_ray import spread_runs
+from motley_ray.cluster_state import ClusterNode
 from tests.motley.resume.conftest import assert_same
+from tests.motley_ray.ray_nodes import RayNodes
 
 HERE = importlib.util.find_spec("ray") is not None
 KEYS: dict[str, Any] = {
@@ -138,8 +138,8 @@ def test_a_run_whose_worker_is_lost_is_begun_again(
         "LOOK_S": 0.0,
         "_PAUSE_S": 0.0,
     }.items():
-        monkeypatch.setattr(ray_runner, name, value)
-    ((number, error),) = ray_runner.spread("auto", print, [Experiment(**KEYS)], [tmp_path], None)
+        monkeypatch.setattr(spread_runs, name, value)
+    ((number, error),) = spread_runs.spread("auto", print, [Experiment(**KEYS)], [tmp_path], None)
     assert number == 0
     assert fake.begun == [str(tmp_path)] * begun
     assert [actor.killed for actor in fake.actors] == [True] * actors
@@ -151,18 +151,18 @@ def test_a_run_that_fits_on_no_node_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = ClusterNode("id", "10.0.0.1", cores=2, gpus=0, port=1)
-    monkeypatch.setattr(ray_runner, "connect", lambda address, threads: False)
+    monkeypatch.setattr(spread_runs, "connect", lambda address, threads: False)
     monkeypatch.setattr(
-        ray_runner, "ComparedNodes", lambda parts: SimpleNamespace(begin=lambda: None)
+        spread_runs, "ComparedNodes", lambda parts: SimpleNamespace(begin=lambda: None)
     )
-    monkeypatch.setattr(ray_runner, "usable_nodes", lambda compared: {"id": node})
+    monkeypatch.setattr(spread_runs, "usable_nodes", lambda compared: {"id": node})
     large = Experiment(**{**KEYS, "engine": {"name": "auto", "threads": 4}})
     with pytest.raises(
         ConfigError,
         match=r"engine\.threads: got 4: a run of 4 cores fits on no node of the cluster "
         r"\(10\.0\.0\.1 has 2 cores\)",
     ):
-        list(ray_runner.spread("auto", print, [large], [tmp_path], None))
+        list(spread_runs.spread("auto", print, [large], [tmp_path], None))
 
 
 @pytest.mark.ray
@@ -206,12 +206,12 @@ def test_a_node_that_dies_costs_a_study_the_run_on_it(
     }
     begun: list[str] = []
 
-    class Noted(ray_runner._Place):
-        def give(self, run: ray_runner._SpreadRun) -> None:
+    class Noted(spread_runs._Place):
+        def give(self, run: spread_runs._SpreadRun) -> None:
             super().give(run)
             begun.append(run.given[2])
 
-    monkeypatch.setattr(ray_runner, "_Place", Noted)
+    monkeypatch.setattr(spread_runs, "_Place", Noted)
     alone = motley.tune(keys, out=tmp_path / "alone", **options)
     with RayNodes() as cluster:
         node = cluster.add_node()
@@ -241,7 +241,7 @@ def test_nodes_that_join_in_mid_sweep_are_compared_and_a_stopped_process_is_give
 ) -> None:
     """One node with other code joins and one without a difference; on the second, the process is
     stopped in mid-run, and goes on after two minutes at the latest. All runs have their bits."""
-    monkeypatch.setattr(ray_runner, "GIVEN_UP_S", 8.0, raising=False)
+    monkeypatch.setattr(spread_runs, "GIVEN_UP_S", 8.0, raising=False)
     keys = {**KEYS, "stop": {"rounds": 200}}
     seeds = range(6)
     alone = compare(keys, seeds=seeds, out=tmp_path / "alone")
@@ -307,6 +307,6 @@ def test_each_run_has_one_node(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(HERE, reason="Ray is installed")
-def test_without_ray_the_extra_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"pip install './packages/motley\[ray\]'"):
+def test_without_ray_the_distribution_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"pip install \./packages/motley-ray in a"):
         compare(KEYS, out=tmp_path, on_ray="auto")

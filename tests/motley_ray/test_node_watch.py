@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from motley.engines import ray_actor, ray_watch
-from motley.engines.ray_watch import NodeWatch
-from tests.motley.engines.ray_nodes import RayNodes
+from motley_ray import actors, node_watch
+from motley_ray.node_watch import NodeWatch
+from tests.motley_ray.ray_nodes import RayNodes
 
 HERE = importlib.util.find_spec("ray") is not None
 EXPERIMENT = """\
@@ -30,8 +30,8 @@ threads = THREADS
 # fewer seconds than Ray itself takes to give the node up, which is about 60
 PROGRAM = """\
 import sys
-from motley.engines import ray_actor
-ray_actor.GIVEN_UP_S = 12.0
+from motley_ray import actors
+actors.GIVEN_UP_S = 12.0
 from motley.cli import call
 sys.exit(call(sys.argv[1:]))
 """
@@ -46,9 +46,9 @@ def server() -> Iterator[socket.socket]:
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch, server: socket.socket) -> Iterator[list[str]]:
     """What the watch of the server says; it looks often."""
-    monkeypatch.setattr(ray_watch, "PAUSE_S", 0.01)
-    monkeypatch.setattr(ray_watch, "_LOOK_S", 0.2)
-    monkeypatch.setattr(ray_actor, "GIVEN_UP_S", 1.0)
+    monkeypatch.setattr(node_watch, "PAUSE_S", 0.01)
+    monkeypatch.setattr(node_watch, "_LOOK_S", 0.2)
+    monkeypatch.setattr(actors, "GIVEN_UP_S", 1.0)
     said: list[str] = []
     watch = NodeWatch(server.getsockname()[:2], said.append)
     yield said

@@ -13,17 +13,19 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["CODE", "MISSING", "facts"]
+__all__ = ["CODE", "MISSING", "RAY", "facts"]
 
 CODE = "code of "
 """How the name of a fact begins that is the hash of a source file."""
 MISSING = "ModuleNotFoundError: "
 """How the value of a fact begins whose module is not there."""
+RAY = "motley_ray"
+"""The package of the actors, and the name of the fact that says where it is missing."""
 
 
 def facts(libraries: Sequence[str], modules: Sequence[str]) -> dict[str, str]:
-    """Return the facts of this machine by name: versions, and hashes of Motley's files and of
-    modules, or why there is none.
+    """Return the facts of this machine by name: versions, and hashes of the files of Motley, of
+    this distribution and of modules, or why there is none.
 
     Parameters
     ----------
@@ -43,13 +45,16 @@ def facts(libraries: Sequence[str], modules: Sequence[str]) -> dict[str, str]:
     if origin is None:
         found["Motley"] = f"{MISSING}No module named 'motley'"
     else:
-        folder = Path(origin).parent
         said = re.search(
             r'^__version__ = "(.*)"', Path(origin).read_text(encoding="utf-8"), re.MULTILINE
         )
         found["Motley"] = said[1] if said else "a version without a number"
-        for path in sorted(folder.rglob("*.py")):
-            found[f"{CODE}{path.relative_to(folder.parent).as_posix()}"] = _hash(path)
+        found |= _hashes(origin)
+    origin = _file(RAY)
+    if origin is None:
+        found[RAY] = f"{MISSING}No module named '{RAY}'"
+    else:
+        found |= _hashes(origin)
     for name in modules:
         origin = _file(name)
         found[f"{CODE}{name}"] = (
@@ -66,6 +71,15 @@ def _file(name: str) -> str | None:
     except Exception:  # whatever a package raises when it is imported
         return None
     return None if spec is None else spec.origin
+
+
+def _hashes(origin: str) -> dict[str, str]:
+    """Return the hashes of all files of a package, whose ``__init__.py`` is given."""
+    folder = Path(origin).parent
+    return {
+        f"{CODE}{path.relative_to(folder.parent).as_posix()}": _hash(path)
+        for path in sorted(folder.rglob("*.py"))
+    }
 
 
 def _hash(path: Path) -> str:

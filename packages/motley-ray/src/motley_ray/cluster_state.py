@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from motley.core.errors import ConfigError
 from motley.engines.engine import EngineEvent
-from motley.engines.ray_nodes import ComparedNodes
+from motley_ray.compared_nodes import ComparedNodes
 
 __all__ = [
     "ClusterNode",

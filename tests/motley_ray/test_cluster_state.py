@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from motley.core.errors import ConfigError
-from motley.engines import ray_state
-from motley.engines.ray_state import ClusterNode, ClusterState, divided, in_words
+from motley_ray import cluster_state
+from motley_ray.cluster_state import ClusterNode, ClusterState, divided, in_words
 
 
 def nodes(*cores, gpus=0):
@@ -71,8 +71,8 @@ def cluster(monkeypatch):
     made.left_out = lambda: {
         made.nodes[node].ip: why for node, why in made.differ.items() if node in made.nodes
     }
-    monkeypatch.setattr(ray_state, "alive_nodes", lambda: made.nodes)
-    monkeypatch.setattr(ray_state, "ray_package", lambda: made)
+    monkeypatch.setattr(cluster_state, "alive_nodes", lambda: made.nodes)
+    monkeypatch.setattr(cluster_state, "ray_package", lambda: made)
     return made
 
 

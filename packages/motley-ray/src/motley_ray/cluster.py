@@ -1,5 +1,5 @@
-"""The engine ``ray``: clients are trained by actors of a Ray cluster (the extra ``ray``), in place
-of processes of this machine.
+"""The engine ``ray``: clients are trained by actors of a Ray cluster, in place of processes of
+this machine.
 
 An actor is given chunks of clients. The data are put into Ray's store once, and every node fetches
 them once for all its actors. Ray pickles and stores objects within one cluster, whose machines must
@@ -20,12 +20,13 @@ from typing_extensions import override
 from motley.algorithms.parts import ClientState, Tensors
 from motley.core.errors import ConfigError, EngineError, install_hint
 from motley.core.usable_cores import cores
-from motley.engines import ray_token, ray_watch
 from motley.engines.distributed import Distributed
 from motley.engines.engine import WORKER_OPTIONS, EngineEvent, Job, Setting, TrainResult
-from motley.engines.ray_actor import ActorWorker, as_bytes
-from motley.engines.ray_nodes import ComparedNodes, needs
-from motley.engines.ray_state import (
+from motley.engines.serialization import unwrap
+from motley.engines.workers import RemoteWorker
+from motley_ray import auth_token, node_watch
+from motley_ray.actors import ActorWorker, as_bytes
+from motley_ray.cluster_state import (
     ClusterState,
     alive_nodes,
     divided,
@@ -33,8 +34,7 @@ from motley.engines.ray_state import (
     room,
     usable_nodes,
 )
-from motley.engines.serialization import unwrap
-from motley.engines.workers import RemoteWorker
+from motley_ray.compared_nodes import ComparedNodes, needs
 
 __all__ = ["RayCluster", "connect", "disconnect"]
 
@@ -70,13 +70,13 @@ def connect(address: str | None, threads: int | None) -> bool:
     for left in range(_STARTS if address is None else 1, 0, -1):
         try:
             _check_listening(address)
-            ray_token.agree(address)
+            auth_token.agree(address)
             ray.init(address or "local", logging_level=logging.ERROR, log_to_driver=False, **here)
         except ConfigError:
             raise
         except Exception as error:
             # of no class of its own where Ray's processes do not come up in time
-            ray_token.restore()
+            auth_token.restore()
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             if left > 1 and _LATE in reason:
                 continue
@@ -89,15 +89,15 @@ def connect(address: str | None, threads: int | None) -> bool:
             ) from None
         break
     if "/" not in (address or ""):  # Ray's client has its node on another machine
-        ray_watch.begin()
+        node_watch.begin()
     return True
 
 
 def disconnect() -> None:
     """End the connection that :func:`connect` made, and a cluster that it started."""
     ray_package().shutdown()
-    ray_watch.end()  # not before, as the shutdown waits for a process that stands still, too
-    ray_token.restore()
+    node_watch.end()  # not before, as the shutdown waits for a process that stands still, too
+    auth_token.restore()
 
 
 def _check_listening(address: str | None) -> None:
@@ -113,7 +113,7 @@ _STARTS = 3
 _LATE = "timed out"
 """Attempts to start Ray, which gives its processes half a minute that a busy machine may miss, and
 the error that is retried."""
-_MISSING = f"Ray is not installed; get it with: {install_hint('ray')}"
+_MISSING = f"Ray is not installed; get it with: {install_hint(folder='motley-ray')}"
 
 
 def _installed() -> bool:

@@ -27,18 +27,19 @@ import motley
 from motley.algorithms.fedprox import Proximal
 from motley.core.errors import ConfigError, EngineError
 from motley.core.keys import Key
-from motley.engines import ray_actor, ray_cluster
+from motley.engines import ENGINES
 from motley.engines.engine import MEASURED, REPORTED
 from motley.engines.local import Sequential
-from motley.engines.ray_cluster import RayCluster
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.tasks import from_arrays, own_task
 from motley.tasks.task import ModelState
+from motley_ray import actors
+from motley_ray import cluster as ray_cluster
+from motley_ray.cluster import RayCluster
+from tests.motley.engines.test_engines_agree import MODELS, SOLVERS, mlp
+from tests.motley.engines.test_signals import with_held_out
 from tests.motley.resume.conftest import assert_same
-
-from .test_engines_agree import MODELS, SOLVERS, mlp
-from .test_signals import with_held_out
 
 HERE = importlib.util.find_spec("ray") is not None
 NEEDS = [
@@ -440,11 +441,9 @@ def test_an_actor_is_silent_from_the_first_question_without_an_answer(monkeypatc
     answers that its answers cannot leave, which counts as silence."""
     fake = Answers()
     now = [100.0]
-    monkeypatch.setattr(ray_actor, "ray_package", lambda: fake)
-    monkeypatch.setattr(ray_actor.time, "monotonic", lambda: now[0])
-    actor = ray_actor.RemoteActor(
-        ray_actor.ListeningActor, SimpleNamespace(labels=dict), cores=1, gpus=0
-    )
+    monkeypatch.setattr(actors, "ray_package", lambda: fake)
+    monkeypatch.setattr(actors.time, "monotonic", lambda: now[0])
+    actor = actors.RemoteActor(actors.ListeningActor, SimpleNamespace(labels=dict), cores=1, gpus=0)
     found = []
     for seconds, answers in ((60, []), (3, []), (60, [False]), (50, [True]), (0, [False])):
         now[0] += seconds
@@ -464,12 +463,17 @@ def test_what_is_no_address_is_a_sentence(address, monkeypatch):
 
 
 @pytest.mark.skipif(HERE, reason="Ray is installed")
-def test_without_ray_the_extra_is_named():
+def test_without_ray_the_distribution_is_named():
     with pytest.raises(
         ConfigError,
-        match=r"Ray is not installed; get it with: pip install './packages/motley\[ray\]'",
+        match=r"Ray is not installed; get it with: pip install \./packages/motley-ray in a",
     ):
         build(Experiment(**TINY, engine="ray"))
+
+
+def test_the_engine_is_found_by_its_name():
+    assert ENGINES.get("ray") is RayCluster
+    assert RayCluster.name == "ray"
 
 
 def test_the_run_id_does_not_change_with_the_cluster():

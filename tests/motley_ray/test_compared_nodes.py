@@ -11,12 +11,12 @@ import pytest
 from torch import nn
 
 from motley.core.errors import ConfigError, DataError, EngineError
-from motley.engines import ray_token
-from motley.engines.node_facts import facts
-from motley.engines.ray_nodes import differences, explained, needed
 from motley.engines.serialization import modules_of
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
+from motley_ray import auth_token
+from motley_ray.compared_nodes import differences, explained, needed
+from motley_ray.node_facts import facts
 
 HERE = {
     "Python": "3.11.7",
@@ -48,6 +48,13 @@ HERE = {
         (
             {"Motley": "ModuleNotFoundError: No module named 'motley'", "torch": "2.1.0"},
             "ModuleNotFoundError: No module named 'motley'",
+        ),
+        (
+            {
+                "motley_ray": "ModuleNotFoundError: No module named 'motley_ray'",
+                "torch": "2.1.0",
+            },
+            "ModuleNotFoundError: No module named 'motley_ray'",
         ),
     ],
 )
@@ -206,14 +213,14 @@ def test_a_cluster_is_asked_whether_it_wants_a_token(
     before = dict(environment)
     ray = Cluster(token, environment)
     monkeypatch.setitem(sys.modules, "ray._raylet", ray)
-    monkeypatch.setattr(ray_token.os, "environ", environment)
+    monkeypatch.setattr(auth_token.os, "environ", environment)
     if isinstance(said, str):
         with pytest.raises(ConfigError, match=said):
-            ray_token.agree("127.0.0.1:6379")
+            auth_token.agree("127.0.0.1:6379")
     else:
-        ray_token.agree("127.0.0.1:6379")
+        auth_token.agree("127.0.0.1:6379")
         assert environment == said
-        ray_token.restore()
+        auth_token.restore()
     assert environment == before
 
 
@@ -222,20 +229,20 @@ def test_a_cluster_of_ones_own_has_a_token_that_no_file_keeps(
 ) -> None:
     environment: dict[str, str] = {}
     monkeypatch.setitem(sys.modules, "ray._raylet", Cluster(None, environment))
-    monkeypatch.setattr(ray_token.os, "environ", environment)
-    ray_token.agree(None)
+    monkeypatch.setattr(auth_token.os, "environ", environment)
+    auth_token.agree(None)
     assert len(environment["RAY_AUTH_TOKEN"]) == 64
     environment["RAY_AUTH_MODE"] = "token"  # as Ray sets it
-    ray_token.restore()
+    auth_token.restore()
     assert environment == {}
 
 
 def test_an_open_cluster_elsewhere_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     environment: dict[str, str] = {}
     monkeypatch.setitem(sys.modules, "ray._raylet", Cluster(None, environment))
-    monkeypatch.setattr(ray_token.os, "environ", environment)
+    monkeypatch.setattr(auth_token.os, "environ", environment)
     with pytest.warns(
         UserWarning, match="whoever reaches its ports can run commands on its machines"
     ):
-        ray_token.agree("10.0.0.1:6379")
-    ray_token.restore()
+        auth_token.agree("10.0.0.1:6379")
+    auth_token.restore()

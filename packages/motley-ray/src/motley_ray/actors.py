@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from motley.core.errors import EngineError
-from motley.engines.ray_nodes import ComparedNodes, explained
-from motley.engines.ray_state import ClusterNode, ClusterState, alive_nodes, ray_package
 from motley.engines.serialization import unwrap, wrap
 from motley.engines.workers import Failed, RemoteWorker, Worker, WorkerCall, WorkerDied
+from motley_ray.cluster_state import ClusterNode, ClusterState, alive_nodes, ray_package
+from motley_ray.compared_nodes import ComparedNodes, explained
 
 __all__ = [
     "GIVEN_UP_S",

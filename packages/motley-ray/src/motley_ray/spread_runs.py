@@ -19,10 +19,12 @@ from typing import Any
 
 from motley.core.errors import ConfigError, EngineError, StoreError, UserError
 from motley.core.own_code import keep_own_code
-from motley.engines.ray_actor import GIVEN_UP_S, LOOK_S, ListeningActor, RemoteActor, how_lost
-from motley.engines.ray_cluster import connect, disconnect
-from motley.engines.ray_nodes import ComparedNodes, explained
-from motley.engines.ray_state import (
+from motley.engines.serialization import unsendable
+from motley.engines.workers import MAX_DEATHS, WorkerDied
+from motley.experiments.config import Experiment
+from motley_ray.actors import GIVEN_UP_S, LOOK_S, ListeningActor, RemoteActor, how_lost
+from motley_ray.cluster import connect, disconnect
+from motley_ray.cluster_state import (
     free_in_words,
     in_words,
     needs_in_words,
@@ -30,9 +32,7 @@ from motley.engines.ray_state import (
     room,
     usable_nodes,
 )
-from motley.engines.serialization import unsendable
-from motley.engines.workers import MAX_DEATHS, WorkerDied
-from motley.experiments.config import Experiment
+from motley_ray.compared_nodes import ComparedNodes, explained
 
 __all__ = ["connected", "spread"]
 

@@ -19,16 +19,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.places import PYTHONPATH
-
-from .ray_nodes import RayNodes
+from tests.motley_ray.ray_nodes import RayNodes
+from tests.places import PYTHONPATH, ROOT
 
 HERE = importlib.util.find_spec("ray") is not None
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.skipif(not HERE, reason="needs Ray, which make test-ray installs"),
 ]
-ROOT = Path(__file__).parents[3]
 PROGRAM = "import sys; from motley.cli import call; sys.exit(call(sys.argv[1:]))"
 EXPERIMENT = """
 population = 6

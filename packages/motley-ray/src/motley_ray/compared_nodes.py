@@ -2,8 +2,8 @@
 or libraries is not used.
 
 Compared are the versions of Python, Motley, torch, NumPy, Ray and of installed packages that the
-run needs, all of Motley's source files, and the user's own modules with what these import. A module
-that a function imports under a computed name is not seen.
+run needs, all source files of Motley and of this distribution, and the user's own modules with what
+these import. A module that a function imports under a computed name is not seen.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any, Literal
 
 from motley.core.errors import ConfigError, DataError, UserError
 from motley.core.fingerprint import is_installed
-from motley.engines import node_facts
 from motley.engines.engine import Setting
-from motley.engines.node_facts import CODE, MISSING, facts
 from motley.engines.serialization import modules_of
+from motley_ray import node_facts
+from motley_ray.node_facts import CODE, MISSING, RAY, facts
 
 __all__ = ["ComparedNodes", "differences", "explained", "needed", "needs"]
 
@@ -199,8 +199,9 @@ def differences(here: Mapping[str, str], there: Mapping[str, str]) -> str:
     >>> differences({"Motley": "0.1.0", "torch": "2.13.0"}, {"Motley": "0.0.9", "torch": "2.13.0"})
     'Motley 0.0.9 in place of 0.1.0'
     """
-    if there.get("Motley", "").startswith(MISSING):
-        return there["Motley"]
+    for name in ("Motley", RAY):
+        if there.get(name, "").startswith(MISSING):
+            return there[name]
     found = []
     files = []
     for name in dict.fromkeys((*here, *there)):
