@@ -442,14 +442,6 @@ class Experiment(ShownExperiment, BaseModel):
         """Return the publications of the components that this experiment uses."""
         return registry.papers(self._parts[key] for key in sorted(self._parts))
 
-    def cited_for(self, paper: Paper) -> list[str]:
-        """Return the keys of the components that a publication describes, e.g. ``["selector"]``."""
-        return [
-            key
-            for key, part in sorted(self._parts.items())
-            if getattr(type(part), "paper", None) == paper
-        ]
-
     def replace(self, changes: Mapping[str, Any]) -> Experiment:
         """Return the experiment with some keys (dotted paths) changed, checked again."""
         return Experiment(**document.set_keys(self._given, changes))
