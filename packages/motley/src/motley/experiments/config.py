@@ -548,11 +548,7 @@ class Experiment(ShownExperiment, BaseModel):
 
     def result_id(self) -> str:
         """Return twelve hex digits of a hash of the run id and of when the run ends."""
-        stop = dataclasses.asdict(self.stop)
-        # left out, they are no part of the ids of before
-        late = ("patience", "metric")
-        stop = {key: value for key, value in stop.items() if value is not None or key not in late}
-        return digest_of([self.run_id(), stop])
+        return digest_of([self.run_id(), dataclasses.asdict(self.stop)])
 
     def horizon_keys(self) -> list[str]:
         """Return the keys whose components look at the planned number of rounds: a longer run is
