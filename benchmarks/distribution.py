@@ -106,7 +106,8 @@ def spent() -> float:
 @contextlib.contextmanager
 def counted_bytes() -> Iterator[dict[str, int]]:
     """Count the bytes of blocks that this process writes for workers and reads from them."""
-    from motley.engines import processes, ray_actor, serialization
+    from motley.engines import processes, serialization
+    from motley_ray import actors
 
     count = {"bytes_down": 0, "bytes_up": 0}
     wrap = serialization.wrap
@@ -123,13 +124,13 @@ def counted_bytes() -> Iterator[dict[str, int]]:
         count["bytes_up"] += len(memoryview(block))
         return unwrap(block)
 
-    serialization.wrap = ray_actor.wrap = wrapped  # type: ignore[assignment]
-    processes.unwrap = ray_actor.unwrap = unwrapped
+    serialization.wrap = actors.wrap = wrapped  # type: ignore[assignment]
+    processes.unwrap = actors.unwrap = unwrapped
     try:
         yield count
     finally:
-        serialization.wrap = ray_actor.wrap = wrap
-        processes.unwrap = ray_actor.unwrap = unwrap
+        serialization.wrap = actors.wrap = wrap
+        processes.unwrap = actors.unwrap = unwrap
 
 
 def sources(code: Path) -> str:

@@ -56,6 +56,7 @@ TRAFFIC = "traffic_mb_to_target"
 HEADLINE = "stable"
 RECIPE = read("league")
 FOLDER = RECIPE.folder or Path()
+KEPT = RECIPE.measured or Path()
 CHOICE = RECIPE.scale[SCALE].seeds or []
 """Seeds that choose."""
 MEASURED_AGAIN = "again.csv"
@@ -91,7 +92,7 @@ def say(text: str) -> None:
 
 def rows_of(name: str) -> list[MeasuredRow]:
     """Return the rows of a file that is kept at this scale."""
-    return read_rows(FOLDER / "measured" / SCALE / name)
+    return read_rows(KEPT / SCALE / name)
 
 
 def to_measure_again() -> list[tuple[Cell, int]]:
@@ -130,7 +131,7 @@ def measure_again(out: Path, jobs: int, anew: Sequence[str] = ()) -> None:
     for (cell, seed), experiment in zip(missing, made, strict=True):
         rows += _measured(cell, seed, out / "runs" / experiment.result_id())
     text = csv_text([MeasuredRow._fields, *rows])
-    (FOLDER / "measured" / SCALE / MEASURED_AGAIN).write_text(text, encoding="utf-8")
+    (KEPT / SCALE / MEASURED_AGAIN).write_text(text, encoding="utf-8")
 
 
 def _measured(cell: Cell, seed: int, folder: Path) -> list[MeasuredRow]:
@@ -225,7 +226,7 @@ def left_out_text(evidence: Evidence) -> str:
 
 
 def write_evidence() -> None:
-    """Write what advice looks at, from the numbers in the recipe's folder; print the proofs."""
+    """Write what advice looks at, from the numbers kept with the recipe; print the proofs."""
     whole = proved_evidence()
     for name, text in evidence_texts(whole).items():
         (FOLDER / name).write_text(text, encoding="utf-8")

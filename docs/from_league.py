@@ -107,7 +107,7 @@ def _seeds() -> list[int]:
 @cache
 def _all_rows() -> list[MeasuredRow]:
     """Return the league's numbers."""
-    return read_rows((_recipe().folder or Path()) / "measured" / _SCALE / MEASURED)
+    return read_rows((_recipe().measured or Path()) / _SCALE / MEASURED)
 
 
 @cache

@@ -213,7 +213,7 @@ def _counts(found: recipe.Recipe, scale: str) -> str:
 
 def verdicts() -> str:
     """List the claims that were tested, a row each, as :func:`counted` counts them, from
-    ``packages/motley-papers/src/motley_papers/*/measured/*/verdicts.csv``."""
+    ``benchmarks/measured/recipes/*/*/verdicts.csv``."""
     return table(_HEADS, [_claim_row(one) for one in all_tested()])
 
 

@@ -16,6 +16,7 @@ HOLDS = {
     "motley_papers": "recipes, what was measured",
     "motley_flower": "deployments, secure sums",
     "motley_advice": "inspect, tune, twin",
+    "motley_ray": "runs on a Ray cluster",
     "motley": "public names, the command",
     "commands": "its larger sub-commands",
     "experiments": "from a TOML file to a run",
@@ -33,7 +34,7 @@ HOLDS = {
     "core": "records, keys, errors",
 }
 """Package -> what it holds, in a few words."""
-BESIDE = ("motley_advice", "motley_flower", "motley_papers")
+BESIDE = ("motley_advice", "motley_flower", "motley_papers", "motley_ray")
 WIDTH = 660
 BOX = (206, 46)
 GAP = 10

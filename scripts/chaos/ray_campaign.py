@@ -25,7 +25,7 @@ import psutil
 
 from chaos.attempts import commit
 from chaos.ray_runs import RayRun, same_bits
-from tests.motley.engines.ray_nodes import Node, RayNodes
+from tests.motley_ray.ray_nodes import Node, RayNodes
 
 __all__ = ["main"]
 

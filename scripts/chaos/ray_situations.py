@@ -22,7 +22,7 @@ from typing import Any
 from same_results import trees
 
 from chaos.ray_runs import RayRun, same_bits
-from tests.motley.engines.ray_nodes import Node, RayNodes
+from tests.motley_ray.ray_nodes import Node, RayNodes
 
 __all__ = ["main"]
 

@@ -22,7 +22,7 @@ from same_results import trees
 import motley
 from motley.engines.distributed import CHUNK_WEIGHTS
 from motley.engines.placement import parts_of
-from tests.motley.engines.ray_nodes import RayNodes
+from tests.motley_ray.ray_nodes import RayNodes
 
 __all__ = ["main"]
 

@@ -1,5 +1,5 @@
-"""Numbers that outlive the runs they come from: kept in the recipe's folder, and taken from there
-where a run is missing."""
+"""Numbers that outlive the runs they come from: kept with the recipe, and taken from there where a
+run is missing."""
 
 import csv
 import gzip
@@ -9,15 +9,18 @@ import shutil
 import pytest
 
 from motley.cli import call
-from motley.core.errors import DataError
+from motley.core.errors import ConfigError, DataError
 from motley.results.measures import curve
 from motley.results.print_files import pictures_of
+from motley_papers import recipe as recipes
 from motley_papers.keeping import keep
 from motley_papers.number_files import measured_rows, verdicts_csv
 from motley_papers.output import write
 from motley_papers.recipe_page import exhibit_section, exhibit_tables, page
 from motley_papers.reproduce import reproduce
+from motley_papers.telling import kept_numbers
 from tests.motley_papers.toy import RECIPE, folder
+from tests.places import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -254,3 +257,31 @@ def test_the_command_keeps(runs, tmp_path, capsys):
         "--set --keep: runs with other settings are not the recipe's; leave out --set"
         in capsys.readouterr().err
     )
+
+
+def test_numbers_of_the_package_lie_in_the_checkout():
+    assert recipes.read("flash").measured == ROOT / "benchmarks" / "measured" / "recipes" / "flash"
+    assert kept_numbers(recipes.read("flash"), "small") is not None
+
+
+def test_outside_a_checkout_it_is_told_where_numbers_lie(tmp_path, monkeypatch):
+    """All but what asks for them works."""
+    monkeypatch.setattr(recipes, "RECIPES", "of/no/checkout")
+    recipe = recipes.read("pfl_cifar10")
+    assert recipe.measured is None
+    assert kept_numbers(recipe, "small") is None
+    said = []
+    found = reproduce(recipe, out=tmp_path, run=False, tell=said.append)
+    (sentence,) = said
+    assert sentence.startswith(
+        "numbers measured earlier lie in benchmarks/measured/recipes of a ch"
+    )
+    assert sentence.endswith("pip install --editable ./packages/motley-papers")
+    assert page(found).blocks
+    reproduce(recipe, out=tmp_path, run=False, tell=said.append, earlier=False)
+    assert said == [sentence]
+    for option in ("measured", "unmeasured"):
+        with pytest.raises(ConfigError, match=f"^--{option}: {sentence}$"):
+            reproduce(recipe, out=tmp_path, run=False, **{option: True})
+    with pytest.raises(ConfigError, match=f"^--keep: {sentence}; or keep numbers with a copy of"):
+        keep(found)

@@ -16,8 +16,9 @@ from motley_papers.recipe import SCALES, names
 from motley_papers.reproduce import distinct, plan
 from motley_papers.telling import rows_of_text
 from motley_papers.verdicts import _sides, comparisons
+from tests.places import ROOT
 
-FOLDER = Path(motley_papers.__file__).parent
+MEASURED = ROOT / "benchmarks" / "measured" / "recipes"
 PAPERS = {
     "chapter": [],
     "fedcvr_bolt": ["table 1", "table 2", "table 3", "table 4"],
@@ -86,7 +87,7 @@ def test_every_way_runs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "path", sorted(FOLDER.glob("*/measured/*/measured.csv")), ids=lambda p: "-".join(p.parts[-4:-1])
+    "path", sorted(MEASURED.glob("*/*/measured.csv")), ids=lambda p: "-".join(p.parts[-3:-1])
 )
 def test_what_was_measured_names_its_runs(path):
     rows = read_rows(path)
@@ -105,10 +106,10 @@ def test_smoke_needs_no_data_and_other_scales_say_what_they_need(name: str) -> N
 
 
 @pytest.mark.parametrize(
-    "path", sorted(FOLDER.glob("*/measured/*/verdicts.csv")), ids=lambda p: "-".join(p.parts[-4:-1])
+    "path", sorted(MEASURED.glob("*/*/verdicts.csv")), ids=lambda p: "-".join(p.parts[-3:-1])
 )
 def test_stored_verdicts_are_those_of_the_recipes_claims(path):
-    recipe = read(path.parents[2].name)
+    recipe = read(path.parents[1].name)
     scale = path.parent.name
     claims = {claim.text: claim for claim in recipe.claim}
     for row in rows_of_text(path.read_text()):
@@ -164,11 +165,11 @@ def test_seeds_that_were_added_after_a_look_are_admitted_to():
 
 
 @pytest.mark.parametrize(
-    "path", sorted(FOLDER.glob("*/measured/*/verdicts.csv")), ids=lambda p: "-".join(p.parts[-4:-1])
+    "path", sorted(MEASURED.glob("*/*/verdicts.csv")), ids=lambda p: "-".join(p.parts[-3:-1])
 )
 def test_a_claim_that_no_draw_can_change_is_by_construction(path):
     """In its comparisons each side, their difference or their ratio is the same with every seed."""
-    recipe = read(path.parents[2].name)
+    recipe = read(path.parents[1].name)
     rows = {row["claim"]: row for row in rows_of_text(path.read_text())}
     kept = read_rows(path.parent / "measured.csv")
     fixed = []
@@ -216,7 +217,7 @@ def test_the_papers_title_is_whole():
     )
     assert read("hetero_select").title == title
     assert f"{{{title}}}" in (Path(motley.__file__).parent / "core" / "papers.bib").read_text()
-    kept = sorted(read("league").folder.parent.glob("*/measured/*/report.html"))
+    kept = sorted(MEASURED.glob("*/*/report.html"))
     assert [p for p in kept if "Driver in Federated" in p.read_text(encoding="utf-8")] == []
 
 

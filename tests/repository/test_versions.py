@@ -24,8 +24,9 @@ BESIDE = [
     for name in sorted(FILES.keys() - {"motley"})
     for one in FILES[name]["project"]["dependencies"]
 ]
-ELSEWHERE = {"flwr"}
-"""What the default environment does without: Flower is in constraints-flower.txt alone."""
+ELSEWHERE = {"flwr", "ray"}
+"""What the default environment does without: Flower is in constraints-flower.txt alone, Ray in
+constraints-ray.txt."""
 
 
 def named(package):

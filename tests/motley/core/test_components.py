@@ -173,6 +173,19 @@ def test_entry_points_add_names_and_ours_win(monkeypatch):
     assert catalogue.targets == {"mine": "toys:Mine", "ball": "ours:Ball"}
 
 
+def test_a_name_of_a_distribution_that_is_missing_says_which(monkeypatch):
+    """A name that no distribution has is unknown as ever."""
+    from motley.core import extensions
+
+    monkeypatch.setattr(extensions, "_entry_points", lambda: metadata.EntryPoints(()))
+    catalogue = Catalogue("toy", {"ball": "ours:Ball"}, beside=("ray",))
+    said = "toy.name: 'ray' comes with motley-ray, which is not installed; in a checkout of Motley:"
+    with pytest.raises(ConfigError, match=f"^{said} pip install ./packages/motley-ray$"):
+        catalogue.build({"name": "ray"})
+    with pytest.raises(ConfigError, match="got 'rays'; expected one of: ball"):
+        catalogue.build("rays")
+
+
 def test_a_subclass_that_does_something_else_inherits_no_declaration():
     class Base:
         says = True

@@ -360,16 +360,16 @@ def test_a_stack_whose_inputs_are_not_flat_is_no_stack(setting):
 
 
 def test_engines_have_names():
-    assert ENGINES.names() == [
+    ours = sorted(ENGINES.builtin)
+    assert ours == [
         "batched",
         "debug",
         "processes",
-        "ray",
         "sequential",
         "threads",
         "vmap",
     ]
-    assert all(ENGINES.get(name).name == name for name in ENGINES.names())
+    assert all(ENGINES.get(name).name == name for name in ours)
 
 
 def test_large_cohorts_are_worked_off_in_windows(setting, jobs, download, monkeypatch):

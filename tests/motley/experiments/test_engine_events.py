@@ -3,16 +3,19 @@ and to a run that goes on later."""
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from motley.core import extensions
 from motley.core.errors import ConfigError
 from motley.engines.engine import Engine, EngineEvent
 from motley.experiments.config import Experiment
 from motley.experiments.progress import ProgressLog
 from motley.experiments.run import _divided_as, run
+from motley.experiments.sweep import compare
 from motley.rounds.run_config import RoundSummary
 
 KEYS = {
@@ -81,6 +84,17 @@ def test_options_of_the_cluster_belong_to_its_engine(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         run({**KEYS, "engine": engine}, out=tmp_path / "run")
+
+
+def test_without_the_distribution_of_clusters_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extensions, "_entry_points", lambda: metadata.EntryPoints(()))
+    said = "'ray' comes with motley-ray, which is not installed; in a checkout of Motley: pip "
+    with pytest.raises(ConfigError, match=f"^engine: {said}install ./packages/motley-ray$"):
+        run({**KEYS, "engine": "ray"}, out=tmp_path / "run")
+    with pytest.raises(ConfigError, match=f"^on_ray: {said}install ./packages/motley-ray$"):
+        compare(KEYS, out=tmp_path, on_ray="auto")
 
 
 def test_run_ids_do_not_know_how_a_cluster_is_used() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from motley.core.errors import ConfigError, DataError
 from motley.experiments.config import Experiment
-from motley.experiments.lineage import lineage_id
 from motley.experiments.run_data import task_of
 from motley.tasks import from_arrays, from_clients, from_files
 from motley.tasks.task import Federation
@@ -189,17 +188,6 @@ def test_an_experiment_file_divides_by_a_column(tmp_path: Path) -> None:
     for other in ({"lst": 0.2, "by": "day"}, {"lst": 0.2}):
         with pytest.raises(ConfigError, match=r"test: got '?lst"):
             Experiment(**{**keys, "task": {**task, "test": other}}).part("task")
-
-
-def test_without_such_a_test_the_run_id_is_that_of_before() -> None:
-    keys: dict[str, Any] = {"cohort": 2, "population": 4, "stop": {"rounds": 1}}
-    task = {"name": "tabular", "data": "iris"}
-    plain = Experiment(task=task, **keys)
-    resolved = plain.resolved()
-    before = {key: value for key, value in resolved["task"].items() if key != "test"}
-    assert plain.run_id() == lineage_id({**resolved, "task": before})
-    test = {"last": 0.2, "by": "order"}
-    assert plain.run_id() != Experiment(task={**task, "test": test}, **keys).run_id()
 
 
 def test_validation_rows_are_not_drawn_at_random_beside() -> None:

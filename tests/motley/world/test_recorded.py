@@ -6,7 +6,6 @@ import pytest
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Streams, normal_quantile
 from motley.experiments.config import Experiment
-from motley.experiments.lineage import result_keys
 from motley.world import AVAILABILITY, DEVICES, FAILURES, NETWORKS
 from motley.world.recorded import (
     RecordedAvailability,
@@ -117,18 +116,6 @@ def test_a_slow_round_is_slow_for_all(written):
     assert within(z[1:, 0] * z[:-1, 1], 0, 1)
     assert within(u[:, 0], 0.5, 1 / 12)
     assert within((u[:, 0] - 0.5) ** 2, 1 / 12, 1 / 80 - 1 / 144)
-
-
-def test_without_a_common_share_a_run_keeps_its_id(written):
-    """The option came later: where it is left out, the id does not hold it."""
-    keys = {"task": "quadratic", "population": 2, "cohort": 1, "stop": {"rounds": 1}}
-    device = {"name": "recorded", "file": written(TWO)}
-    found, given, other = (
-        Experiment(**keys, device={**device, **more})
-        for more in ({}, {"common": 0.0}, {"common": 0.5})
-    )
-    assert "common" not in result_keys(found.resolved())["device"]
-    assert found.run_id() == given.run_id() != other.run_id()
 
 
 def test_links_are_slow_together(written):

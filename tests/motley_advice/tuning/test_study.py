@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import torch
 
 import motley
 from motley import cli
+from motley.core import extensions
 from motley.core.errors import ConfigError, StoreError, UserError
 from motley.experiments.config import load
 from motley.tasks import from_clients, own_task
@@ -500,3 +502,11 @@ def test_without_optuna_the_command_to_install_it_is_said(monkeypatch: pytest.Mo
         r"'./packages/motley-advice\[tune\]' in a checkout",
     ):
         motley.tune(KEYS, OVER)
+
+
+def test_without_the_distribution_of_clusters_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extensions, "_entry_points", lambda: metadata.EntryPoints(()))
+    with pytest.raises(ConfigError, match="on_ray: 'ray' comes with motley-ray, which is not"):
+        tuned(tmp_path / "study", on_ray="auto")

@@ -284,9 +284,9 @@ def test_what_was_measured_again_is_measured_anew_where_asked(monkeypatch, tmp_p
         made.extend(point.label for point in points)
         return [], []
 
-    kept = tmp_path / "measured" / league.SCALE
-    kept.mkdir(parents=True)
-    monkeypatch.setattr(league, "FOLDER", tmp_path)
+    kept = tmp_path / league.SCALE
+    kept.mkdir()
+    monkeypatch.setattr(league, "KEPT", tmp_path)
     monkeypatch.setattr(league, "rows_of", lambda name: list(rows))
     monkeypatch.setattr(league, "to_measure_again", lambda: [(cell, 10) for cell in cells])
     monkeypatch.setattr(league, "run_points", run)

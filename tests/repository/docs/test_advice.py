@@ -225,7 +225,7 @@ def test_whom_to_ask_first_follows_from_the_league(monkeypatch: pytest.MonkeyPat
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     import from_league
 
-    path = ROOT / "packages/motley-papers/src/motley_papers/league/measured/small/measured.csv"
+    path = ROOT / "benchmarks/measured/recipes/league/small/measured.csv"
     scores: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     with path.open(encoding="utf-8") as file:
         for row in csv.DictReader(file):

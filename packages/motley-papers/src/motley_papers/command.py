@@ -117,7 +117,9 @@ MostSeeds = Annotated[
 ]
 Keeps = Annotated[
     bool,
-    typer.Option("--keep", help="Put numbers, curves and report into the recipe's folder, too."),
+    typer.Option(
+        "--keep", help="Put numbers, curves and report beside those measured earlier, too."
+    ),
 ]
 
 

@@ -1,5 +1,5 @@
-"""Numbers of a recipe that were measured earlier: the rows and curves that lie in
-``measured/SCALE`` of its folder.
+"""Numbers of a recipe that were measured earlier: the rows and curves that are kept with it, in a
+folder for each scale.
 
 A row counts as long as the recipe still plans its run: the same run for the same cell and seed, to
 the same target.
@@ -89,8 +89,8 @@ class Earlier:
 
     Parameters
     ----------
-    folder: ``measured/SCALE`` of the recipe; None where there is none. rows: those whose runs the
-    recipe still plans.
+    folder: that of the recipe's numbers at this scale; None where there is none.
+    rows: those whose runs the recipe still plans.
     dropped: the number of rows whose runs it plans no longer.
     """
 

@@ -1,4 +1,4 @@
-"""Numbers, curves and the report of a recipe, kept in its folder."""
+"""Numbers, curves and the report of a recipe, kept beside what was measured before."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from motley.results import page as pages
 from motley.results.page import replace_files
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
 from motley_papers.number_files import measured_rows, number_files
+from motley_papers.recipe import MEASURED_ELSEWHERE
 from motley_papers.recipe_page import page
 from motley_papers.reproduce import Reproduction, reproduce
 
@@ -18,20 +19,20 @@ __all__ = ["keep"]
 
 
 def keep(found: Reproduction) -> list[Path]:
-    """Put what a folder of runs holds into ``measured/SCALE`` of the recipe, beside what is kept
+    """Put what a folder of runs holds into the recipe's folder of this scale, beside what is kept
     there and still belongs to it: numbers, curves, and the report of both together.
 
     Raises
     ------
-    ConfigError: the recipe lies in no folder. StoreError: the files cannot be written.
+    ConfigError: a recipe of the package, outside a checkout. StoreError: the files cannot be
+    written.
     """
     recipe = found.recipe
-    if recipe.folder is None:
+    if recipe.measured is None:
         raise ConfigError(
-            f"{recipe.name} lies in no folder on the disk; keep numbers with a copy of its folder",
-            "--keep",
+            f"{MEASURED_ELSEWHERE}; or keep numbers with a copy of the recipe's folder", "--keep"
         )
-    folder = recipe.folder / "measured" / found.scale
+    folder = recipe.measured / found.scale
     chosen = {exhibit.name for exhibit in found.exhibits}
     others = [row for row in read_rows(folder / MEASURED) if row.exhibit not in chosen]
     text = csv_text([MeasuredRow._fields, *measured_rows(found), *others])

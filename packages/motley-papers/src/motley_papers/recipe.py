@@ -8,7 +8,8 @@ with these files::
     result.md       what was found, in a paragraph whose numbers are filled in from cells
     tuned.toml      settings that were tuned, ``[AXIS.VALUE]``: they go on top of those of that
                     value in ``recipe.toml``
-    measured/       tables and reports that were made here
+    measured/       tables and reports that were made here, a folder for each scale; those of the
+                    package's recipes lie in ``benchmarks/measured/recipes`` of a checkout
 
 An *exhibit* is a table or a figure. Its *axes* are spanned by named settings
 (``method.random = { selector = "uniform" }``), a *cell* is one value of each axis, and every cell
@@ -42,10 +43,28 @@ from motley_papers.measuring import measure_of
 from motley_papers.recipe_claim import Claim, Place, Protocol, RecipeTable
 from motley_papers.tuned import with_tuned
 
-__all__ = ["Cell", "Claim", "Exhibit", "RankPlan", "Recipe", "Scale", "Scaled", "names", "read"]
+__all__ = [
+    "MEASURED_ELSEWHERE",
+    "Cell",
+    "Claim",
+    "Exhibit",
+    "RankPlan",
+    "Recipe",
+    "Scale",
+    "Scaled",
+    "names",
+    "read",
+]
 
 Scale = Literal["smoke", "small", "paper"]
 _FILES = ("recipe.toml", "expected.csv", "notes.md", "result.md", "tuned.toml")
+RECIPES = "benchmarks/measured/recipes"
+MEASURED_ELSEWHERE = (
+    f"numbers measured earlier lie in {RECIPES} of a checkout of Motley, and are read where the "
+    "package is installed from there with: pip install --editable ./packages/motley-papers"
+)
+"""Where a checkout has what was measured with the package's recipes, and what is told where it is
+not."""
 OWN = "own"
 ELSEWHERE = "elsewhere"
 """Values of a tuned axis: what the setting chose itself, and what the others chose."""
@@ -230,6 +249,9 @@ class Recipe(RecipeTable):
     """The text of ``result.md``, whose numbers are filled in from cells."""
     folder: Path | None = None
     """The folder the recipe was read from; None where it does not lie on the disk."""
+    measured: Path | None = None
+    """The folder of the numbers that were measured with it, which has one for each scale; None for
+    a recipe of the package outside a checkout (:data:`MEASURED_ELSEWHERE`)."""
     _made: dict[str, Experiment] = PrivateAttr(default_factory=dict)
 
     def named(self, name: str) -> Exhibit:
@@ -388,6 +410,7 @@ def read(name: str | Path) -> Recipe:
         "expected": _expected(texts),
         "notes": texts.get("notes.md", ""),
         "folder": where,
+        "measured": _measured(folder) if str(name) in names() else Path(name) / "measured",
     }
     given["result"] = texts.get("result.md", "")
     try:
@@ -402,6 +425,13 @@ def read(name: str | Path) -> Recipe:
     for problem in _problems(recipe):
         raise ConfigError(f"{folder}: {problem}")
     return recipe
+
+
+def _measured(name: str) -> Path | None:
+    """Return the folder of what was measured with a recipe of the package; None outside a
+    checkout."""
+    checkout = Path(__file__).resolve().parents[4]
+    return checkout / RECIPES / name if (checkout / RECIPES).is_dir() else None
 
 
 def _texts(name: str | Path) -> tuple[str, dict[str, str], Path | None]:

@@ -20,7 +20,17 @@ from motley.results.load import Run, load
 from motley.results.measures import Censored
 from motley_papers.earlier import MEASURED, Earlier, MeasuredRow, read_rows, still_planned
 from motley_papers.measuring import WALL_TIMES, measure_of, to_a_target
-from motley_papers.recipe import SCALES, Cell, Claim, Exhibit, Recipe, Scale, Scaled, read
+from motley_papers.recipe import (
+    MEASURED_ELSEWHERE,
+    SCALES,
+    Cell,
+    Claim,
+    Exhibit,
+    Recipe,
+    Scale,
+    Scaled,
+    read,
+)
 from motley_papers.recipe_claim import Place
 from motley_papers.sequential import SpendingPlan
 from motley_papers.sequential_plan import SequentialPlan, read_plan
@@ -267,17 +277,16 @@ def reproduce(
     show the runs on standard error.
     run: False gathers what is finished, and runs nothing. on_ray, jobs: as in
     :func:`motley.compare`.
-    earlier: whether numbers in the recipe's ``measured/SCALE`` stand where a run is not in the
-    folder.
+    earlier: whether numbers that are kept with the recipe stand where a run is not in the folder.
     unmeasured: run only what has no such number. measured: run only what has one, anew; runs that
     are finished in ``out`` stay.
     tell: is called with a sentence before the first run: how many there are, and how long they
-    take.
+    take; and with one where the numbers measured earlier lie elsewhere.
 
     Raises
     ------
     ConfigError: no such recipe, exhibit, scale or value, or an experiment that cannot be, before
-    anything is run.
+    anything is run; or it is asked what was measured, outside a checkout.
 
     Example
     -------
@@ -294,11 +303,14 @@ def reproduce(
     points: dict[str, Point] = {}
     for (exhibit, cell, _), experiment in wanted.items():
         points.setdefault(_id(experiment, ids), Point(f"{exhibit} {' / '.join(cell)}", experiment))
-    kept_in = (
-        [recipe.folder / "measured" / size]
-        if recipe.folder is not None and earlier and not settings
-        else []
-    )
+    kept_in = []
+    if earlier and not settings:
+        if recipe.measured is not None:
+            kept_in = [recipe.measured / size]
+        elif unmeasured or measured:
+            raise ConfigError(MEASURED_ELSEWHERE, "--measured" if measured else "--unmeasured")
+        elif tell is not None:
+            tell(MEASURED_ELSEWHERE)
     if unmeasured or measured:
         names = {key: _id(experiment, ids) for key, experiment in wanted.items()}
         missing = _without_rows(
@@ -454,7 +466,7 @@ def _earlier(
     gone = {exhibit.name for exhibit in recipe.exhibit} - {exhibit.name for exhibit in chosen}
     asked = [row for row in rows if row.exhibit not in gone]
     valid = still_planned(asked, planned, targets)
-    folder = recipe.folder / "measured" / scale if recipe.folder is not None and rows else None
+    folder = recipe.measured / scale if recipe.measured is not None and rows else None
     return Earlier(folder, valid, len(asked) - len(valid))
 
 

@@ -1,8 +1,8 @@
 """The record of a sequential test: which claims are tested so, with how many seeds at most, and the
 seeds that were added.
 
-It lies beside the runs, and in ``measured/SCALE`` once they are kept, so that every later verdict
-allows for the looks.
+It lies beside the runs, and with the recipe's numbers once they are kept, so that every later
+verdict allows for the looks.
 """
 
 from __future__ import annotations

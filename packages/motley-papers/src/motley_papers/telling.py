@@ -110,9 +110,8 @@ class ScaleNumbers:
 
 
 def kept_numbers(recipe: Recipe, scale: str) -> ScaleNumbers | None:
-    """Return the numbers of a scale that are kept in a recipe's folder; None where there are
-    none."""
-    folder = recipe.folder / "measured" / scale if recipe.folder is not None else None
+    """Return the numbers of a scale that are kept with a recipe; None where there are none."""
+    folder = recipe.measured / scale if recipe.measured is not None else None
     if (
         folder is None
         or not (folder / MEASURED).is_file()

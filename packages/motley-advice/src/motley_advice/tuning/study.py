@@ -6,7 +6,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -14,12 +13,12 @@ from typing import Any
 
 from motley.core.components import imports
 from motley.core.errors import ConfigError, StoreError, UserError
+from motley.core.extensions import required_extension
 from motley.core.files import disk_error, replacing, with_digest
 from motley.core.keys import Key
 from motley.core.strict_json import to_json
 from motley.experiments.config import Experiment
 from motley.experiments.parallel import job_workers_kept
-from motley.experiments.ray_runner import connected
 from motley.experiments.run import as_experiment, with_own
 from motley.experiments.run_secret import (
     SECRET_FILES,
@@ -146,7 +145,9 @@ def tune(
         "jobs": jobs if on_ray is None else 1,
         "allow_other_numerics": allow_other_numerics,
     }
-    with nullcontext() if on_ray is None else connected(on_ray, plan.bases):
+    if on_ray is None:
+        return _run(plan, folder, options, jobs, say)
+    with required_extension("runner", "ray", "on_ray").connected(on_ray, plan.bases):
         return _run(plan, folder, options, jobs, say)
 
 

@@ -23,7 +23,7 @@ from functools import cache, cached_property
 from typing import Any, Literal
 
 from motley.core.errors import ConfigError, DataError, suggest
-from motley.core.extensions import extensions
+from motley.core.extensions import extensions, required_extension
 from motley.core.own_code import in_one_line, place_in_own_code
 
 __all__ = ["Catalogue", "Option", "check_option", "class_named", "declares", "imports", "overrides"]
@@ -65,11 +65,13 @@ class Catalogue:
     kind: the key in the experiment file, e.g. ``"selector"``.
     builtin: name -> ``"module:Class"``.
     base: ``"module:Class"`` of the class that every component of this kind extends.
+    beside: names that a distribution of Motley's repository adds, which may not be installed.
     """
 
     kind: str
     builtin: Mapping[str, str]
     base: str = "builtins:object"
+    beside: tuple[str, ...] = ()
     _classes: dict[str, type] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -108,12 +110,14 @@ class Catalogue:
 
         Raises
         ------
-        ConfigError: an unknown name (with the nearest spelling), or ``"module:Class"`` where
-        imports are not allowed or the class does not fit.
+        ConfigError: an unknown name (with the nearest spelling), one of a distribution that is not
+        installed, or ``"module:Class"`` where imports are not allowed or the class does not fit.
         """
         where = key or f"{self.kind}.name"
         if name in self._classes:
             return self._classes[name]
+        if name in self.beside:
+            return typing.cast(type, required_extension(self.kind, name, where))
         if name in self.targets:
             return _imported(self.targets[name])
         if ":" in name:

@@ -3,7 +3,8 @@
 Motley imports none of them: the command asks here what is installed beside it. A distribution adds
 a command to the group ``motley.command``, a public function of ``motley`` to ``motley.function``, a
 kind of ``motley list`` to ``motley.listing``, a section of the report to ``motley.report``, advice
-for ``motley inspect`` to ``motley.advice``, and components to the group of their kind.
+for ``motley inspect`` to ``motley.advice``, a module that runs experiments elsewhere to
+``motley.runner``, and components to the group of their kind.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ COMES_WITH = {
     "deployment": "motley-flower",
     "inspect": "motley-advice",
     "predicted": "motley-advice",
+    "ray": "motley-ray",
     "recipe": "motley-papers",
     "reproduce": "motley-papers",
     "tune": "motley-advice",
     "twin": "motley-advice",
     "what-if": "motley-advice",
 }
-"""Commands, functions, sections and kinds that a distribution of Motley's repository adds, and its
-folder there."""
+"""Commands, functions, sections, kinds, engines and runners that a distribution of Motley's
+repository adds, and its folder there."""
 
 
 def extensions(group: str) -> dict[str, metadata.EntryPoint]:
@@ -49,8 +51,8 @@ def extension(group: str, name: str) -> Any:
         return None
 
 
-def required_extension(group: str, name: str) -> Any:
-    """Import and return what a package adds to a group under a name.
+def required_extension(group: str, name: str, key: str | None = None) -> Any:
+    """Import and return what a package adds to a group under a name; ``key`` is that of an error.
 
     Raises
     ------
@@ -61,7 +63,8 @@ def required_extension(group: str, name: str) -> Any:
         folder = COMES_WITH[name]
         raise ConfigError(
             f"{name!r} comes with {folder}, which is not installed; in a checkout of Motley: pip "
-            f"install ./packages/{folder}"
+            f"install ./packages/{folder}",
+            key,
         )
     return found
 

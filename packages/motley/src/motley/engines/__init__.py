@@ -1,5 +1,5 @@
-"""Engines: they compute the local training of clients, client by client, in batches, on threads,
-processes or a cluster."""
+"""Engines: they compute the local training of clients, client by client, in batches, on threads
+or processes; the distribution ``motley-ray`` adds a cluster."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ENGINES = Catalogue(
         "threads": "motley.engines.local:Threads",
         "debug": "motley.engines.local:Debug",
         "processes": "motley.engines.processes:Processes",
-        "ray": "motley.engines.ray_cluster:RayCluster",
     },
     base="motley.engines.engine:Engine",
+    beside=("ray",),
 )
 
 _SMALL = 100_000

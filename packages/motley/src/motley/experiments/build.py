@@ -384,7 +384,7 @@ def _engine_kind(experiment: Experiment, setting: Setting) -> type[Engine]:
             can = [other for other in ENGINES.names() if option in ENGINES.get(other).options]  # type: ignore[attr-defined]
             raise ConfigError(
                 f"got {getattr(setting, option)!r}, and {name!r} has no {option}; name one of: "
-                f"{', '.join(can)}",
+                f"{', '.join(can or ENGINES.beside)}",
                 f"engine.{option}",
             )
     reason = kind.refuses(setting)

@@ -442,14 +442,6 @@ class Experiment(ShownExperiment, BaseModel):
         """Return the publications of the components that this experiment uses."""
         return registry.papers(self._parts[key] for key in sorted(self._parts))
 
-    def cited_for(self, paper: Paper) -> list[str]:
-        """Return the keys of the components that a publication describes, e.g. ``["selector"]``."""
-        return [
-            key
-            for key, part in sorted(self._parts.items())
-            if getattr(type(part), "paper", None) == paper
-        ]
-
     def replace(self, changes: Mapping[str, Any]) -> Experiment:
         """Return the experiment with some keys (dotted paths) changed, checked again."""
         return Experiment(**document.set_keys(self._given, changes))
@@ -556,11 +548,7 @@ class Experiment(ShownExperiment, BaseModel):
 
     def result_id(self) -> str:
         """Return twelve hex digits of a hash of the run id and of when the run ends."""
-        stop = dataclasses.asdict(self.stop)
-        # left out, they are no part of the ids of before
-        late = ("patience", "metric")
-        stop = {key: value for key, value in stop.items() if value is not None or key not in late}
-        return digest_of([self.run_id(), stop])
+        return digest_of([self.run_id(), dataclasses.asdict(self.stop)])
 
     def horizon_keys(self) -> list[str]:
         """Return the keys whose components look at the planned number of rounds: a longer run is

@@ -110,12 +110,7 @@ def describe(
         "numerics": dict(numerics),
         "versions": installed_versions(),
         "citations": [
-            {
-                **dataclasses.asdict(paper),
-                "bibtex": paper.bibtex(),
-                "of": experiment.cited_for(paper),
-            }
-            for paper in experiment.papers()
+            {**dataclasses.asdict(paper), "bibtex": paper.bibtex()} for paper in experiment.papers()
         ],
         "finished": False,
         "task": dict(task),

@@ -22,6 +22,7 @@ from typing_extensions import override
 from motley.core.card import Carded, html_rows
 from motley.core.components import imports
 from motley.core.errors import ConfigError, UserError, suggest
+from motley.core.extensions import required_extension
 from motley.core.own_code import in_one_line, own_code_in
 from motley.engines.processes import workers_kept
 from motley.experiments import document, registry
@@ -46,7 +47,6 @@ from motley.experiments.progress import (
     last_line,
     watched,
 )
-from motley.experiments.ray_runner import spread
 from motley.experiments.run import OnEnd, as_experiment, run, with_own
 from motley.experiments.run_data import task_of
 from motley.experiments.shown import curve_figure, in_cell, run_rows, runs_in_words, to_frame
@@ -836,6 +836,7 @@ def _spread(
     experiments, folders, data = (
         [call[name] for call in calls] for name in ("experiment", "folder", "data")
     )
+    spread = required_extension("runner", "ray", "on_ray").spread
     with closing(spread(address, work, experiments, folders, next(iter(data), None))) as outcomes:
         for number, error in outcomes:
             if shown is not None:

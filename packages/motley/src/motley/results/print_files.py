@@ -1,5 +1,4 @@
-"""Files for a paper: figures as PDF and SVG, tables as LaTeX and CSV, a paragraph on the methods
-and its bibliography."""
+"""Files for a paper: figures as PDF and SVG, tables as LaTeX and CSV, and the bibliography."""
 
 from __future__ import annotations
 
@@ -12,9 +11,9 @@ from motley.results.besides import Besides
 from motley.results.blocks import Block, Picture, Section, SideBySide, UniqueNames
 from motley.results.figures import for_print
 from motley.results.load import Run
-from motley.results.methods import bibliography, methods_text
 from motley.results.page import SUFFIXES, replace_files
 from motley.results.print_tables import as_csv, print_tables
+from motley.results.references import bibliography
 from motley.results.sections import all_sections
 
 __all__ = ["check_formats", "pictures_of", "write_print_files"]
@@ -28,7 +27,7 @@ EXAMPLE = r"""\documentclass[twocolumn]{article}
 \usepackage{graphicx}
 \begin{document}
 \section*{Experiments}
-\input{methods}
+\nocite{*}
 %s
 \bibliographystyle{plain}
 \bibliography{references}
@@ -70,7 +69,7 @@ def write_print_files(
     Parameters
     ----------
     formats: ``pdf`` and ``svg`` are figures, one file each; ``latex`` is a file for each table,
-        ``methods.tex``, ``references.bib`` and ``example.tex``, a document that shows everything;
+        ``references.bib`` and ``example.tex``, a document that shows everything;
         ``csv`` is a file for each table.
     controls: runs that show what is left of a difference.
 
@@ -101,10 +100,7 @@ def write_print_files(
         files |= {folder / f"{table.name}.csv": as_csv(table) for table in tables}
     if "latex" in wanted:
         files |= {folder / f"{table.name}.tex": latex.table(table) for table in tables}
-        files |= {
-            folder / "methods.tex": methods_text(groups),
-            folder / "references.bib": bibliography(groups),
-        }
+        files[folder / "references.bib"] = bibliography(groups)
         shown = [rf"\input{{{table.name}}}" for table in tables] + (
             floats if "pdf" in wanted else []
         )
