@@ -483,10 +483,10 @@ def test_no_model_is_restored_because_clear_test_samples_say_so():
         loop = build({**BASE, "privacy": privacy, "evaluate": {"every": 1}})
         loop.step()
         good = loop.state.server
-        loop.state.good = good
+        loop.refusals.good = good
         loop.step()
         newest = loop.state.server
-        loop.state.good = good
+        loop.refusals.good = good
         loop.examining._keep_or_go_back(loop.state, float("nan"), True)
         assert loop.state.server is (good if back else newest)
 
@@ -576,7 +576,7 @@ def test_an_allocator_hears_no_norms_of_updates():
     del plain["privacy"]
     loop = build(plain)
     loop.step()
-    assert len(loop.state.allocator["norms"]) == 4
+    assert len(loop.pipeline.allocator["norms"]) == 4
 
 
 @dataclasses.dataclass(frozen=True)

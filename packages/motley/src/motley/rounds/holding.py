@@ -25,7 +25,7 @@ View = DataView | None
 
 
 class Holding:
-    """Clients that hold the whole model.
+    """What clients hold of the model; as it stands, all of it.
 
     Parameters
     ----------

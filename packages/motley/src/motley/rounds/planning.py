@@ -108,8 +108,9 @@ class WorkPlanner:
         self.holding = self._holding(kept)
         self._step_factor = step_passes(self.setting)
 
-    def _holding(self, kept: Kept | None) -> Holding:
-        """Return what clients hold of the model; no experiment combines two kinds."""
+    def _holding(self, kept: Kept | None) -> Holding | None:
+        """Return what clients hold of the model, None where that is all of it; no experiment
+        combines two kinds."""
         local = self.setting.algorithm.local
         if local.slicing is not None:
             return HeldSlices(self.setting, self.world, self._whole_step_s, kept)
@@ -117,19 +118,21 @@ class WorkPlanner:
             return HeldHeads(self.setting)
         if local.prototypes is not None:
             return HeldPrototypes(self.setting)
-        return Holding(self.setting) if local.choice is None else ChosenModel(self.setting)
+        return None if local.choice is None else ChosenModel(self.setting)
 
     def chosen(self, cohort: Cohort) -> WorkPlanner:
         """Return a planner for a cohort, whose clients hold what they were chosen for."""
-        found = copy.copy(self)
-        found.holding = self.holding.chosen(cohort)
-        return found
+        if self.holding is None:
+            return self
+        planner = copy.copy(self)
+        planner.holding = self.holding.chosen(cohort)
+        return planner
 
     def step_s(self, ids: Ids, round: int) -> Floats:
         """Return the seconds of a pass forward and backward over a batch of the run's size,
         ``[n]``; a slice of the model takes its share of the operations."""
-        share = self.holding.work_share(ids, round)
-        return self._whole_step_s(ids, round) * share
+        whole_s = self._whole_step_s(ids, round)
+        return whole_s if self.holding is None else whole_s * self.holding.work_share(ids, round)
 
     def local_step_s(self, ids: Ids, round: int) -> Floats:
         """Return the seconds of a pass forward and backward over a batch of the size that each
@@ -138,14 +141,13 @@ class WorkPlanner:
 
     def _batch_share(self, ids: Ids) -> float | Floats:
         work = self.setting.work
-        return (
-            1.0
-            if work.client_batch_sizes is None
-            else work.client_batch_sizes[ids] / work.batch_size
-        )
+        sizes = work.client_batch_sizes
+        return 1.0 if sizes is None else sizes[ids] / work.batch_size
 
     def step_factor(self, ids: Ids, round: int) -> float | Floats:
         """Return the passes that a local step takes, one number or ``[n]``."""
+        if self.holding is None:
+            return self._step_factor
         return self._step_factor * self.holding.step_factor(ids, round)
 
     def full_work_s(self, ids: Ids, round: int) -> Floats:
