@@ -573,7 +573,9 @@ def _run_to_end(
     _note_shared_cores(loop.engine)
     _note_slower(loop.setting)
     shown.begin(loop.setting.task.metric, lambda: loop.watch.current, loop.engine.condition)
-    if (note := loop.learning.sums.note()) is not None:
+    sums = loop.learning.sums
+    note = None if sums is None else sums.note()
+    if note is not None:
         shown.note(note)
     state = loop.state
     writer = _opened(experiment, loop, checkpoints, path, marks)

@@ -139,9 +139,12 @@ class Choosing:
         ids = cohort.ids
         with self.watch("plan"):
             sizes = self.backend.sizes(state)
-            pool = self.config.setting.task.federation.pool
             weight = raw_weights(
-                self.config.weights, cohort, sizes.claimed[ids], int(sizes.claimed.sum()), pool
+                self.config.weights,
+                cohort,
+                sizes.claimed[ids],
+                int(sizes.claimed.sum()),
+                self.config.pool,
             )
             for stage in self.stages.weights:
                 weight = stage.weights(state, ids, weight)

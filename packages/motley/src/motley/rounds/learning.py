@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -24,7 +24,7 @@ from motley.rounds.run_config import RunConfig
 from motley.rounds.stage import Arrived, Stages
 from motley.rounds.state import RunState
 from motley.rounds.upload_pipeline import UploadPipeline
-from motley.rounds.worker_sums import WorkerSums, unusable
+from motley.rounds.worker_sums import WorkerSums
 
 __all__ = ["Learning"]
 
@@ -50,8 +50,10 @@ class Learning:
     refusals: Refusals | None
 
     @cached_property
-    def sums(self) -> WorkerSums:
-        """Gathers uploads, as sums where nothing looks at a single one."""
+    def sums(self) -> WorkerSums | None:
+        """Gathers uploads as sums, where the engine has workers that may send them."""
+        if self.engine.worker_shape is None:
+            return None
         return WorkerSums(self.config, self.engine, self.stages)
 
     @property
@@ -101,9 +103,15 @@ class Learning:
             stage.gather(state, step)
         private = self.config.privacy is not None
         aggregator = self.config.setting.algorithm.aggregator
-        accumulator, results, uploads = self.sums.gathered(
-            self.backend, state, step.landed, step.accepted
-        )
+        uploads: Iterable[tuple[int, ReceivedUpload]]
+        if self.sums is None:
+            accumulator = aggregator.init()
+            results: dict[int, TrainResult] = {}
+            uploads = self.backend.uploads(state, step.landed, step.accepted).single or ()
+        else:
+            accumulator, results, uploads = self.sums.gathered(
+                self.backend, state, step.landed, step.accepted
+            )
         clients = step.landed.dispatches.timelines.client
         own = self.config.own_weights(self.backend.sizes(state).claimed[clients])
         for position, (row, received) in enumerate(uploads):
@@ -124,10 +132,11 @@ class Learning:
         divisor = "none" if private else divide_by(self.config.weights)
         total = aggregator.finish(accumulator, divisor)
         step = dataclasses.replace(step, results={**step.results, **results}, total=total)
-        failed = unusable(results)
-        if len(failed):
+        failed = [row for row, result in results.items() if not result.finite]
+        if failed:
             # a private run hears of an upload that adds nothing as of any
-            step = step.told(failed, Outcome.ACCEPTED if private else Outcome.REJECTED)
+            outcome = Outcome.ACCEPTED if private else Outcome.REJECTED
+            step = step.told(np.array(failed), outcome)
         for stage in self.stages.total:
             step = stage.total(state, step)
         return step
@@ -172,7 +181,7 @@ class Learning:
         step = step.noted(self.config.setting.algorithm.server.notes(server))
         for stage in self.stages.after:
             stage.after(state, step)
-        if not self.config.upload_config.plain:
+        if not self.pipeline.plain:
             client_states = self.pipeline.commit(state, client_states)
         rows = np.array(step.usable, np.int64)
         self.backend.commit(state, step.landed, rows, client_states)

@@ -174,7 +174,6 @@ class RoundLoop:
     def _made_stages(self, first: Sequence[Stage], signals: UploadSignals) -> list[Stage]:
         """Return the stages of the run in their order, of which these are the first."""
         config = self.config
-        plain = config.upload_config.plain
         made = (
             *first,
             signals if signals.single_updates else None,
@@ -185,7 +184,7 @@ class RoundLoop:
             Diagnostics(self.engine, self.backend, self.pipeline, self.watch)
             if config.evaluate.diagnostics
             else None,
-            None if plain else self.pipeline,
+            None if self.pipeline.plain else self.pipeline,
             None if config.stage is None else config.stage.make(),
         )
         return [stage for stage in made if stage is not None]

@@ -241,9 +241,10 @@ class WorkPlanner:
         ``[m]``."""
         batches = self.setting.work.batches(self.examples[ids])
         asked = self.extra_exchange.own * batches + self.extra_exchange.batches
-        passes = (
-            probing.passes(self.before_training, self.federation, self.setting.work, ids) + asked
-        )
+        passes = asked
+        if self.before_training:
+            work = self.setting.work
+            passes = passes + probing.passes(self.before_training, self.federation, work, ids)
         beside = self.setting.algorithm.local.extra_epochs * batches
         extra: Floats = (passes * FORWARD + beside + extra_steps) / self._batch_share(ids)
         return extra

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -164,6 +165,11 @@ class RunConfig:
     privacy: PrivacyPlan | None = None
     stage: MakesStage | None = None
 
+    @cached_property
+    def pool(self) -> int:
+        """The number of clients that rounds may ask."""
+        return self.setting.task.federation.pool
+
     def lr(self, version: int) -> float:
         """Return the learning rate of local steps from this version of the model, before factors of
         single clients."""
@@ -254,9 +260,7 @@ class RunConfig:
         own training samples; None for a server rule that does not say that it asks. own_weights:
         as in :class:`~motley.algorithms.parts.ServerContext`.
         """
-        given = self.server_context or ServerContext(
-            self.setting.task.layout, self.setting.task.federation.pool, 0
-        )
+        given = self.server_context or ServerContext(self.setting.task.layout, self.pool, 0)
         key = self.setting.streams.key("server").fold(version)
         return dataclasses.replace(
             given, accepted=accepted, key=key, losses=losses, own_weights=own_weights

@@ -189,7 +189,9 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
 
     def newcomers(self, state: State) -> Ids:
         """Return all clients but those held out, at the start of the run."""
-        everybody = np.arange(0 if state.begun else len(self.federation))
+        if state.begun:
+            return np.zeros(0, np.int64)
+        everybody = np.arange(len(self.federation))
         new = self.federation.new_clients
         return np.setdiff1d(everybody, new, assume_unique=True) if len(new) else everybody
 
@@ -472,7 +474,7 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         results = self._results(state, jobs, int(lines.version[0]))
         if (columns["factor"] != 1.0).any():
             results = map(corrupted, results, columns["factor"].tolist())
-        if self.pipeline.config.plain:
+        if self.pipeline.plain:
             yield from map(ReceivedUpload, results)
             return
         theta = columns["theta"]
@@ -542,7 +544,7 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
     def _curvature_layers(self, state: State, group: InFlight) -> list[tuple[str, ...]]:
         """Return the layers whose curvature each client measures for its compressor."""
         lines = group.timelines
-        if self.pipeline.config.plain:
+        if self.pipeline.plain:
             return [()] * len(lines)
         theta = group.columns["theta"].tolist()
         return [

@@ -94,6 +94,7 @@ class UploadPipeline(Stage):
 
     Attributes
     ----------
+    plain: whether updates are sent as they are.
     allocator: what the allocator remembers.
     mean_vector: EF21's mean of all clients' vectors ``[D]``, None before the first.
     error: measures what compression loses in this step; None where nobody asks.
@@ -105,6 +106,7 @@ class UploadPipeline(Stage):
         self, config: UploadConfig, setting: Setting, channel: Channel, horizon: int | None
     ) -> None:
         self.config = config
+        self.plain = config.plain
         self.setting = setting
         self.channel = channel
         self.horizon = horizon if config.budget.horizon else None
@@ -175,7 +177,7 @@ class UploadPipeline(Stage):
         return Allocation(theta, np.full(n, now), both[:, 0], both[:, 1], steps)
 
     def _bits(self, theta: float, dispatch: int, client: int) -> tuple[int, int]:
-        if self.config.plain:
+        if self.plain:
             return self.channel.upload_bits, self.channel.paper_bits
         key = self.key.fold(dispatch, client)
         compressor = self.config.compressor
@@ -198,7 +200,8 @@ class UploadPipeline(Stage):
         self, state: RunState[Any], clients: Iterable[int]
     ) -> dict[int, ClientState | None]:
         """Return what the algorithm keeps of these clients."""
-        return kept_of(state.clients.client_states)(clients)
+        states = state.clients.client_states
+        return {} if states.first is None else kept_of(states)(clients)
 
     def _compression_state(self, state: RunState[Any], client: int) -> Tensors:
         return (
@@ -223,7 +226,7 @@ class UploadPipeline(Stage):
     ) -> ReceivedUpload:
         """Compress and decode one client's update. One that cannot be written down (with what
         waited it overflows) is not finite."""
-        if self.config.plain or not result.finite:
+        if self.plain or not result.finite:
             return ReceivedUpload(result)
         delta = result.parts["delta"]
         client = result.client

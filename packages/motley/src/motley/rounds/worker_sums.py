@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from motley.core.arrays import Ids
 from motley.core.components import declares
 from motley.engines.engine import Engine, TrainResult
@@ -23,7 +21,7 @@ from motley.rounds.run_config import RunConfig
 from motley.rounds.stage import Stages
 from motley.rounds.state import RunState
 
-__all__ = ["WorkerSums", "unusable"]
+__all__ = ["WorkerSums"]
 
 
 class Gathering(NamedTuple):
@@ -57,14 +55,13 @@ class WorkerSums:
     def __init__(self, config: RunConfig, engine: Engine, stages: Stages) -> None:
         self.aggregator = config.setting.algorithm.aggregator
         self.reason = single_updates(config, stages)
-        self._workers = engine.worker_shape is not None
         self._few = engine.refuses_sums([1] * config.synchrony.max_uploads(config.cohort))
 
     def note(self) -> str | None:
         """Return a sentence for the first lines of a run whose workers send every update; None
-        where they send sums, or where there are no workers."""
+        where they send sums."""
         reason = self.reason or self._few
-        return f"every update travels: {reason}" if self._workers and reason is not None else None
+        return None if reason is None else f"every update travels: {reason}"
 
     def gathered(
         self,
@@ -85,11 +82,6 @@ class WorkerSums:
             results.update(zip(rows[first : first + len(some)].tolist(), some, strict=True))
             total = self.aggregator.join(total, run, partial)
         return Gathering(total, results, ())
-
-
-def unusable(results: dict[int, TrainResult]) -> Ids:
-    """Return the rows whose uploads are in no sum, because they are not finite."""
-    return np.array([row for row, result in results.items() if not result.finite], np.int64)
 
 
 def single_updates(config: RunConfig, stages: Stages) -> str | None:
