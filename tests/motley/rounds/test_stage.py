@@ -110,5 +110,5 @@ def test_bad_options_and_private_runs_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"stage.*got decay = 1.0; expected at least 0"):
         motley.Experiment(**{**KEYS, "stage": {"name": "server_average", "decay": 1.0}})
     private = {"clip": 1.0, "noise_multiplier": 1.0, "delta": 1e-5, "max_rounds": 4}
-    with pytest.raises(ConfigError, match="stage: a stage may look at every upload.*leave it out"):
+    with pytest.raises(ConfigError, match=r"stage: a stage may look at every upload.*leave it out"):
         build({**KEYS, "population": 1, "privacy": private})
