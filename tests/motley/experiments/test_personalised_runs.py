@@ -17,7 +17,7 @@ from motley.core.ragged import Ragged
 from motley.engines.engine import DataView
 from motley.experiments.build import build
 from motley.rounds.checkpoint import Checkpoints
-from motley.rounds.prototypes import own_classes
+from motley.rounds.holdings.prototypes import own_classes
 from motley.tasks.flat import FlatModule
 from tests.motley.resume.conftest import assert_same
 from tests.rows import Rows

@@ -37,7 +37,7 @@ from motley.algorithms.task_loss import loss_of
 from motley.core.adapters import merged_of, ranked
 from motley.core.errors import ContractError
 from motley.core.keys import Key, Streams
-from motley.core.work import LocalWork
+from motley.core.work import FORWARD, LocalWork
 from motley.engines.memory import TrainingMemory, training_memory
 from motley.tasks.flat import construct, initial, placed
 from motley.tasks.merged import merging
@@ -376,6 +376,12 @@ class Setting:
         vectors = (layout.entries, layout.buffers, layout.counters)
         sizes = [sum(entry.size for entry in entries) for entries in vectors]
         return ModelState(*(torch.zeros(size, dtype=self.dtype) for size in sizes))
+
+    @property
+    def step_passes(self) -> float:
+        """The passes forward and backward over a batch that a local step takes."""
+        algorithm = self.algorithm
+        return algorithm.local.step_cost + FORWARD * algorithm.loss.passes
 
     def work_share(self, width: float) -> float:
         """Return the operations of a local step on a slice of this width, as a share of those on

@@ -54,7 +54,6 @@ from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.examining import NEW
 from motley.rounds.loop import RoundLoop
 from motley.rounds.run_config import RoundSummary, RunConfig
-from motley.rounds.slices import step_passes
 from motley.tasks.flat import FlatModule, initial
 from motley.tasks.precision import bfloat16_instructions, slower
 from motley.tasks.task import ModelState, Task
@@ -406,7 +405,7 @@ def run_record(
     }
     personal = setting.algorithm.personal
     work = {
-        "step_passes": step_passes(setting),
+        "step_passes": setting.step_passes,
         "extra_epochs": float(setting.algorithm.local.extra_epochs),
     }
     names = (

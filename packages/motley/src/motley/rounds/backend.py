@@ -21,7 +21,7 @@ from motley.core.arrays import Bools, Floats, Ids
 from motley.core.records import Cohort
 from motley.engines.engine import RunSum
 from motley.rounds.data_drift import DriftView
-from motley.rounds.holding import Holding
+from motley.rounds.holdings.holding import Holding
 from motley.rounds.in_flight import Landed
 from motley.rounds.round import ReceivedUpload
 from motley.rounds.state import C, RunState

@@ -33,7 +33,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -41,16 +41,30 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from motley.core.arrays import Floats, Ids, Ints
-from motley.rounds.prototypes import Evaluator, NearestPrototype, joined
 from motley.tasks.metrics import COLUMNS, Metric
 from motley.tasks.task import Federation, ModelState
 
-__all__ = ["Evaluation", "Personal", "evaluate"]
+__all__ = ["Evaluation", "Evaluator", "Personal", "evaluate"]
 
 Personal = Callable[[Sequence[int]], Iterator[ModelState]]
 """Client ids -> the models that these clients use, one after the other."""
 Measured = Mapping[str, NDArray[Any]]
 """What an engine measured of each sample: name -> ``[n, ...]``."""
+
+
+class Evaluator(Protocol):
+    """What measures the samples of one model, as :meth:`motley.engines.engine.Engine.evaluate`
+    does."""
+
+    def evaluate(
+        self,
+        model: ModelState,
+        rows: Ids,
+        labels: Ids | None = None,
+        want: frozenset[str] = frozenset({"hit"}),
+        sizes: Ids | None = None,
+    ) -> dict[str, NDArray[Any]]:
+        """Return ``loss`` and the wanted quantities of each sample."""
 
 
 class Evaluation(NamedTuple):
@@ -139,6 +153,8 @@ def evaluate(
     evaluation = rows.evaluation("mean" if personal is not None else "global")
     if prototypes is None or not prototypes.any():
         return evaluation
+    from motley.rounds.holdings.prototypes import NearestPrototype, joined
+
     nearest = NearestPrototype(engine, federation, prototypes)
     by_prototype = evaluate(nearest, model, federation, per_client, personal, False, class_names)
     return evaluation._replace(rows=joined(evaluation.rows, by_prototype.rows, "prototype"))

@@ -52,10 +52,10 @@ from motley.rounds.backend import ClientBackend
 from motley.rounds.channel import Channel
 from motley.rounds.data_drift import DriftView, class_names_now, data_views_now
 from motley.rounds.evaluation import Evaluation, Personal, evaluate
+from motley.rounds.examined_models import ExaminedModels
 from motley.rounds.recalibration import collected
 from motley.rounds.rows import Tables, stamp
 from motley.rounds.run_config import RunConfig
-from motley.rounds.slices import SliceModels, SliceSizes
 from motley.rounds.stage import Stages
 from motley.rounds.state import BestRound, RunState, Scores
 from motley.rounds.stopwatch import Stopwatch
@@ -241,7 +241,7 @@ class Examining:
         """Return the model that a client which never took part would start from now."""
         return self.models(state, self.final_server(state)).at(1.0)
 
-    def models(self, state: RunState[Any], server: ServerState) -> SliceModels:
+    def models(self, state: RunState[Any], server: ServerState) -> ExaminedModels:
         """Return the models of all widths that a server's state makes."""
         setting = self.config.setting
         server = setting.algorithm.server.examined(server)
@@ -252,7 +252,12 @@ class Examining:
             made = partial(
                 collected, self.config, self.engine, version=state.version, data_views=views
             )
-        return SliceModels(setting, server, state.version, self.first, made)
+        kind = ExaminedModels
+        if slicing is not None:
+            from motley.rounds.holdings.slices import SliceModels
+
+            kind = SliceModels
+        return kind(setting, server, state.version, self.first, made)
 
     def personal_models(self, state: RunState[Any], server: ServerState) -> Personal | None:
         """Return the models that clients would use now; None where all use the server's, or where
@@ -458,7 +463,7 @@ class NewClients:
         )
 
     def examine(
-        self, engine: Engine, state: RunState[Any], models: SliceModels, names: Ids | None
+        self, engine: Engine, state: RunState[Any], models: ExaminedModels, names: Ids | None
     ) -> Iterator[Evaluation]:
         """Yield the rows of each number of epochs.
 
@@ -489,7 +494,7 @@ class NewClients:
             own.close()
 
     def _received(
-        self, engine: Engine, state: RunState[Any], models: SliceModels
+        self, engine: Engine, state: RunState[Any], models: ExaminedModels
     ) -> Mapping[int, ModelState]:
         """Return the model from which each new client begins: of several, the one that fits its
         training samples best."""
@@ -536,6 +541,8 @@ class NewClients:
         if values is not None:
             bits = np.full(len(self.ids), VALUE_BITS * values)
         elif (self.widths < 1).any():
+            from motley.rounds.holdings.slices import SliceSizes
+
             bits = bits - SliceSizes(self.setting).saved_bits(self.widths)
         return int((bits + (statistics.down_bits if statistics else 0)).sum())
 

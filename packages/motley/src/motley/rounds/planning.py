@@ -16,16 +16,14 @@ import numpy as np
 
 from motley.core.arrays import Floats, Ids
 from motley.core.records import Cohort
+from motley.core.work import FORWARD
 from motley.engines.engine import Setting
 from motley.rounds import probing
-from motley.rounds.heads import HeldHeads
-from motley.rounds.holding import ChosenModel, Holding
+from motley.rounds.holdings import Kept, holding_of
 from motley.rounds.measured_speeds import steps_in_time
-from motley.rounds.prototypes import HeldPrototypes
 from motley.rounds.run_config import RunConfig
-from motley.rounds.slices import HeldSlices, Kept, step_passes
 from motley.timing.stragglers import Stragglers
-from motley.timing.timeline import FORWARD, Timelines, plan, transfer_s
+from motley.timing.timeline import Timelines, plan, transfer_s
 from motley.world.interfaces import World
 
 __all__ = ["LinkLoads", "WorkPlanner", "with_batch_sizes"]
@@ -105,20 +103,8 @@ class WorkPlanner:
         self.before_training = probing.pre_training_signals(
             reported, self.setting.algorithm.local.pre_training
         )
-        self.holding = self._holding(kept)
-        self._step_factor = step_passes(self.setting)
-
-    def _holding(self, kept: Kept | None) -> Holding | None:
-        """Return what clients hold of the model, None where that is all of it; no experiment
-        combines two kinds."""
-        local = self.setting.algorithm.local
-        if local.slicing is not None:
-            return HeldSlices(self.setting, self.world, self._whole_step_s, kept)
-        if self.setting.task.heads:
-            return HeldHeads(self.setting)
-        if local.prototypes is not None:
-            return HeldPrototypes(self.setting)
-        return None if local.choice is None else ChosenModel(self.setting)
+        self.holding = holding_of(self.setting, self.world, self._whole_step_s, kept)
+        self._step_factor = self.setting.step_passes
 
     def chosen(self, cohort: Cohort) -> WorkPlanner:
         """Return a planner for a cohort, whose clients hold what they were chosen for."""

@@ -27,7 +27,7 @@ from motley.rounds.backend import ClientBackend, DispatchOrder, Sizes, Uploads
 from motley.rounds.client_state import ClientStates
 from motley.rounds.data_drift import DriftView, data_views_now
 from motley.rounds.engine_events import EngineEvents
-from motley.rounds.holding import Bits, Holding
+from motley.rounds.holdings.holding import Bits, Holding
 from motley.rounds.in_flight import InFlight, Landed
 from motley.rounds.lies import Lies
 from motley.rounds.loop import MakePrivate, RoundLoop

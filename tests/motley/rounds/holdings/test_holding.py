@@ -9,11 +9,11 @@ import pytest
 
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
-from motley.rounds.heads import HeldHeads
-from motley.rounds.holding import ChosenModel, Holding
+from motley.rounds.holdings.heads import HeldHeads
+from motley.rounds.holdings.holding import ChosenModel, Holding
+from motley.rounds.holdings.prototypes import HeldPrototypes
+from motley.rounds.holdings.slices import HeldSlices
 from motley.rounds.loop import RoundLoop
-from motley.rounds.prototypes import HeldPrototypes
-from motley.rounds.slices import HeldSlices
 
 IDS = np.arange(4)
 KEYS: dict[str, Any] = {
