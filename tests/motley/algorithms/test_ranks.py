@@ -568,7 +568,7 @@ def test_by_deadline_a_client_holds_no_more_than_another_capacity_lets_it():
 
     def held(capacity: Any) -> list[float]:
         loop = build(keys("flexlora", capacity=capacity, **more))
-        assert loop.backend.listed_widths == (1.0, 0.5, 0.25)
+        assert loop.backend.holding.listed == (1.0, 0.5, 0.25)
         widths: list[float] = loop.examining.widths(loop.state).tolist()
         return widths
 

@@ -487,7 +487,7 @@ def test_no_model_is_restored_because_clear_test_samples_say_so():
         loop.step()
         newest = loop.state.server
         loop.refusals.good = good
-        loop.examining._keep_or_go_back(loop.state, float("nan"), True)
+        loop.refusals.evaluated(loop.state, {"loss": float("nan")}, True)
         assert loop.state.server is (good if back else newest)
 
 
@@ -571,7 +571,7 @@ def test_an_allocator_hears_no_norms_of_updates():
         "feedback": "fixed",
         "allocator": Watching(),
     }
-    assert finished(**sent).state.allocator == {}
+    assert finished(**sent).pipeline.allocator == {}
     plain = {**BASE, **sent}
     del plain["privacy"]
     loop = build(plain)
