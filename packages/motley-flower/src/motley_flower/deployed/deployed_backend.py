@@ -60,7 +60,7 @@ from motley_flower.messages import SHARE, failure_of_app
 if TYPE_CHECKING:
     from motley_flower.deployed.secure_rounds import DeployedSums
 
-__all__ = ["DeployedBackend", "DeployedClients", "Deployment"]
+__all__ = ["DeployedBackend", "DeployedClients", "DeploymentStage"]
 
 _LOG = logging.getLogger("motley.flower")
 
@@ -719,7 +719,7 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         clients.now_s = max(clients.now_s, self.transport.now_s)
 
 
-class Deployment(Stage):
+class DeploymentStage(Stage):
     """What a deployment does in a round beside its messages: verified draws, numbers of samples as
     they count, incidents, speeds.
 

@@ -71,7 +71,11 @@ from motley.tasks.task import Task
 from motley.timing.asynchronous import Asynchronous
 from motley_flower.client_list import ClientList
 from motley_flower.deployed.client_registry import ClientRegistry, Limits
-from motley_flower.deployed.deployed_backend import DeployedBackend, DeployedClients, Deployment
+from motley_flower.deployed.deployed_backend import (
+    DeployedBackend,
+    DeployedClients,
+    DeploymentStage,
+)
 from motley_flower.deployed.grid_transport import GridTransport, WaitingTransport
 from motley_flower.deployed.request_codec import RequestCodec
 from motley_flower.real_run import REAL, log_sentences_alone, stopping_in_a_sentence
@@ -333,7 +337,7 @@ def deployment(
             sums=sums,
             private=private,
         )
-        return made, [Deployment(made)]
+        return made, [DeploymentStage(made)]
 
     return RoundLoop(config, engine, selector, model, backend)
 

@@ -56,6 +56,7 @@ __all__ = [
     "DataViews",
     "Engine",
     "EngineEvent",
+    "Evaluator",
     "Job",
     "JobInputs",
     "Purpose",
@@ -439,6 +440,21 @@ class Setting:
 def _drawn(model: Callable[[], nn.Module], key: Key, dtype: torch.dtype, number: int) -> ModelState:
     """Return a further draw of the initial model."""
     return initial(model, key.fold(number), dtype)
+
+
+class Evaluator(Protocol):
+    """What measures the samples of one model, as :meth:`motley.engines.engine.Engine.evaluate`
+    does."""
+
+    def evaluate(
+        self,
+        model: ModelState,
+        rows: NDArray[np.int64],
+        labels: NDArray[np.int64] | None = None,
+        want: frozenset[str] = frozenset({"hit"}),
+        sizes: NDArray[np.int64] | None = None,
+    ) -> dict[str, NDArray[Any]]:
+        """Return ``loss`` and the wanted quantities of each sample."""
 
 
 class Engine(ABC):

@@ -19,7 +19,7 @@ from motley.rounds import probing
 from motley.rounds.backend import ClientBackend, DispatchOrder
 from motley.rounds.round import Round
 from motley.rounds.run_config import RunConfig
-from motley.rounds.stage import Choice, Stages
+from motley.rounds.stage import ChosenCohort, Stages
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload_pipeline import UploadPipeline
@@ -120,7 +120,7 @@ class Choosing:
         step = dataclasses.replace(
             step, cohort=cohort, nobody_there=nobody_there, row=row, notes=cohort.notes
         )
-        choice = Choice(available, cohort, download)
+        choice = ChosenCohort(available, cohort, download)
         for stage in self.stages.chosen:
             step = stage.chosen(state, step, choice)
         return step

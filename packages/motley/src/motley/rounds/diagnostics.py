@@ -69,7 +69,7 @@ from motley.rounds.data_drift import data_views_now
 from motley.rounds.in_flight import InFlight
 from motley.rounds.round import LandedReports, Round
 from motley.rounds.run_config import RunConfig
-from motley.rounds.stage import Choice, Stage
+from motley.rounds.stage import ChosenCohort, Stage
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload_pipeline import UploadPipeline
@@ -140,7 +140,7 @@ class Diagnostics(Stage):
         return diagnosis if diagnosis is not None and diagnosis.step == step.number else None
 
     @override
-    def chosen(self, state: RunState[Any], step: Round, choice: Choice) -> Round:
+    def chosen(self, state: RunState[Any], step: Round, choice: ChosenCohort) -> Round:
         """Measure all clients' gradients at the model that a step's first cohort receives.
 
         Raises
@@ -159,7 +159,7 @@ class Diagnostics(Stage):
         self.pipeline.error = self._diagnosis.error
         return step
 
-    def _weights(self, choice: Choice) -> tuple[list[str], Floats]:
+    def _weights(self, choice: ChosenCohort) -> tuple[list[str], Floats]:
         """Return metric names and one client-weight vector per metric, each summing to 1; row 0 is
         the uniform mean."""
         k = len(self.clients)

@@ -33,7 +33,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -41,30 +41,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from motley.core.arrays import Floats, Ids, Ints
+from motley.engines.engine import Evaluator
 from motley.tasks.metrics import COLUMNS, Metric
 from motley.tasks.task import Federation, ModelState
 
-__all__ = ["Evaluation", "Evaluator", "Personal", "evaluate"]
+__all__ = ["Evaluation", "Personal", "evaluate"]
 
 Personal = Callable[[Sequence[int]], Iterator[ModelState]]
 """Client ids -> the models that these clients use, one after the other."""
 Measured = Mapping[str, NDArray[Any]]
 """What an engine measured of each sample: name -> ``[n, ...]``."""
-
-
-class Evaluator(Protocol):
-    """What measures the samples of one model, as :meth:`motley.engines.engine.Engine.evaluate`
-    does."""
-
-    def evaluate(
-        self,
-        model: ModelState,
-        rows: Ids,
-        labels: Ids | None = None,
-        want: frozenset[str] = frozenset({"hit"}),
-        sizes: Ids | None = None,
-    ) -> dict[str, NDArray[Any]]:
-        """Return ``loss`` and the wanted quantities of each sample."""
 
 
 class Evaluation(NamedTuple):

@@ -15,7 +15,7 @@ from motley.core.keys import Key
 from motley.core.records import Outcome, Reports
 from motley.core.saved_state import built
 from motley.rounds.round import Round
-from motley.rounds.stage import Choice, Stage
+from motley.rounds.stage import ChosenCohort, Stage
 from motley.rounds.state import RunState
 from motley.world.interfaces import Dishonest
 
@@ -69,7 +69,7 @@ class Lies(Stage):
         return claimed_examples(self.dishonest, self.key, self.examples, draw_index, self.measured)
 
     @override
-    def chosen(self, state: RunState[Any], step: Round, choice: Choice) -> Round:
+    def chosen(self, state: RunState[Any], step: Round, choice: ChosenCohort) -> Round:
         """Note how many liars were chosen since the last server step."""
         ids = choice.cohort.ids
         number, count = self._chosen

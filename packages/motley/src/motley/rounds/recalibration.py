@@ -44,7 +44,7 @@ from motley.tasks.task import ModelState
 __all__ = ["Recalibration", "batch_counts", "collected", "recalibrated", "recalibrates"]
 
 
-class Chain(Protocol):
+class ClientChain(Protocol):
     """Where the clients of a chain are."""
 
     drift: DriftView | None
@@ -63,7 +63,7 @@ class Recalibration(Stage):
     backend: where the clients are.
     """
 
-    def __init__(self, config: RunConfig, engine: Engine, backend: Chain) -> None:
+    def __init__(self, config: RunConfig, engine: Engine, backend: ClientChain) -> None:
         self.config = config
         self.engine = engine
         self.backend = backend

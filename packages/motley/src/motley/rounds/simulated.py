@@ -47,7 +47,6 @@ from motley.rounds.upload_pipeline import (
     initial_client_state,
     kept_of,
 )
-from motley.selectors.defence import Defence
 from motley.selectors.selector import Selector
 from motley.tasks.task import ModelState
 from motley.timing.synchrony import ServerStep
@@ -80,13 +79,11 @@ def simulation(
         if client_states is None
         else client_states
     )
-    reported = selector.rule.needs().reported
 
     def backend(
         pipeline: UploadPipeline, watch: Stopwatch, private: PrivateRounds | None
     ) -> tuple[SimulatedBackend, list[Stage]]:
-        defence = selector.defence
-        made = SimulatedBackend(config, engine, pipeline, reported, states, watch, defence)
+        made = SimulatedBackend(config, engine, pipeline, selector, states, watch)
         return made, own_stages(made)
 
     return RoundLoop(
@@ -139,10 +136,9 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
     config: of the run.
     engine: computes local work.
     pipeline: of uploads.
-    reported: signals the selector wants with an update.
+    selector: of the run.
     client_states: where what clients keep is stored.
     watch: the run's stopwatch.
-    defence: the selector's, against claims; None: none.
     """
 
     def __init__(
@@ -150,11 +146,11 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         config: RunConfig,
         engine: Engine,
         pipeline: UploadPipeline,
-        reported: frozenset[str],
+        selector: Selector[Any],
         client_states: ClientStates,
         watch: Stopwatch,
-        defence: Defence | None = None,
     ) -> None:
+        reported = selector.rule.needs().reported
         self.config = config
         self.engine = engine
         self.pipeline = pipeline
@@ -168,7 +164,7 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         drift = self.world.drift
         if drift.moves_window or drift.renames_classes:
             self.drift = DriftView(drift, self._key("shift").fold("drift"), self.federation)
-        self.defence = defence
+        self.defence = selector.defence
         self.lies = self._lies()
         measured = config.measured_speeds
         speeds = MeasuredSpeeds.none(len(self.federation)) if measured else None

@@ -41,7 +41,7 @@ from motley.rounds.run_config import RunConfig
 from motley.rounds.state import RunState
 from motley.tasks.task import ModelState
 
-__all__ = ["Arrived", "Blamed", "Choice", "Stage", "StageOptions", "Stages"]
+__all__ = ["Arrived", "Blamed", "ChosenCohort", "Stage", "StageOptions", "Stages"]
 
 
 class Arrived(NamedTuple):
@@ -78,7 +78,7 @@ class Blamed(NamedTuple):
     reason: str
 
 
-class Choice(NamedTuple):
+class ChosenCohort(NamedTuple):
     """A cohort that is chosen and not sent out yet.
 
     Parameters
@@ -131,7 +131,7 @@ class Stage:
         selector chooses; None: the selector chooses."""
         return None
 
-    def chosen(self, state: RunState[Any], step: Round, choice: Choice) -> Round:
+    def chosen(self, state: RunState[Any], step: Round, choice: ChosenCohort) -> Round:
         """Return the round with notes, whose cohort is about to be sent out."""
         return step
 

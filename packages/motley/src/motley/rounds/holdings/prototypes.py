@@ -13,9 +13,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.core.arrays import Bools, Ids
-from motley.engines.engine import DataView
+from motley.engines.engine import DataView, Evaluator
 from motley.rounds.channel import Channel
-from motley.rounds.evaluation import Evaluator
 from motley.rounds.holdings.holding import Bits, Holding, View
 from motley.tasks.task import Federation, ModelState
 from motley.transport.packet import PacketSpec
