@@ -41,7 +41,9 @@ def measured(epsilon: float, who: str, seeds: list[int], data: Path | None) -> d
         loop = build(Experiment(**{**keys, "seed": seed, "selector": "uniform"}), data)
         while not loop.done:
             loop.step()
-        scores.append(np.mean([score["accuracy"] for score in loop.state.evaluated[-3:]]) * 100)
+        scores.append(
+            np.mean([score["accuracy"] for score in loop.state.scores.evaluated[-3:]]) * 100
+        )
         plan = loop.config.privacy
     record = plan.record(seeded=True)  # type: ignore[union-attr]
     return {

@@ -78,6 +78,8 @@ GROUPS = {
         "motley.algorithms.parts.Method",
         "motley.algorithms.parts.LocalRule",
         "motley.algorithms.parts.PersonalRule",
+        "motley.rounds.stage.Stage",
+        "motley.rounds.stage.StageOptions",
         "motley.algorithms.parts.Aggregator",
         "motley.algorithms.parts.Server",
         "motley.algorithms.parts.ServerState",

@@ -16,23 +16,16 @@ WALL = ("timings",)
 STATE = (
     "server",
     "selector",
+    "stages",
     "ledger",
     "downloads",
-    "allocator",
-    "mean_vector",
-    "consensus",
-    "candidates",
-    "best",
-    "step_norms",
-    "good",
-    "evaluated",
+    "scores",
+    "under_way",
     "version",
     "selections",
     "draw_index",
     "dispatch",
     "model_updates",
-    "start_s",
-    "asked_s",
 )
 """Parts of a checkpoint that are compared as they are."""
 
@@ -95,15 +88,19 @@ def _state(path: Path) -> dict[str, Any]:
     from motley.core import codec
 
     saved: dict[str, Any] = codec.decode(path.read_bytes())
-    return {**{name: saved[name] for name in STATE}, "clients": _placeless(saved["clients"])}
+    placeless = {name: _placeless(saved[name]) for name in ("stages", "clients")}
+    return {**{name: saved[name] for name in STATE}, **placeless}
 
 
 def _placeless(saved: Any) -> Any:
-    """Return client states without the rows in which they lie on disk: checksums by client."""
+    """Return client states without the rows in which they lie on disk (checksums by client), and
+    last updates without their files."""
     if not isinstance(saved, Mapping):
         return saved
     if "checksums" in saved:
         return dict(zip(saved["clients"].tolist(), saved["checksums"].tolist(), strict=True))
+    if "files" in saved:
+        return saved["norms"]
     return {key: _placeless(value) for key, value in saved.items()}
 
 

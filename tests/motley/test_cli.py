@@ -226,7 +226,7 @@ def refused(said: Said, message: str, folder: Path) -> None:
         (
             ["new", "engine", "mine"],
             "KIND: got 'engine'; expected one of: aggregator, algorithm, compressor, partition, "
-            "selector, server, task",
+            "selector, server, stage, task",
         ),
         (["new", "selector", "not-a-name"], ""),
     ],

@@ -8,7 +8,7 @@ import pytest
 
 import motley
 from motley.experiments.build import build, prepare
-from motley.rounds.slices import HeldSlices
+from motley.rounds.holdings.slices import HeldSlices
 from motley.world.devices import ConstantDevice
 from motley_flower.deployed.grid_transport import bytes_in
 from motley_flower.deployed.measured_ranks import MeasuredSlices

@@ -175,7 +175,7 @@ def test_clients_are_examined_with_their_own_and_nobody_else(common: bool) -> No
         if not common:
             assert found["accuracy"][1 + k] == pytest.approx(hit.mean())
             assert found["loss"][1 + k] == pytest.approx(loss.mean())
-    assert simulation.state.score == pytest.approx(np.mean(found["accuracy"][1:]))
+    assert simulation.state.scores.headline == pytest.approx(np.mean(found["accuracy"][1:]))
 
 
 def _initial(simulation):
@@ -207,7 +207,7 @@ def test_a_run_goes_on_where_it_was() -> None:
     first = simulate()
     second = simulate()
     whole.step(), first.step()
-    second.state.restore(codec.decode(codec.encode(copy.deepcopy(first.state.save()))))
+    second.restore(codec.decode(codec.encode(copy.deepcopy(first.save()))))
     for _ in range(2):
         whole.step(), second.step()
     assert torch.equal(whole.state.server.model.x, second.state.server.model.x)

@@ -89,7 +89,7 @@ def test_a_run_examines_and_saves_the_mean_and_trains_on_from_the_last() -> None
     assert loop.newcomer_model().x.item() == pytest.approx(examined)
     # the loss of the last evaluation is that of the mean
     loss = ((examined - 30) ** 2 + (examined + 10) ** 2) / 4
-    assert loop.state.newest["loss"] == pytest.approx(loss)
+    assert loop.state.scores.newest["loss"] == pytest.approx(loss)
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_a_checkpoint_has_the_memories() -> None:
     whole, other = simulate(**keys), simulate(**keys)
     for _ in range(2):
         whole.step()
-    other.state.restore(codec.decode(codec.encode(whole.state.save())))
+    other.restore(codec.decode(codec.encode(whole.save())))
     for loop in (whole, other):
         while not loop.done:
             loop.step()

@@ -282,7 +282,7 @@ def test_who_let_go_of_ranks_is_billed_for_what_is_left():
     loop = build(keys(PRUNING, 2, cohort=2, stop={"rounds": 6}, local=local))
     shares = []
     while not loop.done:
-        held = loop.backend.widths(loop.state)
+        held = loop.examining.widths(loop.state)
         before = [loop.state.ledger.total(kind, way) for kind, way in BOTH]
         loop.step()
         after = [loop.state.ledger.total(kind, way) for kind, way in BOTH]
@@ -291,7 +291,7 @@ def test_who_let_go_of_ranks_is_billed_for_what_is_left():
         assert up > down  # headers
         shares.append(held.tolist())
         kept = loop.state.clients.client_states
-        assert loop.backend.widths(loop.state).tolist() == [
+        assert loop.examining.widths(loop.state).tolist() == [
             int(kept[k]["ranks"]) / 4 for k in (0, 1)
         ]
     assert shares[0] == [1.0, 1.0]
@@ -429,7 +429,7 @@ def test_what_travels_is_what_is_billed(method):
     """Of rank 4 a share of .5 is two ranks, 40 numbers; clients of all, half and a quarter."""
     capacity = {"name": "levels", "levels": [1.0, 0.5, 0.25]}
     loop = build(keys(method, capacity=capacity))
-    widths = loop.backend.widths(loop.state)
+    widths = loop.examining.widths(loop.state)
     assert len(set(widths.tolist())) > 1
     seen = []
     train = loop.engine.train
@@ -462,7 +462,7 @@ def test_the_chosen_hold_ranks_by_their_scores(method):
     selector = {"name": "hetero_select", "w_value": 0.0, "w_direction": 0.0}
     more = {"selector": selector, "capacity": capacity, "stop": {"rounds": 4}}
     loop = build(keys(method, **more), writer=rows)
-    can = loop.backend.widths(loop.state)
+    can = loop.examining.widths(loop.state)
     assert set(can) == {1.0, 0.25}
     seen = []
     train = loop.engine.train
@@ -476,7 +476,7 @@ def test_the_chosen_hold_ranks_by_their_scores(method):
     loop.engine.train = watched
     limited = set()
     while not loop.done:
-        can = loop.backend.widths(loop.state)
+        can = loop.examining.widths(loop.state)
         seen.append({})
         loop.step()
         row = rows.tables["clients"][-1]
@@ -550,7 +550,7 @@ def test_by_deadline_a_client_holds_the_ranks_with_which_its_round_ends_in_time(
                 local={"steps": 2, "batch_size": 4, "optimizer": {"lr": 0.1}},
             )
         )
-        assert loop.backend.widths(loop.state).tolist() == [width] * 6
+        assert loop.examining.widths(loop.state).tolist() == [width] * 6
     took = loop.step().time_s
     headers = loop.state.ledger.total("upload", "up") / 3 - 32 * 20
     assert took == pytest.approx(ends[2] + headers / 1000, abs=1e-5)
@@ -568,8 +568,8 @@ def test_by_deadline_a_client_holds_no_more_than_another_capacity_lets_it():
 
     def held(capacity: Any) -> list[float]:
         loop = build(keys("flexlora", capacity=capacity, **more))
-        assert loop.backend.listed_widths == (1.0, 0.5, 0.25)
-        widths: list[float] = loop.backend.widths(loop.state).tolist()
+        assert loop.backend.holding.listed == (1.0, 0.5, 0.25)
+        widths: list[float] = loop.examining.widths(loop.state).tolist()
         return widths
 
     drawn = {"name": "levels", "levels": [1.0, 0.5, 0.25], "weights": [1.0, 0.0, 1.0]}
@@ -599,7 +599,7 @@ def test_by_deadline_does_not_count_what_flora_has_merged():
         )
         for name in ("flexlora", "flora")
     ]
-    assert [loop.backend.widths(loop.state).tolist() for loop in held] == [[0.5] * 6] * 2
+    assert [loop.examining.widths(loop.state).tolist() for loop in held] == [[0.5] * 6] * 2
 
 
 def test_flora_begins_with_adapters_that_change_nothing():
@@ -681,7 +681,7 @@ def test_a_run_goes_on_with_what_was_merged_and_pruned(method):
     assert torch.equal(one.server.model.buffers, other.server.model.buffers)
     assert one.server.extra.keys() == other.server.extra.keys()
     assert one.ledger.total_bits == other.ledger.total_bits
-    widths = [loop.backend.widths(loop.state) for loop in loops]
+    widths = [loop.examining.widths(loop.state) for loop in loops]
     assert np.array_equal(*widths)
     assert method == "flora" or widths[0].min() < 1.0
 
@@ -737,5 +737,5 @@ def test_by_speed_a_step_of_fewer_ranks_takes_what_its_operations_say():
         loop = build(
             keys("flexlora", capacity=capacity, device={"name": "constant", "seconds": 0.8})
         )
-        assert loop.backend.widths(loop.state).tolist() == [width] * 6
+        assert loop.examining.widths(loop.state).tolist() == [width] * 6
         assert loop.setting.work_share(0.5) == pytest.approx(90 / 130)

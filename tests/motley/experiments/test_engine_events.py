@@ -31,6 +31,7 @@ def test_events_of_the_engine_are_incidents_of_no_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = [[], [EngineEvent("2026-01-02T03:04:05Z", "lost", "the node 10.0.0.2 is gone")]]
+    monkeypatch.setattr(Engine, "worker_shape", "2 x 1")
     monkeypatch.setattr(Engine, "take_events", lambda engine: waiting.pop(0))
     done = run(KEYS, out=tmp_path / "run")
     (row,) = done.tables["incidents"].to_pylist()

@@ -70,7 +70,8 @@ def test_clients_with_the_same_labels_come_together(more: dict[str, Any]) -> Non
         {(0, 1), (1, 0)},
     )
     assert (
-        loop.state.score > run_to_end(build({**SWAPPED, "algorithm": "fedavg"})).state.score + 0.15
+        loop.state.scores.headline
+        > run_to_end(build({**SWAPPED, "algorithm": "fedavg"})).state.scores.headline + 0.15
     )
     for row, note in zip(rows.tables["clients"], rows.notes, strict=True):
         taken = np.bincount(found[row["client"]], minlength=2)
@@ -203,7 +204,7 @@ def test_one_cluster_is_fedavg_bit_for_bit_and_examined_as_it_is(test: str) -> N
         rows = Rows()
         keys = {**KEYS, "algorithm": name, "weights": "uniform", "split": {"test": test}}
         loop = run_to_end(build(keys, writer=rows))
-        found.append((loop.state.server.model.x, scopes(rows), loop.state.newest))
+        found.append((loop.state.server.model.x, scopes(rows), loop.state.scores.newest))
     (one, scopes_one, newest_one), (two, scopes_two, newest_two) = found
     assert torch.equal(one, two)
     assert (scopes_one, newest_one) == (scopes_two, newest_two)
@@ -229,7 +230,7 @@ def test_one_cluster_is_fedavg_bit_for_bit_and_examined_as_it_is(test: str) -> N
 def test_what_goes_with_it(keys: dict[str, Any]) -> None:
     rows = Rows()
     loop = run_to_end(build({**IFCA, **keys}, writer=rows))
-    assert np.isfinite(loop.state.score)
+    assert np.isfinite(loop.state.scores.headline)
     sizes = [
         sum(value for name, value in note.items() if name.startswith("cluster."))
         for note in rows.notes

@@ -81,7 +81,7 @@ def test_the_global_figure_is_that_of_scikit_learn_on_pooled_samples() -> None:
     assert rows is not None
     x = loop.state.server.model.x
     said = (loop.federation.x[rows].double() @ x[:9].view(3, 3).T + x[9:]).argmax(1)
-    assert loop.state.score == pytest.approx(
+    assert loop.state.scores.headline == pytest.approx(
         f1_score(loop.federation.y[rows], said, average="macro")
     )
 

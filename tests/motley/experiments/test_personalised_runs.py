@@ -17,7 +17,7 @@ from motley.core.ragged import Ragged
 from motley.engines.engine import DataView
 from motley.experiments.build import build
 from motley.rounds.checkpoint import Checkpoints
-from motley.rounds.prototypes import own_classes
+from motley.rounds.holdings.prototypes import own_classes
 from motley.tasks.flat import FlatModule
 from tests.motley.resume.conftest import assert_same
 from tests.rows import Rows
@@ -109,7 +109,7 @@ def test_the_models_that_are_examined(name: str, test: str) -> None:
     assert scopes(rows) == {"mean", "client", *(shared if name in SHARED else ())}
     found = rows.tables["evaluations"][-1]
     at = found["scope"].index("mean")
-    assert loop.state.score == found["accuracy"][at]
+    assert loop.state.scores.headline == found["accuracy"][at]
     if name in SHARED:
         assert found["loss"][at] != found["loss"][found["scope"].index("shared_mean")]
 
@@ -329,7 +329,7 @@ def test_clients_are_also_examined_by_the_nearest_prototype(test: str) -> None:
     found = rows.tables["evaluations"][-1]
     assert set(first["scope"]) == {"mean", "client"}
     assert set(found["scope"]) == {"mean", "client", "prototype_mean", "prototype_client"}
-    assert loop.state.score == found["accuracy"][found["scope"].index("mean")]
+    assert loop.state.scores.headline == found["accuracy"][found["scope"].index("mean")]
     if test == "client":
         at = found["scope"].index("prototype_client")
         data = loop.federation

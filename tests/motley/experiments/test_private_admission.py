@@ -483,11 +483,11 @@ def test_no_model_is_restored_because_clear_test_samples_say_so():
         loop = build({**BASE, "privacy": privacy, "evaluate": {"every": 1}})
         loop.step()
         good = loop.state.server
-        loop.state.good = good
+        loop.refusals.good = good
         loop.step()
         newest = loop.state.server
-        loop.state.good = good
-        loop.examining._keep_or_go_back(loop.state, float("nan"), True)
+        loop.refusals.good = good
+        loop.refusals.evaluated(loop.state, {"loss": float("nan")}, True)
         assert loop.state.server is (good if back else newest)
 
 
@@ -571,12 +571,12 @@ def test_an_allocator_hears_no_norms_of_updates():
         "feedback": "fixed",
         "allocator": Watching(),
     }
-    assert finished(**sent).state.allocator == {}
+    assert finished(**sent).pipeline.allocator == {}
     plain = {**BASE, **sent}
     del plain["privacy"]
     loop = build(plain)
     loop.step()
-    assert len(loop.state.allocator["norms"]) == 4
+    assert len(loop.pipeline.allocator["norms"]) == 4
 
 
 @dataclasses.dataclass(frozen=True)

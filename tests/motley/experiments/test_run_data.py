@@ -243,7 +243,7 @@ def test_interrupted_and_resumed_bits_are_the_same(name):
     first.step()
     first.step()
     second = simulate(algorithm=METHODS[name], stop={"rounds": 4})
-    second.state.restore(first.state.save())
+    second.restore(first.save())
     again = everything(finished(second))
     assert whole.keys() == again.keys()
     assert all(torch.equal(whole[key], again[key]) for key in whole)
@@ -287,7 +287,7 @@ def test_client_work_takes_virtual_time_and_server_work_none():
             simulate(algorithm=method, cohort=6, stop={"rounds": 1}, partition="iid")
         )
         clocks[name] = simulation.state.clients.now_s
-        batches = -(-int(simulation.backend.examples(simulation.state).max()) // 32)
+        batches = -(-int(simulation.backend.sizes(simulation.state).examples.max()) // 32)
     public = len(simulate(algorithm=METHODS["kd"]).config.server_context.public) // 32
     want = {"feddf": 3, "fedbio": 3, "fedavg": 3, "agg": 4, "kd": 4}
     assert clocks == pytest.approx(
@@ -314,7 +314,7 @@ def test_own_models_are_examined_each_by_itself():
         if not torch.equal(everything(simulation)[f"{client}: x"], simulation.state.server.model.x)
     ]
     assert 3 <= len(moved) <= 6
-    assert simulation.state.score > 0.3
+    assert simulation.state.scores.headline > 0.3
 
 
 def test_a_client_whose_update_is_rejected_keeps_its_model():

@@ -133,7 +133,7 @@ def test_hidden_cohorts_come_from_the_secret():
     assert cohorts(FIXED) != cohorts(bytes(32))
     loop = build(hidden, secret=FIXED)
     assert loop.state.selector.seed != build(KEYS, secret=FIXED).state.selector.seed
-    assert loop.state.selector.seed not in _numbers(loop.state.save())
+    assert loop.state.selector.seed not in _numbers(loop.save())
 
 
 def _numbers(value):

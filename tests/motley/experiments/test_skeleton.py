@@ -45,7 +45,7 @@ def test_generated_tests_pass_and_all_files_are_clean(written: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "46 passed" in done.stdout
+    assert "50 passed" in done.stdout
     for tool in (
         ["check", "--isolated", "--line-length=128", "--ignore=I001"],
         ["format", "--check", "--isolated", "--line-length=128"],

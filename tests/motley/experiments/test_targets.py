@@ -47,7 +47,7 @@ def test_runs_to_the_end_with_accuracy(make: Any) -> None:
     loop = build(KEYS, task=make())
     while not loop.done:
         loop.step()
-    assert 0 <= loop.state.score <= 1
+    assert 0 <= loop.state.scores.headline <= 1
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_one_logit_is_two_logits_of_which_the_first_is_zero() -> None:
             {**KEYS, "dtype": "float64"}, task=own_task(data, partial(kind, 6, 1), loss=loss)
         )
         loop.step()
-        found.append((loop.state.server.model.x, loop.state.score))
+        found.append((loop.state.server.model.x, loop.state.scores.headline))
     torch.testing.assert_close(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
 
@@ -181,7 +181,10 @@ def test_a_loss_of_ones_own_is_trained_evaluated_and_part_of_the_run_id() -> Non
             loop = build(keys, task=task)
             summary = loop.step()
             got = torch.cat(
-                [loop.state.server.model.x, torch.tensor([summary.train_loss, loop.state.score])]
+                [
+                    loop.state.server.model.x,
+                    torch.tensor([summary.train_loss, loop.state.scores.headline]),
+                ]
             )
             reference = got if reference is None else reference
             torch.testing.assert_close(got, reference)

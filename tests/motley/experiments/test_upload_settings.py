@@ -228,4 +228,4 @@ def test_ef21_goes_with_every_server_that_takes_the_mean(method: str) -> None:
     simulation = build(_experiment(algorithm=method, feedback="ef21", weights="uniform"))
     while not simulation.done:
         simulation.step()
-    assert simulation.state.mean_vector is not None
+    assert simulation.pipeline.mean_vector is not None

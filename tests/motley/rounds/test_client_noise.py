@@ -115,9 +115,9 @@ def test_kill_and_resume_is_the_same_run(tmp_path):
     whole = motley.run(keys, out=tmp_path / "whole")
     again = build(keys)
     again.step()
-    saved = again.state.save()
+    saved = again.save()
     third = build(keys)
-    third.state.restore(saved)
+    third.restore(saved)
     while not third.done:
         third.step()
     last = finished()

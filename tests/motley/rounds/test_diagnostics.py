@@ -270,7 +270,7 @@ def test_a_resumed_run_notes_the_same() -> None:
         first, second = build(_digits(), writer=rows), build(_digits(), writer=rows)  # type: ignore[arg-type]
         for _ in range(stop):
             first.step()
-        second.state.restore(first.state.save())
+        second.restore(first.save())
         while not second.done:
             second.step()
         assert rows.notes == whole
@@ -296,8 +296,8 @@ def test_the_run_does_not_notice(keys: dict[str, Any]) -> None:
     the column of notes."""
     with_it, one = _ended(_digits(**keys))
     without, other = _ended(_digits(**keys, evaluate={"every": 2}))
-    saved = with_it.state.save()
-    same = without.state.save()
+    saved = with_it.save()
+    same = without.save()
     assert repr(saved) == repr(same)
     assert torch.equal(with_it.state.server.model.x, without.state.server.model.x)
     assert one.tables.keys() == other.tables.keys()

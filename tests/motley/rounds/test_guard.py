@@ -136,12 +136,12 @@ def test_a_refused_step_leaves_nothing_behind_and_the_run_goes_on(
     for _ in range(HURT - 1):
         loop.step()
     server = loop.state.server
-    norms = list(loop.state.step_norms)
+    norms = list(loop.refusals.step_norms)
     states = {client: dict(state) for client, state in loop.state.clients.client_states.items()}
     assert loop.step().accepted == 0
     assert loop.state.server is server
-    assert loop.state.step_norms == norms
-    assert loop.state.refusals == {}
+    assert loop.refusals.step_norms == norms
+    assert loop.refusals.counts == {}
     for client, state in loop.state.clients.client_states.items():
         assert all(torch.equal(value, states[client][name]) for name, value in state.items())
     row = rows.tables["rounds"][-1]
@@ -185,9 +185,9 @@ def test_one_upload_that_would_ruin_a_step_is_dropped_by_name_and_the_rest_are_u
     )
     assert outcomes == {0: "rejected", **dict.fromkeys(range(1, K), "accepted")}
     assert (hurt.notes[-1]["uploads_dropped"], hurt.notes[-1]["step_refused"]) == (1.0, 1.0)
-    assert first.state.refusals == {0: 1}
+    assert first.refusals.counts == {0: 1}
     first.step()
-    assert first.state.refusals == {}  # its next upload was accepted
+    assert first.refusals.counts == {}  # its next upload was accepted
     assert hurt.tables["rounds"][-1]["accepted"] == K
 
 
@@ -200,7 +200,7 @@ def test_one_hostile_client_stops_nobody_and_is_set_aside_after_three_refusals()
     assert [row["accepted"] for row in rows.tables["rounds"]] == [K - 2] * 6
     assert [row["selected"] for row in rows.tables["rounds"]] == [K] * 3 + [K - 2] * 3
     assert [note.get("set_aside") for note in rows.notes] == [None, None, 2.0, None, None, None]
-    assert loop.state.refusals == {2: 3, 4: 3}
+    assert loop.refusals.counts == {2: 3, 4: 3}
     assert rows.tables["evaluations"][-1]["loss"][0] < rows.tables["evaluations"][0]["loss"][0]
 
 
@@ -211,7 +211,7 @@ def test_whom_nobody_can_be_told_apart_from_is_not_blamed() -> None:
     for loop in (alone, most):
         while not loop.done:
             assert loop.step().accepted == 0
-        assert loop.state.refusals == {}
+        assert loop.refusals.counts == {}
 
 
 @pytest.mark.parametrize(
@@ -234,12 +234,12 @@ def test_who_is_set_aside_survives_a_kill(keys: dict[str, Any]) -> None:
     whole = going_on(_loop(**keys), failures=failures)
     for _ in range(2):
         whole.step()
-    saved = codec.decode(codec.encode(whole.state.save()))
+    saved = codec.decode(codec.encode(whole.save()))
     parts = going_on(_loop(**keys), failures=failures)
-    parts.state.restore(saved)
+    parts.restore(saved)
     while not whole.done:
         assert whole.step() == parts.step()
-    assert whole.state.refusals == parts.state.refusals == {2: 3}
+    assert whole.refusals.counts == parts.refusals.counts == {2: 3}
     assert torch.equal(whole.state.server.model.x, parts.state.server.model.x)
 
 

@@ -41,7 +41,7 @@ def run(saved=None, **keys):
     rows = Rows()
     loop = build({**BASE, **keys}, writer=rows)
     if saved is not None:
-        loop.state.restore(saved)
+        loop.restore(saved)
     while not loop.done:
         loop.step()
     return loop, {
@@ -222,7 +222,7 @@ def test_kill_and_resume():
     }
     whole, tables = run(**keys)
     half, first = run(**keys, stop={"rounds": 3})
-    again, rest = run(codec.decode(codec.encode(half.state.save())), **keys)
+    again, rest = run(codec.decode(codec.encode(half.save())), **keys)
     for table in ("rounds", "clients", "claims"):
         assert first[table] + rest[table] == tables[table]
     assert (again.state.server.model.x == whole.state.server.model.x).all()

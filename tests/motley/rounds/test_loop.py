@@ -284,8 +284,8 @@ def test_asynchronous_runs_and_client_memories_survive_a_save_between_two_steps(
     for simulation, steps in ((whole, 7), (first, 4)):
         for _ in range(steps):
             simulation.step()
-    saved = codec.decode(codec.encode(first.state.save()))
-    second.state.restore(saved)
+    saved = codec.decode(codec.encode(first.save()))
+    second.restore(saved)
     assert len(second.state.clients.in_flight) > 0
     for _ in range(3):
         second.step()
@@ -305,7 +305,7 @@ def test_a_checkpoint_does_not_grow_with_the_rounds() -> None:
     while not simulation.done:
         done = simulation.step()
         if done.round in (20, 80):
-            sizes.append(len(codec.encode(simulation.state.save())))
+            sizes.append(len(codec.encode(simulation.save())))
     assert sizes[1] < sizes[0] + 200
 
 
@@ -323,19 +323,19 @@ def test_the_state_keeps_the_best_value_of_each_metric() -> None:
     ]
     assert len(losses) == 6
     assert losses[-1] > min(losses)
-    assert simulation.state.peaks["loss"] == min(losses)
-    assert simulation.state.evaluated["loss"] == losses[-1]
+    assert simulation.state.scores.peaks["loss"] == min(losses)
+    assert simulation.state.scores.evaluated["loss"] == losses[-1]
 
 
 def test_a_checkpoint_of_another_version_is_refused_with_a_sentence() -> None:
     simulation = build(_experiment())
-    saved = simulation.state.save()
+    saved = simulation.save()
     del saved["clients"]
     with pytest.raises(
         StoreError,
         match=r"another version of Motley \(it has no clients\); remove the run's folder",
     ):
-        simulation.state.restore(saved)
+        simulation.restore(saved)
 
 
 def test_a_checkpoint_of_another_schema_is_refused(
@@ -393,7 +393,7 @@ def test_per_client_figures_and_their_mean() -> None:
     assert last["scope"] == ["mean", "client", "client", "client"]
     assert last["loss"][1:].tolist() == pytest.approx(own, rel=1e-12)
     assert last["loss"][0] == pytest.approx(np.mean(own), rel=1e-12)
-    assert simulation.state.score == last["loss"][0]
+    assert simulation.state.scores.headline == last["loss"][0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -477,7 +477,7 @@ def test_figures_by_class_mix_under_a_common_test_set() -> None:
         )
         assert last["accuracy"][2 + k] == pytest.approx(share @ of_class, rel=1e-12)
     assert last["scope"][:2] == ["global", "mean"]
-    assert simulation.state.score == last["accuracy"][0] == pytest.approx(hit.mean())
+    assert simulation.state.scores.headline == last["accuracy"][0] == pytest.approx(hit.mean())
 
 
 def test_stop_limits() -> None:
@@ -518,13 +518,13 @@ def test_patience_counts_evaluations_since_the_best_on_validation_samples() -> N
         rows = {"scope": ["validation"], "accuracy": [accuracy], "loss": [1.0 / number]}
         held = Evaluation(rows, {"scope": [], "metric": [], "value": []}, {})
         examining._count_waits(state, held, "validation")
-        waits.append(state.waited["accuracy"])
-        ends.append(config.reached(number, 0.0, 0.0, {}, state.waited))
-        assert state.waited["loss"] == 0
+        waits.append(state.scores.waited["accuracy"])
+        ends.append(config.reached(number, 0.0, 0.0, {}, state.scores.waited))
+        assert state.scores.waited["loss"] == 0
     assert waits == [0, 0, 1, 2, 0, 1, 2]
     assert ends == [False, False, False, True, False, False, True]
-    assert state.validation_peaks["accuracy"] == 0.7
-    assert state.longest_waits == {"accuracy": 2, "loss": 0}
+    assert state.scores.validation_peaks["accuracy"] == 0.7
+    assert state.scores.longest_waits == {"accuracy": 2, "loss": 0}
 
 
 def test_the_untrained_model_reaches_no_target() -> None:
@@ -535,7 +535,7 @@ def test_the_untrained_model_reaches_no_target() -> None:
     loop.step()
     assert not loop.done
     other = build(experiment)
-    other.state.restore(loop.state.save())
+    other.restore(loop.save())
     for each in (loop, other):
         while not each.done:
             each.step()
@@ -551,15 +551,12 @@ def test_a_summary_tells_the_newest_score_also_after_a_resume() -> None:
     for _ in range(4):
         other = build(experiment)
         if loop.state.begun:
-            other.state.restore(loop.state.save())
+            other.restore(loop.save())
         resumed.append(other.step().score)
         scores.append(loop.step().score)
     assert resumed == scores
     assert scores[0] == scores[1]
     assert len(set(scores)) == 3
-    before = {name: one for name, one in loop.state.save().items() if name != "untrained"}
-    other.state.restore(before)  # an earlier checkpoint, which lacks it
-    assert other.state.untrained == {}
 
 
 def test_a_run_ends_at_the_first_limit() -> None:

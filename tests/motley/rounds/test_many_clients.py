@@ -74,12 +74,12 @@ def test_bytes_of_state_a_client(selector: dict[str, Any], most: int) -> None:
     loop = many(20_000, selector)
     for _ in range(3):
         loop.step()
-    saved = len(codec.encode(loop.state.save()))
+    saved = len(codec.encode(loop.save()))
     base = many(20, selector)
     base.step()
     # who was probed, and what that took, of one round
     probed = 20_000 * 4 * 8 if selector["name"] == "hetero_select" else 0
-    assert saved - len(codec.encode(base.state.save())) < 20_000 * most + probed + 40_000
+    assert saved - len(codec.encode(base.save())) < 20_000 * most + probed + 40_000
 
 
 def test_bytes_of_a_federation_a_client() -> None:

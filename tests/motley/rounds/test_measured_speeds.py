@@ -10,7 +10,6 @@ import pytest
 
 import motley
 from motley.core.records import Cohort
-from motley.core.saved_state import restore, save_fields
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds.measured_speeds import MeasuredSpeeds, steps_in_time
@@ -222,24 +221,13 @@ def test_a_run_whose_speeds_are_known_keeps_its_id(keys: dict[str, Any]) -> None
     assert plain.resolved()["probe"]["speeds"] == "known"
 
 
-def test_a_checkpoint_of_before_is_taken_up(keys: dict[str, Any]) -> None:
-    loop = build(Experiment(**keys), writer=Rows())  # type: ignore[arg-type]
-    loop.step()
-    clients = loop.state.clients
-    saved = save_fields(clients)
-    assert saved.pop("speeds") is None
-    restore(clients, saved)
-    assert clients.speeds is None  # type: ignore[attr-defined]
-    loop.step()
-
-
 def test_an_allocator_is_told_what_a_deployment_tells(keys: dict[str, Any]) -> None:
     """Nobody has delivered: no time; after round 1 two steps of 1, 1 and 10 s. Links: never."""
     keys |= {"probe": {"speeds": "measured"}, "selector": "uniform"}
     loop = build(Experiment(**keys), writer=Rows())  # type: ignore[arg-type]
     everybody = Cohort(np.arange(3), np.ones(3))
     for seconds in ([0.0, 0.0, 0.0], [2.0, 2.0, 20.0]):
-        found = loop.backend.workload(loop.state, everybody)
+        found = loop.backend._workload(loop.state, everybody)
         assert found["compute_s"].tolist() == seconds
         assert found["uplink_mbps"].tolist() == [np.inf] * 3
         loop.step()

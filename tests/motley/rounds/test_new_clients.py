@@ -132,7 +132,7 @@ def test_slices_are_billed_and_adapted_at_each_clients_width() -> None:
     cut = 64 * 8 + 8 + 8 * 10 + 10
     last = next(one for one in rows.tables["evaluations"] if "new_mean_0" in one["scope"])
     assert last["total_bits"] - loop.state.ledger.total_bits == 3 * 32 * cut
-    widths = loop.backend.widths(loop.state)
+    widths = loop.examining.widths(loop.state)
     assert (widths == 0.5).all()
     assert _of(rows, "new_mean_2")["loss"] < _of(rows, "new_mean_0")["loss"]
 

@@ -165,7 +165,7 @@ def test_nobody_moves_the_sum_by_more_than_c(keys, monkeypatch):
         ]
         assert math.sqrt(sum(squares)) <= 0.5
         assert upload.weight == 1.0
-    assert np.isfinite(loop.state.newest["loss"])
+    assert np.isfinite(loop.state.scores.newest["loss"])
 
 
 def test_without_the_table_nothing_changes():
@@ -175,7 +175,7 @@ def test_without_the_table_nothing_changes():
         == Experiment(**{**BASE, "privacy": None}).run_id()
         == Experiment(**{**BASE, "privacy": "off"}).run_id()
     )
-    assert finished().state.save()["privacy"] is None
+    assert "privacy" not in finished().save()["stages"]
 
 
 def test_whatever_changes_results_is_in_the_run_id():
@@ -217,8 +217,11 @@ def test_a_deployment_draws_from_the_operating_system():
 
     def sums(simulated):
         rounds = PrivateRounds(loop.config.privacy, loop.private.empty)
-        state = rounds.begin(12, simulated)
-        return [rounds.noised(state, 1, dict(zero), lambda notes: None)["delta"] for _ in range(2)]
+        rounds.begin(12, simulated)
+        return [
+            rounds.noised(rounds.account, 1, dict(zero), lambda notes: None)["delta"]
+            for _ in range(2)
+        ]
 
     assert torch.equal(*sums(simulated=True))
     assert not torch.equal(*sums(simulated=False))
@@ -276,16 +279,16 @@ def test_a_histogram_is_heard_once_as_noisy_shares():
     counts = loop.federation.histogram().astype(float)
     counts[3], counts[5, 0] = 0.0, np.nan
     reports = Reports(np.arange(12), Outcome.ENROLLED, signals={"label_histogram": counts})
-    heard = loop.private.heard(loop.state.privacy, reports).signals["label_histogram"]
+    heard = loop.private.heard(loop.private.account, reports).signals["label_histogram"]
     assert (heard >= 0).all()
     np.testing.assert_allclose(heard.sum(axis=1), 1.0)
     np.testing.assert_allclose(heard[0], counts[0] / counts[0].sum(), atol=0.3)
     assert np.abs(heard[0] - counts[0] / counts[0].sum()).max() > 1e-4
     # it was sent
     assert np.isnan(
-        loop.private.heard(loop.state.privacy, reports).signals["label_histogram"]
+        loop.private.heard(loop.private.account, reports).signals["label_histogram"]
     ).all()
-    assert loop.state.privacy.signals["label_histogram"].tolist() == [1] * 12
+    assert loop.private.account.signals["label_histogram"].tolist() == [1] * 12
 
 
 @pytest.mark.parametrize(
@@ -309,8 +312,8 @@ def test_rules_of_histograms_and_of_norms_run(selector, more):
         selector=selector,
         privacy={**GAUSS, "noise_multiplier": 4.0, "signal_noise": more},
     )
-    assert loop.state.privacy.sums.sum() == 16
-    sent = {name: counts.max() for name, counts in loop.state.privacy.signals.items()}
+    assert loop.private.account.sums.sum() == 16
+    sent = {name: counts.max() for name, counts in loop.private.account.signals.items()}
     for release, name in zip(loop.config.privacy.releases[1:], sorted(more), strict=True):
         assert (release.kind, release.multiplier) == ("laplace", 2.0 * more[name]["multiplier"])
         assert 1 <= sent[name] <= release.count == (1 if name == "label_histogram" else 4)
@@ -335,17 +338,17 @@ def test_a_number_that_is_absent_is_the_middle_of_the_interval():
     reports = Reports(np.arange(3), Outcome.PROBED, signals={"loss": np.array([np.nan, 9.0, -1.0])})
     # 30 times the scale
     np.testing.assert_allclose(
-        loop.private.heard(loop.state.privacy, reports).signal("loss"), [2.0, 4.0, 0.0], atol=1.2
+        loop.private.heard(loop.private.account, reports).signal("loss"), [2.0, 4.0, 0.0], atol=1.2
     )
-    again = loop.private.heard(loop.state.privacy, reports).signal("loss")
+    again = loop.private.heard(loop.private.account, reports).signal("loss")
     # no noise comes twice
-    assert (again != loop.private.heard(loop.state.privacy, reports).signal("loss")).all()
+    assert (again != loop.private.heard(loop.private.account, reports).signal("loss")).all()
 
 
 def test_a_client_at_its_cap_is_not_asked_again():
     loop = finished(privacy={**GAUSS, "max_rounds": 1}, stop={"rounds": 5})
-    assert loop.state.privacy.sums.tolist() == [1] * 12  # three rounds of 4; then nobody is left
-    assert loop.state.privacy.choices.tolist() == [1] * 12
+    assert loop.private.account.sums.tolist() == [1] * 12  # three rounds of 4; then nobody is left
+    assert loop.private.account.choices.tolist() == [1] * 12
 
 
 def test_a_client_at_its_cap_sends_no_more_signals():
@@ -354,7 +357,7 @@ def test_a_client_at_its_cap_sends_no_more_signals():
         privacy={**INFORMED, "max_signals": 2},
         stop={"rounds": 5},
     )
-    counts = loop.state.privacy.signals
+    counts = loop.private.account.signals
     assert counts["loss"].tolist() == [2] * 12
     assert counts["num_examples"].tolist() == [1] * 12
 
@@ -367,12 +370,12 @@ def test_a_client_at_its_cap_sends_no_more_signals():
 def test_updates_of_a_client_enter_sums_as_far_apart_as_their_noise_is_correlated(synchrony):
     loop = loop_of(privacy={**GAUSS, "min_separation": 3}, synchrony=synchrony, stop={"rounds": 24})
     sums = []
-    enter = loop.state.privacy.enter
-    loop.state.privacy.enter = lambda ids: sums.append(set(ids.tolist())) or enter(ids)
+    enter = loop.private.account.enter
+    loop.private.account.enter = lambda ids: sums.append(set(ids.tolist())) or enter(ids)
     while not loop.done:
         loop.step()
     assert len(sums) == 24
-    assert loop.state.privacy.sums.max() > 1
+    assert loop.private.account.sums.max() > 1
     assert not any(sums[t] & sums[t + gap] for gap in (1, 2) for t in range(24 - gap))
     assert loop.config.privacy.max_rounds == 8  # of 24 sums, one in three
 
@@ -391,7 +394,7 @@ def test_a_run_with_correlated_noise_goes_on_with_the_noise_that_it_takes_back()
     second = loop_of(**keys)
     for _ in range(3):
         first.step()
-    second.state.restore(first.state.save())
+    second.restore(first.save())
     while not second.done:
         second.step()
     assert (second.state.server.model.x == whole.state.server.model.x).all()
@@ -459,7 +462,7 @@ def test_the_largest_cohort_is_kept():
 def test_the_clip_adapts():
     options = {**GAUSS, "clip": {"initial": 5.0, "noise": 1.0}}
     loop = finished(privacy=options)
-    assert loop.state.privacy.clip != 5.0
+    assert loop.private.account.clip != 5.0
     # (z^-2 - (2 sigma_b)^-2)^(-1/2)
     assert loop.config.privacy.update_multiplier == pytest.approx((1.0 - 0.25) ** -0.5)
     assert Experiment(**loop_keys(options)).resolved()["privacy"]["clip"] == 5.0
@@ -488,18 +491,18 @@ def test_what_was_counted_is_in_the_checkpoint(synchrony):
     for _ in range(3):
         first.step()
     second = loop_of(**keys)
-    saved = first.state.save()
-    assert synchrony == "synchronous" or len(first.backend.in_flight(first.state))
+    saved = first.save()
+    assert synchrony == "synchronous" or len(first.state.clients.flying)
     # nothing is kept beside the state
     assert (first.private._uploads, first.private._unclipped) == (0, 0)
-    second.state.restore(saved)
+    second.restore(saved)
     while not second.done:
         second.step()
     assert (second.state.server.model.x == whole.state.server.model.x).all()
-    assert second.state.privacy.clip == whole.state.privacy.clip
+    assert second.private.account.clip == whole.private.account.clip
     for name in ("loss", "num_examples"):
-        assert (second.state.privacy.signals[name] == whole.state.privacy.signals[name]).all()
-    assert (second.state.privacy.sums == whole.state.privacy.sums).all()
+        assert (second.private.account.signals[name] == whole.private.account.signals[name]).all()
+    assert (second.private.account.sums == whole.private.account.sums).all()
 
 
 def test_a_run_says_and_writes_what_it_claims(tmp_path):
@@ -700,11 +703,12 @@ def test_a_client_without_an_update_moves_the_count_by_a_half():
     counts = []
     for length in (0.0, 0.1, 9.0):
         rounds = PrivateRounds(loop.config.privacy, loop.private.empty)
-        state = rounds.begin(12, simulated=True)
+        rounds.begin(12, simulated=True)
         value = torch.zeros_like(loop.state.server.model.x).double()
         value[0] = length
         for given in (value, torch.full_like(value, 9.0)):
-            rounds.clipped(state, Upload({"delta": Part(given, "mean")}, 1.0, client=1))
+            upload = Upload({"delta": Part(given, "mean")}, 1.0, client=1)
+            rounds.clipped(rounds.account, upload)
         counts.append(rounds._unclipped - 0.5 * rounds._uploads)
     assert counts == [-0.5, 0.0, -1.0]
 
@@ -780,7 +784,7 @@ def test_an_upload_that_cannot_be_used_is_heard_as_an_accepted_one(bad, more):
     for reports in heard:
         assert np.isfinite(reports.signal("loss_rms")).all()
         assert np.isnan(reports.num_examples).all()
-    counts = loop.state.privacy
+    counts = loop.private.account
     assert counts.sums[0] == counts.choices[0] <= 4
     assert counts.signals["loss_rms"].tolist() == counts.sums.tolist()
     assert torch.isfinite(loop.state.server.model.x).all()

@@ -293,7 +293,7 @@ def test_a_rehearsal_measures_twice_and_leaves_everything_as_it_was() -> None:
     w = _w(simulation)
     before = len(seen)
     spent = simulation.state.clients.now_s
-    consensus = simulation.state.consensus.clone()  # type: ignore[union-attr]
+    consensus = simulation.choosing.signals.consensus.clone()  # type: ignore[union-attr]
     simulation.step()
     (first, second, last) = seen[before:]
     assert [entry[0] for entry in (first, second, last)] == [2, 2, 2]
@@ -308,7 +308,7 @@ def test_a_rehearsal_measures_twice_and_leaves_everything_as_it_was() -> None:
     assert np.isnan(second[1].version).all()
     assert first[1].version.tolist() == [1.0] * 3
     assert _w(simulation) == w
-    assert torch.equal(simulation.state.consensus, consensus)  # type: ignore[arg-type]
+    assert torch.equal(simulation.choosing.signals.consensus, consensus)  # type: ignore[arg-type]
     # both probes: 3 models down, 3 numbers up, 1 + 8/3 * .25 + 2 s; the cohort holds the model of
     # the first: 2 s and the upload
     row = rows.tables["rounds"][1]
@@ -352,10 +352,10 @@ def test_going_on_from_a_checkpoint_is_the_same_to_the_last_bit() -> None:
     for _ in range(2):
         whole.step()
         other.step()
-    saved = codec.decode(codec.encode(other.state.save()))
+    saved = codec.decode(codec.encode(other.save()))
     cut = len(again)
     resumed, later, _ = _watched(rule, task=task)
-    resumed.state.restore(saved)
+    resumed.restore(saved)
     resumed.state.selector.observe = lambda *what: later.append(what)  # type: ignore[method-assign]
     for _ in range(2):
         whole.step()

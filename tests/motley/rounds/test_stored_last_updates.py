@@ -176,8 +176,8 @@ def test_under_a_frozen_mean_exact_is_the_cosine(monkeypatch: pytest.MonkeyPatch
         loop.step()
     ids = np.arange(12)
     frozen = loop.state.selector.state.clients.get("cosine", ids)
-    assert loop.state.consensus is not None
-    now = loop.state.last_updates.cosines(ids, loop.state.consensus.numpy())
+    assert loop.choosing.signals.consensus is not None
+    now = loop.choosing.signals.last_updates.cosines(ids, loop.choosing.signals.consensus.numpy())
     known = ~np.isnan(frozen)
     assert known.sum() >= 8
     np.testing.assert_allclose(now[known], frozen[known], rtol=1e-12)
@@ -196,11 +196,11 @@ def test_with_the_mean_of_now_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None
     loop = build(_experiment(selector={"name": "hetero_select", "compare_directions": True}))
     while not loop.done:
         loop.step()
-    assert loop.state.consensus is not None
-    mean = loop.state.consensus.numpy()
+    assert loop.choosing.signals.consensus is not None
+    mean = loop.choosing.signals.consensus.numpy()
     ids = np.array(sorted(sent))
     by_hand = [sent[k] @ mean / (np.linalg.norm(sent[k]) * np.linalg.norm(mean)) for k in ids]
-    now = loop.state.last_updates.cosines(ids, mean)
+    now = loop.choosing.signals.last_updates.cosines(ids, mean)
     np.testing.assert_allclose(now, by_hand, rtol=1e-10)
     frozen = loop.state.selector.state.clients.get("cosine", ids)
     assert np.nanmax(abs(frozen - now)) > 0.01
@@ -215,7 +215,7 @@ def test_nothing_is_charged_for_it() -> None:
     )  # type: ignore[arg-type]
     while not loop.done:
         loop.step()
-    assert len(loop.state.last_updates) >= 4
+    assert len(loop.choosing.signals.last_updates) >= 4
     assert loop.state.ledger.total("probe") == 0
     assert [row["probed"] for row in rows.tables["rounds"]] == [0, 0]
 
@@ -225,7 +225,7 @@ def test_the_cheap_form_keeps_no_update() -> None:
         _experiment(selector={"name": "hetero_select", "direction": "cosine"}, stop={"rounds": 1})
     )
     loop.step()
-    assert len(loop.state.last_updates) == 0
+    assert len(loop.choosing.signals.last_updates) == 0
 
 
 @pytest.mark.parametrize("method", ["fedper", "fedrep", "fedbabu", "lg_fedavg"])
@@ -243,9 +243,9 @@ def test_clients_with_layers_of_their_own_are_compared_on_what_they_send(method:
         }
     )
     loop.step()
-    state = loop.state
-    assert state.consensus is not None
-    cosines = state.last_updates.cosines(np.arange(4), state.consensus.numpy())
+    signals = loop.choosing.signals
+    assert signals.consensus is not None
+    cosines = signals.last_updates.cosines(np.arange(4), signals.consensus.numpy())
     assert np.nanmax(cosines) == pytest.approx(1.0)
     assert np.isnan(cosines).sum() == 3
     loop.step()

@@ -235,7 +235,7 @@ def _spied(
     raw: dict[int, list[Tensor]] = {}
     sent: dict[int, list[Tensor]] = {}
     train = simulation.engine.train
-    uploads = simulation.backend.uploads
+    uploads = simulation.backend._single
 
     def trained(*args: Any) -> Iterator[TrainResult]:
         for done in train(*args):
@@ -250,7 +250,7 @@ def _spied(
             yield row, upload
 
     patch.setattr(simulation.engine, "train", trained)
-    patch.setattr(simulation.backend, "uploads", arrived)
+    patch.setattr(simulation.backend, "_single", arrived)
     return raw, sent
 
 
@@ -361,7 +361,7 @@ def test_a_rehearsal_moves_no_memory() -> None:
         )
         simulation.step()
         assert not simulation.state.clients.client_states
-        assert simulation.state.mean_vector is None
+        assert simulation.pipeline.mean_vector is None
         assert rows.tables["clients"][0]["outcome"] == ["rehearsed"] * 2
         assert rows.tables["rounds"][0]["up_bits"] > 0
         simulation.step()
@@ -644,7 +644,7 @@ def test_what_is_billed_is_as_long_as_what_is_sent(
     folded = {}
     simulation = build(_digits(which, algorithm=algorithm, **keys), writer=rows)  # type: ignore[arg-type]
     compress_update = upload_pipeline.compress_update
-    uploads = simulation.backend.uploads
+    uploads = simulation.backend._single
 
     def spied(*args: Any) -> Any:
         sent = compress_update(*args)
@@ -667,7 +667,7 @@ def test_what_is_billed_is_as_long_as_what_is_sent(
             yield row, upload
 
     monkeypatch.setattr(upload_pipeline, "compress_update", spied)
-    monkeypatch.setattr(simulation.backend, "uploads", arrived)
+    monkeypatch.setattr(simulation.backend, "_single", arrived)
     while not simulation.done:
         messages.clear()
         simulation.step()
@@ -878,6 +878,6 @@ def test_optrate_hears_of_every_step() -> None:
     )
     for rounds in (1, 2, 3):
         simulation.step()
-        assert float(simulation.state.allocator["rounds"][0]) == rounds
-    norm = float(simulation.state.allocator["error"][0])
+        assert float(simulation.pipeline.allocator["rounds"][0]) == rounds
+    norm = float(simulation.pipeline.allocator["error"][0])
     assert np.isfinite(norm)

@@ -187,7 +187,7 @@ def test_engines_agree(folder: Path, model: str, targets: str) -> None:
         assert len(loop.setting.task.federation) == (2 if targets == "every" else 1)
         while not loop.done:
             loop.step()
-        found[engine] = loop.state.server.model.x, loop.state.score
+        found[engine] = loop.state.server.model.x, loop.state.scores.headline
     for x, score in found.values():
         torch.testing.assert_close(x, found["sequential"][0], rtol=1e-9, atol=1e-12)
         assert score == pytest.approx(found["sequential"][1], rel=1e-9)

@@ -15,6 +15,7 @@ from motley.algorithms.rhfl import RHFL
 from motley.algorithms.weights import own_weights
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
+from motley.rounds.backend import Sizes
 from motley.tasks.quadratic import minimum
 from motley.tasks.task import ModelState
 
@@ -109,7 +110,8 @@ def test_the_limit_is_the_minimum_of_the_weighted_objective(method, cohort, step
 @pytest.mark.parametrize("method", [*REMEMBER, "qfedavg"], ids=str)
 def test_clients_that_all_claim_no_samples_do_not_move_the_model(method):
     simulation = weighted(SAMPLES, algorithm=method, start=1.5, rounds=2)
-    simulation.backend.claimed_examples = lambda state: np.zeros(4, np.int64)
+    examples = simulation.backend.planner.examples
+    simulation.backend.sizes = lambda state: Sizes(examples, np.zeros(4, np.int64))
     while not simulation.done:
         simulation.step()
     assert simulation.state.server.model.x.item() == 1.5

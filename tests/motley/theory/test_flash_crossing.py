@@ -42,7 +42,7 @@ def test_a_pair_runs(point):
     while not simulation.done:
         done = simulation.step()
     assert done.accepted >= 4
-    assert math.isfinite(simulation.state.score)
+    assert math.isfinite(simulation.state.scores.headline)
     moved = (simulation.state.server.model.x - start).norm()
     assert 0 < moved < math.inf
 
@@ -60,4 +60,4 @@ def test_own_models_under_every_selector(selector):
     simulation = build(TABLE.replace({**keys, "population": 20, "local.epochs": 1}))
     while not simulation.done:
         simulation.step()
-    assert math.isfinite(simulation.state.score)
+    assert math.isfinite(simulation.state.scores.headline)

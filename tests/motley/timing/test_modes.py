@@ -392,7 +392,7 @@ def test_a_run_goes_on_from_any_step(sync):
         for _ in range(cut):
             first.step()
         second = simulate(**keys)
-        second.state.restore(first.state.save())
+        second.restore(first.save())
         assert path(second) == whole[cut:]
 
 

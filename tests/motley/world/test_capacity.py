@@ -293,14 +293,14 @@ def test_the_chosen_train_and_are_billed_for_the_width_of_their_score(algorithm)
     """The two best of four train all that they can hold, the others the half; a step of each takes
     its share of the operations."""
     loop, tables = started(**SCORED, algorithm=algorithm)
-    can = loop.backend.widths(loop.state)
+    can = loop.examining.widths(loop.state)
     assert set(can) == {1.0, 0.5}
     planned = loop.backend.holding.chosen(Cohort(np.arange(4)))  # a plan knows no scores
     assert planned.widths(np.arange(4), 1).tolist() == can[:4].tolist()
     seen = watched_widths(loop)
     while not loop.done:
         loop.step()
-    assert (loop.backend.widths(loop.state) == can).all()
+    assert (loop.examining.widths(loop.state) == can).all()
     share = (64 * 10 + 10 * 5 + 5 * 10) / (64 * 20 + 20 * 10 + 10 * 10)
     step_s = {1.0: (1 + share) / 2 if algorithm is HALVES else 1.0, 0.5: share}
     rows = flat(tables, "clients")
@@ -492,8 +492,8 @@ def test_selectors_measure_slices_at_the_cost_of_their_width(selector):
     loop.step()
     (row,) = tables["rounds"]
     if row["probed"]:
-        assert set(widths[loop.state.candidates]) == {1.0, 0.5}
-        down = sum(32 * SIZES[width] for width in widths[loop.state.candidates])
+        assert set(widths[loop.state.under_way.candidates]) == {1.0, 0.5}
+        down = sum(32 * SIZES[width] for width in widths[loop.state.under_way.candidates])
         assert row["probe_down_bits"] == down
         gradient = not isinstance(selector, str)
         assert row["probe_up_bits"] == (down if gradient else 32 * row["probed"])
@@ -730,7 +730,7 @@ def test_by_memory_widths_and_batches_are_those_whose_training_fits():
     assert half < whole
     middle = {"name": "by_memory", "low": (whole + half) / 2, "high": (whole + half) / 2}
     loop, _ = started(capacity={**middle, "levels": [1.0, 0.5]})
-    assert loop.backend.widths(loop.state).tolist() == [0.5] * 8
+    assert loop.examining.widths(loop.state).tolist() == [0.5] * 8
     with pytest.raises(ConfigError, match=r"and training takes .* even with the share 1"):
         started(capacity={**middle, "levels": [1.0]})
     plain = {"algorithm": "fedavg", "local": {"epochs": 1, "batch_size": 32}}

@@ -33,6 +33,7 @@ from motley.core.arrays import Floats, Ids
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.experiments.build import Ready
+from motley.rounds.data_drift import data_views_now
 from motley.rounds.diagnostics import distances
 from motley.rounds.loop import RoundLoop
 from motley.rounds.round import Round
@@ -151,7 +152,7 @@ class UpdateCosines(Stage):
         self._count = 0
 
     @override
-    def upload(self, state: RunState, step: Round, arrived: Arrived) -> Arrived:
+    def upload(self, state: RunState[Any], step: Round, arrived: Arrived) -> Arrived:
         result = arrived.received.result
         if result.finite and "delta" in result.parts:
             update = self.update({**result.parts, **arrived.received.model_update})
@@ -163,7 +164,7 @@ class UpdateCosines(Stage):
         return arrived
 
     @override
-    def total(self, state: RunState, step: Round) -> Round:
+    def total(self, state: RunState[Any], step: Round) -> Round:
         total, count = self._directions, self._count
         self._directions, self._count = None, 0
         self.cosines.pop(step.number, None)  # once more where a step was refused
@@ -197,19 +198,18 @@ def _at_model(loop: RoundLoop, suffix: str) -> list[Finding]:
     clients = np.flatnonzero(loop.federation.seen > 0)
     numbers = loop.setting.task.layout.size
     chosen = _drawn(clients, loop.federation.seen, numbers, loop.setting.streams.key("probe"))
-    if (
-        len(chosen) < 2
-        or not loop.algorithm.local.shared
-        or loop.backend.widths(loop.state) is not None
-    ):
+    holding = loop.backend.holding
+    cut = holding is not None and holding.cut
+    if len(chosen) < 2 or not loop.algorithm.local.shared or cut:
         return []
+    views = data_views_now(loop.backend.drift, loop.state)
     download = loop.algorithm.local.download(loop.state.server)
     few = max(1, HELD // numbers)
 
     def pieces() -> Iterator[Floats]:
         for at in range(0, len(chosen), few):
             ids = chosen[at : at + few]
-            view = loop.backend.data_view(loop.state, ids)
+            view = None if views is None else views(ids)
             yield loop.engine.measure(ids, download, {}, {"gradient": None}, Key(0), view)[
                 "gradient"
             ]

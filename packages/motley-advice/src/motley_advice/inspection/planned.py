@@ -8,6 +8,7 @@ those that it would count.
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,12 +111,11 @@ def _planned(loop: RoundLoop, ids: Ids) -> Timelines:
     backend: Any = loop.backend  # of a simulation
     cohort = Cohort(ids)
     download = loop.algorithm.local.download(state.server)
-    workload = backend.workload(state, cohort) if loop.pipeline.budgeted else {}
-    allocation = loop.pipeline.allocate(state, cohort, workload)
     columns: dict[str, Any] = {
         name: np.zeros(len(ids), kind) for name, kind in DISPATCH_COLUMNS.items()
     }
-    backend.dispatch(state, DispatchOrder(cohort, download, allocation, columns))
-    sent: InFlight = backend.in_flight(state)
+    allocate = partial(loop.pipeline.allocate, state, cohort)
+    backend.dispatch(state, DispatchOrder(cohort, download, allocate, columns))
+    sent: InFlight = state.clients.flying
     backend.learn_speeds(state, sent)
     return sent.timelines

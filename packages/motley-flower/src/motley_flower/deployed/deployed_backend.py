@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from typing_extensions import override
 
 from motley.algorithms.parts import ClientState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
@@ -35,14 +36,16 @@ from motley.core.records import SIGNALS, Cohort, Outcome, Reports
 from motley.core.saved_state import FIXED, restore_fields
 from motley.engines.engine import TrainResult
 from motley.privacy.noise import SystemRandomness, bounded, released
-from motley.rounds.backend import Blame, ClientBackend, DispatchOrder, Landed
+from motley.rounds.backend import ClientBackend, DispatchOrder, Sizes, Uploads
 from motley.rounds.client_state import ClientStates
-from motley.rounds.diagnostics import CompressionError
-from motley.rounds.in_flight import InFlight
+from motley.rounds.in_flight import InFlight, Landed
 from motley.rounds.measured_speeds import GUESS_S, steps_in_time
+from motley.rounds.private import PrivateRounds
+from motley.rounds.round import LandedReports, ReceivedUpload, Round
 from motley.rounds.run_config import RunConfig
+from motley.rounds.stage import Blamed, Stage
 from motley.rounds.state import RunState
-from motley.rounds.upload_pipeline import ReceivedUpload, UploadPipeline
+from motley.rounds.upload_pipeline import Allocation, UploadPipeline
 from motley.timing.synchrony import ServerStep
 from motley_flower.deployed.client_registry import ClientRegistry, Limits
 from motley_flower.deployed.dispatches import DeployedDispatch, landed_table, waiting_table
@@ -57,7 +60,7 @@ from motley_flower.messages import SHARE, failure_of_app
 if TYPE_CHECKING:
     from motley_flower.deployed.secure_rounds import DeployedSums
 
-__all__ = ["DeployedBackend", "DeployedClients"]
+__all__ = ["DeployedBackend", "DeployedClients", "DeploymentStage"]
 
 _LOG = logging.getLogger("motley.flower")
 
@@ -97,6 +100,12 @@ class DeployedClients:
     summed: list[tuple[int, ...]] = field(default_factory=list)
 
     @property
+    def flying(self) -> InFlight:
+        """Everybody who was sent out, is not lost, and whose upload the server has not taken
+        yet."""
+        return waiting_table(self.in_flight)
+
+    @property
     def busy(self) -> set[int]:
         """Clients that cannot be asked: in flight, cancelled without an answer, or lost since the
         last step."""
@@ -114,14 +123,23 @@ class DeployedClients:
         self.in_flight, self.ended = [], self.in_flight
 
 
-class DeployedBackend(ClientBackend):
+State: TypeAlias = RunState[DeployedClients]
+"""The state of a deployment."""
+
+
+class DeployedBackend(ClientBackend[DeployedClients]):
     """Clients that answer messages.
 
     Parameters
     ----------
-    config: of the run. pipeline: of uploads. codec: writes requests and reads answers. transport:
-    carries them. limits: of waiting.
-    clients: the state before round 1. sums: secure aggregation; None: uploads are read one by one.
+    config: of the run.
+    pipeline: of uploads.
+    codec: writes requests and reads answers.
+    transport: carries them.
+    limits: of waiting.
+    clients: the state before round 1.
+    sums: secure aggregation; None: uploads are read one by one.
+    private: of a private run; None: nothing is private.
     """
 
     holds_client_states = False
@@ -136,6 +154,7 @@ class DeployedBackend(ClientBackend):
         limits: Limits,
         clients: DeployedClients,
         sums: DeployedSums | None = None,
+        private: PrivateRounds | None = None,
     ) -> None:
         self.config = config
         self.setting = config.setting
@@ -143,48 +162,46 @@ class DeployedBackend(ClientBackend):
         self.codec = codec
         self.transport = transport
         self.limits = limits
-        self._clients = clients
+        self.initial_state = clients
         self.sums = sums
+        self.private = private
+        self._ready = False
         # the model sent last, and its bytes by the share of the ranks that they hold
         self._packed: tuple[Tensors, dict[float, bytes]] = ({}, {})
         slicing = self.setting.algorithm.local.slicing
-        self.holding = (
+        self.slices = (
             None
             if slicing is None
             else MeasuredSlices(self.setting, config.world, clients.registry)
         )
+        self.holding = self.slices
 
     # ---------------------------------------------------------------------- which clients there are
 
-    def new_state(self) -> DeployedClients:
-        """Return the clients' side before round 1."""
-        return self._clients
-
-    def open(self, state: RunState) -> Ids:
-        """Wait for the population or, when a deployment goes on, for the clients that it knows."""
-        clients = _clients(state)
+    def newcomers(self, state: State) -> Ids:
+        """Ask connected clients that were never met what they have; return those whose answers are
+        here. At first, wait for the population or, when a deployment goes on, for the clients that
+        it knows."""
+        clients = state.clients
+        if self._ready:
+            new = clients.registry.meet(state.ledger, state.version + 1)
+            self._tick(clients)
+            return new
+        self._ready = True
         self._tick(clients)
         new = clients.registry.gather(state.ledger, state.version + 1 if state.begun else 0)
         self._tick(clients)
         return new if state.begun else np.flatnonzero(clients.registry.met)
 
-    def newcomers(self, state: RunState) -> Ids:
-        """Ask connected clients that were never met what they have; return those whose answers are
-        here."""
-        clients = _clients(state)
-        new = clients.registry.meet(state.ledger, state.version + 1)
-        self._tick(clients)
-        return new
-
-    def enrol(self, state: RunState, ids: Ids, wanted: frozenset[str]) -> Mapping[str, Floats]:
+    def enrol(self, state: State, ids: Ids, wanted: frozenset[str]) -> Mapping[str, Floats]:
         """Return what these clients reported when they were met, and estimates of their speed."""
-        registry = _clients(state).registry
+        registry = state.clients.registry
         steps = self.setting.work.total(registry.examples[ids])
         whole = self._whole_upload_bits(registry.trained[ids])
         estimates = registry.estimates(ids, steps, whole, GUESS_S)
         reported = {name: value[ids] for name, value in registry.signals.items()}
-        if state.privacy is not None:
-            state.privacy.asked(self.codec.enrolled, ids)
+        if self.private is not None:
+            self.private.account.asked(self.codec.enrolled, ids)
         sizes = (
             reported["num_examples"][:, 0]
             if "num_examples" in reported
@@ -192,12 +209,12 @@ class DeployedBackend(ClientBackend):
         )
         return {**estimates, **reported, "num_examples": sizes}
 
-    def federation_rows(self, state: RunState) -> Iterator[dict[str, Any]]:
+    def federation_rows(self, state: State) -> Iterator[dict[str, Any]]:
         """Yield one row per client met, in one block: its number of samples and, where it reported
         them, its labels; neither in a private run."""
-        registry = _clients(state).registry
+        registry = state.clients.registry
         met = np.flatnonzero(registry.met)
-        if state.privacy is not None:
+        if self.private is not None:
             yield {"client": met, "labels": np.zeros((len(met), 0), np.int64)}
             return
         reported = registry.signals.get("label_histogram")
@@ -208,30 +225,17 @@ class DeployedBackend(ClientBackend):
         )
         yield {"client": met, "num_train": registry.examples[met], "labels": labels}
 
-    def examples(self, state: RunState) -> Ids:
-        """Return the number of training samples of every client, 0 where it was never met, 1 where
-        it is private."""
-        return _clients(state).registry.examples
+    def sizes(self, state: State) -> Sizes:
+        """Return the numbers of training samples: 0 where a client was never met, 1 where they are
+        private; and those by which updates are weighed: each client's own word, capped by those of
+        the others."""
+        registry = state.clients.registry
+        return Sizes(registry.examples, registry.counted)
 
-    def claimed_examples(self, state: RunState) -> Ids:
-        """Return the number of samples by which each client's update is weighed: its own word,
-        capped by those of the others."""
-        return _clients(state).registry.counted
-
-    def told(
-        self, state: RunState, round_index: int, reports: Reports
-    ) -> tuple[Reports, dict[str, Any]]:
-        """Return the reports with numbers of samples as they count."""
-        registry = _clients(state).registry
-        counted = registry.counted[reports.ids]
-        if state.privacy is not None or (counted == registry.examples[reports.ids]).all():
-            return reports, {}
-        return with_values(reports, {"num_examples": counted.astype(np.float64)}), {}
-
-    def available(self, state: RunState) -> Ids:
+    def available(self, state: State) -> Ids:
         """Return the clients that are connected, met, have data, and are neither in flight, lost
         since the last step, nor asked anew which share of the ranks they hold."""
-        clients = _clients(state)
+        clients = state.clients
         ids = clients.registry.answering()
         clients.seen = self.transport.present(fresh=False)
         busy = np.isin(ids, list(clients.busy | clients.registry.unsure))
@@ -241,35 +245,25 @@ class DeployedBackend(ClientBackend):
             & ~busy
         ]
 
-    def back_s(self, state: RunState) -> float:
+    def back_s(self, state: State) -> float:
         """Return the present as soon as a client can be asked, else the end of the wait for one."""
         if len(self.available(state)):
-            return _clients(state).now_s
-        return state.sent_s + self.limits.work_s
+            return state.clients.now_s
+        return state.under_way.sent_s + self.limits.work_s
 
-    def drawn(self, state: RunState, available: Ids, count: int) -> Cohort | None:
-        """Return those of the drawn cohort that can be asked now; None where the selector
-        chooses."""
-        if self.sums is None or not self.sums.options.draws:
-            return None
-        clients = _clients(state)
-        cohort, clients.draws = self.sums.draw(state, clients.draws, count)
-        self._tick(clients)
-        return Cohort(np.intersect1d(available, cohort))
-
-    def transcript(self, state: RunState) -> str | None:
+    def transcript(self, state: State) -> str | None:
         """Return what was published of verified draws, for
         :func:`~motley_flower.secure.verifiable_draws.verify_draws`; None without them."""
-        draws = _clients(state).draws
+        draws = state.clients.draws
         return self.sums.transcript(draws) if self.sums is not None and draws else None
 
     def probe(
-        self, state: RunState, ids: Ids, wanted: Mapping[str, int | None], download: Tensors
+        self, state: State, ids: Ids, wanted: Mapping[str, int | None], download: Tensors
     ) -> tuple[Ids, Mapping[str, Floats]]:
         """Send the model to the candidates and wait for what they measure; candidates that do not
         answer are left out."""
-        clients = _clients(state)
-        registry = _clients(state).registry
+        clients = state.clients
+        registry = state.clients.registry
         learning = {
             name: batches for name, batches in wanted.items() if SIGNALS[name].kind != "system"
         }
@@ -277,8 +271,8 @@ class DeployedBackend(ClientBackend):
         if learning:
             widths = dict(zip(ids.tolist(), self._held(state, Cohort(ids)).tolist(), strict=True))
             accepted = clients.accepted
-            if state.privacy is not None:
-                state.privacy.asked(learning, ids)
+            if self.private is not None:
+                self.private.account.asked(learning, ids)
             orders = {
                 client: self.codec.probe(
                     clients.registry.run,
@@ -294,7 +288,7 @@ class DeployedBackend(ClientBackend):
             found = registry.ask(
                 state.ledger, orders, self.codec.read_measured, "probe", state.version + 1
             )
-            named = {} if state.privacy is not None else excessive(found)
+            named = {} if self.private is not None else excessive(found)
             for client, reason in named.items():
                 del found[client]
                 _LOG.warning("client %d cannot be asked: %s", client, reason)
@@ -312,21 +306,16 @@ class DeployedBackend(ClientBackend):
             }
         return answered, signals
 
-    def _held(self, state: RunState, cohort: Cohort) -> Floats:
+    def _held(self, state: State, cohort: Cohort) -> Floats:
         """Return the share of the ranks that each client of a cohort is sent, ``[m]``: what the
         experiment's capacity gives it, and no more than it has said that it can hold."""
-        if self.holding is None:
+        if self.slices is None:
             return np.ones(len(cohort.ids))
-        given = self.holding.chosen(cohort).widths(cohort.ids, state.draw_index)
-        said = _clients(state).registry.signals[SHARE][cohort.ids, 0]
+        given = self.slices.chosen(cohort).widths(cohort.ids, state.draw_index)
+        said = state.clients.registry.signals[SHARE][cohort.ids, 0]
         return np.asarray(np.minimum(given, said), np.float64)
 
-    @property
-    def listed_widths(self) -> tuple[float, ...]:
-        """See :attr:`ClientBackend.listed_widths`: those of the experiment's capacity."""
-        return () if self.holding is None else self.holding.listed
-
-    def _model(self, state: RunState, download: Tensors, width: float = 1.0) -> bytes:
+    def _model(self, state: State, download: Tensors, width: float = 1.0) -> bytes:
         """Return a model, or this share of its ranks, as one message; packed once for all its
         receivers.
 
@@ -350,11 +339,11 @@ class DeployedBackend(ClientBackend):
 
     # ---------------------------------------------------------------------- sending out and waiting
 
-    def workload(self, state: RunState, cohort: Cohort) -> Mapping[str, Floats]:
+    def _workload(self, state: State, cohort: Cohort) -> Mapping[str, Floats]:
         """Return the work planned for a cohort, by the speed that was measured last; links are
         unknown, so infinite."""
         steps, step_s = self._steps(state, cohort, self._held(state, cohort))
-        examples = _clients(state).registry.counted[cohort.ids]
+        examples = state.clients.registry.counted[cohort.ids]
         seconds = np.nan_to_num(step_s * steps)
         return {
             "examples": examples * 1.0,
@@ -364,28 +353,29 @@ class DeployedBackend(ClientBackend):
         }
 
     def _steps(
-        self, state: RunState, cohort: Cohort, widths: Floats, sent: float | Floats = 1.0
+        self, state: State, cohort: Cohort, widths: Floats, sent: float | Floats = 1.0
     ) -> tuple[Ids, Floats]:
         """Return the local steps that each client is asked to take and its seconds per step (NaN
         where it never delivered) with these shares of the ranks.
 
         ``sent``: as for :func:`steps_in_time`."""
-        registry = _clients(state).registry
+        registry = state.clients.registry
         ids = cohort.ids
         steps = self.setting.work.total(registry.examples[ids])
         steps = steps if cohort.local_steps is None else np.maximum(cohort.local_steps, 1)
-        speed = registry.speed[ids] if self.holding is None else self.holding.speed(ids, widths)
+        speed = registry.speed[ids] if self.slices is None else self.slices.speed(ids, widths)
         return steps_in_time(self.config.synchrony, steps, speed, sent), speed[:, 0]
 
-    def dispatch(self, state: RunState, order: DispatchOrder) -> None:
+    def dispatch(self, state: State, order: DispatchOrder) -> Allocation:
         """Send every client of a cohort its request; a client that cannot be reached is lost."""
-        clients = _clients(state)
+        clients = state.clients
         cohort = order.cohort
         widths = self._held(state, cohort)
-        paper_bits = order.allocation.paper_bits
-        if self.holding is not None:
-            paper_bits = self.holding.sizes.upload_bits(self.channel, widths)[1]
-        sent_share = order.allocation.bits / self._whole_upload_bits(widths)
+        allocation = order.allocate(partial(self._workload, state, cohort))
+        paper_bits = allocation.paper_bits
+        if self.slices is not None:
+            paper_bits = self.slices.sizes.upload_bits(self.channel, widths)[1]
+        sent_share = allocation.bits / self._whole_upload_bits(widths)
         steps, _ = self._steps(state, cohort, widths, sent_share)
         secure = {} if self.sums is None else self.sums.open(state, cohort.ids.tolist())
         self._tick(clients)
@@ -396,6 +386,8 @@ class DeployedBackend(ClientBackend):
             name: np.broadcast_to(column, len(cohort.ids)).tolist()
             for name, column in {
                 **order.columns,
+                "theta": allocation.theta,
+                "budget": allocation.budget,
                 "paper_bits": paper_bits,
                 "width": widths,
             }.items()
@@ -437,35 +429,28 @@ class DeployedBackend(ClientBackend):
                     else "it takes no part in secure aggregation"
                 )
                 self._lose(clients, one, unsent)
-            elif state.privacy is not None:
-                state.privacy.asked(one.want, np.array([one.client]))
+            elif self.private is not None:
+                self.private.account.asked(one.want, np.array([one.client]))
         self.channel.send(
             state.ledger,
             cohort.ids,
             np.array([one.bits_down for one in sent], np.int64),
             state.version + 1,
         )
+        return allocation
 
-    def _wanted(self, state: RunState, client: int) -> tuple[str, ...]:
+    def _wanted(self, state: State, client: int) -> tuple[str, ...]:
         """Return the signals that a client is to report with its update: in a private run those
         that are below their caps."""
-        plan = self.config.privacy
-        private = state.privacy
-        return (
-            self.codec.want
-            if plan is None or private is None
-            else private.sendable(plan, self.codec.want, client)
-        )
+        private = self.private
+        if private is None:
+            return self.codec.want
+        return private.account.sendable(private.plan, self.codec.want, client)
 
-    def in_flight(self, state: RunState) -> InFlight:
-        """Return everybody who was sent out, is not lost, and whose upload the server has not taken
-        yet."""
-        return waiting_table(_clients(state).in_flight)
-
-    def wait(self, state: RunState, until_s: float) -> None:
+    def wait(self, state: State, until_s: float) -> None:
         """Wait until something happens: an answer, a client that is lost or newly connected, or the
         moment itself."""
-        clients = _clients(state)
+        clients = state.clients
         waited = {
             one.message: one
             for one in (*clients.in_flight, *clients.cancelled)
@@ -491,10 +476,10 @@ class DeployedBackend(ClientBackend):
                 clients.registry.silent(one.client)
                 self._lose(clients, one, f"no answer within {self.limits.work_s:g} s")
 
-    def _receive(self, state: RunState, one: DeployedDispatch, reply: Reply) -> None:
+    def _receive(self, state: State, one: DeployedDispatch, reply: Reply) -> None:
         """Take an answer in: it is checked at once. When the server no longer waits for it, it is
         billed, and that is all."""
-        clients = _clients(state)
+        clients = state.clients
         if reply.data is None:
             if reply.unanswered:
                 clients.registry.silent(one.client)
@@ -553,13 +538,13 @@ class DeployedBackend(ClientBackend):
                 # its data did
                 one.result = one.result or self._nothing(one)
 
-    def _learn_late(self, state: RunState, one: DeployedDispatch, data: object) -> None:
+    def _learn_late(self, state: State, one: DeployedDispatch, data: object) -> None:
         """Take in how long a client took that answered too late, where its steps or its share of
         the ranks follow seconds: else it would be sent as much again, and be late again."""
-        timed = self.holding is not None and self.holding.timed
+        timed = self.slices is not None and self.slices.timed
         if not timed and not self.config.synchrony.limits_work:
             return
-        clients = _clients(state)
+        clients = state.clients
         try:
             _, answer = self.codec.read_trained(
                 clients.registry.run, one, data, state.server.model.buffers
@@ -578,9 +563,9 @@ class DeployedBackend(ClientBackend):
 
     def _whole_upload_bits(self, widths: Floats) -> int | Ids:
         """Return the bits of an upload that is not compressed with these shares of the ranks."""
-        if self.holding is None:
+        if self.slices is None:
             return self.channel.upload_bits
-        return self.holding.sizes.upload_bits(self.channel, widths)[0]
+        return self.slices.sizes.upload_bits(self.channel, widths)[0]
 
     def _nothing(self, one: DeployedDispatch) -> TrainResult:
         """Return the result of a client of a private run whose answer cannot be read: no update,
@@ -614,10 +599,6 @@ class DeployedBackend(ClientBackend):
                     f"client {client}: {error}"
                 )
 
-    def incidents(self, state: RunState) -> dict[str, Any]:
-        """Return what went wrong with clients since the last call."""
-        return _clients(state).registry.incidents.take()
-
     def _lose(self, clients: DeployedClients, one: DeployedDispatch, why: str) -> None:
         clients.registry.incidents.note(one.client, "lost", why, one.dispatch)
         _LOG.warning(
@@ -641,9 +622,9 @@ class DeployedBackend(ClientBackend):
 
     # ---------------------------------------------------------------------------- the server's step
 
-    def collect(self, state: RunState, step: ServerStep, stay: Bools) -> Landed:
+    def collect(self, state: State, step: ServerStep, stay: Bools) -> Landed:
         """Take out what ends with this step, and what was lost or rejected since the last one."""
-        clients = _clients(state)
+        clients = state.clients
         taken = []
         staying = []
         scale = np.ones(len(clients.in_flight)) if step.scale is None else step.scale
@@ -667,7 +648,7 @@ class DeployedBackend(ClientBackend):
         sent = np.array([one.bits_up > 0 for one in landed], bool)
         factors = None if step.scale is None else np.array([one.scale for one in landed])
         table = landed_table(landed)
-        if state.privacy is not None:  # nobody's number of samples is known here
+        if self.private is not None:  # nobody's number of samples is known here
             table = InFlight(
                 table.timelines, {**table.columns, "examples": np.full(len(landed), np.nan)}
             )
@@ -705,25 +686,23 @@ class DeployedBackend(ClientBackend):
             _LOG.warning("client %d sent what cannot be used: %s", client, reason)
             clients.registry.incidents.note(client, "rejected", reason, one.dispatch)
 
-    def uploads(
-        self, state: RunState, landed: Landed, rows: Ids, error: CompressionError | None
-    ) -> Iterator[tuple[int, ReceivedUpload]]:
-        """Yield the uploads that were received and checked, in order of client id."""
+    def uploads(self, state: State, landed: Landed, rows: Ids, sums: bool = False) -> Uploads:
+        """Return the uploads that were received and checked, in order of client id."""
+        return Uploads(self._received(state, rows))
+
+    def _received(self, state: State, rows: Ids) -> Iterator[tuple[int, ReceivedUpload]]:
+        """Yield (row, upload) of these rows, in their order."""
         incremental = self.config.upload_config.feedback.incremental
-        received = _clients(state).landed
+        received = state.clients.landed
         for row in rows.tolist():
             result = received[row].result
             if result is not None:
-                yield (
-                    row,
-                    ReceivedUpload(
-                        result, change=result.parts["delta"].value if incremental else None
-                    ),
-                )
+                change = result.parts["delta"].value if incremental else None
+                yield row, ReceivedUpload(result, change=change)
 
     def commit(
         self,
-        state: RunState,
+        state: State,
         landed: Landed,
         accepted: Ids,
         client_states: Mapping[int, ClientState],
@@ -731,35 +710,68 @@ class DeployedBackend(ClientBackend):
         """Remember which dispatch of each client was accepted: the client learns it with its next
         request."""
         lines = landed.dispatches.timelines[accepted]
-        _clients(state).accepted.update(
+        state.clients.accepted.update(
             zip(lines.client.tolist(), lines.dispatch.tolist(), strict=True)
         )
-
-    def blame(self, state: RunState, landed: Landed, rows: Ids, event: Blame, reason: str) -> None:
-        """Note and log what a refused step has shown of clients, by name."""
-        names = self.transport.transport.names
-        lines = landed.dispatches.timelines
-        for client, dispatch in zip(
-            lines.client[rows].tolist(), lines.dispatch[rows].tolist(), strict=True
-        ):
-            _LOG.warning(
-                "client %d%s: %s", client, f" ({names[client]})" if client in names else "", reason
-            )
-            _clients(state).registry.incidents.note(client, event, reason, dispatch)
-
-    def observe(self, state: RunState, reports: Reports) -> None:
-        """Take in how long clients took."""
-        clients = _clients(state)
-        self._learn_speeds(clients, clients.landed)
-        clients.landed = []
 
     def _tick(self, clients: DeployedClients) -> None:
         """Advance the clock to the current wall time."""
         clients.now_s = max(clients.now_s, self.transport.now_s)
 
 
-def _clients(state: RunState) -> DeployedClients:
-    """Return the clients' side of a deployment's state, by its own type."""
-    clients: Any = state.clients
-    found: DeployedClients = clients
-    return found
+class DeploymentStage(Stage):
+    """What a deployment does in a round beside its messages: verified draws, numbers of samples as
+    they count, incidents, speeds.
+
+    Parameters
+    ----------
+    backend: of the run.
+    """
+
+    def __init__(self, backend: DeployedBackend) -> None:
+        self.backend = backend
+
+    @override
+    def cohort(self, state: State, available: Ids, count: int) -> Cohort | None:
+        """Return those of the drawn cohort that can be asked now; None where the selector
+        chooses."""
+        sums = self.backend.sums
+        if sums is None or not sums.options.draws:
+            return None
+        clients = state.clients
+        cohort, clients.draws = sums.draw(state, clients.draws, count)
+        self.backend._tick(clients)
+        return Cohort(np.intersect1d(available, cohort))
+
+    @override
+    def reports(self, state: State, reports: Reports) -> Reports:
+        """Return the reports with numbers of samples as they count."""
+        registry = state.clients.registry
+        counted = registry.counted[reports.ids]
+        if self.backend.private is not None or (counted == registry.examples[reports.ids]).all():
+            return reports
+        return with_values(reports, {"num_examples": counted.astype(np.float64)})
+
+    @override
+    def blamed(self, state: State, step: Round, blamed: Blamed) -> None:
+        """Note and log what a refused step has shown of clients, by name."""
+        names = self.backend.transport.transport.names
+        lines = step.landed.dispatches.timelines[blamed.rows]
+        for client, dispatch in zip(lines.client.tolist(), lines.dispatch.tolist(), strict=True):
+            named = f" ({names[client]})" if client in names else ""
+            _LOG.warning("client %d%s: %s", client, named, blamed.reason)
+            state.clients.registry.incidents.note(client, blamed.event, blamed.reason, dispatch)
+
+    @override
+    def ended(self, state: State, step: Round, reports: LandedReports) -> Round:
+        """Take in how long clients took."""
+        clients = state.clients
+        self.backend._learn_speeds(clients, clients.landed)
+        clients.landed = []
+        return step
+
+    @override
+    def rows(self, state: State, last: bool) -> Iterable[tuple[str, Mapping[str, Any]]]:
+        """Return what went wrong with clients since the last round."""
+        incidents = state.clients.registry.incidents.take()
+        return [("incidents", incidents)] if incidents else ()

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.engines.engine import Setting
-from motley.rounds.slices import HeldSlices
+from motley.rounds.holdings.slices import HeldSlices
 from motley.world.interfaces import World
 from motley_flower.deployed.client_registry import ClientRegistry
 

@@ -201,7 +201,7 @@ class DeployedSums(SecureExchange):
         self.delta: Part = parts["delta"]
         self._drawn: tuple[tuple[int, ...], bytes] | None = None
 
-    def draw(self, state: RunState, saved: bytes, count: int) -> tuple[tuple[int, ...], bytes]:
+    def draw(self, state: RunState[Any], saved: bytes, count: int) -> tuple[tuple[int, ...], bytes]:
         """Return the cohort of the round that clients can recompute, and the draws' state with it.
 
         Parameters
@@ -225,7 +225,7 @@ class DeployedSums(SecureExchange):
         :meth:`~motley_flower.secure.verifiable_draws.DrawServer.transcript`."""
         return DrawServer.restored(saved, self.register).transcript()
 
-    def _agreed(self, state: RunState, count: int) -> DrawServer:
+    def _agreed(self, state: RunState[Any], count: int) -> DrawServer:
         """Let the clients agree on the draws; raises ConfigError where too few do, or the register
         names clients that there are not."""
         strange = [client for client in sorted(self.register) if client >= len(self.clients.met)]
@@ -238,7 +238,7 @@ class DeployedSums(SecureExchange):
             )
         return self.agree(state.selector, count, lambda asked: self._ask(state, asked))
 
-    def open(self, state: RunState, cohort: Collection[int]) -> dict[int, bytes]:
+    def open(self, state: RunState[Any], cohort: Collection[int]) -> dict[int, bytes]:
         """Exchange keys and shares; return the message that each client must have to mask its
         update. Clients without one take no part; none has one where the round is abandoned. Of a
         drawn cohort only these clients are asked; the others have dropped out."""
@@ -262,7 +262,7 @@ class DeployedSums(SecureExchange):
 
     def close(
         self,
-        state: RunState,
+        state: RunState[Any],
         dispatches: Collection[DeployedDispatch],
         summed: list[tuple[int, ...]],
     ) -> None:
@@ -307,7 +307,7 @@ class DeployedSums(SecureExchange):
         total = self.noise.opened(begun.opened(masked)[:-1])
         return total / len(begun.server.survivors)
 
-    def _ask(self, state: RunState, asked: Mapping[int, bytes]) -> Mapping[int, object]:
+    def _ask(self, state: RunState[Any], asked: Mapping[int, bytes]) -> Mapping[int, object]:
         """Send one step's messages and return the answers by client; they are billed as uploads."""
         orders = {
             k: self.codec.secure(self.clients.run, k, state.draw_index, data)

@@ -60,7 +60,9 @@ from motley.results.writer import Writer, remove_streams
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.client_state import ClientStates
 from motley.rounds.loop import RoundLoop
+from motley.rounds.private import PrivateRounds
 from motley.rounds.run_config import RoundSummary
+from motley.rounds.stage import Stage
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload_pipeline import UploadPipeline, initial_client_state
 from motley.rounds.upload_signals import SERVER_SIGNALS
@@ -69,7 +71,11 @@ from motley.tasks.task import Task
 from motley.timing.asynchronous import Asynchronous
 from motley_flower.client_list import ClientList
 from motley_flower.deployed.client_registry import ClientRegistry, Limits
-from motley_flower.deployed.deployed_backend import DeployedBackend, DeployedClients
+from motley_flower.deployed.deployed_backend import (
+    DeployedBackend,
+    DeployedClients,
+    DeploymentStage,
+)
 from motley_flower.deployed.grid_transport import GridTransport, WaitingTransport
 from motley_flower.deployed.request_codec import RequestCodec
 from motley_flower.real_run import REAL, log_sentences_alone, stopping_in_a_sentence
@@ -242,7 +248,7 @@ def _restored(loop: RoundLoop, saved: dict[str, Any] | None) -> Mapping[str, Mar
     its tables."""
     if saved is None:
         return {}
-    loop.state.restore(saved)
+    loop.restore(saved)
     marks: Mapping[str, Mark] = saved["tables"]
     return marks
 
@@ -306,7 +312,9 @@ def deployment(
     label = f"{experiment.run_id()}-{secrets.token_hex(4)}"
     population, (options, register) = len(config.setting.task.federation), secure
 
-    def backend(pipeline: UploadPipeline, watch: Stopwatch) -> DeployedBackend:
+    def backend(
+        pipeline: UploadPipeline, watch: Stopwatch, private: PrivateRounds | None
+    ) -> tuple[DeployedBackend, list[Stage]]:
         parts = pipeline.channel.parts
         codec = RequestCodec(
             experiment,
@@ -319,7 +327,17 @@ def deployment(
         clients = DeployedClients(registry, ClientStates(initial_client_state(config, model)))
         noise = None if config.privacy is None else config.privacy.client_noise
         sums = None if options is None else _sums(options, register, registry, codec, parts, noise)
-        return DeployedBackend(config, pipeline, codec, waiting, limits, clients, sums)
+        made = DeployedBackend(
+            config=config,
+            pipeline=pipeline,
+            codec=codec,
+            transport=waiting,
+            limits=limits,
+            clients=clients,
+            sums=sums,
+            private=private,
+        )
+        return made, [DeploymentStage(made)]
 
     return RoundLoop(config, engine, selector, model, backend)
 
@@ -619,7 +637,7 @@ def _go(
     trackers.begin(loop.state.version if marks else 0)
     while not loop.done:
         done = written_step(loop, writer, trackers)
-        checkpoints.save(loop.state.version, loop.state.save(), writer.sync())
+        checkpoints.save(loop.state.version, loop.save(), writer.sync())
         shown.round(done)
         if told is not None:
             told(done)

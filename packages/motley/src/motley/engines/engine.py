@@ -37,7 +37,7 @@ from motley.algorithms.task_loss import loss_of
 from motley.core.adapters import merged_of, ranked
 from motley.core.errors import ContractError
 from motley.core.keys import Key, Streams
-from motley.core.work import LocalWork
+from motley.core.work import FORWARD, LocalWork
 from motley.engines.memory import TrainingMemory, training_memory
 from motley.tasks.flat import construct, initial, placed
 from motley.tasks.merged import merging
@@ -56,6 +56,7 @@ __all__ = [
     "DataViews",
     "Engine",
     "EngineEvent",
+    "Evaluator",
     "Job",
     "JobInputs",
     "Purpose",
@@ -377,6 +378,12 @@ class Setting:
         sizes = [sum(entry.size for entry in entries) for entries in vectors]
         return ModelState(*(torch.zeros(size, dtype=self.dtype) for size in sizes))
 
+    @property
+    def step_passes(self) -> float:
+        """The passes forward and backward over a batch that a local step takes."""
+        algorithm = self.algorithm
+        return algorithm.local.step_cost + FORWARD * algorithm.loss.passes
+
     def work_share(self, width: float) -> float:
         """Return the operations of a local step on a slice of this width, as a share of those on
         the whole model."""
@@ -433,6 +440,21 @@ class Setting:
 def _drawn(model: Callable[[], nn.Module], key: Key, dtype: torch.dtype, number: int) -> ModelState:
     """Return a further draw of the initial model."""
     return initial(model, key.fold(number), dtype)
+
+
+class Evaluator(Protocol):
+    """What measures the samples of one model, as :meth:`motley.engines.engine.Engine.evaluate`
+    does."""
+
+    def evaluate(
+        self,
+        model: ModelState,
+        rows: NDArray[np.int64],
+        labels: NDArray[np.int64] | None = None,
+        want: frozenset[str] = frozenset({"hit"}),
+        sizes: NDArray[np.int64] | None = None,
+    ) -> dict[str, NDArray[Any]]:
+        """Return ``loss`` and the wanted quantities of each sample."""
 
 
 class Engine(ABC):

@@ -232,6 +232,7 @@ def _planned(
         upload_config=upload_config_of(experiment, setting, selector, weights),
         recalibrate=recalibration_of(experiment, setting),
         guard=experiment.guard,
+        stage=experiment.part("stage"),
     )
     model = initial(setting.task.model, streams.key("init"), setting.dtype)
     _check_weights(model, setting.task.layout)

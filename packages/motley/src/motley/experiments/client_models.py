@@ -41,7 +41,7 @@ def save_client_models(loop: RoundLoop, folder: Path, limit_bytes: int = LIMIT_B
     ------
     StoreError: the disk is full or refuses.
     """
-    personal = loop.personal_models(loop.state.final_server)
+    personal = loop.personal_models(loop.final_server)
     if personal is None:
         return
     flat = FlatModule.of(loop.setting.task.model, loop.setting.dtype)

@@ -99,6 +99,7 @@ _COMPONENTS = (
     "feedback",
     "allocator",
     "budget",
+    "stage",
 )
 _LOCAL = {"local.optimizer": "optimizer", "local.lr_schedule": "lr_schedule"}
 _FUNCTIONS: dict[str, Callable[[Any], Any]] = {"optimizer": as_solver, "lr_schedule": as_schedule}
@@ -202,6 +203,9 @@ class Experiment(ShownExperiment, BaseModel):
     """How the upload budget is divided among the clients of a round."""
     budget: Record = Field(default_factory=lambda: {"name": "constant"})
     """The mean share of an update that a client may send in a round."""
+    stage: Record | None = None
+    """Something that cuts through every round, called after what the other keys ask for; left out:
+    nothing."""
     public: PublicKey = None
     """Samples without labels that all clients and the server may use."""
     recalibrate: Annotated[Recalibrate, StrictTable] | None = None

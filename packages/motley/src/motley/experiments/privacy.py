@@ -106,6 +106,11 @@ def _check(
 ) -> None:
     """Refuse data, parts and options for which no bound is known."""
     _check_trackers(experiment)
+    if config.stage is not None:
+        raise ConfigError(
+            "a stage may look at every upload, and nothing bounds what it keeps; leave it out",
+            "stage",
+        )
     _check_data(config.setting.task)
     _check_looks(experiment, config)
     _check_algorithm(config.setting, config.upload_config)

@@ -64,6 +64,7 @@ _WHERE = {
     "partition": "motley.world:PARTITIONS",
     "selector": "motley.selectors:CATALOGUE",
     "server": "motley.algorithms:SERVERS",
+    "stage": "motley.rounds:STAGES",
     "synchrony": "motley.timing:SYNCHRONY",
     "task": "motley.tasks:TASKS",
 }

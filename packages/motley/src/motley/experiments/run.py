@@ -54,8 +54,6 @@ from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.examining import NEW
 from motley.rounds.loop import RoundLoop
 from motley.rounds.run_config import RoundSummary, RunConfig
-from motley.rounds.slices import step_passes
-from motley.rounds.standstill import given_limits
 from motley.tasks.flat import FlatModule, initial
 from motley.tasks.precision import bfloat16_instructions, slower
 from motley.tasks.task import ModelState, Task
@@ -407,7 +405,7 @@ def run_record(
     }
     personal = setting.algorithm.personal
     work = {
-        "step_passes": step_passes(setting),
+        "step_passes": setting.step_passes,
         "extra_epochs": float(setting.algorithm.local.extra_epochs),
     }
     names = (
@@ -517,7 +515,6 @@ def _restore(
     that would have ended earlier under the present ``stop``.
     """
     saved = checkpoints.load()
-    state = loop.state
     stop = loop.config.stop
     now = stop_in_words(asdict(stop))
     held = stop_in_words(before["config"]["stop"])
@@ -529,12 +526,11 @@ def _restore(
                 "choose another output folder"
             )
         return {}
-    state.restore(saved)
-    if set(given_limits(vars(stop))) != set(given_limits(before["config"]["stop"])):
-        state.still_steps = state.idle_steps = 0  # another limit may be nearer
-    earlier = loop.config.reached(0, 0.0, 0.0, scores=state.peaks, waited=state.longest_waits)
+    loop.restore(saved)
+    scores = loop.state.scores
+    earlier = loop.config.reached(0, 0.0, 0.0, scores=scores.peaks, waited=scores.longest_waits)
     if held != now and (loop.at_limit or earlier):
-        raise goes_further(path, f"up to round {state.version}", now)
+        raise goes_further(path, f"up to round {loop.state.version}", now)
     found: Marks = saved["tables"]
     return found
 
@@ -557,7 +553,7 @@ def _opened(
                 writer.forget(table, loop.state.version, NEW if due else "")
         writer.forget("privacy", loop.state.version)
     if marks and writer.sync() != marks:
-        checkpoints.save(loop.state.version, loop.state.save(), writer.sync())
+        checkpoints.save(loop.state.version, loop.save(), writer.sync())
     return writer
 
 
@@ -576,7 +572,9 @@ def _run_to_end(
     _note_shared_cores(loop.engine)
     _note_slower(loop.setting)
     shown.begin(loop.setting.task.metric, lambda: loop.watch.current, loop.engine.condition)
-    if (note := loop.learning.sums.note()) is not None:
+    sums = loop.learning.sums
+    note = None if sums is None else sums.note()
+    if note is not None:
         shown.note(note)
     state = loop.state
     writer = _opened(experiment, loop, checkpoints, path, marks)
@@ -585,11 +583,12 @@ def _run_to_end(
     timer = CheckpointTimer(experiment.checkpoint)
     while not loop.done:
         done = written_step(loop, writer, trackers)
-        if state.best is not None and state.best.round == state.version:
+        best = state.scores.best
+        if best is not None and best.round == state.version:
             save_best_model(loop, path)
         if timer.due(state.version, time.monotonic()) and not loop.done:
             timer.begun_s = time.monotonic()
-            checkpoints.save(state.version, state.save(), writer.sync())
+            checkpoints.save(state.version, loop.save(), writer.sync())
             timer.ended_s = time.monotonic()
         try:
             shown.round(done)
@@ -597,10 +596,10 @@ def _run_to_end(
                 on_round(done)
         except Exception:
             # the run goes on from here when it is resumed
-            checkpoints.save(state.version, state.save(), writer.sync())
+            checkpoints.save(state.version, loop.save(), writer.sync())
             raise
     written = writer.finish()
-    checkpoints.save(state.version, state.save(), written)
+    checkpoints.save(state.version, loop.save(), written)
     save_model(loop.setting, loop.newcomer_model(), path / "model.safetensors")
     save_best_model(loop, path)
     save_client_models(loop, path)
@@ -651,14 +650,15 @@ def save_model(setting: Setting, model: ModelState, path: Path) -> None:
 def save_best_model(loop: RoundLoop, path: Path) -> None:
     """Save the model of the best round by validation as ``best.safetensors``, where there is
     one."""
-    if loop.state.best is not None:
-        save_model(loop.setting, loop.state.best.model, path / "best.safetensors")
+    best = loop.state.scores.best
+    if best is not None:
+        save_model(loop.setting, best.model, path / "best.safetensors")
 
 
 def best_record(loop: RoundLoop) -> dict[str, Any]:
     """Return what ``run.json`` says of the best round by validation; nothing where there is
     none."""
-    best = loop.state.best
+    best = loop.state.scores.best
     if best is None:
         return {}
     metric = loop.setting.task.metric

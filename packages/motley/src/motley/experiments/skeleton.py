@@ -29,6 +29,7 @@ SKELETONS: Final = (
     "partition",
     "selector",
     "server",
+    "stage",
     "task",
 )
 """Kinds of component for which there is a skeleton."""

@@ -67,7 +67,8 @@ class _Trial:
         empty = {"delta": Part(torch.zeros(DIMENSIONS, dtype=torch.float64), "mean")}
         plan = replace(worlds.plan, source=Streams(2 * seed + far).key("privacy"))
         self.private = PrivateRounds(plan, empty)
-        self.state = self.private.begin(worlds.population, simulated=True)
+        self.private.begin(worlds.population, simulated=True)
+        self.state = self.private.account
         self.selector = Selector(worlds.rule, 2 * seed + far, worlds.rounds, worlds.defence)
         deviation = worlds.plan.update_multiplier * self.state.clip
         self.rate = server_rate(deviation, worlds.plan.divisor, worlds.rounds)
@@ -144,7 +145,7 @@ class _Trial:
         ratio."""
         plan = self.worlds.plan
         clip = self.state.clip
-        self.private.chosen(self.state, cohort, np.ones(len(cohort)))
+        self.private.capped(self.state, cohort, np.ones(len(cohort)))
         self.state.enter(cohort)
         raw = self.centres - self.model
         if self.zero and not self.far:

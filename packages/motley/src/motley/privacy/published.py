@@ -121,7 +121,8 @@ PUBLISHED: Mapping[str, Mapping[str, Kind]] = {
         "*": "noisy",
         **_columns(
             {
-                "clock": "start_s asked_s still_steps idle_steps clients.now_s clients.clock"
+                "clock": "under_way.start_s under_way.asked_s stages.standstill clients.now_s"
+                " clients.clock"
                 " clients.paper_s"
                 " clients.in_flight.timelines.steps clients.in_flight.timelines.start_s"
                 " clients.in_flight.timelines.downloaded_s"
@@ -129,7 +130,8 @@ PUBLISHED: Mapping[str, Mapping[str, Kind]] = {
                 " clients.in_flight.timelines.arrives_s"
                 " clients.in_flight.columns.paper_arrives_s",
                 "not covered": "clients.client_states clients.in_flight.columns.examples"
-                " clients.in_flight.columns.weight evaluated peaks untrained privacy.past tables",
+                " clients.in_flight.columns.weight scores.evaluated scores.peaks"
+                " scores.untrained stages.privacy.past tables",
             }
         ),
     },

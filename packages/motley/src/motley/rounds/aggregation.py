@@ -1,49 +1,20 @@
-"""What is done with single uploads before they are aggregated: the check of what leaves a client,
-staleness scaling, simulated corruption; and all of it in a worker, which sends only the sum."""
+"""What is done with single uploads before they are aggregated: staleness scaling, simulated
+corruption; and all of it in a worker, which sends only the sum."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from motley.algorithms.parts import Aggregator, Parts, Upload
+from motley.algorithms.parts import Aggregator, Upload
 from motley.core.arrays import Floats
 from motley.engines.engine import TrainResult
+from motley.rounds.channel import UploadCheck
 
-__all__ = ["UploadCheck", "UploadSum", "corrupted", "scaled", "shapes_of"]
-
-Shapes = Mapping[str, tuple[int, ...]]
-
-
-def shapes_of(parts: Parts) -> Shapes:
-    """Return the shape of each part by name."""
-    return {name: tuple(part.value.shape) for name, part in parts.items()}
-
-
-@dataclass(frozen=True)
-class UploadCheck:
-    """The check of what leaves a client.
-
-    Parameters
-    ----------
-    shapes: of the method's parts, by name. without: names of parts that stay at the clients.
-    """
-
-    shapes: Shapes
-    without: frozenset[str]
-
-    def __call__(self, result: TrainResult) -> TrainResult:
-        """Return what leaves the client of a training result; one with other parts or shapes than
-        the method's is not finite."""
-        finite = result.finite and shapes_of(result.parts) == self.shapes
-        if not self.without and finite == result.finite:
-            return result  # nothing to change in most uploads, and a copy costs each of them
-        parts = {name: part for name, part in result.parts.items() if name not in self.without}
-        return dataclasses.replace(result, parts=parts, finite=finite)
+__all__ = ["UploadSum", "corrupted", "scaled"]
 
 
 @dataclass(frozen=True)

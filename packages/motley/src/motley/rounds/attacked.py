@@ -107,9 +107,9 @@ class AttackedRounds(PrivateRounds):
         self._noises: dict[int, Floats] = {}
 
     @override
-    def chosen(self, state: PrivacyState, ids: Ids, weights: Floats) -> Floats:
+    def capped(self, state: PrivacyState, ids: Ids, weights: Floats) -> Floats:
         self._chosen |= bool((ids == self.canary.client).any())
-        return super().chosen(state, ids, weights)
+        return super().capped(state, ids, weights)
 
     @property
     def _factor(self) -> float:

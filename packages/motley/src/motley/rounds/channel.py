@@ -7,7 +7,9 @@ models and single numbers count 32 bits a value.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -24,13 +26,43 @@ from motley.algorithms.parts import (
 )
 from motley.core.arrays import Ids
 from motley.core.layout import Layout
-from motley.rounds.aggregation import UploadCheck, shapes_of
+from motley.engines.engine import TrainResult
 from motley.tasks.task import ModelState
 from motley.transport.ledger import VALUE_BITS, Ledger, message_bits, paper_bits
 from motley.transport.packet import PacketSpec
 from motley.transport.wire import length
 
-__all__ = ["Channel", "empty_upload", "traffic_row"]
+__all__ = ["Channel", "UploadCheck", "empty_upload", "traffic_row"]
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def shapes_of(parts: Parts) -> Shapes:
+    """Return the shape of each part by name."""
+    return {name: tuple(part.value.shape) for name, part in parts.items()}
+
+
+@dataclass(frozen=True)
+class UploadCheck:
+    """The check of what leaves a client.
+
+    Parameters
+    ----------
+    shapes: of the method's parts, by name. without: names of parts that stay at the clients.
+    """
+
+    shapes: Shapes
+    without: frozenset[str]
+
+    def __call__(self, result: TrainResult) -> TrainResult:
+        """Return what leaves the client of a training result; one with other parts or shapes than
+        the method's is not finite."""
+        finite = result.finite and shapes_of(result.parts) == self.shapes
+        if not self.without and finite == result.finite:
+            return result  # nothing to change in most uploads, and a copy costs each of them
+        parts = {name: part for name, part in result.parts.items() if name not in self.without}
+        return dataclasses.replace(result, parts=parts, finite=finite)
 
 
 class Channel:

@@ -25,7 +25,7 @@ __all__ = ["KEPT", "Checkpoints"]
 
 KEPT = 2
 """Checkpoints that are kept, the newest among them."""
-SCHEMA = 4
+SCHEMA = 5
 """The number of the form in which states are saved; a checkpoint of another one is refused."""
 
 

@@ -7,16 +7,19 @@ sent out is computed again, from the round and the second of its dispatch, when 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from motley.core.arrays import Ids
 from motley.core.keys import Key
-from motley.engines.engine import DataView
+from motley.engines.engine import DataView, DataViews
 from motley.rounds.in_flight import InFlight
+from motley.rounds.state import RunState
 from motley.tasks.task import Federation
 from motley.world.interfaces import Drift
 
-__all__ = ["DriftView"]
+__all__ = ["DriftView", "class_names_now", "data_views_now"]
 
 
 class DriftView:
@@ -62,3 +65,19 @@ class DriftView:
                 for i, row in enumerate(rows.tolist()):
                     views[row] = view[i : i + 1]
         return views
+
+
+def data_views_now(drift: DriftView | None, state: RunState[Any]) -> DataViews | None:
+    """Return the function of client ids to what they see of their data now; None: all of it."""
+    if drift is None:
+        return None
+    return lambda ids: drift.at(ids, state.draw_index, state.clients.now_s)
+
+
+def class_names_now(drift: DriftView | None, state: RunState[Any]) -> Ids | None:
+    """Return what every client calls each class now, ``[K, C]``; None: classes are what they
+    are."""
+    if drift is None:
+        return None
+    everybody = np.arange(len(drift.federation))
+    return drift.class_names(everybody, state.draw_index, state.clients.now_s)

@@ -13,7 +13,8 @@ Reference: docs/methods/hetero-select-v1.md#diagnostics.
     drift.bound             2 E^2 lr^2 / (1 + E lr mu) (G2 + B2), E local steps (v1)
     drift.bound_selected    the same with B2_selected (v2)
     error.*, client_error.*, weighted_error.*
-                            what compression loses, see :class:`CompressionError`
+                            what compression loses, see
+                            :class:`~motley.rounds.compression_error.CompressionError`
     moved_squared           ||w_t - w_0||^2, w_t the model after step t
     local_rate              E lr; these two for v1's Lemma A.4, see
                             :func:`motley.results.measures.best_mu`
@@ -49,119 +50,35 @@ Deviations and readings
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from typing_extensions import override
 
-from motley.algorithms.parts import JobContext, Tensors
-from motley.core.arrays import Floats, Ids
+from motley.algorithms.parts import JobContext, ServerState, Tensors
+from motley.core.arrays import Floats
 from motley.core.errors import EngineError
 from motley.core.keys import Key
-from motley.core.records import Cohort, Outcome, Reports
+from motley.core.records import Outcome, Reports
 from motley.engines.engine import DataViews, Engine
+from motley.rounds.backend import ClientBackend
+from motley.rounds.compression_error import CompressionError
+from motley.rounds.data_drift import data_views_now
 from motley.rounds.in_flight import InFlight
+from motley.rounds.round import LandedReports, Round
 from motley.rounds.run_config import RunConfig
-from motley.transport.packet import Packet
+from motley.rounds.stage import ChosenCohort, Stage
+from motley.rounds.state import RunState
+from motley.rounds.stopwatch import Stopwatch
+from motley.rounds.upload_pipeline import UploadPipeline
 
-__all__ = ["CompressionError", "Diagnosis", "Diagnostics", "distances"]
+__all__ = ["Diagnostics", "distances"]
 
 HELD = 8_000_000
 """Numbers of gradients that are held at a time: 64 MB."""
 DONE = [int(Outcome.ACCEPTED), int(Outcome.REHEARSED)]
-KINDS = ("as_allocated", "uniform")
-
-
-class CompressionError:
-    """The error of compressed uploads in one server step, under the allocated shares and if
-    everybody sent the same share.
-
-        aggregate    || sum_k w_k (v_k - C(v_k, theta_k)) ||^2
-                     w_k the round's weights, summing to 1
-        clients      mean of || v_k - C(v_k, theta_k) ||^2
-        weighted     sum_k w_k || v_k - C(v_k, theta_k) ||^2
-                     bounds the aggregate's, by Jensen
-
-    once with the shares ``theta_k`` that were allocated, once with their mean for all clients: the
-    same number of values in all (up to rounding). HeteRo-Select v2's Theorem IV.2 says that the
-    first is smaller under shares by score. ``v_k`` is the update with the error memory, ``C`` the
-    compressor's decoded output. Nothing is measured where all shares are equal.
-
-    Deviations and readings
-    -----------------------
-    * INTERPRETATION Eq. 17 of HeteRo-Select v2 is taken for the weighted errors, which the
-      theorem's argument compares: shares that grow with w_k |v_k|^2 send more of what counts.
-    * The theorem is about top-k; any compressor that takes a share is measured alike.
-    * READING the sums are over the uploads that arrived, the ``w_k`` the round's weights over their
-      sum.
-    * READING both errors are of the same ``v_k``: those of the run, whose memory grew under the
-      shares that were allocated.
-    * Curvature that was not measured, for a client that may send everything, is none under the
-      uniform share either.
-    * EF21's clients send changes of a vector that the server keeps, with no weight of the round:
-      left out.
-    """
-
-    def __init__(self) -> None:
-        self._sums: list[Tensor] = []  # weighted errors [D], one of each kind
-        self._squares = np.zeros(2)
-        self._weighted = np.zeros(2)
-        self._weight = 0.0
-        self._count = 0
-        self._mean_share: float | None = None
-        self._weights: dict[int, float] = {}
-
-    def begin(self, clients: Ids, theta: Floats, weight: Floats) -> None:
-        """Announce uploads of one model version: their clients, allocated shares and raw weights,
-        ``[n]`` each."""
-        self._mean_share = float(theta.mean()) if len(theta) and np.ptp(theta) > 0 else None
-        self._weights = dict(zip(clients.tolist(), weight.tolist(), strict=True))
-
-    def add(
-        self, client: int, v: Tensor, update: Tensor, compress: Callable[[float], Packet]
-    ) -> None:
-        """Add one upload: ``update`` is what arrived of ``v``, ``compress`` what another share
-        would have sent of it."""
-        if self._mean_share is None:
-            return
-        weight = self._weights[client]
-        whole = v.detach().cpu().double()
-        errors = [
-            whole - arrived.cpu().double()
-            for arrived in (update, compress(self._mean_share).dense())
-        ]
-        squares = np.array([float(error @ error) for error in errors])
-        self._squares = self._squares + squares
-        self._weighted = self._weighted + weight * squares
-        self._sums = self._sums or [torch.zeros_like(whole) for _ in KINDS]
-        for total, error in zip(self._sums, errors, strict=True):
-            total.add_(error, alpha=weight)
-        self._weight = self._weight + weight
-        self._count = self._count + 1
-
-    def notes(self) -> Mapping[str, float]:
-        """Return ``error.*`` of the aggregate, ``client_error.*`` and ``weighted_error.*``; empty
-        where nothing was measured."""
-        squares = zip(KINDS, self._squares, strict=True)
-        clients = {
-            f"client_error.{kind}": square / self._count for kind, square in squares if self._count
-        }
-        aggregate = [total / self._weight for total in self._sums] if self._weight else []
-        if self._weight:
-            clients |= {
-                f"weighted_error.{kind}": sum_ / self._weight
-                for kind, sum_ in zip(KINDS, self._weighted, strict=True)
-            }
-        return {
-            **{
-                f"error.{kind}": float(one @ one)
-                for kind, one in zip(KINDS, aggregate, strict=False)
-            },
-            **clients,
-        }
 
 
 @dataclass(frozen=True)
@@ -170,76 +87,104 @@ class Diagnosis:
 
     Parameters
     ----------
-    found: notes so far. sent: the message that went out to the diagnosed cohort. error: takes in
-    what compression loses.
+    step: its number.
+    found: notes so far.
+    sent: the message that went out to the diagnosed cohort.
+    error: takes in what compression loses.
     """
 
+    step: int
     found: Mapping[str, float]
     sent: Tensors
     error: CompressionError = field(default_factory=CompressionError)
 
 
-class Diagnostics:
+class Diagnostics(Stage):
     """Measures the quantities above in one run.
 
     Parameters
     ----------
-    config, engine: of the run. first: ``[D]``, the initial model.
+    engine, backend, pipeline, watch: of the run.
     """
 
-    def __init__(self, config: RunConfig, engine: Engine, first: Tensor) -> None:
+    single_updates = "diagnostics compare them"
+
+    def __init__(
+        self,
+        engine: Engine,
+        backend: ClientBackend[Any],
+        pipeline: UploadPipeline,
+        watch: Stopwatch,
+    ) -> None:
+        self.engine = engine
+        self.backend = backend
+        self.pipeline = pipeline
+        self.watch = watch
+        self._diagnosis: Diagnosis | None = None
+
+    @override
+    def init(self, config: RunConfig, server: ServerState) -> None:
         self.asked = config.evaluate
         self.last = config.stop.rounds
         self.setting = config.setting
-        self.engine = engine
-        self.first = first
+        self.first = server.model.x
         self.clients = np.flatnonzero(config.setting.task.federation.seen > 0)
 
     def due(self, step: int) -> bool:
         """Return whether server step ``step`` (from 1) is diagnosed."""
         return self.asked.diagnostics and (step in (1, self.last) or step % self.asked.every == 0)
 
-    def begin(
-        self, step: int, sent: Tensors, available: Ids, cohort: Cohort, data_views: DataViews
-    ) -> Diagnosis | None:
-        """Measure all clients' gradients at the model that a cohort, chosen from ``available``,
-        receives; None if none is due.
+    def _of(self, step: Round) -> Diagnosis | None:
+        """Return what was measured of a step so far."""
+        diagnosis = self._diagnosis
+        return diagnosis if diagnosis is not None and diagnosis.step == step.number else None
+
+    @override
+    def chosen(self, state: RunState[Any], step: Round, choice: ChosenCohort) -> Round:
+        """Measure all clients' gradients at the model that a step's first cohort receives.
 
         Raises
         ------
         EngineError: the model or the loss has no gradient in eval mode.
         """
-        if not self.due(step) or not len(self.clients):
-            return None
-        names, weights = self._weights(available, cohort)
-        with np.errstate(over="ignore", invalid="ignore"):
-            spread, square = distances(self._gradients(sent, data_views), weights)
-        return Diagnosis(
-            dict(zip(names, spread.tolist(), strict=True)) | {"diversity.G2": square}, sent
-        )
+        if not self.due(step.number) or not len(self.clients) or self._of(step) is not None:
+            return step
+        with self.watch("evaluate"):
+            names, weights = self._weights(choice)
+            views = data_views_now(self.backend.drift, state)
+            with np.errstate(over="ignore", invalid="ignore"):
+                spread, square = distances(self._gradients(choice.download, views), weights)
+        found = dict(zip(names, spread.tolist(), strict=True)) | {"diversity.G2": square}
+        self._diagnosis = Diagnosis(step.number, found, choice.download)
+        self.pipeline.error = self._diagnosis.error
+        return step
 
-    def _weights(self, available: Ids, cohort: Cohort) -> tuple[list[str], Floats]:
+    def _weights(self, choice: ChosenCohort) -> tuple[list[str], Floats]:
         """Return metric names and one client-weight vector per metric, each summing to 1; row 0 is
         the uniform mean."""
         k = len(self.clients)
+        cohort = choice.cohort
         p = cohort.probabilities
         found = {"diversity.B2": np.full(k, 1.0 / k)}
         if len(cohort.ids):
             found["diversity.B2_selected"] = np.isin(self.clients, cohort.ids) / len(cohort.ids)
         if p is not None and p.sum() > 0:
             found["diversity.B2_expected"] = np.zeros(k)
-            found["diversity.B2_expected"][np.searchsorted(self.clients, available)] = p / p.sum()
+            found["diversity.B2_expected"][np.searchsorted(self.clients, choice.available)] = (
+                p / p.sum()
+            )
         return list(found), np.stack(list(found.values()))
 
-    def _gradients(self, sent: Tensors, data_views: DataViews) -> Iterator[Floats]:
+    def _gradients(self, sent: Tensors, data_views: DataViews | None) -> Iterator[Floats]:
         """Yield the gradients of all clients, ``[c, D]`` at a time."""
         few = max(self.engine.threads, HELD // max(self.setting.task.layout.size, 1))
         for at in range(0, len(self.clients), few):
             ids = self.clients[at : at + few]
+            view = None if data_views is None else data_views(ids)
             try:
-                yield self.engine.measure(
-                    ids, sent, {}, {"gradient": None}, Key(0), data_views(ids)
-                )["gradient"]
+                yield self.engine.measure(ids, sent, {}, {"gradient": None}, Key(0), view)[
+                    "gradient"
+                ]
             except RuntimeError as error:
                 said = (
                     "evaluate.diagnostics needs a gradient of every client in eval mode, and "
@@ -249,30 +194,34 @@ class Diagnostics:
                     f"{said}; leave it out, or give the model another eval mode"
                 ) from error
 
-    def after(
-        self, step: int, diagnosis: Diagnosis | None, landed: InFlight, reports: Reports, x: Tensor
-    ) -> dict[str, float]:
-        """Return the notes of server step ``step``; empty where none are due.
-
-        Parameters
-        ----------
-        landed, reports: dispatches that ended with the step, rows alike. x: ``[D]``, the model
-        after it.
-        """
-        if not self.due(step):
-            return {}
+    @override
+    def ended(self, state: RunState[Any], step: Round, reports: LandedReports) -> Round:
+        """Return the round with its notes, where any are due."""
+        if not self.due(step.number):
+            return step
+        diagnosis = self._of(step)
         found = {} if diagnosis is None else dict(diagnosis.found)
-        moved = x.cpu().double() - self.first.cpu().double()
+        moved = state.server.model.x.cpu().double() - self.first.cpu().double()
         found["moved_squared"] = float(moved @ moved)
-        found |= {} if diagnosis is None else diagnosis.error.notes()
+        if diagnosis is not None:
+            found |= diagnosis.error.notes()
+            found |= self._drift(found, diagnosis, step, reports)
+        self._diagnosis = None
+        return step.noted({name: value for name, value in found.items() if np.isfinite(value)})
+
+    def _drift(
+        self, found: Mapping[str, float], diagnosis: Diagnosis, step: Round, reports: Reports
+    ) -> dict[str, float]:
+        """Return how far the clients' models drifted, and its bounds; nothing where no client was
+        done."""
         done = np.flatnonzero(np.isin(reports.outcome, DONE))
-        if len(done) and diagnosis is not None:
-            with np.errstate(over="ignore"):
-                found["drift.measured"] = float(
-                    np.square(reports.signal("update_norm")[done]).mean()
-                )
-            found |= self._bounds(found, diagnosis.sent, landed.take(done), step)
-        return {name: value for name, value in found.items() if np.isfinite(value)}
+        if not len(done):
+            return {}
+        with np.errstate(over="ignore"):
+            measured = float(np.square(reports.signal("update_norm")[done]).mean())
+        landed = step.landed.dispatches.take(done)
+        bounds = self._bounds(found, diagnosis.sent, landed, step.number)
+        return {"drift.measured": measured, **bounds}
 
     def _bounds(
         self, found: Mapping[str, float], sent: Tensors, landed: InFlight, step: int

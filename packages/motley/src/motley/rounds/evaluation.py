@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from motley.core.arrays import Floats, Ids, Ints
-from motley.rounds.prototypes import Evaluator, NearestPrototype, joined
+from motley.engines.engine import Evaluator
 from motley.tasks.metrics import COLUMNS, Metric
 from motley.tasks.task import Federation, ModelState
 
@@ -95,7 +95,7 @@ def evaluate(
     class_names: Ids | None = None,
     metrics: Sequence[Metric] = (),
     prototypes: Tensor | None = None,
-    narrower: Mapping[float, ModelState] = MappingProxyType({}),
+    beside: Mapping[str, ModelState] = MappingProxyType({}),
 ) -> Evaluation:
     """Evaluate a model for everybody together and for each client.
 
@@ -107,8 +107,9 @@ def evaluate(
     ``shared_client``. class_names: what each client calls each class ``[K, C]``; None: classes are
     what they are. metrics: what is measured beside loss and accuracy. prototypes: of the classes
     ``[C, d]``: clients are also examined by the nearest prototype, in the scopes ``prototype_mean``
-    and ``prototype_client``. narrower: width -> the model of this width, in the scope ``width_0.5``
-    on the common test set, and in ``width_0.5_mean`` over the clients' own test samples.
+    and ``prototype_client``. beside: scope -> a further model, such as ``width_0.5`` -> that of
+    less width, in that scope on the common test set, and in ``width_0.5_mean`` over the clients'
+    own test samples.
     """
     rows = _Rows(metrics)
     labelings = _Labelings(federation, class_names)
@@ -125,25 +126,27 @@ def evaluate(
         samples = _on_own_tests(engine, model, federation, personal, labelings, want)
         _add_own_tests(rows, federation, labelings, samples, per_client)
         if personal is not None and shared:
-            beside = _on_own_tests(engine, model, federation, None, labelings, want)
-            _add_own_tests(rows, federation, labelings, beside, per_client, "shared")
+            samples = _on_own_tests(engine, model, federation, None, labelings, want)
+            _add_own_tests(rows, federation, labelings, samples, per_client, "shared")
     elif common is not None and federation.targets == "classes":
         loss, hit = _by_class_shares(engine, federation, common, personal, labelings, found)
         rows.add_clients(federation.train.sizes, loss, hit, per_client)
         if personal is not None and shared:
             loss, hit = _by_class_shares(engine, federation, common, None, labelings, found)
             rows.add_clients(federation.train.sizes, loss, hit, per_client, "shared")
-    for width, narrow in narrower.items():
-        _add_width(rows, engine, narrow, federation, labelings, want, f"width_{width:g}")
+    for scope, other in beside.items():
+        _add_beside(rows, engine, other, federation, labelings, want, scope)
     evaluation = rows.evaluation("mean" if personal is not None else "global")
     if prototypes is None or not prototypes.any():
         return evaluation
+    from motley.rounds.holdings.prototypes import NearestPrototype, joined
+
     nearest = NearestPrototype(engine, federation, prototypes)
     by_prototype = evaluate(nearest, model, federation, per_client, personal, False, class_names)
     return evaluation._replace(rows=joined(evaluation.rows, by_prototype.rows, "prototype"))
 
 
-def _add_width(
+def _add_beside(
     rows: _Rows,
     engine: Evaluator,
     model: ModelState,
@@ -152,7 +155,7 @@ def _add_width(
     want: frozenset[str],
     scope: str,
 ) -> None:
-    """Add the figures of a model of less width, for all clients together."""
+    """Add the figures of a further model, for all clients together."""
     common = federation.global_test
     if common is not None:
         found = [

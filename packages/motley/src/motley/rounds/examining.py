@@ -2,7 +2,8 @@
 evaluates a model.
 
 **Evaluation** as :mod:`motley.rounds.evaluation` says, in the steps of ``evaluate.every`` and at
-the end. After one whose loss is not finite a run with a guard goes back to the last good model.
+the end. After one whose loss is not finite a run with a guard goes back to the last good model
+(:mod:`motley.rounds.refusals`). Models of stages are examined beside the server's.
 
 **Validation**: the model's figures on samples that clients hold out of their training. Three
 scopes of the table ``evaluations``, beside those of the test data: ``validation`` (the validation
@@ -46,16 +47,17 @@ from numpy.typing import NDArray
 
 from motley.algorithms.parts import ClientState, ServerState, Slicing
 from motley.core.arrays import Floats, Ids
-from motley.engines.engine import AdaptInputs, Engine, Job
+from motley.engines.engine import AdaptInputs, DataView, Engine, Job
 from motley.rounds.backend import ClientBackend
 from motley.rounds.channel import Channel
-from motley.rounds.data_drift import DriftView
+from motley.rounds.data_drift import DriftView, class_names_now, data_views_now
 from motley.rounds.evaluation import Evaluation, Personal, evaluate
+from motley.rounds.examined_models import ExaminedModels
 from motley.rounds.recalibration import collected
 from motley.rounds.rows import Tables, stamp
 from motley.rounds.run_config import RunConfig
-from motley.rounds.slices import SliceModels, SliceSizes
-from motley.rounds.state import BestRound, RunState
+from motley.rounds.stage import Stages
+from motley.rounds.state import BestRound, RunState, Scores
 from motley.rounds.stopwatch import Stopwatch
 from motley.tasks.metrics import COLUMNS, Metric
 from motley.tasks.task import Federation, ModelState
@@ -70,20 +72,21 @@ NEW: Final = "new_"
 
 @dataclass(frozen=True)
 class Examining:
-    """Evaluates the model of a run, keeps the best and the last good one, and examines new clients.
+    """Evaluates the model of a run, keeps the best one, and examines new clients.
 
     Parameters
     ----------
-    config, engine, backend, channel, watch, tables: of the run. first: what a client keeps before
-    its first accepted upload; None: nothing.
+    config, engine, backend, channel, watch, tables, stages: of the run.
+    first: what a client keeps before its first accepted upload; None: nothing.
     """
 
     config: RunConfig
     engine: Engine
-    backend: ClientBackend
+    backend: ClientBackend[Any]
     channel: Channel
     watch: Stopwatch
     tables: Tables
+    stages: Stages
     first: ClientState | None
 
     @cached_property
@@ -91,7 +94,7 @@ class Examining:
         """The federation with validation samples in place of test samples; None without any."""
         return validation_view(self.config.setting.task.federation)
 
-    def evaluate(self, state: RunState) -> Mapping[str, float]:
+    def evaluate(self, state: RunState[Any]) -> Mapping[str, float]:
         """Evaluate the server's model, or the clients' own models where these lie in this process,
         write the rows, and return notes of the round."""
         setting = self.config.setting
@@ -102,7 +105,7 @@ class Examining:
         metrics = setting.task.metrics
         with self.watch("evaluate"):
             models = self.models(state, state.server)
-            widths = self.backend.widths(state)
+            widths = self.widths(state)
             model = models.at(1.0)
             if widths is not None:
                 personal: Personal | None = models.of(widths)
@@ -110,10 +113,12 @@ class Examining:
                 personal = self.personal_models(state, state.server)
                 if personal is not None and self.validation is not None:
                     personal = PreparedOnce(personal)
-            narrower = {
-                width: models.at(width) for width in self.backend.listed_widths if width < 1.0
-            }
-            names = self.backend.class_names(state)
+            holding = self.backend.holding
+            listed = () if holding is None else holding.listed
+            beside = {f"width_{width:g}": models.at(width) for width in listed if width < 1.0}
+            for stage in self.stages.models:
+                beside.update(stage.models(state))
+            names = class_names_now(self.backend.drift, state)
             prototypes = state.server.extra.get("prototypes")
             found = evaluate(
                 self.engine,
@@ -125,17 +130,18 @@ class Examining:
                 names,
                 metrics,
                 prototypes,
-                narrower,
+                beside,
             )
         if not found.scores:
             return {}
-        state.newest = dict(found.scores)
+        scores = state.scores
+        scores.newest = dict(found.scores)
         due = schedule.due(state.version)
         if due and state.version:
-            state.evaluated = state.newest
-            state.peaks = self._peaks(state)
+            scores.evaluated = scores.newest
+            scores.peaks = self._peaks(scores)
         if not state.version:
-            state.untrained = state.newest
+            scores.untrained = scores.newest
         self._write(state, found)
         if self.validation is not None:
             with self.watch("evaluate"):
@@ -149,71 +155,78 @@ class Examining:
             self._keep_best(state, held, scope)
             if due and state.version and self.config.privacy is None:
                 self._count_waits(state, held, scope)
-        return self._keep_or_go_back(state, state.newest["loss"], due)
+        notes: dict[str, float] = {}
+        for stage in self.stages.evaluated:
+            notes.update(stage.evaluated(state, scores.newest, due))
+        return notes
 
-    def _peaks(self, state: RunState) -> dict[str, float]:
+    def widths(self, state: RunState[Any]) -> Floats | None:
+        """Return the share of the model's width that each client holds now, ``[K]``; None where all
+        hold the whole model, or what they hold lies elsewhere."""
+        holding = self.backend.holding
+        if holding is None or not holding.cut or not self.backend.holds_client_states:
+            return None
+        everybody = np.arange(len(self.config.setting.task.federation))
+        return holding.widths(everybody, state.draw_index)
+
+    def _peaks(self, scores: Scores) -> dict[str, float]:
         """Return the best value of each metric so far, without metrics that never had any."""
-        peaks = dict(state.peaks)
-        for name, score in state.evaluated.items():
+        peaks = dict(scores.peaks)
+        for name, score in scores.evaluated.items():
             better_of = max if self.config.higher_is_better(name) else min
             if not math.isnan(score):
                 peaks[name] = better_of(peaks.get(name, score), score)
         return peaks
 
-    def _keep_best(self, state: RunState, held: Evaluation, scope: str) -> None:
+    def _keep_best(self, state: RunState[Any], held: Evaluation, scope: str) -> None:
         """Keep this round's model if it is the best by validation; ``scope``: of the row that
         decides."""
         if not self.config.keeps_best(state.version):
             return
-        higher = self.config.higher_is_better(state.metric)
-        score = held.value(state.metric, scope)
-        state.best = better(
-            state.best, scope, score, higher, state.version, partial(self.newcomer_model, state)
+        scores = state.scores
+        higher = self.config.higher_is_better(scores.metric)
+        score = held.value(scores.metric, scope)
+        scores.best = better(
+            scores.best, scope, score, higher, state.version, partial(self.newcomer_model, state)
         )
 
-    def _count_waits(self, state: RunState, held: Evaluation, scope: str) -> None:
+    def _count_waits(self, state: RunState[Any], held: Evaluation, scope: str) -> None:
         """Count for each metric the evaluations since its best value on validation samples; a value
         that is not finite is none."""
-        peaks, waited, longest = {}, {}, {}
+        scores = state.scores
+        peaks: dict[str, float] = {}
+        waited: dict[str, int] = {}
+        longest: dict[str, int] = {}
         for name in {*COLUMNS, *(metric.name for metric in self.config.setting.task.metrics)}:
             value = held.value(name, scope)
-            best = state.validation_peaks.get(name, math.nan)
+            best = scores.validation_peaks.get(name, math.nan)
             gain = value - best if self.config.higher_is_better(name) else best - value
             is_better = math.isfinite(value) and not gain <= 0
             peaks[name] = value if is_better else best
-            waited[name] = 0 if is_better else state.waited.get(name, 0) + 1
-            longest[name] = max(waited[name], state.longest_waits.get(name, 0))
-        state.validation_peaks, state.waited, state.longest_waits = peaks, waited, longest
+            waited[name] = 0 if is_better else scores.waited.get(name, 0) + 1
+            longest[name] = max(waited[name], scores.longest_waits.get(name, 0))
+        scores.validation_peaks = peaks
+        scores.waited = waited
+        scores.longest_waits = longest
 
-    def _keep_or_go_back(self, state: RunState, loss: float, due: bool) -> Mapping[str, float]:
-        """Remember the server's state as good after an evaluation with a finite loss; go back to
-        the last good one otherwise, which is noted.
+    def final_server(self, state: RunState[Any]) -> ServerState:
+        """Return the server's state that is the run's result, if the run ends now."""
+        server = state.server
+        for stage in self.stages.result:
+            server = stage.result(server)
+        return server
 
-        After an evaluation only because the run ended (not ``due``), the state stays what a longer
-        run would go on from."""
-        # evaluations look at clear data
-        if self.config.guard is None or self.config.privacy is not None:
-            return {}
-        if math.isfinite(loss):
-            state.good = state.server if due else state.good
-        elif state.good is not None and due:
-            state.server = state.good
-            return {"model_restored": 1.0}
-        elif state.good is not None:
-            state.ends_at_good = True
-        return {}
-
-    def new_clients(self, state: RunState) -> None:
+    def new_clients(self, state: RunState[Any]) -> None:
         """Examine the clients that no round asked, and write the rows, whose traffic includes their
         downloads."""
-        server = state.final_server
-        names = self.backend.class_names(state)
-        new = NewClients(self.config, self.channel, self.backend.widths(state))
+        server = self.final_server(state)
+        names = class_names_now(self.backend.drift, state)
+        new = NewClients(self.config, self.channel, self.widths(state))
         with self.watch("evaluate"):
             for found in new.examine(self.engine, state, self.models(state, server), names):
                 self._write(state, found, new.download_bits(server))
 
-    def _write(self, state: RunState, found: Evaluation, more_bits: int = 0) -> None:
+    def _write(self, state: RunState[Any], found: Evaluation, more_bits: int = 0) -> None:
         """Write the rows of an evaluation at the present moment; ``more_bits``: traffic that is not
         in the ledger."""
         at = stamp(state) | {
@@ -224,24 +237,29 @@ class Examining:
         if self.config.setting.task.metrics:
             self.tables.write("metrics", {**at, **found.metrics})
 
-    def newcomer_model(self, state: RunState) -> ModelState:
+    def newcomer_model(self, state: RunState[Any]) -> ModelState:
         """Return the model that a client which never took part would start from now."""
-        return self.models(state, state.final_server).at(1.0)
+        return self.models(state, self.final_server(state)).at(1.0)
 
-    def models(self, state: RunState, server: ServerState) -> SliceModels:
+    def models(self, state: RunState[Any], server: ServerState) -> ExaminedModels:
         """Return the models of all widths that a server's state makes."""
         setting = self.config.setting
         server = setting.algorithm.server.examined(server)
         slicing = setting.algorithm.local.slicing
         made = None
         if slicing is not None and slicing.static_norm and setting.task.layout.buffers:
-            views = partial(self.backend.data_view, state)
+            views = data_views_now(self.backend.drift, state)
             made = partial(
                 collected, self.config, self.engine, version=state.version, data_views=views
             )
-        return SliceModels(setting, server, state.version, self.first, made)
+        kind = ExaminedModels
+        if slicing is not None:
+            from motley.rounds.holdings.slices import SliceModels
 
-    def personal_models(self, state: RunState, server: ServerState) -> Personal | None:
+            kind = SliceModels
+        return kind(setting, server, state.version, self.first, made)
+
+    def personal_models(self, state: RunState[Any], server: ServerState) -> Personal | None:
         """Return the models that clients would use now; None where all use the server's, or where
         clients keep theirs elsewhere."""
         setting = self.config.setting
@@ -255,9 +273,14 @@ class Examining:
         rule = algorithm.local
         download = rule.download(algorithm.server.examined(server))
 
+        views = data_views_now(self.backend.drift, state)
+
+        def view_of(ids: Ids) -> DataView | None:
+            return None if views is None else views(ids)
+
         def kept(clients: Sequence[int]) -> Iterator[ModelState]:
             ids = np.array(clients, np.int64)
-            chosen = self.engine.choose(ids, download, {}, self.backend.data_view(state, ids))
+            chosen = self.engine.choose(ids, download, {}, view_of(ids))
             for k in clients:
                 held = {
                     **(split_state(client_states.of([k]).get(k))[0] or {}),
@@ -266,7 +289,7 @@ class Examining:
                 yield rule.examined(download, held or None)
 
         def jobs(clients: Sequence[int], steps: NDArray[np.int64], rate: float) -> list[Job]:
-            view = self.backend.data_view(state, np.array(clients, np.int64))
+            view = view_of(np.array(clients, np.int64))
             return [
                 Job(k, version, count, rate, None if view is None else view[i : i + 1])
                 for i, (k, count) in enumerate(zip(clients, steps.tolist(), strict=True))
@@ -440,7 +463,7 @@ class NewClients:
         )
 
     def examine(
-        self, engine: Engine, state: RunState, models: SliceModels, names: Ids | None
+        self, engine: Engine, state: RunState[Any], models: ExaminedModels, names: Ids | None
     ) -> Iterator[Evaluation]:
         """Yield the rows of each number of epochs.
 
@@ -471,7 +494,7 @@ class NewClients:
             own.close()
 
     def _received(
-        self, engine: Engine, state: RunState, models: SliceModels
+        self, engine: Engine, state: RunState[Any], models: ExaminedModels
     ) -> Mapping[int, ModelState]:
         """Return the model from which each new client begins: of several, the one that fits its
         training samples best."""
@@ -485,7 +508,7 @@ class NewClients:
             for k, width in zip(self.ids.tolist(), self.widths, strict=True)
         }
 
-    def _jobs(self, state: RunState) -> Mapping[int, Job]:
+    def _jobs(self, state: RunState[Any]) -> Mapping[int, Job]:
         """Return the work of one epoch of each new client."""
         algorithm = self.setting.algorithm
         rate = self.config.lr(state.version)
@@ -518,6 +541,8 @@ class NewClients:
         if values is not None:
             bits = np.full(len(self.ids), VALUE_BITS * values)
         elif (self.widths < 1).any():
+            from motley.rounds.holdings.slices import SliceSizes
+
             bits = bits - SliceSizes(self.setting).saved_bits(self.widths)
         return int((bits + (statistics.down_bits if statistics else 0)).sum())
 

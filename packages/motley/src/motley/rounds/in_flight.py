@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from motley.core.arrays import Ints
+from motley.core.arrays import Bools, Floats, Ints
 from motley.timing.timeline import Timelines
 
-__all__ = ["DISPATCH_COLUMNS", "InFlight"]
+__all__ = ["DISPATCH_COLUMNS", "InFlight", "Landed"]
 
 DISPATCH_COLUMNS: Mapping[str, type] = {
     "draw_index": np.int64,  # of the state when the client was sent out
@@ -78,3 +78,27 @@ class InFlight:
         return InFlight(
             self.timelines[rows], {name: column[rows] for name, column in self.columns.items()}
         )
+
+
+@dataclass(frozen=True)
+class Landed:
+    """The dispatches that end with a server step, in order of client id.
+
+    Parameters
+    ----------
+    dispatches: ``[n]`` rows.
+    outcome: int8 ``[n]``, values of :class:`~motley.core.records.Outcome`.
+    sent: bool ``[n]``, whether any of an upload was sent, which is billed by the columns
+    ``bits_up`` and ``paper_bits``.
+    scale: ``[n]`` staleness factors, None for none.
+    mix: whether uploads are mixed in as models (FedAsync).
+    """
+
+    dispatches: InFlight
+    outcome: NDArray[np.int8]
+    sent: Bools
+    scale: Floats | None = None
+    mix: bool = False
+
+    def __len__(self) -> int:
+        return len(self.dispatches)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
@@ -16,14 +17,14 @@ from motley.core.records import Outcome
 from motley.core.server_signals import Value
 from motley.engines.engine import Engine, TrainResult, client_losses
 from motley.rounds.backend import ClientBackend
-from motley.rounds.diagnostics import CompressionError
+from motley.rounds.data_drift import data_views_now
 from motley.rounds.refusals import Refusals
-from motley.rounds.round import Round
+from motley.rounds.round import ReceivedUpload, Round
 from motley.rounds.run_config import RunConfig
-from motley.rounds.stage import Arrived, Stage
+from motley.rounds.stage import Arrived, Stages
 from motley.rounds.state import RunState
-from motley.rounds.upload_pipeline import ReceivedUpload, UploadPipeline
-from motley.rounds.worker_sums import WorkerSums, unusable
+from motley.rounds.upload_pipeline import UploadPipeline
+from motley.rounds.worker_sums import WorkerSums
 
 __all__ = ["Learning"]
 
@@ -37,20 +38,22 @@ class Learning:
 
     Parameters
     ----------
-    config, engine, backend, pipeline: of the run. stages: in their order. refusals: of the guard;
-    None: every step is accepted.
+    config, engine, backend, pipeline, stages: of the run.
+    refusals: of the guard; None: every step is accepted.
     """
 
     config: RunConfig
     engine: Engine
-    backend: ClientBackend
+    backend: ClientBackend[Any]
     pipeline: UploadPipeline
-    stages: Sequence[Stage]
+    stages: Stages
     refusals: Refusals | None
 
     @cached_property
-    def sums(self) -> WorkerSums:
-        """Gathers uploads, as sums where nothing looks at a single one."""
+    def sums(self) -> WorkerSums | None:
+        """Gathers uploads as sums, where the engine has workers that may send them."""
+        if self.engine.worker_shape is None:
+            return None
         return WorkerSums(self.config, self.engine, self.stages)
 
     @property
@@ -59,11 +62,11 @@ class Learning:
         plan = self.config.privacy
         return plan is not None and plan.client_noise is not None
 
-    def learn(self, state: RunState, step: Round, rehearse: Rehearse) -> Round:
+    def learn(self, state: RunState[Any], step: Round, rehearse: Rehearse) -> Round:
         """Return the round with outcomes, results of training and the total that the server stepped
         on; of a rehearsal the model is discarded once it is measured."""
         algorithm = self.config.setting.algorithm
-        step = self._gather(state, step, step.error)
+        step = self._gather(state, step)
         accepted = step.accepted
         if step.landed.dispatches.columns["rehearsal"].any():
             step = step.told(accepted, Outcome.REHEARSED)
@@ -85,24 +88,32 @@ class Learning:
             step, refused = self.refusals.judged(state, step, server)
             if not refused:
                 return self._stepped(state, step, server, states)
-            step = self.refusals.dropped(state, step)
+            step, shown = self.refusals.dropped(state, step)
+            for stage in self.stages.blamed:
+                for blamed in shown:
+                    stage.blamed(state, step, blamed)
             if len(step.accepted):
-                step = self._gather(state, step, None)
+                step = self._gather(state, step)
         return step
 
-    def _gather(self, state: RunState, step: Round, error: CompressionError | None) -> Round:
+    def _gather(self, state: RunState[Any], step: Round) -> Round:
         """Return the round with the total of its accepted uploads; one that is not finite becomes
-        rejected. ``error``: as in :meth:`ClientBackend.uploads`."""
-        state.last_updates.discard()
-        compressed: dict[int, Tensors] = {}
-        changes = None
+        rejected."""
+        for stage in self.stages.gather:
+            stage.gather(state, step)
         private = self.config.privacy is not None
         aggregator = self.config.setting.algorithm.aggregator
-        accumulator, results, uploads = self.sums.gathered(
-            self.backend, state, step.landed, step.accepted, error
-        )
+        uploads: Iterable[tuple[int, ReceivedUpload]]
+        if self.sums is None:
+            accumulator = aggregator.init()
+            results: dict[int, TrainResult] = {}
+            uploads = self.backend.uploads(state, step.landed, step.accepted).single or ()
+        else:
+            accumulator, results, uploads = self.sums.gathered(
+                self.backend, state, step.landed, step.accepted
+            )
         clients = step.landed.dispatches.timelines.client
-        own = self.config.own_weights(self.backend.claimed_examples(state)[clients])
+        own = self.config.own_weights(self.backend.sizes(state).claimed[clients])
         for position, (row, received) in enumerate(uploads):
             signals: Mapping[str, Value] = {}
             if received.result.finite or self.noised_by_clients:
@@ -117,30 +128,22 @@ class Learning:
                 accumulator = aggregator.add(accumulator, arrived.upload)
                 signals = arrived.signals
             results[row] = _without_upload(received.result, signals)
-            if received.client_state is not None:
-                compressed[received.result.client] = received.client_state
-            changes = self.pipeline.add_change(changes, received)
-        step = dataclasses.replace(
-            step,
-            results={**step.results, **results},
-            # a private sum has a fixed divisor
-            total=aggregator.finish(
-                accumulator, "none" if private else divide_by(self.config.weights)
-            ),
-            compressed=compressed,
-            changes=changes,
-        )
-        # a private run hears of an upload that adds nothing as of any
-        outcome = Outcome.ACCEPTED if private else Outcome.REJECTED
-        step = step.told(unusable(results), outcome)
-        for stage in self.stages:
+        # a private sum has a fixed divisor
+        divisor = "none" if private else divide_by(self.config.weights)
+        total = aggregator.finish(accumulator, divisor)
+        step = dataclasses.replace(step, results={**step.results, **results}, total=total)
+        failed = [row for row, result in results.items() if not result.finite]
+        if failed:
+            # a private run hears of an upload that adds nothing as of any
+            outcome = Outcome.ACCEPTED if private else Outcome.REJECTED
+            step = step.told(np.array(failed), outcome)
+        for stage in self.stages.total:
             step = stage.total(state, step)
-        total = self.pipeline.server_total(state, step.total, changes)
-        return dataclasses.replace(step, total=total)
+        return step
 
     def _arrived(
         self,
-        state: RunState,
+        state: RunState[Any],
         step: Round,
         *,
         row: int,
@@ -161,42 +164,43 @@ class Learning:
         )
         download = state.downloads[int(dispatches.timelines.version[row])]
         arrived = Arrived(row, received, download, upload)
-        for stage in self.stages:
+        for stage in self.stages.upload:
             arrived = stage.upload(state, step, arrived)
         return arrived
 
     def _stepped(
         self,
-        state: RunState,
+        state: RunState[Any],
         step: Round,
         server: ServerState,
         client_states: Mapping[int, ClientState],
     ) -> Round:
         """Make a step final, for the server and for the clients whose uploads are in it."""
         state.server = server
-        step = step.noted(self.config.setting.algorithm.server.notes(server))
-        for stage in self.stages:
-            stage.after(state, step)
         state.model_updates += 1
-        if step.changes is not None:
-            state.mean_vector = step.total["delta"].double().cpu()
+        step = step.noted(self.config.setting.algorithm.server.notes(server))
+        for stage in self.stages.after:
+            stage.after(state, step)
+        if not self.pipeline.plain:
+            client_states = self.pipeline.commit(state, client_states)
         rows = np.array(step.usable, np.int64)
-        kept = self.pipeline.commit(state, client_states, step.compressed)
-        self.backend.commit(state, step.landed, rows, kept)
-        state.server = self.backend.recalibrate(state, step.landed, rows)
+        self.backend.commit(state, step.landed, rows, client_states)
         return step
 
-    def _context(self, state: RunState, step: Round, rows: Sequence[int] | Ids) -> ServerContext:
+    def _context(
+        self, state: RunState[Any], step: Round, rows: Sequence[int] | Ids
+    ) -> ServerContext:
         """Return what the server rule may use; ``rows``: of the uploads in the total, of whose
         number a private run tells it the fixed divisor."""
         plan = self.config.privacy
         known = len(rows) if plan is None else max(1, round(plan.divisor))
-        views = partial(self.backend.data_view, state)
-        asks = self.config.setting.algorithm.server.asks_clients
-        losses = partial(client_losses, self.engine, data_views=views) if asks else None
+        losses = None
+        if self.config.setting.algorithm.server.asks_clients:
+            views = data_views_now(self.backend.drift, state)
+            losses = partial(client_losses, self.engine, data_views=views)
         sums = None
         if plan is None and self.config.weights == "examples":
-            counted = self.backend.claimed_examples(state)
+            counted = self.backend.sizes(state).claimed
             asked = step.landed.dispatches.timelines.client[rows]
             # at least 1: clients may claim to have none, and then their sums are 0, too
             sums = max(float(counted[asked].sum()), 1.0), max(float(counted.sum()), 1.0)

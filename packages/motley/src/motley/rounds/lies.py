@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.claims import MEASURED_BY_SERVER, TOPICS, row_sizes, said, with_values
-from motley.core.keys import Key, Streams
-from motley.core.records import Reports
-from motley.world.interfaces import Dishonest, World
+from motley.core.keys import Key
+from motley.core.records import Outcome, Reports
+from motley.core.saved_state import built
+from motley.rounds.round import Round
+from motley.rounds.stage import ChosenCohort, Stage
+from motley.rounds.state import RunState
+from motley.world.interfaces import Dishonest
 
-__all__ = ["Heard", "claimed_examples", "liars_note", "told"]
+__all__ = ["Heard", "Lies", "claimed_examples", "told"]
 
 Heard = Mapping[str, float]
 """Occasion and name of a signal -> the goal of the liars when honest clients last said something
@@ -25,17 +30,80 @@ model, and sums stay whole numbers."""
 _LESS_ATTRACTS = frozenset(name for name in TOPICS["durations"] if name.endswith("_s"))
 
 
-def liars_note(
-    world: World, streams: Streams, ids: Ids, round_index: int, before: Mapping[str, float]
-) -> dict[str, float]:
-    """Return the note of how many liars were chosen since the last server step; ``before``: its
-    notes until now."""
-    if not world.dishonest.lies:
-        return {}
-    return {
-        "liars": before.get("liars", 0.0)
-        + float(world.dishonest.liars(streams.key("fail"), ids, round_index).sum())
-    }
+class Lies(Stage):
+    """Lets the selector hear what dishonest clients claim, and writes it beside the truth.
+
+    Parameters
+    ----------
+    dishonest: what they claim.
+    key: of failures.
+    examples: true numbers of samples, ``[K]``.
+    measured: whether the server measures itself what it can, so that nobody is believed about it.
+
+    Attributes
+    ----------
+    heard: what liars remember.
+    """
+
+    name = "lies"
+
+    def __init__(self, dishonest: Dishonest, key: Key, examples: Ids, measured: bool) -> None:
+        self.dishonest = dishonest
+        self.key = key
+        self.examples = examples
+        self.measured = measured
+        self.heard: Heard = {}
+        self._rows: list[dict[str, Any]] = []
+        self._chosen = (0, 0.0)  # server step, and the liars that were chosen in it so far
+
+    @override
+    def save(self, state: RunState[Any]) -> Mapping[str, Any]:
+        return {"heard": dict(self.heard)}
+
+    @override
+    def restore(self, state: RunState[Any], saved: Mapping[str, Any]) -> None:
+        self.heard = built(dict[str, float], saved["heard"], "heard")
+
+    def claimed_examples(self, draw_index: int) -> Ids:
+        """Return the number of samples by which each client's update is weighed, ``[K]``."""
+        return claimed_examples(self.dishonest, self.key, self.examples, draw_index, self.measured)
+
+    @override
+    def chosen(self, state: RunState[Any], step: Round, choice: ChosenCohort) -> Round:
+        """Note how many liars were chosen since the last server step."""
+        ids = choice.cohort.ids
+        number, count = self._chosen
+        before = count if number == step.number else 0.0
+        count = before + float(self.dishonest.liars(self.key, ids, state.draw_index).sum())
+        self._chosen = (step.number, count)
+        return step.noted({"liars": count})
+
+    @override
+    def reports(self, state: RunState[Any], reports: Reports) -> Reports:
+        outcome = Outcome(int(reports.outcome[0])) if len(reports) else Outcome.ACCEPTED
+        # nothing was drawn yet when the first clients enrol
+        enrolled = outcome == Outcome.ENROLLED
+        draw_index = 0 if enrolled else state.draw_index
+        number = 0 if enrolled else state.version + (outcome == Outcome.PROBED)
+        found = told(
+            self.dishonest,
+            self.key,
+            reports,
+            draw_index,
+            self.claimed_examples(draw_index),
+            self.heard,
+            self.measured,
+        )
+        self.heard = found.heard
+        if found.rows:
+            self._rows.append({"round": number, **found.rows})
+        return found.reports
+
+    @override
+    def rows(self, state: RunState[Any], last: bool) -> Iterable[tuple[str, Mapping[str, Any]]]:
+        rows = self._rows
+        self._rows = []
+        return [("claims", columns) for columns in rows]
 
 
 class Told(NamedTuple):
@@ -64,8 +132,6 @@ def told(
     have, ``[K]``. heard: by liars so far.
     measured: whether the server measures itself what it can, so that nobody is believed about it.
     """
-    if not dishonest.lies:
-        return Told(reports, heard, {})
     liar = dishonest.liars(key, reports.ids, round_index)
     remembered = dict(heard)
     when, values = said(reports)

@@ -22,6 +22,7 @@ import numpy as np
 from motley.algorithms.parts import Parts, ServerState, Tensors
 from motley.core.arrays import Bools
 from motley.core.last_updates import LastUpdates
+from motley.core.saved_state import save
 from motley.engines.cores import torch_threads
 from motley.engines.engine import Engine
 from motley.privacy.privacy_plan import PrivacyPlan
@@ -38,10 +39,10 @@ from motley.rounds.refusals import Refusals
 from motley.rounds.round import Round
 from motley.rounds.rows import Tables
 from motley.rounds.run_config import RoundSummary, RunConfig
-from motley.rounds.stage import Stage
+from motley.rounds.stage import Stage, Stages
 from motley.rounds.staleness import Staleness
-from motley.rounds.standstill import Moment, count_steps, moment_of, standstill
-from motley.rounds.state import RunState
+from motley.rounds.standstill import Standstill
+from motley.rounds.state import RunState, Scores
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload_pipeline import UploadPipeline, initial_client_state
 from motley.rounds.upload_signals import UploadSignals
@@ -49,14 +50,17 @@ from motley.selectors.selector import Selector
 from motley.tasks.task import ModelState
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
 
-__all__ = ["MakePrivate", "RoundLoop"]
+__all__ = ["MakeBackend", "MakePrivate", "RoundLoop"]
 
 LARGE = 1_000_000
 """Parameters from which the loop's own vector arithmetic uses all threads: below, threads wait for
 each other."""
 
-MakeBackend = Callable[[UploadPipeline, Stopwatch], ClientBackend]
-"""Upload pipeline and stopwatch of a run -> where its clients are."""
+MakeBackend = Callable[
+    [UploadPipeline, Stopwatch, PrivateRounds | None], tuple[ClientBackend[Any], Sequence[Stage]]
+]
+"""Upload pipeline, stopwatch and privacy of a run -> where its clients are, and stages that only
+such a backend has, called before all others."""
 MakePrivate = Callable[[PrivacyPlan, Parts], PrivateRounds]
 """Plan of a private run, and an upload whose model did not move -> its privacy."""
 
@@ -66,16 +70,21 @@ class RoundLoop:
 
     Parameters
     ----------
-    config: what is fixed. engine: how local work is computed. selector: who chooses clients. model:
-    the initial model.
-    make_backend: makes the clients' side, given the upload pipeline and the stopwatch. writer:
-    where table rows go; None: nowhere. last_updates: the store of clients' last updates; None: RAM.
-    private: makes the privacy of a private run; an audit has its own. more: stages before those of
-    the experiment. evaluates: whether the model is evaluated at all.
+    config: what is fixed.
+    engine: how local work is computed.
+    selector: who chooses clients.
+    model: the initial model.
+    make_backend: makes the clients' side.
+    writer: where table rows go; None: nowhere.
+    last_updates: the store of clients' last updates; None: RAM.
+    private: makes the privacy of a private run; an audit has its own.
+    more: stages before those of the experiment.
+    evaluates: whether the model is evaluated at all.
 
     Attributes
     ----------
-    state: everything that evolves, :class:`~motley.rounds.state.RunState`.
+    state: what evolves in every run, :class:`~motley.rounds.state.RunState`.
+    stages: what cuts through the rounds, each with what it remembers.
 
     Example
     -------
@@ -117,77 +126,122 @@ class RoundLoop:
         self.pipeline = UploadPipeline(
             config.upload_config, self.setting, self.channel, selector.horizon
         )
-        self.backend = make_backend(self.pipeline, self.watch)
         plan = config.privacy
         self.private = None if plan is None else private(plan, parts)
-        signals = UploadSignals(selector.rule.needs(), self.setting)
-        guard = config.guard
-        refusals = None if guard is None else Refusals(guard, self.backend, plan is None)
-        cuts = (signals if signals.single_updates else None, Staleness(), self.private, refusals)
-        self.stages = [*more, *(stage for stage in cuts if stage is not None)]
-        asked = config.evaluate.diagnostics
-        self.diagnostics = Diagnostics(config, engine, server.model.x) if asked else None
-        self.tables = Tables(writer, plan is not None)
-        backend, watch, tables = self.backend, self.watch, self.tables
-        first = initial_client_state(config, model)
-        self.examining = Examining(config, engine, backend, self.channel, watch, tables, first)
-        newcomer = self.examining.newcomer_model
-        self.choosing = Choosing(
-            config,
-            backend,
-            self.pipeline,
-            watch,
-            tables,
-            signals,
-            self.stages,
-            self.diagnostics,
-            newcomer,
-        )
-        self.learning = Learning(config, engine, backend, self.pipeline, self.stages, refusals)
-        self.state = RunState(
-            server,
-            selector,
-            self.backend.new_state(),
-            allocator=config.upload_config.allocator.init(),
-            last_updates=LastUpdates() if last_updates is None else last_updates,
-            metric=self.setting.task.metric,
-        )
+        self.backend, own = make_backend(self.pipeline, self.watch, self.private)
         if self.private is not None:
-            self.state.privacy = self.private.begin(len(self.federation), self.backend.simulated)
+            self.private.begin(len(self.federation), self.backend.simulated)
+        self.tables = Tables(writer, plan is not None)
+        signals = UploadSignals(selector.rule.needs(), self.setting, last_updates)
+        guard = config.guard
+        self.refusals = None if guard is None else Refusals(guard, self.backend, plan is not None)
+        self.standing = None if config.stop.ends_surely else Standstill(config.stop)
+        self.stages = Stages(self._made_stages([*own, *more], signals))
+        for stage in self.stages.all:
+            stage.init(config, server)
+        first = initial_client_state(config, model)
+        self.examining = Examining(
+            config=config,
+            engine=engine,
+            backend=self.backend,
+            channel=self.channel,
+            watch=self.watch,
+            tables=self.tables,
+            stages=self.stages,
+            first=first,
+        )
+        self.choosing = Choosing(
+            config=config,
+            backend=self.backend,
+            pipeline=self.pipeline,
+            watch=self.watch,
+            signals=signals,
+            stages=self.stages,
+            newcomer=self.examining.newcomer_model,
+        )
+        self.learning = Learning(
+            config=config,
+            engine=engine,
+            backend=self.backend,
+            pipeline=self.pipeline,
+            stages=self.stages,
+            refusals=self.refusals,
+        )
+        scores = Scores(metric=self.setting.task.metric)
+        self.state: RunState[Any] = RunState(server, selector, self.backend.initial_state, scores)
         self._opened = False
+
+    def _made_stages(self, first: Sequence[Stage], signals: UploadSignals) -> list[Stage]:
+        """Return the stages of the run in their order, of which these are the first."""
+        config = self.config
+        made = (
+            *first,
+            signals if signals.single_updates else None,
+            Staleness() if config.synchrony.overlaps else None,
+            self.private,
+            self.refusals,
+            self.standing,
+            Diagnostics(self.engine, self.backend, self.pipeline, self.watch)
+            if config.evaluate.diagnostics
+            else None,
+            None if self.pipeline.plain else self.pipeline,
+            None if config.stage is None else config.stage.make(),
+        )
+        return [stage for stage in made if stage is not None]
+
+    def save(self) -> dict[str, Any]:
+        """Return all that evolves, between two server steps, as plain values and arrays."""
+        return {**self.state.save(), "stages": save(self.stages.save(self.state))}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take over what :meth:`save` returned.
+
+        Raises
+        ------
+        CodecError, StoreError: a selector whose state is of another kind, client states that lie
+        elsewhere, or a state that an earlier version of Motley wrote.
+        """
+        self.state.restore(saved)
+        self.stages.restore(self.state, saved["stages"])
 
     @property
     def done(self) -> bool:
         """Whether a limit of ``stop`` is reached, or nothing moves any more."""
-        return self.standstill is not None or self.at_limit
+        return self.at_limit or self.standstill is not None
 
     @property
     def at_limit(self) -> bool:
         """Whether a limit of ``stop`` is reached."""
         state = self.state
+        scores = state.scores
         return self.config.reached(
             state.version,
             state.clients.now_s,
             state.ledger.paper_bits,
-            scores=state.evaluated,
-            waited=state.waited,
+            scores=scores.evaluated,
+            waited=scores.waited,
         )
 
     @property
     def standstill(self) -> str | None:
         """The sentence that says why the run ends without having reached a limit; None where it
         reaches one or goes on."""
-        return standstill(self.config.stop, self.state)
+        return None if self.standing is None else self.standing.reason(self.state)
+
+    @property
+    def final_server(self) -> ServerState:
+        """The server's state, at the end of a run the one that is its result."""
+        return self.examining.final_server(self.state)
 
     def step(self) -> RoundSummary:
         """Run until the server has stepped once, also when there was nothing to aggregate. The
         first call enrols the clients."""
         with torch_threads(self.threads):
-            self.state.ends_at_good = False
             if not self._opened:
                 self._open()
             step = Round(self.state.version + 1)
-            before = moment_of(self.state)
+            if self.standing is not None:
+                self.standing.begin(self.state)
             while True:
                 view = self._view(step)
                 decision = self.config.synchrony.decide(view)
@@ -198,14 +252,14 @@ class RoundLoop:
                     self.backend.wait(self.state, decision.until_s)
                 else:
                     step = self._collect(step, decision, decision.remaining(view))
-                    return self._report(self._learn(step), before)
+                    return self._report(self._learn(step))
 
     def _open(self) -> None:
         """Enrol clients; before round 1, also write the table of the federation and evaluate the
         untrained model."""
         self._opened = True
         state = self.state
-        self.choosing.enrol(state, self.backend.open(state))
+        self.choosing.enrol(state, self.backend.newcomers(state))
         if not state.begun:
             state.begun = True
             self.tables.write("federation", self.backend.federation_rows(state))
@@ -214,19 +268,19 @@ class RoundLoop:
     def _view(self, step: Round) -> ServerView:
         """Return what the synchrony decides on."""
         state = self.state
-        flying = self.backend.in_flight(state)
-        staleness = flying.staleness(state.model_updates)
+        under_way = state.under_way
+        flying = state.clients.flying
         available = step.row.get("available", 0)
-        alone = state.asked and not available and not len(flying)
+        alone = under_way.asked and not available and not len(flying)
         return ServerView(
             now_s=state.clients.now_s,
             cohort=self.config.cohort,
             version=state.version,
-            dispatched=state.asked,
+            dispatched=under_way.asked,
             in_flight=flying.timelines,
-            asked_s=state.asked_s,
-            dispatched_s=state.sent_s,
-            changes=staleness,
+            asked_s=under_way.asked_s,
+            dispatched_s=under_way.sent_s,
+            changes=flying.staleness(state.model_updates),
             sent=len(step.cohort.ids),
             available=available,
             back_s=self.backend.back_s(state) if alone else state.clients.now_s,
@@ -235,7 +289,7 @@ class RoundLoop:
     def _collect(self, step: Round, decision: ServerStep, stay: Bools) -> Round:
         """Take out of flight the dispatches that end with this step, and bill what they sent."""
         state = self.state
-        if not state.asked:
+        if not state.under_way.asked:
             next_draws(state)
         landed = self.backend.collect(state, decision, stay)
         clients = landed.dispatches.timelines.client
@@ -244,56 +298,59 @@ class RoundLoop:
         bits = columns["bits_up"][sent], columns["paper_bits"][sent]
         self.channel.receive(state.ledger, clients[sent], *bits, step.number)
         staleness = landed.dispatches.staleness(state.model_updates)
-        return dataclasses.replace(step, landed=landed, outcome=landed.outcome, staleness=staleness)
+        step = dataclasses.replace(step, landed=landed, outcome=landed.outcome, staleness=staleness)
+        for stage in self.stages.collected:
+            stage.collected(state, step)
+        return step
 
     def _learn(self, step: Round) -> Round:
         """Aggregate the accepted uploads and update the model."""
-        state = self.state
-        if state.privacy is not None:
-            state.privacy.enter(step.landed.dispatches.timelines.client[step.accepted])
         with self.watch("aggregate"):
-            return self.learning.learn(state, step, self._rehearse)
+            return self.learning.learn(self.state, step, self._rehearse)
 
     def _rehearse(self, step: Round, download: Tensors) -> Round:
         """Have the candidates measure a rehearsed model."""
         return self.choosing.probe(self.state, step, download, np.nan)[0]
 
-    def _report(self, step: Round, before: Moment) -> RoundSummary:
-        """Let the selector and the allocator observe the reports, evaluate if it is due, write the
-        rows of this step, and return the summary; ``before``: how far the run was before it."""
+    def _report(self, step: Round) -> RoundSummary:
+        """Let the selector hear the reports, evaluate if it is due, write the rows of this step,
+        and return the summary."""
         state = self.state
         state.version = step.number
-        count_steps(self.config.stop, state, step, before)
-        state.asked = False
-        flying = self.backend.in_flight(state).timelines.version
+        if self.standing is not None:
+            self.standing.count(state, step)
+        state.under_way.asked = False
+        flying = state.clients.flying.timelines.version
         state.downloads = {
             version: sent for version, sent in state.downloads.items() if version in flying
         }
         reports = step.reports()
         if self.private is not None:
             reports = rounded_seconds(reports)
-        heard = reports.heard()
-        state.allocator = self.pipeline.observe(state, heard, step.total)
-        self.backend.observe(state, heard)
         with self.watch("select"):
-            self.choosing.tell(state, step.number, state.draw_index, heard)
-        now_s = state.clients.now_s
-        if self.config.evaluate.due(state.version) or self.done:
+            self.choosing.tell(state, reports.heard(), state.draw_index)
+        last = self.done
+        if self.config.evaluate.due(state.version) or last:
             step = step.noted(self.evaluate())
-        if self.federation.held_out is not None and self.done:
+            last = self.done  # an evaluation may end the run
+        if self.federation.held_out is not None and last:
             self.examining.new_clients(state)
-        if self.diagnostics is not None:
-            x = state.server.model.x
-            landed = step.landed.dispatches
-            found = self.diagnostics.after(step.number, step.diagnosis, landed, reports, x)
-            step = step.noted(found)
+        for stage in self.stages.ended:
+            step = stage.ended(state, step, reports)
         with self.watch("write"):
-            row = self.tables.write_round(state, step, reports, self.done)
-            if incidents := self.backend.incidents(state):
-                self.tables.write("incidents", {"round": state.version, **incidents})
-        end = row["accepted"], row["train_loss"], state.score
+            row = self.tables.write_round(state, step, reports)
+            for stage in self.stages.rows:
+                for table, columns in stage.rows(state, last):
+                    self.tables.write(table, {"round": state.version, **columns})
         return RoundSummary(
-            state.version, now_s, *end, state.selections, step.asked, state.ledger.total_bits
+            round=state.version,
+            time_s=state.clients.now_s,
+            accepted=row["accepted"],
+            train_loss=row["train_loss"],
+            score=state.scores.headline,
+            selections=state.selections,
+            asked=step.asked,
+            total_bits=state.ledger.total_bits,
         )
 
     def evaluate(self) -> Mapping[str, float]:
@@ -307,7 +364,7 @@ class RoundLoop:
 
     def newcomer_model(self) -> ModelState:
         """Return the model that a client which never took part would start from now, at the end of
-        a run the last good one."""
+        a run the one of its result."""
         return self.examining.newcomer_model(self.state)
 
     def personal_models(self, server: ServerState) -> Personal | None:

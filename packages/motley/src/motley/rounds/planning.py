@@ -16,16 +16,14 @@ import numpy as np
 
 from motley.core.arrays import Floats, Ids
 from motley.core.records import Cohort
+from motley.core.work import FORWARD
 from motley.engines.engine import Setting
 from motley.rounds import probing
-from motley.rounds.heads import HeldHeads
-from motley.rounds.holding import ChosenModel, Holding
+from motley.rounds.holdings import Kept, holding_of
 from motley.rounds.measured_speeds import steps_in_time
-from motley.rounds.prototypes import HeldPrototypes
 from motley.rounds.run_config import RunConfig
-from motley.rounds.slices import HeldSlices, Kept, step_passes
 from motley.timing.stragglers import Stragglers
-from motley.timing.timeline import FORWARD, Timelines, plan, transfer_s
+from motley.timing.timeline import Timelines, plan, transfer_s
 from motley.world.interfaces import World
 
 __all__ = ["LinkLoads", "WorkPlanner", "with_batch_sizes"]
@@ -105,31 +103,22 @@ class WorkPlanner:
         self.before_training = probing.pre_training_signals(
             reported, self.setting.algorithm.local.pre_training
         )
-        self.holding = self._holding(kept)
-        self._step_factor = step_passes(self.setting)
-
-    def _holding(self, kept: Kept | None) -> Holding:
-        """Return what clients hold of the model; no experiment combines two kinds."""
-        local = self.setting.algorithm.local
-        if local.slicing is not None:
-            return HeldSlices(self.setting, self.world, self._whole_step_s, kept)
-        if self.setting.task.heads:
-            return HeldHeads(self.setting)
-        if local.prototypes is not None:
-            return HeldPrototypes(self.setting)
-        return Holding(self.setting) if local.choice is None else ChosenModel(self.setting)
+        self.holding = holding_of(self.setting, self.world, self._whole_step_s, kept)
+        self._step_factor = self.setting.step_passes
 
     def chosen(self, cohort: Cohort) -> WorkPlanner:
         """Return a planner for a cohort, whose clients hold what they were chosen for."""
-        found = copy.copy(self)
-        found.holding = self.holding.chosen(cohort)
-        return found
+        if self.holding is None:
+            return self
+        planner = copy.copy(self)
+        planner.holding = self.holding.chosen(cohort)
+        return planner
 
     def step_s(self, ids: Ids, round: int) -> Floats:
         """Return the seconds of a pass forward and backward over a batch of the run's size,
         ``[n]``; a slice of the model takes its share of the operations."""
-        share = self.holding.work_share(ids, round)
-        return self._whole_step_s(ids, round) * share
+        whole_s = self._whole_step_s(ids, round)
+        return whole_s if self.holding is None else whole_s * self.holding.work_share(ids, round)
 
     def local_step_s(self, ids: Ids, round: int) -> Floats:
         """Return the seconds of a pass forward and backward over a batch of the size that each
@@ -138,14 +127,13 @@ class WorkPlanner:
 
     def _batch_share(self, ids: Ids) -> float | Floats:
         work = self.setting.work
-        return (
-            1.0
-            if work.client_batch_sizes is None
-            else work.client_batch_sizes[ids] / work.batch_size
-        )
+        sizes = work.client_batch_sizes
+        return 1.0 if sizes is None else sizes[ids] / work.batch_size
 
     def step_factor(self, ids: Ids, round: int) -> float | Floats:
         """Return the passes that a local step takes, one number or ``[n]``."""
+        if self.holding is None:
+            return self._step_factor
         return self._step_factor * self.holding.step_factor(ids, round)
 
     def full_work_s(self, ids: Ids, round: int) -> Floats:
@@ -239,9 +227,10 @@ class WorkPlanner:
         ``[m]``."""
         batches = self.setting.work.batches(self.examples[ids])
         asked = self.extra_exchange.own * batches + self.extra_exchange.batches
-        passes = (
-            probing.passes(self.before_training, self.federation, self.setting.work, ids) + asked
-        )
+        passes = asked
+        if self.before_training:
+            work = self.setting.work
+            passes = passes + probing.passes(self.before_training, self.federation, work, ids)
         beside = self.setting.algorithm.local.extra_epochs * batches
         extra: Floats = (passes * FORWARD + beside + extra_steps) / self._batch_share(ids)
         return extra

@@ -4,7 +4,7 @@ asked, and how uploads become a noised sum."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, RoundAbandonedError
 from motley.core.keys import Key
 from motley.core.records import Outcome, Reports
+from motley.core.saved_state import restore_fields, save_fields
 from motley.privacy.discrete import Entropy
 from motley.privacy.distributed_noise import ClientNoise
 from motley.privacy.noise import Source, SystemRandomness, entropy_of, noise, released
@@ -49,9 +50,15 @@ class PrivateRounds(Stage):
 
     Parameters
     ----------
-    plan: of the run. empty: an upload whose model did not move.
+    plan: of the run.
+    empty: an upload whose model did not move.
+
+    Attributes
+    ----------
+    account: the clip and the counts of the run.
     """
 
+    name = "privacy"
     single_updates = "each is clipped at the server"
 
     def __init__(self, plan: PrivacyPlan, empty: Parts) -> None:
@@ -71,40 +78,60 @@ class PrivateRounds(Stage):
         self.local = True
         self._uploads, self._unclipped = 0, 0  # of the step under way
 
-    def begin(self, population: int, simulated: bool) -> PrivacyState:
-        """Return what evolves, before round 1.
+    def begin(self, population: int, simulated: bool) -> None:
+        """Make ready, before round 1.
 
-        ``simulated``: all noise comes from the plan's source; else from the operating system, and
-        clients add their own."""
+        Parameters
+        ----------
+        population: K.
+        simulated: all noise comes from the plan's source; else from the operating system, and
+        clients add their own.
+        """
         self.local = not simulated
         if simulated:
             self.source = self.plan.source
-        return PrivacyState.begin(self.plan, population)
+        self.account = PrivacyState.begin(self.plan, population)
 
     @override
-    def available(self, state: RunState, ids: Ids) -> Ids:
+    def save(self, state: RunState[Any]) -> Mapping[str, Any]:
+        return save_fields(self.account)
+
+    @override
+    def restore(self, state: RunState[Any], saved: Mapping[str, Any]) -> None:
+        restore_fields(self.account, saved)
+
+    @override
+    def available(self, state: RunState[Any], ids: Ids) -> Ids:
         """Return the available clients that have reached no cap."""
-        return _account(state).below_caps(self.plan, ids)
+        return self.account.below_caps(self.plan, ids)
 
     @override
-    def weights(self, state: RunState, ids: Ids, weights: Floats) -> Floats:
-        return self.chosen(_account(state), ids, weights)
+    def weights(self, state: RunState[Any], ids: Ids, weights: Floats) -> Floats:
+        return self.capped(self.account, ids, weights)
 
     @override
-    def reports(self, state: RunState, reports: Reports) -> Reports:
-        return self.heard(_account(state), reports)
+    def collected(self, state: RunState[Any], step: Round) -> None:
+        self.account.enter(step.landed.dispatches.timelines.client[step.accepted])
 
     @override
-    def upload(self, state: RunState, step: Round, arrived: Arrived) -> Arrived:
-        return arrived._replace(upload=self.clipped(_account(state), arrived.upload))
+    def reports(self, state: RunState[Any], reports: Reports) -> Reports:
+        return self.heard(self.account, reports)
 
     @override
-    def total(self, state: RunState, step: Round) -> Round:
+    def upload(self, state: RunState[Any], step: Round, arrived: Arrived) -> Arrived:
+        return arrived._replace(upload=self.clipped(self.account, arrived.upload))
+
+    @override
+    def total(self, state: RunState[Any], step: Round) -> Round:
         notes: dict[str, float] = {}
-        noised = self.noised(_account(state), step.number, step.total, notes.update)
+        noised = self.noised(self.account, step.number, step.total, notes.update)
         return dataclasses.replace(step.noted(notes), total=noised)
 
-    def chosen(self, state: PrivacyState, ids: Ids, weights: Floats) -> Floats:
+    @override
+    def rows(self, state: RunState[Any], last: bool) -> Iterable[tuple[str, Mapping[str, Any]]]:
+        return [("privacy", self.account.rows())] if last else ()
+
+    def capped(self, state: PrivacyState, ids: Ids, weights: Floats) -> Floats:
         """Count a choice of these clients, and return their raw weights, capped:
         ``min(n, n_max) / n_max`` where a cap is given.
 
@@ -277,10 +304,3 @@ def rounded_seconds(reports: R) -> R:
         compute_s=rounded(reports.compute_s),
         upload_s=rounded(reports.upload_s),
     )
-
-
-def _account(state: RunState) -> PrivacyState:
-    """Return the clip and the counts of a private run."""
-    account: Any = state.privacy
-    found: PrivacyState = account
-    return found

@@ -10,10 +10,10 @@ import numpy as np
 from motley.core.arrays import Floats, Ids
 from motley.core.layout import Layout
 from motley.core.records import SIGNALS
-from motley.core.work import LocalWork
+from motley.core.work import FORWARD, LocalWork
 from motley.engines.engine import MEASURED, PRE_TRAINING
 from motley.tasks.task import Federation, ModelState
-from motley.timing.timeline import FORWARD, transfer_s
+from motley.timing.timeline import transfer_s
 
 __all__ = [
     "ENROLLED",

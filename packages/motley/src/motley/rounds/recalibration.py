@@ -24,16 +24,76 @@ BatchNorm, docs/methods/algorithms.md#slices).
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, Protocol
 
 import numpy as np
+from typing_extensions import override
 
-from motley.core.arrays import Ids
+from motley.algorithms.parts import ServerState, Tensors
+from motley.core.arrays import Floats, Ids
 from motley.core.keys import Key
 from motley.engines.engine import DataViews, Engine
+from motley.rounds.data_drift import DriftView, data_views_now
+from motley.rounds.round import Round
 from motley.rounds.run_config import Recalibrate, RunConfig
+from motley.rounds.stage import Stage
+from motley.rounds.state import RunState
+from motley.rounds.stopwatch import Stopwatch
 from motley.tasks.task import ModelState
 
-__all__ = ["batch_counts", "collected", "recalibrated"]
+__all__ = ["Recalibration", "batch_counts", "collected", "recalibrated", "recalibrates"]
+
+
+class ClientChain(Protocol):
+    """Where the clients of a chain are."""
+
+    drift: DriftView | None
+    watch: Stopwatch
+
+    def pass_along(self, state: Any, ids: Ids, batches: Floats, download: Tensors) -> None:
+        """Let the time of a chain of clients pass, and bill its messages."""
+
+
+class Recalibration(Stage):
+    """Passes each new model along a chain of the accepted clients; seconds and bits are charged.
+
+    Parameters
+    ----------
+    config, engine: of the run.
+    backend: where the clients are.
+    """
+
+    def __init__(self, config: RunConfig, engine: Engine, backend: ClientChain) -> None:
+        self.config = config
+        self.engine = engine
+        self.backend = backend
+
+    @override
+    def after(self, state: RunState[Any], step: Round) -> None:
+        """Take the statistics that the chain leaves into the server's model."""
+        asked = self.config.recalibrate
+        if asked is None:
+            return
+        setting = self.config.setting
+        lines = step.landed.dispatches.timelines[np.array(step.usable, np.int64)]
+        counts = batch_counts(self.config, asked, lines.client[np.argsort(lines.dispatch)])
+        key = setting.streams.key("server").fold("recalibrate", step.number)
+        with self.backend.watch("measure"):
+            views = data_views_now(self.backend.drift, state)
+            model = recalibrated(
+                self.config, self.engine, state.server.model, counts, key, views, asked.cumulative
+            )
+        state.server = ServerState(model, state.server.extra)
+        ids = np.array(list(counts), np.int64)
+        batches = np.array(list(counts.values()), np.float64)
+        self.backend.pass_along(state, ids, batches, setting.algorithm.local.download(state.server))
+
+
+def recalibrates(config: RunConfig) -> bool:
+    """Return whether statistics are estimated anew after each step; where training has none, that
+    is done before an examination instead."""
+    slicing = config.setting.algorithm.local.slicing
+    return config.recalibrate is not None and not (slicing is not None and slicing.static_norm)
 
 
 def batch_counts(config: RunConfig, asked: Recalibrate, clients: Ids) -> dict[int, int]:

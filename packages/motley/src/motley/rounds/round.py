@@ -12,23 +12,39 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from motley.algorithms.parts import ClientState, Tensors
+from motley.algorithms.parts import ClientState, Parts, Tensors
 from motley.core.arrays import Ids, Ints
 from motley.core.records import Cohort, Outcome, Reports
 from motley.engines.engine import TrainResult
-from motley.rounds.backend import Landed
-from motley.rounds.diagnostics import CompressionError, Diagnosis
-from motley.rounds.in_flight import InFlight
+from motley.rounds.in_flight import InFlight, Landed
 
-__all__ = ["Round"]
+__all__ = ["LandedReports", "ReceivedUpload", "Round"]
 
 _NOBODY = Landed(InFlight.empty(), np.zeros(0, np.int8), np.zeros(0, np.bool_))
+
+
+class ReceivedUpload(NamedTuple):
+    """One client's upload, as the server decodes it.
+
+    Parameters
+    ----------
+    result: of the training, ``parts`` decoded.
+    model_update: parts that say how the client's model moved, where ``result.parts`` do not (under
+    EF21, which sends changes).
+    change: ``[D]``, EF21's.
+    client_state: what the client keeps because of this upload.
+    """
+
+    result: TrainResult
+    model_update: Parts = {}  # noqa: RUF012 - never written to
+    change: Tensor | None = None
+    client_state: Tensors | None = None
 
 
 @dataclass(frozen=True)
@@ -40,14 +56,12 @@ class Round:
     number: of the server step, from 1.
     cohort: the newest choice. asked: clients sent out, in order of their dispatches. nobody_there:
     whether no client could be asked at the newest choice. row: columns
-    of the table ``rounds`` that a choice tells. notes: of its column ``notes``. diagnosis: what
-    diagnostics measured before uploads arrived; None: nothing.
+    of the table ``rounds`` that a choice tells. notes: of its column ``notes``.
     landed: ``[n]`` dispatches that end with this step. outcome: int8 ``[n]``, values of
     :class:`~motley.core.records.Outcome`. staleness: ``[n]``, updates of the model since each of
     them was sent out.
     results: of the training, by row of ``landed``, without uploads. total: that the server steps
-    on; empty where there is nothing to aggregate. compressed: by client, what compression leaves
-    with it. changes: ``[D]``, their sum under EF21, else None.
+    on; empty where there is nothing to aggregate.
     """
 
     number: int
@@ -56,14 +70,11 @@ class Round:
     nobody_there: bool = False
     row: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, float] = field(default_factory=dict)
-    diagnosis: Diagnosis | None = None
     landed: Landed = _NOBODY
     outcome: NDArray[np.int8] = field(default_factory=lambda: _NOBODY.outcome)
     staleness: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     results: Mapping[int, TrainResult] = field(default_factory=dict)
     total: dict[str, Tensor] = field(default_factory=dict)
-    compressed: Mapping[int, Tensors] = field(default_factory=dict)
-    changes: Tensor | None = None
 
     def noted(self, notes: Mapping[str, float]) -> Round:
         """Return the round with further notes; one of the same name takes the place of the
@@ -91,11 +102,6 @@ class Round:
         that is something."""
         trained = [self.results[row] for row in self.usable]
         return {one.client: one.client_state for one in trained if one.client_state is not None}
-
-    @property
-    def error(self) -> CompressionError | None:
-        """What measures the loss by compression; None where diagnostics do not ask for it."""
-        return None if self.diagnosis is None else self.diagnosis.error
 
     def reports(self) -> LandedReports:
         """Return the reports on all clients whose dispatch ended with this step."""

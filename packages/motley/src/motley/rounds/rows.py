@@ -53,7 +53,7 @@ def client_rows(landed: InFlight, reports: Reports) -> dict[str, Any]:
     }
 
 
-def stamp(state: RunState) -> dict[str, float]:
+def stamp(state: RunState[Any]) -> dict[str, float]:
     """Return the columns that say when a row was written: rounds, selections, and both accounts of
     time."""
     clients = state.clients
@@ -161,14 +161,12 @@ class Tables:
                 self.writer.flush()
             self.writer.add(table, without_clear(table, block) if self.private else block)
 
-    def write_round(
-        self, state: RunState, step: Round, reports: Reports, done: bool
-    ) -> dict[str, Any]:
+    def write_round(self, state: RunState[Any], step: Round, reports: Reports) -> dict[str, Any]:
         """Write the rows of a server step, and return that of the table ``rounds``.
 
         Parameters
         ----------
-        reports: on all dispatches that ended with it. done: whether it is the last.
+        reports: on all dispatches that ended with it.
         """
         dispatches = step.landed.dispatches
         row = {
@@ -177,14 +175,12 @@ class Tables:
             **step.row,
             **traffic_row(state.ledger),
             "dispatch": state.dispatch,
-            "start_s": state.start_s,
+            "start_s": state.under_way.start_s,
             "notes": notes_text(step.notes),
         }
         self.write("rounds", row)
         if len(dispatches):
             self.write("clients", {"round": state.version, **client_rows(dispatches, reports)})
-        if state.privacy is not None and done:
-            self.write("privacy", {"round": state.version, **state.privacy.rows()})
         return row
 
 

@@ -6,7 +6,8 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -55,6 +56,11 @@ class Stop:
     the clients' validation samples (``split.validation``) is no better than the best before."""
     metric: str | None = None
     """The metric that ``patience`` waits for; left out: the headline."""
+
+    @property
+    def ends_surely(self) -> bool:
+        """Whether a limit comes nearer with every server step."""
+        return self.rounds is not None or self.patience is not None
 
     def reached(self, version: int, now_s: float, uplink_bits: float) -> bool:
         """Return whether any limit that no evaluation decides is reached after ``version`` server
@@ -109,6 +115,13 @@ class Recalibrate:
     of the model's layers."""
 
 
+class MakesStage(Protocol):
+    """What makes a stage of a run (:class:`~motley.rounds.stage.StageOptions`)."""
+
+    def make(self) -> Any:
+        """Return a new stage."""
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """Everything that is fixed about a run.
@@ -131,6 +144,7 @@ class RunConfig:
     own are averaged.
     guard: which steps the server refuses; None: none. privacy: clip, noise and caps; None: nothing
     is private.
+    stage: makes a stage that is called after all others; None: none.
     """
 
     setting: Setting
@@ -149,6 +163,12 @@ class RunConfig:
     recalibrate: Recalibrate | None = None
     guard: Guard | None = field(default_factory=Guard)
     privacy: PrivacyPlan | None = None
+    stage: MakesStage | None = None
+
+    @cached_property
+    def pool(self) -> int:
+        """The number of clients that rounds may ask."""
+        return self.setting.task.federation.pool
 
     def lr(self, version: int) -> float:
         """Return the learning rate of local steps from this version of the model, before factors of
@@ -240,9 +260,7 @@ class RunConfig:
         own training samples; None for a server rule that does not say that it asks. own_weights:
         as in :class:`~motley.algorithms.parts.ServerContext`.
         """
-        given = self.server_context or ServerContext(
-            self.setting.task.layout, self.setting.task.federation.pool, 0
-        )
+        given = self.server_context or ServerContext(self.setting.task.layout, self.pool, 0)
         key = self.setting.streams.key("server").fold(version)
         return dataclasses.replace(
             given, accepted=accepted, key=key, losses=losses, own_weights=own_weights

@@ -10,39 +10,39 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from motley.algorithms.parts import ClientState, ServerState, Tensors
+from motley.algorithms.parts import ClientState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.keys import Key
 from motley.core.last_updates import LastUpdates
-from motley.core.records import SIGNALS, Cohort, Outcome, Reports
-from motley.core.saved_state import restore_fields
+from motley.core.records import SIGNALS, Cohort, Outcome
 from motley.engines.engine import REPORTED, DataView, Engine, Job, RunSum, Slices, TrainResult
 from motley.results.writer import Writer
 from motley.rounds import probing
 from motley.rounds.aggregation import UploadSum, corrupted
-from motley.rounds.backend import ClientBackend, DispatchOrder, Landed
+from motley.rounds.backend import ClientBackend, DispatchOrder, Sizes, Uploads
 from motley.rounds.client_state import ClientStates
-from motley.rounds.data_drift import DriftView
-from motley.rounds.diagnostics import CompressionError
-from motley.rounds.holding import Bits, Holding
-from motley.rounds.in_flight import InFlight
-from motley.rounds.lies import Heard, claimed_examples, told
+from motley.rounds.data_drift import DriftView, data_views_now
+from motley.rounds.engine_events import EngineEvents
+from motley.rounds.holdings.holding import Bits, Holding
+from motley.rounds.in_flight import InFlight, Landed
+from motley.rounds.lies import Lies
 from motley.rounds.loop import MakePrivate, RoundLoop
 from motley.rounds.measured_speeds import GUESS_S, MeasuredSpeeds, steps_in_time
 from motley.rounds.planning import LinkLoads, WorkPlanner
 from motley.rounds.private import PrivateRounds
-from motley.rounds.recalibration import batch_counts, recalibrated
+from motley.rounds.recalibration import Recalibration, recalibrates
+from motley.rounds.round import ReceivedUpload
 from motley.rounds.rows import federation_rows
 from motley.rounds.run_config import RunConfig
 from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload_pipeline import (
-    ReceivedUpload,
+    Allocation,
     UploadPipeline,
     initial_client_state,
     kept_of,
@@ -79,10 +79,12 @@ def simulation(
         if client_states is None
         else client_states
     )
-    reported = selector.rule.needs().reported
 
-    def backend(pipeline: UploadPipeline, watch: Stopwatch) -> SimulatedBackend:
-        return SimulatedBackend(config, engine, pipeline, reported, states, watch)
+    def backend(
+        pipeline: UploadPipeline, watch: Stopwatch, private: PrivateRounds | None
+    ) -> tuple[SimulatedBackend, list[Stage]]:
+        made = SimulatedBackend(config, engine, pipeline, selector, states, watch)
+        return made, own_stages(made)
 
     return RoundLoop(
         config, engine, selector, model, backend, writer, last_updates, private, more, evaluates
@@ -91,36 +93,52 @@ def simulation(
 
 @dataclass
 class SimulatedClients:
-    """What evolves on the clients' side of a simulation: the virtual clock, dispatches in flight,
-    what clients keep, what liars heard; ``paper_s``: the papers' account of time, see
-    :attr:`~motley.rounds.state.BackendState.paper_s`; ``speeds``: what was measured of the clients,
-    where the server knows no more (:attr:`RunConfig.measured_speeds`)."""
+    """What evolves on the clients' side of a simulation.
+
+    Parameters
+    ----------
+    client_states: what clients keep.
+    clock: virtual.
+    in_flight: dispatches under way.
+    paper_s: the papers' account of time, see
+    :attr:`~motley.rounds.state.BackendState.paper_s`.
+    speeds: what was measured of the clients, where the server knows no more
+    (:attr:`RunConfig.measured_speeds`).
+    """
 
     client_states: ClientStates
     clock: VirtualClock = field(default_factory=VirtualClock)
     in_flight: InFlight = field(default_factory=InFlight.empty)
-    heard: Heard = field(default_factory=dict)
     paper_s: float = 0.0
     speeds: MeasuredSpeeds | None = None
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Take over what was saved; a checkpoint written before there were ``speeds`` has none."""
-        restore_fields(self, {"speeds": None, **saved})
 
     @property
     def now_s(self) -> float:
         """Virtual seconds since the run began."""
         return self.clock.now_s
 
+    @property
+    def flying(self) -> InFlight:
+        """Everybody under way, arrived or not, dropped ones included: their moments are known
+        beforehand."""
+        return self.in_flight
 
-class SimulatedBackend(ClientBackend):
+
+State: TypeAlias = RunState[SimulatedClients]
+"""The state of a simulation."""
+
+
+class SimulatedBackend(ClientBackend[SimulatedClients]):
     """Clients of a simulated world.
 
     Parameters
     ----------
-    config: of the run. engine: computes local work. pipeline: of uploads. reported: signals the
-    selector wants with an update.
-    client_states: where what clients keep is stored. watch: the run's stopwatch.
+    config: of the run.
+    engine: computes local work.
+    pipeline: of uploads.
+    selector: of the run.
+    client_states: where what clients keep is stored.
+    watch: the run's stopwatch.
     """
 
     def __init__(
@@ -128,10 +146,11 @@ class SimulatedBackend(ClientBackend):
         config: RunConfig,
         engine: Engine,
         pipeline: UploadPipeline,
-        reported: frozenset[str],
+        selector: Selector[Any],
         client_states: ClientStates,
         watch: Stopwatch,
     ) -> None:
+        reported = selector.rule.needs().reported
         self.config = config
         self.engine = engine
         self.pipeline = pipeline
@@ -142,27 +161,37 @@ class SimulatedBackend(ClientBackend):
         self.federation = self.setting.task.federation
         self.planner = WorkPlanner(config, reported, kept_of(client_states))
         self.holding = self.planner.holding
-        self.drift = DriftView(self.world.drift, self._key("shift").fold("drift"), self.federation)
+        drift = self.world.drift
+        if drift.moves_window or drift.renames_classes:
+            self.drift = DriftView(drift, self._key("shift").fold("drift"), self.federation)
+        self.defence = selector.defence
+        self.lies = self._lies()
+        measured = config.measured_speeds
+        speeds = MeasuredSpeeds.none(len(self.federation)) if measured else None
+        self.initial_state = SimulatedClients(client_states, speeds=speeds)
         self._want = (reported & REPORTED) | {"loss", "update_norm"}
-        self._client_states = client_states
         # every client's loss at a version, for links that depend on it
         self._losses: tuple[int, Floats] = (-1, np.zeros(0))
 
     # ------------------------------------------------------------------------------- before round 1
 
-    def new_state(self) -> SimulatedClients:
-        """Return the clients' side before round 1."""
-        measured = self.config.measured_speeds
-        speeds = MeasuredSpeeds.none(len(self.federation)) if measured else None
-        return SimulatedClients(self._client_states, speeds=speeds)
+    def _lies(self) -> Lies | None:
+        """Return what dishonest clients claim; None: all are honest."""
+        dishonest = self.world.dishonest
+        if not dishonest.lies:
+            return None
+        measured = self.defence is not None and self.defence.measured
+        return Lies(dishonest, self._key("fail"), self.planner.examples, measured)
 
-    def open(self, state: RunState) -> Ids:
+    def newcomers(self, state: State) -> Ids:
         """Return all clients but those held out, at the start of the run."""
-        everybody = np.arange(0 if state.begun else len(self.federation))
+        if state.begun:
+            return np.zeros(0, np.int64)
+        everybody = np.arange(len(self.federation))
         new = self.federation.new_clients
         return np.setdiff1d(everybody, new, assume_unique=True) if len(new) else everybody
 
-    def enrol(self, state: RunState, ids: Ids, wanted: frozenset[str]) -> Mapping[str, Floats]:
+    def enrol(self, state: State, ids: Ids, wanted: frozenset[str]) -> Mapping[str, Floats]:
         """Return the wanted enrolment signals and estimates of the planner; bill the numbers that
         clients themselves send."""
         known = probing.enrolment_signals(self.federation, ids, wanted)
@@ -175,7 +204,7 @@ class SimulatedBackend(ClientBackend):
             )
         return known
 
-    def federation_rows(self, state: RunState) -> Iterator[dict[str, Any]]:
+    def federation_rows(self, state: State) -> Iterator[dict[str, Any]]:
         """Yield one row per client, in blocks: samples, classes, noise, speed and link."""
         return federation_rows(
             self.federation,
@@ -184,42 +213,21 @@ class SimulatedBackend(ClientBackend):
             self.setting.work,
         )
 
-    def examples(self, state: RunState) -> Ids:
-        """Return the number of training samples that each client sees at a time, ``[K]``."""
-        return self.planner.examples
-
-    def claimed_examples(self, state: RunState) -> Ids:
-        """Return the number of samples that each client claims to train on in this round,
-        ``[K]``."""
-        defence = state.selector.defence
-        key = self._key("fail")
+    def sizes(self, state: State) -> Sizes:
+        """Return the samples that each client sees at a time, and those that it claims to train on
+        in this round."""
         examples = self.planner.examples
-        bounded = defence is not None and defence.measured
-        claims = claimed_examples(self.world.dishonest, key, examples, state.draw_index, bounded)
-        return claims if defence is None else defence.sizes(claims)
-
-    def told(
-        self, state: RunState, draw_index: int, reports: Reports
-    ) -> tuple[Reports, dict[str, Any]]:
-        """Return the reports with the claims of dishonest clients."""
-        defence = state.selector.defence
-        dishonest = self.world.dishonest
-        key = self._key("fail")
-        measured = defence is not None and defence.measured
-        clients = _clients(state)
-        examples = claimed_examples(dishonest, key, self.planner.examples, draw_index, measured)
-        found = told(dishonest, key, reports, draw_index, examples, clients.heard, measured)
-        clients.heard = found.heard
-        return found.reports, found.rows
+        claims = examples if self.lies is None else self.lies.claimed_examples(state.draw_index)
+        return Sizes(examples, claims if self.defence is None else self.defence.sizes(claims))
 
     # ------------------------------------------------------------------- who, and what they measure
 
-    def available(self, state: RunState) -> Ids:
+    def available(self, state: State) -> Ids:
         """Return the clients that are online, have data and are not in flight; where the synchrony
         asks again, also those whose update has arrived and waits; those that broke off wait for the
         next step, so that there is one."""
         ids = self.planner.with_data
-        lines = _clients(state).in_flight.timelines
+        lines = state.clients.in_flight.timelines
         waits = (
             (lines.arrives_s <= state.clients.now_s)
             & ~lines.dropped
@@ -233,7 +241,7 @@ class SimulatedBackend(ClientBackend):
         )
         return ids[np.flatnonzero(online)]  # several times as fast as by the mask
 
-    def back_s(self, state: RunState) -> float:
+    def back_s(self, state: State) -> float:
         """Return when the first client with data is online again."""
         now_s = state.clients.now_s
         back_s = self.world.availability.back_s(
@@ -242,7 +250,7 @@ class SimulatedBackend(ClientBackend):
         return back_s if np.isfinite(back_s) else now_s
 
     def probe(
-        self, state: RunState, ids: Ids, wanted: Mapping[str, int | None], download: Tensors
+        self, state: State, ids: Ids, wanted: Mapping[str, int | None], download: Tensors
     ) -> tuple[Ids, Mapping[str, Floats]]:
         """Measure the candidates; forward passes, seconds and bits are charged, and every candidate
         answers."""
@@ -254,7 +262,7 @@ class SimulatedBackend(ClientBackend):
             if learning:
                 key = self._key("probe").fold(state.draw_index)
                 states = self._start_states(state, ids)
-                view = self.data_view(state, ids)
+                view = self._data_view(state, ids)
                 slices = self._slices(state, ids)
                 signals = self.engine.measure(ids, download, states, learning, key, view, slices)
         with self.watch("plan"):
@@ -268,7 +276,7 @@ class SimulatedBackend(ClientBackend):
             )
             signals |= {name: known[name] for name in system}
             batches = probing.passes(learning, self.federation, self.setting.work, ids)
-            if learning:
+            if learning and self.holding is not None:
                 batches += self.holding.probe_batches(ids)
             took = probe_s(
                 bits_down, down, batches, self.planner.step_s(ids, state.draw_index), bits_up, up
@@ -278,11 +286,11 @@ class SimulatedBackend(ClientBackend):
 
     # ---------------------------------------------------------------------- sending out and waiting
 
-    def workload(self, state: RunState, cohort: Cohort) -> Mapping[str, Floats]:
+    def _workload(self, state: State, cohort: Cohort) -> Mapping[str, Floats]:
         """Return the work planned for a cohort, before stragglers or a deadline cut it short."""
         links = self._link_mbps(state, cohort.ids)[0]
         work = self.planner.workload(cohort, links, state.draw_index)
-        speeds = _clients(state).speeds
+        speeds = state.clients.speeds
         if speeds is None:
             return work
         # as a deployment tells it: who never delivered takes no time, and links are not known
@@ -295,17 +303,18 @@ class SimulatedBackend(ClientBackend):
             "uplink_mbps": np.full(len(steps), np.inf),
         }
 
-    def dispatch(self, state: RunState, order: DispatchOrder) -> None:
+    def dispatch(self, state: State, order: DispatchOrder) -> Allocation:
         """Plan the timelines of a cohort and put it in flight."""
         cohort = order.cohort
         ids = order.cohort.ids
-        clients = _clients(state)
+        allocation = order.allocate(partial(self._workload, state, cohort))
+        clients = state.clients
         planner = self.planner.chosen(cohort)
         holding = planner.holding
         up, down = self._link_mbps(state, ids)
         whole = self.channel.download_bits(order.download, ids, self._with_newest(state))
         bits_down = self._bits_down(state, ids, order.download, whole, holding)
-        allocated = order.allocation.bits, order.allocation.paper_bits
+        allocated = allocation.bits, allocation.paper_bits
         bits_up, paper_bits = self._bits_up(state, ids, allocated, holding)
         loads = LinkLoads(bits_down, down, bits_up, up)
         lines = planner.timelines(
@@ -315,85 +324,85 @@ class SimulatedBackend(ClientBackend):
             state.version,
             state.draw_index,
             state.clients.now_s,
-            order.allocation.extra_steps,
+            allocation.extra_steps,
             None
             if clients.speeds is None
             else (clients.speeds.seconds[ids], bits_up / self._measured_bits(state, ids, bits_up)),
         )
         factor = self.world.failures.upload_factor(self._key("fail"), ids, state.draw_index)
-        counted_s = planner.paper_s(
-            lines, order.allocation.extra_steps, paper_bits, up, state.draw_index
-        )
+        counted_s = planner.paper_s(lines, allocation.extra_steps, paper_bits, up, state.draw_index)
         own = {
+            "theta": allocation.theta,
+            "budget": allocation.budget,
             "paper_arrives_s": clients.paper_s + counted_s,
             "bits_down": bits_down,
             "bits_up": bits_up,
             "paper_bits": paper_bits,
             "factor": factor,
             "up_mbps": up,
-            "width": holding.widths(ids, state.draw_index),
+            "width": 1.0 if holding is None else holding.widths(ids, state.draw_index),
         }
         clients.in_flight = clients.in_flight.plus(lines, {**order.columns, **own})
         self.channel.send(state.ledger, ids, bits_down, state.version + 1)
+        return allocation
 
     def _bits_down(
-        self, state: RunState, ids: Ids, download: Tensors, whole: Ids, holding: Holding
+        self, state: State, ids: Ids, download: Tensors, whole: Ids, holding: Holding | None
     ) -> Ids:
         """See :meth:`Holding.bits_down`, of clients that are sent the newest model now."""
         rule = self.setting.algorithm.local
         if rule.values_down(download, None) is None:
-            return holding.bits_down(ids, state.draw_index, whole)
+            return whole if holding is None else holding.bits_down(ids, state.draw_index, whole)
         kept = self.pipeline.algorithm_states(state, ids.tolist())
         values = [rule.values_down(download, kept[k]) or 0 for k in ids.tolist()]
         return np.where(whole > 0, VALUE_BITS * np.array(values, np.int64), 0)
 
     def _spared(
-        self, state: RunState, ids: Ids, download: Tensors, gradient: bool
+        self, state: State, ids: Ids, download: Tensors, gradient: bool
     ) -> tuple[Ids, Ids] | None:
         """See :meth:`Holding.spared`, of clients that are probed now."""
+        if self.holding is None:
+            return None
         spared = self.holding.spared(ids, state.draw_index, gradient)
         if spared is None or self.setting.algorithm.local.values_down(download, None) is None:
             return spared
         whole = np.full(len(ids), message_bits(download))
         return whole - self._bits_down(state, ids, download, whole, self.holding), spared[1]
 
-    def _bits_up(self, state: RunState, ids: Ids, whole: Bits, holding: Holding) -> Bits:
+    def _bits_up(self, state: State, ids: Ids, whole: Bits, holding: Holding | None) -> Bits:
         """See :meth:`Holding.bits_up`, of clients that are sent out now."""
-        view = self.data_view(state, ids)
+        if holding is None:
+            return whole
+        view = self._data_view(state, ids)
         return holding.bits_up(self.channel, ids, state.draw_index, view, whole)
 
-    def _slices(self, state: RunState, ids: Ids) -> Slices | None:
+    def _slices(self, state: State, ids: Ids) -> Slices | None:
         """Return the slices of the newest model that these clients hold now; None: the whole
         model."""
-        if not self.holding.cut:
+        if self.holding is None or not self.holding.cut:
             return None
         widths = self.holding.widths(ids, state.draw_index)
         return Slices(widths, self.holding.offset(state.version))
 
-    def _with_newest(self, state: RunState) -> Ids:
+    def _with_newest(self, state: State) -> Ids:
         """Return the clients that hold the newest model already, because a probe sent it to them in
         this round."""
         probed = self.config.probed(state.selector)
         return (
-            state.candidates
+            state.under_way.candidates
             if any(SIGNALS[name].kind != "system" for name in probed)
             else np.zeros(0, np.int64)
         )
 
-    def in_flight(self, state: RunState) -> InFlight:
-        """Return everybody under way, arrived or not, dropped ones included: their moments are
-        known beforehand."""
-        return _clients(state).in_flight
-
-    def wait(self, state: RunState, until_s: float) -> None:
+    def wait(self, state: State, until_s: float) -> None:
         """Advance the virtual clock."""
-        _clients(state).clock.advance(until_s)
+        state.clients.clock.advance(until_s)
 
-    def collect(self, state: RunState, step: ServerStep, stay: Bools) -> Landed:
+    def collect(self, state: State, step: ServerStep, stay: Bools) -> Landed:
         """Take out the rows that end now. A client that is under way is cut: of its upload counts
         what it has sent by now, and the server learns nothing of its seconds, nor that it would
         have dropped out."""
-        clients = _clients(state)
+        clients = state.clients
         gone = np.flatnonzero(~stay)
         gone = gone[np.argsort(clients.in_flight.timelines.client[gone], kind="stable")]
         landed = clients.in_flight.take(gone)
@@ -419,8 +428,13 @@ class SimulatedBackend(ClientBackend):
 
     # ------------------------------------------------------------------------------------- uploads
 
-    def uploads(
-        self, state: RunState, landed: Landed, rows: Ids, error: CompressionError | None
+    def uploads(self, state: State, landed: Landed, rows: Ids, sums: bool = False) -> Uploads:
+        """Train the clients of these rows."""
+        found = self._sums(state, landed, rows) if sums else None
+        return Uploads(self._single(state, landed, rows) if found is None else None, found)
+
+    def _single(
+        self, state: State, landed: Landed, rows: Ids
     ) -> Iterator[tuple[int, ReceivedUpload]]:
         """Train the clients of these rows, grouped by model version, and yield (row, upload) in
         order of client id.
@@ -429,47 +443,45 @@ class SimulatedBackend(ClientBackend):
         client that was sent out twice trains in that order, the second time from what it keeps
         after the first."""
         lines = landed.dispatches.timelines[rows]
-        waiting = dict[int, ReceivedUpload]()
         groups = training_groups(lines.client, lines.version)
-        clients = _clients(state).client_states
+        if len(groups) == 1:
+            yield from zip(
+                rows.tolist(), self._train(state, landed.dispatches.take(rows)), strict=True
+            )
+            return
+        waiting = dict[int, ReceivedUpload]()
+        clients = state.clients.client_states
         twice = bool(np.any(lines.client[1:] == lines.client[:-1]))
         for chosen in (rows[group] for group in groups):
-            for row, upload in zip(
-                chosen.tolist(),
-                self._train(state, landed.dispatches.take(chosen), error),
-                strict=True,
-            ):
-                if len(groups) == 1:
-                    yield row, upload
-                else:
-                    waiting[row] = upload
+            trained = self._train(state, landed.dispatches.take(chosen))
+            for row, upload in zip(chosen.tolist(), trained, strict=True):
+                waiting[row] = upload
                 if twice:
                     clients.run_ahead(self.pipeline.kept_after(state, upload))
         clients.fall_back()
         yield from sorted(waiting.items())
 
-    def _train(
-        self, state: RunState, group: InFlight, error: CompressionError | None
-    ) -> Iterator[ReceivedUpload]:
+    def _train(self, state: State, group: InFlight) -> Iterator[ReceivedUpload]:
         """Train clients that received the same version, and yield each upload as the server decodes
         it."""
         lines = group.timelines
         columns = group.columns
-        theta = columns["theta"].tolist()
-        if error is not None:
-            error.begin(lines.client, columns["theta"], columns["weight"])
         jobs = self._jobs(state, group)
-        rows = zip(jobs, columns["factor"].tolist(), theta, columns["budget"].tolist(), strict=True)
-        for result, (job, factor, share, budget) in zip(
-            self._results(state, jobs, int(lines.version[0])), rows, strict=True
-        ):
-            yield self.pipeline.compress(
-                state, corrupted(result, factor), job.dispatch, share, budget, error
-            )
+        results = self._results(state, jobs, int(lines.version[0]))
+        if (columns["factor"] != 1.0).any():
+            results = map(corrupted, results, columns["factor"].tolist())
+        if self.pipeline.plain:
+            yield from map(ReceivedUpload, results)
+            return
+        theta = columns["theta"]
+        self.pipeline.begin(lines.client, theta, columns["weight"])
+        rows = zip(jobs, theta.tolist(), columns["budget"].tolist(), strict=True)
+        for result, (job, share, budget) in zip(results, rows, strict=True):
+            yield self.pipeline.compress(state, result, job.dispatch, share, budget)
 
-    def upload_sums(self, state: RunState, landed: Landed, rows: Ids) -> Iterator[RunSum] | None:
-        """See :meth:`ClientBackend.upload_sums`. There are sums where all received one version of
-        the model, no client twice, and the engine's workers send them."""
+    def _sums(self, state: State, landed: Landed, rows: Ids) -> Iterator[RunSum] | None:
+        """Return the sums of these rows' uploads, where all received one version of the model, no
+        client twice, and the engine's workers send them; None elsewhere."""
         steps = landed.dispatches.timelines.steps[rows]
         if landed.mix or self.engine.refuses_sums(steps.tolist()) is not None:
             return None
@@ -484,7 +496,7 @@ class SimulatedBackend(ClientBackend):
             algorithm.aggregator,
             self.channel.checked,
             weights=columns["weight"],
-            own_weights=self.config.own_weights(self.claimed_examples(state)[lines.client]),
+            own_weights=self.config.own_weights(self.sizes(state).claimed[lines.client]),
             factors=columns["factor"],
             scales=scales,
         )
@@ -494,75 +506,61 @@ class SimulatedBackend(ClientBackend):
         found = self.engine.train_sums(jobs, download, states, self._want, added)
         return self.watch.iterate("train", found)
 
-    def _jobs(self, state: RunState, group: InFlight) -> list[Job]:
+    def _jobs(self, state: State, group: InFlight) -> list[Job]:
         """Return the local work of clients that received the same version."""
         lines = group.timelines
         columns = group.columns
-        theta = columns["theta"].tolist()
-        views = self.drift.at_dispatch(group)
-        offset = self.holding.offset(int(lines.version[0]))
-        planned = zip(
-            lines.client,
-            lines.dispatch,
-            lines.steps,
-            columns["lr"],
-            views,
-            columns["width"].tolist(),
-            strict=True,
-        )
+        drift = self.drift
+        offset = 0 if self.holding is None else self.holding.offset(int(lines.version[0]))
+        views = [None] * len(lines) if drift is None else drift.at_dispatch(group)
+        layers = self._curvature_layers(state, group)
+        rates = columns["lr"].tolist()
+        widths = columns["width"].tolist()
         return [
             Job(
-                int(c),
-                int(d),
-                int(s),
-                float(lr),
-                view,
-                self.pipeline.curvature_layers(state, share, int(d), int(c)),
-                r,
-                offset,
+                client=client,
+                dispatch=dispatch,
+                steps=steps,
+                lr=rates[i],
+                data_view=views[i],
+                layers=layers[i],
+                width=widths[i],
+                offset=offset,
             )
-            for (c, d, s, lr, view, r), share in zip(planned, theta, strict=True)
+            for i, (client, dispatch, steps) in enumerate(
+                zip(
+                    lines.client.tolist(),
+                    lines.dispatch.tolist(),
+                    lines.steps.tolist(),
+                    strict=True,
+                )
+            )
         ]
 
-    def widths(self, state: RunState) -> Floats | None:
-        """Return the share of the model's width that each client holds now, ``[K]``; None where all
-        hold the whole model."""
-        return (
-            self.holding.widths(np.arange(len(self.federation)), state.draw_index)
-            if self.holding.cut
-            else None
-        )
+    def _curvature_layers(self, state: State, group: InFlight) -> list[tuple[str, ...]]:
+        """Return the layers whose curvature each client measures for its compressor."""
+        lines = group.timelines
+        if self.pipeline.plain:
+            return [()] * len(lines)
+        theta = group.columns["theta"].tolist()
+        return [
+            self.pipeline.curvature_layers(state, share, dispatch, client)
+            for share, dispatch, client in zip(
+                theta, lines.dispatch.tolist(), lines.client.tolist(), strict=True
+            )
+        ]
 
-    @property
-    def listed_widths(self) -> tuple[float, ...]:
-        """The widths that a client may have or train, falling."""
-        return self.holding.listed
-
-    def _results(self, state: RunState, jobs: list[Job], version: int) -> Iterator[TrainResult]:
+    def _results(self, state: State, jobs: list[Job], version: int) -> Iterator[TrainResult]:
         states = self.pipeline.algorithm_states(state, [job.client for job in jobs])
         trained = self.engine.train(jobs, state.downloads[version], states, self._want)
         results = map(self.channel.checked, trained)
-        return self.watch.iterate("train", map(self.holding.cover, results))
-
-    def incidents(self, state: RunState) -> dict[str, Any]:
-        """Return what happened to the engine's machines and workers, about no client (-1)."""
-        events = self.engine.take_events()
-        if not events:
-            return {}
-        count = len(events)
-        columns = {
-            name: [getattr(one, name) for one in events] for name in ("at", "event", "reason")
-        }
-        return {
-            **columns,
-            "time_s": [_clients(state).now_s] * count,
-            "client": [-1] * count,
-            "dispatch": [None] * count,
-        }
+        if self.holding is not None:
+            results = map(self.holding.cover, results)
+        return self.watch.iterate("train", results)
 
     def commit(
         self,
-        state: RunState,
+        state: State,
         landed: Landed,
         accepted: Ids,
         client_states: Mapping[int, ClientState],
@@ -571,47 +569,23 @@ class SimulatedBackend(ClientBackend):
         for client, kept in client_states.items():
             state.clients.client_states.put(client, kept)
 
-    def recalibrate(self, state: RunState, landed: Landed, accepted: Ids) -> ServerState:
-        """Pass the new model along a chain of the accepted clients, where asked for; seconds and
-        bits are charged."""
-        asked = self.config.recalibrate
-        lines = landed.dispatches.timelines[accepted]
-        step = state.version + 1
-        slicing = self.setting.algorithm.local.slicing
-        if asked is None or (slicing is not None and slicing.static_norm):
-            return state.server
-        counts = batch_counts(self.config, asked, lines.client[np.argsort(lines.dispatch)])
-        key = self._key("server").fold("recalibrate", step)
-        with self.watch("measure"):
-            views = partial(self.data_view, state)
-            model = recalibrated(
-                self.config, self.engine, state.server.model, counts, key, views, asked.cumulative
-            )
-        server = ServerState(model, state.server.extra)
-        ids = np.array(list(counts), np.int64)
-        batches = np.array(list(counts.values()), np.float64)
+    def pass_along(self, state: State, ids: Ids, batches: Floats, download: Tensors) -> None:
+        """Let the time pass that a chain of clients takes, and bill its messages: each receives the
+        model, runs so many batches forward, and sends its statistics on."""
         up, down = self._link_mbps(state, ids)
-        download = self.setting.algorithm.local.download(server)
-        bits_down, bits_up = self.channel.recalibrate(state.ledger, ids, download, step)
-        took = probe_s(
-            bits_down, down, batches, self.planner.step_s(ids, state.draw_index), bits_up, up
-        )
+        bits = self.channel.recalibrate(state.ledger, ids, download, state.version + 1)
+        step_s = self.planner.step_s(ids, state.draw_index)
+        took = probe_s(bits[0], down, batches, step_s, bits[1], up)
         self._advance(state, float(took.sum()))
-        return server
 
     # ---------------------------------------------------------------------- drift, links, estimates
 
-    def data_view(self, state: RunState, ids: Ids) -> DataView | None:
+    def _data_view(self, state: State, ids: Ids) -> DataView | None:
         """Return what these clients see of their data now."""
-        return self.drift.at(ids, state.draw_index, state.clients.now_s)
+        views = data_views_now(self.drift, state)
+        return None if views is None else views(ids)
 
-    def class_names(self, state: RunState) -> Ids | None:
-        """Return what every client calls each class now, ``[K, C]``."""
-        return self.drift.class_names(
-            np.arange(len(self.federation)), state.draw_index, state.clients.now_s
-        )
-
-    def _link_mbps(self, state: RunState, ids: Ids) -> tuple[Floats, Floats]:
+    def _link_mbps(self, state: State, ids: Ids) -> tuple[Floats, Floats]:
         """Return the clients' links in this round, megabits a second up and down; at enrolment
         those of round 1.
 
@@ -630,7 +604,7 @@ class SimulatedBackend(ClientBackend):
             losses = np.full(len(self.federation), np.nan)
             clients = self.planner.with_data
             states = self._start_states(state, clients)
-            view = self.data_view(state, clients)
+            view = self._data_view(state, clients)
             fresh = key.fold("losses", state.version)
             slices = self._slices(state, clients)
             losses[clients] = self.engine.measure(
@@ -641,31 +615,32 @@ class SimulatedBackend(ClientBackend):
             ids
         ], down
 
-    def learn_speeds(self, state: RunState, landed: InFlight) -> None:
+    def learn_speeds(self, state: State, landed: InFlight) -> None:
         """Take in how long these dispatches took, where the server knows no more of its clients."""
-        speeds = _clients(state).speeds
+        speeds = state.clients.speeds
         if speeds is None:
             return
         sent = landed.columns["bits_up"]
         whole = self._measured_bits(state, landed.timelines.client, sent)
         speeds.learn(landed.timelines, sent, whole)
 
-    def _measured_bits(self, state: RunState, ids: Ids, sent: Ids) -> Ids:
+    def _measured_bits(self, state: State, ids: Ids, sent: Ids) -> Ids:
         """Return the bits of the upload whose seconds are kept of each client, ``[n]``: a whole
         one, and of a slice of the model, whose size changes, that which it sends."""
-        return np.maximum(sent, 1) if self.holding.cut else self._whole_upload_bits(state, ids)
+        cut = self.holding is not None and self.holding.cut
+        return np.maximum(sent, 1) if cut else self._whole_upload_bits(state, ids)
 
-    def _whole_upload_bits(self, state: RunState, ids: Ids) -> Ids:
+    def _whole_upload_bits(self, state: State, ids: Ids) -> Ids:
         """Return the bits of each client's upload if it is not compressed, ``[n]``."""
         whole = np.full(len(ids), self.channel.upload_bits)
         return self._bits_up(state, ids, (whole, whole), self.holding)[0]
 
     def _estimates(
-        self, state: RunState, ids: Ids, download: Tensors, guess_s: float = 0.0
+        self, state: State, ids: Ids, download: Tensors, guess_s: float = 0.0
     ) -> dict[str, Floats]:
         """Return the planner's signals of these clients; ``guess_s``: as for
         :meth:`MeasuredSpeeds.estimates`."""
-        speeds = _clients(state).speeds
+        speeds = state.clients.speeds
         if speeds is not None:
             whole_up = self._whole_upload_bits(state, ids)
             return speeds.estimates(ids, self.planner.full_steps[ids], whole_up, guess_s)
@@ -677,7 +652,7 @@ class SimulatedBackend(ClientBackend):
             bits_down, down, self.planner.full_work_s(ids, state.draw_index), bits_up, up
         )
 
-    def _start_states(self, state: RunState, ids: Ids) -> dict[int, ClientState | None]:
+    def _start_states(self, state: State, ids: Ids) -> dict[int, ClientState | None]:
         """Return what these clients keep, where what is measured of a model depends on it."""
         algorithm = self.setting.algorithm
         personal = algorithm.local.personal
@@ -687,9 +662,19 @@ class SimulatedBackend(ClientBackend):
     def _key(self, purpose: str) -> Key:
         return self.setting.streams.key(purpose)
 
-    def _advance(self, state: RunState, seconds: float) -> None:
-        clock = _clients(state).clock
+    def _advance(self, state: State, seconds: float) -> None:
+        clock = state.clients.clock
         clock.advance(clock.now_s + seconds)
+
+
+def own_stages(backend: SimulatedBackend) -> list[Stage]:
+    """Return the stages that only a simulation has."""
+    stages: list[Stage] = [] if backend.lies is None else [backend.lies]
+    if recalibrates(backend.config):
+        stages.append(Recalibration(backend.config, backend.engine, backend))
+    if backend.engine.worker_shape is not None:
+        stages.append(EngineEvents(backend.engine))
+    return stages
 
 
 def training_groups(clients: Ids, versions: Ids) -> list[Ids]:
@@ -714,10 +699,3 @@ def training_groups(clients: Ids, versions: Ids) -> list[Ids]:
             again[at] = again[at - 1] + 1
     pairs = np.unique(np.stack([versions, again], 1), axis=0)
     return [np.flatnonzero((versions == version) & (again == time)) for version, time in pairs]
-
-
-def _clients(state: RunState) -> SimulatedClients:
-    """Return the clients' side of a simulation's state, by its own type."""
-    clients: Any = state.clients
-    found: SimulatedClients = clients
-    return found

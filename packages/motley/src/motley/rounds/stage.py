@@ -1,31 +1,47 @@
-"""What cuts through every round: privacy, signals of uploads, staleness, refused steps, an audit.
+"""What cuts through every round: privacy, the guard, signals of uploads, diagnostics, an idea of
+your own.
 
 A run has a list of stages in a fixed order, made once with the loop
-(:class:`~motley.rounds.loop.RoundLoop`) from what the experiment asks for; the loop calls all of
-them at the places below. A place that a stage does not override changes nothing.
+(:class:`~motley.rounds.loop.RoundLoop`) from what the experiment asks for. The loop calls them at
+the places below; only a stage that overrides a place is called there. A stage owns what it
+remembers: it saves and restores that itself, under its name.
 
     available   choose      which of the available clients may be asked
+    cohort      choose      the cohort, in place of the selector's choice
+    chosen      choose      the cohort is known, nobody has trained
     weights     dispatch    raw weights of the updates of a cohort
-    reports     learn       what the selector hears of clients; tables show all
+    collected   collect     the dispatches that end with the step are known
+    gather      learn       uploads are added from here on; again after a refused step
     upload      learn       one upload before it is added
     total       learn       the aggregate before the server steps on it
     after       learn       the server has stepped
+    blamed      learn       what a refused step has shown of clients
+    ended       report      the step has ended, for everybody who took part in it
+    reports     report      what the selector hears of clients; tables show all
+    evaluated   examine     the figures of the server's model
+    result      examine     the server's state that counts as the run's, now
+    models      examine     further models, which are examined beside the server's
+    rows        report      rows of tables
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from motley.algorithms.parts import Tensors, Upload
+from motley.algorithms.parts import ServerState, Tensors, Upload
 from motley.core.arrays import Floats, Ids
-from motley.core.records import Reports
+from motley.core.components import overrides
+from motley.core.errors import ConfigError
+from motley.core.records import Cohort, Reports
 from motley.core.server_signals import Value
-from motley.rounds.round import Round
+from motley.rounds.round import LandedReports, ReceivedUpload, Round
+from motley.rounds.run_config import RunConfig
 from motley.rounds.state import RunState
-from motley.rounds.upload_pipeline import ReceivedUpload
+from motley.tasks.task import ModelState
 
-__all__ = ["Arrived", "Stage"]
+__all__ = ["Arrived", "Blamed", "ChosenCohort", "Stage", "StageOptions", "Stages"]
 
 
 class Arrived(NamedTuple):
@@ -33,8 +49,11 @@ class Arrived(NamedTuple):
 
     Parameters
     ----------
-    row: of the landed dispatches. received: as the server decoded it. download: the message that
-    its client trained from. upload: as it enters the sum. signals: that the server computes of it.
+    row: of the landed dispatches.
+    received: as the server decoded it.
+    download: the message that its client trained from.
+    upload: as it enters the sum.
+    signals: that the server computes of it.
     """
 
     row: int
@@ -44,33 +63,204 @@ class Arrived(NamedTuple):
     signals: Mapping[str, Value] = {}
 
 
+class Blamed(NamedTuple):
+    """What a refused step has shown of clients.
+
+    Parameters
+    ----------
+    rows: of the landed dispatches.
+    event: what becomes of their uploads, or of the clients.
+    reason: in words.
+    """
+
+    rows: Ids
+    event: Literal["rejected", "set aside"]
+    reason: str
+
+
+class ChosenCohort(NamedTuple):
+    """A cohort that is chosen and not sent out yet.
+
+    Parameters
+    ----------
+    available: ids ``[n]`` that it was chosen from, sorted.
+    cohort: the chosen.
+    download: the message that they will be sent.
+    """
+
+    available: Ids
+    cohort: Cohort
+    download: Tensors
+
+
 class Stage:
-    """Something that the round loop calls at the places above. What evolves is in the run's state,
-    which every place takes."""
+    """Something that the round loop calls at the places above.
+
+    A stage belongs to one run. What evolves in it is in its attributes, which it makes in
+    :meth:`init`, saves and restores."""
+
+    name: ClassVar[str] = ""
+    """Under which checkpoints keep what it remembers; left out, the name of its class."""
 
     single_updates: str | None = None
     """Why every update must travel to the server, after "every update travels: "; None: sums
     may."""
 
-    def available(self, state: RunState, ids: Ids) -> Ids:
+    def init(self, config: RunConfig, server: ServerState) -> None:
+        """Make ready, before round 1 and before anything is restored.
+
+        Parameters
+        ----------
+        config: what is fixed about the run.
+        server: the server's state before round 1.
+        """
+
+    def save(self, state: RunState[Any]) -> Mapping[str, Any]:
+        """Return what evolves, by name: plain values, arrays and tensors."""
+        return {}
+
+    def restore(self, state: RunState[Any], saved: Mapping[str, Any]) -> None:
+        """Take over what :meth:`save` returned, tensors as arrays."""
+
+    def available(self, state: RunState[Any], ids: Ids) -> Ids:
         """Return which of these clients may be asked now."""
         return ids
 
-    def weights(self, state: RunState, ids: Ids, weights: Floats) -> Floats:
+    def cohort(self, state: RunState[Any], available: Ids, count: int) -> Cohort | None:
+        """Return a cohort of at most ``count`` of the available clients in place of one that the
+        selector chooses; None: the selector chooses."""
+        return None
+
+    def chosen(self, state: RunState[Any], step: Round, choice: ChosenCohort) -> Round:
+        """Return the round with notes, whose cohort is about to be sent out."""
+        return step
+
+    def weights(self, state: RunState[Any], ids: Ids, weights: Floats) -> Floats:
         """Return the raw weights ``[m]`` of the updates of a cohort that is sent out now."""
         return weights
 
-    def reports(self, state: RunState, reports: Reports) -> Reports:
-        """Return reports as the selector hears them."""
-        return reports
+    def collected(self, state: RunState[Any], step: Round) -> None:
+        """Take in which dispatches end with this step, and how."""
 
-    def upload(self, state: RunState, step: Round, arrived: Arrived) -> Arrived:
+    def gather(self, state: RunState[Any], step: Round) -> None:
+        """Forget what a gathering of the step's uploads before has left: they are added anew."""
+
+    def upload(self, state: RunState[Any], step: Round, arrived: Arrived) -> Arrived:
         """Return one upload before it is added to the sum."""
         return arrived
 
-    def total(self, state: RunState, step: Round) -> Round:
+    def total(self, state: RunState[Any], step: Round) -> Round:
         """Return the round after its uploads were added, with what the server steps on."""
         return step
 
-    def after(self, state: RunState, step: Round) -> None:
+    def after(self, state: RunState[Any], step: Round) -> None:
         """Take in that the server has stepped on the round's total."""
+
+    def blamed(self, state: RunState[Any], step: Round, blamed: Blamed) -> None:
+        """Take note of what a refused step has shown of clients."""
+
+    def ended(self, state: RunState[Any], step: Round, reports: LandedReports) -> Round:
+        """Return the round with notes, after its step has ended.
+
+        Parameters
+        ----------
+        reports: on all dispatches that ended with it.
+        """
+        return step
+
+    def reports(self, state: RunState[Any], reports: Reports) -> Reports:
+        """Return reports as the selector hears them."""
+        return reports
+
+    def evaluated(
+        self, state: RunState[Any], scores: Mapping[str, float], due: bool
+    ) -> Mapping[str, float]:
+        """Return notes of the round, after the server's model was evaluated.
+
+        Parameters
+        ----------
+        scores: by metric, on the common test set or the mean over clients.
+        due: whether the experiment asks for it; else it is only because the run ends.
+        """
+        return {}
+
+    def result(self, server: ServerState) -> ServerState:
+        """Return the server's state that is the run's result, if the run ends now."""
+        return server
+
+    def models(self, state: RunState[Any]) -> Mapping[str, ModelState]:
+        """Return further models by the scope that their rows of the table ``evaluations`` get."""
+        return {}
+
+    def rows(self, state: RunState[Any], last: bool) -> Iterable[tuple[str, Mapping[str, Any]]]:
+        """Return tables and their columns to be written with this round.
+
+        Parameters
+        ----------
+        last: whether the run ends with it.
+        """
+        return ()
+
+
+class StageOptions(ABC):
+    """The options of a stage that an experiment names (key ``stage``); a frozen dataclass."""
+
+    @abstractmethod
+    def make(self) -> Stage:
+        """Return a new stage for one run."""
+
+
+class Stages:
+    """The stages of a run, in their order; those that are called at a place, under its name.
+
+    Parameters
+    ----------
+    stages: of which no two have one name.
+
+    Raises
+    ------
+    ConfigError: two stages have one name.
+    """
+
+    available: tuple[Stage, ...]
+    cohort: tuple[Stage, ...]
+    chosen: tuple[Stage, ...]
+    weights: tuple[Stage, ...]
+    collected: tuple[Stage, ...]
+    gather: tuple[Stage, ...]
+    upload: tuple[Stage, ...]
+    total: tuple[Stage, ...]
+    after: tuple[Stage, ...]
+    blamed: tuple[Stage, ...]
+    ended: tuple[Stage, ...]
+    reports: tuple[Stage, ...]
+    evaluated: tuple[Stage, ...]
+    result: tuple[Stage, ...]
+    models: tuple[Stage, ...]
+    rows: tuple[Stage, ...]
+
+    def __init__(self, stages: Iterable[Stage] = ()) -> None:
+        self.all = tuple(stages)
+        for place in type(self).__annotations__:
+            called = tuple(stage for stage in self.all if overrides(stage, Stage, place))
+            setattr(self, place, called)
+        names = [stage.name or type(stage).__name__ for stage in self.all]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(f"two stages are named {name!r}; name each once", "stage")
+        self._kept = {
+            name: stage
+            for name, stage in zip(names, self.all, strict=True)
+            if overrides(stage, Stage, "save")
+        }
+
+    def save(self, state: RunState[Any]) -> dict[str, Any]:
+        """Return what the stages remember, by their names."""
+        return {name: stage.save(state) for name, stage in self._kept.items()}
+
+    def restore(self, state: RunState[Any], saved: Mapping[str, Any]) -> None:
+        """Take over what :meth:`save` returned; a stage that was not in the run then (of another
+        end, say) begins now."""
+        for name, stage in self._kept.items():
+            if name in saved:
+                stage.restore(state, saved[name])

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from typing_extensions import override
 
 from motley.algorithms.parts import Part, Tensors, Upload
@@ -19,7 +21,7 @@ class Staleness(Stage):
     """Adjusts each upload by the factor that the synchrony has found for its staleness."""
 
     @override
-    def upload(self, state: RunState, step: Round, arrived: Arrived) -> Arrived:
+    def upload(self, state: RunState[Any], step: Round, arrived: Arrived) -> Arrived:
         landed = step.landed
         if landed.scale is None:
             return arrived

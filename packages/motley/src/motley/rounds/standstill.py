@@ -23,21 +23,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.records import Outcome
 from motley.rounds.round import Round
 from motley.rounds.run_config import Stop
+from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 
-__all__ = [
-    "MOST_IDLE_STEPS",
-    "MOST_STILL_STEPS",
-    "Moment",
-    "count_steps",
-    "given_limits",
-    "moment_of",
-    "standstill",
-]
+__all__ = ["MOST_IDLE_STEPS", "MOST_STILL_STEPS", "Standstill", "given_limits"]
 
 MOST_STILL_STEPS = 1_000
 """Steps in a row without a move after which a run ends."""
@@ -50,55 +44,79 @@ _MISSING = {
     "target": "no update was accepted",
 }
 
-Moment = tuple[float, int]
-"""The clock in seconds, and the bits of the papers' account."""
 
+class Standstill(Stage):
+    """Counts the server steps of a run without a number of rounds that bring it no nearer to its
+    end.
 
-def moment_of(state: RunState) -> Moment:
-    """Return how far a run is."""
-    return state.clients.now_s, state.ledger.paper_bits
+    Parameters
+    ----------
+    stop: when the run ends.
 
+    Attributes
+    ----------
+    still_steps: server steps since one brought a limit nearer, with somebody to ask.
+    idle_steps: the same with nobody to ask.
+    """
 
-def count_steps(stop: Stop, state: RunState, step: Round, before: Moment) -> None:
-    """Count this server step in ``state`` if it brought no limit nearer, else begin anew;
-    ``before``: how far the run was before it."""
-    passed, uploaded = (now > then for now, then in zip(moment_of(state), before, strict=True))
-    moves = {
-        "rounds": True,
-        "virtual_hours": passed,
-        "uplink_gb": uploaded,
-        "target": bool(np.isin(step.outcome, _TAUGHT).any()),
-        "patience": True,
-    }
-    if any(moves[name] for name in given_limits(vars(stop))):
-        state.still_steps = state.idle_steps = 0
-    elif passed and step.nobody_there and not len(step.landed):
-        state.idle_steps += 1
-    elif state.asked:
-        state.still_steps += 1
+    name = "standstill"
 
+    def __init__(self, stop: Stop) -> None:
+        self.limits = given_limits(vars(stop))
+        self.still_steps = 0
+        self.idle_steps = 0
+        # the clock in seconds, and the bits of the papers' account, before the step under way
+        self._before = (0.0, 0)
 
-def standstill(stop: Stop, state: RunState) -> str | None:
-    """Return the sentence that says why a run ends without having reached a limit; None where it
-    goes on."""
-    still = state.still_steps >= MOST_STILL_STEPS
-    idle = state.idle_steps >= MOST_IDLE_STEPS
-    endless = stop.rounds is None and stop.patience is None
-    if not (endless and (still or idle)):
-        return None
-    names = given_limits(vars(stop))
-    missing = " and ".join(_MISSING[name] for name in names)
-    limits = " and ".join(f"stop.{name}" for name in names)
-    ended = f"ended after round {state.version} without having reached {limits}: in the last"
-    if still:
+    @override
+    def save(self, state: RunState[Any]) -> Mapping[str, Any]:
+        return {"limits": self.limits, "still": self.still_steps, "idle": self.idle_steps}
+
+    @override
+    def restore(self, state: RunState[Any], saved: Mapping[str, Any]) -> None:
+        if saved["limits"] == self.limits:  # else another limit may be nearer
+            self.still_steps = saved["still"]
+            self.idle_steps = saved["idle"]
+
+    def begin(self, state: RunState[Any]) -> None:
+        """Take in how far a run is before a server step."""
+        self._before = (state.clients.now_s, state.ledger.paper_bits)
+
+    def count(self, state: RunState[Any], step: Round) -> None:
+        """Count a server step if it brought no limit nearer, else begin anew."""
+        seconds, bits = self._before
+        passed = state.clients.now_s > seconds
+        moves = {
+            "virtual_hours": passed,
+            "uplink_gb": state.ledger.paper_bits > bits,
+            "target": bool(np.isin(step.outcome, _TAUGHT).any()),
+        }
+        if any(moves[name] for name in self.limits):
+            self.still_steps = 0
+            self.idle_steps = 0
+        elif passed and step.nobody_there and not len(step.landed):
+            self.idle_steps += 1
+        elif state.under_way.asked:
+            self.still_steps += 1
+
+    def reason(self, state: RunState[Any]) -> str | None:
+        """Return the sentence that says why the run ends without having reached a limit; None where
+        it goes on."""
+        still = self.still_steps >= MOST_STILL_STEPS
+        if not still and self.idle_steps < MOST_IDLE_STEPS:
+            return None
+        missing = " and ".join(_MISSING[name] for name in self.limits)
+        limits = " and ".join(f"stop.{name}" for name in self.limits)
+        ended = f"ended after round {state.version} without having reached {limits}: in the last"
+        if still:
+            return (
+                f"{ended} {MOST_STILL_STEPS:,} rounds {missing}; look at device, network, failures "
+                "and synchrony, or write stop.rounds, too"
+            )
         return (
-            f"{ended} {MOST_STILL_STEPS:,} rounds {missing}; look at device, network, failures and "
-            "synchrony, or write stop.rounds, too"
+            f"{ended} {MOST_IDLE_STEPS:,} rounds {missing}, as no client was online; look at "
+            "availability, change synchrony.idle_s, or write stop.rounds, too"
         )
-    return (
-        f"{ended} {MOST_IDLE_STEPS:,} rounds {missing}, as no client was online; look at "
-        "availability, change synchrony.idle_s, or write stop.rounds, too"
-    )
 
 
 def given_limits(stop: Mapping[str, Any]) -> list[str]:

@@ -2,10 +2,12 @@
 at its client.
 
 Before training, :meth:`UploadPipeline.allocate` fixes each client's share of the update, and with
-it the bits of the message (the size of a packet depends on no value). After training every update
-goes through :func:`motley.transport.feedback.compress_update`. What the client would keep of that
-(error memory) is taken over in :meth:`UploadPipeline.commit`, when the server steps on its upload:
-a late, lost or rejected upload changes nothing at its client.
+it the bits of the message (the size of a packet depends on no value). Where updates are compressed,
+the pipeline is a stage of the run, too: after training every update goes through
+:func:`motley.transport.feedback.compress_update`. What the client would keep of that (error memory)
+is taken over in :meth:`UploadPipeline.commit`, when the server steps on its upload: a late, lost or
+rejected upload changes nothing at its client. The server remembers the state of the allocator and,
+under EF21, the mean of all clients' vectors.
 """
 
 from __future__ import annotations
@@ -18,23 +20,27 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from motley.algorithms.parts import ClientState, Parts, Tensors
+from motley.algorithms.parts import ClientState, ServerState, Tensors
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import CodecError
-from motley.core.records import Cohort, Reports
+from motley.core.records import Cohort
+from motley.core.saved_state import built, save
 from motley.engines.engine import Setting, TrainResult
 from motley.rounds.channel import Channel
 from motley.rounds.client_state import ClientStates
-from motley.rounds.diagnostics import CompressionError
+from motley.rounds.compression_error import CompressionError
+from motley.rounds.round import LandedReports, ReceivedUpload, Round
 from motley.rounds.run_config import RunConfig
+from motley.rounds.stage import Arrived, Stage
 from motley.rounds.state import RunState
 from motley.tasks.task import ModelState
 from motley.transport.allocators.allocator import AllocationContext
 from motley.transport.feedback import compress_update
 from motley.transport.upload_config import UploadConfig, merge_state, split_state
 
-__all__ = ["Allocation", "ReceivedUpload", "UploadPipeline", "initial_client_state", "kept_of"]
+__all__ = ["Allocation", "UploadPipeline", "initial_client_state", "kept_of"]
 
 CURVATURE_STEPS = 2.0
 """Local steps that one Hutchinson probe takes: two to three passes more on one batch.
@@ -59,21 +65,6 @@ class Allocation(NamedTuple):
     extra_steps: Floats
 
 
-class ReceivedUpload(NamedTuple):
-    """One client's upload, as the server decodes it.
-
-    Parameters
-    ----------
-    result: of the training, ``parts`` decoded. model_update: parts that say how the client's model
-    moved, where ``result.parts`` do not (under EF21, which sends changes). change: ``[D]``, EF21's.
-    client_state: what the client keeps because of this upload."""
-
-    result: TrainResult
-    model_update: Parts = {}  # noqa: RUF012 - never written to
-    change: Tensor | None = None
-    client_state: Tensors | None = None
-
-
 def initial_client_state(config: RunConfig, model: ModelState) -> ClientState | None:
     """Return what a client keeps before its first accepted upload, for the algorithm and for
     compression; None: nothing."""
@@ -91,20 +82,31 @@ def kept_of(
     }
 
 
-class UploadPipeline:
-    """Allocates, compresses and commits uploads. It keeps nothing: what evolves is in
-    :class:`~motley.rounds.state.RunState`.
+class UploadPipeline(Stage):
+    """Allocates, compresses and commits uploads.
 
     Parameters
     ----------
-    config: compressor, feedback, allocator and budget. setting: what is trained. channel: sizes of
-    messages. horizon: planned rounds, None when the run has no planned end.
+    config: compressor, feedback, allocator and budget.
+    setting: what is trained.
+    channel: sizes of messages.
+    horizon: planned rounds, None when the run has no planned end.
+
+    Attributes
+    ----------
+    plain: whether updates are sent as they are.
+    allocator: what the allocator remembers.
+    mean_vector: EF21's mean of all clients' vectors ``[D]``, None before the first.
+    error: measures what compression loses in this step; None where nobody asks.
     """
+
+    name = "uploads"
 
     def __init__(
         self, config: UploadConfig, setting: Setting, channel: Channel, horizon: int | None
     ) -> None:
         self.config = config
+        self.plain = config.plain
         self.setting = setting
         self.channel = channel
         self.horizon = horizon if config.budget.horizon else None
@@ -112,24 +114,41 @@ class UploadPipeline:
         self.key = setting.streams.key("compress")
         self._keeps_state = bool(config.initial_state(self.layout, setting.dtype))
         self._remembers_choice = bool(config.compressor.initial_state(self.layout))
+        self._hears = True
+        self.allocator: Mapping[str, Any] = config.allocator.init()
+        self.mean_vector: Tensor | None = None
+        self.error: CompressionError | None = None
+        # of the step under way: what compression leaves with each client, and EF21's sum of changes
+        self._compressed: dict[int, Tensors] = {}
+        self._changes: Tensor | None = None
 
-    @property
-    def budgeted(self) -> bool:
-        """Whether clients may send different shares of their updates, so that allocation needs to
-        know their work."""
-        return self.config.compressor.budgeted
+    @override
+    def init(self, config: RunConfig, server: ServerState) -> None:
+        self._hears = config.privacy is None
+
+    @override
+    def save(self, state: RunState[Any]) -> Mapping[str, Any]:
+        return {"allocator": save(self.allocator), "mean_vector": save(self.mean_vector)}
+
+    @override
+    def restore(self, state: RunState[Any], saved: Mapping[str, Any]) -> None:
+        self.allocator = saved["allocator"]
+        self.mean_vector = built(Tensor | None, saved["mean_vector"], "mean_vector")
 
     def allocate(
-        self, state: RunState, cohort: Cohort, workload: Mapping[str, Floats]
+        self, state: RunState[Any], cohort: Cohort, workload: Callable[[], Mapping[str, Floats]]
     ) -> Allocation:
         """Return how much each client of a cohort may upload in the coming server step.
 
-        ``workload``: the columns ``examples``, ``steps``, ``compute_s``, ``uplink_mbps`` ``[m]``;
-        used where :attr:`budgeted`."""
+        Parameters
+        ----------
+        workload: returns the columns ``examples``, ``steps``, ``compute_s``, ``uplink_mbps``
+        ``[m]``; asked where clients may send different shares of their updates.
+        """
         ids = cohort.ids
         n = len(cohort.ids)
         step = state.version + 1
-        if not self.budgeted:
+        if not self.config.compressor.budgeted:
             bits, paper = self._bits(1.0, state.dispatch, int(ids[0])) if n else (0, 0)
             one = np.ones(n)
             return Allocation(one, one, np.full(n, bits), np.full(n, paper), 0.0 * one)
@@ -143,9 +162,9 @@ class UploadPipeline:
             self.layout.size,
             scores=cohort.scores,
             upload_ratio=cohort.upload_ratio,
-            **workload,
+            **workload(),
         )
-        theta = self.config.allocator.ratios(state.allocator, context) if n else np.zeros(0)
+        theta = self.config.allocator.ratios(self.allocator, context) if n else np.zeros(0)
         rows = list(
             zip(
                 theta.tolist(), range(state.dispatch, state.dispatch + n), ids.tolist(), strict=True
@@ -158,7 +177,7 @@ class UploadPipeline:
         return Allocation(theta, np.full(n, now), both[:, 0], both[:, 1], steps)
 
     def _bits(self, theta: float, dispatch: int, client: int) -> tuple[int, int]:
-        if self.config.plain:
+        if self.plain:
             return self.channel.upload_bits, self.channel.paper_bits
         key = self.key.fold(dispatch, client)
         compressor = self.config.compressor
@@ -168,7 +187,7 @@ class UploadPipeline:
         )
 
     def curvature_layers(
-        self, state: RunState, theta: float, dispatch: int, client: int
+        self, state: RunState[Any], theta: float, dispatch: int, client: int
     ) -> tuple[str, ...]:
         """Return the layers whose curvature this client measures after training, because its
         compressor chooses by it."""
@@ -178,32 +197,36 @@ class UploadPipeline:
         )
 
     def algorithm_states(
-        self, state: RunState, clients: Iterable[int]
+        self, state: RunState[Any], clients: Iterable[int]
     ) -> dict[int, ClientState | None]:
         """Return what the algorithm keeps of these clients."""
-        return kept_of(state.clients.client_states)(clients)
+        states = state.clients.client_states
+        return {} if states.first is None else kept_of(states)(clients)
 
-    def _compression_state(self, state: RunState, client: int) -> Tensors:
+    def _compression_state(self, state: RunState[Any], client: int) -> Tensors:
         return (
             split_state(state.clients.client_states.of([client]).get(client))[1]
             if self._keeps_state
             else {}
         )
 
+    def begin(self, clients: Ids, theta: Floats, weight: Floats) -> None:
+        """Take in that uploads of one model version come: of these clients, with these shares and
+        raw weights, ``[n]`` each."""
+        if self.error is not None:
+            self.error.begin(clients, theta, weight)
+
     def compress(
         self,
-        state: RunState,
+        state: RunState[Any],
         result: TrainResult,
         dispatch: int,
         theta: float,
         budget: float,
-        error: CompressionError | None,
     ) -> ReceivedUpload:
         """Compress and decode one client's update. One that cannot be written down (with what
-        waited it overflows) is not finite.
-
-        ``error`` measures what is lost, where diagnostics ask for it."""
-        if self.config.plain or not result.finite:
+        waited it overflows) is not finite."""
+        if self.plain or not result.finite:
             return ReceivedUpload(result)
         delta = result.parts["delta"]
         client = result.client
@@ -225,9 +248,9 @@ class UploadPipeline:
             )
         except CodecError:
             return ReceivedUpload(dataclasses.replace(result, finite=False))
-        if error is not None and not feedback.incremental:
+        if self.error is not None and not feedback.incremental:
             v = feedback.vector(delta.value, before.get(feedback.state_name or ""))
-            error.add(
+            self.error.add(
                 client,
                 v,
                 sent.update,
@@ -244,42 +267,68 @@ class UploadPipeline:
             sent.client_state,
         )
 
-    def add_change(self, changes: Tensor | None, upload: ReceivedUpload) -> Tensor | None:
-        """Add one client's error-feedback change to the sum of this step's changes ``[D]`` (EF21);
-        None while there is none."""
-        if upload.change is None:
-            return changes
-        new = upload.change.double()
-        return new if changes is None else changes + new
+    @override
+    def gather(self, state: RunState[Any], step: Round) -> None:
+        self._compressed = {}
+        self._changes = None
 
-    def server_total(
-        self, state: RunState, total: dict[str, Tensor], changes: Tensor | None
-    ) -> dict[str, Tensor]:
-        """Return what the server steps on: under EF21 the mean of all clients' vectors, in place of
-        the mean of what arrived."""
-        if not total or changes is None:
-            return total
-        mean = torch.zeros_like(changes) if state.mean_vector is None else state.mean_vector
-        return {
-            **total,
-            "delta": self.config.feedback.update_mean(
-                mean, changes, self.setting.task.federation.pool
-            ),
-        }
+    @override
+    def upload(self, state: RunState[Any], step: Round, arrived: Arrived) -> Arrived:
+        """Take in what compression leaves with a client, and under EF21 how its vector changes."""
+        received = arrived.received
+        if received.client_state is not None:
+            self._compressed[received.result.client] = received.client_state
+        if received.change is not None:
+            change = received.change.double()
+            self._changes = change if self._changes is None else self._changes + change
+        return arrived
+
+    @override
+    def total(self, state: RunState[Any], step: Round) -> Round:
+        """Return the round with what the server steps on: under EF21 the mean of all clients'
+        vectors, in place of the mean of what arrived."""
+        self.error = None
+        if not step.total or self._changes is None:
+            return step
+        changes = self._changes
+        mean = torch.zeros_like(changes) if self.mean_vector is None else self.mean_vector
+        clients = self.setting.task.federation.pool
+        delta = self.config.feedback.update_mean(mean, changes, clients)
+        return dataclasses.replace(step, total={**step.total, "delta": delta})
+
+    @override
+    def after(self, state: RunState[Any], step: Round) -> None:
+        if self._changes is not None:
+            self.mean_vector = step.total["delta"].double().cpu()
+
+    @override
+    def ended(self, state: RunState[Any], step: Round, reports: LandedReports) -> Round:
+        """Let the allocator hear of a server step; that of a private run hears nothing."""
+        if self._hears:
+            total = step.total
+            norm = float(total["delta"].double().norm()) if "delta" in total else math.nan
+            heard = reports.heard()
+            self.allocator = self.config.allocator.observe(
+                self.allocator, self.config.budget, heard, norm
+            )
+        return step
 
     def commit(
         self,
-        state: RunState,
+        state: RunState[Any],
         algorithm_states: Mapping[int, ClientState],
-        compression_states: Mapping[int, Tensors],
+        compression_states: Mapping[int, Tensors] | None = None,
     ) -> Mapping[int, ClientState]:
         """Return what each client of an accepted step keeps from now on.
 
         Parameters
         ----------
-        algorithm_states: by client, what the algorithm keeps of it. compression_states: by client,
-        of those whose upload was compressed in this step.
+        algorithm_states: by client, what the algorithm keeps of it.
+        compression_states: by client, what compression leaves with it; None: with all whose upload
+        was compressed in this step.
         """
+        if compression_states is None:
+            compression_states = self._compressed
         if not compression_states:
             return algorithm_states
         states = state.clients.client_states
@@ -304,7 +353,7 @@ class UploadPipeline:
             **{client: kept for client, kept in new.items() if kept},
         }
 
-    def kept_after(self, state: RunState, upload: ReceivedUpload) -> Mapping[int, ClientState]:
+    def kept_after(self, state: RunState[Any], upload: ReceivedUpload) -> Mapping[int, ClientState]:
         """Return what a client keeps after this upload, by client, if the server accepts it; empty
         where that is nothing."""
         result = upload.result
@@ -314,13 +363,3 @@ class UploadPipeline:
         return self.commit(
             state, own, {} if upload.client_state is None else {result.client: upload.client_state}
         )
-
-    def observe(
-        self, state: RunState, reports: Reports, total: Mapping[str, Tensor]
-    ) -> Mapping[str, Any]:
-        """Return the allocator's state after a server step on ``total`` (empty where nothing was
-        aggregated); an allocator of a private run hears nothing."""
-        if state.privacy is not None:
-            return state.allocator
-        norm = float(total["delta"].double().norm()) if "delta" in total else math.nan
-        return self.config.allocator.observe(state.allocator, self.config.budget, reports, norm)

@@ -3,12 +3,17 @@ torch's arithmetic."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.parts import Part, Parts, Tensors
 from motley.core.arrays import Floats, Ids
+from motley.core.last_updates import LastUpdates
 from motley.core.records import SignalRequirements
+from motley.core.saved_state import built, save
 from motley.core.server_signals import (
     LAST_UPDATE,
     UPDATE_SIGNALS,
@@ -28,16 +33,31 @@ SERVER_SIGNALS = (UPDATE_SIGNALS - REPORTED) | {LAST_UPDATE}
 
 
 class UploadSignals(Stage):
-    """Computes the signals of decoded uploads in one run; the consensus update and the last updates
-    are part of the run's state.
+    """Computes the signals of decoded uploads in one run.
 
     Parameters
     ----------
-    needs: of the selection rule; names other than :data:`SERVER_SIGNALS` are ignored. setting: what
-    is trained.
+    needs: of the selection rule; names other than :data:`SERVER_SIGNALS` are ignored.
+    setting: what is trained.
+    last_updates: the store of clients' last updates; None: RAM.
+
+    Attributes
+    ----------
+    consensus: the running consensus update ``[D]``, None before the first.
+    last_updates: each participant's last update, where the selector compares it with the consensus
+    update; empty otherwise.
     """
 
-    def __init__(self, needs: SignalRequirements, setting: Setting) -> None:
+    name = "signals"
+
+    def __init__(
+        self,
+        needs: SignalRequirements,
+        setting: Setting,
+        last_updates: LastUpdates | None = None,
+    ) -> None:
+        self.consensus: Tensor | None = None
+        self.last_updates = LastUpdates() if last_updates is None else last_updates
         self.wanted = sorted(needs.reported & SERVER_SIGNALS)
         self.keeps = LAST_UPDATE in needs.probed
         if self.wanted or self.keeps:
@@ -48,21 +68,29 @@ class UploadSignals(Stage):
         self.setting = setting
         self.layout = setting.task.layout
 
-    def of(
-        self, client: int, parts: Parts, download: Tensors, rates: float, state: RunState
-    ) -> dict[str, Value]:
+    @override
+    def save(self, state: RunState[Any]) -> Mapping[str, Any]:
+        return {"consensus": save(self.consensus), "last_updates": self.last_updates.save()}
+
+    @override
+    def restore(self, state: RunState[Any], saved: Mapping[str, Any]) -> None:
+        self.consensus = built(Tensor | None, saved["consensus"], "consensus")
+        self.last_updates.restore(saved["last_updates"])
+
+    def of(self, client: int, parts: Parts, download: Tensors, rates: float) -> dict[str, Value]:
         """Return the wanted signals of one upload by name, and stage its update where last updates
         are kept.
 
         Parameters
         ----------
-        parts: decoded. download: what the client was sent. rates: sum of its local steps' learning
-        rates.
+        parts: decoded.
+        download: what the client was sent.
+        rates: sum of its local steps' learning rates.
         """
         rule = self.setting.algorithm.local
         sent = rule.update(parts)
         if self.keeps:
-            state.last_updates.stage(client, sent.detach().cpu().numpy())
+            self.last_updates.stage(client, sent.detach().cpu().numpy())
         update = sent.cpu().double()
         choice = rule.choice
         x = rule.start(download, None if choice is None else choice.of(parts)).x
@@ -74,29 +102,34 @@ class UploadSignals(Stage):
             rates,
             lambda: x[at].cpu().double() + update[at],
             self.layout.output_bias,
-            state.consensus,
+            self.consensus,
             streams,
             Tensor.norm,
         )
 
-    def before_choice(self, state: RunState, ids: Ids) -> dict[str, Floats]:
+    def before_choice(self, ids: Ids) -> dict[str, Floats]:
         """Return the signals of candidates that the server knows without asking them, ``[n]``
         each."""
-        consensus = None if state.consensus is None else state.consensus.numpy()
-        return {LAST_UPDATE: state.last_updates.cosines(ids, consensus)} if self.keeps else {}
+        consensus = None if self.consensus is None else self.consensus.numpy()
+        return {LAST_UPDATE: self.last_updates.cosines(ids, consensus)} if self.keeps else {}
 
     @override
-    def upload(self, state: RunState, step: Round, arrived: Arrived) -> Arrived:
+    def gather(self, state: RunState[Any], step: Round) -> None:
+        """Forget the updates of a step that was refused or rehearsed."""
+        self.last_updates.discard()
+
+    @override
+    def upload(self, state: RunState[Any], step: Round, arrived: Arrived) -> Arrived:
         result = arrived.received.result
         if not result.finite:
             return arrived
         rates = float(step.landed.dispatches.columns["lr"][arrived.row]) * result.steps
         parts = {**result.parts, **arrived.received.model_update}
-        made = self.of(result.client, parts, arrived.download, rates, state)
+        made = self.of(result.client, parts, arrived.download, rates)
         return arrived._replace(signals={**arrived.signals, **made})
 
     @override
-    def after(self, state: RunState, step: Round) -> None:
+    def after(self, state: RunState[Any], step: Round) -> None:
         """Move the consensus update, keep the staged updates."""
         if self.keeps or "cosine" in self.wanted:
             total = step.total["delta"]
@@ -104,5 +137,5 @@ class UploadSignals(Stage):
             if not rule.sends_whole:  # single updates are compared as changes of a whole model
                 total = rule.update({"delta": Part(total, "mean")})
             moved = total.cpu().double().clone()
-            state.consensus = next_consensus(state.consensus, moved)
-            state.last_updates.commit()
+            self.consensus = next_consensus(self.consensus, moved)
+            self.last_updates.commit()

@@ -8,22 +8,20 @@ changes no result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from motley.core.arrays import Ids
 from motley.core.components import declares
 from motley.engines.engine import Engine, TrainResult
-from motley.rounds.backend import ClientBackend, Landed
-from motley.rounds.diagnostics import CompressionError
+from motley.rounds.backend import ClientBackend
+from motley.rounds.in_flight import Landed
+from motley.rounds.round import ReceivedUpload
 from motley.rounds.run_config import RunConfig
-from motley.rounds.stage import Stage
+from motley.rounds.stage import Stages
 from motley.rounds.state import RunState
-from motley.rounds.upload_pipeline import ReceivedUpload
 
-__all__ = ["WorkerSums", "unusable"]
+__all__ = ["WorkerSums"]
 
 
 class Gathering(NamedTuple):
@@ -45,54 +43,48 @@ class WorkerSums:
 
     Parameters
     ----------
-    config: of the run. engine: computes local work. stages: of the run.
+    config: of the run.
+    engine: computes local work.
+    stages: of the run.
 
     Attributes
     ----------
     reason: why every update travels; None where sums do.
     """
 
-    def __init__(self, config: RunConfig, engine: Engine, stages: Sequence[Stage]) -> None:
+    def __init__(self, config: RunConfig, engine: Engine, stages: Stages) -> None:
         self.aggregator = config.setting.algorithm.aggregator
         self.reason = single_updates(config, stages)
-        self._workers = engine.worker_shape is not None
         self._few = engine.refuses_sums([1] * config.synchrony.max_uploads(config.cohort))
 
     def note(self) -> str | None:
         """Return a sentence for the first lines of a run whose workers send every update; None
-        where they send sums, or where there are no workers."""
+        where they send sums."""
         reason = self.reason or self._few
-        return f"every update travels: {reason}" if self._workers and reason is not None else None
+        return None if reason is None else f"every update travels: {reason}"
 
     def gathered(
         self,
-        backend: ClientBackend,
-        state: RunState,
+        backend: ClientBackend[Any],
+        state: RunState[Any],
         landed: Landed,
         rows: Ids,
-        error: CompressionError | None,
     ) -> Gathering:
-        """Return the sum of these rows' uploads or, where single ones are asked for, the uploads.
-
-        ``error``: as in :meth:`ClientBackend.uploads`."""
+        """Return the sum of these rows' uploads or, where single ones are asked for, the
+        uploads."""
         total = self.aggregator.init()
         results = dict[int, TrainResult]()
-        found = None if self.reason is not None else backend.upload_sums(state, landed, rows)
-        if found is None:
-            return Gathering(total, results, backend.uploads(state, landed, rows, error))
-        for run, some, partial in found:
+        uploads = backend.uploads(state, landed, rows, self.reason is None)
+        if uploads.sums is None:
+            return Gathering(total, results, uploads.single or ())
+        for run, some, partial in uploads.sums:
             first = run.positions.start
             results.update(zip(rows[first : first + len(some)].tolist(), some, strict=True))
             total = self.aggregator.join(total, run, partial)
         return Gathering(total, results, ())
 
 
-def unusable(results: dict[int, TrainResult]) -> Ids:
-    """Return the rows whose uploads are in no sum, because they are not finite."""
-    return np.array([row for row, result in results.items() if not result.finite], np.int64)
-
-
-def single_updates(config: RunConfig, stages: Sequence[Stage]) -> str | None:
+def single_updates(config: RunConfig, stages: Stages) -> str | None:
     """Return what looks at single updates at the server, after "every update travels: "; None:
     nothing."""
     setting = config.setting
@@ -104,8 +96,9 @@ def single_updates(config: RunConfig, stages: Sequence[Stage]) -> str | None:
         return f"the aggregator {name} needs single updates"
     if not (aggregator.joins and declares(aggregator, "joins", "init", "add")):
         return f"sums of the aggregator {name} cannot be joined"
-    if reason := next((one.single_updates for one in stages if one.single_updates), None):
-        return reason
+    for stage in stages.all:
+        if stage.single_updates is not None:
+            return stage.single_updates
     if uploads.feedback.state_name is not None:
         return f"the error feedback {type(uploads.feedback).__name__} is taken at the server"
     if not uploads.plain:
@@ -114,6 +107,6 @@ def single_updates(config: RunConfig, stages: Sequence[Stage]) -> str | None:
         return f"under {type(synchrony).__name__} a step takes updates of several versions"
     if setting.task.heads:
         return "each client holds heads of its own"
-    if config.evaluate.diagnostics:
-        return "diagnostics compare them"
+    for stage in stages.upload:
+        return f"the stage {type(stage).__name__} looks at them"
     return None

@@ -20,12 +20,9 @@ from numpy.typing import ArrayLike
 
 from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.errors import ConfigError, ContractError
+from motley.core.work import FORWARD
 
-__all__ = ["FORWARD", "Timelines", "VirtualClock", "plan", "probe_s", "transfer_s"]
-
-FORWARD = 1.0 / 3.0
-"""A forward pass over a batch, as a share of a local step on it (the backward pass costs twice the
-forward)."""
+__all__ = ["Timelines", "VirtualClock", "plan", "probe_s", "transfer_s"]
 
 
 @dataclass

@@ -59,7 +59,7 @@ class Trackers:
         evaluated = loop.config.evaluate.due(done.round) or loop.done
         self._each(
             lambda one: one.log(
-                done.round, round_figures(done, loop.state.newest if evaluated else {})
+                done.round, round_figures(done, loop.state.scores.newest if evaluated else {})
             )
         )
 

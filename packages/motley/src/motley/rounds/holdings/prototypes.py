@@ -4,7 +4,7 @@ nearest prototype."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,14 +13,14 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.core.arrays import Bools, Ids
-from motley.engines.engine import DataView
+from motley.engines.engine import DataView, Evaluator
 from motley.rounds.channel import Channel
-from motley.rounds.holding import Bits, Holding, View
+from motley.rounds.holdings.holding import Bits, Holding, View
 from motley.tasks.task import Federation, ModelState
 from motley.transport.packet import PacketSpec
 from motley.transport.wire import length
 
-__all__ = ["Evaluator", "HeldPrototypes", "NearestPrototype", "joined", "own_classes"]
+__all__ = ["HeldPrototypes", "NearestPrototype", "joined", "own_classes"]
 
 
 def own_classes(federation: Federation, ids: Ids, view: DataView | None = None) -> Bools:
@@ -63,21 +63,6 @@ def _specs(own: int, classes: int, width: int, counted: bool) -> dict[str, Packe
         else PacketSpec(classes, classes, coding="codes32")
     )
     return {"sums": PacketSpec(own * width, own * width), "counts": places}
-
-
-class Evaluator(Protocol):
-    """What measures the samples of one model, as :meth:`motley.engines.engine.Engine.evaluate`
-    does."""
-
-    def evaluate(
-        self,
-        model: ModelState,
-        rows: Ids,
-        labels: Ids | None = None,
-        want: frozenset[str] = frozenset({"hit"}),
-        sizes: Ids | None = None,
-    ) -> dict[str, NDArray[Any]]:
-        """Return ``loss`` and the wanted quantities of each sample."""
 
 
 class NearestPrototype:

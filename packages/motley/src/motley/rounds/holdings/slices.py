@@ -5,31 +5,30 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 
 import numpy as np
 import torch
 from typing_extensions import override
 
-from motley.algorithms.parts import ClientState, ServerState, Slicing
+from motley.algorithms.parts import Slicing
 from motley.core.adapters import merged_of
 from motley.core.arrays import Floats, Ids
 from motley.core.records import Cohort
 from motley.engines.engine import Setting
 from motley.rounds.channel import Channel
-from motley.rounds.evaluation import Personal
-from motley.rounds.holding import Bits, Holding, View
+from motley.rounds.examined_models import ExaminedModels
+from motley.rounds.holdings import Kept, StepSeconds
+from motley.rounds.holdings.holding import Bits, Holding, View
 from motley.tasks.task import ModelState
-from motley.timing.timeline import FORWARD, transfer_s
+from motley.timing.timeline import transfer_s
 from motley.transport.ledger import VALUE_BITS
 from motley.transport.packet import PacketSpec
 from motley.world.interfaces import World
 
-__all__ = ["HeldSlices", "Kept", "SliceModels", "SliceSizes", "step_passes"]
+__all__ = ["HeldSlices", "SliceModels", "SliceSizes"]
 
-Kept = Callable[[Iterable[int]], Mapping[int, ClientState | None]]
-"""Ids -> what the algorithm keeps of these clients."""
 COUNTER_BITS = 64
 """Bits of an integer buffer on the wire."""
 
@@ -48,7 +47,7 @@ class HeldSlices(Holding):
         self,
         setting: Setting,
         world: World,
-        step_s: Callable[[Ids, int], Floats],
+        step_s: StepSeconds,
         kept: Kept | None = None,
     ) -> None:
         super().__init__(setting)
@@ -131,7 +130,7 @@ class HeldSlices(Holding):
         """Return the seconds of each client's round at each level, ``[n, levels]``."""
         shares, bits = self.level_costs(levels)
         work = self.setting.work.total(self.setting.task.federation.seen[ids])
-        steps_s = self._step_s(ids, round) * work * step_passes(self.setting)
+        steps_s = self._step_s(ids, round) * work * self.setting.step_passes
         key = self.setting.streams.key("network")
         now = max(round, 1)
         links = (
@@ -190,12 +189,6 @@ class HeldSlices(Holding):
     def spared(self, ids: Ids, round: int, gradient: bool) -> tuple[Ids, Ids]:
         widths = self.widths(ids, round)
         return self.sizes.saved_bits(widths), gradient * self.sizes.saved_values(widths)
-
-
-def step_passes(setting: Setting) -> float:
-    """Return the passes forward and backward over a batch that a local step of a run takes."""
-    algorithm = setting.algorithm
-    return algorithm.local.step_cost + FORWARD * algorithm.loss.passes
 
 
 class SliceSizes:
@@ -273,49 +266,20 @@ def _bits(values: int, buffers: int, counters: int) -> int:
     return VALUE_BITS * (values + buffers) + COUNTER_BITS * counters
 
 
-class SliceModels:
+class SliceModels(ExaminedModels):
     """The model at each width, as a whole model that is 0 outside of the slice, and so computes
-    what the slice does.
+    what the slice does."""
 
-    Parameters
-    ----------
-    setting: of the run. server: state of the server. version: number of its model. memory: what a
-    client keeps that never took part.
-    collected: returns a model with BatchNorm statistics; None: those that it has.
-    """
-
-    def __init__(
-        self,
-        setting: Setting,
-        server: ServerState,
-        version: int,
-        memory: ClientState | None,
-        collected: Callable[[ModelState], ModelState] | None,
-    ) -> None:
-        self.setting = setting
-        self.version = version
-        self.memory = memory
-        self.collected = collected
-        self.download = setting.algorithm.local.download(server)
-        self._models: dict[float, ModelState] = {}
-
-    def at(self, width: float) -> ModelState:
-        """Return the model of this width; 1: the whole one."""
-        if width not in self._models:
-            self._models[width] = self._made(width)
-        return self._models[width]
-
-    def _made(self, width: float) -> ModelState:
+    @override
+    def of_width(self, width: float) -> ModelState:
         slicing = self.setting.algorithm.local.slicing or Slicing()
         layout = self.setting.task.layout
-        whole = self.setting.algorithm.local.start(self.download, self.memory)
+        whole = super().of_width(width)
         if width < 1.0:
-            kept = torch.from_numpy(layout.kept_positions(width, slicing.offset(self.version))).to(
-                whole.x.device
-            )
-            whole = dataclasses.replace(
-                whole, x=torch.zeros_like(whole.x).index_copy_(0, kept, whole.x[kept])
-            )
+            positions = layout.kept_positions(width, slicing.offset(self.version))
+            kept = torch.from_numpy(positions).to(whole.x.device)
+            x = torch.zeros_like(whole.x).index_copy_(0, kept, whole.x[kept])
+            whole = dataclasses.replace(whole, x=x)
         if slicing.widths:
             rows = (
                 self.download[name].view(len(slicing.widths), -1)
@@ -323,8 +287,4 @@ class SliceModels:
             )
             buffers, counters = (row[slicing.widths.index(width)] for row in rows)
             whole = dataclasses.replace(whole, buffers=buffers, counters=counters)
-        return whole if self.collected is None else self.collected(whole)
-
-    def of(self, widths: Floats) -> Personal:
-        """Return the models of clients at their own widths ``[K]``."""
-        return lambda clients: (self.at(float(widths[k])) for k in clients)
+        return whole

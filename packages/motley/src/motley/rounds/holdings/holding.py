@@ -2,9 +2,9 @@
 messages, the operations of their work, and where their updates count.
 
 A run has one :class:`Holding`; planner, dispatch, estimates and probes ask it. Slices
-(:mod:`motley.rounds.slices`), heads (:mod:`motley.rounds.heads`) and prototypes
-(:mod:`motley.rounds.prototypes`) have one each, and so do several models, of which a client takes
-one.
+(:mod:`~motley.rounds.holdings.slices`), heads (:mod:`~motley.rounds.holdings.heads`) and prototypes
+(:mod:`~motley.rounds.holdings.prototypes`) have one each, and so do several models, of which a
+client takes one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ View = DataView | None
 
 
 class Holding:
-    """Clients that hold the whole model.
+    """What clients hold of the model; as it stands, all of it.
 
     Parameters
     ----------

@@ -27,8 +27,8 @@ from typing_extensions import override
 from motley.core.arrays import Ids
 from motley.engines.engine import Setting, TrainResult
 from motley.rounds.channel import Channel
-from motley.rounds.holding import Bits, Holding, View
-from motley.rounds.prototypes import own_classes
+from motley.rounds.holdings.holding import Bits, Holding, View
+from motley.rounds.holdings.prototypes import own_classes
 from motley.transport.ledger import VALUE_BITS
 from motley.transport.packet import PacketSpec
 

@@ -1,0 +1,249 @@
+"""Measure how much of the house a reader meets: ``scripts/house`` prints a table, ``--json`` the
+same numbers, ``--names`` the bindings whose names say nothing."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PLAIN = {
+    "task": "quadratic",
+    "partition": "by_writer",
+    "population": 6,
+    "cohort": 3,
+    "selector": "uniform",
+    "engine": "sequential",
+    "stop": {"rounds": 3},
+    "evaluate": {"every": 3},
+}
+"""The plain round that is traced is the second: FedAvg, nothing evaluated."""
+EMPTY_NAMES = frozenset(
+    {"one", "ones", "found", "said", "known", "some", "told", "asked", "kept", "whole", "rest"}
+    | {"other", "others", "made", "given", "what", "this", "that", "thing", "things", "stuff"}
+    | {"item", "items", "tmp", "temp", "foo", "it", "much", "many", "got", "took"}
+)
+"""Names that do not say what is bound to them."""
+RUN_ON = re.compile(r"^\w[\w, *]*: .*[.;] \w[\w, *]*: ", re.MULTILINE)
+"""A line of a docstring's section that describes a second parameter after the first."""
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def distributions() -> dict[str, Path]:
+    """Return the folder of each distribution's sources, by its name."""
+    return {home.name: home / "src" for home in sorted((ROOT / "packages").iterdir())}
+
+
+def sources(folder: Path) -> list[Path]:
+    """Return the Python files of a folder, in order of their paths."""
+    return sorted(folder.rglob("*.py"))
+
+
+# ----------------------------------------------------------------------------------- a plain round
+
+
+def plain_round() -> dict[str, int]:
+    """Run three rounds, trace the second, and return the files, functions and lines of what it
+    ran."""
+    from motley.experiments.build import build
+
+    homes = tuple(str(folder) for folder in distributions().values())
+    ran: set[tuple[str, int]] = set()
+
+    def note(frame, event, _):
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(homes):
+            ran.add((code.co_filename, code.co_firstlineno))
+
+    loop = build(PLAIN)
+    loop.step()
+    sys.setprofile(note)
+    try:
+        loop.step()
+    finally:
+        sys.setprofile(None)
+    by_file: dict[str, set[int]] = {}
+    for file, line in ran:
+        by_file.setdefault(file, set()).add(line)
+    lengths = [_lengths(Path(file), lines) for file, lines in by_file.items()]
+    return {
+        "files": len(by_file),
+        "functions": sum(map(len, lengths)),
+        "lines": sum(map(sum, lengths)),
+    }
+
+
+def _lengths(path: Path, first_lines: set[int]) -> list[int]:
+    """Return the lines of the functions of a file that begin at these lines."""
+    tree = ast.parse(path.read_text())
+    lengths = []
+    for node in ast.walk(tree):
+        if isinstance(node, Function):
+            first = min([node.lineno, *(line.lineno for line in node.decorator_list)])
+            if first in first_lines:
+                lengths.append((node.end_lineno or first) - first + 1)
+    return lengths
+
+
+def interfaces() -> dict[str, int]:
+    """Return the size of the run's state and of the clients' interface."""
+    from motley.rounds.backend import ClientBackend
+    from motley.rounds.state import RunState
+
+    public = [
+        name
+        for name, value in vars(ClientBackend).items()
+        if not name.startswith("_") and (callable(value) or isinstance(value, property))
+    ]
+    return {"fields of RunState": len(fields(RunState)), "methods of a backend": len(public)}
+
+
+# ------------------------------------------------------------------------------------ sizes, names
+
+
+def size(folder: Path) -> int:
+    """Return the lines of a folder's Python files."""
+    return sum(len(path.read_text().splitlines()) for path in sources(folder))
+
+
+def bindings(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Yield each name that code binds, with its line: parameters, assignments, loops, fields."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node.lineno
+
+
+def positional_calls(tree: ast.AST, least: int) -> int:
+    """Return how many calls have at least so many positional arguments, beside those of NumPy's and
+    torch's constructors, whose arguments are items."""
+    return sum(
+        isinstance(node, ast.Call) and len(node.args) >= least and not _takes_items(node)
+        for node in ast.walk(tree)
+    )
+
+
+def _takes_items(call: ast.Call) -> bool:
+    """Whether a call takes any number of alike arguments."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return name in {"print", "max", "min", "zip", "chain", "Union", "fold", "join", "hypot"}
+
+
+def run_on_sections(tree: ast.AST) -> tuple[int, int]:
+    """Return how many docstrings' sections put several parameters into one line, and how many
+    sections there are."""
+    run_on = 0
+    sections = 0
+    for node in ast.walk(tree):
+        if not isinstance(node, Function | ast.ClassDef | ast.Module):
+            continue
+        text = ast.get_docstring(node) or ""
+        for section in re.findall(r"(?:Parameters|Attributes)\n-+\n(.*?)(?:\n\n|\Z)", text, re.S):
+            sections += 1
+            joined = " ".join(section.split("\n"))
+            parameters = re.findall(r"(?:^|(?<=[.;] ))[\w*, ]+: ", joined)
+            starts = re.findall(r"^[\w*, ]+: ", section, re.MULTILINE)
+            run_on += len(parameters) > len(starts)
+    return run_on, sections
+
+
+def language() -> dict[str, float]:
+    """Return what the sources of all distributions sound like."""
+    names: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    for folder in distributions().values():
+        for path in sources(folder):
+            text = path.read_text()
+            tree = ast.parse(text)
+            names.update(name for name, _ in bindings(tree))
+            counts["positional calls, 5 or more"] += positional_calls(tree, 5)
+            counts["positional calls, 7 or more"] += positional_calls(tree, 7)
+            counts["ternaries"] += sum(isinstance(node, ast.IfExp) for node in ast.walk(tree))
+            run_on, sections = run_on_sections(tree)
+            counts["run-on sections"] += run_on
+            counts["sections"] += sections
+            counts["lines"] += len(text.splitlines())
+            counts["comments"] += sum(line.lstrip().startswith("#") for line in text.splitlines())
+    empty = sum(names[name] for name in EMPTY_NAMES)
+    return {
+        "bound names": names.total(),
+        "empty names": empty,
+        "empty names, %": round(100 * empty / names.total(), 2),
+        "positional calls, 5 or more": counts["positional calls, 5 or more"],
+        "positional calls, 7 or more": counts["positional calls, 7 or more"],
+        "conditional expressions, per 1000 lines": round(
+            1000 * counts["ternaries"] / counts["lines"], 1
+        ),
+        "lines of comment, %": round(100 * counts["comments"] / counts["lines"], 2),
+        "docstring sections": counts["sections"],
+        "of which run on": counts["run-on sections"],
+    }
+
+
+def empty_bindings() -> Iterator[str]:
+    """Yield where names are bound that say nothing."""
+    for folder in distributions().values():
+        for path in sources(folder):
+            for name, line in bindings(ast.parse(path.read_text())):
+                if name in EMPTY_NAMES:
+                    yield f"{path.relative_to(ROOT)}:{line}: {name}"
+
+
+# ------------------------------------------------------------------------------------------- tests
+
+
+def mirrored() -> dict[str, int]:
+    """Return how many modules there are, and how many have a test at the mirrored place."""
+    modules = 0
+    tested = 0
+    for folder in distributions().values():
+        for path in sources(folder):
+            if path.name == "__init__.py":
+                continue
+            inside = path.relative_to(folder)
+            modules += 1
+            tested += (ROOT / "tests" / inside.parent / f"test_{inside.name}").exists()
+    return {"modules": modules, "with a mirrored test": tested}
+
+
+def measured() -> dict[str, float]:
+    """Return all figures, by name."""
+    sizes = {f"lines of {name}": size(folder) for name, folder in distributions().items()}
+    figures: dict[str, float] = {}
+    figures |= {f"plain round: {name}": number for name, number in plain_round().items()}
+    figures |= interfaces()
+    figures |= sizes
+    figures["lines together"] = sum(sizes.values())
+    figures["lines of page builders"] = size(ROOT / "docs")
+    figures |= language()
+    figures |= mirrored()
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/house", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--names", action="store_true", help="list the names that say nothing")
+    chosen = parser.parse_args()
+    if chosen.names:
+        print("\n".join(empty_bindings()))
+        return
+    figures = measured()
+    if chosen.json:
+        print(json.dumps(figures, indent=2))
+        return
+    width = max(map(len, figures))
+    for name, number in figures.items():
+        print(f"{name:<{width}}  {number:>10,}")
+
+
+if __name__ == "__main__":
+    main()
