@@ -30,12 +30,16 @@ def lineage_id(config: Mapping[str, Any]) -> str:
 
 def result_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a resolved experiment that change a round; of initial weights the digest,
-    not the path."""
-    init = (config.get("init") or {}).get("digest")
-    counts = {key: value for key, value in config.items() if key not in _NO_RESULT}
-    if isinstance(counts.get("privacy"), Mapping):
+    not the path. A key that is left out (None) counts as absent, so that a new one renames no run
+    without it."""
+    counts = {
+        key: value for key, value in config.items() if key not in _NO_RESULT and value is not None
+    }
+    if "init" in counts:
+        counts["init"] = counts["init"].get("digest")
+    if "privacy" in counts:
         counts["privacy"] = {k: v for k, v in counts["privacy"].items() if k != "data_set"}
-    return {**counts, "init": init}
+    return counts
 
 
 def digest_of(value: object) -> str:
