@@ -16,8 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from motley.privacy.accounting import Release, bound
-from motley.privacy.attack import attacked, sums_alone
-from motley.privacy.two_worlds import DELTA, ROWS
+from motley_privacy.likelihood_ratios import attacked, sums_alone
+from motley_privacy.two_worlds import DELTA, ROWS
 
 OUT = Path(__file__).resolve().parent / "measured" / "privacy_attack.json"
 

@@ -16,6 +16,7 @@ HOLDS = {
     "motley_papers": "recipes, what was measured",
     "motley_flower": "deployments, secure sums",
     "motley_advice": "inspect, tune, twin",
+    "motley_privacy": "audits of private runs",
     "motley_ray": "runs on a Ray cluster",
     "motley": "public names, the command",
     "commands": "its larger sub-commands",
@@ -34,7 +35,7 @@ HOLDS = {
     "core": "records, keys, errors",
 }
 """Package -> what it holds, in a few words."""
-BESIDE = ("motley_advice", "motley_flower", "motley_papers", "motley_ray")
+BESIDE = ("motley_advice", "motley_flower", "motley_papers", "motley_privacy", "motley_ray")
 WIDTH = 660
 BOX = (206, 46)
 GAP = 10

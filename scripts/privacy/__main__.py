@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from motley.experiments.config import Experiment
-from motley.experiments.neighbouring_worlds import Neighbours, neighbours
-from motley.experiments.privacy_attack import audit
-from motley.experiments.replay import replay
+from motley_privacy.neighbouring_worlds import Neighbours, neighbours
+from motley_privacy.privacy_attack import audit
+from motley_privacy.replay import replay
 from privacy.combinations import BASE, PRIVACY, Case, combinations, examples
 
 __all__ = ["main"]

@@ -8,10 +8,10 @@ import dataclasses
 import pytest
 
 from motley.core.keys import Key
-from motley.experiments.neighbouring_worlds import neighbours
 from motley_flower.deployed import noised_signals
 from motley_flower.deployed.client_runtime import ClientRuntime
 from motley_flower.deployed.protocol import Order, open_answer, pack
+from motley_privacy.neighbouring_worlds import neighbours
 from tests.motley_flower.client_runtimes import experiment
 
 pytest.importorskip("dp_accounting")

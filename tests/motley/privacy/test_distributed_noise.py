@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from motley.core.errors import ConfigError, RoundAbandonedError
 from motley.privacy.accounting import Release, bound, calibrated
-from motley.privacy.attack import Observed, attacked, gaussian_ratio
 from motley.privacy.discrete import discrete_gaussian
 from motley.privacy.distributed_noise import ClientNoise, distance, fewest_survivors
+from motley_privacy.likelihood_ratios import Observed, attacked, gaussian_ratio
 
 DELTA = 1e-5
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from motley.experiments.replay import folder_columns
 from motley.experiments.run import run
 from motley.privacy.published import NOT_COVERED, SECRET, kind_of
 from motley.results.report import report
 from motley.results.schema import TABLES
+from motley_privacy.replay import folder_columns
 
 pytest.importorskip("dp_accounting")
 

@@ -148,6 +148,7 @@ ALLOWED: dict[str, set[str]] = {
 WHOLE = {
     "motley_flower": {"motley", "motley_flower"},
     "motley_papers": {"motley", "motley_advice", "motley_papers"},
+    "motley_privacy": {"motley", "motley_privacy"},
     "motley_ray": {"motley", "motley_ray"},
 }
 """Distributions that are held as one: what each may import. Within them circles are looked for."""

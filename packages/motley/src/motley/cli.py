@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 
-from motley.commands import audit as audit_command
 from motley.commands import data as data_command
 from motley.commands import watch as watch_command
 from motley.commands.shared_options import (
@@ -478,7 +477,6 @@ def _name_confounds(runs: Sequence[Run], controls: Sequence[Run], asked: bool) -
 
 
 _add_commands(app)
-app.command("audit-privacy")(audit_command.audit_privacy)
 app.command()(watch_command.watch)
 
 

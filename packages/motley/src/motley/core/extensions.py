@@ -18,6 +18,7 @@ from motley.core.errors import ConfigError
 __all__ = ["COMES_WITH", "added_modules", "extension", "extensions", "required_extension"]
 
 COMES_WITH = {
+    "audit-privacy": "motley-privacy",
     "deployment": "motley-flower",
     "inspect": "motley-advice",
     "predicted": "motley-advice",

@@ -145,7 +145,14 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
 
 
-_DISTRIBUTIONS = ("motley", "motley_advice", "motley_flower", "motley_papers", "motley_ray")
+_DISTRIBUTIONS = (
+    "motley",
+    "motley_advice",
+    "motley_flower",
+    "motley_papers",
+    "motley_privacy",
+    "motley_ray",
+)
 
 
 def is_motley(module: str) -> bool:

@@ -27,7 +27,6 @@ from motley.core.errors import ContractError
 from motley.core.keys import Streams
 from motley.core.records import SIGNALS, Cohort, Reports
 from motley.engines.engine import Engine
-from motley.privacy.attack import gaussian_ratio, laplace_ratio, mixture_ratio
 from motley.privacy.correlated import coefficients
 from motley.privacy.distributed_noise import ClientNoise
 from motley.privacy.noise import bounded
@@ -40,6 +39,7 @@ from motley.rounds.run_config import RunConfig
 from motley.rounds.simulated import simulation
 from motley.selectors.selector import Selector
 from motley.tasks.task import ModelState
+from motley_privacy.likelihood_ratios import gaussian_ratio, laplace_ratio, mixture_ratio
 
 __all__ = ["Canary", "attacked_run"]
 

@@ -2,7 +2,7 @@
 that cost nothing.
 
 Kept are the experiment's population, cohort, rounds, rule and what ``[privacy]`` says, all by the
-objects that a run uses. Data and model are those of :mod:`motley.privacy.two_worlds`; every client
+objects that a run uses. Data and model are those of :mod:`motley_privacy.two_worlds`; every client
 is available and answers in time. Reference: docs/privacy.md#attack.
 """
 
@@ -20,12 +20,12 @@ from motley.algorithms.parts import Part, Upload
 from motley.core.arrays import Floats, Ids
 from motley.core.keys import Streams
 from motley.core.records import SIGNALS, Outcome, Reports
-from motley.experiments.audited import AuditedWorlds
-from motley.privacy.attack import Observed, gaussian_ratio, laplace_ratio
 from motley.privacy.options import SignalNoise
-from motley.privacy.two_worlds import DIMENSIONS, LARGEST_LOSS, clipped_rows, optima, server_rate
 from motley.rounds.private import PrivateRounds
 from motley.selectors.selector import Selector
+from motley_privacy.audited import AuditedWorlds
+from motley_privacy.likelihood_ratios import Observed, gaussian_ratio, laplace_ratio
+from motley_privacy.two_worlds import DIMENSIONS, LARGEST_LOSS, clipped_rows, optima, server_rate
 
 __all__ = ["StandIn"]
 

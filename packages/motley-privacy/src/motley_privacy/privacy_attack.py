@@ -14,14 +14,14 @@ import numpy as np
 
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS
-from motley.experiments.audited import AuditedWorlds
 from motley.experiments.build import Ready, prepare
-from motley.experiments.canary_runs import CanaryRuns, with_canary
 from motley.experiments.config import Experiment
-from motley.experiments.stand_in import StandIn
-from motley.privacy.attack import Attack, Observed, attacked, ceiling
 from motley.privacy.disclosure import noised
 from motley.privacy.privacy_plan import PrivacyPlan
+from motley_privacy.audited import AuditedWorlds
+from motley_privacy.canary_runs import CanaryRuns, with_canary
+from motley_privacy.likelihood_ratios import Attack, Observed, attacked, ceiling
+from motley_privacy.stand_in import StandIn
 
 __all__ = ["Audit", "audit", "check_trials", "own_runs", "stand_in"]
 

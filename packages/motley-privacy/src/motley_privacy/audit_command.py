@@ -13,7 +13,7 @@ from motley.core.errors import ConfigError, StoreError
 from motley.core.strict_json import to_json
 
 if TYPE_CHECKING:
-    from motley.experiments.privacy_attack import Audit
+    from motley_privacy.privacy_attack import Audit
 
 __all__ = ["audit_privacy"]
 
@@ -91,9 +91,9 @@ def audit_privacy(
     runs and compared with its claim.
     """
     from motley.experiments import document
-    from motley.experiments.privacy_attack import audit, check_trials
-    from motley.experiments.replay import replay
     from motley.experiments.run import as_experiment
+    from motley_privacy.privacy_attack import audit, check_trials
+    from motley_privacy.replay import replay
 
     check_data(data)
     own = {"--canary": canary is not None, "--own-labels": own_labels, "--full-clip": full_clip}
@@ -122,7 +122,7 @@ def audit_privacy(
 
 def _write(folder: Path, done: Audit, record: Mapping[str, Any]) -> None:
     """Write the outcome of an audit and its picture, and tell where."""
-    from motley.results.audit_picture import audit_picture
+    from motley_privacy.audit_picture import audit_picture
 
     found = done.attack
     picture = audit_picture(

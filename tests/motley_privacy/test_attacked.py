@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from motley.core.keys import Streams
-from motley.experiments.privacy_attack import own_runs
 from motley.privacy.noise import noise
-from motley.rounds.attacked import Canary, attacked_run
 from motley.selectors.selector import Selector
+from motley_privacy.attacked import Canary, attacked_run
+from motley_privacy.privacy_attack import own_runs
 
 pytest.importorskip("dp_accounting")
 

@@ -17,13 +17,13 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.core.errors import ConfigError
-from motley.experiments.audited import AuditedWorlds
 from motley.experiments.build import Ready
-from motley.privacy.attack import Observed
-from motley.rounds.attacked import Canary, attacked_run
 from motley.rounds.run_config import EvaluationSchedule, Stop
 from motley.selectors.selector import Selector
 from motley.tasks.task import IGNORED, Federation
+from motley_privacy.attacked import Canary, attacked_run
+from motley_privacy.audited import AuditedWorlds
+from motley_privacy.likelihood_ratios import Observed
 
 __all__ = ["CanaryRuns", "with_canary"]
 

@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-import motley.experiments.privacy_attack as audits
+import motley_privacy.privacy_attack as audits
 from motley.cli import call
 from motley.core.errors import ConfigError
-from motley.experiments.privacy_attack import audit, own_runs, stand_in
 from motley.rounds import private
+from motley_privacy.privacy_attack import audit, own_runs, stand_in
 
 pytest.importorskip("dp_accounting")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from motley.privacy.accounting import Release, bound
-from motley.privacy.attack import (
+from motley_privacy.likelihood_ratios import (
     Observed,
     attacked,
     ceiling,
@@ -19,7 +19,7 @@ from motley.privacy.attack import (
     statistics,
     sums_alone,
 )
-from motley.privacy.two_worlds import DELTA, ROWS, TwoWorlds, clipped_rows, server_rate
+from motley_privacy.two_worlds import DELTA, ROWS, TwoWorlds, clipped_rows, server_rate
 
 TRIALS = 4000
 

@@ -2,7 +2,7 @@
 with the same counted releases, and compare all that is published.
 
 The first world runs and its releases are recorded; every other world runs with these releases
-(:mod:`motley.rounds.pinned`), each in a folder of its own. What then differs in a column that is
+(:mod:`motley_privacy.pinned`), each in a folder of its own. What then differs in a column that is
 not on the short list of what the claim does not cover (:mod:`motley.privacy.published`) is a
 difference with probability one. Reference: docs/privacy.md#attack.
 """
@@ -23,7 +23,6 @@ from motley.core.arrays import Ids
 from motley.core.errors import ConfigError, UserError
 from motley.experiments.build import loop_of, prepare
 from motley.experiments.config import Experiment
-from motley.experiments.neighbouring_worlds import CHANGES, Change, Neighbours, neighbours
 from motley.experiments.run import run_built, run_record
 from motley.experiments.store import RunFolder
 from motley.experiments.trackers.running import tracked
@@ -33,14 +32,15 @@ from motley.results.stream import read_unmarked
 from motley.results.writer import remove_streams
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.loop import RoundLoop
-from motley.rounds.pinned import (
+from motley.tasks.task import Task
+from motley_privacy.neighbouring_worlds import CHANGES, Change, Neighbours, neighbours
+from motley_privacy.pinned import (
     CertainDifference,
     PinnedRounds,
     RecordedRounds,
     Releases,
     same,
 )
-from motley.tasks.task import Task
 
 __all__ = ["folder_columns", "replay"]
 
@@ -127,7 +127,7 @@ def replay(
     data: folder searched first for data packs. changes: of the client's data; those that its
     samples do not allow are left out. client: its id; None: the last one, or one that was in the
     most sums if that was in none. make: makes the worlds of a client; None:
-    :func:`~motley.experiments.neighbouring_worlds.neighbours`.
+    :func:`~motley_privacy.neighbouring_worlds.neighbours`.
 
     Raises
     ------

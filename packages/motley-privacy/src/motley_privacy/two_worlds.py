@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from motley.core.arrays import Floats
 from motley.core.keys import Key
 from motley.privacy.accounting import Release, bound
-from motley.privacy.attack import Observed, gaussian_ratio, laplace_ratio
+from motley_privacy.likelihood_ratios import Observed, gaussian_ratio, laplace_ratio
 
 __all__ = [
     "DELTA",

@@ -17,9 +17,9 @@ from motley.core.records import Outcome
 from motley.experiments import run_data
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
-from motley.experiments.replay import replay
 from motley.rounds import private, rows
 from motley.rounds.private import PrivateRounds
+from motley_privacy.replay import replay
 
 pytest.importorskip("dp_accounting")
 
