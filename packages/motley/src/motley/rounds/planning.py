@@ -19,7 +19,8 @@ from motley.core.records import Cohort
 from motley.core.work import FORWARD
 from motley.engines.engine import Setting
 from motley.rounds import probing
-from motley.rounds.holdings import Kept, holding_of
+from motley.rounds.holdings import holding_of
+from motley.rounds.holdings.holding import Kept
 from motley.rounds.measured_speeds import steps_in_time
 from motley.rounds.run_config import RunConfig
 from motley.timing.stragglers import Stragglers

@@ -3,23 +3,11 @@ own classes, prototypes, one of several models. A run of whole models imports no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
-
-from motley.algorithms.parts import ClientState
-from motley.core.arrays import Floats, Ids
 from motley.engines.engine import Setting
+from motley.rounds.holdings.holding import ChosenModel, Holding, Kept, StepSeconds
 from motley.world.interfaces import World
 
-if TYPE_CHECKING:
-    from motley.rounds.holdings.holding import Holding
-
-__all__ = ["Kept", "StepSeconds", "holding_of"]
-
-StepSeconds = Callable[[Ids, int], Floats]
-"""Client ids and a round -> the seconds of a step on the whole model, ``[n]``."""
-Kept = Callable[[Iterable[int]], Mapping[int, ClientState | None]]
-"""Client ids -> what the algorithm keeps of these clients."""
+__all__ = ["holding_of"]
 
 
 def holding_of(
@@ -49,7 +37,5 @@ def holding_of(
 
         return HeldPrototypes(setting)
     if local.choice is not None:
-        from motley.rounds.holdings.holding import ChosenModel
-
         return ChosenModel(setting)
     return None

@@ -9,19 +9,26 @@ client takes one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+
 import numpy as np
 
+from motley.algorithms.parts import ClientState
 from motley.core.arrays import Floats, Ids
 from motley.core.records import Cohort
 from motley.engines.engine import DataView, Setting, TrainResult
 from motley.rounds.channel import Channel
 
-__all__ = ["Bits", "ChosenModel", "Holding", "View"]
+__all__ = ["Bits", "ChosenModel", "Holding", "Kept", "StepSeconds", "View"]
 
 Bits = tuple[Ids, Ids]
 """Bits on the wire, and these as papers count them, ``[n]`` each."""
 View = DataView | None
 """The clients' data views; None: they see all their samples."""
+StepSeconds = Callable[[Ids, int], Floats]
+"""Client ids and a round -> the seconds of a step on the whole model, ``[n]``."""
+Kept = Callable[[Iterable[int]], Mapping[int, ClientState | None]]
+"""Client ids -> what the algorithm keeps of these clients."""
 
 
 class Holding:

@@ -19,8 +19,7 @@ from motley.core.records import Cohort
 from motley.engines.engine import Setting
 from motley.rounds.channel import Channel
 from motley.rounds.examined_models import ExaminedModels
-from motley.rounds.holdings import Kept, StepSeconds
-from motley.rounds.holdings.holding import Bits, Holding, View
+from motley.rounds.holdings.holding import Bits, Holding, Kept, StepSeconds, View
 from motley.tasks.task import ModelState
 from motley.timing.timeline import transfer_s
 from motley.transport.ledger import VALUE_BITS
