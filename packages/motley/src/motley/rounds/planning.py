@@ -19,7 +19,7 @@ from motley.core.records import Cohort
 from motley.core.work import FORWARD
 from motley.engines.engine import Setting
 from motley.rounds import probing
-from motley.rounds.holdings import holding_of
+from motley.rounds.holdings.held import holding_of
 from motley.rounds.holdings.holding import Kept
 from motley.rounds.measured_speeds import steps_in_time
 from motley.rounds.run_config import RunConfig

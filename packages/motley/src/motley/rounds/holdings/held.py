@@ -1,0 +1,40 @@
+"""Which of these a run needs; a run of whole models imports none of them."""
+
+from __future__ import annotations
+
+from motley.engines.engine import Setting
+from motley.rounds.holdings.holding import ChosenModel, Holding, Kept, StepSeconds
+from motley.world.interfaces import World
+
+__all__ = ["holding_of"]
+
+
+def holding_of(
+    setting: Setting, world: World, step_s: StepSeconds, kept: Kept | None
+) -> Holding | None:
+    """Return what clients hold of the model, None where that is all of it; no experiment combines
+    two kinds.
+
+    Parameters
+    ----------
+    setting: of the run.
+    world: whose ``capacity`` says what each client can hold.
+    step_s: how long a step on the whole model takes.
+    kept: what clients keep now; None: nobody has taken part.
+    """
+    local = setting.algorithm.local
+    if local.slicing is not None:
+        from motley.rounds.holdings.slices import HeldSlices
+
+        return HeldSlices(setting, world, step_s, kept)
+    if setting.task.heads:
+        from motley.rounds.holdings.heads import HeldHeads
+
+        return HeldHeads(setting)
+    if local.prototypes is not None:
+        from motley.rounds.holdings.prototypes import HeldPrototypes
+
+        return HeldPrototypes(setting)
+    if local.choice is not None:
+        return ChosenModel(setting)
+    return None
