@@ -94,7 +94,15 @@ def _missing(name: str) -> Callable[[], None]:
 def _add_commands(app: typer.Typer) -> None:
     """Add the commands of the distributions beside this one; one that is missing says where it
     is."""
-    for name in ("deployment", "inspect", "reproduce", "tune", "twin", "what-if"):
+    for name in (
+        "audit-privacy",
+        "deployment",
+        "inspect",
+        "reproduce",
+        "tune",
+        "twin",
+        "what-if",
+    ):
         found = extension("command", name)
         if found is None:
             about = f"Comes with {COMES_WITH[name]}, which is not installed."
