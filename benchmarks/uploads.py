@@ -76,7 +76,7 @@ def of_model(name: str) -> dict[str, Any]:
     v = torch.from_numpy(np.random.default_rng(0).standard_t(4, layout.size).astype(np.float32))
     rows = []
     for theta in THETAS:
-        kept = TopK().spec(theta, layout, Key(0)).kept
+        kept = TopK().spec(theta, layout, Key(0)).sent
         listed, mapped = places_bytes(size, kept)
         places = min((listed, "list"), (mapped, "bitmap")) if kept < size else (0, "none")
         rows.append(

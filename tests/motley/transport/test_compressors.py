@@ -238,7 +238,7 @@ def test_per_tensor_each_tensor_keeps_its_share() -> None:
     layout = layout_of(4, 2)
     assert TopK().compress(v, 0.5, layout, KEY).indices().tolist() == [0, 1, 2]
     assert TopK(per_tensor=True).compress(v, 0.5, layout, KEY).indices().tolist() == [0, 1, 5]
-    assert TopK(per_tensor=True).spec(0.05, layout, KEY).kept == 2  # at least one each
+    assert TopK(per_tensor=True).spec(0.05, layout, KEY).sent == 2  # at least one each
 
 
 def test_flat_directions_and_missing_curvature() -> None:

@@ -106,10 +106,12 @@ def statistics(near: Observed, far: Observed) -> tuple[Floats, Floats]:
     if near.signals is not None and far.signals is not None:
         return near.sums + near.signals, far.sums + far.signals
     half = len(near.sums) // 2
-    p, q = ((one.member[:half].sum(0) + 0.5) / (half + 1.0) for one in (far, near))
+    p, q = ((world.member[:half].sum(0) + 0.5) / (half + 1.0) for world in (far, near))
     joined = np.log(p / q)
     absent = np.log((1.0 - p) / (1.0 - q))
-    first, second = (one.sums + np.where(one.member, joined, absent).sum(1) for one in (near, far))
+    first, second = (
+        world.sums + np.where(world.member, joined, absent).sum(1) for world in (near, far)
+    )
     return first, second
 
 
@@ -145,7 +147,9 @@ def _rule(near: Floats, far: Floats, delta: float) -> tuple[float, bool]:
     # half-way between neighbours
     thresholds = np.append(0.5 * (values[:-1] + values[1:]), values[-1])
     # at or below
-    low, high = (np.searchsorted(np.sort(one), thresholds, side="right") for one in (near, far))
+    low, high = (
+        np.searchsorted(np.sort(trials), thresholds, side="right") for trials in (near, far)
+    )
     bounds = np.stack([lower_bound(n - high, n - low, n, delta), lower_bound(low, high, n, delta)])
     way, at = np.unravel_index(int(bounds.argmax()), bounds.shape)
     return float(thresholds[at]), bool(way == 0)

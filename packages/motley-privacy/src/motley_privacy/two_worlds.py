@@ -80,16 +80,16 @@ class TwoWorlds:
             self._block(far, min(_BLOCK, count - first), rng) for first in range(0, count, _BLOCK)
         ]
         signals = np.concatenate(
-            [one.signals for one in blocks if one.signals is not None] or [np.zeros(0)]
+            [block.signals for block in blocks if block.signals is not None] or [np.zeros(0)]
         )
         members, sums = (
-            np.concatenate(parts) for parts in zip(*[one[:2] for one in blocks], strict=True)
+            np.concatenate(parts) for parts in zip(*[block[:2] for block in blocks], strict=True)
         )
         return Observed(members, sums, signals if self.losses_seen else None)
 
     def _block(self, far: bool, n: int, rng: np.random.Generator) -> Observed:
-        near_o, far_o, others = optima(self.clients)
-        centres = np.concatenate([(far_o if far else near_o)[None], others])
+        near_o, far_o, honest = optima(self.clients)
+        centres = np.concatenate([(far_o if far else near_o)[None], honest])
         deviation = self.noise_multiplier * self.clip
         rate = server_rate(deviation, self.m, self.rounds) / self.m
         model = np.zeros((n, DIMENSIONS))
@@ -103,12 +103,14 @@ class TwoWorlds:
             member[:, t] = chosen[:, 0]
             if self.losses_seen:
                 near_l, far_l = (
-                    np.minimum(_losses(one[None], model)[:, 0], LARGEST_LOSS)
-                    for one in (near_o, far_o)
+                    np.minimum(_losses(optimum[None], model)[:, 0], LARGEST_LOSS)
+                    for optimum in (near_o, far_o)
                 )
                 signals += laplace_ratio(scores[:, 0], near_l, far_l, LARGEST_LOSS / self.strength)
             noise = deviation * rng.standard_normal((n, DIMENSIONS))
-            near_u, far_u = (clipped_rows(one - model, self.clip) for one in (near_o, far_o))
+            near_u, far_u = (
+                clipped_rows(optimum - model, self.clip) for optimum in (near_o, far_o)
+            )
             # the adversary knows what the others add: the canary's part and the noise are left
             ratio = gaussian_ratio((far_u if far else near_u) + noise, near_u, far_u, deviation)
             sums += np.where(chosen[:, 0], ratio, 0.0)
@@ -132,8 +134,8 @@ class TwoWorlds:
 def optima(clients: int) -> tuple[Floats, Floats, Floats]:
     """Return the canary's optimum near and far, ``[d]``, and those of the others, ``[K - 1, d]``,
     whose mean is 0."""
-    others = _SPREAD * Key(0).fold("optima").numpy().standard_normal((clients - 1, DIMENSIONS))
-    return np.zeros(DIMENSIONS), np.eye(DIMENSIONS)[0] * _FAR, others - others.mean(0)
+    honest = _SPREAD * Key(0).fold("optima").numpy().standard_normal((clients - 1, DIMENSIONS))
+    return np.zeros(DIMENSIONS), np.eye(DIMENSIONS)[0] * _FAR, honest - honest.mean(0)
 
 
 def server_rate(deviation: float, divisor: float, rounds: int) -> float:

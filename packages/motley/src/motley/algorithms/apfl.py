@@ -79,10 +79,10 @@ class _Along:
         alpha = values["alpha"]
         own = values[_OWN]
         shared = values[RECEIVED]
-        found = gradient(alpha * own + (1 - alpha) * shared)
+        slope = gradient(alpha * own + (1 - alpha) * shared)
         if self.adaptive and step == 0:
-            values["alpha"] = (alpha - self.lr * torch.dot(own - shared, found)).clamp(0, 1)
-        return alpha * found
+            values["alpha"] = (alpha - self.lr * torch.dot(own - shared, slope)).clamp(0, 1)
+        return alpha * slope
 
 
 @dataclass(frozen=True)
@@ -111,13 +111,17 @@ class Mixture(PersonalRule):
 
     @override
     def phases(self, context: JobContext) -> tuple[Phase, ...]:
-        kept = context.client_state or self.initial_state(self.start(context.download, None))
-        own = ModelState(kept["x"], kept["buffers"], kept["counters"])
+        state = context.client_state or self.initial_state(self.start(context.download, None))
+        own = ModelState(state["x"], state["buffers"], state["counters"])
         along = _Along(context.lr, self.adaptive)
         return (
             Phase(),
             Phase(
-                model=_OWN, start=own, direction=along, values={"alpha": kept["alpha"]}, beside=True
+                model=_OWN,
+                start=own,
+                direction=along,
+                values={"alpha": state["alpha"]},
+                beside=True,
             ),
         )
 
@@ -134,9 +138,9 @@ class Mixture(PersonalRule):
         self, after: ModelState, context: JobContext
     ) -> tuple[Mapping[str, Part], ClientState | None]:
         """Return the plain update; the client's own model and alpha are the next state."""
-        parts, kept = super().finish(after, context)
+        parts, next_state = super().finish(after, context)
         if _OWN not in context.models:
-            return parts, kept
+            return parts, next_state
         return parts, {**vars(context.models[_OWN]), "alpha": context.values["alpha"]}
 
 

@@ -92,8 +92,10 @@ class OwnModel(PersonalRule):
         self, after: ModelState, context: JobContext
     ) -> tuple[Mapping[str, Part], ClientState | None]:
         """Return the plain update, and the client's own model as the next state."""
-        parts, kept = super().finish(after, context)
-        return parts, self.initial_state(context.models[_OWN]) if _OWN in context.models else kept
+        parts, next_state = super().finish(after, context)
+        if _OWN in context.models:
+            next_state = self.initial_state(context.models[_OWN])
+        return parts, next_state
 
     @override
     def cautions(self, solver: Solver) -> str | None:

@@ -116,8 +116,8 @@ class AdaptiveMixture(PersonalRule):
     @override
     def examined(self, download: Tensors, client_state: ClientState | None) -> ModelState:
         received = self.start(download, client_state)
-        kept = client_state or self.initial_state(received)
-        mixed = _Learning(received.x, kept["x"], self.eta).mixed(kept["weights"])
+        state = client_state or self.initial_state(received)
+        mixed = _Learning(received.x, state["x"], self.eta).mixed(state["weights"])
         return ModelState(mixed, received.buffers, received.counters)
 
     @override
@@ -133,18 +133,18 @@ class AdaptiveMixture(PersonalRule):
         """Return the phases that learn the weights, and one more, ``then``, that begins at the
         mixture."""
         received = self.start(context.download, None)
-        kept = context.client_state or self.initial_state(received)
-        learning = _Learning(context.x, kept["x"], self.eta)
-        weights = kept["weights"]
+        state = context.client_state or self.initial_state(received)
+        learning = _Learning(context.x, state["x"], self.eta)
+        weights = state["weights"]
 
         def begin(values: Mapping[str, Tensor]) -> ModelState:
             return ModelState(
                 learning.mixed(values["weights"]), received.buffers, received.counters
             )
 
-        if not self.eta or torch.equal(context.x[-len(weights) :], kept["x"][-len(weights) :]):
+        if not self.eta or torch.equal(context.x[-len(weights) :], state["x"][-len(weights) :]):
             return (dataclasses.replace(then, start=begin, values={"weights": weights}),)
-        passes = 1 if kept["learned"].any() else self.first_passes
+        passes = 1 if state["learned"].any() else self.first_passes
         where = frozenset(entry.name for entry in self.layout.entries[-self.tensors :])
         learn = [
             Phase(f"{name} {i}", "mixed", begin, where, self.share, direction=learning)
@@ -160,13 +160,13 @@ class AdaptiveMixture(PersonalRule):
         self, after: ModelState, context: JobContext
     ) -> tuple[Mapping[str, Part], ClientState | None]:
         """Return the plain update; the local model and the weights are the next state."""
-        parts, kept = super().finish(after, context)
-        if kept is None or "weights" not in context.values:
-            return parts, kept
+        parts, next_state = super().finish(after, context)
+        if next_state is None or "weights" not in context.values:
+            return parts, next_state
         return parts, {
             **vars(after),
             **context.values,
-            "learned": kept["learned"] + int("mixed" in context.models),
+            "learned": next_state["learned"] + int("mixed" in context.models),
         }
 
 

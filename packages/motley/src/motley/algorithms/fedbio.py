@@ -193,9 +193,9 @@ def _validation_gradient(context: ServerContext, model: ModelState) -> Tensor:
     """Gradient of the mean validation loss in eval mode, float64 ``[D]``."""
     inputs, labels = context.validation  # type: ignore[misc]  # asked for by needs
     total = torch.zeros_like(model.x, dtype=torch.float64)
-    for some, wanted in zip(torch.split(inputs, _CHUNK), torch.split(labels, _CHUNK), strict=True):
-        slope = context.network.loss_gradient(model, some, _mean_loss(context, wanted))  # type: ignore[union-attr]
-        total.add_(slope.gradient.to(total.device), alpha=len(some) / len(inputs))
+    for batch, wanted in zip(torch.split(inputs, _CHUNK), torch.split(labels, _CHUNK), strict=True):
+        slope = context.network.loss_gradient(model, batch, _mean_loss(context, wanted))  # type: ignore[union-attr]
+        total.add_(slope.gradient.to(total.device), alpha=len(batch) / len(inputs))
     return total
 
 

@@ -205,10 +205,10 @@ class FedDF(Method, Server):
             )
             student = ModelState(x, slope.state.buffers, slope.state.counters)
             if (step + 1) % self.every == 0 or step + 1 == self.steps:
-                found = _accuracy(network, student, context.validation)
-                if found > score:
+                accuracy = _accuracy(network, student, context.validation)
+                if accuracy > score:
                     best = student
-                    score = found
+                    score = accuracy
                     at = step + 1
                 elif step + 1 - at >= self.patience:
                     break
@@ -228,5 +228,5 @@ def _accuracy(
     network: NetworkFunction, model: ModelState, validation: tuple[Tensor, Tensor]
 ) -> float:
     inputs, labels = validation
-    said = class_logits(network.outputs(model, inputs)).argmax(-1)
-    return float((said == labels).double().mean())
+    predicted = class_logits(network.outputs(model, inputs)).argmax(-1)
+    return float((predicted == labels).double().mean())

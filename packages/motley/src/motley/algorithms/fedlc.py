@@ -105,8 +105,8 @@ class ClassShiftedLoss(LossAround):
     def _shifted(
         outputs: Tensor, targets: Tensor, extra: Tensors
     ) -> tuple[Tensor, Tensor, Tensors]:
-        rest = {name: value for name, value in extra.items() if name != "shift"}
-        return outputs + extra["shift"] if "shift" in extra else outputs, targets, rest
+        without_shift = {name: value for name, value in extra.items() if name != "shift"}
+        return outputs + extra["shift"] if "shift" in extra else outputs, targets, without_shift
 
 
 @dataclass(frozen=True)

@@ -91,10 +91,10 @@ class PrototypeLoss(FeatureLoss):
         inputs: Tensor,
         targets: Tensor,
     ) -> Tensors:
-        found = super().prepare(context, forward, inputs, targets)
+        prepared = super().prepare(context, forward, inputs, targets)
         prototypes = context.download.get("prototypes")
         # none where models are fine-tuned
-        return found if prototypes is None else {**found, "prototype": prototypes[targets]}
+        return prepared if prototypes is None else {**prepared, "prototype": prototypes[targets]}
 
     @override
     def compare(
@@ -103,7 +103,7 @@ class PrototypeLoss(FeatureLoss):
         targets: Tensor,
         extra: Tensors,
         features: Tensor,
-        others: tuple[Tensor, ...],
+        frozen_features: tuple[Tensor, ...],
     ) -> Tensor:
         loss = self.loss(outputs, targets, extra)
         near = extra.get("prototype")
@@ -175,11 +175,11 @@ class PrototypeExchange(WholeModel):
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        said = (
+        reason = (
             f"clients upload prototypes, and {type(algorithm.server).__name__} steps a model; "
             "leave server out"
         )
-        return None if isinstance(algorithm.server, PrototypeMean) else said
+        return None if isinstance(algorithm.server, PrototypeMean) else reason
 
 
 @dataclass(frozen=True)

@@ -142,10 +142,10 @@ class AdaptiveAverage(Average):
 
     @override
     def init(self, model: ModelState, population: int) -> ServerState:
-        known = {"mu": self.mu, "loss": float("nan"), "falls": 0.0}
+        numbers = {"mu": self.mu, "loss": float("nan"), "falls": 0.0}
         return ServerState(
             model,
-            {name: torch.tensor([value], dtype=torch.float64) for name, value in known.items()},
+            {name: torch.tensor([value], dtype=torch.float64) for name, value in numbers.items()},
         )
 
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
@@ -159,8 +159,10 @@ class AdaptiveAverage(Average):
         elif falls >= self.patience:
             mu = max(mu - self.step, 0.0)
             falls = 0.0
-        known = {"mu": mu, "loss": new, "falls": falls}
-        extra = {name: torch.tensor([value], dtype=torch.float64) for name, value in known.items()}
+        numbers = {"mu": mu, "loss": new, "falls": falls}
+        extra = {
+            name: torch.tensor([value], dtype=torch.float64) for name, value in numbers.items()
+        }
         return ServerState(super().update(state, total, context).model, extra)
 
 

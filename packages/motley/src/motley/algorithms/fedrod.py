@@ -155,9 +155,9 @@ class HeadBeside(PersonalRule):
     def finish(
         self, after: ModelState, context: JobContext
     ) -> tuple[Mapping[str, Part], ClientState | None]:
-        parts, kept = super().finish(after, context)
+        parts, next_state = super().finish(after, context)
         if _OWN not in context.models:
-            return parts, kept
+            return parts, next_state
         own = context.models[_OWN].x
         return parts, {"head": own[self._head.to(own.device)]}
 

@@ -108,8 +108,8 @@ class GlobalAscent(LocalRule):
     @override
     def phases(self, context: JobContext) -> tuple[Phase, ...]:
         state = context.client_state
-        known = state is not None and state["rounds"].any()
-        away = state["x"] - context.x if state and known else torch.zeros_like(context.x)
+        took_part = state is not None and state["rounds"].any()
+        away = state["x"] - context.x if state and took_part else torch.zeros_like(context.x)
         away = ascent(away, self.rho)
         return (Phase(direction=self._direction, values={"ascent": away}),)
 

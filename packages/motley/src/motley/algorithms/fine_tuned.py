@@ -71,8 +71,8 @@ class FineTuned(Method):
     @cached_property
     def inner(self) -> Method:
         """The method that is fine-tuned."""
-        found: Method = CATALOGUE.build(self.method, "algorithm.method")
-        return found
+        method: Method = CATALOGUE.build(self.method, "algorithm.method")
+        return method
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:

@@ -99,13 +99,13 @@ class OrderedDropout(SlicedTraining):
     def finish(self, after: ModelState, context: JobContext) -> tuple[Parts, ClientState | None]:
         """Return the update; the engine, which knows the statistics of the other widths, puts them
         in the places of those received."""
-        parts, kept = super().finish(after, context)
+        parts, next_state = super().finish(after, context)
         buffers = Part(context.download["buffers"], "convex")
         return {
             **parts,
             "buffers": buffers,
             "counters": Part(context.download["counters"], "max"),
-        }, kept
+        }, next_state
 
 
 @dataclass(frozen=True)

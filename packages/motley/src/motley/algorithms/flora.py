@@ -77,10 +77,10 @@ RANKS = "stacked_ranks"
 
 def _averaged(layout: Layout) -> Tensor:
     """Return which floating buffers are averaged, bool ``[Bf]``: all but the merged products."""
-    kept = torch.ones(sum(entry.size for entry in layout.buffers), dtype=torch.bool)
+    averaged = torch.ones(sum(entry.size for entry in layout.buffers), dtype=torch.bool)
     for product in merged_of(layout):
-        kept[product.slice] = False
-    return kept
+        averaged[product.slice] = False
+    return averaged
 
 
 @dataclass(frozen=True)
@@ -167,8 +167,10 @@ class Stacking(FactorServer):
             step[adapter.a.slice] = (fresh - x)[adapter.a.slice]
             step[adapter.b.slice] = -x[adapter.b.slice]
             ranks.append(len(a))
-        known = torch.cat([state.extra[RANKS], torch.tensor([ranks])])
-        return ServerState(step_model(state, step, {**total, "buffers": buffers}), {RANKS: known})
+        all_ranks = torch.cat([state.extra[RANKS], torch.tensor([ranks])])
+        return ServerState(
+            step_model(state, step, {**total, "buffers": buffers}), {RANKS: all_ranks}
+        )
 
 
 @dataclass(frozen=True)

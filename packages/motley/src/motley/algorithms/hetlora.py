@@ -89,10 +89,10 @@ def last_ranks(x: Tensor, adapter: Adapter, gamma: float) -> tuple[Tensor, Tenso
     return b[:, first:], x[adapter.a.slice].view(adapter.rank, -1)[first:]
 
 
-def _slope(lam: float, other: Tensor, size: Tensor) -> Tensor:
+def _slope(lam: float, partner: Tensor, size: Tensor) -> Tensor:
     """Return what a factor of this size is multiplied with in the term's gradient; 0 for a factor
     of zeros. No number is looked at, so that no step waits for its device."""
-    return torch.where(size > 0, lam * other / size, 0.0)
+    return torch.where(size > 0, lam * partner / size, 0.0)
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class PrunedTraining(RankedTraining):
 
     @override
     def ignores_weights(self) -> str | None:
-        factors = sum(one.size for pair in adapters_of(self.layout) for one in pair)
+        factors = sum(entry.size for pair in adapters_of(self.layout) for entry in pair)
         return (
             None
             if self.layout.size > factors or self.layout.buffers
@@ -153,13 +153,13 @@ class PrunedTraining(RankedTraining):
         adapters = adapters_of(context.layout)
 
         def direction(gradient: GradientAt, values: dict[str, Tensor], step: int) -> Tensor:
-            found = gradient(values[RECEIVED]).clone()
+            slope = gradient(values[RECEIVED]).clone()
             for adapter in adapters:
                 b, a = last_ranks(values[RECEIVED], adapter, self.gamma)
-                to_b, to_a = last_ranks(found, adapter, self.gamma)
+                to_b, to_a = last_ranks(slope, adapter, self.gamma)
                 to_b.add_(b * _slope(self.lam, a.norm(), b.norm()))
                 to_a.add_(a * _slope(self.lam, b.norm(), a.norm()))
-            return found
+            return slope
 
         return (Phase(direction=direction),)
 
@@ -189,12 +189,12 @@ class SizedAverage(FactorServer):
         held = total.get("held.delta", torch.ones_like(deltas, dtype=torch.bool))
         padded = (x + deltas) * held
         for adapter in adapters_of(self.layout):
-            sizes = torch.stack([_product_size(one, adapter) for one in padded])
+            sizes = torch.stack([_product_size(row, adapter) for row in padded])
             weights = sizes / sizes.sum() if sizes.any() else torch.full_like(sizes, 1 / len(sizes))
             for entry in adapter:
                 mean = weights @ padded[:, entry.slice]
-                found = held[:, entry.slice].any(0)
-                step[entry.slice] = torch.where(found, mean - x[entry.slice], -0.0)
+                covered = held[:, entry.slice].any(0)
+                step[entry.slice] = torch.where(covered, mean - x[entry.slice], -0.0)
         return ServerState(step_model(state, step, total))
 
 

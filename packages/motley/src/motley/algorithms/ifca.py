@@ -115,10 +115,10 @@ class _Clustered:
 
     def model_of(self, tensors: Tensors, first: ModelState, j: int) -> ModelState:
         """Return model ``j``; ``tensors``: hold ``others.*``."""
-        whole = {name: getattr(first, name).clone() for name in self.own}
+        vectors = {name: getattr(first, name).clone() for name in self.own}
         for name, own in self.own.items() if j else ():
-            whole[name][own.to(whole[name].device)] = tensors[f"others.{name}"][j - 1]
-        return ModelState(**whole)
+            vectors[name][own.to(vectors[name].device)] = tensors[f"others.{name}"][j - 1]
+        return ModelState(**vectors)
 
 
 @dataclass(frozen=True)
@@ -183,11 +183,11 @@ class BestOfModels(_Clustered, PersonalRule):
                 "leave aggregator and server out"
             )
         if weights in ("horvitz_thompson", "selector") and aggregator.average == "models":
-            said = (
+            reason = (
                 f"IFCA divides by the weights of a cluster's clients, and {weights!r} by "
                 "something else"
             )
-            return f'{said}; use "examples" or "uniform", or average = "gradients"'
+            return f'{reason}; use "examples" or "uniform", or average = "gradients"'
         return None
 
 
@@ -206,13 +206,15 @@ class ClusterAverage(_Clustered, Server):
     def init(self, model: ModelState, population: int) -> ServerState:
         models = [model, *(self.draw(j) for j in range(1, self.k) if self.draw is not None)]
         vectors = {
-            name: torch.stack([getattr(one, name)[own] for one in models])
+            name: torch.stack([getattr(cluster_model, name)[own] for cluster_model in models])
             for name, own in self.own.items()
         }
         if any(torch.equal(x, vectors["x"][0]) for x in vectors["x"][1:]):
-            said = f"the {self.k} models of IFCA would begin alike, and equal models never separate"
+            reason = (
+                f"the {self.k} models of IFCA would begin alike, and equal models never separate"
+            )
             raise ConfigError(
-                f"{said}; leave init out, and use a model whose weights are drawn", "algorithm"
+                f"{reason}; leave init out, and use a model whose weights are drawn", "algorithm"
             )
         none = torch.zeros(self.k, dtype=torch.int64)
         return ServerState(
@@ -245,10 +247,10 @@ class ClusterAverage(_Clustered, Server):
                     after[name] = torch.where(own, getattr(moved, name), after[name])
         empty = torch.where(sizes > 0, 0, state.extra["empty"] + 1)
         for j in (empty == EMPTY_ROUNDS).nonzero().flatten().tolist():
-            said = f"no client took model {j} of IFCA in {EMPTY_ROUNDS} rounds"
+            message = f"no client took model {j} of IFCA in {EMPTY_ROUNDS} rounds"
             warnings.warn(
-                f"{said}; after an unlucky draw all go to one model: try another seed or a smaller "
-                "k",
+                f"{message}; after an unlucky draw all go to one model: try another seed or a "
+                "smaller k",
                 stacklevel=2,
             )
         return ServerState(ModelState(**after), {**extra, "sizes": sizes, "empty": empty})

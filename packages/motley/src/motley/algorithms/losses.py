@@ -80,9 +80,9 @@ class CrossEntropy(Loss):
         weights = self._weights(outputs)
         if weights is None and not self.label_smoothing:
             return out.scatter_add_(-2, index, outputs.new_full((1,), -1.0).expand(index.shape)).mT
-        ones = outputs.new_ones(outputs.shape[-1]) if weights is None else weights
-        sharp = (1.0 - self.label_smoothing) * ones[index]
-        even = self.label_smoothing / len(ones) * ones
+        class_weights = outputs.new_ones(outputs.shape[-1]) if weights is None else weights
+        sharp = (1.0 - self.label_smoothing) * class_weights[index]
+        even = self.label_smoothing / len(class_weights) * class_weights
         out = out * (sharp + even.sum()) - even.unsqueeze(-1)
         return out.scatter_add_(-2, index, -sharp).mT
 

@@ -101,13 +101,14 @@ class ContrastiveLoss(FeatureLoss):
         targets: Tensor,
         extra: Tensors,
         features: Tensor,
-        others: tuple[Tensor, ...],
+        frozen_features: tuple[Tensor, ...],
     ) -> Tensor:
         loss = self.loss(outputs, targets, extra)
-        if not others:
+        if not frozen_features:
             return loss
         near, far = (
-            cosine_similarity(features, other, dim=1, eps=LEAST_LENGTH) for other in others
+            cosine_similarity(features, frozen, dim=1, eps=LEAST_LENGTH)
+            for frozen in frozen_features
         )
         return loss + self.mu * contrast(near, far, self.temperature)
 

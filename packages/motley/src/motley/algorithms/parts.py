@@ -161,11 +161,11 @@ class Loss(_MethodPart):
         targets: Tensor,
         extra: Tensors,
         features: Tensor,
-        others: tuple[Tensor, ...],
+        frozen_features: tuple[Tensor, ...],
     ) -> Tensor:
         """Return the per-sample loss ``[B]`` of a ``whole_model`` loss. ``features`` ``[B, d]``:
-        inputs of the last linear layer of the model in training; ``others``: the same of each
-        frozen model, on the same samples; empty if there is none."""
+        inputs of the last linear layer of the model in training; ``frozen_features``: the same of
+        each frozen model, on the same samples; empty if there is none."""
         raise NotImplementedError(f"{type(self).__name__} compares no features")
 
 
@@ -303,7 +303,7 @@ class LocalRule(_MethodPart):
     @property
     def sends_whole(self) -> bool:
         """Whether the server holds, steps and sends a whole model."""
-        return self.personal is None or self.personal.whole
+        return self.personal is None or self.personal.sends_all
 
     def bound(self, layout: Layout) -> LocalRule:
         """Return this rule bound to a model's layout; called once, when a run's setting is made."""
@@ -375,12 +375,13 @@ class PersonalRule(LocalRule):
     """A local rule under which clients use models of their own, with which they are examined.
 
     :meth:`examined` says which. ``starts_own``: whether clients also start from them, in training
-    and probes, so that :meth:`start` depends on what a client keeps. ``whole``: whether the server
-    holds, steps and sends a whole model; False: :meth:`sent` leaves some of it with the clients.
+    and probes, so that :meth:`start` depends on what a client keeps. ``sends_all``: whether the
+    server holds, steps and sends a whole model; False: :meth:`sent` leaves some of it with the
+    clients.
     """
 
     starts_own: ClassVar[bool] = False
-    whole: ClassVar[bool] = True
+    sends_all: ClassVar[bool] = True
 
     def adaptation(self, context: JobContext) -> tuple[Phase, ...]:
         """Return the phases in which a client that never took part adapts the model it starts from;
@@ -414,8 +415,8 @@ class Aggregator(_MethodPart):
     def sees_single_uploads(self) -> bool:
         """Whether it needs single uploads, as far as its class says: one that adds them in a way of
         its own must declare ``upload_visibility`` anew."""
-        said = declares(self, "upload_visibility", "init", "add", "finish")
-        return self.upload_visibility == "each" or not said
+        declared = declares(self, "upload_visibility", "init", "add", "finish")
+        return self.upload_visibility == "each" or not declared
 
     @property
     def least(self) -> int:
@@ -589,12 +590,13 @@ class Server(_MethodPart):
         self,
         state: ServerState,
         total: Tensors,
-        kept: Mapping[int, ClientState],
+        client_states: Mapping[int, ClientState],
         context: ServerContext,
     ) -> tuple[ServerState, Mapping[int, ClientState]]:
         """Return the next server state and the next states of the accepted clients, by default
-        ``kept``. A client that is left out keeps the state that it had before the round."""
-        return self.update(state, total, context), kept
+        ``client_states``. A client that is left out keeps the state that it had before the
+        round."""
+        return self.update(state, total, context), client_states
 
     def notes(self, state: ServerState) -> Mapping[str, float]:
         """Return numbers about the step that led to a state, for the column ``notes`` of the table
@@ -666,7 +668,7 @@ class Algorithm:
         tuning: Tuning | None = None,
     ) -> Algorithm:
         """Return the same method with some parts exchanged."""
-        given = {
+        replacements = {
             "loss": loss,
             "local": local,
             "aggregator": aggregator,
@@ -674,7 +676,7 @@ class Algorithm:
             "weights": weights,
             "tuning": tuning,
         }
-        return dataclasses.replace(self, **{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
+        return dataclasses.replace(self, **{k: v for k, v in replacements.items() if v is not None})  # type: ignore[arg-type]
 
 
 class Method(ABC):

@@ -14,7 +14,7 @@ adapts its own entries and leaves the received ones.
 >>> class Heads(PersonalLayers):
 ...     def own_entries(self, layout):
 ...         return [entry.name for entry in layout if entry.layer == "head"]
->>> Heads.shared, Heads.whole
+>>> Heads.shared, Heads.sends_all
 (False, False)
 """
 
@@ -107,7 +107,7 @@ class PersonalLayers(PersonalRule):
 
     shared: ClassVar[bool] = False
     starts_own: ClassVar[bool] = True
-    whole: ClassVar[bool] = False
+    sends_all: ClassVar[bool] = False
     layout: Layout = Layout(())  # noqa: RUF009 - a frozen value
     own_norms: bool = False
 
@@ -125,11 +125,11 @@ class PersonalLayers(PersonalRule):
         bound = dataclasses.replace(self, layout=layout)
         names = bound.kept(layout)
         if len(names) and all(entry.name in names for entry in layout):
-            said = (
+            reason = (
                 f"under {type(self).__name__} the clients keep every parameter of this model, "
                 "so nothing would be shared"
             )
-            raise ConfigError(f"{said}; use a model with more layers", "algorithm")
+            raise ConfigError(f"{reason}; use a model with more layers", "algorithm")
         return bound if len(names) else LocalRule()
 
     @cached_property
@@ -151,15 +151,15 @@ class PersonalLayers(PersonalRule):
     def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
         """Return the received entries with the client's own inserted; zeros without a client
         state."""
-        whole = {}
+        full_model = {}
         for name, own in self._own.items():
             received = download[name]
             places = own.to(received.device)
-            whole[name] = received.new_zeros(len(own))
-            whole[name][~places] = received
+            full_model[name] = received.new_zeros(len(own))
+            full_model[name][~places] = received
             if client_state is not None:
-                whole[name][places] = client_state[name]
-        return ModelState(**whole)
+                full_model[name][places] = client_state[name]
+        return ModelState(**full_model)
 
     @override
     def adaptation(self, context: JobContext) -> tuple[Phase, ...]:
@@ -184,16 +184,16 @@ class PersonalLayers(PersonalRule):
     def update(self, parts: Parts) -> Tensor:
         """Return the update of the whole model, 0 at the personal entries."""
         sent = ~self._own["x"]
-        whole = parts["delta"].value.new_zeros(len(sent))
-        whole[sent.to(whole.device)] = parts["delta"].value
-        return whole
+        full_update = parts["delta"].value.new_zeros(len(sent))
+        full_update[sent.to(full_update.device)] = parts["delta"].value
+        return full_update
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         server = algorithm.server
         if server.needs or server.asks_clients:
-            said = f"under {type(self).__name__} clients keep layers of their own"
-            return f"{said}, and the server rule {type(server).__name__} works with whole models"
+            reason = f"under {type(self).__name__} clients keep layers of their own"
+            return f"{reason}, and the server rule {type(server).__name__} works with whole models"
         return None
 
     def _with_masks(self, model: ModelState) -> list[tuple[Tensor, Tensor]]:

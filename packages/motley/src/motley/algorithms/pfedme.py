@@ -105,9 +105,9 @@ class MoreauEnvelope(PersonalRule):
         self, after: ModelState, context: JobContext
     ) -> tuple[Mapping[str, Part], ClientState | None]:
         """Return the plain update; theta is the next state."""
-        parts, kept = super().finish(after, context)
+        parts, next_state = super().finish(after, context)
         if "theta" not in context.values:
-            return parts, kept
+            return parts, next_state
         return parts, {
             "x": context.values["theta"],
             "buffers": after.buffers,

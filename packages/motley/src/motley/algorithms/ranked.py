@@ -55,8 +55,8 @@ class RankedTraining(SlicedTraining):
 
     @override
     def finish(self, after: ModelState, context: JobContext) -> tuple[Parts, ClientState | None]:
-        parts, kept = LocalRule.finish(self, after, context)
-        return {**parts, "delta": Part(parts["delta"].value, "covered")}, kept
+        parts, next_state = LocalRule.finish(self, after, context)
+        return {**parts, "delta": Part(parts["delta"].value, "covered")}, next_state
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:

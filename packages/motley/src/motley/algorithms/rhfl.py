@@ -113,13 +113,13 @@ def confidence(loss: ArrayLike, before: ArrayLike, beta: float, first: float) ->
     now = torch.as_tensor(loss, dtype=torch.float64)
     then = torch.as_tensor(before, dtype=torch.float64)
     count = len(now)
-    known = torch.isfinite(then)
+    finite = torch.isfinite(then)
     if count == 1:
         return torch.ones(1, dtype=torch.float64)
-    if not bool(known.any()):
+    if not bool(finite.any()):
         return torch.full((count,), first, dtype=torch.float64)
     gain = (then - now) / now.clamp(min=1e-12)
-    gain[~known] = gain[known].mean()
+    gain[~finite] = gain[finite].mean()
     total = float(gain.sum())
     share = gain / total if total > 0 else torch.full_like(gain, 1.0 / count)
     return torch.softmax(1.0 / (count - 1) + beta * share, 0)
@@ -128,10 +128,10 @@ def confidence(loss: ArrayLike, before: ArrayLike, beta: float, first: float) ->
 def feedback(soft: Tensor, weights: Tensor, k: int) -> Callable[[Tensor], Tensor]:
     """Return ``logits -> sum_{i != k} W_i KL(R_i || softmax(logits))``, mean over the batch;
     ``soft`` is R ``[M, B, C]``."""
-    others = weights.to(soft.dtype).clone()
-    others[k] = 0.0
-    label = torch.einsum("m,mbc->bc", others, soft)
-    entropy: Tensor = torch.special.entr(soft).sum(-1).mean(-1) @ others
+    peer_weights = weights.to(soft.dtype).clone()
+    peer_weights[k] = 0.0
+    label = torch.einsum("m,mbc->bc", peer_weights, soft)
+    entropy: Tensor = torch.special.entr(soft).sum(-1).mean(-1) @ peer_weights
 
     def loss(logits: Tensor) -> Tensor:
         cross: Tensor = -(label * torch.log_softmax(logits, -1)).sum(-1).mean()
@@ -316,17 +316,17 @@ class ConfidenceServer(Server):
         self,
         state: ServerState,
         total: Tensors,
-        kept: Mapping[int, ClientState],
+        client_states: Mapping[int, ClientState],
         context: ServerContext,
     ) -> tuple[ServerState, Mapping[int, ClientState]]:
         """In kd align the cohort's models with each other; a client whose loss is not finite keeps
         the model of before the round."""
         if not self.own:
-            return super().update_with_clients(state, total, kept, context)
+            return super().update_with_clients(state, total, client_states, context)
         clients = total["each.client"]
         models = [
             ModelState(m["x"], m["buffers"], m["counters"])
-            for m in (kept[c] for c in clients.tolist())
+            for m in (client_states[c] for c in clients.tolist())
         ]
         weights, extra, good = self._weigh(state, clients, models, context)
         chosen = [models[i] for i in good]
@@ -354,10 +354,12 @@ class ConfidenceServer(Server):
         loss = context.losses(clients.tolist(), models).double()
         good = torch.isfinite(loss).nonzero().flatten()
         first = 1.0 / max(len(good) - 1 if self.own else len(good), 1)
-        known = clients[good]
-        before = torch.where(state.extra["told"][known], state.extra["loss"][known], torch.nan)
+        measured = clients[good]
+        before = torch.where(
+            state.extra["told"][measured], state.extra["loss"][measured], torch.nan
+        )
         extra = {name: value.clone() for name, value in state.extra.items()}
-        extra["loss"][known], extra["told"][known] = loss[good], True
+        extra["loss"][measured], extra["told"][measured] = loss[good], True
         return confidence(loss[good], before, self.beta, first), extra, good.tolist()
 
 

@@ -194,11 +194,11 @@ class MaskedClasses(LossAround):
             forward(inputs[:1]).shape[-1], dtype=torch.bool, device=targets.device
         )
         present[targets] = True
-        found = {"present": present.expand(len(targets), -1)}
+        prepared = {"present": present.expand(len(targets), -1)}
         if not self.base.prepares:
-            return found
+            return prepared
         beside = self.base.prepare(context, lambda x: forward(x) * present, inputs, targets)
-        return {**beside, **found}
+        return {**beside, **prepared}
 
 
 def masked(plain: Algorithm, mask: bool, absent_rows: AbsentRows) -> tuple[Loss, bool]:

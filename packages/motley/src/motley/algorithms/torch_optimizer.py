@@ -57,9 +57,9 @@ class TorchOptimizer(Solver):
         parameter = nn.Parameter(torch.zeros(3))
         parameter.grad = torch.ones(3)
         try:
-            made = self.made([parameter])
-            made.step()
-            lr = float(made.param_groups[0]["lr"])
+            optimizer = self.made([parameter])
+            optimizer.step()
+            lr = float(optimizer.param_groups[0]["lr"])
         except ConfigError:
             raise
         except Exception as error:  # a user's function may raise anything
@@ -70,20 +70,23 @@ class TorchOptimizer(Solver):
             ) from error
         if not lr > 0:
             raise ConfigError(f"got lr = {lr}; expected a positive number", "local.optimizer")
-        state = made.state[parameter].values()
-        kept = sum(isinstance(one, Tensor) and one.shape == parameter.shape for one in state)
+        state = optimizer.state[parameter].values()
+        scalars = sum(
+            isinstance(value, Tensor) and value.shape == parameter.shape for value in state
+        )
         object.__setattr__(self, "lr", lr)
-        object.__setattr__(self, "kept", kept)
+        object.__setattr__(self, "kept", scalars)
 
     def made(self, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
         """Return a fresh optimizer of these parameters."""
-        made = self.make(parameters)
-        if not isinstance(made, torch.optim.Optimizer):
+        optimizer = self.make(parameters)
+        if not isinstance(optimizer, torch.optim.Optimizer):
             raise ConfigError(
-                f"the function that makes the optimizer gave {type(made).__name__}; write {_LINE}",
+                f"the function that makes the optimizer gave {type(optimizer).__name__}; write "
+                f"{_LINE}",
                 "local.optimizer",
             )
-        return made
+        return optimizer
 
     @override
     def fresh(self, w: Tensor) -> tuple[Tensor | None, Tensor | None]:

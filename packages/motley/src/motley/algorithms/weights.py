@@ -58,7 +58,9 @@ def divide_by(mode: Weighting) -> Divide:
         raise ConfigError(
             f"got {mode!r}; expected one of: {', '.join(get_args(Weighting))}", "weights"
         )
-    return "count" if mode == "horvitz_thompson" else "none" if mode == "selector" else "weight"
+    if mode == "horvitz_thompson":
+        return "count"
+    return "none" if mode == "selector" else "weight"
 
 
 def own_weights(

@@ -54,17 +54,17 @@ def adapters_of(layout: Layout) -> tuple[Adapter, ...]:
     [2]
     """
     entries = {tuple(entry.name.split(".")): entry for entry in layout}
-    found = []
+    adapters = []
     for name, a in entries.items():
         b = entries.get(tuple(_B if part == _A else part for part in name))
         if b is not None and b is not a and a.shape[:1] == b.shape[1:2]:
-            found.append(Adapter(a, b))
-    if not found:
+            adapters.append(Adapter(a, b))
+    if not adapters:
         raise ModelError(
             "the model has no low-rank adapters, trainable pairs of parameters lora_A and lora_B; "
             'use task = { name = "hf", ... }, or another algorithm, e.g. algorithm = "fedavg"'
         )
-    return tuple(found)
+    return tuple(adapters)
 
 
 def merged_of(layout: Layout) -> tuple[Entry, ...]:

@@ -31,8 +31,8 @@ class Carded:
 
     @override
     def __repr__(self) -> str:
-        said = ", ".join(f"{name} {printable(str(value))}" for name, value in self.facts().items())
-        return f"<{type(self).__name__}: {said}>"
+        facts = ", ".join(f"{name} {printable(str(value))}" for name, value in self.facts().items())
+        return f"<{type(self).__name__}: {facts}>"
 
     @override
     def __str__(self) -> str:

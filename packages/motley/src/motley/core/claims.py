@@ -51,9 +51,9 @@ def said(reports: Reports) -> tuple[When, dict[str, Floats]]:
     """
     first = int(reports.outcome[0]) if len(reports) else Outcome.ENROLLED
     when = {Outcome.ENROLLED: "enrolled", Outcome.PROBED: "probed"}.get(Outcome(first), "reported")
-    made = TOPICS["gradients"] if when == "reported" else ()
+    server_made = TOPICS["gradients"] if when == "reported" else ()
     values = {}
-    for name in (name for names in TOPICS.values() for name in names if name not in made):
+    for name in (name for names in TOPICS.values() for name in names if name not in server_made):
         value = (
             getattr(reports, name)
             if name in COLUMNS and name not in reports.signals
@@ -71,7 +71,7 @@ def said(reports: Reports) -> tuple[When, dict[str, Floats]]:
 def with_values(reports: Reports, values: Mapping[str, Floats]) -> Reports:
     """Return the reports with other values under these names, in signals and columns alike."""
     signals = {name: values.get(name, value) for name, value in reports.signals.items()}
-    kept = (
+    names = (
         "version",
         "num_examples",
         "local_steps",
@@ -84,7 +84,7 @@ def with_values(reports: Reports, values: Mapping[str, Floats]) -> Reports:
     )
     columns = {
         name: values[name] if name in values and name in COLUMNS else getattr(reports, name)
-        for name in kept
+        for name in names
     }
     return Reports(reports.ids, reports.outcome, **columns, signals=signals)
 

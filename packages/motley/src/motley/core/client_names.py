@@ -29,8 +29,8 @@ def name_of(client: int, names: Names) -> str:
     number below 0."""
     if client < 0:
         return "no client"
-    known = client in names if isinstance(names, Mapping) else client < len(names)
-    return shortened(printable(names[client]), _LONGEST) if known else f"client {client}"
+    has_name = client in names if isinstance(names, Mapping) else client < len(names)
+    return shortened(printable(names[client]), _LONGEST) if has_name else f"client {client}"
 
 
 def client_in_words(client: int, names: Names) -> str:
@@ -46,19 +46,20 @@ def number_of(name: str, names: Names) -> int:
     ------
     ConfigError: no client is called so, or several are.
     """
-    known = dict(names) if isinstance(names, Mapping) else dict(enumerate(names))
-    found = [client for client, one in known.items() if one == name]
-    if not known:
+    by_id = dict(names) if isinstance(names, Mapping) else dict(enumerate(names))
+    matches = [client for client, client_name in by_id.items() if client_name == name]
+    if not by_id:
         raise ConfigError(
             f"got {name!r}, and the clients of this run have no names; give a number, 0 for the "
             "first"
         )
-    if len(found) != 1:
-        some = ", ".join(name_of(client, known) for client in list(known)[:10]) + (
-            ", ..." if len(known) > 10 else ""
+    if len(matches) != 1:
+        listed = ", ".join(name_of(client, by_id) for client in list(by_id)[:10]) + (
+            ", ..." if len(by_id) > 10 else ""
         )
-        told = f"{len(found)} clients are called" if found else "there is no client"
+        problem = f"{len(matches)} clients are called" if matches else "there is no client"
         raise ConfigError(
-            f"{told} {name!r}{'' if found else suggest(name, known.values())}; this run has: {some}"
+            f"{problem} {name!r}{'' if matches else suggest(name, by_id.values())}; this run has: "
+            f"{listed}"
         )
-    return found[0]
+    return matches[0]

@@ -112,17 +112,17 @@ def install_hint(extra: str = "", folder: str = "motley") -> str:
     Motley is in no package index. A command that asked one for it by name would run the code of
     whoever registers that name.
     """
-    what = f"'./packages/{folder}[{extra}]'" if extra else f"./packages/{folder}"
-    return f"pip install {what} in a checkout of Motley"
+    target = f"'./packages/{folder}[{extra}]'" if extra else f"./packages/{folder}"
+    return f"pip install {target} in a checkout of Motley"
 
 
-def suggest(got: object, allowed: Iterable[str]) -> str:
+def suggest(spelling: object, allowed: Iterable[str]) -> str:
     """Return ``" (did you mean 'uniform'?)"`` for the nearest allowed spelling, whatever its
     capitals, or the empty string."""
     words: dict[str, str] = {}
     for word in allowed:
         words.setdefault(word.lower(), word)
-    small = str(got).lower()
+    small = str(spelling).lower()
     begun = [word for word in words if len(small) > 2 and word.startswith(small)]
     near = difflib.get_close_matches(small, words, n=1, cutoff=0.6) or begun
     return f" (did you mean {words[near[0]]!r}?)" if near else ""

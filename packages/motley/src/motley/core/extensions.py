@@ -59,15 +59,15 @@ def required_extension(group: str, name: str, key: str | None = None) -> Any:
     ------
     ConfigError: it is not installed.
     """
-    found = extension(group, name)
-    if found is None:
+    component = extension(group, name)
+    if component is None:
         folder = COMES_WITH[name]
         raise ConfigError(
             f"{name!r} comes with {folder}, which is not installed; in a checkout of Motley: pip "
             f"install ./packages/{folder}",
             key,
         )
-    return found
+    return component
 
 
 @cache
@@ -85,6 +85,6 @@ def added_modules() -> frozenset[str]:
 @cache
 def _entry_points() -> metadata.EntryPoints:
     """Return the entry points of all installed packages, which are looked for once."""
-    found: Any = metadata.entry_points()
-    points: metadata.EntryPoints = found
+    untyped: Any = metadata.entry_points()
+    points: metadata.EntryPoints = untyped
     return points

@@ -66,9 +66,9 @@ def create(path: Path, mode: int = 0o666) -> BinaryIO:
 def private_folder(path: Path) -> None:
     """Make a folder, and those above it that are missing, which only their owner may enter; raises
     OSError where that fails."""
-    missing = [one for one in (path, *path.parents) if not one.exists()]
-    for one in reversed(missing):
-        one.mkdir(mode=0o700, exist_ok=True)
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 @contextmanager
@@ -206,13 +206,9 @@ def no_file(path: Path) -> str | None:
         return f"cannot be read ({getattr(error, 'strerror', None) or error})"
     if stat.S_ISREG(mode):
         return None
-    return (
-        _FOLDER
-        if stat.S_ISDIR(mode)
-        else "is a named pipe"
-        if stat.S_ISFIFO(mode)
-        else "is a device or a socket"
-    )
+    if stat.S_ISDIR(mode):
+        return _FOLDER
+    return "is a named pipe" if stat.S_ISFIFO(mode) else "is a device or a socket"
 
 
 def check_file(path: Path) -> Path:
@@ -242,15 +238,15 @@ def files_digest(path: str | Path) -> str:
     folder; empty where there is none.
 
     A file is read again only when its size or its time of change differ."""
-    found = Path(path).expanduser()
-    if is_file(found):
-        return _of_file(found)
-    if not is_folder(found):
+    root = Path(path).expanduser()
+    if is_file(root):
+        return _of_file(root)
+    if not is_folder(root):
         return ""
     digest = hashlib.blake2b(digest_size=8)
-    for file in sorted(file for file in found.rglob("*") if is_file(file)):
+    for file in sorted(file for file in root.rglob("*") if is_file(file)):
         digest.update(
-            f"{file.relative_to(found).as_posix()}\0{_of_file(file)}\0".encode(
+            f"{file.relative_to(root).as_posix()}\0{_of_file(file)}\0".encode(
                 errors="surrogateescape"
             )
         )

@@ -172,7 +172,7 @@ class Key:
         with np.errstate(over="ignore"):
             columns = k1 + np.arange(n, dtype=np.uint64) * _STRIDE
             return by_rows(
-                lambda some: inverse(_uniform(some, k0, columns)), counter, np.float64, (n,)
+                lambda chunk: inverse(_uniform(chunk, k0, columns)), counter, np.float64, (n,)
             )
 
     def exponential(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:

@@ -92,8 +92,8 @@ class LastUpdates:
         self._kept[client] = update
 
     def _get(self, client: int) -> SparseUpdate:
-        found: SparseUpdate = self._kept[client]
-        return found
+        update: SparseUpdate = self._kept[client]
+        return update
 
     def cosines(self, ids: Ids, consensus: Floats | None) -> Floats:
         """Return the cosine of each client's last update with the consensus update ``[D]``,
@@ -159,8 +159,8 @@ def _dot(
     sparse = places is not None and len(places) > 0
     for i in range(0, len(values), BLOCK):
         part = slice(i, i + BLOCK)
-        other = with_[places[part]] if sparse and places is not None else with_[part]
-        total += float(np.multiply(values[part], other, dtype=np.float64).sum())
+        factor = with_[places[part]] if sparse and places is not None else with_[part]
+        total += float(np.multiply(values[part], factor, dtype=np.float64).sum())
     return total
 
 

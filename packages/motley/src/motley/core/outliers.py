@@ -72,7 +72,7 @@ def outlying_of_arrays(arrays: Iterable[Sequence[NDArray[Any]]], factor: float =
     ------
     ValueError: an array has another shape than that of the first upload.
     """
-    columns = [[np.asarray(one) for one in column] for column in arrays]
+    columns = [[np.asarray(array) for array in column] for column in arrays]
     columns = [
         column for column in columns if column and np.issubdtype(column[0].dtype, np.floating)
     ]
@@ -80,11 +80,12 @@ def outlying_of_arrays(arrays: Iterable[Sequence[NDArray[Any]]], factor: float =
         return []
     finite = np.ones(len(columns[0]), bool)
     for column in columns:
-        if any(one.shape != column[0].shape for one in column) or len(column) != len(finite):
+        if any(array.shape != column[0].shape for array in column) or len(column) != len(finite):
             raise ValueError(
-                f"got uploads of shapes {sorted({one.shape for one in column})}; expected one shape"
+                f"got uploads of shapes {sorted({array.shape for array in column})}; expected one "
+                "shape"
             )
-        finite &= [_finite(one) for one in column]
+        finite &= [_finite(array) for array in column]
     distances, size = _distances(columns, np.flatnonzero(finite))
     far = {i for i, d in distances.items() if d > factor * max(_others(distances, i), size)}
     return sorted(far | set(np.flatnonzero(~finite).tolist()))
@@ -102,8 +103,8 @@ def _distances(
         for start in range(0, len(flat[0]), width):
             # the last row is the update of zeros
             block = np.zeros((len(rows) + 1, min(width, len(flat[0]) - start)))
-            for row, one in enumerate(flat):
-                block[row] = one[start : start + width]
+            for row, update in enumerate(flat):
+                block[row] = update[start : start + width]
             # a square may be infinite: it stands out
             with np.errstate(over="ignore", invalid="ignore"):
                 middle = np.median(block, axis=0)
@@ -114,8 +115,8 @@ def _distances(
 
 def _others(distances: dict[int, float], i: int) -> float:
     """Return the median distance of all other uploads; infinite where there is none."""
-    others = [d for j, d in distances.items() if j != i]
-    return float(np.median(others)) if others else np.inf
+    other_distances = [d for j, d in distances.items() if j != i]
+    return float(np.median(other_distances)) if other_distances else np.inf
 
 
 def _finite(array: NDArray[Any]) -> bool:
@@ -178,6 +179,6 @@ def weight_cap(sizes: ArrayLike, multiple: float = MOST_TIMES) -> float:
     >>> weight_cap([100, 120, 2**53, 0])
     1200.0
     """
-    said = np.asarray(sizes, np.float64)
-    said = np.sort(said[said > 0])
-    return float(multiple * said[(len(said) - 1) // 2]) if len(said) else np.inf
+    claimed = np.asarray(sizes, np.float64)
+    claimed = np.sort(claimed[claimed > 0])
+    return float(multiple * claimed[(len(claimed) - 1) // 2]) if len(claimed) else np.inf

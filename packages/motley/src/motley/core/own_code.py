@@ -37,8 +37,8 @@ _MARK = "motley_own_code"
 def own_code_in(error: BaseException) -> str | None:
     """Return the sentence that says which code of the user's raised an error, e.g. ``"it was raised
     in rules.py, line 14, in select: return ids[0]"``; None for an error of Motley's own code."""
-    kept: str | None = getattr(error, _MARK, None)
-    return kept if kept is not None else _raised_in(error)
+    sentence: str | None = getattr(error, _MARK, None)
+    return sentence if sentence is not None else _raised_in(error)
 
 
 def keep_own_code(
@@ -96,19 +96,19 @@ def definition(component: object) -> str | None:
 
 def _raised_in(error: BaseException) -> str | None:
     """Return the sentence about the code of the user's that raised an error, with its line."""
-    found = _frame(error)
-    if found is None:
+    frame = _frame(error)
+    if frame is None:
         return None
-    code, line = found
+    code, line = frame
     text = linecache.getline(code.co_filename, line).strip()
     return f"it was raised in {_place(error)}" + (f": {text}" if text else "")
 
 
 def _place(error: BaseException) -> str | None:
-    found = _frame(error)
-    if found is None:
+    frame = _frame(error)
+    if frame is None:
         return None
-    code, line = found
+    code, line = frame
     return f"{_short(code.co_filename)}, line {line}, in {code.co_name}"
 
 
@@ -116,14 +116,14 @@ def _frame(error: BaseException) -> tuple[CodeType, int] | None:
     """Return the innermost code of the user's that Motley called, and its line."""
     for cause in _chain(error):
         below = False
-        found = None
+        innermost = None
         for frame, line in traceback.walk_tb(cause.__traceback__):
             module = str(frame.f_globals.get("__name__", ""))
             below = below or is_motley(module)
             if below and _is_users(frame.f_code.co_filename, module):
-                found = frame.f_code, line
-        if found is not None:
-            return found
+                innermost = frame.f_code, line
+        if innermost is not None:
+            return innermost
     return None
 
 

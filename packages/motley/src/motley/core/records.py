@@ -373,7 +373,7 @@ def _codes(outcomes: Any) -> NDArray[np.int8]:
     """Return outcomes, given as numbers or names, as numbers."""
     codes = outcomes if isinstance(outcomes, np.ndarray) else np.asarray(outcomes, dtype=object)
     if codes.dtype.kind not in "iu":
-        codes = np.array([Outcome(one) for one in codes.ravel()], dtype=np.int64).reshape(
+        codes = np.array([Outcome(outcome) for outcome in codes.ravel()], dtype=np.int64).reshape(
             codes.shape
         )
     if codes.size and not (codes.min() >= 0 and codes.max() < len(Outcome)):
@@ -646,8 +646,8 @@ class Cohort:
     def columns(self) -> dict[str, Floats | Ids]:
         """Return the columns that are there, by name."""
         names = ("weights", "multiplicity", "scores", "local_steps", "upload_ratio", "lr_scale")
-        found = {name: getattr(self, name) for name in names}
-        return {name: column for name, column in found.items() if column is not None}
+        values = {name: getattr(self, name) for name in names}
+        return {name: column for name, column in values.items() if column is not None}
 
 
 @dataclass(frozen=True, slots=True)

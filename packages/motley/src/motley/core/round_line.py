@@ -30,8 +30,8 @@ def asked_in_words(ids: Sequence[int], names: Mapping[int, str] = NO_NAMES) -> s
         return "asked nobody"
     if len(ids) > MANY:
         return f"asked {len(ids)} clients"
-    *others, last = (names.get(client, str(client)) for client in sorted(ids))
-    return "asked " + " and ".join(filter(None, (", ".join(others), last)))
+    *earlier, last = (names.get(client, str(client)) for client in sorted(ids))
+    return "asked " + " and ".join(filter(None, (", ".join(earlier), last)))
 
 
 def round_line(

@@ -71,22 +71,22 @@ def update_signals(
     step. streams: of the run's seed. norm: the Euclidean norm in the array library of ``update``.
     """
     vector: Floats = np.asarray(update)
-    found: dict[str, Value] = {}
+    signals: dict[str, Value] = {}
     for name in sorted(wanted):
         if name == "update_norm":
-            found[name] = float(norm(update))
+            signals[name] = float(norm(update))
         elif name == "last_layer":
-            found[name] = np.asarray(last_layer())
+            signals[name] = np.asarray(last_layer())
         elif name == "output_bias":
-            found[name] = np.full(1, np.nan) if output_bias is None else vector[output_bias]
+            signals[name] = np.full(1, np.nan) if output_bias is None else vector[output_bias]
         elif name == "cosine":
-            found[name] = float("nan") if consensus is None else _cosine(update, consensus, norm)
+            signals[name] = float("nan") if consensus is None else _cosine(update, consensus, norm)
         else:
             value = vector if name == "sketch" else _gradient(vector, rates)
-            found[name] = (
+            signals[name] = (
                 Sketch.signal(name, streams, len(value)).of(value) if name in SKETCHES else value
             )
-    return found
+    return signals
 
 
 def _gradient(update: Floats, rates: float) -> Floats:

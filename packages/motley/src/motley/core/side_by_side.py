@@ -26,18 +26,18 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+def side_by_side(work: Callable[[Item], Result], inputs: Sequence[Item]) -> Iterator[Result]:
     """Yield ``work(item)`` for every item, in their order, computed on a thread for each core that
     this process may use.
 
     Results do not depend on the number of threads; a single item is the caller's own work.
     """
-    threads = min(at_once(cores()), len(items), _MOST)
+    threads = min(at_once(cores()), len(inputs), _MOST)
     if threads <= 1:
-        yield from map(work, items)
+        yield from map(work, inputs)
         return
     with ThreadPoolExecutor(threads) as pool:
-        yield from pool.map(work, items)
+        yield from pool.map(work, inputs)
 
 
 def by_rows(
@@ -54,8 +54,8 @@ def by_rows(
 
     def fill(rows: range) -> None:
         for first in range(rows.start, rows.stop, _BLOCK):
-            some = slice(first, min(first + _BLOCK, rows.stop))
-            out[some] = function(values[some])
+            block = slice(first, min(first + _BLOCK, rows.stop))
+            out[block] = function(values[block])
 
     shares = range(0, len(values), _SHARE)
     list(side_by_side(fill, [range(at, min(at + _SHARE, len(values))) for at in shares]))

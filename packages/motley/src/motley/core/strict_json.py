@@ -45,7 +45,7 @@ def restored(record: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"it is a {type(record).__name__} and no record")
     out = copy.deepcopy(dict(record))
     words = out.pop(NOT_FINITE, {})
-    if not isinstance(words, Mapping) or not all(isinstance(one, str) for one in words.values()):
+    if not isinstance(words, Mapping) or not all(isinstance(text, str) for text in words.values()):
         raise ValueError(f"{NOT_FINITE} is no table of texts")
     for pointer, word in words.items():
         *way, last = pointer.split("/")[1:] or [""]
@@ -74,19 +74,19 @@ def _words(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, float) and not math.isfinite(value):
         yield pointer, json.dumps(float(value))
     elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _words(item, f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}")
+        for key, inner in value.items():
+            yield from _words(inner, f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}")
     elif isinstance(value, list | tuple):
-        for place, item in enumerate(value):
-            yield from _words(item, f"{pointer}/{place}")
+        for place, inner in enumerate(value):
+            yield from _words(inner, f"{pointer}/{place}")
 
 
 def _with_nulls(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _with_nulls(item) for key, item in value.items()}
-    return [_with_nulls(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _with_nulls(inner) for key, inner in value.items()}
+    return [_with_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _place(value: Any, step: str, pointer: str) -> str | int:

@@ -46,8 +46,8 @@ class ClientTable:
         if n and len(ids) > n // 8 and self.ids[0] >= 0 and self.ids[-1] < 4 * n:
             inside = (ids >= 0) & (ids < len(self._places))
             at = self._places[ids if inside.all() else np.where(inside, ids, 0)]
-            known = inside & (at >= 0)
-            return (at, True) if known.all() else (np.maximum(at, 0), known)
+            present = inside & (at >= 0)
+            return (at, True) if present.all() else (np.maximum(at, 0), present)
         at = np.searchsorted(self.ids, ids)
         at = np.minimum(at, max(n - 1, 0))
         return at, (self.ids[at] == ids) if n else np.zeros(len(ids), bool)
@@ -87,10 +87,10 @@ class ClientTable:
         elif len(wanted) == len(self.ids) and np.array_equal(wanted, self.ids):
             out = column.view()
         else:
-            at, known = self._rows(wanted)
+            at, present = self._rows(wanted)
             out = column[at]
-            if known is not True:
-                out[~np.asarray(known)] = default
+            if present is not True:
+                out[~np.asarray(present)] = default
         out.flags.writeable = False
         return out
 
@@ -98,8 +98,8 @@ class ClientTable:
         """Return the table with rows for these ids added."""
         wanted = np.atleast_1d(np.asarray(ids, dtype=np.int64))
         if len(self.ids):
-            _, known = self._rows(wanted)
-            if known is True or np.asarray(known).all():
+            _, present = self._rows(wanted)
+            if present is True or np.asarray(present).all():
                 return self
         grown = ClientTable(self.defaults, _union(self.ids, wanted))
         old, _ = grown._rows(self.ids)
@@ -125,8 +125,8 @@ class ClientTable:
         """
         wanted = np.atleast_1d(np.asarray(ids, dtype=np.int64))
         grown = self.grow(wanted)
-        whole = len(wanted) == len(grown.ids) and np.array_equal(wanted, grown.ids)
-        at = grown._rows(wanted)[0] if len(wanted) and not whole else wanted
+        all_rows = len(wanted) == len(grown.ids) and np.array_equal(wanted, grown.ids)
+        at = grown._rows(wanted)[0] if len(wanted) and not all_rows else wanted
         columns = dict(grown.columns)
         for name, value in values.items():
             new = np.asarray(value, dtype=np.float64)
@@ -138,7 +138,7 @@ class ClientTable:
                 column = np.full((len(grown.ids), *new.shape[1:]), self.defaults[name])
             else:
                 column = old.copy()
-            if whole:  # nothing is looked up, and no value waits beside the column
+            if all_rows:  # nothing is looked up, and no value waits beside the column
                 np.copyto(column, new, where=True if keep_nan else ~np.isnan(new))
             else:
                 column[at] = new if keep_nan else np.where(np.isnan(new), column[at], new)
@@ -150,11 +150,11 @@ class ClientTable:
         return self.put(ids, {name: self.get(name, ids) + np.asarray(amount, dtype=np.float64)})
 
 
-def _union(known: NDArray[np.int64], new: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the distinct ids of both, sorted; ``known`` is."""
-    if not len(known) and bool((new[1:] > new[:-1]).all()):
+def _union(old: NDArray[np.int64], new: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the distinct ids of both, sorted; ``old`` is."""
+    if not len(old) and bool((new[1:] > new[:-1]).all()):
         return new.copy()
-    both: NDArray[np.int64] = np.sort(np.concatenate([known, new]))
+    both: NDArray[np.int64] = np.sort(np.concatenate([old, new]))
     first = np.ones(len(both), bool)
     first[1:] = both[1:] != both[:-1]
     return np.asarray(both[first])

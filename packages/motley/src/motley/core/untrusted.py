@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 __all__ = [
@@ -40,7 +40,7 @@ writing, and halves of characters."""
 def printable(text: str) -> str:
     """Return a text with its control characters as escapes, ``\\x1b``, so that a terminal shows
     them and does nothing else; tabs and line ends stay. A text without any is returned as it is."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def printable_tree(value: Any) -> Any:
@@ -48,8 +48,8 @@ def printable_tree(value: Any) -> Any:
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, Mapping):
-        return {printable_tree(key): printable_tree(item) for key, item in value.items()}
-    return [printable_tree(item) for item in value] if isinstance(value, list) else value
+        return {printable_tree(key): printable_tree(inner) for key, inner in value.items()}
+    return [printable_tree(inner) for inner in value] if isinstance(value, list) else value
 
 
 def shortened(text: str, most: int) -> str:
@@ -66,9 +66,9 @@ def one_line(value: object, limit: int = 120) -> str:
     escapes, to be logged or raised: its ``repr``, of which the middle is left out where it is
     longer. A text of any length costs no more than a short one."""
     if isinstance(value, str | bytes):
-        known: Any = value  # a slice of either is of its kind
+        text: Any = value  # a slice of either is of its kind
         return shortened(
-            repr(value if len(value) <= 2 * limit else known[:limit] + known[-limit:]), limit
+            repr(value if len(value) <= 2 * limit else text[:limit] + text[-limit:]), limit
         )
     short = reprlib.Repr()
     short.maxstring = short.maxother = short.maxlong = limit
@@ -98,11 +98,9 @@ def check_limits(tree: Any) -> None:
             raise ValueError(
                 f"{'.'.join(path)!r} is a whole number of more than {MOST_DIGITS} digits"
             )
-        inner = (
-            node.items()
-            if isinstance(node, Mapping)
-            else enumerate(node)
-            if isinstance(node, list)
-            else ()
-        )
+        inner: Iterable[tuple[Any, Any]] = ()
+        if isinstance(node, Mapping):
+            inner = node.items()
+        elif isinstance(node, list):
+            inner = enumerate(node)
         waiting += [(value, (*path, str(key))) for key, value in inner]

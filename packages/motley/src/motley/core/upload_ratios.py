@@ -61,23 +61,23 @@ def upload_ratios(
 
     T* is 0 if all times are unknown.
     """
-    known = ~np.isnan(compute_s + upload_s)
-    theta = np.full(len(known), budget)
-    if not known.any():
+    finite = ~np.isnan(compute_s + upload_s)
+    theta = np.full(len(finite), budget)
+    if not finite.any():
         return theta, 0.0
-    tau = compute_s[known]
-    u = upload_s[known]
+    tau = compute_s[finite]
+    u = upload_s[finite]
     low = float((tau + least * _measurable(tau, u)).max())
     finish_s = max(
-        low, finish_time(tau, u, budget, least, None if weights is None else weights[known])
+        low, finish_time(tau, u, budget, least, None if weights is None else weights[finite])
     )
     allowed = ratios_for(finish_s, tau, u, least)
     if slack == "traffic":
-        w = np.ones(len(tau)) if weights is None else weights[known]
+        w = np.ones(len(tau)) if weights is None else weights[finite]
         spare = float((w * (allowed - least)).sum())
         required = max((budget - least) * float(w.sum()), 0.0)
         allowed = least + (allowed - least) * (required / spare if spare > required else 1.0)
-    theta[known] = allowed
+    theta[finite] = allowed
     return theta, finish_s
 
 

@@ -69,12 +69,12 @@ class LocalWork:
         ``clients`` in batches of ``batch_size``."""
         n = np.asarray(examples, dtype=np.int64)
         sizes = self.client_batch_sizes
-        full, rest = np.divmod(
+        full, remainder = np.divmod(
             n, self.batch_size if sizes is None or clients is None else sizes[clients]
         )
-        begun = rest > 0
+        begun = remainder > 0
         if self.drop_single:
-            begun &= (rest > 1) | (full < 1)
+            begun &= (remainder > 1) | (full < 1)
         return full + begun
 
     def total(self, examples: ArrayLike, clients: Ints | None = None) -> NDArray[np.int64]:

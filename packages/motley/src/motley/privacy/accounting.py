@@ -104,7 +104,7 @@ def calibrated(
         sigma = library.get_sigma_gaussian(epsilon, delta)
         return float(sigma) * math.sqrt(update.count) / halved
     name = _accountant(accountant, (update, *signals))
-    found = library.calibrate_dp_mechanism(
+    multiplier = library.calibrate_dp_mechanism(
         lambda: _accountants(name, adjacency, (update,), coarse=True),
         lambda z: _event((replace(update, multiplier=z), *signals), adjacency),
         epsilon,
@@ -112,7 +112,7 @@ def calibrated(
         library.LowerEndpointAndGuess(0.05, 2.0),
         tol=1e-4 * epsilon,
     )
-    return float(found)
+    return float(multiplier)
 
 
 def _bound(
@@ -123,7 +123,7 @@ def _bound(
     _check(releases, adjacency)
     if name == "closed_form":
         halved = 0.5 if adjacency == "replace_one" else 1.0
-        together = sum(one.count / (one.multiplier * halved) ** 2 for one in releases)
+        together = sum(release.count / (release.multiplier * halved) ** 2 for release in releases)
         epsilon = (
             library.get_epsilon_gaussian(1.0 / math.sqrt(together), delta) if together else 0.0
         )
@@ -132,9 +132,10 @@ def _bound(
     try:
         epsilon = _accountants(name, adjacency, releases).compose(event).get_epsilon(delta)
     except library.UnsupportedEventError:
-        other = "rdp" if name == "pld" else "pld"
+        alternative = "rdp" if name == "pld" else "pld"
         raise ConfigError(
-            f'{name!r} cannot add up such releases; write accountant = "{other}", or leave it out',
+            f'{name!r} cannot add up such releases; write accountant = "{alternative}", or leave '
+            "it out",
             "privacy.accountant",
         ) from None
     return Bound(float(epsilon), name)
@@ -142,7 +143,7 @@ def _bound(
 
 def _accountant(accountant: str, releases: Sequence[Release]) -> str:
     """Return the name of the accountant; ``auto`` chooses the tightest that can."""
-    kinds = {one.kind for one in releases}
+    kinds = {release.kind for release in releases}
     gaussian = kinds <= {"gaussian"}
     if accountant == "closed_form" and not gaussian:
         raise ConfigError(
@@ -150,21 +151,26 @@ def _accountant(accountant: str, releases: Sequence[Release]) -> str:
         )
     if accountant != "auto":
         return accountant
-    much = sum(one.count / one.multiplier for one in releases if one.kind == "laplace") > _MUCH
-    return "closed_form" if gaussian else "rdp" if much or kinds & _RENYI else "pld"
+    if gaussian:
+        return "closed_form"
+    many_laplace = (
+        sum(release.count / release.multiplier for release in releases if release.kind == "laplace")
+        > _MUCH
+    )
+    return "rdp" if many_laplace or kinds & _RENYI else "pld"
 
 
 def _check(releases: Sequence[Release], adjacency: Adjacency) -> None:
-    kinds = {one.kind for one in releases}
+    kinds = {release.kind for release in releases}
     if "without_replacement" in kinds and adjacency != "replace_one":
-        said = "cohorts of a fixed size are amplified under replace-one alone"
+        reason = "cohorts of a fixed size are amplified under replace-one alone"
         raise ConfigError(
-            f'{said}; write adjacency = "replace_one", or use selector = "poisson"',
+            f'{reason}; write adjacency = "replace_one", or use selector = "poisson"',
             "privacy.adjacency",
         )
     if adjacency == "add_remove" and "poisson" not in kinds:
-        said = "the roster is public here, so a client cannot be added to it or removed"
-        raise ConfigError(f'{said}; write adjacency = "zero_out"', "privacy.adjacency")
+        reason = "the roster is public here, so a client cannot be added to it or removed"
+        raise ConfigError(f'{reason}; write adjacency = "zero_out"', "privacy.adjacency")
 
 
 def _accountants(
@@ -173,7 +179,7 @@ def _accountants(
     """Return a fresh accountant of the library, for the relation that goes with these releases."""
     library = _library()
     relation = library.NeighboringRelation.REPLACE_SPECIAL
-    if any(one.kind in _AMPLIFIED for one in releases):
+    if any(release.kind in _AMPLIFIED for release in releases):
         names = {
             "zero_out": "REPLACE_SPECIAL",
             "replace_one": "REPLACE_ONE",
@@ -189,31 +195,36 @@ def _accountants(
 def _event(releases: Sequence[Release], adjacency: Adjacency) -> Any:
     library = _library()
     return library.ComposedDpEvent(
-        [library.SelfComposedDpEvent(_single(one, adjacency), one.count) for one in releases]
+        [
+            library.SelfComposedDpEvent(_single(release, adjacency), release.count)
+            for release in releases
+        ]
     )
 
 
-def _single(one: Release, adjacency: Adjacency) -> Any:
+def _single(release: Release, adjacency: Adjacency) -> Any:
     """Return the library's event of one release."""
     library = _library()
-    halved = one.multiplier * (0.5 if adjacency == "replace_one" else 1.0)
-    if one.kind == "laplace":
+    halved = release.multiplier * (0.5 if adjacency == "replace_one" else 1.0)
+    if release.kind == "laplace":
         return library.LaplaceDpEvent(halved)
     # m exponential mechanisms, each bounded by eta times the width, which is 1 / multiplier
-    if one.kind == "gumbel":
-        return library.ZCDpEvent(one.m / halved**2 / 8.0)
-    if one.kind == "discrete":
+    if release.kind == "gumbel":
+        return library.ZCDpEvent(release.m / halved**2 / 8.0)
+    if release.kind == "discrete":
         return library.ZCDpEvent(0.5 / halved**2)
-    if one.kind == "without_replacement":
-        sample = round(one.rate * one.population)
+    if release.kind == "without_replacement":
+        sample = round(release.rate * release.population)
         return library.SampledWithoutReplacementDpEvent(
-            one.population, sample, library.GaussianDpEvent(halved)
+            release.population, sample, library.GaussianDpEvent(halved)
         )
-    if one.kind == "poisson" and one.largest is None:
-        return library.PoissonSampledDpEvent(one.rate, library.GaussianDpEvent(one.multiplier))
-    if one.kind == "poisson":
+    if release.kind == "poisson" and release.largest is None:
+        return library.PoissonSampledDpEvent(
+            release.rate, library.GaussianDpEvent(release.multiplier)
+        )
+    if release.kind == "poisson":
         return library.TruncatedSubsampledGaussianDpEvent(
-            one.population, one.rate, one.largest, one.multiplier
+            release.population, release.rate, release.largest, release.multiplier
         )
     return library.GaussianDpEvent(halved)
 
@@ -224,6 +235,6 @@ def _library() -> Any:
         import dp_accounting.pld
         import dp_accounting.rdp
     except ImportError:
-        said = "dp-accounting, which adds up privacy losses, is not installed; "
-        raise ConfigError(said + install_hint("privacy"), "privacy") from None
+        reason = "dp-accounting, which adds up privacy losses, is not installed; "
+        raise ConfigError(reason + install_hint("privacy"), "privacy") from None
     return dp_accounting

@@ -62,7 +62,7 @@ def claim(
 
 def _not_covered() -> str:
     """Return what a run's folder holds beside counted releases and public facts, in words."""
-    return "; ".join(f"{name} ({what})" for name, what in NOT_COVERED.items())
+    return "; ".join(f"{name} ({description})" for name, description in NOT_COVERED.items())
 
 
 def _hidden(origin: NoiseOrigin) -> str:
@@ -107,11 +107,11 @@ def _noise(options: Privacy, quantiles: bool) -> str:
         else "drawn exactly, with the discrete Gaussian and Laplace laws, so that low bits tell "
         "nothing."
     )
-    said = (
+    sentence = (
         "Values and sums are rounded to a grid before noise, and noise is a whole number of "
         f"its steps, {drawn}"
     )
-    return said + (
+    return sentence + (
         " Gumbel noise is in floating point, and choices alone show it." if gumbel else ""
     )
 
@@ -119,11 +119,11 @@ def _noise(options: Privacy, quantiles: bool) -> str:
 def _correlated(options: Privacy) -> tuple[str, ...]:
     """Return the sentence on correlated noise, if there is any."""
     n = options.min_separation
-    said = (
+    sentence = (
         f"The noise of {n} successive sums is correlated, and a client's update enters at most "
         "one of them."
     )
-    return (said,) if n > 1 else ()
+    return (sentence,) if n > 1 else ()
 
 
 def _generator(by_clients: bool) -> str:
@@ -144,11 +144,11 @@ def _generator(by_clients: bool) -> str:
 
 def _sizes(options: Privacy) -> tuple[str, ...]:
     """Return the sentence on the numbers of samples, where these are public."""
-    said = (
+    sentence = (
         "The number of each client's samples is public, like its id, and the same whatever its "
         "data are replaced by."
     )
-    return (said,) if options.sizes == "public" else ()
+    return (sentence,) if options.sizes == "public" else ()
 
 
 def _trust(options: Privacy) -> str:

@@ -101,9 +101,9 @@ def _choice(sent: dict[str, dict[str, Follows]]) -> str:
 
 def _selector_private(rule: SelectionRule[Any], needs: SignalRequirements) -> str:
     """Return what differential privacy takes for a rule, in a few words."""
-    said = unbounded(needs)
-    if said:
-        return f"no: {said}" + (f", unless {rule.private_with()}" if rule.private_with() else "")
+    reason = unbounded(needs)
+    if reason:
+        return f"no: {reason}" + (f", unless {rule.private_with()}" if rule.private_with() else "")
     noisy = noised(needs)
     words = [f"noise on {', '.join(noisy)}"] if noisy else []
     words += ["or Gumbel noise"] if rule.known_top_m() else []
@@ -122,22 +122,26 @@ def noised(needs: SignalRequirements, sizes: Literal["private", "public"] = "pri
         "reported": needs.reported,
     }
     free = ("public",) if sizes == "private" else ("public", "size")
-    found = {
+    secret = {
         name for when, names in sent.items() for name in names if follows(name, when) not in free
     }
-    return sorted(name for name in found if SIGNALS[name].kind != "system")
+    return sorted(name for name in secret if SIGNALS[name].kind != "system")
 
 
 def unbounded(needs: SignalRequirements) -> str:
     """Return why the signals of a rule cannot be bounded by noise on scalars and shares of labels;
     empty if they can."""
     vectors = [name for name in noised(needs) if not SIGNALS[name].scalar and name != HISTOGRAM]
-    made = [
+    server_made = [
         name for name in noised(needs) if SIGNALS[name].kind == "channel" and SIGNALS[name].scalar
     ]
     if vectors:
         return f"it needs {vectors[0]!r}, a whole vector of every client"
-    return f"it needs {made[0]!r}, which the server makes of a clear upload" if made else ""
+    return (
+        f"it needs {server_made[0]!r}, which the server makes of a clear upload"
+        if server_made
+        else ""
+    )
 
 
 def sized_seconds(needs: SignalRequirements) -> bool:

@@ -62,13 +62,13 @@ def discrete_laplace(n: int, scale: int, entropy: Entropy = os.urandom) -> Integ
 
 def _exactly(n: int, draw: Callable[[int], Integers]) -> Integers:
     """Return n numbers of a function that returns at most as many as it is asked for."""
-    found = []
+    chunks = []
     left = n
     while left:
-        kept = draw(2 * left + 16)[:left]
-        found.append(kept)
-        left -= len(kept)
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
+        chunk = draw(2 * left + 16)[:left]
+        chunks.append(chunk)
+        left -= len(chunk)
+    return np.concatenate(chunks) if chunks else np.zeros(0, np.int64)
 
 
 def _check(scale: int) -> None:
@@ -91,8 +91,8 @@ def _laplace(n: int, scale: int, entropy: Entropy) -> Integers:
         v[alive] += 1
     x = u + scale * v
     negative = _below(2, len(u), entropy) == 1
-    kept = ~(negative & (x == 0))  # else zero would come twice as often
-    return np.asarray(np.where(negative, -x, x)[kept])
+    valid = ~(negative & (x == 0))  # else zero would come twice as often
+    return np.asarray(np.where(negative, -x, x)[valid])
 
 
 def _accepted(a: Integers, sigma: int, entropy: Entropy) -> NDArray[np.bool_]:
@@ -156,12 +156,12 @@ def _below(limit: int, n: int, entropy: Entropy) -> Integers:
     anew."""
     bits = (limit - 1).bit_length()
     width = next(w for w in (1, 2, 4, 8) if 8 * w >= bits)
-    found = []
+    chunks = []
     left = n if bits else 0
     while left:
         ask = int(left * 2.0**bits / limit * 1.02) + 8
         words = np.frombuffer(entropy(width * ask), f"<u{width}") & ((1 << bits) - 1)
-        kept = words[words < limit][:left]
-        found.append(kept.astype(np.int64))
-        left -= len(kept)
-    return np.concatenate(found) if found else np.zeros(n, np.int64)
+        accepted = words[words < limit][:left]
+        chunks.append(accepted.astype(np.int64))
+        left -= len(accepted)
+    return np.concatenate(chunks) if chunks else np.zeros(n, np.int64)

@@ -212,27 +212,27 @@ class ClientNoise:
 
     def rounded(self, update: Floats, entropy: Entropy) -> Integers:
         """Return an update of at most S steps in norm; its expectation is the clipped update."""
-        given = np.asarray(update, np.float64).reshape(-1)
-        if given.shape != (self.size,):
-            raise ContractError(f"got an update of {len(given)} numbers; expected {self.size}")
+        vector = np.asarray(update, np.float64).reshape(-1)
+        if vector.shape != (self.size,):
+            raise ContractError(f"got an update of {len(vector)} numbers; expected {self.size}")
         # zeros take them, too
         words = np.frombuffer(entropy(8 * self.size), "<u8") >> np.uint64(11)
-        peak = float(np.max(np.abs(given)))
+        peak = float(np.max(np.abs(vector)))
         if not math.isfinite(peak) or peak == 0.0:
             return np.zeros(self.size, np.int64)
-        unit = given / peak  # no square of it overflows
+        unit = vector / peak  # no square of it overflows
         length = float(np.linalg.norm(unit))
         most = self.sensitivity - self._root - 1
         factor = min(peak / self.grid, most / length)
-        whole = np.floor(unit * factor + words * 2.0**-53).astype(np.int64)
-        if int(np.sum(whole * whole)) > self.sensitivity**2:
+        steps = np.floor(unit * factor + words * 2.0**-53).astype(np.int64)
+        if int(np.sum(steps * steps)) > self.sensitivity**2:
             raise ContractError("a rounded update is longer than the clip; nothing of it is sent")
-        return whole
+        return steps
 
     def words(self, update: Floats, entropy: Entropy) -> NDArray[Any]:
         """Return an update as a client masks it: its numbers modulo 2^w, and 1 for the client."""
-        whole = np.append(self.encode(update, entropy), 1)
-        return whole.astype(f"<u{self.modulus_bits // 8}")
+        encoded = np.append(self.encode(update, entropy), 1)
+        return encoded.astype(f"<u{self.modulus_bits // 8}")
 
     def opened(self, total: NDArray[Any]) -> Floats:
         """Return the sum of updates and noise from a sum of encoded ones, modulo 2^w, [D].
@@ -241,16 +241,16 @@ class ClientNoise:
         ------
         RoundAbandonedError: a number that honest clients never reach.
         """
-        whole = self._centred(total.astype(np.int64))
-        if len(whole) and int(np.max(np.abs(whole))) > self.largest:
+        steps = self._centred(total.astype(np.int64))
+        if len(steps) and int(np.max(np.abs(steps))) > self.largest:
             raise RoundAbandonedError(
                 f"a number of the sum is beyond the {self.largest} steps that {self.clients} "
                 "clients and their noise reach: a client told an untruth; the round is abandoned"
             )
-        return whole.astype(np.float64) * self.grid
+        return steps.astype(np.float64) * self.grid
 
-    def _centred(self, whole: Integers) -> Integers:
+    def _centred(self, steps: Integers) -> Integers:
         """Return whole numbers modulo 2^w, from -2^(w-1) to 2^(w-1) - 1."""
         if self.modulus_bits == 64:
-            return whole
-        return ((whole + 2**31) & (2**32 - 1)) - 2**31
+            return steps
+        return ((steps + 2**31) & (2**32 - 1)) - 2**31

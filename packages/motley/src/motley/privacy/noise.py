@@ -228,9 +228,9 @@ def noisy_shares(source: Source | Key, ids: ArrayLike, counts: Floats, scale: fl
     ----------
     ids: ``[n]``. counts: ``[n, C]`` of labels.
     """
-    known = np.clip(np.where(np.isfinite(counts), counts, 0.0), 0.0, _MOST).astype(np.int64)
+    clipped = np.clip(np.where(np.isfinite(counts), counts, 0.0), 0.0, _MOST).astype(np.int64)
     step = max(grid(scale)[0], _FINEST)
-    shares = known * math.floor(1.0 / step) // np.maximum(known.sum(axis=1, keepdims=True), 1)
+    shares = clipped * math.floor(1.0 / step) // np.maximum(clipped.sum(axis=1, keepdims=True), 1)
     steps = math.ceil(scale / step)
     drawn = [
         noise_steps(source.fold(label), ids, "laplace", steps) for label in range(counts.shape[1])

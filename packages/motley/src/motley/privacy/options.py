@@ -143,8 +143,8 @@ class Privacy:
         for key in [
             key for key, value in alone.items() if value is not None and self.noise_by == "server"
         ]:
-            said = 'is of noise by clients; write noise_by = "clients", or leave it out'
-            raise ConfigError(f"got {alone[key]}, which {said}", f"privacy.{key}")
+            reason = 'is of noise by clients; write noise_by = "clients", or leave it out'
+            raise ConfigError(f"got {alone[key]}, which {reason}", f"privacy.{key}")
 
 
 def check_noise(name: str, noise: SignalNoise) -> None:

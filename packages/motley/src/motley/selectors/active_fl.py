@@ -197,8 +197,8 @@ class ActiveFL(SelectionRule[ClientTable]):
         eligible = _largest(value, len(value) - n_drop, context.rng, self.ties)
         log_weights = self.log_weights(value[eligible])
         soft = eligible[gumbel_top_m(log_weights, n_soft, context.rng)]
-        others = np.delete(context.available, soft)
-        uniform = context.rng.choice(others, context.m - n_soft, replace=False, shuffle=False)
+        remaining = np.delete(context.available, soft)
+        uniform = context.rng.choice(remaining, context.m - n_soft, replace=False, shuffle=False)
         p = np.zeros(len(value))
         p[eligible] = softmax(log_weights)
         notes = {**probability_notes(p), "eligible": float(len(eligible))}

@@ -216,8 +216,8 @@ class AdaSample(SelectionRule[AdaSampleState]):
         q = state.clients.get("q", available)
         missing = np.isnan(q)
         if missing.any():
-            known = float(p[~missing].sum())
-            q = np.where(missing, p * (float(q[~missing].sum()) / known if known > 0 else 1.0), q)
+            mass = float(p[~missing].sum())
+            q = np.where(missing, p * (float(q[~missing].sum()) / mass if mass > 0 else 1.0), q)
         return np.asarray(q / q.sum())
 
     @override
@@ -263,12 +263,14 @@ class AdaSample(SelectionRule[AdaSampleState]):
         q."""
         losses = state.uniform if state.phase == "uniform" else state.weighted
         loss = np.clip(accepted.signal("arrival_loss"), 0.0, LARGEST)
-        known = accepted.ids[~np.isnan(loss)]
-        if len(known):
+        measured = accepted.ids[~np.isnan(loss)]
+        if len(measured):
             weight = (
-                shares(state.clients, known) if state.phase == "uniform" else np.ones(len(known))
+                shares(state.clients, measured)
+                if state.phase == "uniform"
+                else np.ones(len(measured))
             )
-            weight = weight if weight.any() else np.ones(len(known))
+            weight = weight if weight.any() else np.ones(len(measured))
             losses = np.append(losses, np.average(loss[~np.isnan(loss)], weights=weight))
         elif len(losses):
             # a round without reports counts, and brought no progress
@@ -340,8 +342,8 @@ def solve(bound: Floats, tau: Floats, c0: float) -> tuple[Floats, float]:
         edges = grid[max(at - 1, 0)], grid[min(at + 1, _GRID - 1)]
         from scipy.optimize import minimize_scalar  # takes a tenth of the start of every run
 
-        found = minimize_scalar(along, bounds=edges, method="bounded", options={"xatol": 1e-10})
-        best = min(float(found.x), 0.0, key=along)
+        minimum = minimize_scalar(along, bounds=edges, method="bounded", options={"xatol": 1e-10})
+        best = min(float(minimum.x), 0.0, key=along)
     x = low * math.exp(best)
     q = root / np.sqrt(above + x)
     floor = min(FLOOR, 0.1 / len(q))
@@ -386,9 +388,9 @@ def pilot_constant(p: Floats, norm: Floats, uniform: Floats, weighted: Floats) -
         # first round at or above each level, from 1
         after = np.minimum(np.searchsorted(rise, levels), len(rise) - 1)
         rounds.append(after - (rise[after] - levels) / (rise[after] - rise[after - 1]))
-    found = bound_constant(p, norm, *rounds)
-    found = found[np.isfinite(found)]
-    return max(float(found.mean()), 0.0) if len(found) else 0.0
+    constants = bound_constant(p, norm, *rounds)
+    constants = constants[np.isfinite(constants)]
+    return max(float(constants.mean()), 0.0) if len(constants) else 0.0
 
 
 def _inverse(losses: Floats) -> Floats:

@@ -125,8 +125,8 @@ class ClusteredSampling(SelectionRule[ClientTable]):
         if self.by == "sizes":
             at, amounts = by_sizes(p, m)
         else:
-            vectors, known = known_vectors(state, "vector", context.available)
-            at, amounts, groups = by_similarity(p, m, angles(vectors, known))
+            vectors, present = known_vectors(state, "vector", context.available)
+            at, amounts, groups = by_similarity(p, m, angles(vectors, present))
         edges = np.cumsum(amounts)
         drawn = np.searchsorted(edges, (np.arange(m) + context.rng.random(m)) * edges[-1] / m)
         chosen, counts = np.unique(at[np.minimum(drawn, len(at) - 1)], return_counts=True)
@@ -150,11 +150,11 @@ def by_sizes(p: Floats, m: int) -> Line:
     return falling, m * p[falling]
 
 
-def angles(vectors: Floats, known: Bools) -> Floats:
+def angles(vectors: Floats, present: Bools) -> Floats:
     """Return the angles between vectors ``[K, d]``, as radians ``[K, K]``; those that are not
-    ``known`` ``[K]`` are alike, and at a right angle to all others."""
-    between = row_angles(np.where(known[:, None], vectors, 0.0))
-    between[np.ix_(~known, ~known)] = 0.0
+    ``present`` ``[K]`` are alike, and at a right angle to all others."""
+    between = row_angles(np.where(present[:, None], vectors, 0.0))
+    between[np.ix_(~present, ~present)] = 0.0
     return between
 
 
@@ -166,21 +166,21 @@ def by_similarity(p: Floats, m: int, distances: Floats) -> tuple[Ints, Floats, i
     p: shares of the data ``[K]``, which sum to 1. distances: between clients ``[K, K]``.
     """
     amounts = m * p
-    whole = np.floor(amounts + ROUNDING)
-    rest = np.maximum(amounts - whole, 0.0)
-    alone = np.flatnonzero(whole)
-    some = np.flatnonzero(rest > ROUNDING)
-    groups = _groups(rest[some], distances[np.ix_(some, some)])
-    groups = [some[group] for group in groups]
-    held = rounded(np.array([rest[group].sum() for group in groups]))
+    full_urns = np.floor(amounts + ROUNDING)
+    fractions = np.maximum(amounts - full_urns, 0.0)
+    alone = np.flatnonzero(full_urns)
+    partial = np.flatnonzero(fractions > ROUNDING)
+    groups = _groups(fractions[partial], distances[np.ix_(partial, partial)])
+    groups = [partial[group] for group in groups]
+    held = rounded(np.array([fractions[group].sum() for group in groups]))
     # stable: in order of their first ids
     groups = [groups[i] for i in np.argsort(-held, kind="stable")]
-    urns = m - int(whole.sum())
-    fill = deque((int(k), float(rest[k])) for group in groups[urns:] for k in group)
-    line = [(int(k), float(whole[k])) for k in alone]
+    urns = m - int(full_urns.sum())
+    fill = deque((int(k), float(fractions[k])) for group in groups[urns:] for k in group)
+    line = [(int(k), float(full_urns[k])) for k in alone]
     for group in groups[:urns]:
-        line += [(int(k), float(rest[k])) for k in group]
-        room = 1.0 - float(rest[group].sum())
+        line += [(int(k), float(fractions[k])) for k in group]
+        room = 1.0 - float(fractions[group].sum())
         while fill and room > ROUNDING:
             k, left = fill.popleft()
             taken = min(left, room)
@@ -192,18 +192,18 @@ def by_similarity(p: Floats, m: int, distances: Floats) -> tuple[Ints, Floats, i
     return np.array(at, np.int64), np.array(laid), len(groups) + len(alone)
 
 
-def _groups(rest: Floats, distances: Floats) -> list[Ints]:
+def _groups(fractions: Floats, distances: Floats) -> list[Ints]:
     """Return the positions of each group: the largest branches of Ward's tree that fit into an urn,
     in order of their first members."""
-    branches: list[Ints | None] = [np.array([k]) for k in range(len(rest))]
-    for one, other in ward_tree(distances).tolist():
-        left = branches[one]
-        right = branches[other]
+    branches: list[Ints | None] = [np.array([k]) for k in range(len(fractions))]
+    for first, second in ward_tree(distances).tolist():
+        left = branches[first]
+        right = branches[second]
         joined = None if left is None or right is None else np.union1d(left, right)
-        if joined is not None and rest[joined].sum() > 1.0 + ROUNDING:
+        if joined is not None and fractions[joined].sum() > 1.0 + ROUNDING:
             joined = None
         if joined is not None:
-            branches[one] = branches[other] = None
+            branches[first] = branches[second] = None
         branches.append(joined)
     return sorted((branch for branch in branches if branch is not None), key=lambda b: int(b[0]))
 

@@ -111,12 +111,16 @@ class Defence:
         >>> Defence(outliers=1.0).limits(np.array([1.0, 1.0, 1.0, 4.0, 1e308]))
         PlausibleRange(low=0.5, high=2.0, middle=1.0, top=inf)
         """
-        known = numbers[numbers >= 0]
-        if len(known) < _LEAST:
+        reported = numbers[numbers >= 0]
+        if len(reported) < _LEAST:
             return PlausibleRange()
-        at = len(known) if self.clip is None else min(int(self.clip * len(known)), len(known) - 1)
-        top = math.inf if self.clip is None else float(np.partition(known, at)[at])
-        logs = np.log(np.maximum(known, _TINY))
+        at = (
+            len(reported)
+            if self.clip is None
+            else min(int(self.clip * len(reported)), len(reported) - 1)
+        )
+        top = math.inf if self.clip is None else float(np.partition(reported, at)[at])
+        logs = np.log(np.maximum(reported, _TINY))
         centre = float(np.median(logs))
         if self.outliers is None or centre <= math.log(_TINY):
             return PlausibleRange(top=top)
@@ -146,15 +150,12 @@ class Defence:
         """Return what is believed of these amounts, ``[n]``."""
         nothing = (amounts == 0) & (name in _COUNTS)  # a client without samples is believed
         far = ((amounts < limits.low) | (amounts > limits.high)) & ~nothing
-        absent = self.beyond == "absent" and not name.endswith("_s")
-        other = (
-            limits.middle
-            if self.beyond == "median"
-            else np.nan
-            if absent
-            else np.clip(amounts, limits.low, limits.high)
-        )
-        return np.minimum(np.where(far, other, amounts), limits.top)
+        replacement: float | Floats = np.clip(amounts, limits.low, limits.high)
+        if self.beyond == "median":
+            replacement = limits.middle
+        elif self.beyond == "absent" and not name.endswith("_s"):
+            replacement = np.nan
+        return np.minimum(np.where(far, replacement, amounts), limits.top)
 
     def sizes(self, examples: Ids) -> Ids:
         """Return the numbers of samples by which clients weigh, ``[K]``."""
@@ -177,9 +178,9 @@ class Defence:
         out = {}
         for name, value in values.items():
             out[name] = self.cut(name, value, self.limits(memory.get(f"{when} {name}", memory.ids)))
-        asked = np.isin(reports.outcome, [int(outcome) for outcome in _ASKED])
-        if asked.any():
-            memory = memory.add("asked", reports.ids[asked])
+        sent_out = np.isin(reports.outcome, [int(outcome) for outcome in _ASKED])
+        if sent_out.any():
+            memory = memory.add("asked", reports.ids[sent_out])
         return memory, with_values(reports, out) if out else reports
 
     def offered(self, memory: ClientTable, available: Ids, m: int) -> Ids:
@@ -187,11 +188,11 @@ class Defence:
         there are as many."""
         if self.cap is None or not len(available):
             return available
-        asked = memory.get("asked", available)
+        counts = memory.get("asked", available)
         even = float(memory.get("asked", memory.ids).sum()) / max(len(memory), len(available))
-        free = asked < 1.0 + self.cap * even
+        free = counts < 1.0 + self.cap * even
         if free.sum() < m:
-            free[np.lexsort((available, asked))[:m]] = True
+            free[np.lexsort((available, counts))[:m]] = True
         return available if free.all() else available[free]
 
 

@@ -184,8 +184,8 @@ def _from_mean(gradients: Floats) -> Floats:
     """Return ``||g_k - mean g||``, ``[n, D]`` to ``[n]``; a gradient with an entry that is not a
     number is left out: NaN."""
     out = np.full(len(gradients), np.nan)
-    whole = ~np.isnan(gradients).any(axis=1)
-    if whole.any():
-        known = np.clip(gradients[whole], -LARGEST, LARGEST)
-        out[whole] = np.linalg.norm(known - known.mean(axis=0), axis=1)
+    complete = ~np.isnan(gradients).any(axis=1)
+    if complete.any():
+        clipped = np.clip(gradients[complete], -LARGEST, LARGEST)
+        out[complete] = np.linalg.norm(clipped - clipped.mean(axis=0), axis=1)
     return out

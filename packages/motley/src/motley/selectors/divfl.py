@@ -140,26 +140,26 @@ class DivFL(SelectionRule[ClientTable]):
     @override
     def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
         everybody = np.union1d(state.ids, context.available)
-        vectors, known = known_vectors(state, "vector", everybody)
+        vectors, present = known_vectors(state, "vector", everybody)
         n = len(context.available)
         rank = context.rng.permutation(n) if self.ties == "random" else np.arange(n)
         sample = max(context.m, int(SAMPLE * n + 1e-9)) if self.greedy == "stochastic" else None
-        found = cover(
+        covering = cover(
             distances(vectors, np.searchsorted(everybody, context.available)),
             context.m,
             rank,
             sample,
             context.rng,
         )
-        share = np.bincount(found.nearest, minlength=context.m) / len(everybody)
+        share = np.bincount(covering.nearest, minlength=context.m) / len(everybody)
         notes = {
-            "distance": found.objective[-1] / len(everybody),
-            "known": known.mean(),
+            "distance": covering.objective[-1] / len(everybody),
+            "known": present.mean(),
             "largest_cluster": share.max(),
         }
         weights = share if self.coefficients == "clusters" else None
         return Cohort(
-            context.available[found.at],
+            context.available[covering.at],
             weights,
             notes={name: float(value) for name, value in notes.items()},
         )

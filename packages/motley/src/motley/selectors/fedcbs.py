@@ -174,5 +174,5 @@ def qcid(counts: Floats) -> float:
 def _counts(clients: ClientTable, available: Ids) -> Floats:
     """Return the label counts ``[K_A, B]``; the mean of the others for a client without a
     histogram, ones if nobody has one."""
-    counts, known = known_vectors(clients, "labels", available)
-    return counts if known.any() else np.ones(counts.shape)
+    counts, present = known_vectors(clients, "labels", available)
+    return counts if present.any() else np.ones(counts.shape)

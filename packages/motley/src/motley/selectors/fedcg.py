@@ -166,15 +166,15 @@ class FedCG(SelectionRule[ClientTable]):
         compute_s = get("compute_s", pool)
         upload_s = get("upload_s", pool)
         everybody = np.union1d(state.ids, pool)
-        vectors, known = known_vectors(state, "vector", everybody)
+        vectors, present = known_vectors(state, "vector", everybody)
         far = distances(vectors, np.searchsorted(everybody, pool))
         rank = context.rng.permutation(len(pool)) if self.ties == "random" else np.arange(len(pool))
         # an unknown time drops no client
         floor = rounded(np.nan_to_num(compute_s + self.least * upload_s))
         left = np.arange(len(pool))
         for run in range(1 + RUNS * self.time_aware):
-            found = cover(far[:, left] if run else far, context.m, rank[left])
-            chosen = left[found.at]
+            covering = cover(far[:, left] if run else far, context.m, rank[left])
+            chosen = left[covering.at]
             theta, finish_s = upload_ratios(
                 compute_s[chosen], upload_s[chosen], self.budget, self.least, slack=self.slack
             )
@@ -187,9 +187,9 @@ class FedCG(SelectionRule[ClientTable]):
         notes = {
             "finish_s": finish_s,
             "mean_ratio": theta.mean(),
-            "distance": found.objective[-1] / len(everybody),
+            "distance": covering.objective[-1] / len(everybody),
         }
-        notes |= {"known": known.mean(), "runs": run + 1}
+        notes |= {"known": present.mean(), "runs": run + 1}
         return Cohort(
             pool[chosen],
             upload_ratio=theta,
@@ -199,11 +199,11 @@ class FedCG(SelectionRule[ClientTable]):
     def _patience(self, compute_s: Floats, upload_s: Floats, floor: Floats) -> float:
         """Return the seconds after which a candidate is dropped; at least those of the m
         fastest."""
-        known = ~np.isnan(compute_s + upload_s)
-        tau = compute_s[known]
-        u = upload_s[known]
-        limit = PATIENCE * finish_time(tau, u, self.budget, 0.0) if known.any() else np.inf
-        fastest = np.partition(floor, len(known) - 1)[len(known) - 1]
+        present = ~np.isnan(compute_s + upload_s)
+        tau = compute_s[present]
+        u = upload_s[present]
+        limit = PATIENCE * finish_time(tau, u, self.budget, 0.0) if present.any() else np.inf
+        fastest = np.partition(floor, len(present) - 1)[len(present) - 1]
         return float(rounded(np.array([limit, fastest])).max())
 
     @override

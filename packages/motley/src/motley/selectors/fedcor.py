@@ -205,10 +205,10 @@ class FedCor(SelectionRule[FedCorState]):
     def select(self, state: FedCorState, context: SelectionContext) -> Cohort:
         epoch, rehearsal = self.schedule(context.round)
         clients = state.clients
-        kept = float(len(state.epochs))
+        changes = float(len(state.epochs))
         if epoch <= self.warmup or rehearsal or "embedding" not in clients.columns:
             ids = context.rng.choice(context.available, context.m, replace=False)
-            return Cohort(ids, rehearsal=rehearsal, notes={"greedy": 0.0, "changes": kept})
+            return Cohort(ids, rehearsal=rehearsal, notes={"greedy": 0.0, "changes": changes})
         everybody = np.union1d(clients.ids, context.available)
         alpha = clients.get("alpha", everybody)
         available = np.isin(everybody, context.available, assume_unique=True)
@@ -220,7 +220,7 @@ class FedCor(SelectionRule[FedCorState]):
             "greedy": 1.0,
             "score": float(scores[0]),
             "min_alpha": float(alpha.min()),
-            "changes": kept,
+            "changes": changes,
         }
         return Cohort(everybody[at], notes=notes)
 
@@ -389,9 +389,9 @@ def fit(
 
 def discounted_mean(changes: Floats, weights: Floats) -> Floats:
     """Return mu ``[K]``: each client's weighted mean of its known changes ``[K, n]``."""
-    known = ~np.isnan(changes)
+    present = ~np.isnan(changes)
     return np.asarray(
-        np.where(known, changes, 0.0)
+        np.where(present, changes, 0.0)
         @ weights
-        / np.maximum(known @ weights, np.finfo(np.float64).tiny)
+        / np.maximum(present @ weights, np.finfo(np.float64).tiny)
     )

@@ -201,19 +201,22 @@ def greedy(
     download, update, upload: t^D, t^U, t^UL, seconds ``[n]``. deadline, selection, aggregation:
     seconds. most: m.
     """
-    rest, d, u, up = np.arange(len(download)), download, update, upload.copy()  # up = inf: taken
+    candidates = np.arange(len(download))
+    d = download
+    u = update
+    up = upload.copy()  # inf: taken
     taken: list[int] = []
     down = theta = 0.0
-    while len(taken) < most and len(rest):
+    while len(taken) < most and len(candidates):
         # after 1, 2, 4, 8, ...
-        if len(rest) > _FEW and (len(taken) & (len(taken) - 1)) == 0 and taken:
+        if len(candidates) > _FEW and (len(taken) & (len(taken) - 1)) == 0 and taken:
             spare = deadline - selection - aggregation - down - theta
             keep = _contenders(d, u, up, down, theta, spare, most - len(taken))
-            rest = rest[keep]
+            candidates = candidates[keep]
             d = d[keep]
             u = u[keep]
             up = up[keep]
-            if not len(rest):
+            if not len(candidates):
                 break
         total = np.maximum(u, theta)
         total += np.maximum(d, down)
@@ -221,7 +224,7 @@ def greedy(
         x = int(np.argmin(rounded(total)))  # the first of equals: the lowest id
         if not selection + float(total[x]) + aggregation < deadline:
             break
-        taken.append(int(rest[x]))
+        taken.append(int(candidates[x]))
         down = max(down, float(d[x]))
         theta = max(theta, float(u[x])) + float(up[x])
         up[x] = np.inf

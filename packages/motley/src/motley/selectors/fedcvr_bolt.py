@@ -268,15 +268,15 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
                 f"got memory_mb = {self.memory_mb}; expected a positive number of MiB"
             )
         if min(self.warm_up, self.whole, self.exact_up_to, self.among) < 0:
-            got = (
+            options = (
                 f"warm_up = {self.warm_up}, whole = {self.whole}, exact_up_to = "
                 f"{self.exact_up_to}, among = {self.among}"
             )
-            raise ConfigError(f"got {got}; expected numbers of at least 0")
+            raise ConfigError(f"got {options}; expected numbers of at least 0")
         if self.compare < 0 or (self.compare and self.rho == "cosine"):
-            got = f"got compare = {self.compare} with rho = {self.rho!r}"
+            options = f"got compare = {self.compare} with rho = {self.rho!r}"
             raise ConfigError(
-                f"{got}; expected at least 0, and 0 with rho = 'cosine', which stores no "
+                f"{options}; expected at least 0, and 0 with rho = 'cosine', which stores no "
                 "innovations"
             )
         if self.step == "constant" and self.rho != "cosine":
@@ -300,11 +300,11 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
                 "model, leave one of them out"
             )
         if self.recluster_every < 1 or self.coordinates < 1 or self.landmarks < 1:
-            got = (
+            options = (
                 f"recluster_every = {self.recluster_every}, coordinates = {self.coordinates}, "
                 f"landmarks = {self.landmarks}"
             )
-            raise ConfigError(f"got {got}; expected numbers of at least 1")
+            raise ConfigError(f"got {options}; expected numbers of at least 1")
 
     @override
     def needs(self) -> SignalRequirements:
@@ -327,9 +327,9 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
     def labels(self, state: FedCvrBoltState, count: int) -> Ids:
         """Return the coalition of every known client, ``[K]``, ``min(count, K)`` of them: stored
         ones, or made anew."""
-        kept = state.clients.get("label", state.clients.ids)
-        if count == state.coalitions and not (kept < 0).any():
-            return kept.astype(np.int64)
+        labels = state.clients.get("label", state.clients.ids)
+        if count == state.coalitions and not (labels < 0).any():
+            return labels.astype(np.int64)
         kernel: Literal["gaussian", "cosine"] = (
             "cosine" if self.similarity == "cosine" else "gaussian"
         )
@@ -390,8 +390,8 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         """
         clients = state.clients
         n = sizes(clients, clients.ids)
-        whole = float((n @ self.weighted(state, clients.ids)).sum())
-        if not whole > 0:
+        total_variance = float((n @ self.weighted(state, clients.ids)).sum())
+        if not total_variance > 0:
             return 0.0
         products = cohort_products(state.innovations, np.sort(ids), len(state.initial))
         together = self._with_first(state, products)
@@ -403,7 +403,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             rcond=_SINGULAR,
             hermitian=True,
         )
-        return min(float(np.einsum("dk,dkj,dj->", per, inverse, per)) / whole, 1.0)
+        return min(float(np.einsum("dk,dkj,dj->", per, inverse, per)) / total_variance, 1.0)
 
     def _with_first(self, state: FedCvrBoltState, products: NDArray[np.floating]) -> Floats:
         """Return entries of C from the sums of products of innovations."""
@@ -440,7 +440,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
                 draw = np.log(p) - np.log(context.rng.standard_exponential(len(p)))
             order = np.lexsort((draw, group))
             at = order[np.flatnonzero(np.diff(group[order], append=context.m))]
-        whole = (
+        total_variance = (
             self._divisor(state.rounds)
             * float(state.clients.get("variance", state.clients.ids).sum())
             if state.lost
@@ -450,7 +450,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             "max_probability": float(p.max()),
             "cv_probability": float(p.std() / p.mean()),
             "largest_coalition": float(np.bincount(group).max() / len(group)),
-            "folded": state.lost / whole,
+            "folded": state.lost / total_variance,
         }
         ids = context.available[at]
         if self.compare and context.round > self.warm_up:
@@ -460,7 +460,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             ]
             notes["explained.cohort"] = self.explained(state, ids)
             notes["explained.random"] = float(
-                np.mean([self.explained(state, some) for some in random])
+                np.mean([self.explained(state, cohort) for cohort in random])
             )
         return Cohort(ids, shares(state.clients, ids), notes=notes, probabilities=p)
 
@@ -592,8 +592,8 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
                 .uniform(np.arange(layer.shape[1]))[:, 0]
             )
             layer = layer[:, np.sort(np.argsort(draw, kind="stable")[: self.coordinates])]
-        whole = ~np.isnan(layer).any(axis=1)
-        return reports.ids[whole], np.clip(layer[whole], -LARGEST, LARGEST)
+        complete = ~np.isnan(layer).any(axis=1)
+        return reports.ids[complete], np.clip(layer[complete], -LARGEST, LARGEST)
 
     def _ridge(self, state: FedCvrBoltState) -> Floats:
         """Return the ridge added to every C^d_kk, ``[D']``."""

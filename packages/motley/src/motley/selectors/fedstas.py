@@ -152,9 +152,9 @@ class FedSTaS(SelectionRule[ClientTable]):
         spread = np.zeros(0)
         if measured.any():
             groups = max(min(self.strata, context.m - (not measured.all()), len(sketches)), 1)
-            found = k_means(sketches, groups, Key(0).fold("strata"))
-            norm[measured], label[measured] = np.linalg.norm(sketches, axis=1), found
-            spread = spreads(sketches, found, self.spread)
+            strata = k_means(sketches, groups, Key(0).fold("strata"))
+            norm[measured], label[measured] = np.linalg.norm(sketches, axis=1), strata
+            spread = spreads(sketches, strata, self.spread)
         if not measured.all():
             label[~measured] = len(spread)
             spread = filled(np.append(spread, np.nan))
@@ -225,7 +225,7 @@ def allocate(sizes: Ints, spread: Floats, m: int) -> Ints:
         middle = 0.5 * (below + above)
         below, above = (middle, above) if share(middle).sum() < m else (below, middle)
     q = share(above)
-    whole = np.floor(q + 1e-9).astype(np.int64)
-    room = np.where(whole < sizes, np.round(q - whole, 9), -1.0)
-    whole[np.argsort(-room, kind="stable")[: m - int(whole.sum())]] += 1
-    return whole
+    counts = np.floor(q + 1e-9).astype(np.int64)
+    room = np.where(counts < sizes, np.round(q - counts, 9), -1.0)
+    counts[np.argsort(-room, kind="stable")[: m - int(counts.sum())]] += 1
+    return counts

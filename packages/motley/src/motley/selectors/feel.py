@@ -233,10 +233,10 @@ def ordered_weights(share: Floats, p: Floats, at: Ints) -> Floats:
     """
     m = len(at)
     drawn = p[at]
-    rest = p.copy()
-    rest[at] = 0.0
+    undrawn = p.copy()
+    undrawn[at] = 0.0
     # mass before each draw: exact also where it is tiny
-    left = rest.sum() + np.cumsum(drawn[::-1])[::-1]
+    left = undrawn.sum() + np.cumsum(drawn[::-1])[::-1]
     if not left[0] > 0:  # uniform draws: p = 1 / K
         drawn = np.ones(m)
         left = np.arange(len(p), len(p) - m, -1.0)

@@ -212,13 +212,9 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
     @property
     def forms(self) -> frozenset[str]:
         """The forms of D that are kept up to date."""
-        return frozenset(
-            ("exact", "cosine", "sketch")
-            if self.compare_directions
-            else {self.direction}
-            if self.w_direction
-            else ()
-        )
+        if self.compare_directions:
+            return frozenset(("exact", "cosine", "sketch"))
+        return frozenset({self.direction} if self.w_direction else ())
 
     @property
     def probes(self) -> bool:
@@ -372,11 +368,15 @@ def _compared(state: HeteroSelectState, available: Ids, staleness: Floats) -> di
     }
     notes = {f"direction.{form}": float(d.mean()) for form, d in forms.items()}
     notes |= {f"direction.spread_{form}": float(forms[form].std()) for form in ("exact", "cosine")}
-    others = {"cosine": forms["cosine"], "sketch": forms["sketch"], "staleness": staleness[seen]}
-    for name, other in others.items():
-        if np.ptp(forms["exact"]) > 0 and np.ptp(other) > 0:
+    alternatives = {
+        "cosine": forms["cosine"],
+        "sketch": forms["sketch"],
+        "staleness": staleness[seen],
+    }
+    for name, values in alternatives.items():
+        if np.ptp(forms["exact"]) > 0 and np.ptp(values) > 0:
             notes[f"direction.rank_{name}"] = float(
-                np.corrcoef(rankdata(forms["exact"]), rankdata(other))[0, 1]
+                np.corrcoef(rankdata(forms["exact"]), rankdata(values))[0, 1]
             )
     return notes
 

@@ -354,12 +354,12 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
             "appendix": (m - 1, stale, math.inf),
             "printed": (m - 1, 0.0, math.inf),
         }
-        found = {}
+        ratios = {}
         with np.errstate(over="ignore", invalid="ignore"):
-            for name, (others, extra, cap) in rows.items():
+            for name, (competitors, extra, cap) in rows.items():
                 distance = (smax + extra - smin - gamma * np.log1p(np.minimum(gap, cap))) / tau
-                found[name] = float(np.min(p * (1.0 + others * np.exp(distance))))
-        return {name: ratio for name, ratio in found.items() if math.isfinite(ratio)}
+                ratios[name] = float(np.min(p * (1.0 + competitors * np.exp(distance))))
+        return {name: ratio for name, ratio in ratios.items() if math.isfinite(ratio)}
 
     def _before(self, state: ClientTable, round: int, available: Ids) -> Floats:
         """Return the losses L' of the round before; NaN for clients that were not measured in this
@@ -374,9 +374,9 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
     ) -> ClientTable:
         """Write new finite losses, and as ``before`` the losses of one round before (a client's own
         rounds with ``last_report``), NaN where there is none."""
-        known = ~np.isnan(loss)
-        ids = ids[known]
-        loss = loss[known]
+        present = ~np.isnan(loss)
+        ids = ids[present]
+        loss = loss[present]
         if not len(ids):
             return clients
         before = clients.get("loss", ids)
@@ -408,18 +408,18 @@ def _ratio(values: Floats, scale: float) -> Floats:
 
 def _known_mean(values: Floats) -> float:
     """Return the mean of the values that are not NaN; 0 if there is none."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else 0.0
+    numbers = values[~np.isnan(values)]
+    return float(numbers.mean()) if len(numbers) else 0.0
 
 
 def _diversity(clients: ClientTable, available: Ids) -> Floats:
     """Return the base-2 Jensen-Shannon divergence of each client's labels from the mean of the
     available, in [0, 1]."""
     labels = clients.get("labels", available)
-    known = ~np.isnan(clients.get("entropy", available))
-    if labels.ndim == 1 or not known.any():
+    present = ~np.isnan(clients.get("entropy", available))
+    if labels.ndim == 1 or not present.any():
         return np.zeros(len(available))
-    mean = column_mean(labels if known.all() else labels[known])
+    mean = column_mean(labels if present.all() else labels[present])
     return filled(jensen_shannon(labels, mean, clients.get("entropy", available)))
 
 
@@ -444,9 +444,9 @@ def distributions(histograms: Floats) -> Floats:
 def column_mean(p: Floats) -> Floats:
     """Return the mean of the rows ``[K, C]``, in long strides: three times faster than
     ``p.mean(0)`` for small C."""
-    whole = len(p) // _FOLD * _FOLD
-    folded = p[:whole].reshape(-1, _FOLD * p.shape[1]).sum(axis=0).reshape(_FOLD, p.shape[1])
-    return np.asarray((folded.sum(axis=0) + p[whole:].sum(axis=0)) / len(p))
+    foldable = len(p) // _FOLD * _FOLD
+    folded = p[:foldable].reshape(-1, _FOLD * p.shape[1]).sum(axis=0).reshape(_FOLD, p.shape[1])
+    return np.asarray((folded.sum(axis=0) + p[foldable:].sum(axis=0)) / len(p))
 
 
 def entropy(p: Floats) -> Floats:

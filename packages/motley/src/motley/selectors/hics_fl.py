@@ -117,8 +117,8 @@ class HiCSFL(SelectionRule[ClientTable]):
         chosen = context.rng.permutation(new)[: context.m]
         if len(chosen) == context.m:
             return Cohort(available[chosen])
-        rest = np.flatnonzero(state.get("count", available) > 0)
-        bias, _ = known_vectors(state, "bias", available[rest])
+        seen = np.flatnonzero(state.get("count", available) > 0)
+        bias, _ = known_vectors(state, "bias", available[seen])
         h = entropies(bias, self.temperature)
         groups = ward_groups(distances(bias, h, self.distance), self.groups or context.m)
         horizon = context.horizon or context.step
@@ -130,7 +130,7 @@ class HiCSFL(SelectionRule[ClientTable]):
             "groups": float(groups.max() + 1),
             "gamma": gamma,
         }
-        return Cohort(available[np.concatenate([chosen, rest[drawn]])], notes=notes)
+        return Cohort(available[np.concatenate([chosen, seen[drawn]])], notes=notes)
 
     @override
     def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:

@@ -111,8 +111,8 @@ class LinUCB(LinearBandit):
 
     @override
     def select(self, state: LinearBanditState, context: SelectionContext) -> Cohort:
-        known = 1 if self.disjoint else max(len(state.clients), len(context.available))
-        a = self.exploration(max(context.round - 2, 0), len(self.feature_names), known)
+        clients = 1 if self.disjoint else max(len(state.clients), len(context.available))
+        a = self.exploration(max(context.round - 2, 0), len(self.feature_names), clients)
         mean, width = self.bounds(state, context.available)
         at = top_m(mean + a * width, context.m, context.rng, self.ties)
         notes = {"a": a, "width": float(width[at].mean())}

@@ -186,9 +186,9 @@ class NeuralBandit(ContextualBandit[NeuralBanditState]):
             g = gradients(state.weights, standardised(x[start : start + _BLOCK], state.x_moments))
             u += np.einsum("np,np->p", g, g)
         if len(x) > self.buffer:
-            kept = rng.permutation(len(x))[: self.buffer]
-            x = x[kept]
-            y = y[kept]
+            sample = rng.permutation(len(x))[: self.buffer]
+            x = x[sample]
+            y = y[sample]
         x = np.concatenate([state.x, x])[-self.buffer :]
         y = np.concatenate([state.y, y])[-self.buffer :]
         target = np.minimum(y / deviation(y_moments), HIGHEST)
@@ -261,16 +261,16 @@ def add_moments(moments: Floats, values: Floats) -> Floats:
     ``[n, d]``; NaN is left out."""
     if not len(values):
         return moments
-    known = ~np.isnan(values)
+    present = ~np.isnan(values)
     number, mean, squares = moments
-    here = known.sum(axis=0)
-    new_mean = np.where(known, values, 0.0).sum(axis=0) / np.maximum(here, 1)
-    new_squares = (np.where(known, values - new_mean, 0.0) ** 2).sum(axis=0)
-    whole = number + here
+    here = present.sum(axis=0)
+    new_mean = np.where(present, values, 0.0).sum(axis=0) / np.maximum(here, 1)
+    new_squares = (np.where(present, values - new_mean, 0.0) ** 2).sum(axis=0)
+    total = number + here
     gap = np.where(here > 0, new_mean - mean, 0.0)
-    shift = gap * here / np.maximum(whole, 1)
+    shift = gap * here / np.maximum(total, 1)
     squares = squares + new_squares + shift * gap * number
-    return np.stack([whole, mean + shift, squares])
+    return np.stack([total, mean + shift, squares])
 
 
 def deviation(moments: Floats) -> Floats:

@@ -371,17 +371,17 @@ class Oort(SelectionRule[OortState]):
         blacklisted = self._blacklisted(state, ids)
         speed = self.speed(state, ids, preferred_s)
         scores = self._scores(state, context.round, ids, explored, speed, blacklisted)
-        known = np.flatnonzero(explored & ~blacklisted)
+        exploitable = np.flatnonzero(explored & ~blacklisted)
         fresh = np.flatnonzero(~explored)
         exploit = _floor(m * (1 - epsilon)) if self.split == "oort" else m - _floor(m * epsilon)
-        n_xpt = min(exploit, len(known))
+        n_xpt = min(exploit, len(exploitable))
         n_e = min(len(fresh), m - n_xpt)
         chance = np.zeros(len(ids))
         chosen = [
             self._draw(
-                known,
-                scores[known],
-                self.exploitation_pool(scores[known], n_xpt, context.rng),
+                exploitable,
+                scores[exploitable],
+                self.exploitation_pool(scores[exploitable], n_xpt, context.rng),
                 n_xpt,
                 chance,
                 context.rng,
@@ -480,13 +480,13 @@ class Oort(SelectionRule[OortState]):
         before = clients.get("last", accepted.ids) > 0
         samples = self.samples(clients, accepted.ids, accepted.local_steps)
         utility = samples * np.clip(accepted.signal("loss_rms"), 0.0, LARGEST)
-        known = ~np.isnan(utility)
-        new = {"utility": utility, "last": np.where(known | before, float(round), np.nan)}
+        present = ~np.isnan(utility)
+        new = {"utility": utility, "last": np.where(present | before, float(round), np.nan)}
         clients = clients.add("count", sent.ids).put(
             accepted.ids, {**new, **self.durations(clients, accepted)}
         )
-        if self.late == "mean" and len(late) and samples[known].sum() > 0:
-            mean = np.average(utility[known], weights=samples[known])
+        if self.late == "mean" and len(late) and samples[present].sum() > 0:
+            mean = np.average(utility[present], weights=samples[present])
             clients = clients.put(late.ids, {"utility": mean, "last": float(round)})
         rewards = clients.get("utility", accepted.ids[before])
         history = np.append(state.history, rewards.mean() if len(rewards) else 0.0)[

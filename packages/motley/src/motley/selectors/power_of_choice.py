@@ -166,11 +166,11 @@ class PowerOfChoice(SelectionRule[ClientTable]):
             loss = state.get("loss", pool)
             measured = pool[~np.isnan(loss)]
             ids = measured[top_m(loss[~np.isnan(loss)], context.m, context.rng, self.ties)]
-            for rest in (pool, context.available):
+            for candidates in (pool, context.available):
                 left = (
-                    np.setdiff1d(rest, ids, assume_unique=True)
+                    np.setdiff1d(candidates, ids, assume_unique=True)
                     if len(ids) < context.m
-                    else rest[:0]
+                    else candidates[:0]
                 )
                 ids = np.concatenate([ids, self._draw(state, context, left, context.m - len(ids))])
         return Cohort(

@@ -227,7 +227,7 @@ class PyramidFL(Oort):
         }
 
 
-def _quotient(whole: Floats, part: Floats) -> Floats:
-    """Return ``whole / part``; 1 where either is unknown, or part is less than one step, or bit."""
-    usable = (whole > 0) & (part >= 1) & (part < math.inf)
-    return np.asarray(np.divide(whole, part, out=np.ones(len(whole)), where=usable))
+def _quotient(total: Floats, part: Floats) -> Floats:
+    """Return ``total / part``; 1 where either is unknown, or part is less than one step, or bit."""
+    usable = (total > 0) & (part >= 1) & (part < math.inf)
+    return np.asarray(np.divide(total, part, out=np.ones(len(total)), where=usable))

@@ -164,15 +164,15 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
                 f"got sigma = {self.sigma}; expected a positive number, or none for that of the "
                 "rewards so far"
             )
-        other, unused = (
+        other_variant, unused = (
             ("differencing", (self.lam, self.explore) != (0.1, 1.0))
             if self.variant == "filter"
             else ("filter", (self.stay, self.sigma) != ((0.9, 0.9), None))
         )
         if unused:
             raise ConfigError(
-                f"got options of variant = {other!r} with variant = {self.variant!r}; leave them "
-                "out"
+                f"got options of variant = {other_variant!r} with variant = {self.variant!r}; "
+                "leave them out"
             )
 
     @override
@@ -200,9 +200,9 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
         )
         seldom = np.flatnonzero(count < enough)
         first = seldom[top_m(-count[seldom], context.m, context.rng, self.ties)]
-        rest = np.flatnonzero(count >= enough)
-        index = self.index(state, context.available[rest])
-        then = rest[top_m(index, context.m - len(first), context.rng, self.ties)]
+        frequent = np.flatnonzero(count >= enough)
+        index = self.index(state, context.available[frequent])
+        then = frequent[top_m(index, context.m - len(first), context.rng, self.ties)]
         notes = {"explored": float(len(first))}
         if self.variant == "filter":
             notes["belief"] = float(state.belief[0])

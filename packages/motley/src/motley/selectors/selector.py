@@ -98,8 +98,8 @@ class SelectionRule(ABC, Generic[S]):
         """The signals it needs that are made of one client's gradient or update, sorted: secure
         aggregation, which reveals only sums of uploads, shows none of them."""
         needs = self.needs()
-        asked = SIGNALS.keys() & {*needs.probed, *needs.reported}
-        return tuple(sorted(name for name in asked if SIGNALS[name].single))
+        wanted = SIGNALS.keys() & {*needs.probed, *needs.reported}
+        return tuple(sorted(name for name in wanted if SIGNALS[name].single))
 
     def needs(self) -> SignalRequirements:
         """Return the signals that clients must measure and send, given the options; by default
@@ -121,8 +121,8 @@ class SelectionRule(ABC, Generic[S]):
 
     def known_draw(self, m: int, population: int) -> Draw | None:
         """Return :meth:`draw`; None where a subclass chooses otherwise and does not say how."""
-        said = declares(self, "draw", "select", "candidates", "size", "needs")
-        return self.draw(m, population) if said else None
+        declared = declares(self, "draw", "select", "candidates", "size", "needs")
+        return self.draw(m, population) if declared else None
 
     def known_top_m(self) -> str | None:
         """Return :meth:`top_m`; None where a subclass chooses otherwise and does not say how."""
@@ -408,13 +408,13 @@ class Selector(Generic[S]):
                 f"these bytes hold the rule {saved['rule']!r}, which is not known here; pass "
                 "rule=YourRule"
             )
-        known = {f.name for f in dataclasses.fields(kind)}
+        options = {f.name for f in dataclasses.fields(kind)}
         # an option that came later has its default, under which nothing changes
         needed = {f.name for f in dataclasses.fields(kind) if not _has_default(f)}
-        if not needed <= set(saved["options"]) <= known:
+        if not needed <= set(saved["options"]) <= options:
             raise CodecError(
                 f"{kind.__name__} was written with options {sorted(saved['options'])}, it has "
-                f"{sorted(known)} here"
+                f"{sorted(options)} here"
             )
         defence = Defence(**saved["defence"]) if "defence" in saved else None
         selector: Selector[S] = cls(

@@ -241,14 +241,15 @@ class TiFL(SelectionRule[TiFLState]):
         """Return the state with new tiers: the k-th holds the clients between two quantiles of the
         known durations."""
         duration = rounded(state.clients.get("duration", state.clients.ids))
-        known = duration[~np.isnan(duration)]
-        if not len(known):
+        finite = duration[~np.isnan(duration)]
+        if not len(finite):
             return state
         cuts = np.maximum(
-            np.ceil(len(known) * np.arange(1, self.tiers) / self.tiers - 1e-9).astype(np.int64) - 1,
+            np.ceil(len(finite) * np.arange(1, self.tiers) / self.tiers - 1e-9).astype(np.int64)
+            - 1,
             0,
         )
-        edges = np.partition(known, cuts)[cuts] if len(cuts) else known[:0]
+        edges = np.partition(finite, cuts)[cuts] if len(cuts) else finite[:0]
         # NaN sorts behind every number: the slowest
         tier = np.searchsorted(edges, duration, side="left")
         return replace(
@@ -259,10 +260,10 @@ class TiFL(SelectionRule[TiFLState]):
         """Return the state with new mean losses; probabilities are set if the tier used last is no
         more accurate."""
         loss = np.clip(probed.signal("val_loss"), -LARGEST, LARGEST)
-        known = ~np.isnan(loss)
-        tier = state.clients.get("tier", probed.ids[known]).astype(np.int64)
+        present = ~np.isnan(loss)
+        tier = state.clients.get("tier", probed.ids[present]).astype(np.int64)
         count = np.bincount(tier, minlength=self.tiers)
-        total = np.bincount(tier, weights=loss[known], minlength=self.tiers)
+        total = np.bincount(tier, weights=loss[present], minlength=self.tiers)
         losses = np.divide(total, count, out=state.losses.copy(), where=count > 0)
         stuck = (
             state.used >= 0

@@ -150,11 +150,11 @@ class UCB1(SelectionRule[UCB1State]):
             return state
         clients, y = loss_rewards(state.clients, round, accepted, "arrival_loss", self.tau)
         clients = clients.add("count", accepted.ids)
-        known = ~np.isnan(y)
-        if not known.any():
+        present = ~np.isnan(y)
+        if not present.any():
             return UCB1State(clients, state.smallest, state.largest)
-        ids = accepted.ids[known]
-        y = y[known]
+        ids = accepted.ids[present]
+        y = y[present]
         clients = clients.add("rewards", ids).add("total", ids, y)
         return UCB1State(
             clients, min(state.smallest, float(y.min())), max(state.largest, float(y.max()))

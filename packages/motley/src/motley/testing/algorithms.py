@@ -192,9 +192,9 @@ class Play:
             for t in done
         ]
         total = aggregate(self.algorithm.aggregator, uploads, divide_by(self.weights))
-        kept = {t.client: t.client_state for t in done if t.client_state is not None}
+        states = {t.client: t.client_state for t in done if t.client_state is not None}
         self.server, kept_after = self.algorithm.server.update_with_clients(
-            self.server, total, kept, self.context(number, list(counted))
+            self.server, total, states, self.context(number, list(counted))
         )
         self.client_states |= kept_after
         return done
@@ -203,7 +203,7 @@ class Play:
         """Return the server context of a round with these clients: network, public samples,
         validation samples, and the clients' losses and weights."""
         setting = self.setting
-        some = np.arange(60)
+        rows = np.arange(60)
         task = setting.task
         key = Key(4)
         own = own_weights(self.weights, np.array(SIZES))
@@ -212,11 +212,11 @@ class Play:
             len(SIZES),
             len(accepted),
             FlatNetwork(task.model, setting.dtype),
-            torch.from_numpy(key.fold("public").normal(some, 6)),
-            (torch.from_numpy(key.fold("held").normal(some, 6)), torch.from_numpy(some % 4)),
+            torch.from_numpy(key.fold("public").normal(rows, 6)),
+            (torch.from_numpy(key.fold("held").normal(rows, 6)), torch.from_numpy(rows % 4)),
             loss_of(task),
             key.fold(number),
-            lambda *asked: client_losses(ENGINES.get("sequential")(setting), *asked),
+            lambda *arguments: client_losses(ENGINES.get("sequential")(setting), *arguments),
             (float(own[list(accepted)].sum()), float(own.sum())),
         )
 
@@ -302,18 +302,19 @@ def _evolving(server: ServerState, client_states: Mapping[int, ClientState]) -> 
 
 
 def _same(
-    got: Mapping[str, Tensor], want: Mapping[str, Tensor], what: str, rtol: float = 0.0
+    actual: Mapping[str, Tensor], want: Mapping[str, Tensor], subject: str, rtol: float = 0.0
 ) -> None:
     _require(
-        got.keys() == want.keys(), f"{what}: {sorted(got.keys() ^ want.keys())} on one side only"
+        actual.keys() == want.keys(),
+        f"{subject}: {sorted(actual.keys() ^ want.keys())} on one side only",
     )
     for name, value in want.items():
         if value.is_floating_point():
             scale = max(float(value.abs().max()) if value.numel() else 0.0, 1e-12)
-            far = float((got[name] - value).abs().max()) / scale if value.numel() else 0.0
-            _require(far <= rtol, f"{what}: {name} differs by {far:.2g} of its size")
+            far = float((actual[name] - value).abs().max()) / scale if value.numel() else 0.0
+            _require(far <= rtol, f"{subject}: {name} differs by {far:.2g} of its size")
         else:
-            _require(bool(torch.equal(got[name], value)), f"{what}: {name} differs")
+            _require(bool(torch.equal(actual[name], value)), f"{subject}: {name} differs")
 
 
 def _declared(case: Case) -> None:
@@ -338,9 +339,9 @@ def _capabilities(case: Case) -> None:
         server = play.algorithm.server
         loss = play.algorithm.loss
         model = initial(play.setting.task.model, Key(1), torch.float64)
-        other = ModelState(model.x + 1, model.buffers + 1, model.counters + 1)
+        shifted = ModelState(model.x + 1, model.buffers + 1, model.counters + 1)
         download = rule.download(play.server)
-        starts = [rule.start(download, rule.initial_state(state)) for state in (model, other)]
+        starts = [rule.start(download, rule.initial_state(state)) for state in (model, shifted)]
         inputs = play.setting.task.federation.x[:3]
         targets = play.setting.task.federation.y[:3]
         network = FlatNetwork(play.setting.task.model, torch.float64)
@@ -374,22 +375,22 @@ def _capabilities(case: Case) -> None:
         ]
         starts += [rule.start(download, state) for state in chosen]
         used += [rule.examined(download, state) for state in chosen]
-        own_start = any(not torch.equal(starts[0].x, one.x) for one in starts)
-        own_model = any(not torch.equal(used[0].x, one.x) for one in used)
-        whole = rule.sent(model).x.numel() == model.x.numel()
+        own_start = any(not torch.equal(starts[0].x, start.x) for start in starts)
+        own_model = any(not torch.equal(used[0].x, examined.x) for examined in used)
+        sends_all = rule.sent(model).x.numel() == model.x.numel()
         prepared = loss.prepare(empty, partial(network.outputs, model), inputs, targets)
         asks = exchange != ExtraExchange() or overrides(server, Server, "update_with_clients")
         declared = {
             "is personal": (rule, personal is not None, own_model),
             "starts_own": (rule, personal is not None and personal.starts_own, own_start),
-            "whole": (rule, rule.sends_whole, whole),
+            "sends_all": (rule, rule.sends_whole, sends_all),
             "prepares": (loss, loss.prepares, bool(prepared)),
             "asks_clients": (server, server.asks_clients, asks),
         }
-        for name, (part, said, value) in declared.items():
+        for name, (part, declaration, value) in declared.items():
             _require(
-                said == value,
-                f"{type(part).__name__} declares {name} = {said}, which is not so; {kind}",
+                declaration == value,
+                f"{type(part).__name__} declares {name} = {declaration}, which is not so; {kind}",
             )
 
 
@@ -429,18 +430,20 @@ def _layers_at_home(case: Case) -> None:
         )
         lengths = {name: part.numel() for name, part in vars(rule.sent(model)).items()}
         for trained in case.watched(kind).trained[0]:
-            got = trained.parts["delta"].value.numel() if "delta" in trained.parts else lengths["x"]
-            _require(
-                got == lengths["x"],
-                f"delta has {got} entries, and sent keeps {lengths['x']}, {kind}",
+            entries = (
+                trained.parts["delta"].value.numel() if "delta" in trained.parts else lengths["x"]
             )
-            whole = rule.update(trained.parts)
+            _require(
+                entries == lengths["x"],
+                f"delta has {entries} entries, and sent keeps {lengths['x']}, {kind}",
+            )
+            update = rule.update(trained.parts)
             size = model.x.numel()
             _require(
-                whole.numel() == size,
-                f"update has {whole.numel()} entries; expected the whole model's {size}, {kind}",
+                update.numel() == size,
+                f"update has {update.numel()} entries; expected the whole model's {size}, {kind}",
             )
-            change = int((whole != 0).sum())
+            change = int((update != 0).sum())
             _require(
                 change <= lengths["x"],
                 f"update changes {change} entries, and {lengths['x']} are shared, {kind}",

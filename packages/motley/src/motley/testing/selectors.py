@@ -199,38 +199,41 @@ def check_selector(rule: SelectionRule[Any], federation: SyntheticFederation | N
             raise AssertionError(f"{type(rule).__name__}: {name}: {error}") from error
 
 
-def assert_same_cohort(one: Cohort, other: Cohort) -> None:
+def assert_same_cohort(first: Cohort, second: Cohort) -> None:
     """Require that two cohorts are equal in every field, bit for bit."""
     for f in dataclasses.fields(Cohort):
-        a = getattr(one, f.name)
-        b = getattr(other, f.name)
+        a = getattr(first, f.name)
+        b = getattr(second, f.name)
         same = np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b or repr(a) == repr(b)
         _require(same, f"{f.name} differs: {a} and {b}")
 
 
-def assert_same_state(one: object, other: object, where: str = "state") -> None:
+def assert_same_state(first: object, second: object, where: str = "state") -> None:
     """Require that two states are equal bit for bit (NaN equals NaN), in dataclasses, tables,
     mappings and sequences."""
     _require(
-        type(one) is type(other),
-        f"{where} is a {type(one).__name__} here and a {type(other).__name__} there",
+        type(first) is type(second),
+        f"{where} is a {type(first).__name__} here and a {type(second).__name__} there",
     )
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        _require(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"), f"{where} differs")
-    elif dataclasses.is_dataclass(one) and not isinstance(one, type):
-        for f in dataclasses.fields(one):
-            assert_same_state(getattr(one, f.name), getattr(other, f.name), f"{where}.{f.name}")
-    elif isinstance(one, dict) and isinstance(other, dict):
-        _require(one.keys() == other.keys(), f"{where} has other keys")
-        for key in one:
-            assert_same_state(one[key], other[key], f"{where}[{key!r}]")
-    elif isinstance(one, tuple | list) and isinstance(other, tuple | list):
-        _require(len(one) == len(other), f"{where} has another length")
-        for i, (a, b) in enumerate(zip(one, other, strict=True)):
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        _require(
+            np.array_equal(first, second, equal_nan=first.dtype.kind == "f"), f"{where} differs"
+        )
+    elif dataclasses.is_dataclass(first) and not isinstance(first, type):
+        for f in dataclasses.fields(first):
+            assert_same_state(getattr(first, f.name), getattr(second, f.name), f"{where}.{f.name}")
+    elif isinstance(first, dict) and isinstance(second, dict):
+        _require(first.keys() == second.keys(), f"{where} has other keys")
+        for key in first:
+            assert_same_state(first[key], second[key], f"{where}[{key!r}]")
+    elif isinstance(first, tuple | list) and isinstance(second, tuple | list):
+        _require(len(first) == len(second), f"{where} has another length")
+        for i, (a, b) in enumerate(zip(first, second, strict=True)):
             assert_same_state(a, b, f"{where}[{i}]")
     else:
         _require(
-            one == other or (one != one and other != other), f"{where} differs: {one} and {other}"
+            first == second or (first != first and second != second),
+            f"{where} differs: {first} and {second}",
         )
 
 
@@ -252,10 +255,13 @@ def _sizes(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
         federation.probe(selector, t, available, m)
         cohort = selector.select(t, available, m)
         size = rule.size(t, m, len(available)) if m and len(available) else 0
-        got = int(cohort.multiplicity.sum()) if cohort.multiplicity is not None else len(cohort.ids)
-        fits = got <= size if rule.takes_fewer else got == size
+        chosen = (
+            int(cohort.multiplicity.sum()) if cohort.multiplicity is not None else len(cohort.ids)
+        )
+        fits = chosen <= size if rule.takes_fewer else chosen == size
         _require(
-            fits, f"{got} clients where {size} were announced (m = {m}, {len(available)} available)"
+            fits,
+            f"{chosen} clients where {size} were announced (m = {m}, {len(available)} available)",
         )
         _require(np.isin(cohort.ids, available).all(), "a client that is not available")
         _require(len(np.unique(cohort.ids)) == len(cohort.ids), "a client twice")
@@ -282,10 +288,10 @@ def _undeclared(rule: SelectionRule[Any], federation: SyntheticFederation) -> No
     used = rule.needs().columns
     strict = _Strict(**vars(federation))
     strict_cohorts = strict.play(strict.selector(rule), range(1, 8))
-    for cohort, other in zip(
+    for cohort, strict_cohort in zip(
         federation.play(federation.selector(rule), range(1, 8)), strict_cohorts, strict=True
     ):
-        same = np.array_equal(cohort.ids, other.ids)
+        same = np.array_equal(cohort.ids, strict_cohort.ids)
         _require(
             same, f"uses columns of reports that needs() does not name (columns = {sorted(used)})"
         )
@@ -315,11 +321,17 @@ def _order(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
     backward = federation.selector(rule)
     for t in range(1, 5):
         probed = federation.probe(forward, t, federation.ids)
-        other = backward.probe(t, federation.ids[::-1], federation.m)
-        _require(np.array_equal(probed, other), "the probed clients depend on the order of the ids")
-        if len(other):
+        reversed_probed = backward.probe(t, federation.ids[::-1], federation.m)
+        _require(
+            np.array_equal(probed, reversed_probed),
+            "the probed clients depend on the order of the ids",
+        )
+        if len(reversed_probed):
             backward.observe(
-                t, federation.reports(sorted(rule.needs().probed), t, other[::-1], Outcome.PROBED)
+                t,
+                federation.reports(
+                    sorted(rule.needs().probed), t, reversed_probed[::-1], Outcome.PROBED
+                ),
             )
         cohort = forward.select(t, federation.ids, federation.m)
         assert_same_cohort(cohort, backward.select(t, federation.ids[::-1], federation.m))
@@ -448,13 +460,13 @@ def _bytes(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
 
 
 def _resume(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
-    whole = federation.selector(rule)
+    uninterrupted = federation.selector(rule)
     expected = []
     stops = {}
     for t in range(1, 9):
-        expected += federation.play(whole, (t,), _mixed)
+        expected += federation.play(uninterrupted, (t,), _mixed)
         if t in (1, 4, 7):
-            stops[t] = whole.to_bytes()
+            stops[t] = uninterrupted.to_bytes()
     for stop, stood in stops.items():
         selector = Selector.from_bytes(stood, type(rule))
         probed = federation.probe(selector, stop + 1, federation.ids)
@@ -463,11 +475,11 @@ def _resume(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
         cohort = selector.select(stop + 1, federation.ids, federation.m)
         assert_same_cohort(cohort, expected[stop])
         federation.finish(selector, stop + 1, probed, cohort, _mixed(stop + 1, cohort.ids))
-        for cohort, other in zip(
+        for cohort, expected_cohort in zip(
             federation.play(selector, range(stop + 2, 9), _mixed), expected[stop + 1 :], strict=True
         ):
-            assert_same_cohort(cohort, other)
-        assert_same_state(selector.state, whole.state)
+            assert_same_cohort(cohort, expected_cohort)
+        assert_same_state(selector.state, uninterrupted.state)
 
 
 def _mixed(round: int, ids: Ids) -> NDArray[np.int8]:
@@ -497,7 +509,9 @@ def _seeds(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
     first = list(cohorts(0))
     _require(first == list(cohorts(0)), "the same seed gives other cohorts")
     different = any(
-        one != other for seed in (1, 2, 3) for one, other in zip(first, cohorts(seed), strict=True)
+        ids != other_ids
+        for seed in (1, 2, 3)
+        for ids, other_ids in zip(first, cohorts(seed), strict=True)
     )
     if rule.deterministic:
         _require(not different, "declared deterministic, but the seed matters")

@@ -54,11 +54,11 @@ class VirtualClock:
         device or link never finishes.
         """
         if not math.isfinite(to_s):
-            said = (
+            problem = (
                 f"at {self.now_s} s of virtual time the next event would be at {to_s} s; "
                 "expected a finite time"
             )
-            raise ConfigError(f"{said}: look at the options of device and network")
+            raise ConfigError(f"{problem}: look at the options of device and network")
         if to_s < self.now_s:
             raise ContractError(f"the clock at {self.now_s} s was asked to go back to {to_s} s")
         self.now_s = float(to_s)

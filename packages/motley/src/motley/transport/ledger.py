@@ -177,10 +177,10 @@ class Ledger:
                 at = np.minimum(
                     np.searchsorted(wanted, post.ids, sorter=order), max(len(wanted) - 1, 0)
                 )
-                known = (
+                matched = (
                     wanted[order[at]] == post.ids if len(wanted) else np.zeros(len(post.ids), bool)
                 )
-                np.add.at(out, order[at[known]], post.bits[known])
+                np.add.at(out, order[at[matched]], post.bits[matched])
         return out
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -206,11 +206,14 @@ def _check_word(name: str, word: str, allowed: tuple[str, ...]) -> None:
 
 
 def _whole(value: ArrayLike, n: int, name: str) -> Ids:
-    given = np.asarray(value)
-    if given.ndim and given.shape != (n,):
+    values = np.asarray(value)
+    if values.ndim and values.shape != (n,):
         raise ContractError(
-            f"got {name} of shape {list(given.shape)} for {n} clients; expected [{n}] or one number"
+            f"got {name} of shape {list(values.shape)} for {n} clients; expected [{n}] or one "
+            "number"
         )
-    if not (np.isfinite(given).all() and (given >= 0).all() and (given == np.floor(given)).all()):
-        raise ContractError(f"got {name} {given.tolist()}; expected whole numbers of at least 0")
-    return np.broadcast_to(given.astype(np.int64), (n,))
+    if not (
+        np.isfinite(values).all() and (values >= 0).all() and (values == np.floor(values)).all()
+    ):
+        raise ContractError(f"got {name} {values.tolist()}; expected whole numbers of at least 0")
+    return np.broadcast_to(values.astype(np.int64), (n,))

@@ -1,7 +1,7 @@
 """Packets: the values of one vector that are sent, and their places. Tensors only; bytes are
 :mod:`motley.transport.wire`'s.
 
-A :class:`Packet` holds ``kept`` values of a vector of ``size``; the others are zero. Places and
+A :class:`Packet` holds ``sent`` values of a vector of ``size``; the others are zero. Places and
 values are independent:
 
     places   everywhere (None) | ascending indices | runs, half-open intervals (whole tensors)
@@ -61,13 +61,13 @@ class PacketSpec:
 
     Parameters
     ----------
-    size: of the vector. kept: number of values sent. places: encoding of their places; ``indices``
+    size: of the vector. sent: number of values sent. places: encoding of their places; ``indices``
     is written as a list or a bitmap, whichever is shorter. runs: number of runs. coding: of the
     values. levels, group: of :class:`Codes`.
     """
 
     size: int
-    kept: int
+    sent: int
     places: Places = "all"
     runs: int = 0
     coding: Coding = "float32"
@@ -87,12 +87,12 @@ class PacketSpec:
         """The bits of the scales."""
         if not self.coding.startswith("codes"):
             return 0
-        return _groups(self.kept, self.group) * (64 if self.coding == "codes64" else 32)
+        return _groups(self.sent, self.group) * (64 if self.coding == "codes64" else 32)
 
     def values_bits(self, ratio: float | None = None) -> int:
         """Return the bits of the values alone, as papers count them. ``ratio``: count
         ``ratio * size`` values, not rounded up."""
-        count = self.kept if ratio is None else ratio * self.size
+        count = self.sent if ratio is None else ratio * self.size
         return round(count * self.width) + self.scale_bits
 
 
@@ -103,7 +103,7 @@ class Codes:
 
     Parameters
     ----------
-    q: int8, int16 or int32 ``[kept]``, never 0 where s is 0. levels: s. scales: one for each group
+    q: int8, int16 or int32 ``[sent]``, never 0 where s is 0. levels: s. scales: one for each group
     of values. group: values per group (the last may be shorter), 0 for a single one, or the sizes
     of all groups.
     """
@@ -132,7 +132,7 @@ class Packet:
 
     Parameters
     ----------
-    size: of the vector. values: ``[kept]`` or :class:`Codes`. places: see the module. drawn_at: the
+    size: of the vector. values: ``[sent]`` or :class:`Codes`. places: see the module. drawn_at: the
     places drawn from a seed, if known; they are not sent.
 
     Example
@@ -148,7 +148,7 @@ class Packet:
     drawn_at: Tensor | None = None
 
     @property
-    def kept(self) -> int:
+    def sent(self) -> int:
         """The number of values sent."""
         return len(self.values.q if isinstance(self.values, Codes) else self.values)
 
@@ -157,21 +157,21 @@ class Packet:
         """The layout of the packet."""
         places, runs = self._placed()
         coding, levels, group = self._coded()
-        return PacketSpec(self.size, self.kept, places, runs, coding, levels, group)
+        return PacketSpec(self.size, self.sent, places, runs, coding, levels, group)
 
     def numbers(self) -> Tensor:
-        """Return the decoded values, ``[kept]``."""
+        """Return the decoded values, ``[sent]``."""
         return self.values.values() if isinstance(self.values, Codes) else self.values
 
     def indices(self) -> Tensor:
-        """Return the values' places, ascending, ``[kept]``."""
+        """Return the values' places, ascending, ``[sent]``."""
         if self.places is None:
             return torch.arange(self.size)
         if isinstance(self.places, Tensor):
             return self.places
         if isinstance(self.places, Key):
             return (
-                drawn(self.places, self.size, self.kept) if self.drawn_at is None else self.drawn_at
+                drawn(self.places, self.size, self.sent) if self.drawn_at is None else self.drawn_at
             )
         return torch.cat(
             [torch.arange(a, b) for a, b in self.places] or [torch.zeros(0, dtype=torch.int64)]
@@ -208,42 +208,42 @@ class Packet:
         raise CodecError(f"got values of {self.values.dtype}; expected float32, float64 or int64")
 
 
-def _groups(kept: int, group: int | tuple[int, ...]) -> int:
+def _groups(sent: int, group: int | tuple[int, ...]) -> int:
     """Return the number of groups; without an array, for a stranger may announce any number of
     values."""
     if isinstance(group, tuple):
         return len(group)
-    return min(kept, 1) if group == 0 or group >= kept else math.ceil(kept / group)
+    return min(sent, 1) if group == 0 or group >= sent else math.ceil(sent / group)
 
 
 def group_sizes(
-    kept: int, group: int | tuple[int, ...]
+    sent: int, group: int | tuple[int, ...]
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return the number of values in each group."""
     if isinstance(group, tuple):
         return np.asarray(group, np.int64)
-    if group == 0 or group >= kept:
-        return np.full(min(kept, 1), kept, np.int64)
-    sizes = np.full(math.ceil(kept / group), group, np.int64)
-    sizes[-1] = kept - group * (len(sizes) - 1)
+    if group == 0 or group >= sent:
+        return np.full(min(sent, 1), sent, np.int64)
+    sizes = np.full(math.ceil(sent / group), group, np.int64)
+    sizes[-1] = sent - group * (len(sizes) - 1)
     return sizes
 
 
-def drawn(key: Key, size: int, kept: int) -> Tensor:
-    """Return a uniform random subset of ``kept`` of ``size`` places, ascending: those of the
+def drawn(key: Key, size: int, sent: int) -> Tensor:
+    """Return a uniform random subset of ``sent`` of ``size`` places, ascending: those of the
     smallest hashed numbers.
 
     The hash is :class:`~motley.core.keys.Key`'s own, so sender and receiver draw alike whatever
     versions they run.
     """
-    if not 0 <= kept <= size:
-        raise ContractError(f"got {kept} of {size} places; expected at most all of them")
-    if kept == size:
+    if not 0 <= sent <= size:
+        raise ContractError(f"got {sent} of {size} places; expected at most all of them")
+    if sent == size:
         return torch.arange(size)
-    if kept == 0:
+    if sent == 0:
         return torch.zeros(0, dtype=torch.int64)
     luck = np.empty(size)
     for start in range(0, size, _CHUNK):  # chunks that stay in the cache
         stop = min(start + _CHUNK, size)
         luck[start:stop] = key.uniform(np.arange(start, stop))[:, 0]
-    return torch.from_numpy(np.sort(np.argpartition(luck, kept - 1)[:kept]))
+    return torch.from_numpy(np.sort(np.argpartition(luck, sent - 1)[:sent]))

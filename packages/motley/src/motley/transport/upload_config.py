@@ -42,12 +42,12 @@ class UploadConfig:
 
     def initial_state(self, layout: Layout, dtype: torch.dtype) -> dict[str, Tensor]:
         """Return the upload part of a client's state before its first accepted upload."""
-        kept = (
+        feedback_state = (
             {}
             if self.feedback.state_name is None
             else {self.feedback.state_name: torch.zeros(layout.size, dtype=dtype)}
         )
-        return merge_state({}, {**kept, **self.compressor.initial_state(layout)})
+        return merge_state({}, {**feedback_state, **self.compressor.initial_state(layout)})
 
     def refuses(self) -> str | None:
         """Return why these four do not go together, in one sentence with a remedy; None if they

@@ -1,7 +1,7 @@
 """The wire format: a message of named packets as bytes, and back. No length depends on values.
 
     head     b"MTLW", version (u8), number of parts (u16), length of everything (u64)
-    parts    each: name (u8 length, UTF-8), places (u8), coding (u8), levels (u32), size, kept,
+    parts    each: name (u8 length, UTF-8), places (u8), coding (u8), levels (u32), size, sent,
              group, runs or groups (u64 each)
     bodies   each: places, then scales, then values
     digest   blake2b of all before it, 8 bytes
@@ -73,23 +73,20 @@ def encode(message: Mapping[str, Packet], constants: Container[str] = ()) -> byt
     pieces = [_HEAD.pack(_MAGIC, VERSION, len(message), total)]
     for name, spec in specs.items():
         raw = _name(name)
-        count = (
-            spec.runs
-            if spec.places == "runs"
-            else len(spec.group)
-            if isinstance(spec.group, tuple)
-            else 0
-        )
-        group = spec.group if isinstance(spec.group, int) else 2**64 - 1
-        if spec.places == "runs" and isinstance(spec.group, tuple):
-            raise CodecError(
-                f"part {name!r} has runs and groups of unequal size; expected one of the two"
-            )
+        count = spec.runs if spec.places == "runs" else 0
+        group = spec.group
+        if isinstance(group, tuple):
+            if spec.places == "runs":
+                raise CodecError(
+                    f"part {name!r} has runs and groups of unequal size; expected one of the two"
+                )
+            count = len(group)
+            group = 2**64 - 1
         kinds = PLACES.index(spec.places), _CODINGS.index(spec.coding)
         pieces += [
             bytes([len(raw)]),
             raw,
-            _PART.pack(*kinds, spec.levels, spec.size, spec.kept, group, count),
+            _PART.pack(*kinds, spec.levels, spec.size, spec.sent, group, count),
         ]
     for name, packet in message.items():
         pieces += _body(name, packet, specs[name], name in constants)
@@ -115,13 +112,13 @@ def decode(
     if expected is not None:
         agreed = {name: _announced(spec) for name, spec in expected.items()}
         if specs != agreed:
-            other = sorted(
+            mismatched = sorted(
                 name for name in specs.keys() | agreed.keys() if specs.get(name) != agreed.get(name)
             )[:2]
-            said = one_line(other)
-            wanted = [agreed.get(n) for n in other]
+            names = one_line(mismatched)
+            wanted = [agreed.get(n) for n in mismatched]
             raise CodecError(
-                f"parts {said} are not of the spec that was agreed on; expected {wanted}"
+                f"parts {names} are not of the spec that was agreed on; expected {wanted}"
             )
     reader = _Reader(memoryview(data), at)
     return {name: _packet(name, spec, reader, name in constants) for name, spec in specs.items()}
@@ -133,9 +130,9 @@ def length(specs: Mapping[str, PacketSpec]) -> int:
     return heads + sum(_body_bytes(spec) for spec in specs.values())
 
 
-def places_bytes(size: int, kept: int) -> tuple[int, int]:
-    """Return the bytes of an index list and of a bitmap of ``kept`` of ``size`` places."""
-    return _packed(kept, _index_width(size)), math.ceil(size / 8)
+def places_bytes(size: int, sent: int) -> tuple[int, int]:
+    """Return the bytes of an index list and of a bitmap of ``sent`` of ``size`` places."""
+    return _packed(sent, _index_width(size)), math.ceil(size / 8)
 
 
 # ------------------------------------------------------------------------------------- lengths
@@ -157,25 +154,25 @@ def _packed(n: int, width: int) -> int:
 
 
 def _filled(spec: PacketSpec) -> bool:
-    """Return whether all values, zeros included, take no more bytes than the kept values with their
+    """Return whether all values, zeros included, take no more bytes than the values sent with their
     places."""
     if spec.places != "indices":
         return False
-    if spec.kept == spec.size:
+    if spec.sent == spec.size:
         return True
     plain = not spec.coding.startswith("codes")
-    return plain and (spec.size - spec.kept) * spec.width // 8 <= min(
-        places_bytes(spec.size, spec.kept)
+    return plain and (spec.size - spec.sent) * spec.width // 8 <= min(
+        places_bytes(spec.size, spec.sent)
     )
 
 
 def _body_bytes(spec: PacketSpec) -> int:
-    count = spec.size if _filled(spec) else spec.kept
+    count = spec.size if _filled(spec) else spec.sent
     values = (
         _packed(count, spec.width) if spec.coding.startswith("codes") else count * spec.width // 8
     )
     groups = 8 * len(spec.group) if isinstance(spec.group, tuple) else 0
-    places = {"all": 0, "indices": 0 if _filled(spec) else min(places_bytes(spec.size, spec.kept))}
+    places = {"all": 0, "indices": 0 if _filled(spec) else min(places_bytes(spec.size, spec.sent))}
     places |= {"runs": 16 * spec.runs, "seed": 8}
     return places[spec.places] + groups + spec.scale_bits // 8 + values
 
@@ -210,7 +207,7 @@ def _written_places(name: str, packet: Packet, spec: PacketSpec) -> Iterator[Any
     if isinstance(places, Tensor):
         at = places.numpy()
         _check_order(name, at, spec.size)
-        listed, mapped = places_bytes(spec.size, spec.kept)
+        listed, mapped = places_bytes(spec.size, spec.sent)
         if listed <= mapped:
             yield from _planes(at, _index_width(spec.size))
         else:
@@ -255,24 +252,19 @@ def _written_codes(name: str, codes: Codes) -> Iterator[Any]:
 
 
 def _unsigned(width: int) -> Any:
-    return (
-        np.uint8
-        if width <= 8
-        else np.uint16
-        if width <= 16
-        else np.uint32
-        if width <= 32
-        else np.uint64
-    )
+    """Return the narrowest unsigned dtype of at least this many bits."""
+    if width <= 16:
+        return np.uint8 if width <= 8 else np.uint16
+    return np.uint32 if width <= 32 else np.uint64
 
 
 def _planes(codes: NDArray[Any], width: int) -> Iterator[Any]:
     """Yield whole bytes, least significant first, then the remaining bits."""
     for byte in range(width // 8):
         yield (codes >> (8 * byte)).astype(np.uint8).data
-    rest = (codes >> (8 * (width // 8))).astype(np.uint8) if width % 8 else codes
+    top_bits = (codes >> (8 * (width // 8))).astype(np.uint8) if width % 8 else codes
     for bit in range(width % 8):
-        yield np.packbits(rest & np.uint8(1 << bit)).data
+        yield np.packbits(top_bits & np.uint8(1 << bit)).data
 
 
 def _plain(values: Tensor) -> Any:
@@ -314,11 +306,11 @@ class _Reader:
         out = np.zeros(n, _unsigned(max(width, 1)))
         for byte in range(width // 8):
             out |= np.frombuffer(self.take(n), np.uint8).astype(out.dtype) << (8 * byte)
-        rest = np.zeros(n, np.uint8)
+        top_bits = np.zeros(n, np.uint8)
         for bit in range(width % 8):
-            rest |= self.bits(n) << bit
+            top_bits |= self.bits(n) << bit
         if width % 8:
-            out |= rest.astype(out.dtype) << (8 * (width // 8))
+            out |= top_bits.astype(out.dtype) << (8 * (width // 8))
         return out
 
     def bits(self, n: int) -> NDArray[np.uint8]:
@@ -376,9 +368,9 @@ def _specs(data: bytes, parts: int) -> tuple[dict[str, PacketSpec], int]:
     for _ in range(parts):
         end = at + 1 + data[at]
         name = data[at + 1 : end].decode()
-        places, coding, levels, size, kept, group, count = _PART.unpack_from(data, end)
+        places, coding, levels, size, sent, group, count = _PART.unpack_from(data, end)
         at = end + _PART.size
-        if name in specs or size > 2**48 or kept > 8 * len(data) or levels > 2**31 - 1:
+        if name in specs or size > 2**48 or sent > 8 * len(data) or levels > 2**31 - 1:
             raise CodecError(f"part {name!r} comes twice or has impossible sizes")
         unequal = group == 2**64 - 1
         runs = PLACES[places] == "runs"
@@ -397,7 +389,7 @@ def _specs(data: bytes, parts: int) -> tuple[dict[str, PacketSpec], int]:
             )
         groups: int | tuple[int, ...] = (0,) * count if unequal else group
         specs[name] = PacketSpec(
-            size, kept, PLACES[places], count if runs else 0, _CODINGS[coding], levels, groups
+            size, sent, PLACES[places], count if runs else 0, _CODINGS[coding], levels, groups
         )
         _check(name, specs[name])
     return specs, at
@@ -410,7 +402,7 @@ def _packet(name: str, spec: PacketSpec, reader: _Reader, constants: bool) -> Pa
         return _between_zeros(name, spec, values)
     places = torch.arange(spec.size) if _filled(spec) else _read_places(name, spec, reader)
     if plain:
-        values = _numbers(name, reader, spec.coding, spec.kept, constants)
+        values = _numbers(name, reader, spec.coding, spec.sent, constants)
         return Packet(spec.size, values, places)
     return Packet(spec.size, _read_codes(name, spec, reader), places)
 
@@ -429,12 +421,12 @@ def _between_zeros(name: str, spec: PacketSpec, values: Tensor) -> Packet:
     """Return the packet of which all values were written. Which zeros were sent is not written: the
     first are taken."""
     bits = values.view(torch.int64 if values.element_size() == 8 else torch.int32)  # -0.0 was sent
-    sent = bits != 0
-    zeros = spec.kept - int(sent.sum())
+    written = bits != 0
+    zeros = spec.sent - int(written.sum())
     if zeros < 0:
-        raise CodecError(f"part {name!r} announces {spec.kept} values and has {spec.kept - zeros}")
-    sent[torch.nonzero(~sent)[:zeros, 0]] = True
-    at = torch.nonzero(sent)[:, 0]
+        raise CodecError(f"part {name!r} announces {spec.sent} values and has {spec.sent - zeros}")
+    written[torch.nonzero(~written)[:zeros, 0]] = True
+    at = torch.nonzero(written)[:, 0]
     return Packet(spec.size, values[at], at)
 
 
@@ -447,13 +439,13 @@ def _read_places(name: str, spec: PacketSpec, reader: _Reader) -> Any:
         runs = reader.array("<i8", 2 * spec.runs).reshape(-1, 2)
         _check_runs(name, runs, spec)
         return tuple((int(a), int(b)) for a, b in runs)
-    listed, mapped = places_bytes(spec.size, spec.kept)
+    listed, mapped = places_bytes(spec.size, spec.sent)
     if listed <= mapped:
-        at = reader.planes(spec.kept, _index_width(spec.size)).astype(np.int64)
+        at = reader.planes(spec.sent, _index_width(spec.size)).astype(np.int64)
     else:
         at = np.flatnonzero(reader.bits(spec.size))
-    if len(at) != spec.kept:
-        raise CodecError(f"part {name!r} announces {spec.kept} values and names {len(at)} places")
+    if len(at) != spec.sent:
+        raise CodecError(f"part {name!r} announces {spec.sent} values and names {len(at)} places")
     _check_order(name, at, spec.size)
     return torch.from_numpy(at)
 
@@ -462,18 +454,20 @@ def _read_codes(name: str, spec: PacketSpec, reader: _Reader) -> Codes:
     group = spec.group
     if isinstance(group, tuple):
         sizes = reader.array("<i8", len(group))
-        possible = ((sizes >= 0) & (sizes <= spec.kept)).all()  # the sum of larger ones could wrap
-        if not possible or int(sizes.sum()) != spec.kept:
-            raise CodecError(f"part {name!r} has groups that do not hold its {spec.kept} values")
+        possible = ((sizes >= 0) & (sizes <= spec.sent)).all()  # the sum of larger ones could wrap
+        if not possible or int(sizes.sum()) != spec.sent:
+            raise CodecError(f"part {name!r} has groups that do not hold its {spec.sent} values")
         group = tuple(int(n) for n in sizes)
-    scales = _numbers(name, reader, spec.coding, len(group_sizes(spec.kept, group)))
-    kind = np.int8 if spec.levels < 2**7 else np.int16 if spec.levels < 2**15 else np.int32
+    scales = _numbers(name, reader, spec.coding, len(group_sizes(spec.sent, group)))
+    kind: Any = np.int8
+    if spec.levels >= 2**7:
+        kind = np.int16 if spec.levels < 2**15 else np.int32
     if spec.levels == 0:
         return Codes(
-            torch.from_numpy(1 - 2 * reader.bits(spec.kept).astype(kind)), 0, scales, group
+            torch.from_numpy(1 - 2 * reader.bits(spec.sent).astype(kind)), 0, scales, group
         )
     width = spec.levels.bit_length()
-    raw = reader.planes(spec.kept, width + 1)
+    raw = reader.planes(spec.sent, width + 1)
     level = raw & raw.dtype.type((1 << width) - 1)
     if level.size and int(level.max()) > spec.levels:
         raise CodecError(f"part {name!r} has a level above {spec.levels}")
@@ -488,10 +482,10 @@ def _read_codes(name: str, spec: PacketSpec, reader: _Reader) -> Codes:
 
 
 def _check(name: str, spec: PacketSpec) -> None:
-    whole = spec.places == "all"
-    if spec.kept > spec.size or (whole and spec.kept != spec.size):
+    all_places = spec.places == "all"
+    if spec.sent > spec.size or (all_places and spec.sent != spec.size):
         raise CodecError(
-            f"part {name!r} sends {spec.kept} of {spec.size} values as {spec.places!r}"
+            f"part {name!r} sends {spec.sent} of {spec.size} values as {spec.places!r}"
         )
 
 
@@ -505,5 +499,5 @@ def _check_runs(name: str, runs: NDArray[Any], spec: PacketSpec) -> None:
     ordered = bool((bounds[1:] >= bounds[:-1]).all()) and (
         not len(bounds) or bool(bounds[0] >= 0 and bounds[-1] <= spec.size)
     )
-    if not ordered or int((runs[:, 1] - runs[:, 0]).sum()) != spec.kept:
-        raise CodecError(f"part {name!r} has runs that do not hold its {spec.kept} values")
+    if not ordered or int((runs[:, 1] - runs[:, 0]).sum()) != spec.sent:
+        raise CodecError(f"part {name!r} has runs that do not hold its {spec.sent} values")

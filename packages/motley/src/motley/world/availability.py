@@ -219,9 +219,9 @@ def chain_online(
         stream = key.fold("block", block)
         begin = block * length
         state = _last_switch(stream, ids, open_, (begin, begin + last), rise, fall, switching)
-        known = state >= 0
-        out[open_[known]] = state[known] == 1
-        open_ = open_[~known]
+        decided = state >= 0
+        out[open_[decided]] = state[decided] == 1
+        open_ = open_[~decided]
         block = block - 1
     return out
 
@@ -294,8 +294,8 @@ class DayNight(Availability):
         phase = key.fold("phase")
         now = time_s / self.day_s
 
-        def awake(some: Ids) -> Bools:
-            days = now - self.spread * phase.uniform(some)[:, 0]
+        def awake(chunk: Ids) -> Bools:
+            days = now - self.spread * phase.uniform(chunk)[:, 0]
             days -= np.floor(days)  # the bits of ``% 1.0``, several times as fast
             return np.asarray(days < self.share)
 

@@ -67,8 +67,10 @@ WIDTHS = (1.0, 0.5, 0.25, 0.125, 0.0625)
 
 def _check_levels(levels: tuple[float, ...], batch_sizes: tuple[int, ...]) -> None:
     if batch_sizes and levels != WIDTHS:
-        said = f"got levels = {list(levels)} and batch_sizes = {list(batch_sizes)}"
-        raise ConfigError(f"{said}; expected one of them: levels are shares of the model's width")
+        problem = f"got levels = {list(levels)} and batch_sizes = {list(batch_sizes)}"
+        raise ConfigError(
+            f"{problem}; expected one of them: levels are shares of the model's width"
+        )
     if (
         not levels
         or any(not 0 < level <= 1 for level in levels)
@@ -87,13 +89,13 @@ def _check_levels(levels: tuple[float, ...], batch_sizes: tuple[int, ...]) -> No
 
 
 def _outer(within: str | Mapping[str, Any]) -> Capacity | None:
-    found: Capacity | None = CAPACITY.build(within, "capacity.within") if within != "" else None
-    return found
+    capacity: Capacity | None = CAPACITY.build(within, "capacity.within") if within != "" else None
+    return capacity
 
 
 def _check_outer(capacity: CapacityByDeadline | CapacityByScore) -> None:
     outer = capacity.outer
-    if outer is not None and (outer.batch_sizes or any(one.requires for one in outer.chain)):
+    if outer is not None and (outer.batch_sizes or any(member.requires for member in outer.chain)):
         raise ConfigError(
             f"got within = {capacity.within!r}; expected a capacity that says which share each "
             'client can hold, e.g. { name = "by_memory", low = 0.5, high = 2.0 }'
@@ -170,11 +172,11 @@ class CapacityLevels(Capacity):
             and any(self.weights)
         )
         if self.weights and not good:
-            said = (
+            problem = (
                 f"got weights = {list(self.weights)}; expected a number of at least 0 for each "
                 "of the"
             )
-            raise ConfigError(f"{said} {count} levels, not all 0")
+            raise ConfigError(f"{problem} {count} levels, not all 0")
 
     @property
     def _held(self) -> tuple[float, ...]:

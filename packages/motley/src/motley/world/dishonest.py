@@ -78,10 +78,10 @@ class Liars(Dishonest):
             )
         for topic in self.signals:
             if topic not in (*TOPICS, "all"):
-                known = ", ".join((*TOPICS, "all"))
+                topics = ", ".join((*TOPICS, "all"))
                 raise ConfigError(
                     f"got signals = {list(self.signals)}{suggest(topic, TOPICS)}; expected some "
-                    f"of: {known}"
+                    f"of: {topics}"
                 )
 
     @override

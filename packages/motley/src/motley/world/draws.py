@@ -37,14 +37,14 @@ def key_of(key: Key, per: Per, round_index: int) -> Key:
 def uniform(key: Key, ids: Ids, low: float, high: float) -> Floats:
     """Return a uniform number in (low, high) per client, ``[len(ids)]``."""
     return by_rows(
-        lambda some: low + (high - low) * key.uniform(some)[:, 0], np.asarray(ids), np.float64
+        lambda chunk: low + (high - low) * key.uniform(chunk)[:, 0], np.asarray(ids), np.float64
     )
 
 
 def log_normal(key: Key, ids: Ids, median: float, sigma: float) -> Floats:
     """Return ``median * exp(sigma Z)`` per client, ``[len(ids)]``."""
     return by_rows(
-        lambda some: median * np.exp(sigma * key.normal(some)[:, 0]), np.asarray(ids), np.float64
+        lambda chunk: median * np.exp(sigma * key.normal(chunk)[:, 0]), np.asarray(ids), np.float64
     )
 
 

@@ -134,8 +134,8 @@ class Appearance:
     def plain(cls, n: int) -> Appearance:
         """Return the appearance of ``n`` samples that are not transformed."""
         zero = np.zeros(n)
-        one = np.ones(n)
-        return cls(zero, zero, one, one, zero)
+        unit = np.ones(n)
+        return cls(zero, zero, unit, unit, zero)
 
     def __getitem__(self, which: Ids | slice) -> Appearance:
         return Appearance(*(getattr(self, f.name)[which] for f in fields(self)))

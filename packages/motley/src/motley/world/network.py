@@ -196,18 +196,21 @@ class InvertedNetwork(Network):
         drawn = self.uplink_mbps(key, ids, round_index)
         if np.isnan(losses).all():
             return drawn
-        known = _known(np.asarray(losses, np.float64))
+        filled_losses = _known(np.asarray(losses, np.float64))
         if self.law == "rank":
             out = np.empty(len(ids))
             out[
                 np.lexsort(
-                    (key_of(key, "round", round_index).fold("tie").uniform(ids)[:, 0], -known)
+                    (
+                        key_of(key, "round", round_index).fold("tie").uniform(ids)[:, 0],
+                        -filled_losses,
+                    )
                 )
             ] = np.sort(drawn)
             return out
         low, high = self.up_mbps
-        largest = known.max()
-        share = np.clip(known / largest, 0.0, 1.0) if largest > 0 else np.ones(len(ids))
+        largest = filled_losses.max()
+        share = np.clip(filled_losses / largest, 0.0, 1.0) if largest > 0 else np.ones(len(ids))
         return np.asarray(low + (high - low) * (1 - share), np.float64)
 
 

@@ -158,16 +158,17 @@ class RecordedAvailability(Availability):
     def online(self, key: Key, ids: Ids, round_index: int, time_s: float) -> Bools:
         from scipy.special import gammaincinv
 
-        told = _positive(self.file, PRESENCE)
-        everybody = np.arange(len(told["went"]))
+        presence = _positive(self.file, PRESENCE)
+        everybody = np.arange(len(presence["went"]))
         rates = [
-            gammaincinv(told[count], key.fold(count).uniform(everybody)[:, 0]) / told[seconds]
+            gammaincinv(presence[count], key.fold(count).uniform(everybody)[:, 0])
+            / presence[seconds]
             for count, seconds in (("came", "offline_s"), ("went", "online_s"))
         ]
-        whole = np.maximum(rates[0] + rates[1], np.finfo(float).tiny)
-        changes = -np.expm1(-whole * self.slot_s)
+        total_rate = np.maximum(rates[0] + rates[1], np.finfo(float).tiny)
+        changes = -np.expm1(-total_rate * self.slot_s)
         rows = np.asarray(ids) % len(everybody)
-        rise, fall = ((rate / whole * changes)[rows] for rate in rates)
+        rise, fall = ((rate / total_rate * changes)[rows] for rate in rates)
         slot = int(np.floor(time_s / self.slot_s))
         fastest = float(changes.max())
         return chain_online(key, np.asarray(ids), slot, lambda at, _: rise[at], fall, fastest)
@@ -293,8 +294,8 @@ def _check_common(common: float) -> None:
 def _check_clients(file: str, client: Floats, points: int) -> None:
     """Refuse a column of clients in which not every client has so many rows, one after the
     other."""
-    whole = points > 0 and len(client) % points == 0
-    if not whole or not np.array_equal(client, np.arange(len(client)) // points):
+    divides = points > 0 and len(client) % points == 0
+    if not divides or not np.array_equal(client, np.arange(len(client)) // points):
         raise DataError(
             f"{file}: column 'client' must hold the clients 0, 1, ... in this order, "
             f"{max(points, 1)} row(s) each"

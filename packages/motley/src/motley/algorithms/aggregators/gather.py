@@ -73,9 +73,9 @@ class Gather(Mean):
             parts = [upload.parts[name] for upload in uploads]
             out[f"each.{name}"] = torch.stack([part.value for part in parts])
             if any(part.held is not None for part in parts):
-                whole = torch.ones_like(parts[0].value, dtype=torch.bool)
+                all_held = torch.ones_like(parts[0].value, dtype=torch.bool)
                 out[f"held.{name}"] = torch.stack(
-                    [whole if part.held is None else part.held for part in parts]
+                    [all_held if part.held is None else part.held for part in parts]
                 )
         return out
 

@@ -30,20 +30,20 @@ class Sums:
     positive: float = 0.0
     count: int = 0
 
-    def join(self, other: Sums) -> None:
+    def join(self, later: Sums) -> None:
         """Add the sums of later uploads to these, in place."""
-        self.weight = self.weight + other.weight
-        self.positive = self.positive + other.positive
-        self.count += other.count
-        self.folds |= other.folds
-        for name, value in other.parts.items():
+        self.weight = self.weight + later.weight
+        self.positive = self.positive + later.positive
+        self.count += later.count
+        self.folds |= later.folds
+        for name, value in later.parts.items():
             if name not in self.parts:
                 self.parts[name] = value
-            elif other.folds[name] == "max":
+            elif later.folds[name] == "max":
                 self.parts[name] = torch.maximum(self.parts[name], value)
             else:
                 self.parts[name].add_(value)
-        for name, weight in other.weights.items():
+        for name, weight in later.weights.items():
             if name in self.weights:
                 self.weights[name].add_(weight)
             else:

@@ -188,7 +188,7 @@ class Krum(_Collecting):
         """Return each update's sum of squared distances to its ``M - f - 2`` nearest others:
         ``[M, D]`` to ``[M]``, M at least ``2 f + 3``."""
         count = len(updates)
-        square = torch.stack([(updates - one).square().sum(1) for one in updates])
+        square = torch.stack([(updates - update).square().sum(1) for update in updates])
         square.fill_diagonal_(torch.inf)
         return square.sort(1).values[:, : count - self.f - 2].sum(1)
 

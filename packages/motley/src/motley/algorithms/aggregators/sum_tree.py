@@ -35,7 +35,7 @@ __all__ = ["SumTree"]
 
 
 class _Joins(Protocol):
-    def join(self, other: Self) -> None:
+    def join(self, later: Self) -> None:
         """Add other sums to these, in place."""
 
 

@@ -89,13 +89,13 @@ def loss_rewards(
 def scaled_durations(clients: ClientTable, ids: Ids, tau: Tau) -> Floats:
     """Return tau of these clients, ``[n]``, positive; 1 for each while no duration is known."""
     seconds = clients.get("duration", clients.ids)
-    known = ~np.isnan(seconds)
-    if not known.any():
+    present = ~np.isnan(seconds)
+    if not present.any():
         return np.ones(len(ids))
-    mean = float(seconds.mean() if known.all() else seconds[known].mean())
+    mean = float(seconds.mean() if present.all() else seconds[present].mean())
     if tau in ("round", "round_seconds"):
         when = clients.get("round", clients.ids)
-        longest = seconds[known & (when == when[known].max())].max()
+        longest = seconds[present & (when == when[present].max())].max()
         return np.full(len(ids), longest / mean if tau == "round" else longest)
     own = clients.get("duration", ids)
     missing = np.isnan(own)
@@ -239,15 +239,15 @@ class ContextualBandit(SelectionRule[S]):
         ids = measured.ids
         loss = measured.signal("robust_loss")
         val = measured.signal("val_loss")
-        known = ~np.isnan(loss)
+        present = ~np.isnan(loss)
         rewards = _rewards(clients, ids, loss, self.tau)
-        rewards[known & np.isnan(rewards)] = 0.0
-        before = np.where(known, clients.get("reward", ids), np.nan)
+        rewards[present & np.isnan(rewards)] = 0.0
+        before = np.where(present, clients.get("reward", ids), np.nan)
         for name, value in (("first_loss", loss), ("first_val", val)):
             new = np.isnan(clients.get(name, ids)) & ~np.isnan(value)
             clients = clients.put(ids[new], {name: value[new]}) if new.any() else clients
         clients = clients.put(ids, {"loss": loss, "val": val, "reward": rewards, "before": before})
-        took_part = ids[known & (clients.get("due", ids) > 0)]
+        took_part = ids[present & (clients.get("due", ids) > 0)]
         clients = clients.put(took_part, {"due": 0.0}) if len(took_part) else clients
         return clients, TrainingPairs(
             took_part, self.features(clients, took_part), clients.get("reward", took_part)

@@ -66,12 +66,12 @@ def filled(values: Floats, by: Literal["mean", "max"] = "mean", default: float =
 def normalised_loss(loss: Floats, eps: float) -> Floats:
     """Return ``(L - min L) / (max L - min L + eps)``, ``[K]``: their mean for clients without a
     loss, all 0 without any loss."""
-    known = loss[~np.isnan(loss)] if np.isnan(loss).any() else loss
-    if not len(known):
+    losses = loss[~np.isnan(loss)] if np.isnan(loss).any() else loss
+    if not len(losses):
         return np.zeros(len(loss))
     # halved, which is exact, no difference overflows
-    low = 0.5 * known.min()
-    high = 0.5 * known.max()
+    low = 0.5 * losses.min()
+    high = 0.5 * losses.max()
     return filled((0.5 * loss - low) / (high - low + 0.5 * eps))
 
 
@@ -115,10 +115,10 @@ def put_vectors(
     number is left out whole."""
     vectors = reports.signal(signal)
     vectors = vectors[:, None] if vectors.ndim == 1 else vectors
-    whole = ~np.isnan(vectors).any(axis=1)
-    if not whole.any():
+    complete = ~np.isnan(vectors).any(axis=1)
+    if not complete.any():
         return table
-    return table.put(reports.ids[whole], {column: np.clip(vectors[whole], -largest, largest)})
+    return table.put(reports.ids[complete], {column: np.clip(vectors[complete], -largest, largest)})
 
 
 def known_vectors(table: ClientTable, column: str, ids: Ids) -> tuple[Floats, Bools]:
@@ -126,11 +126,11 @@ def known_vectors(table: ClientTable, column: str, ids: Ids) -> tuple[Floats, Bo
     known (0 if there are none)."""
     vectors = table.get(column, ids)
     vectors = vectors.reshape(len(ids), -1)
-    known = ~np.isnan(vectors[:, 0])
-    if known.all():
-        return vectors, known
-    mean = vectors[known].mean(axis=0) if known.any() else np.zeros(vectors.shape[1])
-    return np.where(known[:, None], vectors, mean), known
+    present = ~np.isnan(vectors[:, 0])
+    if present.all():
+        return vectors, present
+    mean = vectors[present].mean(axis=0) if present.any() else np.zeros(vectors.shape[1])
+    return np.where(present[:, None], vectors, mean), present
 
 
 def usable_seconds(values: Floats) -> Floats:
@@ -153,9 +153,9 @@ def _total(phases: list[Floats]) -> Floats:
     """Sum the phases; an absent phase adds nothing, but the sum is NaN if all are absent or one is
     no duration."""
     total = np.zeros(len(phases[0]))
-    known = np.zeros(len(phases[0]), bool)
+    any_present = np.zeros(len(phases[0]), bool)
     for phase in phases:
         present = ~np.isnan(phase)
-        known |= present
+        any_present |= present
         total += np.where(present, usable_seconds(phase), 0.0)
-    return np.where(known, total, np.nan)
+    return np.where(any_present, total, np.nan)

@@ -194,10 +194,10 @@ def coalitions(
         return np.zeros(len(x), np.int64)
     x, distinct = merged(x)
     # of equal vectors more eigenvectors would show rounding alone
-    some = min(count, distinct)
-    points = embedding(x, some, kernel, g, key.fold("landmarks"), exact_up_to, landmarks)
+    clusters = min(count, distinct)
+    points = embedding(x, clusters, kernel, g, key.fold("landmarks"), exact_up_to, landmarks)
     restarts = _RESTARTS if len(x) <= exact_up_to else 1
-    return fill_empty(k_means(points, some, key.fold("k-means"), restarts), count)
+    return fill_empty(k_means(points, clusters, key.fold("k-means"), restarts), count)
 
 
 def scikit_coalitions(x: Floats, count: int, g: float, seed: int) -> Ints:
@@ -242,8 +242,8 @@ def ward_groups(distances: Floats, count: int) -> Ints:
     when it stops, in order of their first members."""
     n = len(distances)
     label = np.arange(2 * n - 1 if n else 0)
-    for made, pair in enumerate(ward_tree(distances)[: max(n - max(count, 1), 0)], n):
-        label[np.isin(label, label[pair])] = made
+    for node, pair in enumerate(ward_tree(distances)[: max(n - max(count, 1), 0)], n):
+        label[np.isin(label, label[pair])] = node
     return numbered(label[:n])
 
 

@@ -60,11 +60,11 @@ def distances(vectors: Floats, candidates: Positions) -> NDArray[np.float32]:
     if vectors.size * len(candidates) > EXACT:
         centred = centred.astype(np.float32)
     square = np.einsum("kd,kd->k", centred, centred)
-    others = centred[candidates].T
+    columns = centred[candidates].T
     out = np.empty((len(vectors), len(candidates)), np.float32)
     for start in range(0, len(vectors), 256):
         rows = slice(start, start + 256)
-        block = centred[rows] @ others
+        block = centred[rows] @ columns
         block *= -2.0
         block += square[candidates]
         block += square[rows, None]

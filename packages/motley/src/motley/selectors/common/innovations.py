@@ -42,20 +42,20 @@ def paired_products(blocks: tuple[Block, ...], ids: Ids, mate: Ids, width: int) 
     """Return ``sum_s e_s[k] * e_s[mate(k)]`` for every client, ``[K, D']``; ``mate``: positions
     ``[K]`` in the sorted ``ids``."""
     out = np.zeros((len(ids), width), np.float32)
-    whole = []
+    full_rows = []
     for block in blocks:
         if len(block[0]) == len(ids):
-            whole.append(block[1])
+            full_rows.append(block[1])
             continue
         at = np.searchsorted(ids, block[0])
         out[at] += block[1] * _rows(block, ids[mate[at]])
     mates, which = np.unique(mate, return_inverse=True)
-    mate_rows = [rows[mates] for rows in whole]
+    mate_rows = [rows[mates] for rows in full_rows]
     buffer = np.empty((_CHUNK, width), np.float32)
     for start in range(0, len(ids), _CHUNK):
         chunk = slice(start, start + _CHUNK)
         product = buffer[: len(ids[chunk])]
-        for rows, of_mates in zip(whole, mate_rows, strict=True):
+        for rows, of_mates in zip(full_rows, mate_rows, strict=True):
             np.take(of_mates, which[chunk], axis=0, out=product, mode="clip")
             product *= rows[chunk]
             out[chunk] += product
@@ -98,14 +98,15 @@ def fold(blocks: tuple[Block, ...], limit_bytes: float) -> tuple[tuple[Block, ..
         stacked = _stacked(old, ids[chunk])
         gram += stacked @ stacked.T
     values, vectors = np.linalg.eigh(gram)
-    kept = len(old) // 2
-    basis = vectors[:, -kept:].T.astype(np.float32)  # [kept, n]
-    folded = [np.empty((len(ids), old[0][1].shape[1]), np.float32) for _ in range(kept)]
+    rank = len(old) // 2
+    basis = vectors[:, -rank:].T.astype(np.float32)  # [rank, n]
+    folded = [np.empty((len(ids), old[0][1].shape[1]), np.float32) for _ in range(rank)]
     for chunk in chunks:
         for rows, combined in zip(folded, basis @ _stacked(old, ids[chunk]), strict=True):
             rows[chunk] = combined.reshape(rows[chunk].shape)
-    rest = [block for i, block in enumerate(blocks) if i not in set(wide)]
-    return (*((ids, rows) for rows in folded), *rest), float(np.maximum(values[:-kept], 0.0).sum())
+    unfolded = [block for i, block in enumerate(blocks) if i not in set(wide)]
+    lost = float(np.maximum(values[:-rank], 0.0).sum())
+    return (*((ids, rows) for rows in folded), *unfolded), lost
 
 
 def _rows(block: Block, ids: Ids) -> Rows:

@@ -86,8 +86,8 @@ def gumbel_top_m(log_weights: Floats, m: int, rng: np.random.Generator) -> Posit
         return _best(log_weights - noise, m)
     first = np.flatnonzero(~impossible)
     first = first[_best((log_weights - noise)[first], possible)]
-    rest = np.flatnonzero(impossible)
-    return np.concatenate([first, rest[_best(-noise[rest], m - possible)]])
+    zero_weight = np.flatnonzero(impossible)
+    return np.concatenate([first, zero_weight[_best(-noise[zero_weight], m - possible)]])
 
 
 def successive_draws(weights: Floats, m: int, rng: np.random.Generator) -> Positions:
@@ -172,7 +172,7 @@ def _exact_inclusion(p: Floats, m: int) -> Floats:
     member = (sets[:, None] >> np.arange(len(p))) & 1 == 1  # [2^K, K]
     size = member.sum(1)
     mass = member @ p
-    others = ~member @ p
+    outside = ~member @ p
     chance = np.zeros(len(sets))
     chance[0] = 1.0
     for drawn in range(m):
@@ -181,7 +181,7 @@ def _exact_inclusion(p: Floats, m: int) -> Floats:
             grow = now[~member[now, i]]  # distinct sets stay distinct when i joins
             left = 1.0 - mass[grow]
             # where one client has nearly all the mass
-            left = np.where(left > 1e-9, left, others[grow])
+            left = np.where(left > 1e-9, left, outside[grow])
             chance[grow | (1 << i)] += chance[grow] * p[i] / left
     last = size == m
     return np.asarray(chance[last] @ member[last])

@@ -146,7 +146,7 @@ class Quantizer(Compressor):
         """Return a spec with its values written as codes."""
         coding: Coding = "codes64" if spec.coding == "float64" else "codes32"
         return PacketSpec(
-            spec.size, spec.kept, spec.places, spec.runs, coding, self.width[0], group
+            spec.size, spec.sent, spec.places, spec.runs, coding, self.width[0], group
         )
 
     @override

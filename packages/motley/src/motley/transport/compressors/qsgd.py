@@ -155,9 +155,6 @@ def rounded(
     r -= q
     q += torch.from_numpy(coins(key, len(values))) < r
     q.clamp_(max=levels).mul_(values.sign())
-    return Codes(
-        q.to(torch.int8 if levels < 2**7 else torch.int16 if levels < 2**15 else torch.int32),
-        levels,
-        scales,
-        group,
-    )
+    if levels < 2**7:
+        return Codes(q.to(torch.int8), levels, scales, group)
+    return Codes(q.to(torch.int16 if levels < 2**15 else torch.int32), levels, scales, group)

@@ -65,12 +65,12 @@ class RandomK(Sparsifier):
     def choose(
         self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors
     ) -> Packet:
-        kept = kept_of(ratio, len(v))
+        sent = kept_of(ratio, len(v))
         seed = Key(key.fold("places").words()[0])
-        at = drawn(seed, len(v), kept)
+        at = drawn(seed, len(v), sent)
         values = v[at]
-        if self.unbiased and kept:
-            values *= len(v) / kept
+        if self.unbiased and sent:
+            values *= len(v) / sent
         return Packet(len(v), values, seed, at)
 
     @override

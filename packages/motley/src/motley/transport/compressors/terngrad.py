@@ -84,12 +84,10 @@ class TernGrad(Quantizer):
     def quantize(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
         sizes = group_sizes(len(values), group).tolist()
         parts = [self._clipped(part) for part in (torch.split(values, sizes) if sizes else ())]
-        scales = (
-            torch.stack([part.abs().max() if len(part) else part.new_zeros(()) for part in parts])
-            if parts
-            else values[:0]
-        )
-        return rounded(torch.cat(parts) if parts else values, scales, 1, group, key)
+        if not parts:
+            return rounded(values, values[:0], 1, group, key)
+        scales = [part.abs().max() if len(part) else part.new_zeros(()) for part in parts]
+        return rounded(torch.cat(parts), torch.stack(scales), 1, group, key)
 
     def _clipped(self, part: Tensor) -> Tensor:
         if self.clip is None or len(part) < 2:

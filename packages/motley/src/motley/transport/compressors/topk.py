@@ -149,8 +149,8 @@ class TopK(Sparsifier):
     def spec(
         self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32
     ) -> PacketSpec:
-        kept = sum(self.kept(ratio, b - a) for a, b in self._pools(layout.size, layout))
-        return PacketSpec(layout.size, kept, "indices", coding=coding_of(dtype))
+        sent = sum(self.kept(ratio, b - a) for a, b in self._pools(layout.size, layout))
+        return PacketSpec(layout.size, sent, "indices", coding=coding_of(dtype))
 
     @override
     def choose(

@@ -141,7 +141,7 @@ def topped_up(sizes: Ints, min_size: int) -> Ints:
         low, high = (
             (low, middle) if np.maximum(filled - middle, 0).sum() <= missing else (middle + 1, high)
         )
-    rest = missing - int(np.maximum(filled - low, 0).sum())
+    remainder = missing - int(np.maximum(filled - low, 0).sum())
     capped = np.minimum(filled, low)
-    capped[np.flatnonzero(capped == low)[:rest]] -= 1
+    capped[np.flatnonzero(capped == low)[:remainder]] -= 1
     return capped

@@ -109,5 +109,5 @@ def released_counts(psi: float, dominant: Ints, per_client: int, available: Ints
     favoured = int(np.floor(psi * per_client + 1e-6))
     wanted = np.full((clients, classes), max(1, (per_client - favoured) // (classes - 1)), np.int64)
     wanted[np.arange(clients), dominant] = favoured
-    given = np.minimum(np.cumsum(wanted, axis=0), available)
-    return np.diff(given, axis=0, prepend=0)
+    cumulative = np.minimum(np.cumsum(wanted, axis=0), available)
+    return np.diff(cumulative, axis=0, prepend=0)

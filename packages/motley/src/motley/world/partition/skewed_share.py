@@ -95,8 +95,8 @@ class SkewedShare(Partition):
 def served(wanted: Ints, left: Ints) -> tuple[Ints, int]:
     """Return a client's samples of each class ``[C]``, and how many are of another class than
     wanted."""
-    got = np.minimum(wanted, left)
-    short = int(wanted.sum() - got.sum())
+    taken = np.minimum(wanted, left)
+    short = int(wanted.sum() - taken.sum())
     for _ in range(short):
-        got[np.argmax(left - got)] += 1
-    return got, short
+        taken[np.argmax(left - taken)] += 1
+    return taken, short

@@ -82,7 +82,7 @@ def swapped(key: Key, share: float, classes: int) -> Ints:
             f"got share = {share}, which swaps no pair of {classes} classes; expected at least "
             f"{2 / classes:g}"
         )
-    one, other = key.numpy().permutation(classes)[: 2 * pairs].reshape(2, pairs)
+    first, second = key.numpy().permutation(classes)[: 2 * pairs].reshape(2, pairs)
     table = np.arange(classes)
-    table[one], table[other] = other, one
+    table[first], table[second] = second, first
     return table
