@@ -14,16 +14,16 @@ from motley.world.interfaces import World
 if TYPE_CHECKING:
     from motley.rounds.holdings.holding import Holding
 
-__all__ = ["Kept", "StepSeconds", "holding_of"]
+__all__ = ["StatesOf", "StepSeconds", "holding_of"]
 
 StepSeconds = Callable[[Ids, int], Floats]
 """Client ids and a round -> the seconds of a step on the whole model, ``[n]``."""
-Kept = Callable[[Iterable[int]], Mapping[int, ClientState | None]]
+StatesOf = Callable[[Iterable[int]], Mapping[int, ClientState | None]]
 """Client ids -> what the algorithm keeps of these clients."""
 
 
 def holding_of(
-    setting: Setting, world: World, step_s: StepSeconds, kept: Kept | None
+    setting: Setting, world: World, step_s: StepSeconds, states_of: StatesOf | None
 ) -> Holding | None:
     """Return what clients hold of the model, None where that is all of it; no experiment combines
     two kinds.
@@ -33,13 +33,13 @@ def holding_of(
     setting: of the run.
     world: whose ``capacity`` says what each client can hold.
     step_s: how long a step on the whole model takes.
-    kept: what clients keep now; None: nobody has taken part.
+    states_of: returns what clients keep now; None: nobody has taken part.
     """
     local = setting.algorithm.local
     if local.slicing is not None:
         from motley.rounds.holdings.slices import HeldSlices
 
-        return HeldSlices(setting, world, step_s, kept)
+        return HeldSlices(setting, world, step_s, states_of)
     if setting.task.heads:
         from motley.rounds.holdings.heads import HeldHeads
 
