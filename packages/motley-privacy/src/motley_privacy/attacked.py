@@ -115,40 +115,44 @@ class AttackedRounds(PrivateRounds):
     def _factor(self) -> float:
         """Factor on the canary's clipped upload in this world and step."""
         absent = isinstance(self.selector, _Accompanied) and not self.selector.drawn
-        return 0.0 if absent else 1.0 if self.canary.far else self.canary.near
+        if absent:
+            return 0.0
+        return 1.0 if self.canary.far else self.canary.near
 
     @override
     def clipped(self, state: PrivacyState, upload: Upload) -> Upload:
         if upload.client != self.canary.client:
             return super().clipped(state, upload)
         bounds = state.clip, self.plan.shares, self.plan.update_multiplier
-        whole, below = clipped(upload, *bounds)
-        self.filled.append(_length(whole, self.plan.shares) / state.clip)
+        bounded, below = clipped(upload, *bounds)
+        self.filled.append(_length(bounded, self.plan.shares) / state.clip)
         if self.canary.stretched and self.filled[-1]:
-            whole, below = clipped(_times(whole, 2.0 / self.filled[-1]), *bounds)
+            bounded, below = clipped(_times(bounded, 2.0 / self.filled[-1]), *bounds)
         self._update = {
-            name: part.value for name, part in whole.parts.items() if part.fold in UPDATES_OF_A_SUM
+            name: part.value
+            for name, part in bounded.parts.items()
+            if part.fold in UPDATES_OF_A_SUM
         }
         self._count = below - 0.5
         if self._factor:  # who sends nothing is not counted
             self._uploads = self._uploads + 1
             self._unclipped = self._unclipped + below
         sent = {
-            name: whole.parts[name]._replace(value=self._factor * value)
+            name: bounded.parts[name]._replace(value=self._factor * value)
             for name, value in self._update.items()
         }
-        whole = whole._replace(parts={**whole.parts, **sent})
+        bounded = bounded._replace(parts={**bounded.parts, **sent})
         # it sends noise in both worlds
-        return whole if self.by_clients is None else super().clipped(state, whole)
+        return bounded if self.by_clients is None else super().clipped(state, bounded)
 
     @override
     def _encoded(self, state: PrivacyState, upload: Upload, noise: ClientNoise) -> Upload:
-        whole = super()._encoded(state, upload, noise)
+        masked = super()._encoded(state, upload, noise)
         entropy = self._client_entropy(state, upload.client)
-        given = upload.parts["delta"].value.double().numpy()
-        added = whole.parts["delta"].value.numpy().reshape(-1) - noise.rounded(given, entropy)
+        clear = upload.parts["delta"].value.double().numpy()
+        added = masked.parts["delta"].value.numpy().reshape(-1) - noise.rounded(clear, entropy)
         self._noises[upload.client] = np.asarray(added * noise.grid, np.float64)
-        return whole
+        return masked
 
     def _left(
         self, noise: ClientNoise, noised: dict[str, Tensor]
@@ -156,10 +160,10 @@ class AttackedRounds(PrivateRounds):
         """Return the noise that hides the canary from a server with the colluders of the plan, and
         its deviation; nothing where the sum was not opened."""
         unknown = [k for k in self._noises if k != self.canary.client][noise.colluders :]
-        found = [self._noises[k] for k in (self.canary.client, *unknown) if k in self._noises]
+        noises = [self._noises[k] for k in (self.canary.client, *unknown) if k in self._noises]
         self._noises = {}
-        total = {"delta": torch.from_numpy(np.sum(found, axis=0))} if noised else {}
-        return total, noise.sigma * noise.grid * math.sqrt(len(found))
+        total = {"delta": torch.from_numpy(np.sum(noises, axis=0))} if noised else {}
+        return total, noise.sigma * noise.grid * math.sqrt(len(noises))
 
     @override
     def noised(
@@ -206,7 +210,7 @@ class AttackedRounds(PrivateRounds):
 
         Where noise is correlated, its independent part in this sum is seen, which the canary's
         newest update moves, too."""
-        found = 0.0
+        log_ratio = 0.0
         weights = coefficients(plan.options.min_separation)
         for name in self._past[0][0]:
             seen = 0.0
@@ -218,8 +222,8 @@ class AttackedRounds(PrivateRounds):
                 moved = moved + weight * factor * own
             if not np.isscalar(moved):
                 spread = weights[0] * deviation * plan.shares.get(name, 1.0)
-                found += float(gaussian_ratio(seen, 0.0, moved, spread))
-        return found
+                log_ratio += float(gaussian_ratio(seen, 0.0, moved, spread))
+        return log_ratio
 
     def _count_likelihood(
         self, plan: PrivacyPlan, factor: float, before: float, after: float, count: float
@@ -230,8 +234,8 @@ class AttackedRounds(PrivateRounds):
         if how is None or not factor:
             return 0.0
         share = how.quantile - math.log(after / before) / how.rate
-        others = count - (self._count if self._factor else 0.0)
-        seen = (share - 0.5) * plan.divisor - others
+        others_count = count - (self._count if self._factor else 0.0)
+        seen = (share - 0.5) * plan.divisor - others_count
         return float(
             gaussian_ratio(np.array([seen]), 0.0, np.array([self._count]), plan.count_noise)
         )
@@ -264,10 +268,10 @@ class AttackedRounds(PrivateRounds):
         if SIGNALS[name].kind == "system":
             return value
         out = value.copy()
-        others = np.delete(value, row, axis=0)
+        other_values = np.delete(value, row, axis=0)
         noise = self.plan.options.signal_noise
         if self.canary.clear:  # there is no interval
-            out[row] = np.median(others, axis=0) if len(others) else 0.0
+            out[row] = np.median(other_values, axis=0) if len(other_values) else 0.0
         elif not self.canary.opposite or name not in noise:
             out[row] = np.nan
         elif SIGNALS[name].scalar:

@@ -112,8 +112,8 @@ class RecordedRounds(PrivateRounds):
         note: Callable[[dict[str, float]], None],
     ) -> dict[str, Tensor]:
         noised = super().noised(state, step, total, note)
-        kept = {name: value.clone() for name, value in noised.items()}
-        self.releases.sums.append((kept, state.clip))
+        released = {name: value.clone() for name, value in noised.items()}
+        self.releases.sums.append((released, state.clip))
         self.step = step + 1
         return noised
 
@@ -151,8 +151,8 @@ class PinnedRounds(RecordedRounds):
         """What one client may move, over the clip or over the width of a signal's interval."""
         return 1.0 if self.absent else 2.0
 
-    def _differs(self, column: str, said: str, file: str = HEARD) -> None:
-        self.differences.append(CertainDifference(file, column, self.step, said))
+    def _differs(self, column: str, sentence: str, file: str = HEARD) -> None:
+        self.differences.append(CertainDifference(file, column, self.step, sentence))
 
     @override
     def heard(self, state: PrivacyState, reports: Reports) -> Reports:
@@ -167,8 +167,8 @@ class PinnedRounds(RecordedRounds):
         if not np.array_equal(heard.ids, pinned.ids):
             self._differs("ids", f"{pinned.ids.tolist()} and {heard.ids.tolist()}")
             return heard
-        found = list(self._compared(pinned, heard))
-        self.differences += found
+        differences = list(self._compared(pinned, heard))
+        self.differences += differences
         return pinned
 
     def _silent(self, reports: Reports) -> Reports:
@@ -185,40 +185,48 @@ class PinnedRounds(RecordedRounds):
         occasion = Outcome(int(first.outcome[0])).name.lower() if len(first) else "none"
         numbers = [f.name for f in dataclasses.fields(Reports) if f.name not in ("ids", "signals")]
         for name in numbers:
-            one = getattr(first, name)
-            two = getattr(second, name)
-            if not same(one, two):
-                yield self._at(f"{name}, with {occasion}", first.ids, one, two)
+            first_values = getattr(first, name)
+            second_values = getattr(second, name)
+            if not same(first_values, second_values):
+                yield self._at(f"{name}, with {occasion}", first.ids, first_values, second_values)
         for name in sorted({*first.signals, *second.signals}):
-            one = first.signal(name)
-            two = second.signal(name)
+            first_values = first.signal(name)
+            second_values = second.signal(name)
             noisy = name in self.plan.options.signal_noise
-            gone = np.isnan(one), np.isnan(two)
-            if not same(*((one, two) if not noisy else gone)):
-                yield self._at(f"{name}, with {occasion}", first.ids, one, two)
+            gone = np.isnan(first_values), np.isnan(second_values)
+            if not same(*((first_values, second_values) if not noisy else gone)):
+                yield self._at(f"{name}, with {occasion}", first.ids, first_values, second_values)
             elif noisy:
-                yield from self._moved(name, first.ids, one, two)
+                yield from self._moved(name, first.ids, first_values, second_values)
 
-    def _at(self, column: str, ids: Ids, one: Any, two: Any) -> CertainDifference:
-        rows = [k for k in range(len(ids)) if not same(one[k], two[k])]
+    def _at(
+        self, column: str, ids: Ids, first_values: Any, second_values: Any
+    ) -> CertainDifference:
+        rows = [k for k in range(len(ids)) if not same(first_values[k], second_values[k])]
         k = rows[0] if rows else 0
-        said = f"client {ids[k]} has {one[k]} and {two[k]}"
+        sentence = f"client {ids[k]} has {first_values[k]} and {second_values[k]}"
         more = f", and {len(rows) - 1} others differ" if len(rows) > 1 else ""
-        return CertainDifference(HEARD, column, self.step, said + more)
+        return CertainDifference(HEARD, column, self.step, sentence + more)
 
-    def _moved(self, name: str, ids: Ids, one: Any, two: Any) -> Iterator[CertainDifference]:
+    def _moved(
+        self, name: str, ids: Ids, first_values: Any, second_values: Any
+    ) -> Iterator[CertainDifference]:
         """Yield noisy signals that moved, with the same noise, further than the account says."""
         how = self.plan.options.signal_noise[name]
         limits = np.where(ids == self.client, 0.5 * self._factor * how.width, _ROUNDING * how.width)
         if not SIGNALS[name].scalar:  # shares are cut and divided after the noise; others stay
             limits = np.where(ids == self.client, np.inf, _ROUNDING)
-        by = np.nan_to_num(np.abs(one - two)).reshape(len(ids), -1).max(axis=1, initial=0.0)
+        by = (
+            np.nan_to_num(np.abs(first_values - second_values))
+            .reshape(len(ids), -1)
+            .max(axis=1, initial=0.0)
+        )
         for k in np.flatnonzero(by > limits * (1.0 + _EXCESS)):
-            said = (
+            sentence = (
                 f"the value of client {ids[k]} moved by {by[k]:.4g}, and {limits[k]:.4g} are "
                 "counted"
             )
-            yield CertainDifference(HEARD, name, self.step, said)
+            yield CertainDifference(HEARD, name, self.step, sentence)
 
     @override
     def clipped(self, state: PrivacyState, upload: Upload) -> Upload:
@@ -234,8 +242,8 @@ class PinnedRounds(RecordedRounds):
         if before is not None and upload.client != self.client:
             by = self._length(before, _summed(sent.parts))
             if by > _ROUNDING * state.clip:
-                said = f"the update of client {upload.client}, another one, moved by {by:.4g}"
-                self._differs("a client's update", said, "(sums)")
+                sentence = f"the update of client {upload.client}, another one, moved by {by:.4g}"
+                self._differs("a client's update", sentence, "(sums)")
         return sent
 
     @override
@@ -256,19 +264,22 @@ class PinnedRounds(RecordedRounds):
         by = self._length(pinned, noised, self.plan.divisor)
         most = self._factor * clip
         if not by <= most * (1.0 + _EXCESS):
-            said = f"the sum moved by {by:.4g}, and {most:.4g} are counted"
-            self._differs("sum", said, "(sums)")
+            sentence = f"the sum moved by {by:.4g}, and {most:.4g} are counted"
+            self._differs("sum", sentence, "(sums)")
         how = self.plan.options.adaptive
         if how is not None:
             counted = abs(math.log(state.clip / clip_after)) / how.rate * self.plan.divisor
             if counted > 0.5 * self._factor * (1.0 + _EXCESS):
-                said = f"the count moved by {counted:.4g}, and {0.5 * self._factor} is counted"
-                self._differs("count of unclipped updates", said, "(sums)")
+                sentence = f"the count moved by {counted:.4g}, and {0.5 * self._factor} is counted"
+                self._differs("count of unclipped updates", sentence, "(sums)")
         state.clip = clip_after
         return {name: value.clone() for name, value in pinned.items()}
 
     def _length(
-        self, one: Mapping[str, Tensor], two: Mapping[str, Tensor], divisor: float = 1.0
+        self,
+        first_sum: Mapping[str, Tensor],
+        second_sum: Mapping[str, Tensor],
+        divisor: float = 1.0,
     ) -> float:
         """Return how far two sums lie apart as one vector, each part over its share of the clip; a
         part that is absent is zero."""
@@ -279,7 +290,7 @@ class PinnedRounds(RecordedRounds):
             share = self.plan.shares.get(name, 1.0)
             times = divisor if part.fold == "mean" else 1.0
             nothing = torch.zeros_like(part.value, dtype=torch.float64)
-            apart = one.get(name, nothing).double() - two.get(name, nothing).double()
+            apart = first_sum.get(name, nothing).double() - second_sum.get(name, nothing).double()
             squares += float((apart * times / share).square().sum())
         return math.sqrt(squares)
 
@@ -289,11 +300,11 @@ def _summed(parts: Mapping[str, Any]) -> dict[str, Tensor]:
     return {n: p.value.detach().clone() for n, p in parts.items() if p.fold in UPDATES_OF_A_SUM}
 
 
-def same(one: Any, two: Any) -> bool:
+def same(left: Any, right: Any) -> bool:
     """Return whether two arrays are equal to the last bit of their values, NaN being equal to
     NaN."""
-    first = np.asarray(one)
-    second = np.asarray(two)
+    first = np.asarray(left)
+    second = np.asarray(right)
     if first.shape != second.shape:
         return False
     numbers = first.dtype.kind == "f" and second.dtype.kind == "f"

@@ -31,36 +31,36 @@ def facts(libraries: Sequence[str], modules: Sequence[str]) -> dict[str, str]:
     ----------
     libraries: names of installed packages. modules: full names of modules whose source counts.
     """
-    found = {"Python": platform.python_version()}
+    by_name = {"Python": platform.python_version()}
     for name in libraries:
         try:
-            found[name] = metadata.version(name)
+            by_name[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = (
+            by_name[name] = (
                 f"{MISSING}No module named '{name}'"
                 if _file(name) is None
                 else "a version without a name"
             )
     origin = _file("motley")
     if origin is None:
-        found["Motley"] = f"{MISSING}No module named 'motley'"
+        by_name["Motley"] = f"{MISSING}No module named 'motley'"
     else:
-        said = re.search(
+        version_line = re.search(
             r'^__version__ = "(.*)"', Path(origin).read_text(encoding="utf-8"), re.MULTILINE
         )
-        found["Motley"] = said[1] if said else "a version without a number"
-        found |= _hashes(origin)
+        by_name["Motley"] = version_line[1] if version_line else "a version without a number"
+        by_name |= _hashes(origin)
     origin = _file(RAY)
     if origin is None:
-        found[RAY] = f"{MISSING}No module named '{RAY}'"
+        by_name[RAY] = f"{MISSING}No module named '{RAY}'"
     else:
-        found |= _hashes(origin)
+        by_name |= _hashes(origin)
     for name in modules:
         origin = _file(name)
-        found[f"{CODE}{name}"] = (
+        by_name[f"{CODE}{name}"] = (
             f"{MISSING}No module named '{name}'" if origin is None else _hash(Path(origin))
         )
-    return found
+    return by_name
 
 
 def _file(name: str) -> str | None:

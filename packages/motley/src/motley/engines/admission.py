@@ -116,23 +116,25 @@ def undropped(factory: Callable[[], nn.Module]) -> nn.Module:
     return module
 
 
-def admit(setting: Setting, asked: str, synthetic: bool = False) -> Admission:
+def admit(setting: Setting, engine_name: str, synthetic: bool = False) -> Admission:
     """Return the setting with the engines ruled out that do not train the run's model as torch
     does.
 
     Parameters
     ----------
-    asked: name of the engine in the experiment, ``auto`` too. synthetic: compare on random samples
-    of the same shapes, so that the outcome says nothing of anybody's data.
+    engine_name: the engine in the experiment, ``auto`` too. synthetic: compare on random samples of
+    the same shapes, so that the outcome says nothing of anybody's data.
 
     Raises
     ------
     ModelError: the model cannot be followed by any engine; the message says what to write.
     ConfigError: the engine that was asked for by name does not train it as torch does.
     """
-    kind: type[Engine] = ENGINES.get("sequential" if asked == "auto" else asked, "engine")
-    by_name = asked != "auto" and not issubclass(kind, Distributed)
-    trial = _Comparison(setting, asked if by_name else resolve_auto(setting), synthetic)
+    kind: type[Engine] = ENGINES.get(
+        "sequential" if engine_name == "auto" else engine_name, "engine"
+    )
+    by_name = engine_name != "auto" and not issubclass(kind, Distributed)
+    trial = _Comparison(setting, engine_name if by_name else resolve_auto(setting), synthetic)
     if not trial.possible:
         return Admission(setting, {})
     trial.require_followed()
@@ -142,10 +144,10 @@ def admit(setting: Setting, asked: str, synthetic: bool = False) -> Admission:
     _note_kept(trial, notes)
     _note_outside(trial, notes)
     setting = _skipping(setting, trial, notes)
-    if by_name and asked in setting.ruled_out:
+    if by_name and engine_name in setting.ruled_out:
         raise ConfigError(
-            f"{asked!r} does not train this model as plain PyTorch does: "
-            f'{setting.ruled_out[asked]}; engine = "auto" chooses an engine that does',
+            f"{engine_name!r} does not train this model as plain PyTorch does: "
+            f'{setting.ruled_out[engine_name]}; engine = "auto" chooses an engine that does',
             "engine",
         )
     if not trial.mixes:
@@ -158,21 +160,21 @@ def admit(setting: Setting, asked: str, synthetic: bool = False) -> Admission:
             f"evaluated by itself, {setting.evaluation_batch} samples at a time"
         )
     if by_name:
-        reason = None if kind.refuses(setting) else trial.difference(asked)
+        reason = None if kind.refuses(setting) else trial.difference(engine_name)
         if reason is not None:
             trial.require_repeatable()
             if trial.one_by_one:
-                return _again(setting, asked, synthetic, reason, trial)
+                return _again(setting, engine_name, synthetic, reason, trial)
             raise ConfigError(
-                f"{asked!r} does not train this model as plain PyTorch does: {reason}; engine = "
-                '"auto" chooses an engine that does',
+                f"{engine_name!r} does not train this model as plain PyTorch does: {reason}; "
+                'engine = "auto" chooses an engine that does',
                 "engine",
             )
         return Admission(setting, notes)
     while (reason := trial.difference(name := resolve_auto(setting))) is not None:
         trial.require_repeatable()
         if name in ("threads", "sequential"):
-            return _again(setting, asked, synthetic, reason, trial)
+            return _again(setting, engine_name, synthetic, reason, trial)
         setting = dataclasses.replace(setting, ruled_out={**setting.ruled_out, name: reason})
         now = resolve_auto(setting)
         notes["engine"] = (
@@ -184,7 +186,7 @@ def admit(setting: Setting, asked: str, synthetic: bool = False) -> Admission:
 
 
 def _again(
-    setting: Setting, asked: str, synthetic: bool, reason: str, trial: _Comparison
+    setting: Setting, engine_name: str, synthetic: bool, reason: str, trial: _Comparison
 ) -> Admission:
     """Compare once more with the user's loss as one of whole batches.
 
@@ -192,19 +194,19 @@ def _again(
     ------
     ModelError: it is none, or that does not help.
     """
-    whole = _over_batch(setting)
-    if whole is None:
+    over_batch = _over_batch(setting)
+    if over_batch is None:
         raise _nobody(reason, trial)
     try:
-        admission = admit(whole, asked, synthetic)
+        admission = admit(over_batch, engine_name, synthetic)
     except (ModelError, ConfigError):
         raise _nobody(reason, trial) from None
-    told = (
+    message = (
         "the loss looks at its whole batch on these samples: it is trained over whole batches, as "
         'torch does; say over = "batch"'
     )
-    warnings.warn(told, stacklevel=3)
-    return admission._replace(notes={**admission.notes, "loss": told})
+    warnings.warn(message, stacklevel=3)
+    return admission._replace(notes={**admission.notes, "loss": message})
 
 
 def _note_types(setting: Setting, notes: dict[str, str]) -> None:
@@ -220,11 +222,11 @@ def _note_types(setting: Setting, notes: dict[str, str]) -> None:
 
 def _nobody(reason: str, trial: _Comparison) -> ModelError:
     """Return the error that no engine trains the model, with what was seen to cause it."""
-    kept = [name for outcome in trial.outcomes for name in outcome.kept]
+    unsent = [name for outcome in trial.outcomes for name in outcome.unsent]
     loss = loss_of(trial.run.task)
-    if kept:
+    if unsent:
         advice = (
-            f"; the forward changes {kept[0]}, which no client sends: keep it in a registered, "
+            f"; the forward changes {unsent[0]}, which no client sends: keep it in a registered, "
             "persistent buffer"
         )
     elif trial.run.work.micro_batch is not None:
@@ -238,10 +240,10 @@ def _nobody(reason: str, trial: _Comparison) -> ModelError:
 
 def _note_kept(trial: _Comparison, notes: dict[str, str]) -> None:
     """Say what the forward changes and no client sends."""
-    kept = list(dict.fromkeys(name for outcome in trial.outcomes for name in outcome.kept))
-    if kept:
+    unsent = list(dict.fromkeys(name for outcome in trial.outcomes for name in outcome.unsent))
+    if unsent:
         notes["kept"] = (
-            f"the forward changes {', '.join(kept)}, which goes on from client to client in one "
+            f"the forward changes {', '.join(unsent)}, which goes on from client to client in one "
             "process, and is neither sent nor stored; keep it in a registered buffer if outputs "
             "depend on it"
         )
@@ -283,9 +285,9 @@ def _over_batch(setting: Setting) -> Setting | None:
     inside = setting.algorithm.loss
     if not isinstance(inside, FunctionLoss) or not callable(loss) or isinstance(loss, OverBatch):
         return None
-    whole = OverBatch(plain_function(loss))
-    task = dataclasses.replace(setting.task, loss=whole)
-    algorithm = setting.algorithm.replace(loss=dataclasses.replace(inside, function=whole))
+    over_batch = OverBatch(plain_function(loss))
+    task = dataclasses.replace(setting.task, loss=over_batch)
+    algorithm = setting.algorithm.replace(loss=dataclasses.replace(inside, function=over_batch))
     return dataclasses.replace(setting, task=task, algorithm=algorithm)
 
 
@@ -296,7 +298,7 @@ class _Outcome:
     Parameters
     ----------
     steps: changes of the parameters by name. buffers: buffers and counters by name. loss: mean over
-    the steps. unused: parameters to which some step gave no gradient. kept: what the forward
+    the steps. unused: parameters to which some step gave no gradient. unsent: what the forward
     changed and no client sends: attributes and buffers that are not persistent. outside: shapes of
     trainable weights that had a part in the loss and are not the module's.
     """
@@ -305,7 +307,7 @@ class _Outcome:
     buffers: Mapping[str, Tensor]
     loss: float
     unused: frozenset[str]
-    kept: tuple[str, ...]
+    unsent: tuple[str, ...]
     outside: tuple[str, ...]
 
 
@@ -443,8 +445,8 @@ class _Comparison:
         """Return model inputs of some samples, which nothing else holds."""
         task = self.setting.task
         raw = task.federation.x[rows].clone()
-        made = raw if task.transform is None else task.transform(raw, key)
-        return model_input(made, self.dtype, self.run.device)
+        transformed = raw if task.transform is None else task.transform(raw, key)
+        return model_input(transformed, self.dtype, self.run.device)
 
     def _targets(self, rows: Tensor) -> Tensor:
         """Return the targets of some samples."""
@@ -467,8 +469,8 @@ class _Comparison:
         plan = phase_plan(setting, job, Phase(), len(rows))
         key = phase_key(setting, "augment", job, Phase())
         for step in range(len(plan)):
-            some = rows[torch.from_numpy(plan[step])]
-            yield self._inputs(some, key.fold(step)), self._targets(some)
+            batch = rows[torch.from_numpy(plan[step])]
+            yield self._inputs(batch, key.fold(step)), self._targets(batch)
 
     def _by_torch(self, job: Job, state: ModelState, seed: int = 0) -> _Outcome | None:
         """Return what a job leads to in plain PyTorch, torch's own generator seeded; None where
@@ -571,7 +573,7 @@ class _Comparison:
     def probed(self) -> dict[int, Tensor]:
         """Each client's gradient ``[D]`` in evaluation mode, on all its samples at once; empty for
         a model that has none in this mode."""
-        found: dict[int, Tensor] = {}
+        by_client: dict[int, Tensor] = {}
         for client in self.examined:
             rows = torch.from_numpy(self.setting.task.federation.train[client])
             module = self._module(self.states[-1]).eval()
@@ -584,8 +586,8 @@ class _Comparison:
                 for p in module.parameters()
                 if p.requires_grad
             ]
-            found[client] = torch.cat([g.reshape(-1) for g in gradients]).cpu()
-        return found
+            by_client[client] = torch.cat([g.reshape(-1) for g in gradients]).cpu()
+        return by_client
 
     # whether it can be followed at all ------------------------------------------------------------
 
@@ -634,10 +636,10 @@ class _Comparison:
         rows = torch.from_numpy(self.setting.task.federation.train[0][:2])
         task = self.setting.task
         raw = task.federation.x[rows].clone()
-        made = raw if task.transform is None else task.transform(raw, None)
+        transformed = raw if task.transform is None else task.transform(raw, None)
         with torch.no_grad():
             try:
-                module(model_input(made, self.run.dtype, self.run.device))
+                module(model_input(transformed, self.run.dtype, self.run.device))
             except Exception as error:  # a user's module may raise anything
                 if is_refusal_of_one(error):
                     return
@@ -648,10 +650,10 @@ class _Comparison:
                     "float64 itself"
                 ) from error
 
-    def _fall_back(self, what: str) -> None:
+    def _fall_back(self, precision: str) -> None:
         """Compare in float32 from here on, and note why."""
         self.dtype = self.run.dtype if self.large else torch.float32
-        self.notes["proof"] = f"the engine was compared with plain PyTorch in {what}"
+        self.notes["proof"] = f"the engine was compared with plain PyTorch in {precision}"
         self._forget("setting", "jobs")
 
     def _forget(self, *more: str) -> None:
@@ -679,10 +681,10 @@ class _Comparison:
         """
         first = self.expected[0][self.skipped :]
         job = self.jobs[self.skipped]
-        other = self._by_torch(job, self.states[0], seed=1)
-        if first[0] is None or other is None:
+        reseeded = self._by_torch(job, self.states[0], seed=1)
+        if first[0] is None or reseeded is None:
             return
-        if _same(first[0], other):
+        if _same(first[0], reseeded):
             self._require_repeatable_outputs(job)
             return
         again = self._by_torch(job, self.states[0])
@@ -732,12 +734,12 @@ class _Comparison:
     def difference(self, name: str) -> str | None:
         """Return what an engine trains or measures differently from plain PyTorch, in words without
         data; None if nothing."""
-        found = self._difference(name)
-        if found is None or self.dtype != torch.float64 or found.share > 1e-4:
-            return None if found is None else found.subject
+        difference = self._difference(name)
+        if difference is None or self.dtype != torch.float64 or difference.share > 1e-4:
+            return None if difference is None else difference.subject
         # as small as a cast to float32 inside the model makes it
         if not self._rounds_inside():
-            return found.subject
+            return difference.subject
         again = copy.copy(self)
         again.notes = {}
         again._fall_back("float32, since the model rounds to it inside")
@@ -746,7 +748,7 @@ class _Comparison:
         if rounded is None:
             self.notes.update(again.notes)
             return None
-        return found.subject
+        return difference.subject
 
     def _rounds_inside(self) -> bool:
         """Return whether some number in a forward pass in float64 is of fewer bits."""
@@ -778,9 +780,9 @@ class _Comparison:
             engine.close()
 
     def _compared(self, engine: LocalEngine) -> _Difference | None:
-        found = self._of_steps(engine) or self._of_examination(engine)
+        difference = self._of_steps(engine) or self._of_examination(engine)
         self._require_in_place(engine.client.model)
-        return found
+        return difference
 
     def _of_steps(self, engine: Engine) -> _Difference | None:
         """Return how the local work of clients differs from that of torch."""
@@ -790,9 +792,9 @@ class _Comparison:
             for result, outcome in zip(results, expected, strict=True):
                 if outcome is None:
                     continue
-                found = self._of_training(result, outcome, state)
-                if found is not None:
-                    return found
+                difference = self._of_training(result, outcome, state)
+                if difference is not None:
+                    return difference
         return None
 
     def _of_training(
@@ -890,15 +892,15 @@ class _Failed(Exception):  # noqa: N818 - never leaves this module
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason.rstrip("."))
-        found = [advice for words, advice in _ADVICE.items() if words in reason]
-        self.advice = f"; {found[0]}" if found else None
+        matches = [advice for words, advice in _ADVICE.items() if words in reason]
+        self.advice = f"; {matches[0]}" if matches else None
 
 
 def _outside(loss: Tensor, module: nn.Module, before: Mapping[str, nn.Parameter]) -> list[str]:
     """Return the shapes of trainable weights that have a part in a loss and are not the module's,
     also not such as its forward bound anew."""
     own = {id(p) for p in (*before.values(), *module.parameters())}
-    found = []
+    shapes = []
     seen = set()
     waiting = [loss.grad_fn]
     while waiting:
@@ -908,9 +910,9 @@ def _outside(loss: Tensor, module: nn.Module, before: Mapping[str, nn.Parameter]
         seen.add(node)
         leaf = getattr(node, "variable", None)
         if isinstance(leaf, nn.Parameter) and id(leaf) not in own:
-            found.append(str(list(leaf.shape)))
+            shapes.append(str(list(leaf.shape)))
         waiting += [following for following, _ in node.next_functions]
-    return found
+    return shapes
 
 
 def _require_same_trained(module: nn.Module, before: Mapping[str, nn.Parameter]) -> None:
@@ -934,16 +936,16 @@ def _first_line(error: Exception) -> str:
 def _not_sent(module: nn.Module) -> dict[str, object]:
     """Return what a module holds beside its state: numbers in attributes, and buffers that are not
     persistent."""
-    found: dict[str, object] = {}
+    unsent: dict[str, object] = {}
     for name, layer in module.named_modules():
         for key, value in vars(layer).items():
             if key != "training" and isinstance(value, bool | int | float):
-                found[f"the attribute {f'{name}.{key}'.strip('.')!r}"] = value
+                unsent[f"the attribute {f'{name}.{key}'.strip('.')!r}"] = value
     sent = module.state_dict(keep_vars=True).keys()
     for name, buffer in module.named_buffers():
         if name not in sent:
-            found[f"the buffer {name!r}, which is not persistent"] = buffer.detach().clone()
-    return found
+            unsent[f"the buffer {name!r}, which is not persistent"] = buffer.detach().clone()
+    return unsent
 
 
 def _alike(first: object, second: object) -> bool:
@@ -993,9 +995,11 @@ def _work_of_sample(setting: Setting) -> int:
     data = setting.task.federation
     raw = data.x[torch.from_numpy(data.train.values[:2])]  # one has no deviation
     try:
-        made = raw if setting.task.transform is None else setting.task.transform(raw.clone(), None)
+        transformed = (
+            raw if setting.task.transform is None else setting.task.transform(raw.clone(), None)
+        )
         module = construct(setting.task.model, 0)
-        inputs = model_input(made.clone(), torch.get_default_dtype(), "cpu")
+        inputs = model_input(transformed.clone(), torch.get_default_dtype(), "cpu")
         return rough_operations(module, inputs) // len(raw)
     except Exception:  # which comes back, with its message, where the steps are compared
         return 2 * setting.task.layout.size

@@ -33,7 +33,7 @@ from motley.tasks.task import ModelState
 
 __all__ = ["Batched", "Vmap"]
 
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 CHUNK_WEIGHTS = 400_000
 """Weights of a chunk at most: 1.6 megabytes in float32, about what a core's own cache holds. On a
@@ -99,32 +99,32 @@ class _Batched(LocalEngine):
         window = window_of(self.setting, self.threads)
         prepares = self.setting.algorithm.loss.prepares
         for begin in range(0, len(jobs), window):
-            some = jobs[begin : begin + window]
+            window_jobs = jobs[begin : begin + window]
             runs = [
                 LocalRun.tuning(
                     self.setting, job, next(waiting).model.to(self.setting.device), purpose
                 )
-                for job in some
+                for job in window_jobs
             ]
             runs = [run._replace(extra=self._prepare(run)) for run in runs] if prepares else runs
 
             def work(
                 executor: Executor, group: list[int], runs: list[LocalRun] = runs
             ) -> list[ModelState]:
-                found, _ = run_phases(
+                trained, _ = run_phases(
                     executor, self.setting, self.samples, [runs[i] for i in group]
                 )
-                return [models[RECEIVED].to("cpu") for models in found]
+                return [models[RECEIVED].to("cpu") for models in trained]
 
-            yield from self._in_groups(some, work)
+            yield from self._in_groups(window_jobs, work)
 
     def _in_groups(
-        self, jobs: Sequence[Job], work: Callable[[Executor, list[int]], list[_Found]]
-    ) -> list[_Found]:
+        self, jobs: Sequence[Job], work: Callable[[Executor, list[int]], list[_Result]]
+    ) -> list[_Result]:
         """Do the work of chunks of jobs on the threads, and return what was found in the order of
         the jobs."""
 
-        def one(executor: Executor, group: list[int]) -> list[_Found]:
+        def run_group(executor: Executor, group: list[int]) -> list[_Result]:
             try:
                 return work(executor, group)
             except MotleyError:
@@ -136,9 +136,9 @@ class _Batched(LocalEngine):
                 ) from error
 
         groups = self._groups(sorted(range(len(jobs)), key=lambda i: -jobs[i].steps))
-        done: dict[int, _Found] = {}
-        for group, found in zip(groups, self._pool.map(one, groups), strict=True):
-            done.update(zip(group, found, strict=True))
+        done: dict[int, _Result] = {}
+        for group, results in zip(groups, self._pool.map(run_group, groups), strict=True):
+            done.update(zip(group, results, strict=True))
         return [done[i] for i in range(len(jobs))]
 
     def _groups(self, order: list[int]) -> list[list[int]]:

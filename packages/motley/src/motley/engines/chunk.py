@@ -81,15 +81,15 @@ class LossSums(NamedTuple):
     square: float = 0.0
     max_norm: float = math.nan
 
-    def plus(self, other: LossSums) -> LossSums:
+    def plus(self, sums: LossSums) -> LossSums:
         """Return the sums over both."""
-        added = [a + b for a, b in zip(self[:4], other[:4], strict=True)]
+        added = [a + b for a, b in zip(self[:4], sums[:4], strict=True)]
         return LossSums(
             int(added[0]),
             added[1],
             int(added[2]),
             added[3],
-            float(np.fmax(self.max_norm, other.max_norm)),
+            float(np.fmax(self.max_norm, sums.max_norm)),
         )
 
     def stats(self) -> TrainStats:
@@ -123,17 +123,18 @@ class Chunk:
         self.layout: Layout = setting.task.layout
         where = clients[0].phase.where
         self.moves = [where is None or entry.name in where for entry in self.layout]
-        self.start = _rows([one.start for one in clients])
-        held = all(one.start is one.anchor for one in clients)
-        self.anchor = self.start if held else _rows([one.anchor for one in clients])
-        ids = np.array([one.job.client for one in clients], dtype=np.int64)
+        self.start = _rows([client.start for client in clients])
+        held = all(client.start is client.anchor for client in clients)
+        self.anchor = self.start if held else _rows([client.anchor for client in clients])
+        ids = np.array([client.job.client for client in clients], dtype=np.int64)
         self.schedule = BatchSchedule.of(
-            [one.plan for one in clients], np.cumsum(samples.seen[ids]) - samples.seen[ids]
+            [client.plan for client in clients], np.cumsum(samples.seen[ids]) - samples.seen[ids]
         )
         self._place_samples(ids)
         at = to_device(self.schedule.places, samples.rows.device)
         self.extras: Tensors = {
-            name: torch.cat([one.extra[name] for one in clients])[at] for name in clients[0].extra
+            name: torch.cat([client.extra[name] for client in clients])[at]
+            for name in clients[0].extra
         }
         self.max_squared_norm = (
             torch.zeros(len(clients), dtype=torch.float64, device=samples.rows.device)
@@ -145,7 +146,7 @@ class Chunk:
         """Look up rows, targets and weights of all places of the schedule, on the device."""
         schedule = self.schedule
         part = self.samples.training
-        data_view = DataView.of([one.job for one in self.clients])
+        data_view = DataView.of([client.job for client in self.clients])
         own = part.positions(clients, data_view)
         # all samples of the chunk's clients
         self._own = part.rows[to_device(own, part.rows.device)]
@@ -200,10 +201,11 @@ class Chunk:
         if isinstance(samples.transform, ImageTransform) and not samples.transform.augment:
             return samples.inputs(step.rows)  # nothing is drawn: all batches at once
         batches = step.rows.view(step.active, step.width)
-        some = self.clients[: step.active]
-        sizes = [len(one.plan[step.number]) for one in some]
+        active = self.clients[: step.active]
+        sizes = [len(client.plan[step.number]) for client in active]
         keys = [
-            phase_key(self.setting, "augment", one.job, one.phase).fold(step.number) for one in some
+            phase_key(self.setting, "augment", client.job, client.phase).fold(step.number)
+            for client in active
         ]
         each = [
             samples.inputs(rows[:n], key) for rows, n, key in zip(batches, sizes, keys, strict=True)
@@ -242,7 +244,7 @@ class Chunk:
     def _compute_losses(self) -> None:
         if self._outputs:
             # [clients of all these steps, width, C]
-            outputs = torch.cat([some.mT for some in self._outputs]).mT
+            outputs = torch.cat([step_outputs.mT for step_outputs in self._outputs]).mT
             at = slice(self._computed, self._computed + outputs.shape[0] * outputs.shape[1])
             targets = self.targets[at].view(*outputs.shape[:2], *self.targets.shape[1:])
             extra = self._extra(at, *outputs.shape[:2])
@@ -253,7 +255,7 @@ class Chunk:
     @property
     def offset(self) -> Tensor | None:
         """The offsets of the gradients ``[c, D]``, or None when no client has one."""
-        offsets = [one.phase.correction.offset for one in self.clients]
+        offsets = [client.phase.correction.offset for client in self.clients]
         if all(offset is None for offset in offsets):
             return None
         zero = torch.zeros_like(self.clients[0].start)
@@ -262,12 +264,12 @@ class Chunk:
     @property
     def lr(self) -> Scale:
         """The learning rate of all clients, or of each ``[c]`` if they differ."""
-        return self._scale([one.job.lr for one in self.clients])
+        return self._scale([client.job.lr for client in self.clients])
 
     @property
     def proximal(self) -> Scale:
         """The proximal coefficient of all clients, or of each ``[c]`` if they differ."""
-        return self._scale([one.phase.correction.proximal for one in self.clients])
+        return self._scale([client.phase.correction.proximal for client in self.clients])
 
     def _scale(self, values: list[float]) -> Scale:
         if len(set(values)) == 1:
@@ -288,7 +290,7 @@ class Chunk:
             else self.max_squared_norm.sqrt().cpu().numpy()
         )
         columns = (
-            [len(one.plan) for one in self.clients],
+            [len(client.plan) for client in self.clients],
             np.bincount(owner, weights=weight * losses, minlength=c),
             np.bincount(owner, minlength=c),
             np.bincount(owner, weights=losses * losses, minlength=c),

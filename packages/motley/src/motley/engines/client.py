@@ -140,7 +140,7 @@ class Client:
         self.chunk = CHUNK[self.convolves] * (1 if setting.device == "cpu" else 4)
         if not self.convolves:
             module = self.model.module
-            held = sum(one.numel() for one in (*module.parameters(), *module.buffers()))
+            held = sum(tensor.numel() for tensor in (*module.parameters(), *module.buffers()))
             self.chunk = max(self.chunk, longest_pass(setting, held))
         self.separates_clients = setting.separates_clients
         if self.separates_clients:
@@ -208,10 +208,10 @@ class Client:
         }
         if not own or purpose == "examine":
             return self.model.state()
-        kept = rule.finish(self.model.state(), dataclasses.replace(ctx, models=own, values=values))[
-            1
-        ]
-        return rule.examined(ctx.download, kept)
+        client_state = rule.finish(
+            self.model.state(), dataclasses.replace(ctx, models=own, values=values)
+        )[1]
+        return rule.examined(ctx.download, client_state)
 
     def prepare(self, job: Job, ctx: JobContext, start: ModelState) -> Tensors:
         """Return the per-sample tensors that the loss prepares on the model from which a job
@@ -274,11 +274,11 @@ class Client:
                     stack.enter_context(trained.begin(phase, ctx.x))
                 for step, batches in enumerate(self._batches(job, group[0], extras)):
                     weights = {phase.model: trained.model.w for phase, trained in moved}
-                    found = [
+                    step_losses = [
                         self._direct_step(phase, trained, batches, weights, values, step)
                         for phase, trained in moved
                     ]
-                    for (phase, trained), loss in zip(moved, found, strict=True):
+                    for (phase, trained), loss in zip(moved, step_losses, strict=True):
                         if phase.model == RECEIVED:
                             losses.append(loss)
                         if measured and phase.model == RECEIVED:
@@ -305,9 +305,9 @@ class Client:
 
         def gradient(at: Tensor, batch: int = 0, prepared: bool = True) -> Tensor:
             taken = batches[batch] if prepared else batches[batch]._replace(extra={})
-            loss, found = trained.gradient_at(at, taken, self.frozen)
+            loss, slope = trained.gradient_at(at, taken, self.frozen)
             losses.append(loss)
-            return found
+            return slope
 
         seen = {**values, **weights}
         trained.turn(phase.direction(gradient, seen, step))
@@ -384,10 +384,10 @@ class Client:
         """
         self.model.module.eval()
         self.model.g.zero_()
-        for some, wanted in zip(
+        for batch, wanted in zip(
             torch.split(rows, self.chunk), torch.split(targets, self.chunk), strict=True
         ):
-            outputs = self.received.outputs(self.samples.inputs(some))
+            outputs = self.received.outputs(self.samples.inputs(batch))
             loss = self.setting.algorithm.loss.loss(outputs, wanted, {}).sum() / len(rows)
             loss.backward()  # type: ignore[no-untyped-call]
         return self.model.g
@@ -412,9 +412,9 @@ class Client:
         momenta = [norm.momentum for norm in self.received.norms]
         for norm in self.received.norms if cumulative else ():
             norm.momentum = None
-        for some in drawn:
-            if len(some) > 1 or not self.received.refuses_one:
-                self.received.outputs(self.samples.inputs(some))
+        for batch in drawn:
+            if len(batch) > 1 or not self.received.refuses_one:
+                self.received.outputs(self.samples.inputs(batch))
         for norm, momentum in zip(self.received.norms, momenta, strict=True):
             norm.momentum = momentum
         return self.model.state()
@@ -450,16 +450,18 @@ class Client:
             setting.key("compress", job).fold("curvature"), [entry.shape for entry in entries]
         )
         try:
-            found = hutchinson(self.mean_loss(batch, targets), chosen, probe, float(_pull(phases)))
+            diagonals = hutchinson(
+                self.mean_loss(batch, targets), chosen, probe, float(_pull(phases))
+            )
         except RuntimeError as error:
             if "derivative" not in str(error):
                 raise
             return {}
         parts: dict[str, list[Tensor]] = {}
-        for entry, diagonal in zip(entries, found, strict=True):
+        for entry, diagonal in zip(entries, diagonals, strict=True):
             if entry.layer in job.layers:
                 parts.setdefault(entry.layer, []).append(diagonal.reshape(-1))
-        return {layer: torch.cat(some).cpu() for layer, some in parts.items()}
+        return {layer: torch.cat(pieces).cpu() for layer, pieces in parts.items()}
 
     def _one_batch(self, job: Job) -> tuple[Tensor, Tensor]:
         """Draw inputs and targets of one batch for the curvature."""
@@ -485,7 +487,7 @@ class Client:
         chunks."""
         self.model.module.eval()
         with torch.no_grad():
-            parts = [self.received.outputs(some) for some in torch.split(inputs, self.chunk)]
+            parts = [self.received.outputs(batch) for batch in torch.split(inputs, self.chunk)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
@@ -582,9 +584,11 @@ def finish(
 ) -> TrainResult:
     """Return a job's upload, client state and signals from the model after training and the
     training statistics."""
-    sent, kept = setting.algorithm.local.finish(after, ctx)
+    sent, new_state = setting.algorithm.local.finish(after, ctx)
     parts = {name: _on_cpu(part) for name, part in sent.items()}
-    client_state = None if kept is None else {name: value.cpu() for name, value in kept.items()}
+    client_state = (
+        None if new_state is None else {name: value.cpu() for name, value in new_state.items()}
+    )
     signals: dict[str, float | NDArray[np.float64]] = {"loss": stats.loss}
     if "loss_rms" in want:
         signals["loss_rms"] = stats.loss_rms

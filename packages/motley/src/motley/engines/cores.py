@@ -19,7 +19,7 @@ from motley.tasks.precision import precise
 __all__ = ["ThreadPool", "share_cores", "torch_threads"]
 
 State = TypeVar("State")
-Item = TypeVar("Item")
+Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
@@ -61,32 +61,32 @@ class ThreadPool(Generic[State]):
         self._executor: ThreadPoolExecutor | None = None
 
     def map(
-        self, work: Callable[[State, Item], Result], items: Sequence[Item], ahead: int | None = None
+        self, work: Callable[[State, Task], Result], tasks: Sequence[Task], ahead: int | None = None
     ) -> Iterator[Result]:
-        """Call ``work(state, item)`` for every item, started in their order; yield the results in
+        """Call ``work(state, task)`` for every task, started in their order; yield the results in
         the same order.
 
-        ``ahead``: items that may be started beyond those whose results were taken, which bounds the
+        ``ahead``: tasks that may be started beyond those whose results were taken, which bounds the
         results in memory; None: all.
         """
         executor = self._started()
-        rest = iter(items)
+        remaining = iter(tasks)
         waiting: deque[Future[Result]] = deque()
         try:
-            for item in islice(rest, ahead):
-                waiting.append(executor.submit(self._run, work, item))
+            for task in islice(remaining, ahead):
+                waiting.append(executor.submit(self._run, work, task))
             while waiting:
                 yield waiting.popleft().result()
-                for item in islice(rest, 1):
-                    waiting.append(executor.submit(self._run, work, item))
+                for task in islice(remaining, 1):
+                    waiting.append(executor.submit(self._run, work, task))
         finally:
             for future in waiting:
                 future.cancel()
 
-    def _run(self, work: Callable[[State, Item], Result], item: Item) -> Result:
+    def _run(self, work: Callable[[State, Task], Result], task: Task) -> Result:
         state = self._free.popleft()
         try:
-            return work(state, item)
+            return work(state, task)
         finally:
             self._free.append(state)
 

@@ -229,8 +229,8 @@ class Distributed(Engine, Generic[Shared]):
         costs = [float(count) for count in steps]
         if not uneven(costs, self.workers, self._batches):
             return None
-        said = f"{len(costs)} updates are too few for sums of {BLOCK}"
-        return f"{said}, with which some of {self.workers} workers would wait for others"
+        message = f"{len(costs)} updates are too few for sums of {BLOCK}"
+        return f"{message}, with which some of {self.workers} workers would wait for others"
 
     @override
     def train_sums(
@@ -282,10 +282,10 @@ class Distributed(Engine, Generic[Shared]):
         client_states: Mapping[int, ClientState | None],
         more: Mapping[str, Any],
     ) -> WorkerCall:
-        kept = {
+        states = {
             job.client: client_states[job.client] for job in jobs if job.client in client_states
         }
-        arguments = {"jobs": jobs, "client_states": kept, **more}
+        arguments = {"jobs": jobs, "client_states": states, **more}
         return WorkerCall(method, arguments, _about([job.client for job in jobs]))
 
     def _run(
@@ -297,11 +297,11 @@ class Distributed(Engine, Generic[Shared]):
         """Return the number of chunks into which a window of enough jobs is cut at least."""
         return self.workers * (1 if self._batches else _CHUNKS)
 
-    def _chunks(self, some: range, costs: Sequence[float]) -> list[list[int]]:
+    def _chunks(self, window: range, costs: Sequence[float]) -> list[list[int]]:
         """Deal the jobs of a window out evenly, longest first: one chunk for every worker where
         clients are batched, unless these are too large; a few where clients are trained one by
         one."""
-        order = sorted(some, key=lambda i: -costs[i])
+        order = sorted(window, key=lambda i: -costs[i])
         rounds = -(-len(order) * self.setting.task.layout.size // (CHUNK_WEIGHTS * self.workers))
         count = min(len(order), max(self.workers * rounds, self.chunks_at_once()))
         return [order[part::count] for part in range(count)]
@@ -330,27 +330,27 @@ class Distributed(Engine, Generic[Shared]):
         cuts = np.searchsorted(np.cumsum(sizes), np.linspace(0, sizes.sum(), parts + 1)[1:-1])
         calls = []
         for at in filter(len, np.split(np.arange(len(clients)), cuts)):
-            some = clients[at]
+            ids = clients[at]
             view = None if data_view is None else data_view[at]
             states = (
                 {
                     client: client_states[client]
-                    for client in some.tolist()
+                    for client in ids.tolist()
                     if client in client_states
                 }
                 if client_states
                 else {}
             )
             arguments = {
-                "clients": some,
+                "clients": ids,
                 "client_states": states,
                 "want": dict(want),
                 "key": key,
                 "data_view": view,
             }
-            calls.append(WorkerCall("measure", arguments, _about(some.tolist())))
-        found = list(self._run(calls, {"download": dict(download)}, len(calls)))
-        return {name: np.concatenate([part[name] for part in found]) for name in want}
+            calls.append(WorkerCall("measure", arguments, _about(ids.tolist())))
+        results = list(self._run(calls, {"download": dict(download)}, len(calls)))
+        return {name: np.concatenate([part[name] for part in results]) for name in want}
 
     @override
     def choose(
@@ -383,16 +383,16 @@ class Distributed(Engine, Generic[Shared]):
             return self._local.evaluate(model, rows, labels, want, sizes)
         length = chunk * -(-len(rows) // (chunk * parts))
         cuts = [slice(begin, begin + length) for begin in range(0, len(rows), length)]
-        some = [
+        arguments = [
             {"rows": rows[cut], "labels": None if labels is None else labels[cut], "want": want}
             for cut in cuts
         ]
         calls = [
             WorkerCall("evaluate", part, f"samples {cut.start} to {cut.stop}")
-            for part, cut in zip(some, cuts, strict=True)
+            for part, cut in zip(arguments, cuts, strict=True)
         ]
-        found = list(self._run(calls, {"model": model}, len(calls)))
-        return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+        results = list(self._run(calls, {"model": model}, len(calls)))
+        return {name: np.concatenate([part[name] for part in results]) for name in results[0]}
 
     @override
     def recalibrate(

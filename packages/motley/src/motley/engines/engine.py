@@ -192,10 +192,10 @@ class AdaptInputs(NamedTuple):
     def on(self, device: torch.device | str) -> AdaptInputs:
         """Return model and state on a device."""
         model = self.model.to(device)
-        kept = self.client_state and {
+        client_state = self.client_state and {
             name: value.to(device) for name, value in self.client_state.items()
         }
-        return AdaptInputs(model, kept)
+        return AdaptInputs(model, client_state)
 
 
 class Slices(NamedTuple):
@@ -413,15 +413,15 @@ class Setting:
         slicing = self.algorithm.local.slicing
         divided = slicing is not None and slicing.divides
         cut = partial(narrowed, task.model, task.layout, width, divided)
-        made = task.model if width == 1.0 else cut
-        module = placed(construct(made, 0), self.dtype, "cpu").train()
+        factory = task.model if width == 1.0 else cut
+        module = placed(construct(factory, 0), self.dtype, "cpu").train()
         set_stream(module, Key(0))
         loss = self.algorithm.loss
 
         def mean(outputs: Tensor) -> Tensor:
             outputs = widened(outputs)
-            known = not (loss.prepares or loss.whole_model)
-            return (loss.loss(outputs, targets, {}) if known else outputs.square()).mean()
+            computable = not (loss.prepares or loss.whole_model)
+            return (loss.loss(outputs, targets, {}) if computable else outputs.square()).mean()
 
         with products(self.precision, "cpu"):
             return training_memory(module, self.solver, model_input(raw, self.dtype), mean)

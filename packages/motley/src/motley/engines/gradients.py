@@ -93,11 +93,11 @@ class ThreadGradients(GradientPass):
 
     @override
     def run(self, state: ModelState, clients: Sequence[ClientSamples], use: UseGradient) -> None:
-        def work(client: Client, one: ClientSamples) -> None:
+        def work(client: Client, samples: ClientSamples) -> None:
             client.model.load(state)
-            use(one.number, client.mean_gradient(one.rows, one.targets))
+            use(samples.number, client.mean_gradient(samples.rows, samples.targets))
 
-        for _ in self.pool.map(work, sorted(clients, key=lambda one: -len(one.rows))):
+        for _ in self.pool.map(work, sorted(clients, key=lambda samples: -len(samples.rows))):
             pass
 
 
@@ -139,9 +139,9 @@ class BlockGradients(GradientPass):
     ) -> None:
         """Compute in ``g`` the gradients of a block, of several small clients or of one client in
         pieces."""
-        rows = torch.cat([one.rows for one in block])
-        targets = torch.cat([one.targets for one in block])
-        sizes = np.array([len(one.rows) for one in block])
+        rows = torch.cat([client.rows for client in block])
+        targets = torch.cat([client.targets for client in block])
+        sizes = np.array([len(client.rows) for client in block])
         share = to_device(np.repeat(1.0 / sizes, sizes), rows.device).to(g.dtype)
         views = [g[entry.slice].view(entry.shape) for entry in self.layout]
         for begin in range(0, len(rows), BLOCK):
@@ -149,7 +149,7 @@ class BlockGradients(GradientPass):
             inputs = self.samples.inputs(rows[at]).flatten(1).mT.to(self.products)
             hs, slopes = self._slopes(factors, inputs, targets[at], share[at])
             end = 0
-            for one, size in zip(block, sizes.tolist(), strict=True):
+            for client, size in zip(block, sizes.tolist(), strict=True):
                 own = slice(end, end + size)
                 self._gradient(
                     views,
@@ -159,7 +159,7 @@ class BlockGradients(GradientPass):
                 )
                 end += size
                 if at.stop >= len(rows):
-                    use(one.number, g)
+                    use(client.number, g)
 
     def _slopes(
         self, factors: list[Tensor], h: Tensor, targets: Tensor, share: Tensor
@@ -196,8 +196,9 @@ class BlockGradients(GradientPass):
             else:
                 weight.add_(slope @ h.mT) if add else weight.copy_(slope @ h.mT)
             if layer.bias is not None:
-                found = slope.sum(1, dtype=weight.dtype)
-                views[layer.bias].add_(found) if add else views[layer.bias].copy_(found)
+                bias = views[layer.bias]
+                bias_gradient = slope.sum(1, dtype=weight.dtype)
+                bias.add_(bias_gradient) if add else bias.copy_(bias_gradient)
 
 
 def _blocks(clients: Sequence[ClientSamples]) -> Iterator[list[ClientSamples]]:
@@ -205,12 +206,12 @@ def _blocks(clients: Sequence[ClientSamples]) -> Iterator[list[ClientSamples]]:
     alone."""
     block: list[ClientSamples] = []
     samples = 0
-    for one in clients:
-        if block and samples + len(one.rows) > BLOCK:
+    for client in clients:
+        if block and samples + len(client.rows) > BLOCK:
             yield block
             block = []
             samples = 0
-        block.append(one)
-        samples += len(one.rows)
+        block.append(client)
+        samples += len(client.rows)
     if block:
         yield block

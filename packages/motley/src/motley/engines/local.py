@@ -92,14 +92,14 @@ def _trial_phases(setting: Setting) -> tuple[Phase, ...]:
     server = setting.algorithm.server
     model = setting.zeros()
     download = rule.download(server.init(rule.sent(model), len(setting.task.federation)))
-    kept = rule.initial_state(model)
-    x = rule.start(download, kept).x
+    client_state = rule.initial_state(model)
+    x = rule.start(download, client_state).x
     measured = PreTrainingSignals(0.0, torch.zeros_like(x))
     return rule.phases(
         JobContext(
             x,
             download,
-            kept,
+            client_state,
             0,
             setting.solver.lr,
             0,
@@ -181,9 +181,9 @@ class LocalEngine(Engine):
         def moved(tensors: Tensors) -> Tensors:
             return {name: value.to(self.setting.device) for name, value in tensors.items()}
 
-        kept = {client: client_states[client] for client in clients if client in client_states}
+        states = {client: client_states[client] for client in clients if client in client_states}
         return moved(download), {
-            client: None if state is None else moved(state) for client, state in kept.items()
+            client: None if state is None else moved(state) for client, state in states.items()
         }
 
     @override
@@ -206,35 +206,35 @@ class LocalEngine(Engine):
         )
         window = window_of(self.setting, self.threads)
         for begin in range(0, len(jobs), window):
-            some = jobs[begin : begin + window]
-            clients = np.array([job.client for job in some], dtype=np.int64)
-            view = DataView.of(some)
+            window_jobs = jobs[begin : begin + window]
+            clients = np.array([job.client for job in window_jobs], dtype=np.int64)
+            view = DataView.of(window_jobs)
             states = self.choose(clients, download, client_states, view)
-            slices = Slices(np.array([job.width for job in some]), some[0].offset)
+            slices = Slices(np.array([job.width for job in window_jobs]), window_jobs[0].offset)
             measured = (
                 self._measured(clients, download, states, probed, _NO_KEY, view, slices)
                 if probed
                 else {}
             )
             signals = (
-                {job.client: self._pre_training(measured, i) for i, job in enumerate(some)}
+                {job.client: self._pre_training(measured, i) for i, job in enumerate(window_jobs)}
                 if needed
                 else {}
             )
             inputs = JobInputs(download, states, signals)
-            for i, trained in enumerate(self._train(some, inputs, want)):
-                found = {
+            for i, trained in enumerate(self._train(window_jobs, inputs, want)):
+                before_training = {
                     name: float(measured[PRE_TRAINING[name]][i])
                     for name in want
                     if name in PRE_TRAINING
                 }
-                if some[i].layers and trained.finite:
+                if window_jobs[i].layers and trained.finite:
                     with torch_threads(self.inner):
-                        curvature = self.client.curvature(some[i], inputs, trained)
+                        curvature = self.client.curvature(window_jobs[i], inputs, trained)
                     trained = dataclasses.replace(trained, curvature=curvature)
                 yield (
-                    dataclasses.replace(trained, signals={**trained.signals, **found})
-                    if found
+                    dataclasses.replace(trained, signals={**trained.signals, **before_training})
+                    if before_training
                     else trained
                 )
 
@@ -321,16 +321,18 @@ class LocalEngine(Engine):
         cumulative: bool = False,
     ) -> ModelState:
         with torch_threads(self.inner), torch.no_grad():
-            found = self.client.recalibrate(model, client, batches, key, data_view, cumulative)
-            return found.to("cpu")
+            recalibrated = self.client.recalibrate(
+                model, client, batches, key, data_view, cumulative
+            )
+            return recalibrated.to("cpu")
 
     @override
     def adapt(
         self, jobs: Sequence[Job], begun: Iterable[AdaptInputs], purpose: Purpose = "tune"
     ) -> Iterator[ModelState]:
-        for job, one in zip(jobs, begun, strict=True):
+        for job, inputs in zip(jobs, begun, strict=True):
             with torch_threads(self.inner):
-                adapted = self.client.adapt(job, one, purpose)
+                adapted = self.client.adapt(job, inputs, purpose)
             yield adapted.to("cpu")
 
     @override
@@ -444,9 +446,11 @@ class Threads(LocalEngine):
         waiting = iter(begun)
         window = window_of(self.setting, self.threads)
         for begin in range(0, len(jobs), window):
-            some = [(job, next(waiting)) for job in jobs[begin : begin + window]]
+            pairs = [(job, next(waiting)) for job in jobs[begin : begin + window]]
             # one of the clients also evaluates
-            yield from list(self._pool.map(lambda client, one: client.adapt(*one, purpose), some))
+            yield from list(
+                self._pool.map(lambda client, pair: client.adapt(*pair, purpose), pairs)
+            )
 
     @override
     def close(self) -> None:

@@ -56,12 +56,12 @@ class _Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Parameters
     ----------
-    others: tensors that were there before.
+    excluded: tensors that were there before.
     """
 
-    def __init__(self, others: list[Tensor]) -> None:
+    def __init__(self, excluded: list[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.others = {t.untyped_storage()._cdata for t in others}
+        self.excluded = {t.untyped_storage()._cdata for t in excluded}
         self.living: dict[int, tuple[StorageWeakRef, int]] = {}
         self.most = 0
 
@@ -71,14 +71,14 @@ class _Living(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         out = func(*args, **(kwargs or {}))
         self.living = {
-            at: one
-            for at, one in self.living.items()
-            if not one[0].expired()  # type: ignore[no-untyped-call]
+            at: entry
+            for at, entry in self.living.items()
+            if not entry[0].expired()  # type: ignore[no-untyped-call]
         }
         for value in tree_leaves(out):
             if isinstance(value, Tensor):
                 storage = value.untyped_storage()
-                if storage._cdata not in self.others:
+                if storage._cdata not in self.excluded:
                     seen = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
                     self.living[storage._cdata] = seen, storage.nbytes()
         self.most = max(self.most, sum(size for _, size in self.living.values()))
@@ -96,14 +96,14 @@ def training_memory(
     ``[B, ...]``. loss: from the outputs to a number.
     """
     trained = [p for p in module.parameters() if p.requires_grad]
-    whole = {t.untyped_storage()._cdata: t for t in chain(module.parameters(), module.buffers())}
+    tensors = {t.untyped_storage()._cdata: t for t in chain(module.parameters(), module.buffers())}
     for p in trained:
         p.grad = torch.zeros_like(p)
     gradients = [p.grad for p in trained if p.grad is not None]
-    with _Living([*whole.values(), *gradients, inputs]) as counted:
+    with _Living([*tensors.values(), *gradients, inputs]) as counted:
         loss(module(inputs)).backward()  # type: ignore[no-untyped-call]
     for p in trained:
         p.grad = None
     size = sum(p.nbytes for p in trained)
-    weights = sum(t.nbytes for t in whole.values())
+    weights = sum(t.nbytes for t in tensors.values())
     return TrainingMemory(weights, size, solver.moments * size, counted.most)

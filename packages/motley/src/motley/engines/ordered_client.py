@@ -52,8 +52,8 @@ class OrderedSliceClient(SlicedClient):
         )
         result = own.train(job, sliced, want)
         parts = self._widened(result.parts, job, inputs.download)
-        found = parts["buffers"].value
-        finite = result.finite and not became_non_finite(found, inputs.download["buffers"])
+        buffers = parts["buffers"].value
+        finite = result.finite and not became_non_finite(buffers, inputs.download["buffers"])
         return dataclasses.replace(result, parts=parts, finite=finite)
 
     @override
@@ -88,7 +88,7 @@ class OrderedSliceClient(SlicedClient):
     def _widened(self, parts: Parts, job: Job, download: Tensors) -> Mapping[str, Part]:
         """Return an upload of the whole model's length, with the statistics of every listed width
         up to the client's own."""
-        found = super()._widened(parts, job, download)
+        widened = super()._widened(parts, job, download)
         widths = self.widths
         buffers, counters = (
             download[name].cpu().clone().view(len(widths), -1) for name in ("buffers", "counters")
@@ -103,7 +103,7 @@ class OrderedSliceClient(SlicedClient):
                 True,
             )
         values = Part(buffers.view(-1), "convex", held.view(-1))
-        return {**found, "buffers": values, "counters": Part(counters.view(-1), "max")}
+        return {**widened, "buffers": values, "counters": Part(counters.view(-1), "max")}
 
 
 class OrderedClient(Client):
@@ -111,24 +111,30 @@ class OrderedClient(Client):
 
     Parameters
     ----------
-    whole: the run's setting. samples, step_hook: see :class:`Client`. width: of the client.
+    run_setting: the run's setting. samples, step_hook: see :class:`Client`. width: of the client.
     """
 
     def __init__(
-        self, whole: Setting, samples: Samples, width: float, step_hook: StepHook | None = None
+        self,
+        run_setting: Setting,
+        samples: Samples,
+        width: float,
+        step_hook: StepHook | None = None,
     ) -> None:
-        method = whole.algorithm.replace(local=LocalRule())
+        method = run_setting.algorithm.replace(local=LocalRule())
         super().__init__(
-            dataclasses.replace(whole, task=task_of_width(whole, width), algorithm=method),
+            dataclasses.replace(
+                run_setting, task=task_of_width(run_setting, width), algorithm=method
+            ),
             samples,
             step_hook,
         )
         self.width = width
-        slicing = _slicing(whole)
+        slicing = _slicing(run_setting)
         self.distils = slicing.distils
         self._narrower: dict[float, TrainedModule] = {}
         for narrower in (p for p in slicing.widths if p < width):
-            setting = dataclasses.replace(self.setting, task=task_of_width(whole, narrower))
+            setting = dataclasses.replace(self.setting, task=task_of_width(run_setting, narrower))
             self._narrower[narrower] = module = TrainedModule(setting, self._direct)
             module.channels_last = self.received.channels_last
         self._drawn: Sequence[float] = ()
@@ -195,20 +201,20 @@ class OrderedClient(Client):
             if self.distils:
                 judged = trained.outputs(batch.inputs)
             loss = term = self.setting.algorithm.loss.loss(judged, batch.targets, batch.extra)
-            found: list[Tensor] = []
+            gradients: list[Tensor] = []
             if self.distils:
                 term = self_distillation(outputs, judged)
-                found += torch.autograd.grad(
+                gradients += torch.autograd.grad(
                     loss.mean(), trained.parameters, materialize_grads=True
                 )
             own = torch.autograd.grad(term.mean(), narrow.parameters, materialize_grads=True)
         if trained.direct and not self.distils:  # nothing moves outside of the narrower slice
             trained.blocks = [_block(p, g) for p, g in zip(narrow.parameters, own, strict=True)]
         else:
-            found = found or [torch.zeros_like(p) for p in trained.parameters]
-            for whole, g in zip(found, own, strict=True):
-                whole[_first(g)] += g
-            trained.hold(found)
+            gradients = gradients or [torch.zeros_like(p) for p in trained.parameters]
+            for gradient, g in zip(gradients, own, strict=True):
+                gradient[_first(g)] += g
+            trained.hold(gradients)
         if self.step_hook is not None:
             self.step_hook(self._current, loss.detach(), trained.model.g)
         return loss.detach()

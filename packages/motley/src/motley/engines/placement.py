@@ -33,15 +33,15 @@ class ClientSeconds:
 
     def learn(self, jobs: Sequence[Job], seconds: Sequence[float]) -> None:
         """Remember how long jobs took."""
-        for job, took in zip(jobs, seconds, strict=True):
+        for job, duration_s in zip(jobs, seconds, strict=True):
             if job.steps:
-                self._each[job.client] = took / job.steps
+                self._each[job.client] = duration_s / job.steps
 
     def expected(self, jobs: Sequence[Job]) -> list[float]:
         """Return the seconds that jobs are expected to take; of a client that is not known, by the
         mean of the others. Where none is known: its steps."""
-        known = [self._each[job.client] for job in jobs if job.client in self._each]
-        usual = sum(known) / len(known) if known else 1.0
+        step_seconds = [self._each[job.client] for job in jobs if job.client in self._each]
+        usual = sum(step_seconds) / len(step_seconds) if step_seconds else 1.0
         return [job.steps * self._each.get(job.client, usual) for job in jobs]
 
 
@@ -64,14 +64,14 @@ def aligned_runs(first: int, last: int) -> list[BlockRun]:
     >>> [run.positions for run in aligned_runs(3, 8)]
     [range(24, 32), range(32, 64)]
     """
-    found = []
+    runs = []
     while first < last:
         level = 0
         while not first & (1 << level) and first + (2 << level) <= last:
             level += 1
-        found.append(BlockRun(level, first >> level))
+        runs.append(BlockRun(level, first >> level))
         first += 1 << level
-    return found
+    return runs
 
 
 def parts_of(
@@ -111,7 +111,7 @@ def makespan(parts: Sequence[PlannedCall], workers: int) -> float:
     """Return the cost of the busiest worker, where the costliest part that is left goes to the
     worker that is free first."""
     busy = [0.0] * workers
-    for part in sorted(parts, key=lambda one: -one.cost):
+    for part in sorted(parts, key=lambda call: -call.cost):
         heapq.heapreplace(busy, busy[0] + part.cost)
     return max(busy)
 
@@ -125,10 +125,11 @@ def _cut(blocks: Sequence[float], count: int, positions: int) -> list[PlannedCal
         room = range(cuts[-1] + 1, len(blocks) - (count - part) + 1)  # every part has a block
         cuts.append(min(room, key=lambda cut: abs(ends[cut - 1] - wanted)))
     cuts.append(len(blocks))
-    whole = 1 << (len(blocks) - 1).bit_length() if blocks else 0  # blocks beyond the last are empty
-    found = []
+    # blocks beyond the last are empty
+    padded = 1 << (len(blocks) - 1).bit_length() if blocks else 0
+    calls = []
     for first, last in itertools.pairwise(cuts):
-        runs = aligned_runs(first, whole if last == len(blocks) else last)
+        runs = aligned_runs(first, padded if last == len(blocks) else last)
         own = range(first * BLOCK, min(last * BLOCK, positions))
-        found.append(PlannedCall(runs, own, sum(blocks[first:last])))
-    return found
+        calls.append(PlannedCall(runs, own, sum(blocks[first:last])))
+    return calls

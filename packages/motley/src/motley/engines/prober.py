@@ -81,17 +81,17 @@ class Prober:
                 f"{', '.join(sorted(MEASURED))}"
             )
         starts = list(self._starts(clients, download, client_states))
-        found = {}
+        signals = {}
         with torch_threads(self.inner):
             gradients = {
                 name: batches for name, batches in want.items() if MEASURED[name][1] == "gradient"
             }
             for name in want.keys() - gradients.keys():
-                found[name] = self._mean_loss(name, clients, starts, want[name], key, data_view)
+                signals[name] = self._mean_loss(name, clients, starts, want[name], key, data_view)
             for batches in set(gradients.values()):
                 names = {name for name in gradients if gradients[name] == batches}
-                found |= self._gradients(names, clients, starts, batches, key, data_view)
-        return {name: found[name] for name in want}
+                signals |= self._gradients(names, clients, starts, batches, key, data_view)
+        return {name: signals[name] for name in want}
 
     def _starts(
         self, clients: Ints, download: Tensors, client_states: Mapping[int, ClientState | None]
@@ -165,20 +165,17 @@ class Prober:
         size = self.client.model.layout.size
         sketch = Sketch.signal("gradient_sketch", self.setting.streams, size)
         widths = {"grad_norm": (), "gradient": (size,), "gradient_sketch": (sketch.width,)}
-        found = {name: np.full((len(clients), *widths[name]), np.nan) for name in names}
+        signals = {name: np.full((len(clients), *widths[name]), np.nan) for name in names}
         positions, owner = self.draw_samples(part, clients, batches, key, data_view)
         ends = np.searchsorted(owner, np.arange(len(clients) + 1))
 
         def use(i: int, g: Tensor) -> None:
             g = g.cpu()
             for name in names:
-                found[name][i] = (
-                    g.double().norm()
-                    if name == "grad_norm"
-                    else g
-                    if name == "gradient"
-                    else sketch.of(g)
-                )
+                if name == "grad_norm":
+                    signals[name][i] = g.double().norm()
+                else:
+                    signals[name][i] = g if name == "gradient" else sketch.of(g)
 
         def samples_of(i: int) -> ClientSamples:
             places = to_device(positions[ends[i] : ends[i + 1]], part.rows.device)
@@ -190,7 +187,7 @@ class Prober:
             self.gradient_pass.run(
                 state, [samples_of(i) for i in group[ends[group + 1] > ends[group]].tolist()], use
             )
-        return found
+        return signals
 
     def draw_samples(
         self,
@@ -217,8 +214,8 @@ class Prober:
             numbers = positions - part.offsets[clients][owner] + (clients[owner] << 32)
         ranked = np.lexsort((key.uniform(numbers)[:, 0], owner))
         rank = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        kept = np.sort(ranked[rank < batches * self.setting.work.batch_size])
-        return positions[kept], owner[kept]
+        chosen = np.sort(ranked[rank < batches * self.setting.work.batch_size])
+        return positions[chosen], owner[chosen]
 
     def forward(
         self,
@@ -233,29 +230,29 @@ class Prober:
         eval mode, computed in chunks; ``sizes``: of consecutive samples that belong together."""
         self.client.model.load(state)
         names = sorted(want - {"loss"})
-        found: dict[str, list[Tensor]] = {name: [] for name in ("loss", *names)}
+        chunks: dict[str, list[Tensor]] = {name: [] for name in ("loss", *names)}
         cuts = self._cuts(len(rows), sizes)
         with torch_threads(self.inner), torch.no_grad():
-            for some, wanted in zip(
+            for batch, wanted in zip(
                 torch.split(rows, cuts), torch.split(targets, cuts), strict=True
             ):
-                if not len(some):
+                if not len(batch):
                     continue
                 if self.client.separates_clients:
                     # a forward pass may change weights, as an embedding with max_norm does
                     self.client.model.load(state)
-                outputs = self.client.forward(self.samples.inputs(some))
+                outputs = self.client.forward(self.samples.inputs(batch))
                 if self.heads:
                     outputs = other_heads_masked(outputs, wanted, self.heads)
-                found["loss"].append(loss.loss(outputs, wanted, {}))
+                chunks["loss"].append(loss.loss(outputs, wanted, {}))
                 for name in names:
                     value = self.client.received.features() if name == "features" else None
-                    found[name].append(
+                    chunks[name].append(
                         measured(name, outputs, wanted, self.targets) if value is None else value
                     )
         joined: dict[str, NDArray[Any]] = {}
-        for name in tuple(found):
-            parts = found.pop(name)  # which are freed one by one
+        for name in tuple(chunks):
+            parts = chunks.pop(name)  # which are freed one by one
             # scripted layers may keep a graph also where none is wanted
             value = torch.cat(parts).detach().cpu() if parts else torch.zeros(0)
             del parts
@@ -265,6 +262,6 @@ class Prober:
     def _cuts(self, count: int, sizes: Ints | None) -> list[int]:
         """Return the lengths of the forward passes over so many samples, ``sizes`` of which belong
         together (None: all): chunks, within what belongs together where that stays alone."""
-        whole = [count] if sizes is None or not self.client.separates_clients else sizes.tolist()
+        lengths = [count] if sizes is None or not self.client.separates_clients else sizes.tolist()
         chunk = self.client.chunk
-        return [min(chunk, size - at) for size in whole for at in range(0, size, chunk)]
+        return [min(chunk, size - at) for size in lengths for at in range(0, size, chunk)]

@@ -101,8 +101,8 @@ class Samples:
     def validation(self) -> SampleSplit:
         """The clients' validation samples."""
         rows = self._data.validation
-        given = self._data.validation_labels
-        labels = self._data.y[torch.from_numpy(rows.values)] if given is None else given
+        own_labels = self._data.validation_labels
+        labels = self._data.y[torch.from_numpy(rows.values)] if own_labels is None else own_labels
         return self._split(rows, labels, rows.sizes)
 
     @cached_property

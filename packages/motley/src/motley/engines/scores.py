@@ -26,8 +26,10 @@ def measured(name: str, outputs: Tensor, targets: Tensor, kind: Targets) -> Tens
     if name == "hit" and kind == "numbers":
         return torch.full((len(outputs),), torch.nan, device=outputs.device)
     if kind == "multilabel":
-        said = outputs > 0
-        return said if name == "predicted" else (said == (targets > 0.5)).double().mean(-1)
+        predicted = outputs > 0
+        return (
+            predicted if name == "predicted" else (predicted == (targets > 0.5)).double().mean(-1)
+        )
     outputs = class_logits(outputs)
     if name == "predicted":
         return outputs.argmax(-1)

@@ -172,7 +172,7 @@ class _References(_Pickler):
 def modules_of(obj: object) -> set[str]:
     """Return the full names of the modules that a worker imports to read an object; of one that
     cannot be sent, those found before."""
-    found = _References()
+    references = _References()
     with suppress(PicklingError, AttributeError, TypeError):
-        found.dump(obj)
-    return found.modules
+        references.dump(obj)
+    return references.modules

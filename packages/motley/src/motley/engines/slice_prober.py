@@ -39,7 +39,7 @@ def measure_slices(
     size = prober.setting.task.layout.size
     sketch = Sketch.signal("gradient_sketch", prober.setting.streams, size)
     lengths: dict[str, tuple[int, ...]] = {"gradient": (size,), "gradient_sketch": (sketch.width,)}
-    found = {name: np.full((len(clients), *lengths.get(name, ())), np.nan) for name in want}
+    signals = {name: np.full((len(clients), *lengths.get(name, ())), np.nan) for name in want}
     for width in np.unique(slices.widths).tolist():
         at = np.flatnonzero(slices.widths == width)
         own = client.at(width)
@@ -55,16 +55,16 @@ def measure_slices(
                 values = _widened(
                     values, client.positions_of(width, slices.offset)[0].cpu().numpy(), size
                 )
-            found[name][at] = (
+            signals[name][at] = (
                 [sketch.of(row) for row in values] if name == "gradient_sketch" else values
             )
-    return found
+    return signals
 
 
 def _widened(gradients: Floats, positions: Ints, size: int) -> Floats:
     """Return gradients of slices ``[n, d]`` as ones of the whole model ``[n, size]``, 0 outside;
     NaN for a client without samples."""
-    whole = np.zeros((len(gradients), size))
-    whole[:, positions] = gradients
-    whole[np.isnan(gradients).all(1)] = np.nan
-    return whole
+    full_gradients = np.zeros((len(gradients), size))
+    full_gradients[:, positions] = gradients
+    full_gradients[np.isnan(gradients).all(1)] = np.nan
+    return full_gradients

@@ -106,9 +106,9 @@ class SlicedClient(Client):
             # those of an earlier round are gone
             self._held = {key: held for key, held in self._held.items() if key[1] == offset}
             layout = self.setting.task.layout
-            found = (layout.kept_positions(width, offset), layout.kept_buffers(width, offset))
+            arrays = (layout.kept_positions(width, offset), layout.kept_buffers(width, offset))
             held, buffers = (
-                torch.from_numpy(positions).to(self.setting.device) for positions in found
+                torch.from_numpy(positions).to(self.setting.device) for positions in arrays
             )
             self._held[width, offset] = held, buffers
         return self._held[width, offset]

@@ -154,17 +154,17 @@ class _Fused:
             bias.w.add_(slope.sum(2, keepdim=True, dtype=bias.w.dtype), alpha=-self.lr * scale)
             self._correct(bias)
 
-    def _add(self, weight: Block, found: Tensor, factor: Tensor, rate: float) -> None:
+    def _add(self, weight: Block, added: Tensor, factor: Tensor, rate: float) -> None:
         """Add products in bfloat16 to the weights and round these: on a CPU client by client, while
         a client's lie in the cache."""
         size = 1 if weight.w.is_cpu else len(weight.w)
         for at in (slice(i, i + size) for i in range(0, len(weight.w), size)):
-            one = Block(*(t if t is None or len(t) == 1 else t[at] for t in weight))  # type: ignore[arg-type]
+            client_block = Block(*(t if t is None or len(t) == 1 else t[at] for t in weight))  # type: ignore[arg-type]
             if self.proximal:
-                one.w.mul_(1.0 - self.proximal)
-            one.w.add_(found[at], alpha=rate)
-            self._correct(one)
-            factor[at].copy_(one.w)
+                client_block.w.mul_(1.0 - self.proximal)
+            client_block.w.add_(added[at], alpha=rate)
+            self._correct(client_block)
+            factor[at].copy_(client_block.w)
 
     def _correct(self, block: Block) -> None:
         if self.proximal:
@@ -241,11 +241,11 @@ class StackedLinear(Executor):
     def run(self, chunk: Chunk) -> Tensor:
         update = self._update(chunk)
         everything = current = self._blocks(chunk, isinstance(update, _Gathered))
-        whole = factors = self._factors(everything)
+        full_factors = factors = self._factors(everything)
         for step in chunk.steps():
             if step.active != len(current[0].w):
                 current = [_prefix(block, step.active) for block in everything]
-                factors = [factor[: step.active] for factor in whole]
+                factors = [factor[: step.active] for factor in full_factors]
             inputs = (
                 chunk.inputs(step) if self.kinds[0] == self.dtype else chunk.rounded_inputs(step)
             )
@@ -342,7 +342,8 @@ class StackedLinear(Executor):
         """Update from the last layer down to the first that moves; the slope of the layer below is
         computed before the weights change."""
         of_layer = [
-            moves[one.weight] or (one.bias is not None and moves[one.bias]) for one in self.layers
+            moves[linear.weight] or (linear.bias is not None and moves[linear.bias])
+            for linear in self.layers
         ]
         for at in range(
             len(self.layers) - 1,

@@ -48,15 +48,15 @@ class LocalRun(NamedTuple):
 def refuses_phases(rule: LocalRule, phases: Sequence[Phase]) -> str | None:
     """Return why phases cannot be computed for many clients at once, or None if they can."""
     if any(phase.direction is not None for phase in phases):
-        what = "takes steps in directions of its own"
+        reason = "takes steps in directions of its own"
     elif any(
         phase.beside or phase.batches > 1 or phase.values or callable(phase.start)
         for phase in phases
     ):
-        what = "has phases that depend on one another"
+        reason = "has phases that depend on one another"
     else:
         return None
-    return f"local work under {type(rule).__name__} {what}, which sequential and threads compute"
+    return f"local work under {type(rule).__name__} {reason}, which sequential and threads compute"
 
 
 def bounded(group: list[int], steps: Sequence[int], batch_size: int) -> Iterator[list[int]]:
@@ -124,13 +124,13 @@ def run_phases(
             )
             plan = phase_plan(setting, run.job, phase, int(samples.seen[run.job.client]))
             work.append(PhaseJob(run.job, phase, plan, held[name].x, run.context.x, run.extra))
-        steps = [len(one.plan) for one in work]
+        steps = [len(phase_job.plan) for phase_job in work]
         for part in bounded(
             sorted(range(len(work)), key=lambda i: -steps[i]), steps, setting.work.batch_size
         ):
             chunk = Chunk(setting, samples, [work[i] for i in part], measured and name == RECEIVED)
             after = executor.run(chunk)
-            for i, x, found in zip(part, after, chunk.sums(), strict=True):
+            for i, x, loss_sums in zip(part, after, chunk.sums(), strict=True):
                 models[i][name] = dataclasses.replace(models[i][name], x=x)
-                sums[i] = sums[i].plus(found) if name == RECEIVED else sums[i]
+                sums[i] = sums[i].plus(loss_sums) if name == RECEIVED else sums[i]
     return models, sums

@@ -63,8 +63,8 @@ def _bytes(x: Tensor, transform: ImageTransform) -> Tensor | None:
     scaling = transform.scaling
     shift, scale = (value.view(-1, 1, 1) for value in (scaling.shift, scaling.scale))
     stored = torch.empty(x.shape, dtype=torch.uint8)
-    for some, out in zip(torch.split(x, _SOME), torch.split(stored, _SOME), strict=True):
-        out.copy_((some * scale).add_(shift).round_().clamp_(0, 255))
-        if not torch.equal(transform(out, None), some):
+    for images, out in zip(torch.split(x, _SOME), torch.split(stored, _SOME), strict=True):
+        out.copy_((images * scale).add_(shift).round_().clamp_(0, 255))
+        if not torch.equal(transform(out, None), images):
             return None
     return stored

@@ -116,7 +116,7 @@ class TrainedModule:
                 None if t is None else t.unsqueeze(0)
                 for t in (phase.correction.offset, *self.setting.solver.fresh(self.model.w))
             ]
-            whole = Block(
+            full_block = Block(
                 self.model.w.unsqueeze(0), self.model.g.unsqueeze(0), anchor.unsqueeze(0), *flat
             )
             self._steps_taken = [0] * len(moving)
@@ -124,11 +124,11 @@ class TrainedModule:
             correction = phase.correction
             self._corrected = bool(correction.proximal) or correction.offset is not None
             if self.direct:
-                self.blocks = [_of_parameter(whole, entry.slice, p) for entry, p in moving]
+                self.blocks = [_of_parameter(full_block, entry.slice, p) for entry, p in moving]
             elif phase.where is None and not self.setting.skips_unused:
-                self.blocks = [whole]
+                self.blocks = [full_block]
             else:
-                self.blocks = [_part(whole, entry.slice) for entry, _ in moving]
+                self.blocks = [_part(full_block, entry.slice) for entry, _ in moving]
             solver = self.setting.solver
             self._optimizer = (
                 solver.made(self._chosen) if isinstance(solver, TorchOptimizer) else None
@@ -140,17 +140,17 @@ class TrainedModule:
     ) -> tuple[Tensor, Tensor]:
         """Return the per-sample losses at these weights ``[D]``, detached, and the gradient of
         their mean, ``[D]``: zero where nothing moves."""
-        kept = self.model.w.clone()
+        weights = self.model.w.clone()
         self.model.w.copy_(at)
         with self.one_sample(batch):
             loss, parts = self._gradients(batch, frozen)
-        self.model.w.copy_(kept)
+        self.model.w.copy_(weights)
         pairs = zip(parts, self._chosen, strict=True)
-        found = [torch.zeros_like(p) if g is None else g for g, p in pairs]
-        if len(found) == len(self.parameters):
-            return loss, torch.cat([g.reshape(-1) for g in found])
+        gradients = [torch.zeros_like(p) if g is None else g for g, p in pairs]
+        if len(gradients) == len(self.parameters):
+            return loss, torch.cat([g.reshape(-1) for g in gradients])
         gradient = torch.zeros_like(at)
-        for entry, g in zip(self._moving, found, strict=True):
+        for entry, g in zip(self._moving, gradients, strict=True):
             gradient[entry.slice] = g.reshape(-1)
         return loss, gradient
 
@@ -182,18 +182,18 @@ class TrainedModule:
 
     def gradient(self, batch: Batch, frozen: FrozenModels | None) -> Tensor:
         """Return the per-sample losses, detached; the blocks hold the gradient of their mean."""
-        whole = (
+        in_one_vector = (
             len(self._chosen) == len(self.parameters)
             and not self.direct
             and not self.setting.skips_unused
         )
         with self.one_sample(batch):
-            if whole and self.setting.work.micro_batch is None:
+            if in_one_vector and self.setting.work.micro_batch is None:
                 loss = self.losses(batch, frozen)
                 self.model.gradient(loss.mean())
                 return loss.detach()
-            loss, found = self._gradients(batch, frozen)
-        self.hold(found)
+            loss, gradients = self._gradients(batch, frozen)
+        self.hold(gradients)
         return loss
 
     def _gradients(
@@ -213,16 +213,13 @@ class TrainedModule:
         losses = []
         total: list[Tensor | None] = [None] * len(self._chosen)
         for first in range(0, size, most):
-            some = slice(first, first + most)
-            extra = {name: value[some] for name, value in batch.extra.items()}
-            loss = self.losses(Batch(batch.inputs[some], batch.targets[some], extra), frozen)
-            found = torch.autograd.grad(
+            rows = slice(first, first + most)
+            extra = {name: value[rows] for name, value in batch.extra.items()}
+            loss = self.losses(Batch(batch.inputs[rows], batch.targets[rows], extra), frozen)
+            gradients = torch.autograd.grad(
                 loss.sum() / size, self._chosen, allow_unused=True, materialize_grads=not skips
             )
-            total = [
-                sum_ if part is None else part if sum_ is None else sum_ + part
-                for sum_, part in zip(total, found, strict=True)
-            ]
+            total = [_added(*pair) for pair in zip(total, gradients, strict=True)]
             losses.append(loss.detach())
         return torch.cat(losses), total
 
@@ -253,12 +250,12 @@ class TrainedModule:
         """Let the phase's optimizer of torch take a step with what the blocks hold."""
         if self._optimizer is None:
             raise ContractError("a step outside a phase")
-        whole = len(self.blocks) < len(self._used)
-        used = self.blocks if whole else list(compress(self.blocks, self._used))
+        gathered = len(self.blocks) < len(self._used)
+        used = self.blocks if gathered else list(compress(self.blocks, self._used))
         solver.correct(used, proximal)
         rows = (
             [self.blocks[0].g[:, entry.slice] for entry in self._moving]
-            if whole
+            if gathered
             else [block.g for block in self.blocks]
         )
         gradients = [
@@ -272,34 +269,41 @@ class TrainedModule:
         None is no gradient, or one of zeros where a correction is added to it."""
         self._used = [self._corrected or g is not None for g in parts]
         pairs = zip(parts, self._chosen, strict=True)
-        found = [torch.zeros_like(p) if g is None else g for g, p in pairs]
+        gradients = [torch.zeros_like(p) if g is None else g for g, p in pairs]
         if self.direct:
             self.blocks = [
                 block._replace(g=g.unsqueeze(0))
-                for block, g in zip(self.blocks, found, strict=True)
+                for block, g in zip(self.blocks, gradients, strict=True)
             ]
             return
-        gathered = self._gathered(found)
+        gathered = self._gathered(gradients)
         for block, g in zip(self.blocks, gathered, strict=True):
             block.g.copy_(g.reshape(1, -1))
 
-    def _gathered(self, found: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _gathered(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
         """Return one gradient for each block: all in one vector, where one block holds all
         parameters."""
-        whole = len(self.blocks) == 1 and len(found) > 1
-        return [torch.cat([g.reshape(-1) for g in found])] if whole else found
+        joined = len(self.blocks) == 1 and len(gradients) > 1
+        return [torch.cat([g.reshape(-1) for g in gradients])] if joined else gradients
 
 
-def _part(whole: Block, at: slice) -> Block:
-    parts = (None if t is None else t[:, at] for t in whole)
+def _added(total: Tensor | None, part: Tensor | None) -> Tensor | None:
+    """Return the sum of two gradients of a parameter; None stands for no gradient."""
+    if total is None or part is None:
+        return part if total is None else total
+    return total + part
+
+
+def _part(block: Block, at: slice) -> Block:
+    parts = (None if t is None else t[:, at] for t in block)
     return Block(*parts)  # type: ignore[arg-type]
 
 
-def _of_parameter(whole: Block, at: slice, parameter: nn.Parameter) -> Block:
+def _of_parameter(block: Block, at: slice, parameter: nn.Parameter) -> Block:
     """Return the block of one parameter, in its shape and memory format."""
-    views = (None if t is None else t[0, at].view(parameter.shape) for t in whole)
-    _, *others = (None if t is None else _stored_like(t, parameter).unsqueeze(0) for t in views)
-    return Block(parameter.data.unsqueeze(0), *others)  # type: ignore[arg-type]
+    views = (None if t is None else t[0, at].view(parameter.shape) for t in block)
+    _, *stored = (None if t is None else _stored_like(t, parameter).unsqueeze(0) for t in views)
+    return Block(parameter.data.unsqueeze(0), *stored)  # type: ignore[arg-type]
 
 
 @contextmanager

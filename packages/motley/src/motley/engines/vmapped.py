@@ -162,7 +162,7 @@ class Vmapped(Executor):
         }
         moving = {entry.name for entry, moves in zip(layout, chunk.moves, strict=True) if moves}
         offset = None if chunk.offset is None else _blocks(layout, chunk.offset)
-        kept = {name: self.solver.fresh(w) for name, w in own.items()}
+        optimizer_states = {name: self.solver.fresh(w) for name, w in own.items()}
         lr = chunk.lr
         proximal = chunk.proximal
         for step in chunk.steps():
@@ -184,7 +184,7 @@ class Vmapped(Executor):
                     gradient[name].contiguous(),
                     anchor[name] if len(anchor[name]) == 1 else anchor[name][:p],
                     None if offset is None else offset[name][:p],
-                    *(None if t is None else t[:p] for t in kept[name]),
+                    *(None if t is None else t[:p] for t in optimizer_states[name]),
                 )
                 for name, w in own.items()
                 if name in moving

@@ -104,9 +104,11 @@ class Worker:
         self._engine: Engine | None = None
         self._error: Exception = RuntimeError("this worker was closed")
         try:
-            found: Setting = unwrap(setting)
-            found = found if device is None else dataclasses.replace(found, device=device)
-            self._engine = ENGINES.get(worker_engine(found))(found)
+            unwrapped: Setting = unwrap(setting)
+            unwrapped = (
+                unwrapped if device is None else dataclasses.replace(unwrapped, device=device)
+            )
+            self._engine = ENGINES.get(worker_engine(unwrapped))(unwrapped)
         except MotleyError as error:
             self._error = error
         except Exception as error:  # whatever a user's module raises when it is imported
@@ -151,12 +153,12 @@ class Worker:
 
 def _trained(results: Iterable[TrainResult]) -> Timed:
     """Return training results with the seconds between them."""
-    found = []
+    trained = []
     moments = [time.perf_counter()]
     for result in results:
-        found.append(result)
+        trained.append(result)
         moments.append(time.perf_counter())
-    return Timed(found, [after - before for before, after in itertools.pairwise(moments)])
+    return Timed(trained, [after - before for before, after in itertools.pairwise(moments)])
 
 
 def _summed(
@@ -175,17 +177,19 @@ def _summed(
     sums = []
     seconds = []
     stacks = (jobs[at : at + stack] for at in range(0, len(jobs), stack))
-    results = itertools.chain.from_iterable(engine.train(some, **inputs) for some in stacks)
+    results = itertools.chain.from_iterable(
+        engine.train(job_stack, **inputs) for job_stack in stacks
+    )
     began = time.perf_counter()
     for run in runs:
         total = reduction.begin()
-        kept = []
+        trained = []
         for position in range(run.positions.start, min(run.positions.stop, count)):
             total, result = reduction.add(total, position, next(results))
-            kept.append(result)
+            trained.append(result)
             seconds.append(time.perf_counter() - began)
             began += seconds[-1]
-        sums.append(RunSum(run, kept, reduction.partial(total)))
+        sums.append(RunSum(run, trained, reduction.partial(total)))
     return Timed(sums, seconds)
 
 
@@ -288,17 +292,17 @@ class WorkerPool(Generic[Shared]):
         ------
         EngineError: too many workers died over one call. Any other error: raised by a worker.
         """
-        rest = iter(calls)
+        remaining = iter(calls)
         waiting: deque[_Task[Shared]] = deque()
         try:
-            for call in islice(rest, ahead):
+            for call in islice(remaining, ahead):
                 waiting.append(self._submit(call, shared))
             while waiting:
                 answer = self._answer(waiting.popleft())
                 if isinstance(answer, Failed):
                     raise answer.error
                 yield answer
-                for call in islice(rest, 1):
+                for call in islice(remaining, 1):
                     waiting.append(self._submit(call, shared))
         finally:
             with self._changed:

@@ -94,21 +94,21 @@ class Channel:
         self.paper_bits = paper_bits(update) + self._extra_bits
 
     def upload_of(
-        self, delta: PacketSpec | None = None, others: Mapping[str, PacketSpec] | None = None
+        self, delta: PacketSpec | None = None, other_specs: Mapping[str, PacketSpec] | None = None
     ) -> int:
         """Return the bits of an upload whose update is written like ``delta``; None: of a whole
-        one. ``others``: all other parts;
+        one. ``other_specs``: all other parts;
         None: whole."""
-        rest = (
+        added_specs = (
             {name: spec for name, spec in self.specs.items() if name != "delta"}
-            if others is None
-            else others
+            if other_specs is None
+            else other_specs
         )
         specs = {
             name: self.specs["delta"] if delta is None else delta
             for name in self.specs
             if name == "delta"
-        } | dict(rest)
+        } | dict(added_specs)
         return 8 * length(specs) * bool(specs) + self._extra_bits
 
     def paper_of(self, delta_bits: int) -> int:

@@ -65,12 +65,12 @@ class Checkpoints:
         """
         belongs = {"run": self.run, "motley": __version__, "schema": SCHEMA}
         try:
-            made = not self.directory.exists()
+            is_new = not self.directory.exists()
             self.directory.mkdir(parents=True, exist_ok=True)
             with replacing(self.directory / f"checkpoint-{round:08d}.mtly", self._new) as file:
                 file.writelines(codec.pieces({**state, **belongs, "tables": pack_marks(tables)}))
             sync_folder(self.directory)
-            if made:
+            if is_new:
                 sync_folder(self.directory.parent)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -84,13 +84,13 @@ class Checkpoints:
             ) from None
         self.prune(KEPT)
 
-    def prune(self, kept: int) -> None:
-        """Delete all but the newest ``kept`` checkpoints; with 0, the folder and the client states
+    def prune(self, count: int) -> None:
+        """Delete all but the newest ``count`` checkpoints; with 0, the folder and the client states
         in it, too."""
-        if kept == 0:
+        if count == 0:
             shutil.rmtree(self.directory, ignore_errors=True)
         files = [path for path in self._files() if not path.is_dir()]
-        for old in (*files[kept:], *([] if self._new.is_dir() else [self._new])):
+        for old in (*files[count:], *([] if self._new.is_dir() else [self._new])):
             old.unlink(missing_ok=True)
 
     def load(self) -> dict[str, Any] | None:

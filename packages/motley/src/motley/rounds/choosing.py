@@ -55,13 +55,13 @@ class Choosing:
         setting = self.config.setting
         wanted = state.selector.rule.needs().enrolled
         # of millions of clients every column counts: none is kept that is not told
-        known = dict(self.backend.enrol(state, ids, wanted))
+        columns = dict(self.backend.enrol(state, ids, wanted))
         if "last_layer" in wanted:
-            known["last_layer"] = probing.last_layer(
+            columns["last_layer"] = probing.last_layer(
                 self.newcomer(state), setting.task.layout, len(ids)
             )
-        signals = {name: known[name] for name in sorted(wanted)}
-        del known
+        signals = {name: columns[name] for name in sorted(wanted)}
+        del columns
         examples = self.backend.sizes(state).examples[ids]
         steps = setting.work.total(examples, ids).astype(np.float64)
         reports = Reports(
@@ -165,10 +165,10 @@ class Choosing:
             # the probe before it took time of its own, which no deadline counts
             state.under_way.sent_s = state.clients.now_s
             state.dispatch += len(ids)
-        asked = (*step.asked, *ids.tolist())
+        dispatched = (*step.dispatched, *ids.tolist())
         budget = float(allocation.budget[-1]) if len(ids) else float("nan")
-        row = {**step.row, "budget": budget, "selected": len(asked)}
-        return dataclasses.replace(step, asked=asked, row=row)
+        row = {**step.row, "budget": budget, "selected": len(dispatched)}
+        return dataclasses.replace(step, dispatched=dispatched, row=row)
 
     def probe(
         self, state: RunState[Any], step: Round, download: Tensors, version: float
@@ -182,12 +182,15 @@ class Choosing:
         """
         ids = state.under_way.candidates
         wanted = self.config.probed(state.selector)
-        asked = bool(wanted) or not self.signals.keeps  # else the server knows everything itself
-        probed = step.row.get("probed", 0) + len(ids) * asked
+        # else the server knows everything itself
+        asks_clients = bool(wanted) or not self.signals.keeps
+        probed = step.row.get("probed", 0) + len(ids) * asks_clients
         step = dataclasses.replace(step, row={**step.row, "probed": probed})
         if not len(ids):
             return step, ids
-        answered, signals = self.backend.probe(state, ids, wanted, download) if asked else (ids, {})
+        answered, signals = (
+            self.backend.probe(state, ids, wanted, download) if asks_clients else (ids, {})
+        )
         if len(answered):
             with self.watch("select"):
                 signals = {**signals, **self.signals.before_choice(answered)}

@@ -59,8 +59,8 @@ class ClientStates(Mapping[int, ClientState]):
         self._ahead: dict[int, ClientState] = {}
 
     def __getitem__(self, client: int) -> ClientState:
-        kept: ClientState = self._kept[client]
-        return kept
+        state: ClientState = self._kept[client]
+        return state
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._kept)
@@ -96,11 +96,11 @@ class ClientStates(Mapping[int, ClientState]):
         ContractError: names, shapes or dtypes other than the initial state's. StoreError: the file
         cannot be written.
         """
-        got = _form(memory)
+        actual = _form(memory)
         expected = _form(self.first or {})
-        if got != expected:
+        if actual != expected:
             raise ContractError(
-                f"client {client} would keep {got}; its method's first memory is {expected}"
+                f"client {client} would keep {actual}; its method's first memory is {expected}"
             )
         self._put(client, memory)
 
@@ -216,8 +216,8 @@ class DiskClientStates(ClientStates):
         StoreError: the file is gone, is a link or no file, or the disk is full.
         """
         if "kept" in saved:
-            kept: dict[int, ClientState] = built(dict[int, ClientState], saved["kept"], "kept")
-            for client, memory in kept.items():
+            states: dict[int, ClientState] = built(dict[int, ClientState], saved["kept"], "kept")
+            for client, memory in states.items():
                 self.put(client, memory)
             return
         reason = "is a link" if self.path.is_symlink() else no_file(self.path)
@@ -267,13 +267,13 @@ def open_client_states(
     if first is None:
         return ClientStates(None)
     each = row_bytes(first)
-    said = f"{population:,} clients may come to keep {each:,} bytes each, "
+    message = f"{population:,} clients may come to keep {each:,} bytes each, "
     if where == "ram":
         needed = population * each
         free = free_memory()
         if free is not None and needed > free:
-            said += f"{needed:,} in all, and {free:,} bytes of memory are free"
-            raise ConfigError(f'{said}; write client_state = "disk"', "client_state")
+            message += f"{needed:,} in all, and {free:,} bytes of memory are free"
+            raise ConfigError(f'{message}; write client_state = "disk"', "client_state")
         return ClientStates(first)
     if folder is None:
         raise ConfigError(
@@ -286,9 +286,11 @@ def open_client_states(
     if states.path.exists():
         free += states.path.stat().st_size
     if needed > free:
-        said += f"{needed:,} of them on disk at a time, and {free:,} bytes are free below {folder}"
+        message += (
+            f"{needed:,} of them on disk at a time, and {free:,} bytes are free below {folder}"
+        )
         raise ConfigError(
-            f"{said}; choose another output folder, or a smaller model, population or cohort",
+            f"{message}; choose another output folder, or a smaller model, population or cohort",
             "client_state",
         )
     return states
@@ -302,10 +304,10 @@ def free_memory() -> int | None:
     keeps large blocks otherwise)."""
     release_freed_memory()
     try:
-        found = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     except OSError:
         return None
-    free = int(found["MemAvailable"].split()[0]) * 1024
+    free = int(meminfo["MemAvailable"].split()[0]) * 1024
     with suppress(OSError, ValueError):  # no group, or "max": no limit
         group = Path("/sys/fs/cgroup")
         limit, taken = (

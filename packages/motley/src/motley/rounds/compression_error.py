@@ -70,15 +70,15 @@ class CompressionError:
         if self._mean_share is None:
             return
         weight = self._weights[client]
-        whole = v.detach().cpu().double()
+        exact = v.detach().cpu().double()
         errors = [
-            whole - arrived.cpu().double()
+            exact - arrived.cpu().double()
             for arrived in (update, compress(self._mean_share).dense())
         ]
         squares = np.array([float(error @ error) for error in errors])
         self._squares = self._squares + squares
         self._weighted = self._weighted + weight * squares
-        self._sums = self._sums or [torch.zeros_like(whole) for _ in KINDS]
+        self._sums = self._sums or [torch.zeros_like(exact) for _ in KINDS]
         for total, error in zip(self._sums, errors, strict=True):
             total.add_(error, alpha=weight)
         self._weight = self._weight + weight
@@ -99,8 +99,8 @@ class CompressionError:
             }
         return {
             **{
-                f"error.{kind}": float(one @ one)
-                for kind, one in zip(KINDS, aggregate, strict=False)
+                f"error.{kind}": float(error @ error)
+                for kind, error in zip(KINDS, aggregate, strict=False)
             },
             **clients,
         }

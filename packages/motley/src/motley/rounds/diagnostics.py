@@ -88,13 +88,13 @@ class Diagnosis:
     Parameters
     ----------
     step: its number.
-    found: notes so far.
+    figures: notes so far.
     sent: the message that went out to the diagnosed cohort.
     error: takes in what compression loses.
     """
 
     step: int
-    found: Mapping[str, float]
+    figures: Mapping[str, float]
     sent: Tensors
     error: CompressionError = field(default_factory=CompressionError)
 
@@ -154,8 +154,8 @@ class Diagnostics(Stage):
             views = data_views_now(self.backend.drift, state)
             with np.errstate(over="ignore", invalid="ignore"):
                 spread, square = distances(self._gradients(choice.download, views), weights)
-        found = dict(zip(names, spread.tolist(), strict=True)) | {"diversity.G2": square}
-        self._diagnosis = Diagnosis(step.number, found, choice.download)
+        figures = dict(zip(names, spread.tolist(), strict=True)) | {"diversity.G2": square}
+        self._diagnosis = Diagnosis(step.number, figures, choice.download)
         self.pipeline.error = self._diagnosis.error
         return step
 
@@ -165,15 +165,15 @@ class Diagnostics(Stage):
         k = len(self.clients)
         cohort = choice.cohort
         p = cohort.probabilities
-        found = {"diversity.B2": np.full(k, 1.0 / k)}
+        vectors = {"diversity.B2": np.full(k, 1.0 / k)}
         if len(cohort.ids):
-            found["diversity.B2_selected"] = np.isin(self.clients, cohort.ids) / len(cohort.ids)
+            vectors["diversity.B2_selected"] = np.isin(self.clients, cohort.ids) / len(cohort.ids)
         if p is not None and p.sum() > 0:
-            found["diversity.B2_expected"] = np.zeros(k)
-            found["diversity.B2_expected"][np.searchsorted(self.clients, choice.available)] = (
+            vectors["diversity.B2_expected"] = np.zeros(k)
+            vectors["diversity.B2_expected"][np.searchsorted(self.clients, choice.available)] = (
                 p / p.sum()
             )
-        return list(found), np.stack(list(found.values()))
+        return list(vectors), np.stack(list(vectors.values()))
 
     def _gradients(self, sent: Tensors, data_views: DataViews | None) -> Iterator[Floats]:
         """Yield the gradients of all clients, ``[c, D]`` at a time."""
@@ -186,12 +186,12 @@ class Diagnostics(Stage):
                     "gradient"
                 ]
             except RuntimeError as error:
-                said = (
+                message = (
                     "evaluate.diagnostics needs a gradient of every client in eval mode, and "
                     f"there is none: {error}"
                 )
                 raise EngineError(
-                    f"{said}; leave it out, or give the model another eval mode"
+                    f"{message}; leave it out, or give the model another eval mode"
                 ) from error
 
     @override
@@ -200,17 +200,17 @@ class Diagnostics(Stage):
         if not self.due(step.number):
             return step
         diagnosis = self._of(step)
-        found = {} if diagnosis is None else dict(diagnosis.found)
+        figures = {} if diagnosis is None else dict(diagnosis.figures)
         moved = state.server.model.x.cpu().double() - self.first.cpu().double()
-        found["moved_squared"] = float(moved @ moved)
+        figures["moved_squared"] = float(moved @ moved)
         if diagnosis is not None:
-            found |= diagnosis.error.notes()
-            found |= self._drift(found, diagnosis, step, reports)
+            figures |= diagnosis.error.notes()
+            figures |= self._drift(figures, diagnosis, step, reports)
         self._diagnosis = None
-        return step.noted({name: value for name, value in found.items() if np.isfinite(value)})
+        return step.noted({name: value for name, value in figures.items() if np.isfinite(value)})
 
     def _drift(
-        self, found: Mapping[str, float], diagnosis: Diagnosis, step: Round, reports: Reports
+        self, figures: Mapping[str, float], diagnosis: Diagnosis, step: Round, reports: Reports
     ) -> dict[str, float]:
         """Return how far the clients' models drifted, and its bounds; nothing where no client was
         done."""
@@ -220,18 +220,18 @@ class Diagnostics(Stage):
         with np.errstate(over="ignore"):
             measured = float(np.square(reports.signal("update_norm")[done]).mean())
         landed = step.landed.dispatches.take(done)
-        bounds = self._bounds(found, diagnosis.sent, landed, step.number)
+        bounds = self._bounds(figures, diagnosis.sent, landed, step.number)
         return {"drift.measured": measured, **bounds}
 
     def _bounds(
-        self, found: Mapping[str, float], sent: Tensors, landed: InFlight, step: int
+        self, figures: Mapping[str, float], sent: Tensors, landed: InFlight, step: int
     ) -> dict[str, float]:
         lines = landed.timelines
         lr = landed.columns["lr"]
         solver = self.setting.solver
-        one = [len(np.unique(column)) == 1 for column in (lr, lines.steps)]
+        uniform = [len(np.unique(column)) == 1 for column in (lr, lines.steps)]
         unclipped: Any = dataclasses.replace(solver, clip=None)  # type: ignore[type-var]
-        if not (all(one) and unclipped.plain and (lines.version == step - 1).all()):
+        if not (all(uniform) and unclipped.plain and (lines.version == step - 1).all()):
             return {}
         rate = float(lr[0])
         steps = int(lines.steps[0])
@@ -244,9 +244,9 @@ class Diagnostics(Stage):
         factor = 2.0 * (steps * rate) ** 2 / (1.0 + steps * rate * float(correction.proximal))
         kinds = {"drift.bound": "diversity.B2", "drift.bound_selected": "diversity.B2_selected"}
         bounds = {
-            name: factor * (found["diversity.G2"] + found[kind])
+            name: factor * (figures["diversity.G2"] + figures[kind])
             for name, kind in kinds.items()
-            if kind in found
+            if kind in figures
         }
         return {"local_rate": steps * rate, **bounds}
 

@@ -72,9 +72,9 @@ class Evaluation(NamedTuple):
     def value(self, metric: str, scope: str) -> float:
         """Return a metric in a scope with one row; NaN where there is none."""
         if metric in COLUMNS:
-            found = zip(self.rows["scope"], self.rows[metric], strict=True)
+            pairs = zip(self.rows["scope"], self.rows[metric], strict=True)
         else:
-            found = zip(
+            pairs = zip(
                 (
                     of if name == metric else ""
                     for of, name in zip(self.metrics["scope"], self.metrics["metric"], strict=True)
@@ -82,7 +82,7 @@ class Evaluation(NamedTuple):
                 self.metrics["value"],
                 strict=True,
             )
-        return next((float(value) for of, value in found if of == scope), float("nan"))
+        return next((float(value) for of, value in pairs if of == scope), float("nan"))
 
 
 def evaluate(
@@ -115,13 +115,13 @@ def evaluate(
     labelings = _Labelings(federation, class_names)
     want = frozenset({"hit", *(metric.needs for metric in metrics)})
     common = federation.global_test
-    found = []
+    by_labeling = []
     if common is not None and shared:
-        found = [
+        by_labeling = [
             engine.evaluate(model, common, labelings.labels(common, table), want)
             for table in labelings.tables
         ]
-        _add_global(rows, federation, common, labelings, found)
+        _add_global(rows, federation, common, labelings, by_labeling)
     if len(federation.test.values):
         samples = _on_own_tests(engine, model, federation, personal, labelings, want)
         _add_own_tests(rows, federation, labelings, samples, per_client)
@@ -129,13 +129,13 @@ def evaluate(
             samples = _on_own_tests(engine, model, federation, None, labelings, want)
             _add_own_tests(rows, federation, labelings, samples, per_client, "shared")
     elif common is not None and federation.targets == "classes":
-        loss, hit = _by_class_shares(engine, federation, common, personal, labelings, found)
+        loss, hit = _by_class_shares(engine, federation, common, personal, labelings, by_labeling)
         rows.add_clients(federation.train.sizes, loss, hit, per_client)
         if personal is not None and shared:
-            loss, hit = _by_class_shares(engine, federation, common, None, labelings, found)
+            loss, hit = _by_class_shares(engine, federation, common, None, labelings, by_labeling)
             rows.add_clients(federation.train.sizes, loss, hit, per_client, "shared")
-    for scope, other in beside.items():
-        _add_beside(rows, engine, other, federation, labelings, want, scope)
+    for scope, further_model in beside.items():
+        _add_beside(rows, engine, further_model, federation, labelings, want, scope)
     evaluation = rows.evaluation("mean" if personal is not None else "global")
     if prototypes is None or not prototypes.any():
         return evaluation
@@ -158,11 +158,11 @@ def _add_beside(
     """Add the figures of a further model, for all clients together."""
     common = federation.global_test
     if common is not None:
-        found = [
+        by_labeling = [
             engine.evaluate(model, common, labelings.labels(common, table), want)
             for table in labelings.tables
         ]
-        _add_global(rows, federation, common, labelings, found, scope)
+        _add_global(rows, federation, common, labelings, by_labeling, scope)
     if len(federation.test.values):
         samples = _on_own_tests(engine, model, federation, None, labelings, want)
         _add_own_tests(rows, federation, labelings, samples, False, scope)
@@ -173,7 +173,7 @@ def _add_global(
     federation: Federation,
     common: Ids,
     labelings: _Labelings,
-    found: Sequence[Measured],
+    by_labeling: Sequence[Measured],
     scope: str = "global",
 ) -> None:
     """Add the figures on the common test set, the mean over the clients' meanings of classes."""
@@ -181,15 +181,19 @@ def _add_global(
     shares = labelings.shares
     size = np.array([len(common)])
     loss, hit = (
-        np.average([_mean(one[name], weight) for one in found], keepdims=True, weights=shares)
+        np.average(
+            [_mean(measured[name], weight) for measured in by_labeling],
+            keepdims=True,
+            weights=shares,
+        )
         for name in ("loss", "hit")
     )
     rows.add(scope, _ALL, size, loss, hit)
     for metric in rows.metrics:
         targets = [labelings.targets(common, table) for table in labelings.tables]
         values = [
-            metric.value(one[metric.needs], y, weight)
-            for one, y in zip(found, targets, strict=True)
+            metric.value(measured[metric.needs], y, weight)
+            for measured, y in zip(by_labeling, targets, strict=True)
         ]
         rows.add_metric(
             scope, _ALL, size, metric, np.average(values, keepdims=True, weights=shares)
@@ -209,11 +213,11 @@ def _on_own_tests(
         test = federation.test
         labels = labelings.of_test_parts()
         return engine.evaluate(model, test.values, labels, want, sizes=test.sizes)
-    known = [k for k, rows in enumerate(federation.test) if len(rows)]
-    own = [federation.test[k] for k in known]
+    tested = [k for k, rows in enumerate(federation.test) if len(rows)]
+    own = [federation.test[k] for k in tested]
     parts = [
         engine.evaluate(model, rows, labelings.labels(rows, labelings.of(k)), want)
-        for k, rows, model in zip(known, own, personal(known), strict=True)
+        for k, rows, model in zip(tested, own, personal(tested), strict=True)
     ]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -222,7 +226,7 @@ def _add_own_tests(
     rows: _Rows,
     federation: Federation,
     labelings: _Labelings,
-    found: Measured,
+    measured: Measured,
     per_client: bool,
     whose: str = "",
 ) -> None:
@@ -230,23 +234,23 @@ def _add_own_tests(
     test = federation.test
     weight = federation.positions(federation.test.values)
     owner = test.owner
-    loss, hit = (_means(found[name], owner, test.sizes, weight) for name in ("loss", "hit"))
+    loss, hit = (_means(measured[name], owner, test.sizes, weight) for name in ("loss", "hit"))
     del owner  # eight bytes a sample
     rows.add_clients(test.sizes, loss, hit, per_client, whose)
     if not rows.metrics:
         return
     targets = labelings.targets_of_test_parts()
     parts = [slice(a, b) for a, b in itertools.pairwise(test.offsets.tolist())]
-    known = np.flatnonzero(test.sizes > 0)
+    tested = np.flatnonzero(test.sizes > 0)
     for metric in rows.metrics:
-        value = found[metric.needs]
+        value = measured[metric.needs]
         each = [
             metric.value(value[at], targets[at], None if weight is None else weight[at])
-            for at in map(parts.__getitem__, known)
+            for at in map(parts.__getitem__, tested)
         ]
         pooled = metric.value(value, targets, weight)
         rows.add_metric_clients(
-            known, test.sizes[known], metric, np.array(each), pooled, per_client, whose
+            tested, test.sizes[tested], metric, np.array(each), pooled, per_client, whose
         )
 
 
@@ -256,7 +260,7 @@ def _by_class_shares(
     common: Ids,
     personal: Personal | None,
     labelings: _Labelings,
-    found: Sequence[Measured],
+    by_labeling: Sequence[Measured],
 ) -> tuple[Floats, Floats]:
     """Return each client's loss and accuracy ``[K]`` on the common test set, its classes weighted
     by the client's class shares.
@@ -265,7 +269,8 @@ def _by_class_shares(
     labels = federation.y[common].cpu().numpy()
     if personal is None:
         each = [
-            [_by_class(one[name], labels, federation) for name in ("loss", "hit")] for one in found
+            [_by_class(measured[name], labels, federation) for name in ("loss", "hit")]
+            for measured in by_labeling
         ]
         at = labelings.which, np.arange(len(federation))
         loss, hit = (np.stack(of)[at] for of in zip(*each, strict=True))
@@ -276,8 +281,8 @@ def _by_class_shares(
         for k, model in zip(clients, personal(clients), strict=True)
     ]
     alone = [
-        [_by_class(one[name], labels, federation)[k] for name in ("loss", "hit")]
-        for k, one in zip(clients, pairs, strict=True)
+        [_by_class(measured[name], labels, federation)[k] for name in ("loss", "hit")]
+        for k, measured in zip(clients, pairs, strict=True)
     ]
     out = np.full((2, len(federation)), np.nan)
     out[:, clients] = np.array(alone).T
@@ -357,13 +362,13 @@ class _Rows:
         ``whose``: begins the names of the scopes."""
         clients = len(sizes)
         every = np.count_nonzero(sizes) == clients  # a slice copies nothing
-        known: Ids | slice = slice(None) if every else np.flatnonzero(sizes)
-        sizes, loss, hit = sizes[known], loss[known], hit[known]
+        tested: Ids | slice = slice(None) if every else np.flatnonzero(sizes)
+        sizes, loss, hit = sizes[tested], loss[tested], hit[tested]
         if len(sizes):
             mean = [np.array([value.mean()]) for value in (loss, hit)]
             self.add(_scope(whose, "mean"), _ALL, np.array([sizes.sum()]), *mean)
         if per_client:
-            self.add(_scope(whose, "client"), np.arange(clients)[known], sizes, loss, hit)
+            self.add(_scope(whose, "client"), np.arange(clients)[tested], sizes, loss, hit)
 
     def add_metric(
         self,
@@ -382,7 +387,7 @@ class _Rows:
 
     def add_metric_clients(
         self,
-        known: Ids,
+        tested: Ids,
         sizes: Ids,
         metric: Metric,
         each: Floats,
@@ -405,7 +410,7 @@ class _Rows:
             np.array([len(each) - len(defined)]),
         )
         if per_client:
-            self.add_metric(_scope(whose, "client"), known.astype(np.int64), sizes, metric, each)
+            self.add_metric(_scope(whose, "client"), tested.astype(np.int64), sizes, metric, each)
 
     def evaluation(self, headline: str) -> Evaluation:
         """Return all rows, and the value of every metric in the scope ``headline``, ``mean`` where
@@ -417,9 +422,11 @@ class _Rows:
         scope = headline if headline in rows["scope"] else "mean"
         at = rows["scope"].index(scope)
         scores = {name: float(rows[name][at]) for name in ("loss", "accuracy")}
-        found = zip(metrics["scope"], self._names, metrics["value"], strict=True)
+        entries = zip(metrics["scope"], self._names, metrics["value"], strict=True)
         return Evaluation(
-            rows, metrics, scores | {name: float(value) for of, name, value in found if of == scope}
+            rows,
+            metrics,
+            scores | {name: float(value) for of, name, value in entries if of == scope},
         )
 
 

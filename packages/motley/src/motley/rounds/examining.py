@@ -120,7 +120,7 @@ class Examining:
                 beside.update(stage.models(state))
             names = class_names_now(self.backend.drift, state)
             prototypes = state.server.extra.get("prototypes")
-            found = evaluate(
+            evaluation = evaluate(
                 self.engine,
                 model,
                 setting.task.federation,
@@ -132,17 +132,17 @@ class Examining:
                 prototypes,
                 beside,
             )
-        if not found.scores:
+        if not evaluation.scores:
             return {}
         scores = state.scores
-        scores.newest = dict(found.scores)
+        scores.newest = dict(evaluation.scores)
         due = schedule.due(state.version)
         if due and state.version:
             scores.evaluated = scores.newest
             scores.peaks = self._peaks(scores)
         if not state.version:
             scores.untrained = scores.newest
-        self._write(state, found)
+        self._write(state, evaluation)
         if self.validation is not None:
             with self.watch("evaluate"):
                 view = self.validation
@@ -150,7 +150,7 @@ class Examining:
                     self.engine, model, view, schedule.per_client, personal, names, metrics
                 )
             self._write(state, held)
-            pooled = personal is None and "global" in found.rows["scope"]
+            pooled = personal is None and "global" in evaluation.rows["scope"]
             scope = "validation" if pooled else "validation_mean"
             self._keep_best(state, held, scope)
             if due and state.version and self.config.privacy is None:
@@ -223,19 +223,19 @@ class Examining:
         names = class_names_now(self.backend.drift, state)
         new = NewClients(self.config, self.channel, self.widths(state))
         with self.watch("evaluate"):
-            for found in new.examine(self.engine, state, self.models(state, server), names):
-                self._write(state, found, new.download_bits(server))
+            for evaluation in new.examine(self.engine, state, self.models(state, server), names):
+                self._write(state, evaluation, new.download_bits(server))
 
-    def _write(self, state: RunState[Any], found: Evaluation, more_bits: int = 0) -> None:
+    def _write(self, state: RunState[Any], evaluation: Evaluation, more_bits: int = 0) -> None:
         """Write the rows of an evaluation at the present moment; ``more_bits``: traffic that is not
         in the ledger."""
         at = stamp(state) | {
             "total_bits": state.ledger.total_bits + more_bits,
             "total_up_paper_bits": state.ledger.paper_bits,
         }
-        self.tables.write("evaluations", {**at, **found.rows})
+        self.tables.write("evaluations", {**at, **evaluation.rows})
         if self.config.setting.task.metrics:
-            self.tables.write("metrics", {**at, **found.metrics})
+            self.tables.write("metrics", {**at, **evaluation.metrics})
 
     def newcomer_model(self, state: RunState[Any]) -> ModelState:
         """Return the model that a client which never took part would start from now."""
@@ -246,10 +246,10 @@ class Examining:
         setting = self.config.setting
         server = setting.algorithm.server.examined(server)
         slicing = setting.algorithm.local.slicing
-        made = None
+        collect_statistics = None
         if slicing is not None and slicing.static_norm and setting.task.layout.buffers:
             views = data_views_now(self.backend.drift, state)
-            made = partial(
+            collect_statistics = partial(
                 collected, self.config, self.engine, version=state.version, data_views=views
             )
         kind = ExaminedModels
@@ -257,7 +257,7 @@ class Examining:
             from motley.rounds.holdings.slices import SliceModels
 
             kind = SliceModels
-        return kind(setting, server, state.version, self.first, made)
+        return kind(setting, server, state.version, self.first, collect_statistics)
 
     def personal_models(self, state: RunState[Any], server: ServerState) -> Personal | None:
         """Return the models that clients would use now; None where all use the server's, or where
@@ -363,12 +363,12 @@ def better(
     is_better = best is None or (score > best.score if higher else score < best.score)
     if not (round and math.isfinite(score) and is_better):
         return best
-    made = model()
+    model_state = model()
     return BestRound(
         scope,
         score,
         round,
-        ModelState(*(getattr(made, part.name).clone() for part in fields(ModelState))),
+        ModelState(*(getattr(model_state, part.name).clone() for part in fields(ModelState))),
     )
 
 
@@ -405,9 +405,9 @@ def validate(
     evaluation = evaluate(
         engine, model, view, True, personal, personal is None, class_names, metrics
     )
-    found = evaluation.rows
-    mean, *each = range(len(found["scope"]))
-    clients = found["client"][each]
+    figures = evaluation.rows
+    mean, *each = range(len(figures["scope"]))
+    clients = figures["client"][each]
     positions = view.positions(view.test.values)
     weight = (
         view.test.sizes
@@ -415,12 +415,14 @@ def validate(
         else np.bincount(view.test.owner, positions, minlength=len(view))
     )
     pooled = {
-        name: np.average(found[name][each], weights=weight[clients])
+        name: np.average(figures[name][each], weights=weight[clients])
         for name in ("loss", "accuracy")
     }
-    whole = {"client": -1, "examples": found["examples"][mean], **pooled}
+    pooled_row = {"client": -1, "examples": figures["examples"][mean], **pooled}
     shown = [mean, *(each if per_client else ())]
-    columns = {name: np.concatenate([[value], found[name][shown]]) for name, value in whole.items()}
+    columns = {
+        name: np.concatenate([[value], figures[name][shown]]) for name, value in pooled_row.items()
+    }
     rows = {
         "scope": ["validation", "validation_mean", *["validation_client"] * (len(shown) - 1)],
         **columns,
@@ -431,8 +433,8 @@ def validate(
 def _of_validation(metrics: Mapping[str, Any], per_client: bool) -> dict[str, Any]:
     """Return rows of the table ``metrics`` in the scopes of validation, without those of clients
     unless they are asked for."""
-    kept = [i for i, scope in enumerate(metrics["scope"]) if per_client or scope != "client"]
-    rows = {name: [values[i] for i in kept] for name, values in metrics.items()}
+    shown = [i for i, scope in enumerate(metrics["scope"]) if per_client or scope != "client"]
+    rows = {name: [values[i] for i in shown] for name, values in metrics.items()}
     return {**rows, "scope": [_SCOPES[scope] for scope in rows["scope"]]}
 
 
@@ -479,7 +481,7 @@ class NewClients:
             begun = self._received(own, state, models)
             jobs = self._jobs(state)
             for epochs in schedule.adapt_epochs:
-                found = evaluate(
+                evaluation = evaluate(
                     own,
                     models.at(1.0),
                     self.federation,
@@ -489,7 +491,9 @@ class NewClients:
                     names,
                     self.setting.task.metrics,
                 )
-                yield Evaluation(_of_new(found.rows, epochs), _of_new(found.metrics, epochs), {})
+                yield Evaluation(
+                    _of_new(evaluation.rows, epochs), _of_new(evaluation.metrics, epochs), {}
+                )
         finally:
             own.close()
 

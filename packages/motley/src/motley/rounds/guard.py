@@ -81,10 +81,10 @@ class Guard:
         size = norm(before.model.x)
         moved = norm(after.model.x - before.model.x)  # NaN or infinite where a weight is
         sound = length <= self.limit(norms, size) and moved <= (self.factor * size or OVERFLOW)
-        kept = {"buffers": before.model.buffers, **before.extra}
+        previous = {"buffers": before.model.buffers, **before.extra}
         now = {"buffers": after.model.buffers, **after.extra}
         return not sound or not all(
-            _finite(without_constants(value, kept.get(name))) for name, value in now.items()
+            _finite(without_constants(value, previous.get(name))) for name, value in now.items()
         )
 
 
@@ -92,13 +92,13 @@ def total_norm(total: Mapping[str, Tensor], buffers: Tensor | None = None) -> fl
     """Return the Euclidean norm of all numbers of an aggregate, computed in 64 bits, without
     buffers that no client held (NaN), and without numbers of the server's ``buffers`` that are not
     finite and stay."""
-    known = dict(total)
+    parts = dict(total)
     for name in (name for name in total if "buffers" in name.split(".")):
         # of one model, of every client, or of each of several models
-        known[name] = without_constants(total[name], buffers)
+        parts[name] = without_constants(total[name], buffers)
     if "buffers" in total:
-        known["buffers"] = known["buffers"].nan_to_num(0.0, math.inf, -math.inf)
-    return math.hypot(*(norm(part) for part in known.values() if part.is_floating_point()))
+        parts["buffers"] = parts["buffers"].nan_to_num(0.0, math.inf, -math.inf)
+    return math.hypot(*(norm(part) for part in parts.values() if part.is_floating_point()))
 
 
 def norm(tensor: Tensor) -> float:

@@ -193,7 +193,7 @@ class Learning:
         """Return what the server rule may use; ``rows``: of the uploads in the total, of whose
         number a private run tells it the fixed divisor."""
         plan = self.config.privacy
-        known = len(rows) if plan is None else max(1, round(plan.divisor))
+        accepted = len(rows) if plan is None else max(1, round(plan.divisor))
         losses = None
         if self.config.setting.algorithm.server.asks_clients:
             views = data_views_now(self.backend.drift, state)
@@ -201,10 +201,10 @@ class Learning:
         sums = None
         if plan is None and self.config.weights == "examples":
             counted = self.backend.sizes(state).claimed
-            asked = step.landed.dispatches.timelines.client[rows]
+            clients = step.landed.dispatches.timelines.client[rows]
             # at least 1: clients may claim to have none, and then their sums are 0, too
-            sums = max(float(counted[asked].sum()), 1.0), max(float(counted.sum()), 1.0)
-        return self.config.context_at(state.version, known, losses, sums)
+            sums = max(float(counted[clients].sum()), 1.0), max(float(counted.sum()), 1.0)
+        return self.config.context_at(state.version, accepted, losses, sums)
 
 
 def _without_upload(result: TrainResult, signals: Mapping[str, Value]) -> TrainResult:

@@ -85,7 +85,7 @@ class Lies(Stage):
         enrolled = outcome == Outcome.ENROLLED
         draw_index = 0 if enrolled else state.draw_index
         number = 0 if enrolled else state.version + (outcome == Outcome.PROBED)
-        found = told(
+        result = told(
             self.dishonest,
             self.key,
             reports,
@@ -94,10 +94,10 @@ class Lies(Stage):
             self.heard,
             self.measured,
         )
-        self.heard = found.heard
-        if found.rows:
-            self._rows.append({"round": number, **found.rows})
-        return found.reports
+        self.heard = result.heard
+        if result.rows:
+            self._rows.append({"round": number, **result.rows})
+        return result.reports
 
     @override
     def rows(self, state: RunState[Any], last: bool) -> Iterable[tuple[str, Mapping[str, Any]]]:

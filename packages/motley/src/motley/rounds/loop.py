@@ -174,7 +174,7 @@ class RoundLoop:
     def _made_stages(self, first: Sequence[Stage], signals: UploadSignals) -> list[Stage]:
         """Return the stages of the run in their order, of which these are the first."""
         config = self.config
-        made = (
+        stages = (
             *first,
             signals if signals.single_updates else None,
             Staleness() if config.synchrony.overlaps else None,
@@ -187,7 +187,7 @@ class RoundLoop:
             None if self.pipeline.plain else self.pipeline,
             None if config.stage is None else config.stage.make(),
         )
-        return [stage for stage in made if stage is not None]
+        return [stage for stage in stages if stage is not None]
 
     def save(self) -> dict[str, Any]:
         """Return all that evolves, between two server steps, as plain values and arrays."""
@@ -349,7 +349,7 @@ class RoundLoop:
             train_loss=row["train_loss"],
             score=state.scores.headline,
             selections=state.selections,
-            asked=step.asked,
+            asked=step.dispatched,
             total_bits=state.ledger.total_bits,
         )
 

@@ -41,13 +41,13 @@ class MeasuredSpeeds:
         ----------
         up_bits: of each upload, ``[n]``. whole_bits: of one that is not compressed, a number or
         ``[n]``: a smaller one counts as if it had taken so much longer."""
-        took = (
+        durations_s = (
             (lines.computed_s - lines.downloaded_s) / np.maximum(lines.steps, 1),
             lines.downloaded_s - lines.start_s,
             (lines.arrives_s - lines.computed_s)
             * np.maximum(whole_bits / np.maximum(up_bits, 1), 1.0),
         )
-        seen = np.stack(took, axis=1)
+        seen = np.stack(durations_s, axis=1)
         good: Bools = np.isfinite(seen).all(axis=1) & ~lines.dropped
         self.seconds[lines.client[good]] = seen[good]
         return good
@@ -66,8 +66,8 @@ class MeasuredSpeeds:
         steps: planned local steps of each, ``[n]``. whole_bits: of an upload that is not
         compressed, a number or ``[n]``. guess_s: of each transfer and each step while nobody has
         delivered."""
-        known = self.seconds[np.isfinite(self.seconds).all(axis=1)]
-        usual = known.mean(axis=0) if len(known) else np.full(3, guess_s)
+        delivered = self.seconds[np.isfinite(self.seconds).all(axis=1)]
+        usual = delivered.mean(axis=0) if len(delivered) else np.full(3, guess_s)
         own = self.seconds[ids]
         step_s, down_s, up_s = np.where(np.isfinite(own), own, usual).T
         with np.errstate(divide="ignore", invalid="ignore"):

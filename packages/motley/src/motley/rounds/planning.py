@@ -20,7 +20,7 @@ from motley.core.work import FORWARD
 from motley.engines.engine import Setting
 from motley.rounds import probing
 from motley.rounds.holdings.held import holding_of
-from motley.rounds.holdings.holding import Kept
+from motley.rounds.holdings.holding import StatesOf
 from motley.rounds.measured_speeds import steps_in_time
 from motley.rounds.run_config import RunConfig
 from motley.timing.stragglers import Stragglers
@@ -75,7 +75,7 @@ class WorkPlanner:
 
     Parameters
     ----------
-    config: of the run. reported: signals that the selector wants with an update. kept: returns
+    config: of the run. reported: signals that the selector wants with an update. states_of: returns
     what clients keep now; None: nobody has taken part.
 
     Attributes
@@ -84,7 +84,7 @@ class WorkPlanner:
     """
 
     def __init__(
-        self, config: RunConfig, reported: frozenset[str], kept: Kept | None = None
+        self, config: RunConfig, reported: frozenset[str], states_of: StatesOf | None = None
     ) -> None:
         self.config = config
         self.setting = config.setting
@@ -104,7 +104,7 @@ class WorkPlanner:
         self.before_training = probing.pre_training_signals(
             reported, self.setting.algorithm.local.pre_training
         )
-        self.holding = holding_of(self.setting, self.world, self._whole_step_s, kept)
+        self.holding = holding_of(self.setting, self.world, self._whole_step_s, states_of)
         self._step_factor = self.setting.step_passes
 
     def chosen(self, cohort: Cohort) -> WorkPlanner:
@@ -176,11 +176,11 @@ class WorkPlanner:
         step_s = self.local_step_s(ids, round)
         drop_at = self.world.failures.drop_at(key, ids, round)
         if config.stragglers is not None:
-            whole = steps
+            planned = steps
             steps = np.minimum(steps, self._straggler_steps(config.stragglers, ids, round))
-            step_s = step_s * whole / np.maximum(steps, 1)  # slow, not idle
+            step_s = step_s * planned / np.maximum(steps, 1)  # slow, not idle
             drop_at = np.where(
-                (steps < whole) & (config.stragglers.partial == "drop"),
+                (steps < planned) & (config.stragglers.partial == "drop"),
                 np.fmin(drop_at, 1.0),
                 drop_at,
             )
@@ -227,8 +227,8 @@ class WorkPlanner:
         """Return the time that clients work besides their local steps, in local steps of each
         ``[m]``."""
         batches = self.setting.work.batches(self.examples[ids])
-        asked = self.extra_exchange.own * batches + self.extra_exchange.batches
-        passes = asked
+        exchange_batches = self.extra_exchange.own * batches + self.extra_exchange.batches
+        passes = exchange_batches
         if self.before_training:
             work = self.setting.work
             passes = passes + probing.passes(self.before_training, self.federation, work, ids)

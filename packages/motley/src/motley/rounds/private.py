@@ -169,7 +169,7 @@ class PrivateRounds(Stage):
             for name, value in signals.items()
             if name in self.plan.options.signal_noise
         }
-        kept = Reports(
+        released = Reports(
             reports.ids,
             reports.outcome,
             version=reports.version,
@@ -183,7 +183,7 @@ class PrivateRounds(Stage):
             bits_down=reports.bits_down,
             signals={**signals, **noisy},
         )
-        return kept.keep(needs.columns)
+        return released.keep(needs.columns)
 
     def _noisy(self, state: PrivacyState, ids: Ids, name: str, value: Floats, sent: Any) -> Floats:
         """Return one signal ``[n]``, or ``[n, C]`` shares of labels, noised, NaN where a client
@@ -226,9 +226,9 @@ class PrivateRounds(Stage):
         zeros."""
         part = upload.parts.get("delta", self.empty["delta"])
         entropy = self._client_entropy(state, upload.client)
-        whole = noise.encode(part.value.detach().cpu().double().numpy(), entropy)
+        masked = noise.encode(part.value.detach().cpu().double().numpy(), entropy)
         value = (
-            torch.from_numpy(whole).to(part.value.device, torch.float64).reshape(part.value.shape)
+            torch.from_numpy(masked).to(part.value.device, torch.float64).reshape(part.value.shape)
         )
         return upload._replace(
             parts={**upload.parts, "delta": part._replace(value=value)}, weight=1.0
@@ -248,9 +248,9 @@ class PrivateRounds(Stage):
             return {}
         value = total["delta"]
         if not self.local:
-            whole = value.cpu().numpy().reshape(-1).astype(np.int64)
+            masked_sum = value.cpu().numpy().reshape(-1).astype(np.int64)
             try:
-                opened = noise.opened(whole)
+                opened = noise.opened(masked_sum)
             except RoundAbandonedError:
                 return {}
             value = torch.from_numpy(opened).to(value.device).reshape(value.shape)

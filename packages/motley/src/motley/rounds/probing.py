@@ -35,12 +35,12 @@ def enrolment_signals(
 ) -> dict[str, Floats]:
     """Return what these clients send before round 1, ``[n, ...]``, of what is wanted: label counts
     and number of samples."""
-    found = (
+    signals = (
         {"num_examples": federation.seen[ids].astype(np.float64)}
         if "num_examples" in wanted
         else {}
     )
-    return found | (
+    return signals | (
         {"label_histogram": federation.histogram()[ids]} if "label_histogram" in wanted else {}
     )
 
@@ -80,9 +80,10 @@ def passes(
         if not wanted:
             continue
         sizes = federation.seen if part == "training" else getattr(federation, part).sizes
-        whole = work.batches(sizes[ids]).astype(np.float64)
+        all_batches = work.batches(sizes[ids]).astype(np.float64)
         for_each = [
-            cost[MEASURED[name][1]] * (whole if batches is None else np.minimum(batches, whole))
+            cost[MEASURED[name][1]]
+            * (all_batches if batches is None else np.minimum(batches, all_batches))
             for name, batches in wanted.items()
         ]
         total += np.max(for_each, axis=0)

@@ -71,17 +71,17 @@ class Recalibration(Stage):
     @override
     def after(self, state: RunState[Any], step: Round) -> None:
         """Take the statistics that the chain leaves into the server's model."""
-        asked = self.config.recalibrate
-        if asked is None:
+        options = self.config.recalibrate
+        if options is None:
             return
         setting = self.config.setting
         lines = step.landed.dispatches.timelines[np.array(step.usable, np.int64)]
-        counts = batch_counts(self.config, asked, lines.client[np.argsort(lines.dispatch)])
+        counts = batch_counts(self.config, options, lines.client[np.argsort(lines.dispatch)])
         key = setting.streams.key("server").fold("recalibrate", step.number)
         with self.backend.watch("measure"):
             views = data_views_now(self.backend.drift, state)
             model = recalibrated(
-                self.config, self.engine, state.server.model, counts, key, views, asked.cumulative
+                self.config, self.engine, state.server.model, counts, key, views, options.cumulative
             )
         state.server = ServerState(model, state.server.extra)
         ids = np.array(list(counts), np.int64)
@@ -96,15 +96,15 @@ def recalibrates(config: RunConfig) -> bool:
     return config.recalibrate is not None and not (slicing is not None and slicing.static_norm)
 
 
-def batch_counts(config: RunConfig, asked: Recalibrate, clients: Ids) -> dict[int, int]:
+def batch_counts(config: RunConfig, options: Recalibrate, clients: Ids) -> dict[int, int]:
     """Return how many batches each client of the chain runs; ``clients``: the accepted, in the
     order in which they were sent out."""
     work = config.setting.work
     examples = config.setting.task.federation.seen
     counts: dict[int, int] = {}
-    for client in clients[: asked.clients].tolist():
+    for client in clients[: options.clients].tolist():
         counts[client] = min(
-            int(work.batches(examples[client])), asked.batches - sum(counts.values())
+            int(work.batches(examples[client])), options.batches - sum(counts.values())
         )
     return {client: count for client, count in counts.items() if count}
 
@@ -154,17 +154,17 @@ def collected(
     passes.
     """
     setting = config.setting
-    asked = config.recalibrate
+    options = config.recalibrate
     seen = setting.task.federation.seen
     key = setting.streams.key("server").fold("collect", version)
     clients = np.flatnonzero(seen > int(setting.work.drop_single))
-    if asked is not None:
+    if options is not None:
         drawn = np.argsort(key.fold("clients").uniform(clients)[:, 0], kind="stable")
-        clients = np.sort(clients[drawn[: asked.clients]])
+        clients = np.sort(clients[drawn[: options.clients]])
     limit = (
         Recalibrate(int(setting.work.batches(seen).sum()) + 1, len(seen))
-        if asked is None
-        else asked
+        if options is None
+        else options
     )
     return recalibrated(
         config,

@@ -192,19 +192,19 @@ class Refusals(Stage):
             row: _norms(upload.result.parts, state.server.model.buffers) for row, upload in uploads
         }
         rows = list(norms)
-        found = outlying(list(norms.values()), math.sqrt(self.guard.factor))
-        return [rows[i] for i in found]
+        outliers = outlying(list(norms.values()), math.sqrt(self.guard.factor))
+        return [rows[i] for i in outliers]
 
 
 def _norms(parts: Parts, buffers: Tensor) -> NDArray[Any]:
     """Return the norms of an upload's parts, where the client holds them, in order of their names,
     without numbers of the server's ``buffers`` that are not finite and stay."""
-    known = {
+    cleaned = {
         name: without_constants(part.value, buffers) if name == "buffers" else part.value
         for name, part in sorted(parts.items())
     }
-    held = {name: parts[name].held for name in known}
-    values = [value if held[name] is None else value[held[name]] for name, value in known.items()]
+    held = {name: parts[name].held for name in cleaned}
+    values = [value if held[name] is None else value[held[name]] for name, value in cleaned.items()]
     return np.array([norm(value) for value in values if value.is_floating_point()])
 
 

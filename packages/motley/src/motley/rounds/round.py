@@ -54,8 +54,8 @@ class Round:
     Parameters
     ----------
     number: of the server step, from 1.
-    cohort: the newest choice. asked: clients sent out, in order of their dispatches. nobody_there:
-    whether no client could be asked at the newest choice. row: columns
+    cohort: the newest choice. dispatched: clients sent out, in order of their dispatches.
+    nobody_there: whether no client could be asked at the newest choice. row: columns
     of the table ``rounds`` that a choice tells. notes: of its column ``notes``.
     landed: ``[n]`` dispatches that end with this step. outcome: int8 ``[n]``, values of
     :class:`~motley.core.records.Outcome`. staleness: ``[n]``, updates of the model since each of
@@ -66,7 +66,7 @@ class Round:
 
     number: int
     cohort: Cohort = field(default_factory=lambda: Cohort(np.zeros(0, np.int64)))
-    asked: tuple[int, ...] = ()
+    dispatched: tuple[int, ...] = ()
     nobody_there: bool = False
     row: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, float] = field(default_factory=dict)
@@ -101,7 +101,11 @@ class Round:
         """Return what the algorithm keeps of each client whose upload is accepted and finite, where
         that is something."""
         trained = [self.results[row] for row in self.usable]
-        return {one.client: one.client_state for one in trained if one.client_state is not None}
+        return {
+            result.client: result.client_state
+            for result in trained
+            if result.client_state is not None
+        }
 
     def reports(self) -> LandedReports:
         """Return the reports on all clients whose dispatch ended with this step."""
@@ -146,10 +150,10 @@ class LandedReports(Reports):
         """Return one report per client, which the selector hears: of its last accepted dispatch,
         else of its last. What came of an upload that was cut is in the ledger alone."""
         away = np.isnan(self.upload_s)
-        known = dataclasses.replace(self, bits_up=np.where(away, np.nan, self.bits_up))
+        reports = dataclasses.replace(self, bits_up=np.where(away, np.nan, self.bits_up))
         # rows are in order of client id
         last = np.append(self.ids[1:] != self.ids[:-1], True)[: len(self)]
         if last.all():
-            return known
+            return reports
         order = np.lexsort((np.arange(len(self)), self.outcome == Outcome.ACCEPTED, self.ids))
-        return known[order[last]]
+        return reports[order[last]]

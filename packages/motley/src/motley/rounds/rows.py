@@ -82,10 +82,10 @@ def round_row(
         for kind in (Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
     }
     for column, signal in (("train_loss", "loss"), ("update_norm", "update_norm")):
-        known = reports.signal(signal)[accepted]
+        values = reports.signal(signal)[accepted]
         # an upload that adds nothing to a private sum has no number
-        known = known[~np.isnan(known)]
-        row[column] = float(known.mean()) if len(known) else float("nan")
+        values = values[~np.isnan(values)]
+        row[column] = float(values.mean()) if len(values) else float("nan")
     aggregated = np.isin(reports.outcome, (Outcome.ACCEPTED, Outcome.REHEARSED))
     row["weight_sum"] = float(weights[aggregated].sum())
     return {**dict.fromkeys(row, float("nan")), **without_clear("rounds", row)} if private else row
@@ -104,7 +104,7 @@ def federation_rows(
     Parameters
     ----------
     step_s, up_mbps: return the seconds of a local step and the uplinks of clients, ``[n]``."""
-    whole = [data] if data.held_out is None else [data, data.held_out]
+    federations = [data] if data.held_out is None else [data, data.held_out]
     held = {
         name: getattr(data, name)
         for name in ("noise", "domain", "cluster")
@@ -114,24 +114,26 @@ def federation_rows(
         work.batch_size if work.client_batch_sizes is None else work.client_batch_sizes, len(data)
     )
     for first in range(0, len(data), block):
-        some = slice(first, min(first + block, len(data)))
-        ids = np.arange(some.start, some.stop)
+        chunk = slice(first, min(first + block, len(data)))
+        ids = np.arange(chunk.start, chunk.stop)
         yield {
             "noise": 0.0,
             "domain": 0,
             "cluster": 0,
-            **{name: column[some] for name, column in held.items()},
+            **{name: column[chunk] for name, column in held.items()},
             **{
-                f"num_{part}": sum(getattr(one, part).sizes[some] for one in whole)
+                f"num_{part}": sum(
+                    getattr(federation, part).sizes[chunk] for federation in federations
+                )
                 for part in ("train", "validation", "test")
             },
             "client": ids,
             "held_out": np.isin(ids, data.new_clients).astype(np.int64),
             "step_s": step_s(ids),
             "up_mbps": up_mbps(ids),
-            "labels": np.sum([one.histogram(clients=some) for one in whole], axis=0).astype(
-                np.int64
-            ),
+            "labels": np.sum(
+                [federation.histogram(clients=chunk) for federation in federations], axis=0
+            ).astype(np.int64),
         }
 
 

@@ -214,21 +214,24 @@ class RunConfig:
 
     def higher_is_better(self, metric: str) -> bool:
         """Return whether more of a metric of this run is better."""
-        known = {one.name: one.higher_is_better for one in self.setting.task.metrics}
-        return known.get(metric, metric != "loss")
+        directions = {
+            task_metric.name: task_metric.higher_is_better
+            for task_metric in self.setting.task.metrics
+        }
+        return directions.get(metric, metric != "loss")
 
     def probed(self, selector: Selector[Any]) -> dict[str, int | None]:
         """Return the signals that clients measure before a choice, and on how many batches (None:
         all data)."""
-        asked = {
+        wanted = {
             name: batches
             for name, batches in selector.rule.needs().probed.items()
             if SIGNALS[name].kind != "channel"
         }
         return (
-            asked
+            wanted
             if self.probe_batches is None
-            else dict.fromkeys(asked, self.probe_batches or None)
+            else dict.fromkeys(wanted, self.probe_batches or None)
         )
 
     def extra_exchange(self) -> ExtraExchange:
@@ -260,10 +263,10 @@ class RunConfig:
         own training samples; None for a server rule that does not say that it asks. own_weights:
         as in :class:`~motley.algorithms.parts.ServerContext`.
         """
-        given = self.server_context or ServerContext(self.setting.task.layout, self.pool, 0)
+        context = self.server_context or ServerContext(self.setting.task.layout, self.pool, 0)
         key = self.setting.streams.key("server").fold(version)
         return dataclasses.replace(
-            given, accepted=accepted, key=key, losses=losses, own_weights=own_weights
+            context, accepted=accepted, key=key, losses=losses, own_weights=own_weights
         )
 
 

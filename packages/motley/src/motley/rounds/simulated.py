@@ -83,8 +83,8 @@ def simulation(
     def backend(
         pipeline: UploadPipeline, watch: Stopwatch, private: PrivateRounds | None
     ) -> tuple[SimulatedBackend, list[Stage]]:
-        made = SimulatedBackend(config, engine, pipeline, selector, states, watch)
-        return made, own_stages(made)
+        simulated = SimulatedBackend(config, engine, pipeline, selector, states, watch)
+        return simulated, own_stages(simulated)
 
     return RoundLoop(
         config, engine, selector, model, backend, writer, last_updates, private, more, evaluates
@@ -194,15 +194,15 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
     def enrol(self, state: State, ids: Ids, wanted: frozenset[str]) -> Mapping[str, Floats]:
         """Return the wanted enrolment signals and estimates of the planner; bill the numbers that
         clients themselves send."""
-        known = probing.enrolment_signals(self.federation, ids, wanted)
-        self.channel.enrol(state.ledger, ids, probing.count_scalars(known))
+        signals = probing.enrolment_signals(self.federation, ids, wanted)
+        self.channel.enrol(state.ledger, ids, probing.count_scalars(signals))
         if self.federation.statistics is not None:
             self.channel.exchange_statistics(state.ledger, ids, *self.federation.statistics)
-        if wanted - known.keys() - {"last_layer"}:
-            known = known | self._estimates(
+        if wanted - signals.keys() - {"last_layer"}:
+            signals = signals | self._estimates(
                 state, ids, self.setting.algorithm.local.download(state.server), GUESS_S
             )
-        return known
+        return signals
 
     def federation_rows(self, state: State) -> Iterator[dict[str, Any]]:
         """Yield one row per client, in blocks: samples, classes, noise, speed and link."""
@@ -268,20 +268,20 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         with self.watch("plan"):
             up, down = self._link_mbps(state, ids)
             system = wanted.keys() - learning.keys()
-            known = self._estimates(state, ids, download) if system else {}
+            estimates = self._estimates(state, ids, download) if system else {}
             spared = self._spared(state, ids, download, "gradient" in signals)
             count = probing.count_scalars(signals)
             bits_down, bits_up = self.channel.probe(
                 state.ledger, ids, download, state.version + 1, count, spared
             )
-            signals |= {name: known[name] for name in system}
+            signals |= {name: estimates[name] for name in system}
             batches = probing.passes(learning, self.federation, self.setting.work, ids)
             if learning and self.holding is not None:
                 batches += self.holding.probe_batches(ids)
-            took = probe_s(
+            durations_s = probe_s(
                 bits_down, down, batches, self.planner.step_s(ids, state.draw_index), bits_up, up
             )
-            self._advance(state, float(took.max(initial=0.0)))
+            self._advance(state, float(durations_s.max(initial=0.0)))
         return ids, signals
 
     # ---------------------------------------------------------------------- sending out and waiting
@@ -294,12 +294,12 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         if speeds is None:
             return work
         # as a deployment tells it: who never delivered takes no time, and links are not known
-        known = speeds.seconds[cohort.ids]
-        steps = steps_in_time(self.config.synchrony, work["steps"].astype(np.int64), known)
+        seconds = speeds.seconds[cohort.ids]
+        steps = steps_in_time(self.config.synchrony, work["steps"].astype(np.int64), seconds)
         return {
             **work,
             "steps": steps.astype(np.float64),
-            "compute_s": np.nan_to_num(known[:, 0] * steps),
+            "compute_s": np.nan_to_num(seconds[:, 0] * steps),
             "uplink_mbps": np.full(len(steps), np.inf),
         }
 
@@ -312,8 +312,8 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         planner = self.planner.chosen(cohort)
         holding = planner.holding
         up, down = self._link_mbps(state, ids)
-        whole = self.channel.download_bits(order.download, ids, self._with_newest(state))
-        bits_down = self._bits_down(state, ids, order.download, whole, holding)
+        full_bits = self.channel.download_bits(order.download, ids, self._with_newest(state))
+        bits_down = self._bits_down(state, ids, order.download, full_bits, holding)
         allocated = allocation.bits, allocation.paper_bits
         bits_up, paper_bits = self._bits_up(state, ids, allocated, holding)
         loads = LinkLoads(bits_down, down, bits_up, up)
@@ -347,15 +347,19 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         return allocation
 
     def _bits_down(
-        self, state: State, ids: Ids, download: Tensors, whole: Ids, holding: Holding | None
+        self, state: State, ids: Ids, download: Tensors, full_bits: Ids, holding: Holding | None
     ) -> Ids:
         """See :meth:`Holding.bits_down`, of clients that are sent the newest model now."""
         rule = self.setting.algorithm.local
         if rule.values_down(download, None) is None:
-            return whole if holding is None else holding.bits_down(ids, state.draw_index, whole)
-        kept = self.pipeline.algorithm_states(state, ids.tolist())
-        values = [rule.values_down(download, kept[k]) or 0 for k in ids.tolist()]
-        return np.where(whole > 0, VALUE_BITS * np.array(values, np.int64), 0)
+            return (
+                full_bits
+                if holding is None
+                else holding.bits_down(ids, state.draw_index, full_bits)
+            )
+        states = self.pipeline.algorithm_states(state, ids.tolist())
+        values = [rule.values_down(download, states[k]) or 0 for k in ids.tolist()]
+        return np.where(full_bits > 0, VALUE_BITS * np.array(values, np.int64), 0)
 
     def _spared(
         self, state: State, ids: Ids, download: Tensors, gradient: bool
@@ -366,15 +370,15 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         spared = self.holding.spared(ids, state.draw_index, gradient)
         if spared is None or self.setting.algorithm.local.values_down(download, None) is None:
             return spared
-        whole = np.full(len(ids), message_bits(download))
-        return whole - self._bits_down(state, ids, download, whole, self.holding), spared[1]
+        full_bits = np.full(len(ids), message_bits(download))
+        return full_bits - self._bits_down(state, ids, download, full_bits, self.holding), spared[1]
 
-    def _bits_up(self, state: State, ids: Ids, whole: Bits, holding: Holding | None) -> Bits:
+    def _bits_up(self, state: State, ids: Ids, full_bits: Bits, holding: Holding | None) -> Bits:
         """See :meth:`Holding.bits_up`, of clients that are sent out now."""
         if holding is None:
-            return whole
+            return full_bits
         view = self._data_view(state, ids)
-        return holding.bits_up(self.channel, ids, state.draw_index, view, whole)
+        return holding.bits_up(self.channel, ids, state.draw_index, view, full_bits)
 
     def _slices(self, state: State, ids: Ids) -> Slices | None:
         """Return the slices of the newest model that these clients hold now; None: the whole
@@ -412,9 +416,9 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
             # READING: of partial work that comes too late the server learns now, not when it comes
             heard = (lines.arrives_s <= clients.now_s) | self.config.synchrony.limits_work
             self.learn_speeds(state, landed.take(np.flatnonzero(heard)))
-        known = lines.known_until(clients.now_s)
+        visible = lines.known_until(clients.now_s)
         outcome = np.where(step.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
-        outcome[known.dropped] = Outcome.DROPPED
+        outcome[visible.dropped] = Outcome.DROPPED
         share = lines.sent_share(clients.now_s)
         columns = dict(landed.columns)
         for name in ("bits_up", "paper_bits"):
@@ -422,7 +426,7 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         clients.paper_s = landed.columns["paper_arrives_s"][outcome == Outcome.ACCEPTED].max(
             initial=clients.paper_s
         )
-        landed = InFlight(known, columns)
+        landed = InFlight(visible, columns)
         scale = None if step.scale is None else step.scale[gone]
         return Landed(landed, outcome, columns["bits_up"] > 0, scale, step.mix)
 
@@ -430,8 +434,8 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
 
     def uploads(self, state: State, landed: Landed, rows: Ids, sums: bool = False) -> Uploads:
         """Train the clients of these rows."""
-        found = self._sums(state, landed, rows) if sums else None
-        return Uploads(self._single(state, landed, rows) if found is None else None, found)
+        run_sums = self._sums(state, landed, rows) if sums else None
+        return Uploads(self._single(state, landed, rows) if run_sums is None else None, run_sums)
 
     def _single(
         self, state: State, landed: Landed, rows: Ids
@@ -503,8 +507,8 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         jobs = self._jobs(state, group)
         states = self.pipeline.algorithm_states(state, lines.client.tolist())
         download = state.downloads[int(lines.version[0])]
-        found = self.engine.train_sums(jobs, download, states, self._want, added)
-        return self.watch.iterate("train", found)
+        run_sums = self.engine.train_sums(jobs, download, states, self._want, added)
+        return self.watch.iterate("train", run_sums)
 
     def _jobs(self, state: State, group: InFlight) -> list[Job]:
         """Return the local work of clients that received the same version."""
@@ -566,8 +570,8 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         client_states: Mapping[int, ClientState],
     ) -> None:
         """Store what the clients keep from now on."""
-        for client, kept in client_states.items():
-            state.clients.client_states.put(client, kept)
+        for client, client_state in client_states.items():
+            state.clients.client_states.put(client, client_state)
 
     def pass_along(self, state: State, ids: Ids, batches: Floats, download: Tensors) -> None:
         """Let the time pass that a chain of clients takes, and bill its messages: each receives the
@@ -575,8 +579,8 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         up, down = self._link_mbps(state, ids)
         bits = self.channel.recalibrate(state.ledger, ids, download, state.version + 1)
         step_s = self.planner.step_s(ids, state.draw_index)
-        took = probe_s(bits[0], down, batches, step_s, bits[1], up)
-        self._advance(state, float(took.sum()))
+        durations_s = probe_s(bits[0], down, batches, step_s, bits[1], up)
+        self._advance(state, float(durations_s.sum()))
 
     # ---------------------------------------------------------------------- drift, links, estimates
 
@@ -621,8 +625,8 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         if speeds is None:
             return
         sent = landed.columns["bits_up"]
-        whole = self._measured_bits(state, landed.timelines.client, sent)
-        speeds.learn(landed.timelines, sent, whole)
+        full_bits = self._measured_bits(state, landed.timelines.client, sent)
+        speeds.learn(landed.timelines, sent, full_bits)
 
     def _measured_bits(self, state: State, ids: Ids, sent: Ids) -> Ids:
         """Return the bits of the upload whose seconds are kept of each client, ``[n]``: a whole
@@ -632,8 +636,8 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
 
     def _whole_upload_bits(self, state: State, ids: Ids) -> Ids:
         """Return the bits of each client's upload if it is not compressed, ``[n]``."""
-        whole = np.full(len(ids), self.channel.upload_bits)
-        return self._bits_up(state, ids, (whole, whole), self.holding)[0]
+        full_bits = np.full(len(ids), self.channel.upload_bits)
+        return self._bits_up(state, ids, (full_bits, full_bits), self.holding)[0]
 
     def _estimates(
         self, state: State, ids: Ids, download: Tensors, guess_s: float = 0.0
@@ -645,8 +649,8 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
             whole_up = self._whole_upload_bits(state, ids)
             return speeds.estimates(ids, self.planner.full_steps[ids], whole_up, guess_s)
         up, down = self._link_mbps(state, ids)
-        whole = np.full(len(ids), self.channel.whole_download(download))
-        bits_down = self._bits_down(state, ids, download, whole, self.holding)
+        full_bits = np.full(len(ids), self.channel.whole_download(download))
+        bits_down = self._bits_down(state, ids, download, full_bits, self.holding)
         bits_up = self._whole_upload_bits(state, ids)
         return probing.estimates(
             bits_down, down, self.planner.full_work_s(ids, state.draw_index), bits_up, up

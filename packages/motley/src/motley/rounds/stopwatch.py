@@ -51,16 +51,16 @@ class Stopwatch:
             self._switch()
             self._stack.pop()
 
-    def iterate(self, name: str, items: Iterable[T]) -> Iterator[T]:
-        """The same items; the time their producer takes is counted under ``name``."""
-        iterator = iter(items)
+    def iterate(self, name: str, values: Iterable[T]) -> Iterator[T]:
+        """Yield the same values; the time that their producer takes is counted under ``name``."""
+        iterator = iter(values)
         while True:
             with self(name):
                 try:
-                    item = next(iterator)
+                    value = next(iterator)
                 except StopIteration:
                     return
-            yield item
+            yield value
 
     def lap(self) -> dict[str, float]:
         """Seconds by name since the last lap."""

@@ -64,8 +64,8 @@ class DiskLastUpdates(LastUpdates):
         try:
             at, values = codec.decode(path.read_bytes())
         except (OSError, CodecError):
-            said = f"the last update of client {client} in {path} is gone or damaged"
-            raise StoreError(f"{said}; remove the run's folder and begin again") from None
+            message = f"the last update of client {client} in {path} is gone or damaged"
+            raise StoreError(f"{message}; remove the run's folder and begin again") from None
         return at, values
 
     @override
@@ -116,9 +116,9 @@ class DiskLastUpdates(LastUpdates):
     def _pin(self, named: list[set[str]]) -> None:
         """Keep the files that these checkpoints name, and remove all others."""
         self._named = named
-        kept = set().union(*named)
+        names = set().union(*named)
         for path in self.folder.glob("*.update") if self.folder.exists() else ():
-            if path.name not in kept:
+            if path.name not in names:
                 path.unlink(missing_ok=True)
 
 

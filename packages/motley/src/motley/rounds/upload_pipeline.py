@@ -78,7 +78,7 @@ def kept_of(
 ) -> Callable[[Iterable[int]], dict[int, ClientState | None]]:
     """Return the function from ids to what the algorithm keeps of these clients."""
     return lambda clients: {
-        client: split_state(kept)[0] for client, kept in states.of(clients).items()
+        client: split_state(state)[0] for client, state in states.of(clients).items()
     }
 
 
@@ -150,8 +150,10 @@ class UploadPipeline(Stage):
         step = state.version + 1
         if not self.config.compressor.budgeted:
             bits, paper = self._bits(1.0, state.dispatch, int(ids[0])) if n else (0, 0)
-            one = np.ones(n)
-            return Allocation(one, one, np.full(n, bits), np.full(n, paper), 0.0 * one)
+            full_shares = np.ones(n)
+            return Allocation(
+                full_shares, full_shares, np.full(n, bits), np.full(n, paper), 0.0 * full_shares
+            )
         budget = self.config.budget
         now = budget.ratio(step, self.horizon)
         context = AllocationContext(
@@ -332,9 +334,9 @@ class UploadPipeline(Stage):
         if not compression_states:
             return algorithm_states
         states = state.clients.client_states
-        others = {
-            client: kept
-            for client, kept in algorithm_states.items()
+        uncompressed = {
+            client: algorithm_state
+            for client, algorithm_state in algorithm_states.items()
             if client not in compression_states
         }
         keeps = split_state(states.first)[0] is not None  # else there is nothing to read
@@ -347,10 +349,10 @@ class UploadPipeline(Stage):
         }
         return {
             **{
-                client: merge_state(kept, self._compression_state(state, client))
-                for client, kept in others.items()
+                client: merge_state(algorithm_state, self._compression_state(state, client))
+                for client, algorithm_state in uncompressed.items()
             },
-            **{client: kept for client, kept in new.items() if kept},
+            **{client: merged for client, merged in new.items() if merged},
         }
 
     def kept_after(self, state: RunState[Any], upload: ReceivedUpload) -> Mapping[int, ClientState]:

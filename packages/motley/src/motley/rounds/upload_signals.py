@@ -61,9 +61,9 @@ class UploadSignals(Stage):
         self.wanted = sorted(needs.reported & SERVER_SIGNALS)
         self.keeps = LAST_UPDATE in needs.probed
         if self.wanted or self.keeps:
-            asked = " and ".join(self.wanted or ["last updates"])
+            signal_names = " and ".join(self.wanted or ["last updates"])
             self.single_updates = (
-                f"the selector asks {asked}, which the server computes from single updates"
+                f"the selector asks {signal_names}, which the server computes from single updates"
             )
         self.setting = setting
         self.layout = setting.task.layout
@@ -125,8 +125,8 @@ class UploadSignals(Stage):
             return arrived
         rates = float(step.landed.dispatches.columns["lr"][arrived.row]) * result.steps
         parts = {**result.parts, **arrived.received.model_update}
-        made = self.of(result.client, parts, arrived.download, rates)
-        return arrived._replace(signals={**arrived.signals, **made})
+        signals = self.of(result.client, parts, arrived.download, rates)
+        return arrived._replace(signals={**arrived.signals, **signals})
 
     @override
     def after(self, state: RunState[Any], step: Round) -> None:

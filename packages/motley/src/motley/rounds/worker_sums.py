@@ -77,9 +77,9 @@ class WorkerSums:
         uploads = backend.uploads(state, landed, rows, self.reason is None)
         if uploads.sums is None:
             return Gathering(total, results, uploads.single or ())
-        for run, some, partial in uploads.sums:
+        for run, trained, partial in uploads.sums:
             first = run.positions.start
-            results.update(zip(rows[first : first + len(some)].tolist(), some, strict=True))
+            results.update(zip(rows[first : first + len(trained)].tolist(), trained, strict=True))
             total = self.aggregator.join(total, run, partial)
         return Gathering(total, results, ())
 

@@ -75,11 +75,11 @@ class HeldHeads(Holding):
         return numbers
 
     @override
-    def bits_down(self, ids: Ids, round: int, whole: Ids) -> Ids:
-        return np.where(whole > 0, whole - VALUE_BITS * self._left_out(ids), 0)
+    def bits_down(self, ids: Ids, round: int, full_bits: Ids) -> Ids:
+        return np.where(full_bits > 0, full_bits - VALUE_BITS * self._left_out(ids), 0)
 
     @override
-    def bits_up(self, channel: Channel, ids: Ids, round: int, view: View, whole: Bits) -> Bits:
+    def bits_up(self, channel: Channel, ids: Ids, round: int, view: View, full_bits: Bits) -> Bits:
         sizes = (self.layout.size - self._left_out(ids)).tolist()
         specs = [PacketSpec(size, size, coding="float32") for size in sizes]
         bits = [(channel.upload_of(spec), channel.paper_of(spec.values_bits())) for spec in specs]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from motley.engines.engine import Setting
-from motley.rounds.holdings.holding import ChosenModel, Holding, Kept, StepSeconds
+from motley.rounds.holdings.holding import ChosenModel, Holding, StatesOf, StepSeconds
 from motley.world.interfaces import World
 
 __all__ = ["holding_of"]
 
 
 def holding_of(
-    setting: Setting, world: World, step_s: StepSeconds, kept: Kept | None
+    setting: Setting, world: World, step_s: StepSeconds, states_of: StatesOf | None
 ) -> Holding | None:
     """Return what clients hold of the model, None where that is all of it; no experiment combines
     two kinds.
@@ -20,13 +20,13 @@ def holding_of(
     setting: of the run.
     world: whose ``capacity`` says what each client can hold.
     step_s: how long a step on the whole model takes.
-    kept: what clients keep now; None: nobody has taken part.
+    states_of: returns what clients keep now; None: nobody has taken part.
     """
     local = setting.algorithm.local
     if local.slicing is not None:
         from motley.rounds.holdings.slices import HeldSlices
 
-        return HeldSlices(setting, world, step_s, kept)
+        return HeldSlices(setting, world, step_s, states_of)
     if setting.task.heads:
         from motley.rounds.holdings.heads import HeldHeads
 

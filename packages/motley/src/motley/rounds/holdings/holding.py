@@ -19,7 +19,7 @@ from motley.core.records import Cohort
 from motley.engines.engine import DataView, Setting, TrainResult
 from motley.rounds.channel import Channel
 
-__all__ = ["Bits", "ChosenModel", "Holding", "Kept", "StepSeconds", "View"]
+__all__ = ["Bits", "ChosenModel", "Holding", "StatesOf", "StepSeconds", "View"]
 
 Bits = tuple[Ids, Ids]
 """Bits on the wire, and these as papers count them, ``[n]`` each."""
@@ -27,7 +27,7 @@ View = DataView | None
 """The clients' data views; None: they see all their samples."""
 StepSeconds = Callable[[Ids, int], Floats]
 """Client ids and a round -> the seconds of a step on the whole model, ``[n]``."""
-Kept = Callable[[Iterable[int]], Mapping[int, ClientState | None]]
+StatesOf = Callable[[Iterable[int]], Mapping[int, ClientState | None]]
 """Client ids -> what the algorithm keeps of these clients."""
 
 
@@ -76,15 +76,15 @@ class Holding:
         """Return the batches that each client passes forward before it is probed, ``[n]``."""
         return 0
 
-    def bits_down(self, ids: Ids, round: int, whole: Ids) -> Ids:
+    def bits_down(self, ids: Ids, round: int, full_bits: Ids) -> Ids:
         """Return the bits of the model on its way to each client ``[n]``, of which the whole model
-        has ``whole``; 0 stays 0."""
-        return whole
+        has ``full_bits``; 0 stays 0."""
+        return full_bits
 
-    def bits_up(self, channel: Channel, ids: Ids, round: int, view: View, whole: Bits) -> Bits:
-        """Return the bits of each upload. ``channel``: sizes of whole messages. ``whole``: the bits
-        of clients that hold the whole model."""
-        return whole
+    def bits_up(self, channel: Channel, ids: Ids, round: int, view: View, full_bits: Bits) -> Bits:
+        """Return the bits of each upload. ``channel``: sizes of whole messages. ``full_bits``: the
+        bits of clients that hold the whole model."""
+        return full_bits
 
     def spared(self, ids: Ids, round: int, gradient: bool) -> tuple[Ids, Ids] | None:
         """Return how much less than the whole model travels in a probe, ``[n]`` each: bits down,

@@ -30,14 +30,14 @@ def own_classes(federation: Federation, ids: Ids, view: DataView | None = None) 
     ``view``: the clients' data views; None: they see all their samples."""
     labels = federation.labels.cpu().numpy()
     train = federation.train
-    found = np.zeros((len(ids), federation.classes or 0), bool)
+    present = np.zeros((len(ids), federation.classes or 0), bool)
     for i, (begin, size, seen) in enumerate(
         zip(train.offsets[ids], train.sizes[ids], federation.seen[ids], strict=True)
     ):
         first = 0 if view is None else int(view.first[i])
         own = labels[begin + (first + np.arange(seen)) % max(size, 1)]
-        found[i, own if view is None or view.names is None else view.names[i, own]] = True
-    return found
+        present[i, own if view is None or view.names is None else view.names[i, own]] = True
+    return present
 
 
 class HeldPrototypes(Holding):
@@ -45,7 +45,7 @@ class HeldPrototypes(Holding):
     classes there are, a bit each."""
 
     @override
-    def bits_up(self, channel: Channel, ids: Ids, round: int, view: View, whole: Bits) -> Bits:
+    def bits_up(self, channel: Channel, ids: Ids, round: int, view: View, full_bits: Bits) -> Bits:
         exchanged = self.setting.algorithm.local.prototypes
         counted = exchanged is None or exchanged.counted
         classes, width = channel.parts["sums"].value.shape
@@ -97,9 +97,11 @@ class NearestPrototype:
         want = frozenset({"features"})
         measured = self.evaluator.evaluate(model, rows, labels, want, sizes)
         features = measured["features"].astype(np.float64)
-        far = np.stack([np.square(features - one).mean(1) for one in self.prototypes], 1)
-        known = self.prototypes.any(1)
-        nearest = np.where(known, far, np.inf).argmin(1)
+        far = np.stack(
+            [np.square(features - prototype).mean(1) for prototype in self.prototypes], 1
+        )
+        defined = self.prototypes.any(1)
+        nearest = np.where(defined, far, np.inf).argmin(1)
         return {
             "loss": far[np.arange(len(rows)), targets],
             "hit": (nearest == targets).astype(np.float64),

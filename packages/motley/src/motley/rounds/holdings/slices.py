@@ -19,7 +19,7 @@ from motley.core.records import Cohort
 from motley.engines.engine import Setting
 from motley.rounds.channel import Channel
 from motley.rounds.examined_models import ExaminedModels
-from motley.rounds.holdings.holding import Bits, Holding, Kept, StepSeconds, View
+from motley.rounds.holdings.holding import Bits, Holding, StatesOf, StepSeconds, View
 from motley.tasks.task import ModelState
 from motley.timing.timeline import transfer_s
 from motley.transport.ledger import VALUE_BITS
@@ -39,7 +39,7 @@ class HeldSlices(Holding):
     Parameters
     ----------
     setting, world: of the run. step_s: the seconds of a step on the whole model, of clients in a
-    round. kept: returns what clients keep now; None: nobody has taken part.
+    round. states_of: returns what clients keep now; None: nobody has taken part.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class HeldSlices(Holding):
         setting: Setting,
         world: World,
         step_s: StepSeconds,
-        kept: Kept | None = None,
+        states_of: StatesOf | None = None,
     ) -> None:
         super().__init__(setting)
         self.slicing = setting.algorithm.local.slicing or Slicing()
@@ -57,15 +57,15 @@ class HeldSlices(Holding):
         self._chosen: dict[int, float] = {}
         self._network = world.network
         self.cut = limited or self.slicing.prunes
-        self._kept = kept if self.slicing.prunes else None
-        levels = {level for one in self._chain for level in one.levels}
+        self._states_of = states_of if self.slicing.prunes else None
+        levels = {level for capacity in self._chain for level in capacity.levels}
         self.listed = self.slicing.widths or tuple(sorted(levels, reverse=True))
         self.sizes = SliceSizes(setting)
         self._step_s = step_s
         self._key = setting.streams.key("device").fold("capacity")
         self._share = cache(setting.work_share)
         self._known: dict[tuple[str, tuple[float, ...]], Floats | None] = {}
-        if any(one.measure == "bytes" for one in self._chain):
+        if any(capacity.measure == "bytes" for capacity in self._chain):
             self.widths(np.arange(len(setting.task.federation)), 1)  # refuses who holds nothing
 
     @override
@@ -73,10 +73,10 @@ class HeldSlices(Holding):
         """See :meth:`Holding.widths`. A method that lists widths gives a client the widest of them
         that it can hold; who gave some of it up holds what is left."""
         held = self._given(ids, round)
-        if self._kept is None:
+        if self._states_of is None:
             return held
         share = self.setting.algorithm.local.held_share
-        states = self._kept(ids.tolist())
+        states = self._states_of(ids.tolist())
         return np.minimum(held, [share(states.get(k)) for k in ids.tolist()])
 
     @override
@@ -85,21 +85,21 @@ class HeldSlices(Holding):
         if self.capacity is None or cohort.scores is None:
             return self
         shares = self.capacity.chosen(cohort.ids, cohort.scores)
-        found = copy.copy(self)
-        found._chosen = dict(zip(cohort.ids.tolist(), shares.tolist(), strict=True))
-        return found
+        holding = copy.copy(self)
+        holding._chosen = dict(zip(cohort.ids.tolist(), shares.tolist(), strict=True))
+        return holding
 
     def _given(self, ids: Ids, round: int) -> Floats:
         """Return the width that each client can hold in a round, or is given if it is chosen."""
         held = np.ones(len(ids))
-        for one in self._chain:
+        for capacity in self._chain:
             cost = (
-                self.round_s(ids, round, one.levels)
-                if one.measure == "round"
-                else self._cost(one.measure, one.levels)
+                self.round_s(ids, round, capacity.levels)
+                if capacity.measure == "round"
+                else self._cost(capacity.measure, capacity.levels)
             )
             step_s = self._step_s(ids, round)
-            held = np.minimum(held, one.widths(self._key, ids, max(round, 1), step_s, cost))
+            held = np.minimum(held, capacity.widths(self._key, ids, max(round, 1), step_s, cost))
         if self._chosen:
             held = np.minimum(held, [self._chosen.get(k, 1.0) for k in ids.tolist()])
         if self.capacity is None or not self.slicing.widths:
@@ -116,7 +116,7 @@ class HeldSlices(Holding):
         levels = list(levels)
         # a product of stacks stays where it is, and nobody sends it
         merged = (
-            sum(one.size for one in merged_of(self.setting.task.layout))
+            sum(entry.size for entry in merged_of(self.setting.task.layout))
             if self.slicing.merges
             else 0
         )
@@ -177,11 +177,13 @@ class HeldSlices(Holding):
         return (sum(drawn) + self.slicing.distils * (len(drawn) - 1)) / len(drawn)
 
     @override
-    def bits_down(self, ids: Ids, round: int, whole: Ids) -> Ids:
-        return np.where(whole > 0, whole - self.sizes.saved_bits(self.widths(ids, round)), 0)
+    def bits_down(self, ids: Ids, round: int, full_bits: Ids) -> Ids:
+        return np.where(
+            full_bits > 0, full_bits - self.sizes.saved_bits(self.widths(ids, round)), 0
+        )
 
     @override
-    def bits_up(self, channel: Channel, ids: Ids, round: int, view: View, whole: Bits) -> Bits:
+    def bits_up(self, channel: Channel, ids: Ids, round: int, view: View, full_bits: Bits) -> Bits:
         return self.sizes.upload_bits(channel, self.widths(ids, round))
 
     @override
@@ -203,11 +205,11 @@ class SliceSizes:
         self.slicing = setting.algorithm.local.slicing or Slicing()
         self._parts: dict[float, tuple[int, int, int]] = {}
         sets = max(1, len(self.slicing.widths))
-        whole = self.layout
+        layout = self.layout
         self._whole = _bits(
-            whole.size,
-            sets * sum(e.size for e in whole.buffers),
-            sets * sum(e.size for e in whole.counters),
+            layout.size,
+            sets * sum(e.size for e in layout.buffers),
+            sets * sum(e.size for e in layout.counters),
         )
 
     def parts(self, width: float) -> tuple[int, int, int]:
@@ -221,13 +223,10 @@ class SliceSizes:
     def _count(self, width: float) -> tuple[int, int, int]:
         ordered = self.slicing.widths
         counters = sum(entry.size for entry in self.layout.counters)
-        sets = (
-            [p for p in ordered if p <= width]
-            if ordered
-            else []
-            if self.slicing.static_norm
-            else [width]
-        )
+        if ordered:
+            sets = [p for p in ordered if p <= width]
+        else:
+            sets = [] if self.slicing.static_norm else [width]
         buffers = sum(len(self.layout.kept_buffers(p)) for p in sets)
         return self.layout.kept_size(width), buffers, len(sets) * counters
 
@@ -250,11 +249,11 @@ class SliceSizes:
         for width in widths.tolist():
             size, buffers, counters = self.parts(width)
             delta = PacketSpec(size, size, coding="float32")
-            others = {
+            buffer_specs = {
                 "buffers": PacketSpec(buffers, buffers, coding="float32"),
                 "counters": PacketSpec(counters, counters, coding="int64"),
             }
-            specs = {name: spec for name, spec in others.items() if spec.size}
+            specs = {name: spec for name, spec in buffer_specs.items() if spec.size}
             # of fewer ranks all else is whole
             bits.append(channel.upload_of(delta, None if self.slicing.ranks else specs))
             papers.append(channel.paper_of(delta.values_bits()))
@@ -273,17 +272,17 @@ class SliceModels(ExaminedModels):
     def of_width(self, width: float) -> ModelState:
         slicing = self.setting.algorithm.local.slicing or Slicing()
         layout = self.setting.task.layout
-        whole = super().of_width(width)
+        state = super().of_width(width)
         if width < 1.0:
             positions = layout.kept_positions(width, slicing.offset(self.version))
-            kept = torch.from_numpy(positions).to(whole.x.device)
-            x = torch.zeros_like(whole.x).index_copy_(0, kept, whole.x[kept])
-            whole = dataclasses.replace(whole, x=x)
+            index = torch.from_numpy(positions).to(state.x.device)
+            x = torch.zeros_like(state.x).index_copy_(0, index, state.x[index])
+            state = dataclasses.replace(state, x=x)
         if slicing.widths:
             rows = (
                 self.download[name].view(len(slicing.widths), -1)
                 for name in ("buffers", "counters")
             )
             buffers, counters = (row[slicing.widths.index(width)] for row in rows)
-            whole = dataclasses.replace(whole, buffers=buffers, counters=counters)
-        return whole
+            state = dataclasses.replace(state, buffers=buffers, counters=counters)
+        return state
