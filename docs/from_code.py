@@ -44,6 +44,7 @@ ORDER = (
     "loss",
     "aggregator",
     "server",
+    "stage",
     "optimizer",
     "lr_schedule",
     "task",

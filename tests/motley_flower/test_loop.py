@@ -223,9 +223,9 @@ class Listening(Uniform):
         names = {"local_steps", "download_s", "compute_s", "upload_s", "bits_up"}
         return SignalRequirements(columns=frozenset(names))
 
-    def observe(self, state, round, reports):
+    def observe(self, state, draw, reports):
         self.heard.extend(one for one in reports.rows() if one.outcome != Outcome.ENROLLED)
-        return super().observe(state, round, reports)
+        return super().observe(state, draw, reports)
 
 
 def test_a_rule_hears_of_a_late_client_as_little_as_in_a_simulation(tmp_path):

@@ -158,7 +158,7 @@ def test_other_options_and_other_code_are_another_run() -> None:
     def rule(note: str) -> SelectionRule[Any]:
         @dataclass(frozen=True)
         class Local(First):
-            def size(self, round: int, m: int, available: int) -> int:
+            def size(self, draw: int, m: int, available: int) -> int:
                 return m + len(note) - len(note)
 
         return Local()
@@ -272,7 +272,7 @@ def test_a_mutable_rule_is_refused() -> None:
         def needs(self) -> Any: ...
         def init(self) -> Any: ...
         def select(self, state: Any, context: Any) -> Any: ...
-        def observe(self, state: Any, round: int, reports: Any) -> Any: ...
+        def observe(self, state: Any, draw: int, reports: Any) -> Any: ...
 
     with pytest.raises(ConfigError, match="got Loose, which is no frozen dataclass"):
         Experiment(**KEYS, selector=Loose())

@@ -48,7 +48,7 @@ class Named(SelectionRule[int]):
         p = None if self.p is None else np.array(self.p)
         return Cohort(np.array(self.ids), notes={"own": 1.0}, probabilities=p)
 
-    def observe(self, state: int, round: int, reports: Reports) -> int:
+    def observe(self, state: int, draw: int, reports: Reports) -> int:
         return state
 
 

@@ -648,11 +648,11 @@ class Everything(SelectionRule[int]):
             weights=np.array([0.0, 0.25, 0.5]),
             local_steps=np.array([1, 2, 20]),
             lr_scale=np.array([1.0, 2.0, 1.0]),
-            rehearsal=ask.round == 1,
-            notes={"round": float(ask.round)},
+            rehearsal=ask.draw == 1,
+            notes={"round": float(ask.draw)},
         )
 
-    def observe(self, state: int, round: int, reports: Reports) -> int:
+    def observe(self, state: int, draw: int, reports: Reports) -> int:
         return state + int((reports.outcome == Outcome.REHEARSED).sum())
 
 

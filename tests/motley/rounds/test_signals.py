@@ -57,9 +57,9 @@ class Curious(SelectionRule[int]):
         return ask.available if self.probed else ask.available[:0]
 
     def select(self, state: int, ask: SelectionContext) -> Cohort:
-        return Cohort(ask.available, rehearsal=ask.round in self.rehearses)
+        return Cohort(ask.available, rehearsal=ask.draw in self.rehearses)
 
-    def observe(self, state: int, round: int, reports: Reports) -> int:
+    def observe(self, state: int, draw: int, reports: Reports) -> int:
         return state + 1
 
 
@@ -109,9 +109,9 @@ def _watched(rule: Curious, **keys: Any) -> tuple[RoundLoop, list[tuple[int, Rep
     simulation = simulation_of(plain.config, plain.engine, selector, plain.state.server.model, rows)  # type: ignore[arg-type]
     take = selector.observe
 
-    def observe(round: int, reports: Reports) -> None:
-        seen.append((round, reports))
-        take(round, reports)
+    def observe(draw: int, reports: Reports) -> None:
+        seen.append((draw, reports))
+        take(draw, reports)
 
     selector.observe = observe  # type: ignore[method-assign, assignment]
     return simulation, seen, rows

@@ -98,10 +98,10 @@ class InTurn(SelectionRule[int]):
         return 0
 
     def select(self, state: int, ask: SelectionContext) -> Cohort:
-        wanted = np.array(self.turns[(ask.round - 1) % len(self.turns)], np.int64)
-        return Cohort(np.intersect1d(wanted, ask.available), rehearsal=ask.round <= self.rehearsals)
+        wanted = np.array(self.turns[(ask.draw - 1) % len(self.turns)], np.int64)
+        return Cohort(np.intersect1d(wanted, ask.available), rehearsal=ask.draw <= self.rehearsals)
 
-    def observe(self, state: int, round: int, reports: Reports) -> int:
+    def observe(self, state: int, draw: int, reports: Reports) -> int:
         return state
 
 

@@ -30,9 +30,9 @@ class Listening(Uniform):
     def needs(self) -> SignalRequirements:
         return SignalRequirements(columns=frozenset(HEARD))
 
-    def observe(self, state: Any, round: int, reports: Reports) -> Any:
+    def observe(self, state: Any, draw: int, reports: Reports) -> Any:
         self.heard.append(reports)
-        return super().observe(state, round, reports)
+        return super().observe(state, draw, reports)
 
 
 def built(**keys: Any) -> tuple[RoundLoop, Rows]:

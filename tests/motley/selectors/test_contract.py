@@ -252,7 +252,7 @@ class Remembers(Uniform):
 class TrustsTheLate(PowerOfChoice):
     """Counts the bits of a client that was dropped as its loss."""
 
-    def observe(self, state, round, reports):
+    def observe(self, state, draw, reports):
         late = reports.of(Outcome.LATE)
         return state.put(late.ids, {"loss": np.full(len(late), len(reports.signals))})
 
@@ -261,8 +261,8 @@ class TrustsTheLate(PowerOfChoice):
 class Mutates(PowerOfChoice):
     """Writes into the old state's arrays."""
 
-    def observe(self, state, round, reports):
-        state = super().observe(state, round, reports)
+    def observe(self, state, draw, reports):
+        state = super().observe(state, draw, reports)
         for column in state.columns.values():
             column += 1.0
         return state

@@ -45,7 +45,7 @@ class Scripted(SelectionRule[Observed]):
             None if self.weights is None else np.array(self.weights),
         )
 
-    def observe(self, state, round, reports):
+    def observe(self, state, draw, reports):
         return Observed(reports)
 
 

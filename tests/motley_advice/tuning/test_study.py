@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -285,7 +286,8 @@ def test_a_study_on_a_cluster_has_the_trials_of_as_many_jobs(
         connected.append("no more")
 
     monkeypatch.setattr(study, "run_points", here)
-    monkeypatch.setattr(study, "connected", noted)
+    runner = SimpleNamespace(connected=noted)
+    monkeypatch.setattr(study, "required_extension", lambda *names: runner)
     some: dict[str, Any] = {"trials": 3, "jobs": 2, "test_seeds": [], **ONE}
     one = tuned(tmp_path / "jobs", **some)
     assert given == [(None, 2, 2), (None, 2, 1)]
@@ -507,6 +509,9 @@ def test_without_optuna_the_command_to_install_it_is_said(monkeypatch: pytest.Mo
 def test_without_the_distribution_of_clusters_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extensions, "_entry_points", lambda: metadata.EntryPoints(()))
+    others = [
+        point for point in metadata.entry_points() if not point.value.startswith("motley_ray")
+    ]
+    monkeypatch.setattr(extensions, "_entry_points", lambda: metadata.EntryPoints(others))
     with pytest.raises(ConfigError, match="on_ray: 'ray' comes with motley-ray, which is not"):
         tuned(tmp_path / "study", on_ray="auto")

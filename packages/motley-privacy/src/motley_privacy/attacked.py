@@ -332,13 +332,13 @@ class _Accompanied(Selector[Any]):
     @override
     def select(
         self,
-        round: int,
+        draw: int,
         available_ids: ArrayLike,
         m: int,
         dispatch: int = 0,
         step: int | None = None,
     ) -> Cohort:
-        cohort = super().select(round, available_ids, m, dispatch, step)
+        cohort = super().select(draw, available_ids, m, dispatch, step)
         self.drawn = bool((cohort.ids == self.canary).any())
         return Cohort(np.append(cohort.ids[cohort.ids != self.canary], self.canary))
 

@@ -551,7 +551,7 @@ class SelectionContext:
 
     Parameters
     ----------
-    round: number of the draw, from 1. Where the server waits for its cohort it is the number of
+    draw: number of the draw, from 1. Where the server waits for its cohort it is the number of
         the round; under ``buffered`` and ``asynchronous`` every selection has a number of its own,
         ahead of the column ``round`` of tables, which counts server steps.
     dispatch: number of the first client dispatched by this choice, from 0.
@@ -562,7 +562,7 @@ class SelectionContext:
     horizon: planned number of server steps, or None when the run has no planned end.
     """
 
-    round: int
+    draw: int
     dispatch: int
     available: Ids
     m: int

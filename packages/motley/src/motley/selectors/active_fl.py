@@ -164,7 +164,7 @@ class ActiveFL(SelectionRule[ClientTable]):
         if self.drawn is not None:
             count = min(max(self.drawn, context.m), len(context.available))
             return context.rng.choice(context.available, count, replace=False, shuffle=False)
-        first = self.cold_start == "eval_all" and context.round == 1
+        first = self.cold_start == "eval_all" and context.draw == 1
         return context.available if first or self.refresh == "all" else np.zeros(0, np.int64)
 
     def valuations(self, state: ClientTable, available: Ids) -> Floats:
@@ -207,7 +207,7 @@ class ActiveFL(SelectionRule[ClientTable]):
         )
 
     @override
-    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+    def observe(self, state: ClientTable, draw: int, reports: Reports) -> ClientTable:
         clients = put_sizes(state, reports)
         if self.drawn is not None and len(reports.of(Outcome.PROBED)):  # earlier draws are over
             unknown = {"loss": np.full(len(clients), np.nan)}

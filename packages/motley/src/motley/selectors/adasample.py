@@ -202,9 +202,7 @@ class AdaSample(SelectionRule[AdaSampleState]):
 
     @override
     def candidates(self, state: AdaSampleState, context: SelectionContext) -> Ids:
-        return (
-            context.available if not self.pilots and context.round == 1 else np.zeros(0, np.int64)
-        )
+        return context.available if not self.pilots and context.draw == 1 else np.zeros(0, np.int64)
 
     def probabilities(self, state: AdaSampleState, available: Ids) -> Floats:
         """Return q over the available clients, ``[K_A]``, sums to 1."""
@@ -235,7 +233,7 @@ class AdaSample(SelectionRule[AdaSampleState]):
         return Cohort(context.available[at], weights, counts, notes=notes, probabilities=q)
 
     @override
-    def observe(self, state: AdaSampleState, round: int, reports: Reports) -> AdaSampleState:
+    def observe(self, state: AdaSampleState, draw: int, reports: Reports) -> AdaSampleState:
         clients = put_sizes(state.clients, reports)
         probed = reports.of(Outcome.PROBED)
         accepted = reports.of(Outcome.ACCEPTED)
@@ -256,7 +254,7 @@ class AdaSample(SelectionRule[AdaSampleState]):
             return state
         if state.phase != "solved":
             return self._pilot(state, accepted)
-        return self._solved(state) if self.refresh and round % self.refresh == 0 else state
+        return self._solved(state) if self.refresh and draw % self.refresh == 0 else state
 
     def _pilot(self, state: AdaSampleState, accepted: Reports) -> AdaSampleState:
         """Return the state after one more round of a pilot; the end of the second pilot solves for

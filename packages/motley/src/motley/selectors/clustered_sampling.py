@@ -135,7 +135,7 @@ class ClusteredSampling(SelectionRule[ClientTable]):
         return Cohort(context.available[chosen], counts / m, counts, notes=notes, probabilities=p)
 
     @override
-    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+    def observe(self, state: ClientTable, draw: int, reports: Reports) -> ClientTable:
         clients = put_sizes(state, reports)
         accepted = reports.of(Outcome.ACCEPTED)
         if self.by == "sizes" or not len(accepted):

@@ -168,7 +168,7 @@ class DELTA(SelectionRule[ClientTable]):
         return Cohort(context.available[at], weights, counts, notes=notes, probabilities=u)
 
     @override
-    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+    def observe(self, state: ClientTable, draw: int, reports: Reports) -> ClientTable:
         clients = put_sizes(state, reports)
         probed = reports.of(Outcome.PROBED)
         if len(probed):

@@ -165,7 +165,7 @@ class DivFL(SelectionRule[ClientTable]):
         )
 
     @override
-    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+    def observe(self, state: ClientTable, draw: int, reports: Reports) -> ClientTable:
         wanted = (
             (Outcome.PROBED, Outcome.ACCEPTED) if self.variant == "stale" else (Outcome.PROBED,)
         )

@@ -136,7 +136,7 @@ class FedCBS(SelectionRule[ClientTable]):
             if not j:
                 with np.errstate(divide="ignore"):  # no bonus is no addition
                     logs = np.logaddexp(
-                        logs, np.log(self.bonus(state, context.round, context.available))
+                        logs, np.log(self.bonus(state, context.draw, context.available))
                     )
             p = softmax(logs + free)
             first = p if not j else first
@@ -152,7 +152,7 @@ class FedCBS(SelectionRule[ClientTable]):
         )
 
     @override
-    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+    def observe(self, state: ClientTable, draw: int, reports: Reports) -> ClientTable:
         clients = state
         enrolled = reports.of(Outcome.ENROLLED)
         if len(enrolled) and "label_histogram" in enrolled.signals:

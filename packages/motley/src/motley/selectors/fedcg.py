@@ -147,8 +147,8 @@ class FedCG(SelectionRule[ClientTable]):
         return ClientTable(_DEFAULTS)
 
     @override
-    def size(self, round: int, m: int, available: int) -> int:
-        return available if self.start == "everybody" and round == 1 and m else min(m, available)
+    def size(self, draw: int, m: int, available: int) -> int:
+        return available if self.start == "everybody" and draw == 1 and m else min(m, available)
 
     @override
     def candidates(self, state: ClientTable, context: SelectionContext) -> Ids:
@@ -160,7 +160,7 @@ class FedCG(SelectionRule[ClientTable]):
         lost = np.isnan(get("compute_s", context.available)) | np.isnan(
             get("upload_s", context.available)
         )
-        pool = context.available[~(lost & (get("probed", context.available) == context.round))]
+        pool = context.available[~(lost & (get("probed", context.available) == context.draw))]
         if not len(pool):
             return Cohort(pool)
         compute_s = get("compute_s", pool)
@@ -207,7 +207,7 @@ class FedCG(SelectionRule[ClientTable]):
         return float(rounded(np.array([limit, fastest])).max())
 
     @override
-    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+    def observe(self, state: ClientTable, draw: int, reports: Reports) -> ClientTable:
         clients = state
         probed = reports.of(Outcome.PROBED)
         if len(probed):
@@ -216,6 +216,6 @@ class FedCG(SelectionRule[ClientTable]):
                 for phase in ("compute", "upload")
             }
             clients = clients.put(
-                probed.ids, {**new, "probed": np.full(len(probed), float(round))}, keep_nan=True
+                probed.ids, {**new, "probed": np.full(len(probed), float(draw))}, keep_nan=True
             )
         return put_vectors(clients, "vector", reports.of(Outcome.ACCEPTED), self.vectors)

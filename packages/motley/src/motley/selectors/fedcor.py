@@ -198,12 +198,12 @@ class FedCor(SelectionRule[FedCorState]):
     @override
     def candidates(self, state: FedCorState, context: SelectionContext) -> Ids:
         """Return every available client, up to the round after the warm-up and in rehearsals."""
-        wanted = context.round <= self.warmup + 2 or self.schedule(context.round)[1]
+        wanted = context.draw <= self.warmup + 2 or self.schedule(context.draw)[1]
         return context.available if wanted else np.zeros(0, np.int64)
 
     @override
     def select(self, state: FedCorState, context: SelectionContext) -> Cohort:
-        epoch, rehearsal = self.schedule(context.round)
+        epoch, rehearsal = self.schedule(context.draw)
         clients = state.clients
         changes = float(len(state.epochs))
         if epoch <= self.warmup or rehearsal or "embedding" not in clients.columns:
@@ -225,13 +225,13 @@ class FedCor(SelectionRule[FedCorState]):
         return Cohort(everybody[at], notes=notes)
 
     @override
-    def observe(self, state: FedCorState, round: int, reports: Reports) -> FedCorState:
-        epoch, rehearsal = self.schedule(round)
+    def observe(self, state: FedCorState, draw: int, reports: Reports) -> FedCorState:
+        epoch, rehearsal = self.schedule(draw)
         state = dataclasses.replace(state, clients=put_sizes(state.clients, reports))
         probed = reports.of(Outcome.PROBED)
         sent = dispatched(reports)
         if len(probed):
-            state = self._measure(state, round, probed)
+            state = self._measure(state, draw, probed)
         if rehearsal:
             clients = state.clients.put(state.clients.ids, {"alpha": 1.0})
         elif len(sent) and epoch > self.warmup:

@@ -139,7 +139,7 @@ class FedCS(SelectionRule[FedCSState]):
         return FedCSState()
 
     @override
-    def size(self, round: int, m: int, available: int) -> int:
+    def size(self, draw: int, m: int, available: int) -> int:
         return available if self.fill and m else min(m, available)
 
     @override
@@ -161,14 +161,14 @@ class FedCS(SelectionRule[FedCSState]):
         return Cohort(ids[taken], notes=notes)
 
     @override
-    def observe(self, state: FedCSState, round: int, reports: Reports) -> FedCSState:
+    def observe(self, state: FedCSState, draw: int, reports: Reports) -> FedCSState:
         probed = reports.of(Outcome.PROBED)
         if not len(probed):
             return state
         estimates = np.stack(
             [usable_seconds(probed.signal(f"{phase}_estimate_s")) for phase in PHASES]
         )
-        return FedCSState(round, probed.ids, estimates)
+        return FedCSState(draw, probed.ids, estimates)
 
 
 def _estimates(state: FedCSState, context: SelectionContext) -> tuple[Ids, Floats]:
@@ -176,7 +176,7 @@ def _estimates(state: FedCSState, context: SelectionContext) -> tuple[Ids, Float
     sorted by id."""
     ids = state.ids
     estimates = state.seconds
-    if state.round != context.round:
+    if state.round != context.draw:
         return ids[:0], estimates[:, :0]
     usable = ~np.isnan(estimates).any(axis=0)
     if not np.array_equal(ids, context.available):

@@ -426,7 +426,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
 
     @override
     def select(self, state: FedCvrBoltState, context: SelectionContext) -> Cohort:
-        if context.round <= self.warm_up or not len(state.initial):
+        if context.draw <= self.warm_up or not len(state.initial):
             group = np.zeros(len(context.available), np.int64)
             at = context.rng.choice(len(group), context.m, replace=False)
             p = np.full(len(group), context.m / len(group))
@@ -453,7 +453,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             "folded": state.lost / total_variance,
         }
         ids = context.available[at]
-        if self.compare and context.round > self.warm_up:
+        if self.compare and context.draw > self.warm_up:
             random = [
                 context.rng.choice(context.available, len(ids), replace=False)
                 for _ in range(self.compare)
@@ -467,7 +467,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
     # --------------------------------------------------------------------------------- steps 5 to 7
 
     @override
-    def observe(self, state: FedCvrBoltState, round: int, reports: Reports) -> FedCvrBoltState:
+    def observe(self, state: FedCvrBoltState, draw: int, reports: Reports) -> FedCvrBoltState:
         if len(reports.of(Outcome.ENROLLED)):
             return self._enrol(state, reports)
         sent = dispatched(reports)
@@ -478,21 +478,21 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             state = replace(state, initial=models.mean(axis=0))
         if models.shape[1] != len(state.initial):
             raise ContractError(
-                f"last_layer has {models.shape[1]} coordinates in round {round}, "
+                f"last_layer has {models.shape[1]} coordinates in round {draw}, "
                 f"{len(state.initial)} before; expected the same layer of the same model in every "
                 "round"
             )
         state = _join(state, accepted)
         leader = (
             self._leaders(state, accepted, len(sent))
-            if round > self.warm_up
+            if draw > self.warm_up
             else np.arange(len(state.clients))
         )
-        learns = self.step == "mean" or round > self.warm_up
+        learns = self.step == "mean" or draw > self.warm_up
         state = self._learn(state, accepted, models, leader, learns)
-        if round < self.warm_up:
+        if draw < self.warm_up:
             return state
-        if len(sent) != state.coalitions or (round - self.warm_up) % self.recluster_every == 0:
+        if len(sent) != state.coalitions or (draw - self.warm_up) % self.recluster_every == 0:
             fresh = self.labels(replace(state, coalitions=0), len(sent))
             state = replace(
                 state,

@@ -137,7 +137,7 @@ class FedSTaS(SelectionRule[ClientTable]):
 
     @override
     def candidates(self, state: ClientTable, context: SelectionContext) -> Ids:
-        due = self.probe == "all" and (context.round - 1) % self.every == 0
+        due = self.probe == "all" and (context.draw - 1) % self.every == 0
         return context.available if due else context.available[:0]
 
     @override
@@ -179,7 +179,7 @@ class FedSTaS(SelectionRule[ClientTable]):
         return Cohort(context.available[at], weights, notes=notes, probabilities=p)
 
     @override
-    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+    def observe(self, state: ClientTable, draw: int, reports: Reports) -> ClientTable:
         measured = reports.of(Outcome.PROBED if self.probe == "all" else Outcome.ACCEPTED)
         return put_vectors(state, "sketch", measured, "gradient_sketch", LARGEST)
 

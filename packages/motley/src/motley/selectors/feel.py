@@ -169,7 +169,7 @@ class FEEL(SelectionRule[ClientTable]):
         return Cohort(context.available[at], weights, notes=notes, probabilities=first)
 
     @override
-    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+    def observe(self, state: ClientTable, draw: int, reports: Reports) -> ClientTable:
         clients = put_sizes(state, reports)
         probed = reports.of(Outcome.PROBED)
         accepted = reports.of(Outcome.ACCEPTED)

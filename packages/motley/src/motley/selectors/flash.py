@@ -143,7 +143,7 @@ class FLASH(LinearBandit):
     @override
     def select(self, state: LinearBanditState, context: SelectionContext) -> Cohort:
         clients = max(len(state.clients), len(context.available))
-        g = self.exploration(max(context.round - 2, 0), len(state.b), clients)
+        g = self.exploration(max(context.draw - 2, 0), len(state.b), clients)
         theta = draw(factor(state.v), state.b, g, context.rng.standard_normal(len(state.b)))
         scores = self.features(state.clients, context.available) @ theta
         notes = {"g": g} | {

@@ -273,7 +273,7 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
     @override
     def select(self, state: HeteroSelectState, context: SelectionContext) -> Cohort:
         tau = self.tau0 * (1.0 - 0.5 * min(context.step / (context.horizon or context.step), 1.0))
-        components = self.components(state, context.round, context.available)
+        components = self.components(state, context.draw, context.available)
         scores = self.scores(components)
         available = context.available
         p = softmax(scores, tau)
@@ -295,7 +295,7 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
         )
 
     @override
-    def observe(self, state: HeteroSelectState, round: int, reports: Reports) -> HeteroSelectState:
+    def observe(self, state: HeteroSelectState, draw: int, reports: Reports) -> HeteroSelectState:
         clients = state.clients
         uploads = state.uploads
         mean = state.mean
@@ -306,14 +306,14 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
             # kept for the weights of this round's server step: the next losses change them
             if "sketch" in self.forms:
                 score = self.scores(
-                    self.components(HeteroSelectState(clients, uploads, mean), round, probed.ids)
+                    self.components(HeteroSelectState(clients, uploads, mean), draw, probed.ids)
                 )
                 clients = clients.put(probed.ids, {"score": score})
         accepted = reports.of(Outcome.ACCEPTED)
         if len(accepted) and "sketch" in self.forms:
             uploads, mean = _remember(uploads, mean, accepted, clients.get("score", accepted.ids))
         if len(accepted):
-            clients = clients.put(accepted.ids, {"last": float(round)})
+            clients = clients.put(accepted.ids, {"last": float(draw)})
             if "cosine" in self.forms:
                 clients = clients.put(accepted.ids, {"cosine": accepted.signal("cosine")})
         sent = dispatched(reports)

@@ -284,8 +284,8 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
 
     @override
     def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
-        tau = self.tau0 * _ramp(context.round)
-        components = self.components(state, context.round, context.available)
+        tau = self.tau0 * _ramp(context.draw)
+        components = self.components(state, context.draw, context.available)
         scores = self.scores(components)
         p = softmax(scores, tau)
         at = gumbel_top_m(scores / tau, context.m, context.rng)
@@ -294,7 +294,7 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
         }
         notes = {"tau": tau, **probability_notes(p), **means}
         if self.form == "additive":
-            gap = context.round - state.get("last", context.available)
+            gap = context.draw - state.get("last", context.available)
             notes |= {
                 f"bound.{name}": ratio
                 for name, ratio in self.bound_ratios(p, gap, tau, context.m).items()
@@ -308,16 +308,16 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
         )
 
     @override
-    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+    def observe(self, state: ClientTable, draw: int, reports: Reports) -> ClientTable:
         clients = _enrol(state, reports.of(Outcome.ENROLLED))
         accepted = reports.of(Outcome.ACCEPTED)
         measured = reports.of(Outcome.PROBED) if self.probe == "all" else accepted
-        clients = self._shift_losses(clients, round, measured.ids, measured.signal("loss"))
+        clients = self._shift_losses(clients, draw, measured.ids, measured.signal("loss"))
         sent = dispatched(reports)
         clients = clients.add("count", sent.ids) if len(sent) else clients
         if len(accepted):
             square = np.minimum(np.abs(accepted.signal("update_norm")), LARGEST) ** 2
-            clients = clients.put(accepted.ids, {"last": float(round), "square": square})
+            clients = clients.put(accepted.ids, {"last": float(draw), "square": square})
         return clients
 
     def bound_ratios(self, p: Floats, gap: Floats, tau: float, m: int) -> dict[str, float]:

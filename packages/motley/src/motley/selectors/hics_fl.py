@@ -133,7 +133,7 @@ class HiCSFL(SelectionRule[ClientTable]):
         return Cohort(available[np.concatenate([chosen, seen[drawn]])], notes=notes)
 
     @override
-    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+    def observe(self, state: ClientTable, draw: int, reports: Reports) -> ClientTable:
         sent = dispatched(reports)
         clients = state.add("count", sent.ids) if len(sent) else state
         accepted = reports.of(Outcome.ACCEPTED)

@@ -112,7 +112,7 @@ class LinUCB(LinearBandit):
     @override
     def select(self, state: LinearBanditState, context: SelectionContext) -> Cohort:
         clients = 1 if self.disjoint else max(len(state.clients), len(context.available))
-        a = self.exploration(max(context.round - 2, 0), len(self.feature_names), clients)
+        a = self.exploration(max(context.draw - 2, 0), len(self.feature_names), clients)
         mean, width = self.bounds(state, context.available)
         at = top_m(mean + a * width, context.m, context.rng, self.ties)
         notes = {"a": a, "width": float(width[at].mean())}
@@ -124,11 +124,11 @@ class LinUCB(LinearBandit):
         return Cohort(context.available[at], notes=notes)
 
     @override
-    def observe(self, state: LinearBanditState, round: int, reports: Reports) -> LinearBanditState:
+    def observe(self, state: LinearBanditState, draw: int, reports: Reports) -> LinearBanditState:
         if not self.disjoint:
-            return super().observe(state, round, reports)
+            return super().observe(state, draw, reports)
         return replace(
-            state, clients=_learn_own(*self.update_features(state.clients, round, reports))
+            state, clients=_learn_own(*self.update_features(state.clients, draw, reports))
         )
 
 

@@ -152,7 +152,7 @@ class NeuralBandit(ContextualBandit[NeuralBanditState]):
 
     @override
     def select(self, state: NeuralBanditState, context: SelectionContext) -> Cohort:
-        if context.round == 1:
+        if context.draw == 1:
             return Cohort(context.rng.choice(context.available, context.m, replace=False))
         x = standardised(self.features(state.clients, context.available), state.x_moments)
         predicted = np.empty(len(x))
@@ -168,11 +168,11 @@ class NeuralBandit(ContextualBandit[NeuralBanditState]):
         )
 
     @override
-    def observe(self, state: NeuralBanditState, round: int, reports: Reports) -> NeuralBanditState:
-        clients, pairs = self.update_features(state.clients, round, reports)
+    def observe(self, state: NeuralBanditState, draw: int, reports: Reports) -> NeuralBanditState:
+        clients, pairs = self.update_features(state.clients, draw, reports)
         moments = add_moments(state.x_moments, self.features(clients, self.measured(reports).ids))
         state = replace(state, clients=clients, x_moments=moments)
-        return self.learn(state, round, pairs.x, pairs.rewards) if len(pairs.ids) else state
+        return self.learn(state, draw, pairs.x, pairs.rewards) if len(pairs.ids) else state
 
     def learn(
         self, state: NeuralBanditState, round: int, x: Floats, y: Floats

@@ -370,7 +370,7 @@ class Oort(SelectionRule[OortState]):
         explored = state.clients.get("last", ids) > 0
         blacklisted = self._blacklisted(state, ids)
         speed = self.speed(state, ids, preferred_s)
-        scores = self._scores(state, context.round, ids, explored, speed, blacklisted)
+        scores = self._scores(state, context.draw, ids, explored, speed, blacklisted)
         exploitable = np.flatnonzero(explored & ~blacklisted)
         fresh = np.flatnonzero(~explored)
         exploit = _floor(m * (1 - epsilon)) if self.split == "oort" else m - _floor(m * epsilon)
@@ -465,7 +465,7 @@ class Oort(SelectionRule[OortState]):
     # ------------------------------------------------------------------------------------- reports
 
     @override
-    def observe(self, state: OortState, round: int, reports: Reports) -> OortState:
+    def observe(self, state: OortState, draw: int, reports: Reports) -> OortState:
         clients = put_sizes(state.clients, reports)
         enrolled = reports.of(Outcome.ENROLLED)
         if len(enrolled):
@@ -481,19 +481,19 @@ class Oort(SelectionRule[OortState]):
         samples = self.samples(clients, accepted.ids, accepted.local_steps)
         utility = samples * np.clip(accepted.signal("loss_rms"), 0.0, LARGEST)
         present = ~np.isnan(utility)
-        new = {"utility": utility, "last": np.where(present | before, float(round), np.nan)}
+        new = {"utility": utility, "last": np.where(present | before, float(draw), np.nan)}
         clients = clients.add("count", sent.ids).put(
             accepted.ids, {**new, **self.durations(clients, accepted)}
         )
         if self.late == "mean" and len(late) and samples[present].sum() > 0:
             mean = np.average(utility[present], weights=samples[present])
-            clients = clients.put(late.ids, {"utility": mean, "last": float(round)})
+            clients = clients.put(late.ids, {"utility": mean, "last": float(draw)})
         rewards = clients.get("utility", accepted.ids[before])
         history = np.append(state.history, rewards.mean() if len(rewards) else 0.0)[
             -2 * self.window :
         ]
         pace = state.pace
-        following = round + 1
+        following = draw + 1
         if following >= 2 * self.window and following % self.window == 0:
             pace = self.paced(pace, history)
         return OortState(clients, state.selections + 1, pace, history)

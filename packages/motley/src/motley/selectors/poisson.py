@@ -75,7 +75,7 @@ class Poisson(SelectionRule[ClientTable]):
         return ClientTable({})
 
     @override
-    def size(self, round: int, m: int, available: int) -> int:
+    def size(self, draw: int, m: int, available: int) -> int:
         most = available if self.largest is None else min(self.largest, available)
         return most if m else 0
 

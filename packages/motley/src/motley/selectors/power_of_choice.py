@@ -162,7 +162,7 @@ class PowerOfChoice(SelectionRule[ClientTable]):
                 top_m(np.where(np.isnan(loss), np.inf, loss), context.m, context.rng, self.ties)
             ]
         else:
-            pool = context.available[state.get("probed", context.available) == context.round]
+            pool = context.available[state.get("probed", context.available) == context.draw]
             loss = state.get("loss", pool)
             measured = pool[~np.isnan(loss)]
             ids = measured[top_m(loss[~np.isnan(loss)], context.m, context.rng, self.ties)]
@@ -182,11 +182,11 @@ class PowerOfChoice(SelectionRule[ClientTable]):
         return pool[successive_draws(weights, count, context.rng)]
 
     @override
-    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+    def observe(self, state: ClientTable, draw: int, reports: Reports) -> ClientTable:
         clients = put_sizes(state, reports)
         if self.variant == "rpow_d":
             accepted = reports.of(Outcome.ACCEPTED)
             return clients.put(accepted.ids, {"loss": accepted.signal("loss")})
         probed = reports.of(Outcome.PROBED)
-        fresh = {"loss": probed.signal(self.measured), "probed": np.full(len(probed), float(round))}
+        fresh = {"loss": probed.signal(self.measured), "probed": np.full(len(probed), float(draw))}
         return clients.put(probed.ids, fresh, keep_nan=True)

@@ -188,10 +188,10 @@ class PyramidFL(Oort):
     # ------------------------------------------------------------------------------------- reports
 
     @override
-    def observe(self, state: OortState, round: int, reports: Reports) -> OortState:
+    def observe(self, state: OortState, draw: int, reports: Reports) -> OortState:
         accepted = reports.of(Outcome.ACCEPTED)
         unknown = np.isnan(state.clients.get("steps", accepted.ids))
-        state = super().observe(state, round, reports)
+        state = super().observe(state, draw, reports)
         if not len(accepted):
             return state
         samples = self.samples(state.clients, accepted.ids, accepted.local_steps)

@@ -189,14 +189,14 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
         return RestlessBanditState(ClientTable(reward_columns() | {"count": 0.0} | own))
 
     @override
-    def size(self, round: int, m: int, available: int) -> int:
-        return first_round_size(self.first_round, round, m, available)
+    def size(self, draw: int, m: int, available: int) -> int:
+        return first_round_size(self.first_round, draw, m, available)
 
     @override
     def select(self, state: RestlessBanditState, context: SelectionContext) -> Cohort:
         count = state.clients.get("count", context.available)
         enough = (
-            self.explore * math.log(context.round + 1) if self.variant == "differencing" else 1.0
+            self.explore * math.log(context.draw + 1) if self.variant == "differencing" else 1.0
         )
         seldom = np.flatnonzero(count < enough)
         first = seldom[top_m(-count[seldom], context.m, context.rng, self.ties)]
@@ -231,12 +231,12 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
 
     @override
     def observe(
-        self, state: RestlessBanditState, round: int, reports: Reports
+        self, state: RestlessBanditState, draw: int, reports: Reports
     ) -> RestlessBanditState:
         accepted = reports.of(Outcome.ACCEPTED)
         if not len(accepted):
             return state
-        clients, y = loss_rewards(state.clients, round, accepted, "arrival_loss", self.tau)
+        clients, y = loss_rewards(state.clients, draw, accepted, "arrival_loss", self.tau)
         state = replace(state, clients=clients.add("count", accepted.ids))
         ids = accepted.ids[~np.isnan(y)]
         y = y[~np.isnan(y)]

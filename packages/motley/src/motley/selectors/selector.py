@@ -144,7 +144,7 @@ class SelectionRule(ABC, Generic[S]):
         """Return the state before any observation: a ClientTable, or a frozen dataclass of numbers,
         arrays and ClientTables."""
 
-    def size(self, round: int, m: int, available: int) -> int:
+    def size(self, draw: int, m: int, available: int) -> int:
         """Return how many clients ``select`` will take when m are wanted, at most ``available``; by
         default ``min(m, available)``."""
         return min(m, available)
@@ -158,13 +158,13 @@ class SelectionRule(ABC, Generic[S]):
         """Return the cohort, a function of the arguments alone; ``context.m`` is already
         ``size(...)``."""
 
-    def observe(self, state: S, round: int, reports: Reports) -> S:
+    def observe(self, state: S, draw: int, reports: Reports) -> S:
         """Return the next state, given new reports; by default the state does not change.
 
         Called after enrolments (outcome ``ENROLLED``, round 0), after a probe (``PROBED``), and
         exactly once per round after the server step, also without reports. After a rehearsal it is
         called a second time with ``PROBED`` before that last call (see
-        :class:`~motley.core.records.Cohort`). ``round`` is that of
+        :class:`~motley.core.records.Cohort`). ``draw`` is that of
         :class:`~motley.core.records.SelectionContext`: it counts draws, and under ``buffered`` and
         ``asynchronous`` not server steps.
         """
@@ -226,7 +226,7 @@ class Selector(Generic[S]):
     def _context(
         self,
         purpose: str,
-        round: int,
+        draw: int,
         available_ids: ArrayLike,
         m: int,
         dispatch: int,
@@ -240,16 +240,16 @@ class Selector(Generic[S]):
             raise ConfigError(f"got m = {m}; expected a cohort size of at least 0", key="cohort")
         if self.defence is not None:
             ids = self.defence.offered(self.memory, ids, m)
-        rng = Key(self.seed).fold(purpose, round, dispatch).numpy()
+        rng = Key(self.seed).fold(purpose, draw, dispatch).numpy()
         # a rule that does not ask for it does not depend on it
         horizon = self.horizon if self.rule.needs().horizon else None
-        size = self.rule.size(round, m, len(ids))
-        now = round if step is None else step
-        return SelectionContext(round, dispatch, ids, size, rng, now, horizon)
+        size = self.rule.size(draw, m, len(ids))
+        now = draw if step is None else step
+        return SelectionContext(draw, dispatch, ids, size, rng, now, horizon)
 
     def probe(
         self,
-        round: int,
+        draw: int,
         available_ids: ArrayLike,
         m: int,
         dispatch: int = 0,
@@ -257,7 +257,7 @@ class Selector(Generic[S]):
     ) -> Ids:
         """Return the ids of the clients to probe before :meth:`select`, sorted; report their
         signals as ``PROBED``. Arguments as of :meth:`select`."""
-        context = self._context("probe", round, available_ids, m, dispatch, step)
+        context = self._context("probe", draw, available_ids, m, dispatch, step)
         if not len(context.available) or not context.m:
             return np.zeros(0, np.int64)
         ids = self.rule.candidates(self.state, context)
@@ -267,7 +267,7 @@ class Selector(Generic[S]):
 
     def select(
         self,
-        round: int,
+        draw: int,
         available_ids: ArrayLike,
         m: int,
         dispatch: int = 0,
@@ -276,10 +276,10 @@ class Selector(Generic[S]):
         """Return the cohort of this round, and of this dispatch where there are several; a second
         call returns the same.
 
-        A server that replaces clients one by one numbers its calls: ``round`` is then not its
+        A server that replaces clients one by one numbers its calls: ``draw`` is then not its
         number of steps, and it gives the number of the ``step`` that comes next beside it, towards
         which rules anneal (None: the round)."""
-        context = self._context("select", round, available_ids, m, dispatch, step)
+        context = self._context("select", draw, available_ids, m, dispatch, step)
         if not len(context.available) or not context.m:
             return Cohort(np.zeros(0, np.int64))
         cohort = self.rule.select(self.state, context)
@@ -308,7 +308,7 @@ class Selector(Generic[S]):
             cohort, probabilities=_spread(p, context.available, available_ids)
         )
 
-    def observe(self, round: int, reports: Reports | Iterable[Report]) -> None:
+    def observe(self, draw: int, reports: Reports | Iterable[Report]) -> None:
         """Update the state from reports, in any order."""
         if not isinstance(reports, Reports):
             reports = Reports.from_rows(reports)
@@ -331,7 +331,7 @@ class Selector(Generic[S]):
         reports = dataclasses.replace(reports, signals=clean)
         if self.defence is not None:
             self.memory, reports = self.defence.believed(self.memory, reports)
-        self.state = self.rule.observe(self.state, round, reports)
+        self.state = self.rule.observe(self.state, draw, reports)
 
     def _check_within(self, ids: Ids, context: SelectionContext) -> None:
         if ids is context.available:

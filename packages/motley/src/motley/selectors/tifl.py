@@ -156,7 +156,7 @@ class TiFL(SelectionRule[TiFLState]):
     @override
     def candidates(self, state: TiFLState, context: SelectionContext) -> Ids:
         return (
-            context.available if (context.round - 1) % self.interval == 0 else context.available[:0]
+            context.available if (context.draw - 1) % self.interval == 0 else context.available[:0]
         )
 
     @override
@@ -212,7 +212,7 @@ class TiFL(SelectionRule[TiFLState]):
         )
 
     @override
-    def observe(self, state: TiFLState, round: int, reports: Reports) -> TiFLState:
+    def observe(self, state: TiFLState, draw: int, reports: Reports) -> TiFLState:
         enrolled = reports.of(Outcome.ENROLLED)
         probed = reports.of(Outcome.PROBED)
         if len(enrolled):
@@ -235,7 +235,7 @@ class TiFL(SelectionRule[TiFLState]):
                 used=used,
                 spent=state.spent + (np.arange(self.tiers) == used),
             )
-        return self._group(state) if round > 0 and round % self.retier == 0 else state
+        return self._group(state) if draw > 0 and draw % self.retier == 0 else state
 
     def _group(self, state: TiFLState) -> TiFLState:
         """Return the state with new tiers: the k-th holds the clients between two quantiles of the

@@ -110,8 +110,8 @@ class UCB1(SelectionRule[UCB1State]):
         return UCB1State()
 
     @override
-    def size(self, round: int, m: int, available: int) -> int:
-        return first_round_size(self.first_round, round, m, available)
+    def size(self, draw: int, m: int, available: int) -> int:
+        return first_round_size(self.first_round, draw, m, available)
 
     def means(self, state: UCB1State, ids: Ids) -> Floats:
         """Return the mean rewards of these clients in [0, 1], ``[n]``."""
@@ -134,7 +134,7 @@ class UCB1(SelectionRule[UCB1State]):
         count = state.clients.get("count", context.available)
         mean = self.means(state, context.available)
         bonus = np.full(len(count), np.inf)
-        np.divide(2.0 * math.log(context.round), count, out=bonus, where=count > 0)
+        np.divide(2.0 * math.log(context.draw), count, out=bonus, where=count > 0)
         np.sqrt(bonus, out=bonus)
         at = top_m(mean + bonus, context.m, context.rng, self.ties)
         notes = {"unseen": float(np.count_nonzero(count == 0))}
@@ -144,11 +144,11 @@ class UCB1(SelectionRule[UCB1State]):
         return Cohort(context.available[at], notes=notes)
 
     @override
-    def observe(self, state: UCB1State, round: int, reports: Reports) -> UCB1State:
+    def observe(self, state: UCB1State, draw: int, reports: Reports) -> UCB1State:
         accepted = reports.of(Outcome.ACCEPTED)
         if not len(accepted):
             return state
-        clients, y = loss_rewards(state.clients, round, accepted, "arrival_loss", self.tau)
+        clients, y = loss_rewards(state.clients, draw, accepted, "arrival_loss", self.tau)
         clients = clients.add("count", accepted.ids)
         present = ~np.isnan(y)
         if not present.any():

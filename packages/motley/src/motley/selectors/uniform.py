@@ -124,5 +124,5 @@ class Uniform(SelectionRule[ClientTable]):
         )
 
     @override
-    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+    def observe(self, state: ClientTable, draw: int, reports: Reports) -> ClientTable:
         return put_sizes(state, reports) if self.needs().enrolled else state

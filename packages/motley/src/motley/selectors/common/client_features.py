@@ -191,15 +191,13 @@ class ContextualBandit(SelectionRule[S]):
         )
 
     @override
-    def size(self, round: int, m: int, available: int) -> int:
-        return first_round_size(self.first_round, round, m, available)
+    def size(self, draw: int, m: int, available: int) -> int:
+        return first_round_size(self.first_round, draw, m, available)
 
     @override
     def candidates(self, state: S, context: SelectionContext) -> Ids:
         return (
-            context.available
-            if self.probe == "all" and context.round > 1
-            else np.zeros(0, np.int64)
+            context.available if self.probe == "all" and context.draw > 1 else np.zeros(0, np.int64)
         )
 
     def feature_columns(self) -> dict[str, float]:

@@ -155,6 +155,6 @@ class LinearBandit(ContextualBandit[LinearBanditState]):
         )
 
     @override
-    def observe(self, state: LinearBanditState, round: int, reports: Reports) -> LinearBanditState:
-        clients, pairs = self.update_features(state.clients, round, reports)
+    def observe(self, state: LinearBanditState, draw: int, reports: Reports) -> LinearBanditState:
+        clients, pairs = self.update_features(state.clients, draw, reports)
         return LinearBanditState(clients, *learn(state.v, state.b, pairs.x, pairs.rewards))
