@@ -49,10 +49,11 @@ class Canary(NamedTuple):
 
     Parameters
     ----------
-    client: its id. far: whether it sends what it computes. opposite: whether it sends the opposite
-    otherwise, not nothing.
-    rate: probability with which it is drawn, where cohorts are hidden; None: they are seen. clear:
-    whether signals have no noise.
+    client: its id.
+    far: whether it sends what it computes.
+    opposite: whether it sends the opposite otherwise, not nothing.
+    rate: probability with which it is drawn, where cohorts are hidden; None: they are seen.
+    clear: whether signals have no noise.
     stretched: whether its update is made as long as the clip, the longest that the account covers.
     """
 
@@ -74,13 +75,15 @@ class AttackedRounds(PrivateRounds):
 
     Parameters
     ----------
-    plan, empty: as in :class:`~motley.rounds.private.PrivateRounds`. canary: of this world.
+    plan, empty: as in :class:`~motley.rounds.private.PrivateRounds`.
+    canary: of this world.
     selector: of the run, which says whether the canary is drawn where cohorts are hidden.
 
     Attributes
     ----------
-    member: of each server step, whether the canary was chosen since the one before. sums, signals:
-    log-likelihood ratios, far over near, of the noised sums and of the canary's noisy signals.
+    member: of each server step, whether the canary was chosen since the one before.
+    sums, signals: log-likelihood ratios, far over near, of the noised sums and of the canary's
+    noisy signals.
     filled: share of the clip that each of the canary's updates has.
     """
 
@@ -350,8 +353,8 @@ def attacked_run(
 
     Parameters
     ----------
-    config: of the run, which has a plan of privacy and a number of rounds. selector: new; its seed
-    is that of noise and choices, all else comes from ``config``.
+    config: of the run, which has a plan of privacy and a number of rounds.
+    selector: new; its seed is that of noise and choices, all else comes from ``config``.
 
     Raises
     ------

@@ -19,8 +19,8 @@ def audit_picture(
 
     Parameters
     ----------
-    threshold: above or below which a trial counts as the other world. bound: epsilon of the
-    account; None: there is none.
+    threshold: above or below which a trial counts as the other world.
+    bound: epsilon of the account; None: there is none.
     """
     both = np.concatenate([near, far])
     edges = np.linspace(both.min(), both.max() + 1e-9, 61)

@@ -22,8 +22,10 @@ class AuditedWorlds(ABC):
 
     Parameters
     ----------
-    plan: the experiment's privacy. rule, defence: of its selector. population, cohort, rounds: K, m
-    and R. clear: whether signals leave the clients without noise.
+    plan: the experiment's privacy.
+    rule, defence: of its selector.
+    population, cohort, rounds: K, m and R.
+    clear: whether signals leave the clients without noise.
     """
 
     attacked: ClassVar[str]

@@ -34,10 +34,11 @@ class CanaryRuns(AuditedWorlds):
 
     Parameters
     ----------
-    ready: the parts of a run. canary: id of the client. wrong: whether its targets are wrong ones,
-    else they are its own.
-    stretched: whether its updates are made as long as the clip. filled: share of the clip that they
-    had before, of each trial so far.
+    ready: the parts of a run.
+    canary: id of the client.
+    wrong: whether its targets are wrong ones, else they are its own.
+    stretched: whether its updates are made as long as the clip.
+    filled: share of the clip that they had before, of each trial so far.
     """
 
     attacked: ClassVar[str] = "own data and model"
@@ -115,7 +116,8 @@ def with_canary(ready: Ready, canary: int | None, wrong: bool) -> tuple[Ready, i
 
     Parameters
     ----------
-    canary: id of the client; None: the one with the most samples. wrong: give it wrong targets.
+    canary: id of the client; None: the one with the most samples.
+    wrong: give it wrong targets.
 
     Raises
     ------

@@ -48,8 +48,8 @@ class Observed(NamedTuple):
     ----------
     member: bool ``[n, R]``, whether the canary was in a round's cohort; False throughout where
     cohorts are hidden.
-    sums: ``[n]``, log-likelihood ratio of the sums, added over rounds. signals: the same of the
-    canary's noisy signals; None where they are not seen.
+    sums: ``[n]``, log-likelihood ratio of the sums, added over rounds.
+    signals: the same of the canary's noisy signals; None where they are not seen.
     """
 
     member: NDArray[np.bool_]
@@ -63,7 +63,8 @@ class Attack:
 
     Parameters
     ----------
-    epsilon: lower bound on epsilon, at least 0. ceiling: the largest that so many trials can give.
+    epsilon: lower bound on epsilon, at least 0.
+    ceiling: the largest that so many trials can give.
     threshold: of the statistic.
     above: whether a statistic above the threshold counts as the world ``far``, else one at or below
     it as the world ``near``.

@@ -84,9 +84,11 @@ class Neighbours:
 
     Parameters
     ----------
-    client: its id. first: the task of the first world. others: change -> the task of another world.
-    renamed: two worlds in both of which the client has another name; None where there is no file
-    of names.
+    client: its id.
+    first: the task of the first world.
+    others: change -> the task of another world.
+    renamed: two worlds in both of which the client has another name; None where there is no file of
+    names.
     """
 
     client: int
@@ -110,8 +112,9 @@ def neighbours(
 
     Parameters
     ----------
-    folder: for the files of the worlds. data: folder searched first for data packs. client: its id;
-    None: the last one that takes part.
+    folder: for the files of the worlds.
+    data: folder searched first for data packs.
+    client: its id; None: the last one that takes part.
 
     Raises
     ------
@@ -196,8 +199,9 @@ class _Worlds:
 
     Parameters
     ----------
-    experiment: of the task. folder: for the files. federation: as the experiment divides the
-    samples.
+    experiment: of the task.
+    folder: for the files.
+    federation: as the experiment divides the samples.
     client: in whose samples the worlds differ.
     """
 

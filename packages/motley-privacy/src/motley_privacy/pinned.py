@@ -48,7 +48,8 @@ class CertainDifference(NamedTuple):
 
     Parameters
     ----------
-    file, column: where it shows. round: the first round in which it does; -1: no round is known.
+    file, column: where it shows.
+    round: the first round in which it does; -1: no round is known.
     said: both values, or by how much a release moved, in words.
     """
 
@@ -69,8 +70,9 @@ class Releases:
 
     Parameters
     ----------
-    heard: reports as the selector heard them. sums: what each server step stepped on, and the clip
-    after it. uploads: clipped uploads by server step and client.
+    heard: reports as the selector heard them.
+    sums: what each server step stepped on, and the clip after it.
+    uploads: clipped uploads by server step and client.
     """
 
     heard: list[Reports] = field(default_factory=list)
@@ -123,9 +125,10 @@ class PinnedRounds(RecordedRounds):
 
     Parameters
     ----------
-    plan, empty: as in :class:`~motley.rounds.private.PrivateRounds`. first: the releases
-    of the first world. client: in whose data the worlds differ. absent: whether it has no data
-    here, and sends zeros and the middles of its signals.
+    plan, empty: as in :class:`~motley.rounds.private.PrivateRounds`.
+    first: the releases of the first world.
+    client: in whose data the worlds differ.
+    absent: whether it has no data here, and sends zeros and the middles of its signals.
 
     Attributes
     ----------

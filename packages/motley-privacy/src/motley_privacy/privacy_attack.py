@@ -44,7 +44,9 @@ class Audit(NamedTuple):
 
     Parameters
     ----------
-    attack: its outcome. record: what ``audit.json`` holds. sentences: the same in words.
+    attack: its outcome.
+    record: what ``audit.json`` holds.
+    sentences: the same in words.
     """
 
     attack: Attack
@@ -66,8 +68,9 @@ def stand_in(keys: Mapping[str, Any], data: Path | None = None, clear: bool = Fa
 
     Parameters
     ----------
-    keys: of the experiment. data: folder searched first for data packs. clear: let signals leave
-    without noise, for which there is no bound.
+    keys: of the experiment.
+    data: folder searched first for data packs.
+    clear: let signals leave without noise, for which there is no bound.
 
     Raises
     ------
@@ -108,10 +111,10 @@ def own_runs(
 
     Parameters
     ----------
-    keys, data, clear: as in :func:`stand_in`. canary: id of the client in which they differ; None:
-    the one with the most samples.
-    wrong: give it wrong targets, which it fits worst. stretched: make its updates as long as the
-    clip, which no data may do.
+    keys, data, clear: as in :func:`stand_in`.
+    canary: id of the client in which they differ; None: the one with the most samples.
+    wrong: give it wrong targets, which it fits worst.
+    stretched: make its updates as long as the clip, which no data may do.
 
     Raises
     ------
@@ -185,11 +188,14 @@ def audit(
 
     Parameters
     ----------
-    keys: of the experiment. trials: of each world; half of them choose the attack, the other half
-    count. None: as many as ten minutes hold, at most 2,000. seed: of all trials; the same seed and
-    the same number of trials give the same outcome. data, clear: as in :func:`stand_in`. say: told,
-    before the trials, how many there are and how long they take, and of their progress. quadratic:
-    attack the stand-in. canary, wrong, stretched: as in :func:`own_runs`.
+    keys: of the experiment.
+    trials: of each world; half of them choose the attack, the other half count. None: as many as
+    ten minutes hold, at most 2,000.
+    seed: of all trials; the same seed and the same number of trials give the same outcome.
+    data, clear: as in :func:`stand_in`.
+    say: told, before the trials, how many there are and how long they take, and of their progress.
+    quadratic: attack the stand-in.
+    canary, wrong, stretched: as in :func:`own_runs`.
 
     Raises
     ------

@@ -63,8 +63,10 @@ class Replay(NamedTuple):
     ----------
     found: change of the client's data -> what differs with certainty, the first round of each
     column.
-    clock: columns of seconds and steps that differ. client: in whose data the worlds differ.
-    entered: sums that it was in. files, columns, rounds: how much was compared.
+    clock: columns of seconds and steps that differ.
+    client: in whose data the worlds differ.
+    entered: sums that it was in.
+    files, columns, rounds: how much was compared.
     """
 
     found: dict[Change, list[CertainDifference]]
@@ -124,9 +126,10 @@ def replay(
 
     Parameters
     ----------
-    data: folder searched first for data packs. changes: of the client's data; those that its
-    samples do not allow are left out. client: its id; None: the last one, or one that was in the
-    most sums if that was in none. make: makes the worlds of a client; None:
+    data: folder searched first for data packs.
+    changes: of the client's data; those that its samples do not allow are left out.
+    client: its id; None: the last one, or one that was in the most sums if that was in none.
+    make: makes the worlds of a client; None:
     :func:`~motley_privacy.neighbouring_worlds.neighbours`.
 
     Raises
@@ -178,8 +181,10 @@ class _World:
 
     Parameters
     ----------
-    experiment: of all worlds. task: of this world. path: of the folder. private: makes what records
-    or pins its releases.
+    experiment: of all worlds.
+    task: of this world.
+    path: of the folder.
+    private: makes what records or pins its releases.
     """
 
     def __init__(

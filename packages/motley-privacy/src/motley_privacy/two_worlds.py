@@ -49,8 +49,11 @@ class TwoWorlds:
     ----------
     rule: a coin per client, a uniform draw of m, or the m largest losses: clear, with Laplace noise
     of scale ``LARGEST_LOSS / strength`` at the client, or with Gumbel noise of that scale at the
-    server. m: the cohort. strength: epsilon of one noisy loss, or eta B. losses_seen: whether the
-    adversary sees noisy losses. clients, rounds, clip, noise_multiplier: K, R, C and z.
+    server.
+    m: the cohort.
+    strength: epsilon of one noisy loss, or eta B.
+    losses_seen: whether the adversary sees noisy losses.
+    clients, rounds, clip, noise_multiplier: K, R, C and z.
     """
 
     rule: Literal["poisson", "uniform", "clear", "laplace", "gumbel"]

@@ -98,7 +98,9 @@ class RemoteActor:
 
     Parameters
     ----------
-    kind: class of the actor. compared: the nodes that it may be on. cores, gpus: of the actor.
+    kind: class of the actor.
+    compared: the nodes that it may be on.
+    cores, gpus: of the actor.
     """
 
     def __init__(
@@ -198,8 +200,9 @@ class ActorWorker(RemoteWorker[Any]):
 
     Parameters
     ----------
-    number: of the worker in its run. setting: of the run, in Ray's store. state: what the run knows
-    of the cluster.
+    number: of the worker in its run.
+    setting: of the run, in Ray's store.
+    state: what the run knows of the cluster.
     device: replaces the setting's own if given.
     """
 

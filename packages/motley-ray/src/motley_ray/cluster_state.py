@@ -132,9 +132,10 @@ def divided(
 
     Parameters
     ----------
-    threads: cores that the run may use; None: all. workers, worker_cores: what the run asks for,
-    None: left out; if both are given, they are taken as they are, and one worker must fit. gpus: of
-    each worker.
+    threads: cores that the run may use; None: all.
+    workers, worker_cores: what the run asks for, None: left out; if both are given, they are taken
+    as they are, and one worker must fit.
+    gpus: of each worker.
 
     Raises
     ------
@@ -180,8 +181,9 @@ class ClusterState:
 
     Parameters
     ----------
-    compared: says which nodes may be used. cores, gpus: of each worker. wait_s: wall seconds to
-    wait for a first worker.
+    compared: says which nodes may be used.
+    cores, gpus: of each worker.
+    wait_s: wall seconds to wait for a first worker.
     """
 
     def __init__(

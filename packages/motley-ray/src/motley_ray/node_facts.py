@@ -29,7 +29,8 @@ def facts(libraries: Sequence[str], modules: Sequence[str]) -> dict[str, str]:
 
     Parameters
     ----------
-    libraries: names of installed packages. modules: full names of modules whose source counts.
+    libraries: names of installed packages.
+    modules: full names of modules whose source counts.
     """
     by_name = {"Python": platform.python_version()}
     for name in libraries:

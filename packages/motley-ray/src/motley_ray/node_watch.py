@@ -57,7 +57,8 @@ class NodeWatch:
 
     Parameters
     ----------
-    address: host and port of Ray's process. on_silence: called with a sentence.
+    address: host and port of Ray's process.
+    on_silence: called with a sentence.
     """
 
     def __init__(self, address: tuple[str, int], on_silence: Callable[[str], None]) -> None:

@@ -78,8 +78,9 @@ def spread(
     ----------
     address: of a running cluster; ``auto``: the cluster of this machine; ``local``: start one on
     this machine.
-    work: function that runs one experiment; nodes must be able to import it. folders: one for each
-    run. data: folder of data packs.
+    work: function that runs one experiment; nodes must be able to import it.
+    folders: one for each run.
+    data: folder of data packs.
 
     Raises
     ------

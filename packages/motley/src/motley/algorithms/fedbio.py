@@ -80,10 +80,11 @@ class FedBiO(Method, Server):
 
     Parameters
     ----------
-    steps: R, steps on the weights in a round. rate: lambda. floor: a client's weight is at least
-    ``floor / M``; 0: off.
-    rescale: scale the gradient so that the largest inner product is 1. reset: restart the weights
-    every round.
+    steps: R, steps on the weights in a round.
+    rate: lambda.
+    floor: a client's weight is at least ``floor / M``; 0: off.
+    rescale: scale the gradient so that the largest inner product is 1.
+    reset: restart the weights every round.
     """
 
     paper: ClassVar[Paper] = PAPER

@@ -116,12 +116,13 @@ class FedDF(Method, Server):
 
     Parameters
     ----------
-    steps: J, at most so many distillation steps a round. patience: steps without a better
-    validation accuracy after which it stops.
-    every: steps between measurements of the accuracy. batch_size, lr, clip: of the distillation.
+    steps: J, at most so many distillation steps a round.
+    patience: steps without a better validation accuracy after which it stops.
+    every: steps between measurements of the accuracy.
+    batch_size, lr, clip: of the distillation.
     temperature: T.
-    freeze_statistics: leave BatchNorm's statistics as averaged. keep_average: the average may be
-    the best student.
+    freeze_statistics: leave BatchNorm's statistics as averaged.
+    keep_average: the average may be the best student.
     """
 
     paper: ClassVar[Paper] = PAPER

@@ -136,8 +136,8 @@ class FjORD(Method):
 
     Parameters
     ----------
-    widths: the listed widths, falling from 1. distil: whether a client's widest slice teaches the
-    narrower ones.
+    widths: the listed widths, falling from 1.
+    distil: whether a client's widest slice teaches the narrower ones.
     """
 
     paper: ClassVar[Paper] = cite("horvath2021fjord")

@@ -51,8 +51,8 @@ class FlashRobust(Loss):
 
     Parameters
     ----------
-    alpha: weight of the cross-entropy to the pseudo labels. beta: weight of the reverse
-    cross-entropy. Both at least 0.
+    alpha: weight of the cross-entropy to the pseudo labels.
+    beta: weight of the reverse cross-entropy. Both at least 0.
 
     Example
     -------

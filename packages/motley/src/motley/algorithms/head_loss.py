@@ -32,7 +32,8 @@ class HeadLoss(LossAround):
 
     Parameters
     ----------
-    base: the loss without heads. heads: number of each class's head.
+    base: the loss without heads.
+    heads: number of each class's head.
 
     Example
     -------

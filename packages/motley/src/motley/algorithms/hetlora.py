@@ -213,7 +213,8 @@ class HetLoRA(Method):
     Parameters
     ----------
     gamma: share of its ranks, rounded down, that a client holds after a pruning, in (0, 1]; 1:
-    nobody prunes. lam: weight of the term that makes the other ranks small, at least 0.
+    nobody prunes.
+    lam: weight of the term that makes the other ranks small, at least 0.
     """
 
     paper: ClassVar[Paper] = cite("cho2024hetlora")

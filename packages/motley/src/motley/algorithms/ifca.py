@@ -267,8 +267,9 @@ class IFCA(Method):
 
     Parameters
     ----------
-    k: number of models. average: ``models`` over a cluster's clients, or ``gradients`` over all
-    participants. shared_base: whether the models differ in their heads alone.
+    k: number of models.
+    average: ``models`` over a cluster's clients, or ``gradients`` over all participants.
+    shared_base: whether the models differ in their heads alone.
     """
 
     paper: ClassVar[Paper] = cite("ghosh2020efficient")

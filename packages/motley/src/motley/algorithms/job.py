@@ -27,8 +27,8 @@ class PreTrainingSignals(NamedTuple):
 
     Parameters
     ----------
-    loss: mean loss. gradient: ``[D]``, gradient of the mean loss; normalisation layers use the
-    received statistics.
+    loss: mean loss.
+    gradient: ``[D]``, gradient of the mean loss; normalisation layers use the received statistics.
     """
 
     loss: float = math.nan
@@ -41,14 +41,16 @@ class JobContext:
 
     Parameters
     ----------
-    x: ``[D]``, the received model. download: all received tensors. client_state: what the client
-    kept, None if nothing.
-    steps: local steps of this job. lr: learning rate used in it. num_examples: the client's
-    training samples.
+    x: ``[D]``, the received model.
+    download: all received tensors.
+    client_state: what the client kept, None if nothing.
+    steps: local steps of this job.
+    lr: learning rate used in it.
+    num_examples: the client's training samples.
     solver_norm: FedNova's ``||a||_1`` of the local solver over these steps; with the proximal term
     of the first phase only in ``finish``.
-    layout: positions of the parameters in the flat vector. pre_training: signals measured before
-    training.
+    layout: positions of the parameters in the flat vector.
+    pre_training: signals measured before training.
     models, values: after local work, the models of the client's own that phases moved, and the
     values of phases; where prototypes are exchanged also ``features`` ``[n, d]`` and ``targets``
     ``[n]`` of the client's samples, in eval mode. Empty before.

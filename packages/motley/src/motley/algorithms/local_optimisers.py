@@ -58,8 +58,10 @@ class Block(NamedTuple):
 
     Parameters
     ----------
-    w: ``[c, ...]`` weights, changed in place. g: ``[c, ...]`` gradient, used as scratch. x:
-    ``[1, ...]`` or ``[c, ...]`` the received model. offset: ``[1, ...]`` or ``[c, ...]``, or None.
+    w: ``[c, ...]`` weights, changed in place.
+    g: ``[c, ...]`` gradient, used as scratch.
+    x: ``[1, ...]`` or ``[c, ...]`` the received model.
+    offset: ``[1, ...]`` or ``[c, ...]``, or None.
     v, s: ``[c, ...]``, state of the solver from step to step (momentum or first moment; second
     moment), or None.
     """
@@ -159,7 +161,10 @@ class SGD(Solver):
 
     Parameters
     ----------
-    lr: learning rate. momentum: in [0, 1). weight_decay: at least 0. nesterov: needs momentum.
+    lr: learning rate.
+    momentum: in [0, 1).
+    weight_decay: at least 0.
+    nesterov: needs momentum.
     clip: None for no clipping.
 
     Raises
@@ -233,8 +238,11 @@ class Adam(Solver):
 
     Parameters
     ----------
-    lr: learning rate. beta1, beta2: decay rates of the moments, in [0, 1). eps: added to the root
-    of the second moment. weight_decay: at least 0. clip: None for no clipping.
+    lr: learning rate.
+    beta1, beta2: decay rates of the moments, in [0, 1).
+    eps: added to the root of the second moment.
+    weight_decay: at least 0.
+    clip: None for no clipping.
 
     Raises
     ------

@@ -28,8 +28,8 @@ class CrossEntropy(Loss):
 
     Parameters
     ----------
-    class_weights: weight of each class ``[C]``, at least 0; all 1 if left out. label_smoothing: s,
-    in [0, 1).
+    class_weights: weight of each class ``[C]``, at least 0; all 1 if left out.
+    label_smoothing: s, in [0, 1).
     """
 
     # Written over the transposed outputs: with few classes, torch's softmax is several times faster

@@ -175,15 +175,18 @@ class Slicing:
 
     Parameters
     ----------
-    divides: whether hidden activations are divided by the width in training. rolls: whether the
-    slice moves on with the model's version. static_norm: whether BatchNorm has no running
-    statistics in training, so that the model gets some before an examination.
+    divides: whether hidden activations are divided by the width in training.
+    rolls: whether the slice moves on with the model's version.
+    static_norm: whether BatchNorm has no running statistics in training, so that the model gets
+    some before an examination.
     widths: the listed widths, falling from 1, of which a client draws one for every batch; empty:
-    it trains its own width alone. distils: whether a client's widest slice then teaches the others.
+    it trains its own width alone.
+    distils: whether a client's widest slice then teaches the others.
     ranks: whether a slice has fewer ranks of every low-rank adapter, and all else whole
-    (:mod:`motley.core.adapters`), in place of fewer units of hidden layers. merges: whether the
-    server merges the adapters' products into the model (:mod:`motley.tasks.merged`). prunes:
-    whether clients give up some of what they hold, :meth:`LocalRule.held_share`.
+    (:mod:`motley.core.adapters`), in place of fewer units of hidden layers.
+    merges: whether the server merges the adapters' products into the model
+    (:mod:`motley.tasks.merged`).
+    prunes: whether clients give up some of what they hold, :meth:`LocalRule.held_share`.
 
     Example
     -------
@@ -229,7 +232,8 @@ class Choice:
 
     Parameters
     ----------
-    models: how many, at least 2. part: the part of an upload that says which one was taken.
+    models: how many, at least 2.
+    part: the part of an upload that says which one was taken.
     """
 
     models: int
@@ -496,7 +500,8 @@ class ExtraExchange(NamedTuple):
 
     Parameters
     ----------
-    up, down: numbers sent each way. own: forward passes over all training samples of the client.
+    up, down: numbers sent each way.
+    own: forward passes over all training samples of the client.
     batches: forward passes over one batch of public samples (a training step on one counts three).
     """
 
@@ -512,14 +517,18 @@ class ServerContext:
 
     Parameters
     ----------
-    layout: of the model. population: clients that rounds may ask. accepted: uploads in the total.
+    layout: of the model.
+    population: clients that rounds may ask.
+    accepted: uploads in the total.
     network: the task's network.
-    criterion: the task's own loss. public: unlabelled model inputs ``[n, ...]``. validation: inputs
-    and labels that the server holds; never test data. key: random stream of this step. losses:
-    returns the mean loss of one model per client, each on the client's own training samples, in
-    eval mode, with the algorithm's loss. own_weights: the sum of the clients' own weights
-    (:func:`motley.algorithms.weights.own_weights`) over the uploads in the total, and over all
-    clients; None: each has 1.
+    criterion: the task's own loss.
+    public: unlabelled model inputs ``[n, ...]``.
+    validation: inputs and labels that the server holds; never test data.
+    key: random stream of this step.
+    losses: returns the mean loss of one model per client, each on the client's own training
+    samples, in eval mode, with the algorithm's loss.
+    own_weights: the sum of the clients' own weights (:func:`motley.algorithms.weights.own_weights`)
+    over the uploads in the total, and over all clients; None: each has 1.
     """
 
     layout: Layout

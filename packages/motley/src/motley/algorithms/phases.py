@@ -30,7 +30,8 @@ class GradientCorrection:
 
     Parameters
     ----------
-    proximal: a scalar (one per client when clients are batched). offset: ``[D]`` or None.
+    proximal: a scalar (one per client when clients are batched).
+    offset: ``[D]`` or None.
     """
 
     proximal: float = 0.0
@@ -56,8 +57,8 @@ class Direction(Protocol):
         Parameters
         ----------
         values: the weights of the models of all phases under way, by name, as they are before the
-        step (never changed in place), and the phase's further values, which may be replaced. step:
-        number of the step, from 0.
+        step (never changed in place), and the phase's further values, which may be replaced.
+        step: number of the step, from 0.
         """
 
 
@@ -75,10 +76,10 @@ class Phase:
     where: names of the parameters that move; None: all. The others get no gradient, decay, momentum
     or write.
     epochs: passes over the client's samples, also a part of one; None: the job's steps.
-    correction: of the gradient in every step. direction: what takes the gradient's place; None: the
-    gradient itself.
-    values: further tensors that the direction may read and replace, by name. batches: batches of a
-    step.
+    correction: of the gradient in every step.
+    direction: what takes the gradient's place; None: the gradient itself.
+    values: further tensors that the direction may read and replace, by name.
+    batches: batches of a step.
     beside: whether the phase takes its steps together with those of the phase before it, on the
     same batches.
 
@@ -110,8 +111,8 @@ class Tuning:
 
     Parameters
     ----------
-    epochs, steps: passes over the client's samples, and local steps beside them. lr: learning rate;
-    None: the run's own.
+    epochs, steps: passes over the client's samples, and local steps beside them.
+    lr: learning rate; None: the run's own.
     """
 
     epochs: int = 0

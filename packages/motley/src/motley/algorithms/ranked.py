@@ -92,7 +92,9 @@ def stacked(x: Tensor, total: Tensors, adapter: Adapter) -> tuple[Tensor, Tensor
 
     Parameters
     ----------
-    x: the model that they received. total: of :class:`Gather`. adapter: whose factors.
+    x: the model that they received.
+    total: of :class:`Gather`.
+    adapter: whose factors.
     """
     a, b = adapter
     share = total["each.weight"] / total["each.weight"].sum()

@@ -146,7 +146,8 @@ class Alignment:
 
     Parameters
     ----------
-    lr, batch_size: of Adam. adam: ``fresh`` for every batch, or ``kept`` through the pass.
+    lr, batch_size: of Adam.
+    adam: ``fresh`` for every batch, or ``kept`` through the pass.
     exchange: outputs anew for every ``batch``, or once a ``round``.
     """
 
@@ -370,8 +371,10 @@ class RHFL(Method):
     Parameters
     ----------
     mode: ``agg``: one common model; ``kd``: each client has its own model, as published.
-    beta: influence of a client's progress. align: whether HFL is done.
-    lr, batch_size, adam: of HFL. exchange: in kd, outputs once a ``round`` or for every ``batch``.
+    beta: influence of a client's progress.
+    align: whether HFL is done.
+    lr, batch_size, adam: of HFL.
+    exchange: in kd, outputs once a ``round`` or for every ``batch``.
     """
 
     paper: ClassVar[Paper] = PAPER

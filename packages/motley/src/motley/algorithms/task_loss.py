@@ -23,8 +23,8 @@ class FunctionLoss(Loss):
 
     Parameters
     ----------
-    function: the user's. targets: the kind of targets, which says how many dimensions one sample
-    has.
+    function: the user's.
+    targets: the kind of targets, which says how many dimensions one sample has.
     """
 
     function: LossFunction

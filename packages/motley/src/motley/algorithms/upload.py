@@ -43,8 +43,9 @@ class Upload(NamedTuple):
 
     Parameters
     ----------
-    parts: the tensors by name. weight: raw weight. client: id of the client, for rules that keep a
-    state by client.
+    parts: the tensors by name.
+    weight: raw weight.
+    client: id of the client, for rules that keep a state by client.
     scale: staleness factor; the update has been multiplied by it already, the weights of ``convex``
     parts have not.
     position: among the uploads that a step asks for, from 0, which fixes the order of sums; an
@@ -66,7 +67,8 @@ class BlockRun(NamedTuple):
 
     Parameters
     ----------
-    level: the run has ``2 ** level`` blocks. number: of the run among those of its level, from 0.
+    level: the run has ``2 ** level`` blocks.
+    number: of the run among those of its level, from 0.
     """
 
     level: int

@@ -89,8 +89,9 @@ def raw_weights(
 
     Parameters
     ----------
-    examples: training samples of each cohort member ``[m]``. total: of all clients. population:
-    clients that rounds may ask.
+    examples: training samples of each cohort member ``[m]``.
+    total: of all clients.
+    population: clients that rounds may ask.
 
     Raises
     ------

@@ -101,7 +101,8 @@ class LastUpdates:
 
         Parameters
         ----------
-        ids: distinct. consensus: float64; None before the first server step.
+        ids: distinct.
+        consensus: float64; None before the first server step.
 
         Raises
         ------

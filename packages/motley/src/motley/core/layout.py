@@ -27,8 +27,9 @@ class Axis(NamedTuple):
     Parameters
     ----------
     group: number of the group of units that are cut together (a residual sum joins the units of
-    several layers). units: how many they are. positions: length of the axis for each unit; more
-    than 1 behind a layer that flattens images.
+    several layers).
+    units: how many they are.
+    positions: length of the axis for each unit; more than 1 behind a layer that flattens images.
     """
 
     group: int
@@ -56,10 +57,12 @@ class Entry:
 
     Parameters
     ----------
-    layer: dotted name of its module. start: its position in the flat vector. norm, linear,
-    batch_norm: whether the module is a normalisation layer, a linear layer, a BatchNorm, by its
-    type. axes: for each axis of the tensor the units along it, None for one that is never cut; None
-    as a whole where this is not known.
+    layer: dotted name of its module.
+    start: its position in the flat vector.
+    norm, linear, batch_norm: whether the module is a normalisation layer, a linear layer, a
+    BatchNorm, by its type.
+    axes: for each axis of the tensor the units along it, None for one that is never cut; None as a
+    whole where this is not known.
     """
 
     name: str
@@ -167,8 +170,8 @@ class Layout:
 
         Parameters
         ----------
-        width: share of the units of every hidden layer, in (0, 1]. offset: number of the first unit
-        that is kept, modulo each layer's.
+        width: share of the units of every hidden layer, in (0, 1].
+        offset: number of the first unit that is kept, modulo each layer's.
 
         Raises
         ------

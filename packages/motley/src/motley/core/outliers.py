@@ -46,8 +46,8 @@ def outlying(vectors: Sequence[NDArray[Any]], factor: float = 30.0) -> list[int]
 
     Parameters
     ----------
-    vectors: one array for each upload, all of one shape. factor: how many times farther than the
-    others.
+    vectors: one array for each upload, all of one shape.
+    factor: how many times farther than the others.
 
     Example
     -------
@@ -142,7 +142,8 @@ def excessive(
 
     Parameters
     ----------
-    numbers: client -> name -> what it reports. factor: of the guard.
+    numbers: client -> name -> what it reports.
+    factor: of the guard.
 
     Example
     -------

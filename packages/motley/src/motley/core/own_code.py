@@ -51,9 +51,10 @@ def keep_own_code(
 
     Parameters
     ----------
-    error: what was raised. components: the run's components that are not Motley's own, which are
-    named where none of them raised the error: one of them may have returned something wrong. like:
-    the error in whose place this one is raised.
+    error: what was raised.
+    components: the run's components that are not Motley's own, which are named where none of them
+    raised the error: one of them may have returned something wrong.
+    like: the error in whose place this one is raised.
     """
     if getattr(error, _MARK, None) is not None or isinstance(error, UserError):
         return

@@ -392,7 +392,8 @@ class Reports:
     ----------
     ids: int64 ``[n]``, distinct.
     outcome: int8 ``[n]``, values of :class:`Outcome` (a single value is broadcast); their names
-    will do. version .. bits_down: float64 ``[n]`` or None if all are absent; seconds and bits.
+    will do. version ..
+    bits_down: float64 ``[n]`` or None if all are absent; seconds and bits.
     signals: name -> ``[n]`` or ``[n, d]`` float64; NaN means absent.
 
     Raises
@@ -576,8 +577,8 @@ class Draw(NamedTuple):
 
     Parameters
     ----------
-    scheme: a coin for each client (``poisson``), or a fixed number ``without_replacement``. rate:
-    expected share of clients drawn.
+    scheme: a coin for each client (``poisson``), or a fixed number ``without_replacement``.
+    rate: expected share of clients drawn.
     largest: most clients of a Poisson cohort; None: no limit.
     """
 

@@ -49,9 +49,11 @@ def round_line(
 
     Parameters
     ----------
-    step: number of the round, of ``rounds``. asked: clients sent out. accepted: how many of their
-    updates were used. score: the newest metric with its name; empty: none. total_bits, time_s: all
-    traffic, and the seconds of wall time, since the beginning.
+    step: number of the round, of ``rounds``.
+    asked: clients sent out.
+    accepted: how many of their updates were used.
+    score: the newest metric with its name; empty: none.
+    total_bits, time_s: all traffic, and the seconds of wall time, since the beginning.
     names: of clients, by id.
     """
     spent = f"{total_bits / 8e6:.3g} MB, {time_s:.0f} s"

@@ -64,11 +64,14 @@ def update_signals(
 
     Parameters
     ----------
-    wanted: names in :data:`UPDATE_SIGNALS`. update: ``[D]``, float64. rates: sum of the local
-    steps' learning rates; the gradient is NaN where it is not above 0. last_layer: returns the
-    weights of the last layer after training. output_bias: where in the update its bias is; None: it
-    has none, and the signal is NaN. consensus: ``[D]``, or None before the first server
-    step. streams: of the run's seed. norm: the Euclidean norm in the array library of ``update``.
+    wanted: names in :data:`UPDATE_SIGNALS`.
+    update: ``[D]``, float64.
+    rates: sum of the local steps' learning rates; the gradient is NaN where it is not above 0.
+    last_layer: returns the weights of the last layer after training.
+    output_bias: where in the update its bias is; None: it has none, and the signal is NaN.
+    consensus: ``[D]``, or None before the first server step.
+    streams: of the run's seed.
+    norm: the Euclidean norm in the array library of ``update``.
     """
     vector: Floats = np.asarray(update)
     signals: dict[str, Value] = {}

@@ -39,7 +39,9 @@ class Sketch:
 
     Parameters
     ----------
-    key: the same key gives the same projection. size: D. width: W, a multiple of 4, at most 512.
+    key: the same key gives the same projection.
+    size: D.
+    width: W, a multiple of 4, at most 512.
 
     Example
     -------

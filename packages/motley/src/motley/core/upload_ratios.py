@@ -57,7 +57,8 @@ def upload_ratios(
     compute_s, upload_s: tau and u, ``[m]``, at least 0; NaN: unknown; the ratio is ``budget`` and
     the client is not in the program.
     budget, least: mean and smallest ratio, in (0, 1].
-    weights: w, ``[m]``, at least 0 and not all of them 0; None: equal. slack: see the module.
+    weights: w, ``[m]``, at least 0 and not all of them 0; None: equal.
+    slack: see the module.
 
     T* is 0 if all times are unknown.
     """

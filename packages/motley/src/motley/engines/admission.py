@@ -122,8 +122,9 @@ def admit(setting: Setting, engine_name: str, synthetic: bool = False) -> Admiss
 
     Parameters
     ----------
-    engine_name: the engine in the experiment, ``auto`` too. synthetic: compare on random samples of
-    the same shapes, so that the outcome says nothing of anybody's data.
+    engine_name: the engine in the experiment, ``auto`` too.
+    synthetic: compare on random samples of the same shapes, so that the outcome says nothing of
+    anybody's data.
 
     Raises
     ------
@@ -297,10 +298,13 @@ class _Outcome:
 
     Parameters
     ----------
-    steps: changes of the parameters by name. buffers: buffers and counters by name. loss: mean over
-    the steps. unused: parameters to which some step gave no gradient. unsent: what the forward
-    changed and no client sends: attributes and buffers that are not persistent. outside: shapes of
-    trainable weights that had a part in the loss and are not the module's.
+    steps: changes of the parameters by name.
+    buffers: buffers and counters by name.
+    loss: mean over the steps.
+    unused: parameters to which some step gave no gradient.
+    unsent: what the forward changed and no client sends: attributes and buffers that are not
+    persistent.
+    outside: shapes of trainable weights that had a part in the loss and are not the module's.
     """
 
     steps: Mapping[str, Tensor]
@@ -323,14 +327,17 @@ class _Comparison:
 
     Parameters
     ----------
-    setting: of the run. first: the engine that is compared first. synthetic: see :func:`admit`.
+    setting: of the run.
+    first: the engine that is compared first.
+    synthetic: see :func:`admit`.
 
     Attributes
     ----------
-    one_by_one: whether that engine trains client by client. slow: whether the model takes so long
-    that less is compared.
-    possible: whether there is a training sample to compare on. notes: what was compared otherwise
-    than usual. mixes: whether outputs in evaluation mode are the same whoever else is in the batch.
+    one_by_one: whether that engine trains client by client.
+    slow: whether the model takes so long that less is compared.
+    possible: whether there is a training sample to compare on.
+    notes: what was compared otherwise than usual.
+    mixes: whether outputs in evaluation mode are the same whoever else is in the batch.
     """
 
     def __init__(self, setting: Setting, first: str, synthetic: bool) -> None:

@@ -91,11 +91,12 @@ class BatchSchedule:
     ----------
     places: int64 ``[T]``, sample of each place (position in the samples of all c clients), steps
     outermost, then clients.
-    weight: float64 ``[T]``, 1 over the size of the client's batch; 0 beyond the batch. owner: int64
-    ``[T]``, client index.
-    offsets: int64 ``[S + 1]``, where each step begins. active: int64 ``[S]``, clients in each step.
-    width: int64 ``[S]``, places per client in each step. even: bool ``[S]``, whether every client
-    fills its places.
+    weight: float64 ``[T]``, 1 over the size of the client's batch; 0 beyond the batch.
+    owner: int64 ``[T]``, client index.
+    offsets: int64 ``[S + 1]``, where each step begins.
+    active: int64 ``[S]``, clients in each step.
+    width: int64 ``[S]``, places per client in each step.
+    even: bool ``[S]``, whether every client fills its places.
     """
 
     places: Ints

@@ -36,11 +36,13 @@ class BatchStep:
 
     Parameters
     ----------
-    number: of the step, from 0. active: clients in it. width: places per client.
-    rows: int64 ``[active * width]``, rows of the federation's features. targets:
-    ``[active, width, ...]``.
-    weight: ``[active, width]``, or None when every client fills its places and every weight is
-    ``1 / width``.
+    number: of the step, from 0.
+    active: clients in it.
+    width: places per client.
+    rows: int64 ``[active * width]``, rows of the federation's features.
+    targets: ``[active, width, ...]``.
+    weight: ``[active, width]``, or None when every client fills its places and every weight is ``1
+    / width``.
     extra: tensors that the loss prepared for these samples, ``[active, width, ...]`` each.
     """
 
@@ -58,9 +60,11 @@ class PhaseJob(NamedTuple):
 
     Parameters
     ----------
-    job, phase: of the client. plan: batches of the phase. start: weights ``[D]`` from which the
-    model begins; anchor: those towards which a proximal term pulls it, ``[D]``. extra: tensors that
-    the loss prepared for the client's samples.
+    job, phase: of the client.
+    plan: batches of the phase.
+    start: weights ``[D]`` from which the model begins.
+    anchor: those towards which a proximal term pulls it, ``[D]``.
+    extra: tensors that the loss prepared for the client's samples.
     """
 
     job: Job
@@ -106,7 +110,8 @@ class Chunk:
 
     Parameters
     ----------
-    setting, samples: of the run. clients: with equal ``where``, in descending order of steps.
+    setting, samples: of the run.
+    clients: with equal ``where``, in descending order of steps.
     measured: whether gradients' norms are.
     """
 

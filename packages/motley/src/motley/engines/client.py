@@ -74,8 +74,9 @@ class TrainStats(NamedTuple):
 
     Parameters
     ----------
-    steps: taken. loss: mean over the steps of the batch's mean loss. loss_rms: root mean square of
-    the losses of all samples.
+    steps: taken.
+    loss: mean over the steps of the batch's mean loss.
+    loss_rms: root mean square of the losses of all samples.
     max_grad_norm: largest norm of a batch's gradient; NaN unless wanted.
     """
 
@@ -118,7 +119,9 @@ class Client:
 
     Parameters
     ----------
-    setting: of the run. samples: of all clients, read-only. step_hook: see :data:`StepHook`.
+    setting: of the run.
+    samples: of all clients, read-only.
+    step_hook: see :data:`StepHook`.
     """
 
     def __init__(

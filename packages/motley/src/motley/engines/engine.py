@@ -155,8 +155,9 @@ class Job:
 
     Parameters
     ----------
-    client: id of the client. dispatch: number of the dispatch, increasing over the run. steps:
-    local steps to take.
+    client: id of the client.
+    dispatch: number of the dispatch, increasing over the run.
+    steps: local steps to take.
     lr: learning rate of every step, schedules and per-client factors included.
     data_view: the client's data view under drift (one row); None if it sees all its samples. Set
     for all jobs of a call or for none.
@@ -203,7 +204,8 @@ class Slices(NamedTuple):
 
     Parameters
     ----------
-    widths: ``[n]``. offset: the same for all of them.
+    widths: ``[n]``.
+    offset: the same for all of them.
     """
 
     widths: NDArray[np.float64]
@@ -216,8 +218,8 @@ class JobInputs:
 
     Parameters
     ----------
-    download: tensors that all clients received. client_states: client id -> state that the client
-    kept from earlier rounds.
+    download: tensors that all clients received.
+    client_states: client id -> state that the client kept from earlier rounds.
     pre_training: client id -> signals measured on the received model before training.
     """
 
@@ -232,10 +234,13 @@ class TrainResult:
 
     Parameters
     ----------
-    client: id of the client. parts: the upload. client_state: state that the client keeps. steps:
-    local steps taken.
-    signals: the requested learning signals, scalars or arrays. finite: whether the loss is, and no
-    number of the upload became infinite or NaN (:mod:`motley.tasks.finite`).
+    client: id of the client.
+    parts: the upload.
+    client_state: state that the client keeps.
+    steps: local steps taken.
+    signals: the requested learning signals, scalars or arrays.
+    finite: whether the loss is, and no number of the upload became infinite or NaN
+    (:mod:`motley.tasks.finite`).
     curvature: layer name -> diagonal of the Hessian at the client's final model, for the layers
     that the job named; layers that cannot be differentiated twice are missing.
     """
@@ -269,7 +274,9 @@ class RunSum(NamedTuple):
 
     Parameters
     ----------
-    run: the positions. results: of its jobs, in order, without uploads. partial: the uploads' sum.
+    run: the positions.
+    results: of its jobs, in order, without uploads.
+    partial: the uploads' sum.
     """
 
     run: BlockRun
@@ -284,27 +291,34 @@ class Setting:
 
     Parameters
     ----------
-    task: model, data and name of the loss. algorithm: the four parts. solver: local optimizer.
+    task: model, data and name of the loss.
+    algorithm: the four parts.
+    solver: local optimizer.
     work: amount of local work.
-    streams: random streams; a job's stream for a purpose is
-    ``streams.key(purpose).fold(dispatch, client)``.
-    dtype: of parameters and arithmetic. precision: of matrix products and convolutions. device:
-    torch device.
+    streams: random streams; a job's stream for a purpose is ``streams.key(purpose).fold(dispatch,
+    client)``.
+    dtype: of parameters and arithmetic.
+    precision: of matrix products and convolutions.
+    device: torch device.
     threads: cores this run may use (None: all that the process may).
     workers: worker processes that share these cores, for engines that have workers (None: one for
     every core).
-    worker_cores: cores of each worker. address: of a Ray cluster. gpu_share: share of a GPU that a
-    worker takes.
-    wait_s: wall seconds to wait for a cluster with no room for a worker. differing_nodes: what
-    becomes of a run if a node has other code than this process (None: ``skip``).
+    worker_cores: cores of each worker.
+    address: of a Ray cluster.
+    gpu_share: share of a GPU that a worker takes.
+    wait_s: wall seconds to wait for a cluster with no room for a worker.
+    differing_nodes: what becomes of a run if a node has other code than this process (None:
+    ``skip``).
     mixes: whether samples of several clients may share a forward pass outside training; False where
-    an output depends on who else is in the batch. evaluation_batch: samples of such a pass where
-    they may not, or the loss is one of whole batches; None: all of a client's.
+    an output depends on who else is in the batch.
+    evaluation_batch: samples of such a pass where they may not, or the loss is one of whole
+    batches; None: all of a client's.
     skips_unused: whether the optimizer leaves out, as torch's do, a parameter to which a step gives
-    no gradient, in place of stepping it with a gradient of zeros. ruled_out: engine -> why it does
-    not train this model as torch does (:mod:`motley.engines.admission`).
-    sliced: whether the model is a slice already, which is not cut again. probes_model: whether
-    curvature is that of a probe of the whole model,
+    no gradient, in place of stepping it with a gradient of zeros.
+    ruled_out: engine -> why it does not train this model as torch does
+    (:mod:`motley.engines.admission`).
+    sliced: whether the model is a slice already, which is not cut again.
+    probes_model: whether curvature is that of a probe of the whole model,
     :attr:`motley.transport.compressors.compressor.Compressor.probes_model`.
     """
 
@@ -568,10 +582,10 @@ class Engine(ABC):
 
         Parameters
         ----------
-        labels: the targets; the rows' clean ones by default. want: names of
-        :func:`motley.engines.scores.measured`; ``hit``: whether a sample is right (NaN in
-        regression); ``features``: inputs of the last linear layer, where the algorithm's loss
-        compares them. Outputs are kept only where they are wanted.
+        labels: the targets; the rows' clean ones by default.
+        want: names of :func:`motley.engines.scores.measured`; ``hit``: whether a sample is right
+        (NaN in regression); ``features``: inputs of the last linear layer, where the algorithm's
+        loss compares them. Outputs are kept only where they are wanted.
         sizes: numbers of consecutive rows that belong together, each a client's, which do not share
         a forward pass with others where :attr:`Setting.separates_clients`; None: all rows do.
         """

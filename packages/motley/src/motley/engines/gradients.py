@@ -61,7 +61,8 @@ class ModuleGradients(GradientPass):
 
     Parameters
     ----------
-    client: has the module. inner: torch threads inside one operation.
+    client: has the module.
+    inner: torch threads inside one operation.
     """
 
     def __init__(self, client: Client, inner: int) -> None:
@@ -108,7 +109,9 @@ class BlockGradients(GradientPass):
 
     Parameters
     ----------
-    layers: of the model. setting, samples: of the run. pool: its threads compute one block each.
+    layers: of the model.
+    setting, samples: of the run.
+    pool: its threads compute one block each.
     """
 
     def __init__(

@@ -25,7 +25,8 @@ class FeatureHook:
 
     Parameters
     ----------
-    module: gets a forward hook; nothing else of it changes. layout: of the module.
+    module: gets a forward hook; nothing else of it changes.
+    layout: of the module.
 
     Raises
     ------

@@ -147,7 +147,8 @@ class LocalEngine(Engine):
 
     Parameters
     ----------
-    setting: of the run. step_hook: see :data:`StepHook`.
+    setting: of the run.
+    step_hook: see :data:`StepHook`.
     """
 
     def __init__(self, setting: Setting, step_hook: StepHook | None = None) -> None:

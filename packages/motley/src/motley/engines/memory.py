@@ -92,8 +92,9 @@ def training_memory(
 
     Parameters
     ----------
-    module: in the type that it trains in; its gradients are taken away. inputs: a batch
-    ``[B, ...]``. loss: from the outputs to a number.
+    module: in the type that it trains in; its gradients are taken away.
+    inputs: a batch ``[B, ...]``.
+    loss: from the outputs to a number.
     """
     trained = [p for p in module.parameters() if p.requires_grad]
     tensors = {t.untyped_storage()._cdata: t for t in chain(module.parameters(), module.buffers())}

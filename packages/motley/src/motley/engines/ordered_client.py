@@ -111,7 +111,9 @@ class OrderedClient(Client):
 
     Parameters
     ----------
-    run_setting: the run's setting. samples, step_hook: see :class:`Client`. width: of the client.
+    run_setting: the run's setting.
+    samples, step_hook: see :class:`Client`.
+    width: of the client.
     """
 
     def __init__(

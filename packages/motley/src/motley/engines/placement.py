@@ -50,7 +50,9 @@ class PlannedCall(NamedTuple):
 
     Parameters
     ----------
-    runs: whose sums it sends. positions: of its jobs. cost: expected.
+    runs: whose sums it sends.
+    positions: of its jobs.
+    cost: expected.
     """
 
     runs: list[BlockRun]
@@ -81,7 +83,8 @@ def parts_of(
 
     Parameters
     ----------
-    costs: of the positions. stacked: whether a part is trained at once, which asks for large ones.
+    costs: of the positions.
+    stacked: whether a part is trained at once, which asks for large ones.
     least: parts at least, if there are so many blocks.
     """
     blocks = [sum(costs[at : at + BLOCK]) for at in range(0, len(costs), BLOCK)]

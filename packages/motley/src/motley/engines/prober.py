@@ -43,7 +43,9 @@ class Prober:
 
     Parameters
     ----------
-    setting, samples: of the run. client: has the module. inner: torch threads inside one operation.
+    setting, samples: of the run.
+    client: has the module.
+    inner: torch threads inside one operation.
 
     Attributes
     ----------

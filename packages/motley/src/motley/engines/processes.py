@@ -218,7 +218,9 @@ def run_worker(descriptor: int, parent: int, threads: int) -> None:
 
     Parameters
     ----------
-    descriptor: of the socket to the parent. parent: its process id. threads: of torch.
+    descriptor: of the socket to the parent.
+    parent: its process id.
+    threads: of torch.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
     threading.Thread(target=end_with_parent, args=(parent,), daemon=True).start()

@@ -28,7 +28,8 @@ class SampleSplit(NamedTuple):
     ----------
     rows: int64 ``[n]``, rows of the federation's features, client after client.
     labels: ``[n, ...]``, targets as the clients have them (possibly noisy).
-    offsets: ``[K + 1]``, where each client's samples begin. sizes: ``[K]``, samples of each client.
+    offsets: ``[K + 1]``, where each client's samples begin.
+    sizes: ``[K]``, samples of each client.
     seen: ``[K]``, samples that each client uses at a time; fewer than ``sizes`` under drift.
     """
 
@@ -74,8 +75,9 @@ class Samples:
 
     Parameters
     ----------
-    task: has the federation. dtype: of model inputs (but whole numbers stay int64) and of
-    regression targets. device: of all tensors.
+    task: has the federation.
+    dtype: of model inputs (but whole numbers stay int64) and of regression targets.
+    device: of all tensors.
 
     ``rows`` and ``seen`` are those of ``training``; ``validation`` and ``test`` are empty if
     clients have no such samples.

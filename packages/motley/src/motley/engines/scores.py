@@ -19,7 +19,8 @@ def measured(name: str, outputs: Tensor, targets: Tensor, kind: Targets) -> Tens
     name: ``hit`` (1 or 0; the share of right positions or labels where a sample has several; NaN in
     regression), ``predicted`` (classes, or labels 0 and 1, in the shape of the targets), ``nll``
     (mean of ``-log softmax(outputs)[target]`` over positions), ``top<k>`` (share of positions whose
-    class is among the k largest outputs) or ``outputs``. kind: of the targets.
+    class is among the k largest outputs) or ``outputs``.
+    kind: of the targets.
     """
     if name == "outputs":
         return outputs

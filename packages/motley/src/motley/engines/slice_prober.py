@@ -33,8 +33,9 @@ def measure_slices(
 
     Parameters
     ----------
-    prober: of the whole model. client: has the modules of all widths. slices: of each of the
-    clients.
+    prober: of the whole model.
+    client: has the modules of all widths.
+    slices: of each of the clients.
     """
     size = prober.setting.task.layout.size
     sketch = Sketch.signal("gradient_sketch", prober.setting.streams, size)

@@ -223,7 +223,8 @@ class StackedLinear(Executor):
 
     Parameters
     ----------
-    layers: of the model. setting: of the run.
+    layers: of the model.
+    setting: of the run.
     """
 
     def __init__(self, layers: tuple[Layer, ...], setting: Setting) -> None:

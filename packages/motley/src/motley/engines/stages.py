@@ -64,7 +64,8 @@ def bounded(group: list[int], steps: Sequence[int], batch_size: int) -> Iterator
 
     Parameters
     ----------
-    group: indices into ``steps``, longest first. batch_size: samples of a full batch.
+    group: indices into ``steps``, longest first.
+    batch_size: samples of a full batch.
     """
     places = steps[group[0]] * len(group) * batch_size
     if len(group) == 1 or places <= SCHEDULE_PLACES:

@@ -43,14 +43,16 @@ class TrainedModule:
 
     Parameters
     ----------
-    setting: of the run. direct: whether gradients are read once, so that they need not be gathered
-    in a flat vector.
+    setting: of the run.
+    direct: whether gradients are read once, so that they need not be gathered in a flat vector.
 
     Attributes
     ----------
-    model: the flat module. parameters: those that train. norms: BatchNorm layers. channels_last:
-    whether inputs are handed over in that format. blocks: of the phase begun last; after
-    :meth:`gradient` they hold its result.
+    model: the flat module.
+    parameters: those that train.
+    norms: BatchNorm layers.
+    channels_last: whether inputs are handed over in that format.
+    blocks: of the phase begun last; after :meth:`gradient` they hold its result.
     """
 
     def __init__(self, setting: Setting, direct: bool) -> None:

@@ -50,7 +50,8 @@ class WorkerCall:
 
     Parameters
     ----------
-    method: name of the method. arguments: keyword arguments, beside those that all workers share.
+    method: name of the method.
+    arguments: keyword arguments, beside those that all workers share.
     about: clients or samples of the call, for an error message.
     """
 
@@ -96,8 +97,8 @@ class Worker:
 
     Parameters
     ----------
-    setting: block with the run's setting; its tensors are used where they lie. device: replaces the
-    setting's own if given.
+    setting: block with the run's setting; its tensors are used where they lie.
+    device: replaces the setting's own if given.
     """
 
     def __init__(self, setting: Block, device: str | None = None) -> None:
@@ -212,8 +213,8 @@ class RemoteWorker(ABC, Generic[Shared]):
 
         Parameters
         ----------
-        shared: arguments that lie where every worker can read them. silent: called when the worker
-        seems to be gone, but may still answer.
+        shared: arguments that lie where every worker can read them.
+        silent: called when the worker seems to be gone, but may still answer.
 
         Raises
         ------
@@ -247,7 +248,8 @@ class WorkerPool(Generic[Shared]):
 
     Parameters
     ----------
-    workers: not started yet. on_close: called after the workers have ended.
+    workers: not started yet.
+    on_close: called after the workers have ended.
     on_wait: called every second while an answer is waited for, with the seconds for which no worker
     has been ready.
     """

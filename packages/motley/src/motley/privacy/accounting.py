@@ -40,9 +40,11 @@ class Release:
     Parameters
     ----------
     kind: the mechanism; ``poisson`` and ``without_replacement`` are Gaussians on the sum of a
-    cohort drawn so; ``discrete`` is a sum with discrete noise of clients,
-    ``1 / (2 multiplier^2)``-zCDP. multiplier: noise over zero-out sensitivity. m: winners of a
-    Gumbel choice. population, rate, largest: of a drawn cohort; ``rate`` is the share drawn.
+    cohort drawn so; ``discrete`` is a sum with discrete noise of clients, ``1 / (2
+    multiplier^2)``-zCDP.
+    multiplier: noise over zero-out sensitivity.
+    m: winners of a Gumbel choice.
+    population, rate, largest: of a drawn cohort; ``rate`` is the share drawn.
     """
 
     kind: Kind

@@ -30,8 +30,9 @@ def claim(
 
     Parameters
     ----------
-    max_rounds: cap on the sums of one client. signals: name -> cap on its values. origin: where
-    noise comes from.
+    max_rounds: cap on the sums of one client.
+    signals: name -> cap on its values.
+    origin: where noise comes from.
     by_clients: noise that clients add before they mask; None: the server adds it.
     """
     hidden = options.cohorts == "hidden"

@@ -52,9 +52,10 @@ def correlated(drawn: Ids, past: Sequence[Ids], bands: int) -> Ids:
 
     Parameters
     ----------
-    drawn: independent noise y_t in steps, ``[n]``. past: noise of the sums before in steps, the
-    newest first, at most ``bands - 1`` vectors ``[n]``. bands: how many successive sums are
-    correlated.
+    drawn: independent noise y_t in steps, ``[n]``.
+    past: noise of the sums before in steps, the newest first, at most ``bands - 1`` vectors
+    ``[n]``.
+    bands: how many successive sums are correlated.
     """
     c = coefficients(bands)
     taken_back = np.zeros(len(drawn))
@@ -74,7 +75,9 @@ def inflation(multiplier: float, size: int, bands: int) -> float:
 
     Parameters
     ----------
-    multiplier: z. size: numbers in an upload. bands: how many successive sums are correlated.
+    multiplier: z.
+    size: numbers in an upload.
+    bands: how many successive sums are correlated.
     """
     if bands == 1:
         return 1.0

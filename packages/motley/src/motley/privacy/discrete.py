@@ -30,7 +30,9 @@ def discrete_gaussian(n: int, sigma: int, entropy: Entropy = os.urandom) -> Inte
 
     Parameters
     ----------
-    n: how many. sigma: a whole number from 1 to 2^40. entropy: where the bytes come from.
+    n: how many.
+    sigma: a whole number from 1 to 2^40.
+    entropy: where the bytes come from.
 
     Raises
     ------
@@ -50,7 +52,9 @@ def discrete_laplace(n: int, scale: int, entropy: Entropy = os.urandom) -> Integ
 
     Parameters
     ----------
-    n: how many. scale: a whole number from 1 to 2^40. entropy: where the bytes come from.
+    n: how many.
+    scale: a whole number from 1 to 2^40.
+    entropy: where the bytes come from.
 
     Raises
     ------

@@ -64,7 +64,8 @@ def distance(clients: int, sigma: float) -> float:
 
     Parameters
     ----------
-    clients: s, how many are added. sigma: of each; where it is too small for a bound, it is inf.
+    clients: s, how many are added.
+    sigma: of each; where it is too small for a bound, it is inf.
     """
     k = np.arange(1, clients)
     first = np.exp(-2.0 * math.pi**2 * float(sigma) ** 2 * k / (k + 1.0))
@@ -78,8 +79,12 @@ class ClientNoise:
 
     Parameters
     ----------
-    clip: C. size: D. clients: n, asked at most. survivors: t, the fewest whose sum is opened.
-    colluders: c. noise_multiplier: z, of the noise of t - c clients.
+    clip: C.
+    size: D.
+    clients: n, asked at most.
+    survivors: t, the fewest whose sum is opened.
+    colluders: c.
+    noise_multiplier: z, of the noise of t - c clients.
 
     Raises
     ------
@@ -191,8 +196,9 @@ class ClientNoise:
 
         Parameters
         ----------
-        threshold: clients that must remain, of the round. cohort: its clients. What holds for the
-        fewest of the most, ``c < 2 t - n``, then holds for both.
+        threshold: clients that must remain, of the round.
+        cohort: its clients. What holds for the fewest of the most, ``c < 2 t - n``, then holds for
+        both.
         """
         if threshold < self.survivors or cohort > self.clients:
             return (

@@ -203,7 +203,9 @@ def released(
 
     Parameters
     ----------
-    ids: ``[n]``. name: of the signal. value: ``[n]``, or counts of labels ``[n, C]``.
+    ids: ``[n]``.
+    name: of the signal.
+    value: ``[n]``, or counts of labels ``[n, C]``.
     """
     if name == HISTOGRAM:
         return noisy_shares(source, ids, value, how.scale)
@@ -226,7 +228,8 @@ def noisy_shares(source: Source | Key, ids: ArrayLike, counts: Floats, scale: fl
 
     Parameters
     ----------
-    ids: ``[n]``. counts: ``[n, C]`` of labels.
+    ids: ``[n]``.
+    counts: ``[n, C]`` of labels.
     """
     clipped = np.clip(np.where(np.isfinite(counts), counts, 0.0), 0.0, _MOST).astype(np.int64)
     step = max(grid(scale)[0], _FINEST)

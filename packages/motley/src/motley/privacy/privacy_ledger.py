@@ -21,11 +21,13 @@ class PrivacyState:
 
     Parameters
     ----------
-    clip: the clip of the coming sum. choices, sums: int64 ``[K]``, how often each client was in a
-    cohort and in a sum.
-    signals: name -> int64 ``[K]``, how often each client sent it. step: sums so far. entered: int64
-    ``[K]``, the newest sum that each client entered, from 1; 0 for none. past: part -> noise of the
-    newest sums in steps, the newest first, where noise is correlated: a secret of the server.
+    clip: the clip of the coming sum.
+    choices, sums: int64 ``[K]``, how often each client was in a cohort and in a sum.
+    signals: name -> int64 ``[K]``, how often each client sent it.
+    step: sums so far.
+    entered: int64 ``[K]``, the newest sum that each client entered, from 1; 0 for none.
+    past: part -> noise of the newest sums in steps, the newest first, where noise is correlated: a
+    secret of the server.
     """
 
     clip: float

@@ -24,16 +24,18 @@ class PrivacyPlan:
 
     Parameters
     ----------
-    options: the table of the experiment. needs: what the rule needs of clients.
-    noise_multiplier: z of a sum, the count of unclipped updates included. update_multiplier: z of
-    the updates alone.
-    divisor: the fixed number that sums are divided by. count_noise: deviation of the noise on the
-    count, where the clip adapts.
-    max_rounds, max_signals: caps per client. releases: of a client at its caps. bound: their
-    epsilon.
-    shares: part of an upload -> its clip over ``privacy.clip``, 1 where left out. client_noise:
-    what clients add before they mask;
-    None: the server adds the noise. source: what a simulation draws its noise from.
+    options: the table of the experiment.
+    needs: what the rule needs of clients.
+    noise_multiplier: z of a sum, the count of unclipped updates included.
+    update_multiplier: z of the updates alone.
+    divisor: the fixed number that sums are divided by.
+    count_noise: deviation of the noise on the count, where the clip adapts.
+    max_rounds, max_signals: caps per client.
+    releases: of a client at its caps.
+    bound: their epsilon.
+    shares: part of an upload -> its clip over ``privacy.clip``, 1 where left out.
+    client_noise: what clients add before they mask; None: the server adds the noise.
+    source: what a simulation draws its noise from.
     """
 
     options: Privacy

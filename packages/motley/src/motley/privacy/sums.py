@@ -57,8 +57,9 @@ def clipped(
 
     Parameters
     ----------
-    clip: C, of the whole vector. shares: part -> its clip over C (1 where left out); a part's
-    values are divided by it for the norm.
+    clip: C, of the whole vector.
+    shares: part -> its clip over C (1 where left out); a part's values are divided by it for the
+    norm.
     multiplier: z of the noise, whose grid it is.
     """
     real = {
@@ -109,11 +110,12 @@ def noised_sum(
 
     Parameters
     ----------
-    total: sums by part; empty if nobody's upload was accepted, which noise must hide. empty: an
-    upload whose model did not move.
-    deviation: z C, of a part whose share is 1. past: noise of the newest sums in steps, by part,
-    the newest first, to which this sum's is added. bands: how many successive sums have correlated
-    noise; 1: none.
+    total: sums by part; empty if nobody's upload was accepted, which noise must hide.
+    empty: an upload whose model did not move.
+    deviation: z C, of a part whose share is 1.
+    past: noise of the newest sums in steps, by part, the newest first, to which this sum's is
+    added.
+    bands: how many successive sums have correlated noise; 1: none.
     """
     out = dict(total)
     for name, part in empty.items():
@@ -162,8 +164,8 @@ def next_clip(clip: float, count: float, divisor: float, rate: float, quantile: 
 
     Parameters
     ----------
-    count: noisy, centred, of the uploads that had at most the norm C. divisor: the fixed number of
-    a sum.
+    count: noisy, centred, of the uploads that had at most the norm C.
+    divisor: the fixed number of a sum.
 
     >>> round(next_clip(0.1, 50, 100, 0.2, 0.5), 6)  # nobody of 100 was clipped: b = 1
     0.090484

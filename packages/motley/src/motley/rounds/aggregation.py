@@ -24,10 +24,12 @@ class UploadSum:
 
     Parameters
     ----------
-    aggregator: of the run, which joins sums. check: of what leaves a client. weights: raw, by
-    position.
-    own_weights: of the clients, by position. factors: on the updates of corrupted clients. scales:
-    for staleness; None: none.
+    aggregator: of the run, which joins sums.
+    check: of what leaves a client.
+    weights: raw, by position.
+    own_weights: of the clients, by position.
+    factors: on the updates of corrupted clients.
+    scales: for staleness; None: none.
     """
 
     aggregator: Aggregator

@@ -49,7 +49,8 @@ class UploadCheck:
 
     Parameters
     ----------
-    shapes: of the method's parts, by name. without: names of parts that stay at the clients.
+    shapes: of the method's parts, by name.
+    without: names of parts that stay at the clients.
     """
 
     shapes: Shapes
@@ -70,13 +71,15 @@ class Channel:
 
     Parameters
     ----------
-    parts: of a whole upload. extra_exchange: what the server rule asks of participants besides.
+    parts: of a whole upload.
+    extra_exchange: what the server rule asks of participants besides.
     without: names of parts that stay at the clients.
 
     Attributes
     ----------
-    parts: those given. upload_bits: of a whole upload, buffers and counters included. paper_bits:
-    32 for each value of its update.
+    parts: those given.
+    upload_bits: of a whole upload, buffers and counters included.
+    paper_bits: 32 for each value of its update.
     """
 
     def __init__(

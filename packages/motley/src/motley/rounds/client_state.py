@@ -136,8 +136,8 @@ class DiskClientStates(ClientStates):
 
     Parameters
     ----------
-    first: as for :class:`ClientStates`. folder: of the file ``memories.rows``, which is made with
-    the first row.
+    first: as for :class:`ClientStates`.
+    folder: of the file ``memories.rows``, which is made with the first row.
     """
 
     def __init__(self, first: ClientState, folder: Path) -> None:
@@ -254,10 +254,12 @@ def open_client_states(
 
     Parameters
     ----------
-    where: ``ram`` or ``disk``. first: as for :class:`ClientStates`. population: K, all of which may
-    keep a state.
+    where: ``ram`` or ``disk``.
+    first: as for :class:`ClientStates`.
+    population: K, all of which may keep a state.
     reached, moved: how many clients are accepted at most in the whole run, and between two
-    checkpoints. folder: of the rows.
+    checkpoints.
+    folder: of the rows.
 
     Raises
     ------

@@ -27,8 +27,9 @@ class DriftView:
 
     Parameters
     ----------
-    drift: the component. key: of the drift. federation: each client's samples, in the order in
-    which windows pass over them.
+    drift: the component.
+    key: of the drift.
+    federation: each client's samples, in the order in which windows pass over them.
     """
 
     def __init__(self, drift: Drift, key: Key, federation: Federation) -> None:

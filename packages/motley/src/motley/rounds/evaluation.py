@@ -101,15 +101,16 @@ def evaluate(
 
     Parameters
     ----------
-    personal: the models of clients; None: ``model`` for all of them. shared: whether there is a
-    ``model`` for all clients; where there is none, there is no ``global`` row. Where clients have
-    both, it is also examined on each client's own test samples, in the scopes ``shared_mean`` and
-    ``shared_client``. class_names: what each client calls each class ``[K, C]``; None: classes are
-    what they are. metrics: what is measured beside loss and accuracy. prototypes: of the classes
-    ``[C, d]``: clients are also examined by the nearest prototype, in the scopes ``prototype_mean``
-    and ``prototype_client``. beside: scope -> a further model, such as ``width_0.5`` -> that of
-    less width, in that scope on the common test set, and in ``width_0.5_mean`` over the clients'
-    own test samples.
+    personal: the models of clients; None: ``model`` for all of them.
+    shared: whether there is a ``model`` for all clients; where there is none, there is no
+    ``global`` row. Where clients have both, it is also examined on each client's own test samples,
+    in the scopes ``shared_mean`` and ``shared_client``.
+    class_names: what each client calls each class ``[K, C]``; None: classes are what they are.
+    metrics: what is measured beside loss and accuracy.
+    prototypes: of the classes ``[C, d]``: clients are also examined by the nearest prototype, in
+    the scopes ``prototype_mean`` and ``prototype_client``.
+    beside: scope -> a further model, such as ``width_0.5`` -> that of less width, in that scope on
+    the common test set, and in ``width_0.5_mean`` over the clients' own test samples.
     """
     rows = _Rows(metrics)
     labelings = _Labelings(federation, class_names)

@@ -446,8 +446,9 @@ class NewClients:
 
     Parameters
     ----------
-    config: of the run, whose federation has clients held out. channel: sizes of messages. widths:
-    share of the model's width that each client holds, ``[K]``; None: all of it.
+    config: of the run, whose federation has clients held out.
+    channel: sizes of messages.
+    widths: share of the model's width that each client holds, ``[K]``; None: all of it.
     """
 
     def __init__(self, config: RunConfig, channel: Channel, widths: Floats | None) -> None:
@@ -471,9 +472,10 @@ class NewClients:
 
         Parameters
         ----------
-        engine: of the run. state: of the run at its end. models: the final ones. names: what each
-        client calls each class, ``[K, C]``;
-        None: classes are what they are.
+        engine: of the run.
+        state: of the run at its end.
+        models: the final ones.
+        names: what each client calls each class, ``[K, C]``; None: classes are what they are.
         """
         own = engine.alike(self.setting)
         schedule = self.config.evaluate

@@ -57,7 +57,8 @@ class Guard:
 
         Parameters
         ----------
-        norms: of the aggregates so far, newest last. size: norm of the model before the step.
+        norms: of the aggregates so far, newest last.
+        size: norm of the model before the step.
 
         Example
         -------
@@ -75,8 +76,9 @@ class Guard:
 
         Parameters
         ----------
-        length: norm of the step's aggregate. norms: of the aggregates so far, newest last. before,
-        after: the server around the step.
+        length: norm of the step's aggregate.
+        norms: of the aggregates so far, newest last.
+        before, after: the server around the step.
         """
         size = norm(before.model.x)
         moved = norm(after.model.x - before.model.x)  # NaN or infinite where a weight is

@@ -128,8 +128,10 @@ def told(
 
     Parameters
     ----------
-    key: of failures. round_index: 0 at enrolment. examples: samples that every client claims to
-    have, ``[K]``. heard: by liars so far.
+    key: of failures.
+    round_index: 0 at enrolment.
+    examples: samples that every client claims to have, ``[K]``.
+    heard: by liars so far.
     measured: whether the server measures itself what it can, so that nobody is believed about it.
     """
     liar = dishonest.liars(key, reports.ids, round_index)
@@ -162,7 +164,8 @@ def claimed_examples(
 
     Parameters
     ----------
-    examples: true numbers. bounded: whether nobody may claim more than at enrolment.
+    examples: true numbers.
+    bounded: whether nobody may claim more than at enrolment.
     """
     if not dishonest.lies or "num_examples" not in dishonest.topics():
         return examples

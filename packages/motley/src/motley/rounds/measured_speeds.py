@@ -39,8 +39,9 @@ class MeasuredSpeeds:
 
         Parameters
         ----------
-        up_bits: of each upload, ``[n]``. whole_bits: of one that is not compressed, a number or
-        ``[n]``: a smaller one counts as if it had taken so much longer."""
+        up_bits: of each upload, ``[n]``.
+        whole_bits: of one that is not compressed, a number or ``[n]``: a smaller one counts as if
+        it had taken so much longer."""
         durations_s = (
             (lines.computed_s - lines.downloaded_s) / np.maximum(lines.steps, 1),
             lines.downloaded_s - lines.start_s,
@@ -63,9 +64,9 @@ class MeasuredSpeeds:
 
         Parameters
         ----------
-        steps: planned local steps of each, ``[n]``. whole_bits: of an upload that is not
-        compressed, a number or ``[n]``. guess_s: of each transfer and each step while nobody has
-        delivered."""
+        steps: planned local steps of each, ``[n]``.
+        whole_bits: of an upload that is not compressed, a number or ``[n]``.
+        guess_s: of each transfer and each step while nobody has delivered."""
         delivered = self.seconds[np.isfinite(self.seconds).all(axis=1)]
         usual = delivered.mean(axis=0) if len(delivered) else np.full(3, guess_s)
         own = self.seconds[ids]
@@ -90,9 +91,10 @@ def steps_in_time(
 
     Parameters
     ----------
-    planned: the full local work in steps, ``[m]``. seconds: ``[m, 3]``, of a step, the download and
-    a whole upload; NaN for a client of which nothing was measured. sent: share of a whole upload's
-    bits that it will send.
+    planned: the full local work in steps, ``[m]``.
+    seconds: ``[m, 3]``, of a step, the download and a whole upload; NaN for a client of which
+    nothing was measured.
+    sent: share of a whole upload's bits that it will send.
     """
     step_s, down_s, up_s = seconds.T
     other_s = np.nan_to_num(down_s + up_s * np.minimum(sent, 1.0))

@@ -75,12 +75,14 @@ class WorkPlanner:
 
     Parameters
     ----------
-    config: of the run. reported: signals that the selector wants with an update. states_of: returns
-    what clients keep now; None: nobody has taken part.
+    config: of the run.
+    reported: signals that the selector wants with an update.
+    states_of: returns what clients keep now; None: nobody has taken part.
 
     Attributes
     ----------
-    full_steps: the local steps of each client, ``[K]``. with_data: ids of those with any, sorted.
+    full_steps: the local steps of each client, ``[K]``.
+    with_data: ids of those with any, sorted.
     """
 
     def __init__(
@@ -164,10 +166,11 @@ class WorkPlanner:
 
         Parameters
         ----------
-        dispatch: number of the first client sent out. version: of the model sent. extra_steps: time
-        that choosing what to upload takes, in local steps ``[m]``. measured: what the server knows
-        of the clients' seconds, and the share of a whole upload that each sends, as for
-        :func:`steps_in_time`; None: it knows all.
+        dispatch: number of the first client sent out.
+        version: of the model sent.
+        extra_steps: time that choosing what to upload takes, in local steps ``[m]``.
+        measured: what the server knows of the clients' seconds, and the share of a whole upload
+        that each sends, as for :func:`steps_in_time`; None: it knows all.
         """
         config = self.config
         ids = cohort.ids
@@ -213,7 +216,8 @@ class WorkPlanner:
 
         Parameters
         ----------
-        extra_steps: as for :meth:`timelines`. paper_bits: of the uploads, as the papers count them.
+        extra_steps: as for :meth:`timelines`.
+        paper_bits: of the uploads, as the papers count them.
         """
         factor = self.step_factor(lines.client, round)
         steps = np.maximum(lines.steps, 1)

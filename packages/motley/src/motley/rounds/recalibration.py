@@ -122,8 +122,9 @@ def recalibrated(
 
     Parameters
     ----------
-    counts: client -> batches, in order of the chain. key: of this server step. data_views: what
-    clients see of their data now.
+    counts: client -> batches, in order of the chain.
+    key: of this server step.
+    data_views: what clients see of their data now.
     cumulative: forget the model's statistics, and weigh all batches of the chain alike.
     """
     if cumulative:

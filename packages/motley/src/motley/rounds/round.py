@@ -54,14 +54,16 @@ class Round:
     Parameters
     ----------
     number: of the server step, from 1.
-    cohort: the newest choice. dispatched: clients sent out, in order of their dispatches.
-    nobody_there: whether no client could be asked at the newest choice. row: columns
-    of the table ``rounds`` that a choice tells. notes: of its column ``notes``.
-    landed: ``[n]`` dispatches that end with this step. outcome: int8 ``[n]``, values of
-    :class:`~motley.core.records.Outcome`. staleness: ``[n]``, updates of the model since each of
-    them was sent out.
-    results: of the training, by row of ``landed``, without uploads. total: that the server steps
-    on; empty where there is nothing to aggregate.
+    cohort: the newest choice.
+    dispatched: clients sent out, in order of their dispatches.
+    nobody_there: whether no client could be asked at the newest choice.
+    row: columns of the table ``rounds`` that a choice tells.
+    notes: of its column ``notes``.
+    landed: ``[n]`` dispatches that end with this step.
+    outcome: int8 ``[n]``, values of :class:`~motley.core.records.Outcome`.
+    staleness: ``[n]``, updates of the model since each of them was sent out.
+    results: of the training, by row of ``landed``, without uploads.
+    total: that the server steps on; empty where there is nothing to aggregate.
     """
 
     number: int

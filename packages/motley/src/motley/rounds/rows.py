@@ -73,8 +73,8 @@ def round_row(
 
     Parameters
     ----------
-    weights: ``[n]``, raw weights of the updates. private: whether clear numbers of clients' data
-    are NaN.
+    weights: ``[n]``, raw weights of the updates.
+    private: whether clear numbers of clients' data are NaN.
     """
     accepted = reports.outcome == Outcome.ACCEPTED
     row: dict[str, Any] = {
@@ -142,8 +142,8 @@ class Tables:
 
     Parameters
     ----------
-    writer: writes them; None: they go nowhere. private: leave out the columns that hold clear
-    numbers of clients' data.
+    writer: writes them; None: they go nowhere.
+    private: leave out the columns that hold clear numbers of clients' data.
     """
 
     def __init__(self, writer: Writer | None, private: bool) -> None:

@@ -128,22 +128,26 @@ class RunConfig:
 
     Parameters
     ----------
-    setting: what is trained. world: devices, network, availability, failures, drift. synchrony:
-    when the server steps.
-    cohort: m, clients asked per round. stop: when the run ends.
-    weights: how much each update counts. schedule: factor on the learning rate by server step.
+    setting: what is trained.
+    world: devices, network, availability, failures, drift.
+    synchrony: when the server steps.
+    cohort: m, clients asked per round.
+    stop: when the run ends.
+    weights: how much each update counts.
+    schedule: factor on the learning rate by server step.
     evaluate: when the model is evaluated.
     probe_batches: batches a probe measures per candidate instead of what the rule asks for; 0 means
-    all, None: as the rule asks. measured_speeds: the server knows of its clients' speed what it
-    measured when they delivered last, as in a deployment; else what they take in this round.
+    all, None: as the rule asks.
+    measured_speeds: the server knows of its clients' speed what it measured when they delivered
+    last, as in a deployment; else what they take in this round.
     server_context: what the server rule may use besides uploads (network, public and validation
     samples); None: nothing.
-    stragglers: clients that do part of their work; None: none. upload_config: how updates are
-    compressed and budgeted.
+    stragglers: clients that do part of their work; None: none.
+    upload_config: how updates are compressed and budgeted.
     recalibrate: how BatchNorm statistics are estimated where uploads leave them out; None: clients'
     own are averaged.
-    guard: which steps the server refuses; None: none. privacy: clip, noise and caps; None: nothing
-    is private.
+    guard: which steps the server refuses; None: none.
+    privacy: clip, noise and caps; None: nothing is private.
     stage: makes a stage that is called after all others; None: none.
     """
 
@@ -189,9 +193,11 @@ class RunConfig:
 
         Parameters
         ----------
-        version: server steps so far. now_s: the clock. uplink_bits: uploaded, on the papers'
-        account. scores: metrics of an evaluation. waited: by metric, evaluations in a row without a
-        better figure on validation samples.
+        version: server steps so far.
+        now_s: the clock.
+        uplink_bits: uploaded, on the papers' account.
+        scores: metrics of an evaluation.
+        waited: by metric, evaluations in a row without a better figure on validation samples.
         """
         if self.stop.reached(version, now_s, uplink_bits):
             return True
@@ -259,9 +265,10 @@ class RunConfig:
 
         Parameters
         ----------
-        accepted: number of uploads aggregated. losses: asks clients for the loss of models on their
-        own training samples; None for a server rule that does not say that it asks. own_weights:
-        as in :class:`~motley.algorithms.parts.ServerContext`.
+        accepted: number of uploads aggregated.
+        losses: asks clients for the loss of models on their own training samples; None for a server
+        rule that does not say that it asks.
+        own_weights: as in :class:`~motley.algorithms.parts.ServerContext`.
         """
         context = self.server_context or ServerContext(self.setting.task.layout, self.pool, 0)
         key = self.setting.streams.key("server").fold(version)
@@ -276,12 +283,14 @@ class RoundSummary:
 
     Parameters
     ----------
-    round: its number, from 1. time_s: the clock. accepted: uploads aggregated. train_loss: their
-    mean training loss.
-    score: the newest headline metric (accuracy, or loss in regression). selections: calls of
-    ``select`` so far.
-    asked: clients sent out since the last step, in the order of their dispatches. total_bits: all
-    traffic since the start.
+    round: its number, from 1.
+    time_s: the clock.
+    accepted: uploads aggregated.
+    train_loss: their mean training loss.
+    score: the newest headline metric (accuracy, or loss in regression).
+    selections: calls of ``select`` so far.
+    asked: clients sent out since the last step, in the order of their dispatches.
+    total_bits: all traffic since the start.
     """
 
     round: int

@@ -100,8 +100,7 @@ class SimulatedClients:
     client_states: what clients keep.
     clock: virtual.
     in_flight: dispatches under way.
-    paper_s: the papers' account of time, see
-    :attr:`~motley.rounds.state.BackendState.paper_s`.
+    paper_s: the papers' account of time, see :attr:`~motley.rounds.state.BackendState.paper_s`.
     speeds: what was measured of the clients, where the server knows no more
     (:attr:`RunConfig.measured_speeds`).
     """

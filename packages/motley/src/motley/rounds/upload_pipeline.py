@@ -53,8 +53,10 @@ class Allocation(NamedTuple):
 
     Parameters
     ----------
-    theta: share of the update. budget: the round's mean share. bits: of the message. paper_bits: as
-    the papers count it.
+    theta: share of the update.
+    budget: the round's mean share.
+    bits: of the message.
+    paper_bits: as the papers count it.
     extra_steps: time that choosing the values takes at the client, in local steps.
     """
 

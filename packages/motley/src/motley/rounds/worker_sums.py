@@ -29,7 +29,8 @@ class Gathering(NamedTuple):
 
     Parameters
     ----------
-    total: accumulator of the aggregator. results: of the training, by row, without uploads.
+    total: accumulator of the aggregator.
+    results: of the training, by row, without uploads.
     uploads: rows with uploads; none where workers sent sums.
     """
 

@@ -313,7 +313,8 @@ def solve(bound: Floats, tau: Floats, c0: float) -> tuple[Floats, float]:
 
     Parameters
     ----------
-    bound: B ``[K]``, at least 0. tau: ``[K]``, at least 0 (0 counts as a billionth of the largest).
+    bound: B ``[K]``, at least 0.
+    tau: ``[K]``, at least 0 (0 counts as a billionth of the largest).
     c0: at least 0.
     """
     root = np.sqrt(bound)

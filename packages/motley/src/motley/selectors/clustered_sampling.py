@@ -163,7 +163,8 @@ def by_similarity(p: Floats, m: int, distances: Floats) -> tuple[Ints, Floats, i
 
     Parameters
     ----------
-    p: shares of the data ``[K]``, which sum to 1. distances: between clients ``[K, K]``.
+    p: shares of the data ``[K]``, which sum to 1.
+    distances: between clients ``[K, K]``.
     """
     amounts = m * p
     full_urns = np.floor(amounts + ROUNDING)

@@ -304,9 +304,11 @@ def greedy(
 
     Parameters
     ----------
-    embedding: X^T ``[K, d]``. noise: with it Sigma = X^T X + noise^2 I. p, alpha: ``[K]``.
-    available: which clients are candidates, ``[K]``. m: number of picks, at most the number of
-    candidates.
+    embedding: X^T ``[K, d]``.
+    noise: with it Sigma = X^T X + noise^2 I.
+    p, alpha: ``[K]``.
+    available: which clients are candidates, ``[K]``.
+    m: number of picks, at most the number of candidates.
     """
     square = noise**2
     within = np.eye(embedding.shape[1])  # C: the embedding's covariance, given the picks
@@ -372,8 +374,9 @@ def fit(
 
     Parameters
     ----------
-    embedding: ``[K, d]``. changes: ``[K, n]``, every client with at least one number. weights:
-    ``[n]``.
+    embedding: ``[K, d]``.
+    changes: ``[K, n]``, every client with at least one number.
+    weights: ``[n]``.
     """
     parts = gaussians(changes - discounted_mean(changes, weights)[:, None], weights)
     x = embedding.copy()

@@ -198,8 +198,9 @@ def greedy(
 
     Parameters
     ----------
-    download, update, upload: t^D, t^U, t^UL, seconds ``[n]``. deadline, selection, aggregation:
-    seconds. most: m.
+    download, update, upload: t^D, t^U, t^UL, seconds ``[n]``.
+    deadline, selection, aggregation: seconds.
+    most: m.
     """
     candidates = np.arange(len(download))
     d = download

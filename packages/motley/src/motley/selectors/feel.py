@@ -197,8 +197,9 @@ def schedule(importance: Floats, upload_s: Floats, rho: float) -> tuple[Floats, 
 
     Parameters
     ----------
-    importance: c ``[K]``, at least 0; all zero gives zeros. upload_s: T ``[K]``, at least 0. rho:
-    in (0, 1].
+    importance: c ``[K]``, at least 0; all zero gives zeros.
+    upload_s: T ``[K]``, at least 0.
+    rho: in (0, 1].
     """
     scale = float(importance.sum())
     if not scale > 0:
@@ -228,8 +229,9 @@ def ordered_weights(share: Floats, p: Floats, at: Ints) -> Floats:
 
     Parameters
     ----------
-    share: ``n_k / n`` of the drawn clients ``[m]``. p: probabilities of the first draw ``[K]``. at:
-    positions drawn ``[m]``.
+    share: ``n_k / n`` of the drawn clients ``[m]``.
+    p: probabilities of the first draw ``[K]``.
+    at: positions drawn ``[m]``.
     """
     m = len(at)
     drawn = p[at]

@@ -330,8 +330,8 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
 
         Parameters
         ----------
-        p: ``[K_A]`` probabilities. gap: ``[K_A]`` rounds since the last participation. A ratio that
-        is not finite is left out.
+        p: ``[K_A]`` probabilities.
+        gap: ``[K_A]`` rounds since the last participation. A ratio that is not finite is left out.
         """
         gamma, eta = self.strengths
         gamma = gamma * self.w_staleness
@@ -465,7 +465,9 @@ def jensen_shannon(p: Floats, q: Floats, entropy_p: Floats) -> Floats:
 
     Parameters
     ----------
-    p: ``[K, C]`` distributions. q: ``[C]``. entropy_p: ``entropy(p)``, ``[K]``.
+    p: ``[K, C]`` distributions.
+    q: ``[C]``.
+    entropy_p: ``entropy(p)``, ``[K]``.
     """
     mixed = np.empty(len(p))
     for start in range(0, len(p), _BLOCK):

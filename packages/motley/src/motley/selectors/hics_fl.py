@@ -78,10 +78,10 @@ class HiCSFL(SelectionRule[ClientTable]):
 
     Parameters
     ----------
-    temperature: T, the scale of the bias's updates. distance: lambda, how much different entropies
-    keep clients apart.
-    preference: gamma, how much balanced groups are preferred in the first round. groups: M; None:
-    as many as clients are asked.
+    temperature: T, the scale of the bias's updates.
+    distance: lambda, how much different entropies keep clients apart.
+    preference: gamma, how much balanced groups are preferred in the first round.
+    groups: M; None: as many as clients are asked.
     """
 
     temperature: float = 0.0015

@@ -159,11 +159,13 @@ class Oort(SelectionRule[OortState]):
     ----------
     exploration, exploration_decay, exploration_min: eps_0, its factor per selection, its smallest
     value.
-    cutoff: c. clip: the quantile q at which utilities are cut. alpha: strength of the speed
-    penalty; 0 ignores speed.
+    cutoff: c.
+    clip: the quantile q at which utilities are cut.
+    alpha: strength of the speed penalty; 0 ignores speed.
     bonus: the constant under the root of the staleness bonus.
-    pacer: the code's (percentage points) or the paper's (seconds). window: W. step: the pacer's
-    step.
+    pacer: the code's (percentage points) or the paper's (seconds).
+    window: W.
+    step: the pacer's step.
     threshold: thr at the start, in percent; the higher, the slower clients may be.
     blacklist: clients selected more often than this are not exploited; None: no blacklist.
     blacklist_share: largest share of the known clients that is blacklisted.

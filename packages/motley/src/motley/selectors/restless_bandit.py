@@ -284,10 +284,11 @@ def compared_means(
 
     Parameters
     ----------
-    diagonal: how often each client was compared, plus lambda, ``[n]``. c: ``[n]``. guess: the
-    starting point, ``[n]``.
-    members: positions in ``0 .. n - 1``, round after round. starts: where each round begins in
-    ``members``, ``[rounds + 1]``.
+    diagonal: how often each client was compared, plus lambda, ``[n]``.
+    c: ``[n]``.
+    guess: the starting point, ``[n]``.
+    members: positions in ``0 .. n - 1``, round after round.
+    starts: where each round begins in ``members``, ``[rounds + 1]``.
     """
     sizes = np.diff(starts)
 

@@ -188,7 +188,8 @@ class Selector(Generic[S]):
 
     Attributes
     ----------
-    state: of the rule. memory: of the defence, empty without one.
+    state: of the rule.
+    memory: of the defence, empty without one.
 
     Raises
     ------

@@ -102,8 +102,9 @@ class TiFL(SelectionRule[TiFLState]):
 
     Parameters
     ----------
-    tiers: n_t. interval: I, rounds between two looks at the tiers' losses. retier: rounds between
-    two groupings.
+    tiers: n_t.
+    interval: I, rounds between two looks at the tiers' losses.
+    retier: rounds between two groupings.
     credits: rounds a tier may be used; None: ceil(horizon / tiers).
     """
 

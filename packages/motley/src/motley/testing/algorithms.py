@@ -118,8 +118,11 @@ class Play:
 
     Parameters
     ----------
-    method: the method under test. weights: weighting of updates. solver: local optimiser. model: of
-    :data:`MODELS`, with adapters for a method that is made for them. engine: name.
+    method: the method under test.
+    weights: weighting of updates.
+    solver: local optimiser.
+    model: of :data:`MODELS`, with adapters for a method that is made for them.
+    engine: name.
     """
 
     method: Method
@@ -560,8 +563,8 @@ def check_algorithm(
 
     Parameters
     ----------
-    method: an instance, its options set. weights: weighting of updates; None: the method's own,
-    else ``examples``.
+    method: an instance, its options set.
+    weights: weighting of updates; None: the method's own, else ``examples``.
     solver: local optimiser; None: SGD with learning rate 0.1.
 
     Raises

@@ -45,8 +45,11 @@ class SyntheticFederation:
     Parameters
     ----------
     clients: population N; ids are ``0, 3, 6, ...``, so that positions are not ids.
-    m: cohort size. horizon: planned rounds. seed: seed of the federation, not of the selector.
-    classes: entries of a label histogram. width: entries of any other vector signal.
+    m: cohort size.
+    horizon: planned rounds.
+    seed: seed of the federation, not of the selector.
+    classes: entries of a label histogram.
+    width: entries of any other vector signal.
     """
 
     clients: int = 12
@@ -185,8 +188,8 @@ def check_selector(rule: SelectionRule[Any], federation: SyntheticFederation | N
 
     Parameters
     ----------
-    rule: the rule with the options to check. federation: its clients; by default 12 of them, 4 a
-    round, for 20 rounds.
+    rule: the rule with the options to check.
+    federation: its clients; by default 12 of them, 4 a round, for 20 rounds.
 
     Raises
     ------

@@ -48,10 +48,10 @@ class Asynchronous(Overlapping):
 
     Parameters
     ----------
-    alpha: share of a fresh model. staleness, a, b: the discount, see
-    :mod:`motley.timing.overlapping`.
-    max_staleness: older models are discarded. idle_s: how long the server waits when no client is
-    available.
+    alpha: share of a fresh model.
+    staleness, a, b: the discount, see :mod:`motley.timing.overlapping`.
+    max_staleness: older models are discarded.
+    idle_s: how long the server waits when no client is available.
     """
 
     alpha: float = 0.6

@@ -65,11 +65,12 @@ class Buffered(Overlapping):
 
     Parameters
     ----------
-    buffer: K_b. staleness, a, b: the discount, see :mod:`motley.timing.overlapping`. max_staleness:
-    older updates are discarded.
-    idle_s: how long the server waits when no client is available. refill: who may replace a client
-    that has delivered: ``"at once"`` any client that is not under way, as published; ``"idle"``
-    none whose own update waits in the buffer.
+    buffer: K_b.
+    staleness, a, b: the discount, see :mod:`motley.timing.overlapping`.
+    max_staleness: older updates are discarded.
+    idle_s: how long the server waits when no client is available.
+    refill: who may replace a client that has delivered: ``"at once"`` any client that is not under
+    way, as published; ``"idle"`` none whose own update waits in the buffer.
     """
 
     published_weights: ClassVar[str | None] = "uniform"

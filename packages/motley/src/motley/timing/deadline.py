@@ -60,10 +60,11 @@ class Deadline(Synchrony):
     Parameters
     ----------
     seconds: D, virtual seconds from the dispatch of a cohort; ``inf`` for none.
-    over_select: o, dispatched clients as a multiple of the cohort. late: the treatment of slow
-    clients, see above.
-    min_uploads: fewest uploads for a server step. idle_s: how long a round lasts when no client is
-    available, or all have dropped out and no deadline ends it before; 0: until a client is back.
+    over_select: o, dispatched clients as a multiple of the cohort.
+    late: the treatment of slow clients, see above.
+    min_uploads: fewest uploads for a server step.
+    idle_s: how long a round lasts when no client is available, or all have dropped out and no
+    deadline ends it before; 0: until a client is back.
     """
 
     seconds: float = float("inf")

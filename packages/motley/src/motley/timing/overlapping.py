@@ -31,8 +31,8 @@ class Overlapping(Synchrony):
 
     Parameters
     ----------
-    staleness, a, b: the discount, see the module. max_staleness: older updates are discarded; None:
-    none are.
+    staleness, a, b: the discount, see the module.
+    max_staleness: older updates are discarded; None: none are.
     idle_s: virtual seconds a round lasts when no client is available.
     """
 

@@ -40,18 +40,20 @@ class ServerView:
 
     Parameters
     ----------
-    now_s: the clock. cohort: m, the number of clients wanted in flight. version: number of server
-    steps done.
+    now_s: the clock.
+    cohort: m, the number of clients wanted in flight.
+    version: number of server steps done.
     dispatched: whether a Dispatch was answered since the last server step (also if it found no
     client).
     in_flight: timelines of all clients whose updates are under way or have arrived but are not
     aggregated, dropped ones included.
-    dispatched_s: when the cohort of the last Dispatch was sent out. asked_s: when it was asked for,
-    before it was probed; None: at the same time. changes: how often the model changed
-    since each client was dispatched, ``[n]``; None: at every server step.
+    dispatched_s: when the cohort of the last Dispatch was sent out.
+    asked_s: when it was asked for, before it was probed; None: at the same time.
+    changes: how often the model changed since each client was dispatched, ``[n]``; None: at every
+    server step.
     sent, available: how many clients the last Dispatch sent out, and could have; ``sent`` None:
-    those in flight that began then. back_s: when a client can be asked again, where none was
-    available.
+    those in flight that began then.
+    back_s: when a client can be asked again, where none was available.
     """
 
     now_s: float
@@ -202,7 +204,8 @@ class Synchrony(ABC):
 
         Parameters
         ----------
-        planned: the full local work in steps. spare_s: minus the seconds of the client's transfers.
+        planned: the full local work in steps.
+        spare_s: minus the seconds of the client's transfers.
         step_s: seconds per step.
         """
         return planned

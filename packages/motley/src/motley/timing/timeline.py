@@ -161,7 +161,8 @@ def plan(
     client: ids ``[n]``. Everything else is ``[n]`` or one number for all.
     dispatch, version, steps: number of the dispatch, version of the model received, local steps to
     take.
-    start_s: when the download begins. step_s: seconds per local step.
+    start_s: when the download begins.
+    step_s: seconds per local step.
     bits_down, down_mbps, bits_up, up_mbps: message sizes (0 down for a client that holds this
     version already) and links.
     drop_at: share of the local work after which the client drops out, in [0, 1]; NaN if it does

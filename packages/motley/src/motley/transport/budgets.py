@@ -41,8 +41,8 @@ class Budget(ABC):
 
     Parameters
     ----------
-    average: theta_avg, in (0, 1]. warm_up: number of first rounds in which all clients send whole
-    updates.
+    average: theta_avg, in (0, 1].
+    warm_up: number of first rounds in which all clients send whole updates.
     """
 
     horizon: ClassVar[bool] = False
@@ -89,9 +89,10 @@ class CosineBudget(Budget):
 
     Parameters
     ----------
-    average, warm_up: see :class:`Budget`. amplitude: a, in [0, 1], such that
-    ``average (1 + amplitude)`` is at most 1.
-    floor: smallest theta_t; at most ``average``. as_published: start of the cosine, see above.
+    average, warm_up: see :class:`Budget`.
+    amplitude: a, in [0, 1], such that ``average (1 + amplitude)`` is at most 1.
+    floor: smallest theta_t; at most ``average``.
+    as_published: start of the cosine, see above.
     """
 
     horizon: ClassVar[bool] = True

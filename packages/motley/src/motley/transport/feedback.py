@@ -90,7 +90,8 @@ class CompressedUpdate(NamedTuple):
 
     Parameters
     ----------
-    packet: the packet that is sent. update: ``[D]``, the update that the server decodes from it.
+    packet: the packet that is sent.
+    update: ``[D]``, the update that the server decodes from it.
     client_state: the client's next state, if the upload is accepted; empty if there is nothing to
     keep.
     """
@@ -254,9 +255,11 @@ def compress_update(
 
     Parameters
     ----------
-    delta: ``[D]``. client_state: the client's state after its last accepted upload. ratio: share of
-    the vector that may be sent.
-    budget: theta_t of the round, which sets the adaptive decay. key: of the client's dispatch.
+    delta: ``[D]``.
+    client_state: the client's state after its last accepted upload.
+    ratio: share of the vector that may be sent.
+    budget: theta_t of the round, which sets the adaptive decay.
+    key: of the client's dispatch.
     curvature: by layer, if measured.
 
     Raises

@@ -111,8 +111,9 @@ class Ledger:
 
         Parameters
         ----------
-        ids: ``[n]``. bits: ``[n]`` or one number for all; whole numbers, at least 0. round: never
-        before the last one posted.
+        ids: ``[n]``.
+        bits: ``[n]`` or one number for all; whole numbers, at least 0.
+        round: never before the last one posted.
         paper_bits: what the papers would count, ``[n]`` or one number for all; by default the bits
         of an ``upload`` and nothing of anything else. Upward only.
 

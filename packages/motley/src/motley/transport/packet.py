@@ -61,9 +61,13 @@ class PacketSpec:
 
     Parameters
     ----------
-    size: of the vector. sent: number of values sent. places: encoding of their places; ``indices``
-    is written as a list or a bitmap, whichever is shorter. runs: number of runs. coding: of the
-    values. levels, group: of :class:`Codes`.
+    size: of the vector.
+    sent: number of values sent.
+    places: encoding of their places; ``indices`` is written as a list or a bitmap, whichever is
+    shorter.
+    runs: number of runs.
+    coding: of the values.
+    levels, group: of :class:`Codes`.
     """
 
     size: int
@@ -103,9 +107,11 @@ class Codes:
 
     Parameters
     ----------
-    q: int8, int16 or int32 ``[sent]``, never 0 where s is 0. levels: s. scales: one for each group
-    of values. group: values per group (the last may be shorter), 0 for a single one, or the sizes
-    of all groups.
+    q: int8, int16 or int32 ``[sent]``, never 0 where s is 0.
+    levels: s.
+    scales: one for each group of values.
+    group: values per group (the last may be shorter), 0 for a single one, or the sizes of all
+    groups.
     """
 
     q: Tensor
@@ -132,8 +138,10 @@ class Packet:
 
     Parameters
     ----------
-    size: of the vector. values: ``[sent]`` or :class:`Codes`. places: see the module. drawn_at: the
-    places drawn from a seed, if known; they are not sent.
+    size: of the vector.
+    values: ``[sent]`` or :class:`Codes`.
+    places: see the module.
+    drawn_at: the places drawn from a seed, if known; they are not sent.
 
     Example
     -------

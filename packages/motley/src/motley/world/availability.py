@@ -207,8 +207,8 @@ def chain_online(
     Parameters
     ----------
     rise: positions in ``ids`` and a slot of each -> probability p of being switched on there.
-    fall: probability q of being switched off in a slot, ``[len(ids)]``. switching: the largest p +
-    q, the probability c that a slot may switch a client.
+    fall: probability q of being switched off in a slot, ``[len(ids)]``.
+    switching: the largest p + q, the probability c that a slot may switch a client.
     """
     out = np.zeros(len(ids), bool)
     length = int(np.ceil(4 / switching))

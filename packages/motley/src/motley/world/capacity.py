@@ -146,8 +146,9 @@ class CapacityLevels(Capacity):
 
     Parameters
     ----------
-    levels: shares of the width, falling. weights: how likely each level is, at least 0; all alike
-    if left out. batch_sizes: samples of a batch in place of shares, falling.
+    levels: shares of the width, falling.
+    weights: how likely each level is, at least 0; all alike if left out.
+    batch_sizes: samples of a batch in place of shares, falling.
     """
 
     measure: ClassVar[Literal["time", "bytes", "round", "nothing"]] = "nothing"
@@ -203,8 +204,9 @@ class CapacityBySpeed(Capacity):
 
     Parameters
     ----------
-    step_s: seconds per local step, above 0. levels: shares of the width, falling. batch_sizes:
-    samples of a batch in place of shares, falling.
+    step_s: seconds per local step, above 0.
+    levels: shares of the width, falling.
+    batch_sizes: samples of a batch in place of shares, falling.
     """
 
     step_s: float = 0.3
@@ -233,9 +235,9 @@ class CapacityByDeadline(Capacity):
 
     Parameters
     ----------
-    seconds: virtual seconds of a round, above 0. levels: shares of the width, or of the ranks of
-    adapters, falling. within: another ``capacity``, whose shares are limits, too, e.g. of memory;
-    empty: none.
+    seconds: virtual seconds of a round, above 0.
+    levels: shares of the width, or of the ranks of adapters, falling.
+    within: another ``capacity``, whose shares are limits, too, e.g. of memory; empty: none.
     """
 
     measure: ClassVar[Literal["time", "bytes", "round", "nothing"]] = "round"
@@ -277,10 +279,11 @@ class CapacityByMemory(Capacity):
 
     Parameters
     ----------
-    low, high: megabytes of 10^6 bytes that a client has for training. too_little: a client that
-    cannot hold the least level is an error (``refuse``), or holds it all the same (``least``).
-    levels: shares of the width, or of the ranks of adapters, falling. batch_sizes: samples of a
-    batch in place of shares, falling.
+    low, high: megabytes of 10^6 bytes that a client has for training.
+    too_little: a client that cannot hold the least level is an error (``refuse``), or holds it all
+    the same (``least``).
+    levels: shares of the width, or of the ranks of adapters, falling.
+    batch_sizes: samples of a batch in place of shares, falling.
     """
 
     measure: ClassVar[Literal["time", "bytes", "round", "nothing"]] = "bytes"
@@ -325,8 +328,8 @@ class CapacityByScore(Capacity):
 
     Parameters
     ----------
-    levels: shares of the width, or of the ranks of adapters, falling. within: another ``capacity``,
-    whose shares are limits; empty: clients can hold all.
+    levels: shares of the width, or of the ranks of adapters, falling.
+    within: another ``capacity``, whose shares are limits; empty: clients can hold all.
     """
 
     measure: ClassVar[Literal["time", "bytes", "round", "nothing"]] = "nothing"

@@ -108,8 +108,8 @@ class ShiftedExponential(Device):
 
     Parameters
     ----------
-    a_t: constant seconds per sample. lambda_t: mean of the random seconds per sample (FLASH: 1, 10,
-    100).
+    a_t: constant seconds per sample.
+    lambda_t: mean of the random seconds per sample (FLASH: 1, 10, 100).
     """
 
     follows_examples: ClassVar[bool] = True

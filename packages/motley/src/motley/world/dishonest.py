@@ -53,10 +53,10 @@ class Liars(Dishonest):
 
     Parameters
     ----------
-    share: of the clients that lie, in [0, 1], drawn independently for each client. clients: their
-    ids, in place of a share.
-    start: the first round of lies; 1 includes enrolment. signals: topics, see above; ``["all"]`` is
-    every one of them.
+    share: of the clients that lie, in [0, 1], drawn independently for each client.
+    clients: their ids, in place of a share.
+    start: the first round of lies; 1 includes enrolment.
+    signals: topics, see above; ``["all"]`` is every one of them.
     """
 
     share: float = 0.1

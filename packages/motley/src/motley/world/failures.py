@@ -39,8 +39,8 @@ class DropOut(Failures):
 
     Parameters
     ----------
-    rate: probability per client and round, in [0, 1]. at: share of the work done by then, in [0,
-    1]; None: uniform.
+    rate: probability per client and round, in [0, 1].
+    at: share of the work done by then, in [0, 1]; None: uniform.
     low: if given, each client's own rate is drawn once, uniformly in (``low``, ``rate``).
 
     Example
@@ -91,8 +91,8 @@ class Crash(Failures):
 
     Parameters
     ----------
-    rate: probability per client and round, in [0, 1]. share: of the clients that ever crash, in [0,
-    1].
+    rate: probability per client and round, in [0, 1].
+    share: of the clients that ever crash, in [0, 1].
 
     Example
     -------

@@ -44,8 +44,8 @@ class Partitioned:
 
     Parameters
     ----------
-    rows: row numbers of each client, sorted within a client. notes: what the partition did, for
-    readers of the results.
+    rows: row numbers of each client, sorted within a client.
+    notes: what the partition did, for readers of the results.
     overlap: a row may belong to several clients (never twice to one).
     """
 
@@ -81,8 +81,9 @@ class Partition(ABC):
 
         Parameters
         ----------
-        labels: class of each row ``[n]``. population: number of clients. groups: natural client of
-        each row ``[n]``, or None.
+        labels: class of each row ``[n]``.
+        population: number of clients.
+        groups: natural client of each row ``[n]``, or None.
 
         Raises
         ------
@@ -119,8 +120,9 @@ class Appearance:
 
     Parameters
     ----------
-    degrees: rotation, counter-clockwise. blur: standard deviation in pixels. contrast, brightness:
-    factors.
+    degrees: rotation, counter-clockwise.
+    blur: standard deviation in pixels.
+    contrast, brightness: factors.
     noise: standard deviation, where white is 1.
     """
 
@@ -396,9 +398,10 @@ class Capacity(ABC):
         Parameters
         ----------
         step_s: seconds of a local step of the whole model on a whole batch, for each of these
-        clients in this round. cost: share of these seconds that a step takes at each level,
-        falling; where :attr:`measure` says so the bytes that training takes, or the seconds of
-        each client's round, ``[len(ids), levels]``.
+        clients in this round.
+        cost: share of these seconds that a step takes at each level, falling; where :attr:`measure`
+        says so the bytes that training takes, or the seconds of each client's round, ``[len(ids),
+        levels]``.
         """
 
     def widths(

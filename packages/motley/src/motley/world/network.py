@@ -77,8 +77,9 @@ class UniformNetwork(Network):
 
     Parameters
     ----------
-    up_mbps: lowest and highest uplink. down_mbps: the same for the downlink; None: downloads take
-    no time. per: see the module.
+    up_mbps: lowest and highest uplink.
+    down_mbps: the same for the downlink; None: downloads take no time.
+    per: see the module.
     """
 
     up_mbps: tuple[float, float] = (1.0, 5.0)
@@ -108,8 +109,9 @@ class LogNormalNetwork(Network):
 
     Parameters
     ----------
-    up_mbps: median uplink. down_mbps: median downlink; None: downloads take no time. sigma: of the
-    logarithm.
+    up_mbps: median uplink.
+    down_mbps: median downlink; None: downloads take no time.
+    sigma: of the logarithm.
     per: see the module.
     """
 
@@ -160,8 +162,10 @@ class InvertedNetwork(Network):
 
     Parameters
     ----------
-    law: see above. up_mbps: lowest and highest uplink. batches: of its training data on which a
-    client's loss is measured (not billed, because only the network model sees it); None: all.
+    law: see above.
+    up_mbps: lowest and highest uplink.
+    batches: of its training data on which a client's loss is measured (not billed, because only the
+    network model sees it); None: all.
 
     Example
     -------

@@ -52,8 +52,8 @@ class SumTree(Generic[Sums]):
 
     Attributes
     ----------
-    nodes: runs with their sums, from left to right, of falling levels. end: position after the
-    last.
+    nodes: runs with their sums, from left to right, of falling levels.
+    end: position after the last.
     """
 
     empty: Callable[[], Sums]

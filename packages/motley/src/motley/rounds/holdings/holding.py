@@ -40,8 +40,8 @@ class Holding:
 
     Attributes
     ----------
-    cut: whether any client may hold less than the model's width. listed: the widths that a client
-    may have or train, falling.
+    cut: whether any client may hold less than the model's width.
+    listed: the widths that a client may have or train, falling.
     """
 
     cut: bool = False

@@ -73,8 +73,9 @@ class NearestPrototype:
 
     Parameters
     ----------
-    evaluator: gives features. federation: of the run. prototypes: ``[C, d]``, zeros for a class
-    without one.
+    evaluator: gives features.
+    federation: of the run.
+    prototypes: ``[C, d]``, zeros for a class without one.
     """
 
     def __init__(self, evaluator: Evaluator, federation: Federation, prototypes: Tensor) -> None:

@@ -38,8 +38,9 @@ class HeldSlices(Holding):
 
     Parameters
     ----------
-    setting, world: of the run. step_s: the seconds of a step on the whole model, of clients in a
-    round. states_of: returns what clients keep now; None: nobody has taken part.
+    setting, world: of the run.
+    step_s: the seconds of a step on the whole model, of clients in a round.
+    states_of: returns what clients keep now; None: nobody has taken part.
     """
 
     def __init__(

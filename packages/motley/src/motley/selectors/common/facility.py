@@ -85,7 +85,8 @@ def cover(
 
     Parameters
     ----------
-    distance: ``[K, n]``, of every client to every candidate. m: picks, at most n are made.
+    distance: ``[K, n]``, of every client to every candidate.
+    m: picks, at most n are made.
     rank: ``[n]``; of equal candidates the one of lowest rank is taken.
     sample: stochastic greedy: each pick considers so many of the candidates left, drawn from
     ``rng``; None: all.

@@ -50,11 +50,14 @@ class AllocationContext:
     Parameters
     ----------
     ids: the cohort.
-    budget: mean upload ratio of the round, theta_t. average: theta_avg. warm: whether the round
-    belongs to the warm-up.
+    budget: mean upload ratio of the round, theta_t.
+    average: theta_avg.
+    warm: whether the round belongs to the warm-up.
     size: D, numbers in an update.
-    examples: training samples. steps: local steps. compute_s: seconds they take. uplink_mbps: 10^6
-    bits a second; infinite: free.
+    examples: training samples.
+    steps: local steps.
+    compute_s: seconds they take.
+    uplink_mbps: 10^6 bits a second; infinite: free.
     scores, upload_ratio: the selector's, None where it gives none.
     """
 

@@ -80,7 +80,8 @@ class ByScore(Allocator):
     as_published: treatment of the warm-up, see above.
     cap: ``"published"``, ``"upload_only"`` (only the time that is left for the upload), or
     ``"none"``.
-    least: smallest ratio. mean_mbps, mean_step_s: B_mean and c_mean, which determine T_b.
+    least: smallest ratio.
+    mean_mbps, mean_step_s: B_mean and c_mean, which determine T_b.
     time_budget_s: T_b in seconds; None: as above.
     """
 

@@ -73,8 +73,8 @@ class FedCGProgram(Allocator):
     Parameters
     ----------
     weights: of the errors: ``"equal"``, ``"examples"`` (p_k), or ``"last_update"`` (p_k A_k).
-    least: smallest share. slack: use of ratios that T* leaves room for, ``"fidelity"``: sent;
-    ``"traffic"``: saved.
+    least: smallest share.
+    slack: use of ratios that T* leaves room for, ``"fidelity"``: sent; ``"traffic"``: saved.
     """
 
     weights: Literal["equal", "examples", "last_update"] = "equal"

@@ -74,7 +74,9 @@ class FlexCom(Allocator):
 
     Parameters
     ----------
-    meet: the target, see above. a: exponent of the error model, positive. error: what A_k is.
+    meet: the target, see above.
+    a: exponent of the error model, positive.
+    error: what A_k is.
     least: smallest share.
     """
 

@@ -62,8 +62,9 @@ class OptRate(Allocator):
 
     Parameters
     ----------
-    a: exponent of the error model, positive. gain: rate at which the price adapts. least: smallest
-    ratio.
+    a: exponent of the error model, positive.
+    gain: rate at which the price adapts.
+    least: smallest ratio.
     """
 
     a: float = 1.0

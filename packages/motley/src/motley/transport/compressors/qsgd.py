@@ -60,7 +60,9 @@ class QSGD(Quantizer):
 
     Parameters
     ----------
-    levels: s. bucket: number of values that share a norm, 0: all. norm: of a bucket.
+    levels: s.
+    bucket: number of values that share a norm, 0: all.
+    norm: of a bucket.
     """
 
     paper: ClassVar[Paper] = cite("alistarh2017qsgd")

@@ -55,8 +55,8 @@ class TernGrad(Quantizer):
 
     Parameters
     ----------
-    clip: largest absolute value, in standard deviations; None: no clipping. per: one scale for each
-    ``layer`` or for the ``vector``.
+    clip: largest absolute value, in standard deviations; None: no clipping.
+    per: one scale for each ``layer`` or for the ``vector``.
     """
 
     paper: ClassVar[Paper] = cite("wen2017terngrad")

@@ -94,9 +94,11 @@ class TopK(Sparsifier):
 
     Parameters
     ----------
-    criterion: the score. layers: Q, number of layers whose curvature is measured. uniform: lambda,
-    uniform share of the layers' probabilities. share: statistic of the previous mask that gives the
-    probabilities. rescale, guard, rounding, eps, per_tensor, probe: see the module.
+    criterion: the score.
+    layers: Q, number of layers whose curvature is measured.
+    uniform: lambda, uniform share of the layers' probabilities.
+    share: statistic of the previous mask that gives the probabilities.
+    rescale, guard, rounding, eps, per_tensor, probe: see the module.
     """
 
     paper: ClassVar[Paper] = cite("stich2018sparsified")

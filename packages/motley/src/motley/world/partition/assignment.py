@@ -108,7 +108,8 @@ def shared_evenly(rng: np.random.Generator, held: Bools, available: Ints) -> Int
 
     Parameters
     ----------
-    held: whether a client has a class ``[K, C]``. available: samples of each class ``[C]``.
+    held: whether a client has a class ``[K, C]``.
+    available: samples of each class ``[C]``.
 
     The remainder of the division goes, one sample each, to consecutive clients of the class, from a
     random one on.

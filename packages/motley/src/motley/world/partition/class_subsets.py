@@ -97,8 +97,8 @@ class MissingClasses(Partition):
 
     Parameters
     ----------
-    missing: number of classes that each client lacks, fewer than there are. variant: ``disjoint``
-    or ``code``, see the module.
+    missing: number of classes that each client lacks, fewer than there are.
+    variant: ``disjoint`` or ``code``, see the module.
 
     Example
     -------

@@ -44,7 +44,8 @@ class Psi(Partition):
 
     Parameters
     ----------
-    psi: share of the dominant class, in [0, 1]. variant: ``code`` or ``clean``, see the module.
+    psi: share of the dominant class, in [0, 1].
+    variant: ``code`` or ``clean``, see the module.
     """
 
     uses_classes: ClassVar[bool] = True
@@ -100,8 +101,8 @@ def released_counts(psi: float, dominant: Ints, per_client: int, available: Ints
 
     Parameters
     ----------
-    dominant: class of each client ``[K]``, in the order in which samples are assigned. per_client:
-    ``floor(n / K)``.
+    dominant: class of each client ``[K]``, in the order in which samples are assigned.
+    per_client: ``floor(n / K)``.
     available: samples of each class ``[C]``.
     """
     clients = len(dominant)

@@ -46,10 +46,10 @@ class Quantity(Partition):
 
     Parameters
     ----------
-    law: ``dirichlet`` or ``log_normal``, see the module. beta: concentration of the Dirichlet law,
-    above 0; small values are unequal.
-    sigma: deviation of the logarithm of the log-normal law. alpha: additional label skew; None:
-    none.
+    law: ``dirichlet`` or ``log_normal``, see the module.
+    beta: concentration of the Dirichlet law, above 0; small values are unequal.
+    sigma: deviation of the logarithm of the log-normal law.
+    alpha: additional label skew; None: none.
     min_size: samples every client has at least.
 
     Example

@@ -33,8 +33,8 @@ class SkewedShare(Partition):
 
     Parameters
     ----------
-    share: share of clients that are skewed, in [0, 1] (FLASH: 0.3). dominant: share of their one
-    class, in [0, 1].
+    share: share of clients that are skewed, in [0, 1] (FLASH: 0.3).
+    dominant: share of their one class, in [0, 1].
     """
 
     uses_classes: ClassVar[bool] = True

@@ -38,7 +38,8 @@ class ClassSwap(ConceptShift):
 
     Parameters
     ----------
-    clusters: J, at least 2. share: of the classes that a cluster swaps, in (0, 1].
+    clusters: J, at least 2.
+    share: of the classes that a cluster swaps, in (0, 1].
 
     Example
     -------

@@ -43,11 +43,12 @@ class WindowDrift(Drift):
 
     Parameters
     ----------
-    share: of a client's samples that it uses at a time, in (0, 1]. period: rounds or seconds in
-    which the window moves round once.
-    clock: the unit of ``period``. common: all clients have the same order of classes and start
-    together, so that the whole federation drifts; else each client has its own order and start, so
-    that only single clients drift.
+    share: of a client's samples that it uses at a time, in (0, 1].
+    period: rounds or seconds in which the window moves round once.
+    clock: the unit of ``period``.
+    common: all clients have the same order of classes and start together, so that the whole
+    federation drifts; else each client has its own order and start, so that only single clients
+    drift.
 
     Example
     -------
@@ -104,9 +105,11 @@ class SwapDrift(Drift):
 
     Parameters
     ----------
-    start: the first round or second with swapped classes. width: rounds or seconds over which
-    clients follow, each at its own time (uniform); 0: all at once. share: of the classes that are
-    swapped, in (0, 1]. clock: the unit of ``start`` and ``width``.
+    start: the first round or second with swapped classes.
+    width: rounds or seconds over which clients follow, each at its own time (uniform); 0: all at
+    once.
+    share: of the classes that are swapped, in (0, 1].
+    clock: the unit of ``start`` and ``width``.
     """
 
     start: float

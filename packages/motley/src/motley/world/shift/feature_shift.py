@@ -84,8 +84,9 @@ class ImageTransforms(FeatureShift):
 
     Parameters
     ----------
-    brightness, contrast: factors. degrees: rotation, counter-clockwise. blur: standard deviation in
-    pixels.
+    brightness, contrast: factors.
+    degrees: rotation, counter-clockwise.
+    blur: standard deviation in pixels.
     """
 
     brightness: tuple[float, float] = (0.6, 1.4)
@@ -184,11 +185,12 @@ def shifted(
 
     Parameters
     ----------
-    x: float ``[n, ...]`` in any units. owner: the client of each ``[n]``. population: K.
+    x: float ``[n, ...]`` in any units.
+    owner: the client of each ``[n]``.
+    population: K.
     black, white: the values of black and white in these units, a number or one per channel ``[C]``
-    (standardised pixels: ``-mean / deviation`` and ``(1 - mean) / deviation``). rows: numbers of
-    the samples ``[n]``, which determine the noise; None: 0
-    .. n - 1.
+    (standardised pixels: ``-mean / deviation`` and ``(1 - mean) / deviation``).
+    rows: numbers of the samples ``[n]``, which determine the noise; None: 0 .. n - 1.
 
     Raises
     ------

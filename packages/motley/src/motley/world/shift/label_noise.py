@@ -59,7 +59,8 @@ class SymmetricNoise(LabelNoise):
 
     Parameters
     ----------
-    rate: share of wrong labels, in [0, 1]. mode, share: see the module.
+    rate: share of wrong labels, in [0, 1].
+    mode, share: see the module.
     inclusive: the chosen labels are drawn from *all* C classes, so only ``rate (1 - 1/C)`` become
     wrong; not the default.
     """
@@ -96,8 +97,8 @@ class BetaNoise(LabelNoise):
 
     Parameters
     ----------
-    mean: mean rate, in (0, 1); client k's is Beta(a, 100 - a), a = 100 mean. mode, share: see the
-    module.
+    mean: mean rate, in (0, 1); client k's is Beta(a, 100 - a), a = 100 mean.
+    mode, share: see the module.
     """
 
     mean: float
@@ -142,7 +143,8 @@ class PairFlip(LabelNoise):
 
     Parameters
     ----------
-    rate: share of wrong labels, in [0, 1]. mode, share: see the module.
+    rate: share of wrong labels, in [0, 1].
+    mode, share: see the module.
     """
 
     rate: float
