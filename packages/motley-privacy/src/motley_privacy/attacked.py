@@ -192,7 +192,9 @@ class AttackedRounds(PrivateRounds):
         if noise and any(update for _, update in self._past):
             far, near = (
                 self._likelihood(plan, f, deviation)
-                + self._count_likelihood(plan, f, clip, state.clip, count)
+                + self._count_likelihood(
+                    plan=plan, factor=f, before=clip, after=state.clip, count=count
+                )
                 for f in (1.0, self.canary.near)
             )
             rate = self.canary.rate

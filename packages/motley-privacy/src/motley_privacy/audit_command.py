@@ -111,7 +111,16 @@ def audit_privacy(
     if compared is not None:
         tell("\n".join([*compared.sentences(), ""]))
     done = audit(
-        keys, trials, seed, data, clear_signals, say, stand_in, canary, not own_labels, full_clip
+        keys=keys,
+        trials=trials,
+        seed=seed,
+        data=data,
+        clear=clear_signals,
+        say=say,
+        quadratic=stand_in,
+        canary=canary,
+        wrong=not own_labels,
+        stretched=full_clip,
     )
     tell("\n".join(done.sentences))
     record = {"replay": None if compared is None else compared.record(), **done.record}
@@ -126,7 +135,11 @@ def _write(folder: Path, done: Audit, record: Mapping[str, Any]) -> None:
 
     found = done.attack
     picture = audit_picture(
-        found.near, found.far, found.threshold, found.epsilon, done.record["bound"]
+        near=found.near,
+        far=found.far,
+        threshold=found.threshold,
+        eps_hat=found.epsilon,
+        bound=done.record["bound"],
     )
     texts = {"audit.json": to_json(record, indent=1) + "\n", "audit.svg": picture.svg + "\n"}
     try:

@@ -92,7 +92,12 @@ class CanaryRuns(AuditedWorlds):
     def observed(self, far: bool, seeds: Iterable[int]) -> Observed:
         draw = self.rule.known_draw(self.cohort, self.population) if self.hidden else None
         canary = Canary(
-            self.canary, far, self.opposite, draw.rate if draw else None, self.clear, self.stretched
+            client=self.canary,
+            far=far,
+            opposite=self.opposite,
+            rate=draw.rate if draw else None,
+            clear=self.clear,
+            stretched=self.stretched,
         )
         config, engine, _, model = self.ready
         member = []
@@ -100,7 +105,9 @@ class CanaryRuns(AuditedWorlds):
         signals = []
         for seed in seeds:
             selector = Selector(self.rule, 2 * seed + far, self.rounds, self.defence)
-            seen = attacked_run(config, engine, selector, model, canary)
+            seen = attacked_run(
+                config=config, engine=engine, selector=selector, model=model, canary=canary
+            )
             self.filled.extend(seen.filled)
             member.append(seen.member)
             sums.append(seen.sums)

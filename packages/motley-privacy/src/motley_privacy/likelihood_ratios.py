@@ -137,7 +137,12 @@ def attacked(near: Observed, far: Observed, delta: float) -> Attack:
     hits, alarms = _counts(low, high, threshold, above)
     n = len(low)
     return Attack(
-        float(lower_bound(hits, alarms, n, delta)), ceiling(n, delta), threshold, above, low, high
+        epsilon=float(lower_bound(hits, alarms, n, delta)),
+        ceiling=ceiling(n, delta),
+        threshold=threshold,
+        above=above,
+        near=low,
+        far=high,
     )
 
 

@@ -403,7 +403,13 @@ def _arrow(source: Tabular) -> tuple[Any, str]:
         x, y, _ = read_columns(path)
         return _put(arrow_table(x), "label", _array(y)), "label"
     options = source.options
-    inputs, y, _ = read_columns(path, source.label, source.client, options, source.has_classes)
+    inputs, y, _ = read_columns(
+        path=path,
+        label=source.label,
+        client=source.client,
+        options=options,
+        classes=source.has_classes,
+    )
     label = _array(y.astype(str) if y.dtype.kind == "b" else y)
     return _put(_plain(inputs, options, str(path)), source.label, label), source.label
 

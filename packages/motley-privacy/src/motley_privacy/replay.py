@@ -173,7 +173,15 @@ def replay(
         files = len({file for file, _ in before})
         entered = int(first.counts[worlds.client])
         rounds = len(first.releases.sums)
-        return Replay(found, clock, worlds.client, entered, files, len(before), rounds)
+        return Replay(
+            found=found,
+            clock=clock,
+            client=worlds.client,
+            entered=entered,
+            files=files,
+            columns=len(before),
+            rounds=rounds,
+        )
 
 
 class _World:
@@ -226,7 +234,14 @@ class _World:
         checkpoints = Checkpoints(self.path / "checkpoints", experiment.run_id())
         try:
             with folder.lock(), tracked(experiment, self.path, None) as told:
-                run_built(experiment, loop, folder, record, checkpoints, told)
+                run_built(
+                    experiment=experiment,
+                    loop=loop,
+                    folder=folder,
+                    record=record,
+                    checkpoints=checkpoints,
+                    trackers=told,
+                )
             remove_streams(self.path)
         finally:
             loop.engine.close()

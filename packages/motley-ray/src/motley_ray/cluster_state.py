@@ -81,7 +81,7 @@ def alive_nodes() -> dict[str, ClusterNode]:
             cores = int(has.get("CPU", 0))
             gpus = int(has.get("GPU", 0))
             found[one["NodeID"]] = ClusterNode(
-                one["NodeID"], ip, cores, gpus, one["NodeManagerPort"]
+                id=one["NodeID"], ip=ip, cores=cores, gpus=gpus, port=one["NodeManagerPort"]
             )
     return found
 

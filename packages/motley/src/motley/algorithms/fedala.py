@@ -147,7 +147,14 @@ class AdaptiveMixture(PersonalRule):
         passes = 1 if state["learned"].any() else self.first_passes
         where = frozenset(entry.name for entry in self.layout.entries[-self.tensors :])
         learn = [
-            Phase(f"{name} {i}", "mixed", begin, where, self.share, direction=learning)
+            Phase(
+                name=f"{name} {i}",
+                model="mixed",
+                start=begin,
+                where=where,
+                epochs=self.share,
+                direction=learning,
+            )
             for i in range(passes)
         ]
         return (

@@ -103,11 +103,11 @@ def _bibliography() -> dict[str, Paper]:
         fields = dict(re.findall(r"^  (\w+) += \{(.*)\},$", body, flags=re.MULTILINE))
         authors = tuple(fields["author"].split(" and "))
         papers[key] = Paper(
-            key,
-            fields["title"],
-            authors,
-            fields["booktitle"],
-            int(fields["year"]),
-            fields.get("url", ""),
+            key=key,
+            title=fields["title"],
+            authors=authors,
+            venue=fields["booktitle"],
+            year=int(fields["year"]),
+            url=fields.get("url", ""),
         )
     return papers

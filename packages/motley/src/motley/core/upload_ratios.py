@@ -70,7 +70,14 @@ def upload_ratios(
     u = upload_s[finite]
     low = float((tau + least * _measurable(tau, u)).max())
     finish_s = max(
-        low, finish_time(tau, u, budget, least, None if weights is None else weights[finite])
+        low,
+        finish_time(
+            tau=tau,
+            u=u,
+            budget=budget,
+            least=least,
+            weights=None if weights is None else weights[finite],
+        ),
     )
     allowed = ratios_for(finish_s, tau, u, least)
     if slack == "traffic":

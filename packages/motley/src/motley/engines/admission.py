@@ -165,7 +165,13 @@ def admit(setting: Setting, engine_name: str, synthetic: bool = False) -> Admiss
         if reason is not None:
             trial.require_repeatable()
             if trial.one_by_one:
-                return _again(setting, engine_name, synthetic, reason, trial)
+                return _again(
+                    setting=setting,
+                    engine_name=engine_name,
+                    synthetic=synthetic,
+                    reason=reason,
+                    trial=trial,
+                )
             raise ConfigError(
                 f"{engine_name!r} does not train this model as plain PyTorch does: {reason}; "
                 'engine = "auto" chooses an engine that does',
@@ -175,7 +181,13 @@ def admit(setting: Setting, engine_name: str, synthetic: bool = False) -> Admiss
     while (reason := trial.difference(name := resolve_auto(setting))) is not None:
         trial.require_repeatable()
         if name in ("threads", "sequential"):
-            return _again(setting, engine_name, synthetic, reason, trial)
+            return _again(
+                setting=setting,
+                engine_name=engine_name,
+                synthetic=synthetic,
+                reason=reason,
+                trial=trial,
+            )
         setting = dataclasses.replace(setting, ruled_out={**setting.ruled_out, name: reason})
         now = resolve_auto(setting)
         notes["engine"] = (
@@ -527,13 +539,17 @@ class _Comparison:
                 )
         now_held = _not_sent(module)
         return _Outcome(
-            {name: now[name].detach().cpu() - before[name].cpu() for name in parameters},
-            {entry.name: buffers[entry.name].detach().cpu().clone() for entry in layout.buffers}
+            steps={name: now[name].detach().cpu() - before[name].cpu() for name in parameters},
+            buffers={
+                entry.name: buffers[entry.name].detach().cpu().clone() for entry in layout.buffers
+            }
             | {entry.name: buffers[entry.name].detach().cpu().clone() for entry in layout.counters},
-            float(np.mean(losses)) if losses else math.nan,
-            frozenset(unused),
-            tuple(name for name, value in held.items() if not _alike(value, now_held.get(name))),
-            tuple(outside),
+            loss=float(np.mean(losses)) if losses else math.nan,
+            unused=frozenset(unused),
+            unsent=tuple(
+                name for name, value in held.items() if not _alike(value, now_held.get(name))
+            ),
+            outside=tuple(outside),
         )
 
     @cached_property

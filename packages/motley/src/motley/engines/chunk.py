@@ -89,11 +89,11 @@ class LossSums(NamedTuple):
         """Return the sums over both."""
         added = [a + b for a, b in zip(self[:4], sums[:4], strict=True)]
         return LossSums(
-            int(added[0]),
-            added[1],
-            int(added[2]),
-            added[3],
-            float(np.fmax(self.max_norm, sums.max_norm)),
+            steps=int(added[0]),
+            loss=added[1],
+            samples=int(added[2]),
+            square=added[3],
+            max_norm=float(np.fmax(self.max_norm, sums.max_norm)),
         )
 
     def stats(self) -> TrainStats:
@@ -180,7 +180,15 @@ class Chunk:
             at = slice(offsets[s], offsets[s + 1])
             targets = self.targets[at].view(p, b, *self.targets.shape[1:])
             weight = None if even[s] else self.weight[at].view(p, b)
-            yield BatchStep(s, p, b, self.rows[at], targets, weight, self._extra(at, p, b))
+            yield BatchStep(
+                number=s,
+                active=p,
+                width=b,
+                rows=self.rows[at],
+                targets=targets,
+                weight=weight,
+                extra=self._extra(at, p, b),
+            )
         self._compute_losses()
 
     def _extra(self, at: slice, clients: int, width: int) -> Tensors:
@@ -302,7 +310,9 @@ class Chunk:
             largest,
         )
         return [
-            LossSums(int(n), float(a), int(m), float(b), float(g))
+            LossSums(
+                steps=int(n), loss=float(a), samples=int(m), square=float(b), max_norm=float(g)
+            )
             for n, a, m, b, g in zip(*columns, strict=True)
         ]
 

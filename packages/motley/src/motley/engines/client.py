@@ -278,7 +278,14 @@ class Client:
                 for step, batches in enumerate(self._batches(job, group[0], extras)):
                     weights = {phase.model: trained.model.w for phase, trained in moved}
                     step_losses = [
-                        self._direct_step(phase, trained, batches, weights, values, step)
+                        self._direct_step(
+                            phase=phase,
+                            trained=trained,
+                            batches=batches,
+                            weights=weights,
+                            values=values,
+                            step=step,
+                        )
                         for phase, trained in moved
                     ]
                     for (phase, trained), loss in zip(moved, step_losses, strict=True):
@@ -509,15 +516,15 @@ def context(
     norm = setting.solver.solver_norm(job.steps, 0.0, job.lr)
     signals = inputs.pre_training.get(job.client, PreTrainingSignals())
     ctx = JobContext(
-        start.x,
-        download,
-        client_state,
-        job.steps,
-        job.lr,
-        examples,
-        norm,
-        setting.task.layout,
-        signals,
+        x=start.x,
+        download=download,
+        client_state=client_state,
+        steps=job.steps,
+        lr=job.lr,
+        num_examples=examples,
+        solver_norm=norm,
+        layout=setting.task.layout,
+        pre_training=signals,
     )
     phases = setting.algorithm.local.phases(ctx)
     pull = _pull(phases)
@@ -538,14 +545,14 @@ def tuning_context(setting: Setting, job: Job, begun: AdaptInputs) -> JobContext
     examples = int(setting.task.federation.seen[job.client])
     model = begun.model
     return JobContext(
-        model.x,
-        vars(model),
-        begun.client_state,
-        job.steps,
-        job.lr,
-        examples,
-        1.0,
-        setting.task.layout,
+        x=model.x,
+        download=vars(model),
+        client_state=begun.client_state,
+        steps=job.steps,
+        lr=job.lr,
+        num_examples=examples,
+        solver_norm=1.0,
+        layout=setting.task.layout,
     )
 
 
@@ -602,7 +609,14 @@ def finish(
     finite = (not stats.steps or math.isfinite(stats.loss)) and not any(
         became_non_finite(part.value, ctx.download.get(name)) for name, part in parts.items()
     )
-    return TrainResult(job.client, parts, client_state, stats.steps, signals, finite)
+    return TrainResult(
+        client=job.client,
+        parts=parts,
+        client_state=client_state,
+        steps=stats.steps,
+        signals=signals,
+        finite=finite,
+    )
 
 
 def _on_cpu(part: Part) -> Part:

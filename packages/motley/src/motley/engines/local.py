@@ -97,14 +97,14 @@ def _trial_phases(setting: Setting) -> tuple[Phase, ...]:
     measured = PreTrainingSignals(0.0, torch.zeros_like(x))
     return rule.phases(
         JobContext(
-            x,
-            download,
-            client_state,
-            0,
-            setting.solver.lr,
-            0,
-            0.0,
-            setting.task.layout,
+            x=x,
+            download=download,
+            client_state=client_state,
+            steps=0,
+            lr=setting.solver.lr,
+            num_examples=0,
+            solver_norm=0.0,
+            layout=setting.task.layout,
             pre_training=measured if rule.pre_training else PreTrainingSignals(),
         )
     )
@@ -308,7 +308,14 @@ class LocalEngine(Engine):
         if slices is None or not isinstance(self.client, SlicedClient):
             return self.prober.measure(clients, download, client_states, want, key, data_view)
         return measure_slices(
-            self.prober, self.client, clients, download, want, key, data_view, slices
+            prober=self.prober,
+            client=self.client,
+            clients=clients,
+            download=download,
+            want=want,
+            key=key,
+            data_view=data_view,
+            slices=slices,
         )
 
     @override

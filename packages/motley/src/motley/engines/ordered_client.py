@@ -184,7 +184,14 @@ class OrderedClient(Client):
             self._share(trained)
         trained.blocks = self._blocks
         if self._drawn[step] == self.width:
-            return super()._direct_step(phase, trained, batches, weights, values, step)
+            return super()._direct_step(
+                phase=phase,
+                trained=trained,
+                batches=batches,
+                weights=weights,
+                values=values,
+                step=step,
+            )
         return self._narrow_step(trained, self._narrower[self._drawn[step]], batches[0])
 
     def _share(self, trained: TrainedModule) -> None:

@@ -137,7 +137,9 @@ class Prober:
         loss = own if kind == "training" else self.plain_loss
         part = getattr(self.samples, kind)
         key, window = (key, data_view) if kind == "training" else (key.fold(kind), None)
-        positions, owner = self.draw_samples(part, clients, batches, key, window)
+        positions, owner = self.draw_samples(
+            part=part, clients=clients, batches=batches, key=key, data_view=window
+        )
         losses = np.empty(len(positions))
         for group, state in starts:
             chosen = (
@@ -168,7 +170,9 @@ class Prober:
         sketch = Sketch.signal("gradient_sketch", self.setting.streams, size)
         widths = {"grad_norm": (), "gradient": (size,), "gradient_sketch": (sketch.width,)}
         signals = {name: np.full((len(clients), *widths[name]), np.nan) for name in names}
-        positions, owner = self.draw_samples(part, clients, batches, key, data_view)
+        positions, owner = self.draw_samples(
+            part=part, clients=clients, batches=batches, key=key, data_view=data_view
+        )
         ends = np.searchsorted(owner, np.arange(len(clients) + 1))
 
         def use(i: int, g: Tensor) -> None:

@@ -115,11 +115,11 @@ class Samples:
 
     def _split(self, rows: Ragged, labels: Tensor, seen: NDArray[np.int64]) -> SampleSplit:
         return SampleSplit(
-            torch.from_numpy(rows.values).to(self.x.device),
-            self._cast(labels.to(self.x.device)),
-            rows.offsets,
-            rows.sizes,
-            seen,
+            rows=torch.from_numpy(rows.values).to(self.x.device),
+            labels=self._cast(labels.to(self.x.device)),
+            offsets=rows.offsets,
+            sizes=rows.sizes,
+            seen=seen,
         )
 
     def _cast(self, targets: Tensor) -> Tensor:

@@ -254,7 +254,15 @@ class StackedLinear(Executor):
             outputs = widened(hs.pop()).mT
             chunk.record_outputs(step, outputs)
             slope, scale = self._slope(step, outputs)
-            self._backward(current, factors, chunk.moves, hs, slope, scale, update)
+            self._backward(
+                blocks=current,
+                factors=factors,
+                moves=chunk.moves,
+                hs=hs,
+                slope=slope,
+                scale=scale,
+                update=update,
+            )
             moving = [block for block, moves in zip(current, chunk.moves, strict=True) if moves]
             chunk.record_gradients(block.g for block in moving)
             update.end(moving, step.number)
@@ -361,11 +369,11 @@ class StackedLinear(Executor):
                     torch.ops.aten.threshold_backward.grad_input(below, hs[at], 0, grad_input=below)
             bias = None if layer.bias is None or not moves[layer.bias] else blocks[layer.bias]
             update.layer(
-                weight if moves[layer.weight] else None,
-                bias,
-                factors[layer.weight],
-                slope,
-                hs[at],
-                scale,
+                weight=weight if moves[layer.weight] else None,
+                bias=bias,
+                factor=factors[layer.weight],
+                slope=slope,
+                h=hs[at],
+                scale=scale,
             )
             slope = below

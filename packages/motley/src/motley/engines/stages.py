@@ -84,7 +84,13 @@ def trained(
     want: frozenset[str],
 ) -> list[TrainResult]:
     """Train clients together; return their uploads and signals."""
-    models, sums = run_phases(executor, setting, samples, runs, "max_grad_norm" in want)
+    models, sums = run_phases(
+        executor=executor,
+        setting=setting,
+        samples=samples,
+        runs=runs,
+        measured="max_grad_norm" in want,
+    )
     results = []
     for run, after, total in zip(runs, models, sums, strict=True):
         own = {name: model for name, model in after.items() if name != RECEIVED}
@@ -124,7 +130,16 @@ def run_phases(
                 phase.start if isinstance(phase.start, ModelState) else held.get(name, run.start)
             )
             plan = phase_plan(setting, run.job, phase, int(samples.seen[run.job.client]))
-            work.append(PhaseJob(run.job, phase, plan, held[name].x, run.context.x, run.extra))
+            work.append(
+                PhaseJob(
+                    job=run.job,
+                    phase=phase,
+                    plan=plan,
+                    start=held[name].x,
+                    anchor=run.context.x,
+                    extra=run.extra,
+                )
+            )
         steps = [len(phase_job.plan) for phase_job in work]
         for part in bounded(
             sorted(range(len(work)), key=lambda i: -steps[i]), steps, setting.work.batch_size

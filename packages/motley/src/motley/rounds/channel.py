@@ -160,13 +160,13 @@ class Channel:
         less, fewer = (np.zeros(len(ids), np.int64),) * 2 if saved is None else saved
         down = (message_bits(download) - less) * bool(count)
         up = VALUE_BITS * (count - fewer)
-        ledger.post("probe", "down", ids, down, step)
-        ledger.post("probe", "up", ids, up, step)
+        ledger.post(kind="probe", direction="down", ids=ids, bits=down, round=step)
+        ledger.post(kind="probe", direction="up", ids=ids, bits=up, round=step)
         return down, up
 
     def send(self, ledger: Ledger, ids: Ids, bits: Ids, step: int) -> None:
         """Bill the model that goes out to a cohort."""
-        ledger.post("model", "down", ids, bits, step)
+        ledger.post(kind="model", direction="down", ids=ids, bits=bits, round=step)
 
     def receive(
         self,
@@ -180,7 +180,9 @@ class Channel:
         """Bill what was sent of uploads, whether or not it is used: whole ones, and of one that was
         cut what had left its client. ``kind``: ``late`` where the dispatch ended in an earlier
         step."""
-        ledger.post(kind, "up", ids, bits, step, paper_bits=paper_bits)
+        ledger.post(
+            kind=kind, direction="up", ids=ids, bits=bits, round=step, paper_bits=paper_bits
+        )
 
     def recalibrate(
         self, ledger: Ledger, ids: Ids, download: Tensors, step: int
@@ -191,8 +193,8 @@ class Channel:
         up = np.full(
             len(ids), message_bits({name: download[name] for name in ("buffers", "counters")})
         )
-        ledger.post("recalibrate", "down", ids, down, step)
-        ledger.post("recalibrate", "up", ids, up, step)
+        ledger.post(kind="recalibrate", direction="down", ids=ids, bits=down, round=step)
+        ledger.post(kind="recalibrate", direction="up", ids=ids, bits=up, round=step)
         return down, up
 
 
@@ -222,7 +224,19 @@ def empty_upload(rule: LocalRule, server: ServerState, first: ModelState, layout
     download = rule.download(server)
     memory = rule.initial_state(first)
     start = rule.start(download, memory)
-    return rule.finish(start, JobContext(start.x, download, memory, 1, 1.0, 1, 1.0, layout))[0]
+    return rule.finish(
+        start,
+        JobContext(
+            x=start.x,
+            download=download,
+            client_state=memory,
+            steps=1,
+            lr=1.0,
+            num_examples=1,
+            solver_norm=1.0,
+            layout=layout,
+        ),
+    )[0]
 
 
 def _spec(value: Tensor) -> PacketSpec:

@@ -140,11 +140,11 @@ class Choosing:
         with self.watch("plan"):
             sizes = self.backend.sizes(state)
             weight = raw_weights(
-                self.config.weights,
-                cohort,
-                sizes.claimed[ids],
-                int(sizes.claimed.sum()),
-                self.config.pool,
+                mode=self.config.weights,
+                cohort=cohort,
+                examples=sizes.claimed[ids],
+                total=int(sizes.claimed.sum()),
+                population=self.config.pool,
             )
             for stage in self.stages.weights:
                 weight = stage.weights(state, ids, weight)

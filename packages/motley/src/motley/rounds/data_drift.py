@@ -41,7 +41,13 @@ class DriftView:
         """Return the data views of these clients now, one row each; None where nothing drifts."""
         if not (self.drift.moves_window or self.drift.renames_classes):
             return None
-        first, _ = self.drift.window(self.key, ids, self.federation.train.sizes[ids], round, now_s)
+        first, _ = self.drift.window(
+            key=self.key,
+            ids=ids,
+            sizes=self.federation.train.sizes[ids],
+            round_index=round,
+            time_s=now_s,
+        )
         return DataView(first, self.class_names(ids, round, now_s))
 
     def class_names(self, ids: Ids, round: int, now_s: float) -> Ids | None:

@@ -236,7 +236,14 @@ class Diagnostics(Stage):
         rate = float(lr[0])
         steps = int(lines.steps[0])
         ctx = JobContext(
-            sent["x"], sent, None, steps, rate, 1, float(steps), self.setting.task.layout
+            x=sent["x"],
+            download=sent,
+            client_state=None,
+            steps=steps,
+            lr=rate,
+            num_examples=1,
+            solver_norm=float(steps),
+            layout=self.setting.task.layout,
         )
         correction = self.setting.algorithm.local.correction(ctx)
         if correction.offset is not None:

@@ -122,21 +122,82 @@ def evaluate(
             engine.evaluate(model, common, labelings.labels(common, table), want)
             for table in labelings.tables
         ]
-        _add_global(rows, federation, common, labelings, by_labeling)
+        _add_global(
+            rows=rows,
+            federation=federation,
+            common=common,
+            labelings=labelings,
+            by_labeling=by_labeling,
+        )
     if len(federation.test.values):
-        samples = _on_own_tests(engine, model, federation, personal, labelings, want)
-        _add_own_tests(rows, federation, labelings, samples, per_client)
+        samples = _on_own_tests(
+            engine=engine,
+            model=model,
+            federation=federation,
+            personal=personal,
+            labelings=labelings,
+            want=want,
+        )
+        _add_own_tests(
+            rows=rows,
+            federation=federation,
+            labelings=labelings,
+            measured=samples,
+            per_client=per_client,
+        )
         if personal is not None and shared:
-            samples = _on_own_tests(engine, model, federation, None, labelings, want)
-            _add_own_tests(rows, federation, labelings, samples, per_client, "shared")
+            samples = _on_own_tests(
+                engine=engine,
+                model=model,
+                federation=federation,
+                personal=None,
+                labelings=labelings,
+                want=want,
+            )
+            _add_own_tests(
+                rows=rows,
+                federation=federation,
+                labelings=labelings,
+                measured=samples,
+                per_client=per_client,
+                whose="shared",
+            )
     elif common is not None and federation.targets == "classes":
-        loss, hit = _by_class_shares(engine, federation, common, personal, labelings, by_labeling)
+        loss, hit = _by_class_shares(
+            engine=engine,
+            federation=federation,
+            common=common,
+            personal=personal,
+            labelings=labelings,
+            by_labeling=by_labeling,
+        )
         rows.add_clients(federation.train.sizes, loss, hit, per_client)
         if personal is not None and shared:
-            loss, hit = _by_class_shares(engine, federation, common, None, labelings, by_labeling)
-            rows.add_clients(federation.train.sizes, loss, hit, per_client, "shared")
+            loss, hit = _by_class_shares(
+                engine=engine,
+                federation=federation,
+                common=common,
+                personal=None,
+                labelings=labelings,
+                by_labeling=by_labeling,
+            )
+            rows.add_clients(
+                sizes=federation.train.sizes,
+                loss=loss,
+                hit=hit,
+                per_client=per_client,
+                whose="shared",
+            )
     for scope, further_model in beside.items():
-        _add_beside(rows, engine, further_model, federation, labelings, want, scope)
+        _add_beside(
+            rows=rows,
+            engine=engine,
+            model=further_model,
+            federation=federation,
+            labelings=labelings,
+            want=want,
+            scope=scope,
+        )
     evaluation = rows.evaluation("mean" if personal is not None else "global")
     if prototypes is None or not prototypes.any():
         return evaluation
@@ -163,10 +224,31 @@ def _add_beside(
             engine.evaluate(model, common, labelings.labels(common, table), want)
             for table in labelings.tables
         ]
-        _add_global(rows, federation, common, labelings, by_labeling, scope)
+        _add_global(
+            rows=rows,
+            federation=federation,
+            common=common,
+            labelings=labelings,
+            by_labeling=by_labeling,
+            scope=scope,
+        )
     if len(federation.test.values):
-        samples = _on_own_tests(engine, model, federation, None, labelings, want)
-        _add_own_tests(rows, federation, labelings, samples, False, scope)
+        samples = _on_own_tests(
+            engine=engine,
+            model=model,
+            federation=federation,
+            personal=None,
+            labelings=labelings,
+            want=want,
+        )
+        _add_own_tests(
+            rows=rows,
+            federation=federation,
+            labelings=labelings,
+            measured=samples,
+            per_client=False,
+            whose=scope,
+        )
 
 
 def _add_global(
@@ -197,7 +279,11 @@ def _add_global(
             for measured, y in zip(by_labeling, targets, strict=True)
         ]
         rows.add_metric(
-            scope, _ALL, size, metric, np.average(values, keepdims=True, weights=shares)
+            scope=scope,
+            client=_ALL,
+            examples=size,
+            metric=metric,
+            value=np.average(values, keepdims=True, weights=shares),
         )
 
 
@@ -237,7 +323,7 @@ def _add_own_tests(
     owner = test.owner
     loss, hit = (_means(measured[name], owner, test.sizes, weight) for name in ("loss", "hit"))
     del owner  # eight bytes a sample
-    rows.add_clients(test.sizes, loss, hit, per_client, whose)
+    rows.add_clients(sizes=test.sizes, loss=loss, hit=hit, per_client=per_client, whose=whose)
     if not rows.metrics:
         return
     targets = labelings.targets_of_test_parts()
@@ -251,7 +337,13 @@ def _add_own_tests(
         ]
         pooled = metric.value(value, targets, weight)
         rows.add_metric_clients(
-            tested, test.sizes[tested], metric, np.array(each), pooled, per_client, whose
+            tested=tested,
+            sizes=test.sizes[tested],
+            metric=metric,
+            each=np.array(each),
+            pooled=pooled,
+            per_client=per_client,
+            whose=whose,
         )
 
 
@@ -401,17 +493,29 @@ class _Rows:
         defined = each[~np.isnan(each)]
         all_of_them = np.array([sizes.sum()])
         mean = defined.mean(keepdims=True) if len(defined) else np.full(1, np.nan)
-        self.add_metric(_scope(whose, "pooled"), _ALL, all_of_them, metric, np.array([pooled]))
         self.add_metric(
-            _scope(whose, "mean"),
-            _ALL,
-            all_of_them,
-            metric,
-            mean,
-            np.array([len(each) - len(defined)]),
+            scope=_scope(whose, "pooled"),
+            client=_ALL,
+            examples=all_of_them,
+            metric=metric,
+            value=np.array([pooled]),
+        )
+        self.add_metric(
+            scope=_scope(whose, "mean"),
+            client=_ALL,
+            examples=all_of_them,
+            metric=metric,
+            value=mean,
+            undefined=np.array([len(each) - len(defined)]),
         )
         if per_client:
-            self.add_metric(_scope(whose, "client"), tested.astype(np.int64), sizes, metric, each)
+            self.add_metric(
+                scope=_scope(whose, "client"),
+                client=tested.astype(np.int64),
+                examples=sizes,
+                metric=metric,
+                value=each,
+            )
 
     def evaluation(self, headline: str) -> Evaluation:
         """Return all rows, and the value of every metric in the scope ``headline``, ``mean`` where

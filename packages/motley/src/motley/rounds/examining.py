@@ -147,7 +147,13 @@ class Examining:
             with self.watch("evaluate"):
                 view = self.validation
                 held = validate(
-                    self.engine, model, view, schedule.per_client, personal, names, metrics
+                    engine=self.engine,
+                    model=model,
+                    view=view,
+                    per_client=schedule.per_client,
+                    personal=personal,
+                    class_names=names,
+                    metrics=metrics,
                 )
             self._write(state, held)
             pooled = personal is None and "global" in evaluation.rows["scope"]
@@ -187,7 +193,12 @@ class Examining:
         higher = self.config.higher_is_better(scores.metric)
         score = held.value(scores.metric, scope)
         scores.best = better(
-            scores.best, scope, score, higher, state.version, partial(self.newcomer_model, state)
+            best=scores.best,
+            scope=scope,
+            score=score,
+            higher=higher,
+            round=state.version,
+            model=partial(self.newcomer_model, state),
         )
 
     def _count_waits(self, state: RunState[Any], held: Evaluation, scope: str) -> None:
@@ -291,7 +302,13 @@ class Examining:
         def jobs(clients: Sequence[int], steps: NDArray[np.int64], rate: float) -> list[Job]:
             view = view_of(np.array(clients, np.int64))
             return [
-                Job(k, version, count, rate, None if view is None else view[i : i + 1])
+                Job(
+                    client=k,
+                    dispatch=version,
+                    steps=count,
+                    lr=rate,
+                    data_view=None if view is None else view[i : i + 1],
+                )
                 for i, (k, count) in enumerate(zip(clients, steps.tolist(), strict=True))
             ]
 
@@ -526,11 +543,11 @@ class NewClients:
         batches = self.setting.work.batches(self.federation.seen[self.ids], self.ids).tolist()
         return {
             k: Job(
-                k,
-                state.version,
-                batches[i],
-                rate,
-                None if view is None else view[i : i + 1],
+                client=k,
+                dispatch=state.version,
+                steps=batches[i],
+                lr=rate,
+                data_view=None if view is None else view[i : i + 1],
                 width=float(self.widths[i]),
                 offset=offset,
             )

@@ -155,12 +155,12 @@ class Learning:
         dispatches = step.landed.dispatches
         result = received.result
         upload = Upload(
-            result.parts,
-            float(dispatches.columns["weight"][row]),
-            1.0,
-            result.client,
-            position,
-            own_weight,
+            parts=result.parts,
+            weight=float(dispatches.columns["weight"][row]),
+            scale=1.0,
+            client=result.client,
+            position=position,
+            own_weight=own_weight,
         )
         download = state.downloads[int(dispatches.timelines.version[row])]
         arrived = Arrived(row, received, download, upload)

@@ -200,7 +200,7 @@ class PrivateRounds(Stage):
         # grows with every call, so that no noise comes twice
         source = self.source.fold("signal", name, int(count.sum()))
         count[ids[sends]] += 1
-        noisy = released(source, ids, name, value, how)
+        noisy = released(source=source, ids=ids, name=name, value=value, how=how)
         return np.where(sends if noisy.ndim == 1 else sends[:, None], noisy, np.nan)
 
     @property
@@ -273,7 +273,14 @@ class PrivateRounds(Stage):
         source = self.source.fold("step", step)
         bands = plan.options.min_separation
         noised = noised_sum(
-            total, self.empty, deviation, plan.shares, plan.divisor, source, state.past, bands
+            total=total,
+            empty=self.empty,
+            deviation=deviation,
+            shares=plan.shares,
+            divisor=plan.divisor,
+            source=source,
+            past=state.past,
+            bands=bands,
         )
         adaptive = plan.options.adaptive
         if adaptive is not None:
@@ -282,7 +289,11 @@ class PrivateRounds(Stage):
                 self._unclipped, self._uploads, plan.count_noise, source.fold("count")
             )
             state.clip = next_clip(
-                state.clip, count, plan.divisor, adaptive.rate, adaptive.quantile
+                clip=state.clip,
+                count=count,
+                divisor=plan.divisor,
+                rate=adaptive.rate,
+                quantile=adaptive.quantile,
             )
         self._uploads = 0
         self._unclipped = 0

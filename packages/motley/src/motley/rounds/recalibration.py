@@ -81,7 +81,13 @@ class Recalibration(Stage):
         with self.backend.watch("measure"):
             views = data_views_now(self.backend.drift, state)
             model = recalibrated(
-                self.config, self.engine, state.server.model, counts, key, views, options.cumulative
+                config=self.config,
+                engine=self.engine,
+                model=state.server.model,
+                counts=counts,
+                key=key,
+                data_views=views,
+                cumulative=options.cumulative,
             )
         state.server = ServerState(model, state.server.extra)
         ids = np.array(list(counts), np.int64)
@@ -168,11 +174,11 @@ def collected(
         else options
     )
     return recalibrated(
-        config,
-        engine,
-        model,
-        batch_counts(config, limit, clients),
-        key,
-        data_views,
+        config=config,
+        engine=engine,
+        model=model,
+        counts=batch_counts(config, limit, clients),
+        key=key,
+        data_views=data_views,
         cumulative=True,
     )

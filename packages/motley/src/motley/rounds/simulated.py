@@ -83,11 +83,27 @@ def simulation(
     def backend(
         pipeline: UploadPipeline, watch: Stopwatch, private: PrivateRounds | None
     ) -> tuple[SimulatedBackend, list[Stage]]:
-        simulated = SimulatedBackend(config, engine, pipeline, selector, states, watch)
+        simulated = SimulatedBackend(
+            config=config,
+            engine=engine,
+            pipeline=pipeline,
+            selector=selector,
+            client_states=states,
+            watch=watch,
+        )
         return simulated, own_stages(simulated)
 
     return RoundLoop(
-        config, engine, selector, model, backend, writer, last_updates, private, more, evaluates
+        config=config,
+        engine=engine,
+        selector=selector,
+        model=model,
+        make_backend=backend,
+        writer=writer,
+        last_updates=last_updates,
+        private=private,
+        more=more,
+        evaluates=evaluates,
     )
 
 
@@ -278,7 +294,12 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
             if learning and self.holding is not None:
                 batches += self.holding.probe_batches(ids)
             durations_s = probe_s(
-                bits_down, down, batches, self.planner.step_s(ids, state.draw_index), bits_up, up
+                bits_down=bits_down,
+                down_mbps=down,
+                batches=batches,
+                step_s=self.planner.step_s(ids, state.draw_index),
+                bits_up=bits_up,
+                up_mbps=up,
             )
             self._advance(state, float(durations_s.max(initial=0.0)))
         return ids, signals
@@ -312,19 +333,21 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         holding = planner.holding
         up, down = self._link_mbps(state, ids)
         full_bits = self.channel.download_bits(order.download, ids, self._with_newest(state))
-        bits_down = self._bits_down(state, ids, order.download, full_bits, holding)
+        bits_down = self._bits_down(
+            state=state, ids=ids, download=order.download, full_bits=full_bits, holding=holding
+        )
         allocated = allocation.bits, allocation.paper_bits
         bits_up, paper_bits = self._bits_up(state, ids, allocated, holding)
         loads = LinkLoads(bits_down, down, bits_up, up)
         lines = planner.timelines(
-            cohort,
-            loads,
-            state.dispatch,
-            state.version,
-            state.draw_index,
-            state.clients.now_s,
-            allocation.extra_steps,
-            None
+            cohort=cohort,
+            loads=loads,
+            dispatch=state.dispatch,
+            version=state.version,
+            round=state.draw_index,
+            now_s=state.clients.now_s,
+            extra_steps=allocation.extra_steps,
+            measured=None
             if clients.speeds is None
             else (clients.speeds.seconds[ids], bits_up / self._measured_bits(state, ids, bits_up)),
         )
@@ -370,14 +393,18 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         if spared is None or self.setting.algorithm.local.values_down(download, None) is None:
             return spared
         full_bits = np.full(len(ids), message_bits(download))
-        return full_bits - self._bits_down(state, ids, download, full_bits, self.holding), spared[1]
+        return full_bits - self._bits_down(
+            state=state, ids=ids, download=download, full_bits=full_bits, holding=self.holding
+        ), spared[1]
 
     def _bits_up(self, state: State, ids: Ids, full_bits: Bits, holding: Holding | None) -> Bits:
         """See :meth:`Holding.bits_up`, of clients that are sent out now."""
         if holding is None:
             return full_bits
         view = self._data_view(state, ids)
-        return holding.bits_up(self.channel, ids, state.draw_index, view, full_bits)
+        return holding.bits_up(
+            channel=self.channel, ids=ids, round=state.draw_index, view=view, full_bits=full_bits
+        )
 
     def _slices(self, state: State, ids: Ids) -> Slices | None:
         """Return the slices of the newest model that these clients hold now; None: the whole
@@ -427,7 +454,13 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         )
         landed = InFlight(visible, columns)
         scale = None if step.scale is None else step.scale[gone]
-        return Landed(landed, outcome, columns["bits_up"] > 0, scale, step.mix)
+        return Landed(
+            dispatches=landed,
+            outcome=outcome,
+            sent=columns["bits_up"] > 0,
+            scale=scale,
+            mix=step.mix,
+        )
 
     # ------------------------------------------------------------------------------------- uploads
 
@@ -506,7 +539,9 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         jobs = self._jobs(state, group)
         states = self.pipeline.algorithm_states(state, lines.client.tolist())
         download = state.downloads[int(lines.version[0])]
-        run_sums = self.engine.train_sums(jobs, download, states, self._want, added)
+        run_sums = self.engine.train_sums(
+            jobs=jobs, download=download, client_states=states, want=self._want, reduction=added
+        )
         return self.watch.iterate("train", run_sums)
 
     def _jobs(self, state: State, group: InFlight) -> list[Job]:
@@ -578,7 +613,14 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         up, down = self._link_mbps(state, ids)
         bits = self.channel.recalibrate(state.ledger, ids, download, state.version + 1)
         step_s = self.planner.step_s(ids, state.draw_index)
-        durations_s = probe_s(bits[0], down, batches, step_s, bits[1], up)
+        durations_s = probe_s(
+            bits_down=bits[0],
+            down_mbps=down,
+            batches=batches,
+            step_s=step_s,
+            bits_up=bits[1],
+            up_mbps=up,
+        )
         self._advance(state, float(durations_s.sum()))
 
     # ---------------------------------------------------------------------- drift, links, estimates
@@ -649,7 +691,9 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
             return speeds.estimates(ids, self.planner.full_steps[ids], whole_up, guess_s)
         up, down = self._link_mbps(state, ids)
         full_bits = np.full(len(ids), self.channel.whole_download(download))
-        bits_down = self._bits_down(state, ids, download, full_bits, self.holding)
+        bits_down = self._bits_down(
+            state=state, ids=ids, download=download, full_bits=full_bits, holding=self.holding
+        )
         bits_up = self._whole_upload_bits(state, ids)
         return probing.estimates(
             bits_down, down, self.planner.full_work_s(ids, state.draw_index), bits_up, up

@@ -154,16 +154,20 @@ class UploadPipeline(Stage):
             bits, paper = self._bits(1.0, state.dispatch, int(ids[0])) if n else (0, 0)
             full_shares = np.ones(n)
             return Allocation(
-                full_shares, full_shares, np.full(n, bits), np.full(n, paper), 0.0 * full_shares
+                theta=full_shares,
+                budget=full_shares,
+                bits=np.full(n, bits),
+                paper_bits=np.full(n, paper),
+                extra_steps=0.0 * full_shares,
             )
         budget = self.config.budget
         now = budget.ratio(step, self.horizon)
         context = AllocationContext(
-            ids,
-            now,
-            budget.average,
-            budget.warm(step),
-            self.layout.size,
+            ids=ids,
+            budget=now,
+            average=budget.average,
+            warm=budget.warm(step),
+            size=self.layout.size,
             scores=cohort.scores,
             upload_ratio=cohort.upload_ratio,
             **workload(),
@@ -178,7 +182,13 @@ class UploadPipeline(Stage):
         steps = np.array(
             [CURVATURE_STEPS * bool(self.curvature_layers(state, *row)) for row in rows]
         )
-        return Allocation(theta, np.full(n, now), both[:, 0], both[:, 1], steps)
+        return Allocation(
+            theta=theta,
+            budget=np.full(n, now),
+            bits=both[:, 0],
+            paper_bits=both[:, 1],
+            extra_steps=steps,
+        )
 
     def _bits(self, theta: float, dispatch: int, client: int) -> tuple[int, int]:
         if self.plain:
@@ -240,15 +250,15 @@ class UploadPipeline(Stage):
         compressor = self.config.compressor
         try:
             sent = compress_update(
-                feedback,
-                compressor,
-                delta.value,
-                before,
-                theta,
-                budget,
-                self.layout,
-                key,
-                result.curvature,
+                feedback=feedback,
+                compressor=compressor,
+                delta=delta.value,
+                client_state=before,
+                ratio=theta,
+                budget=budget,
+                layout=self.layout,
+                key=key,
+                curvature=result.curvature,
             )
         except CodecError:
             return ReceivedUpload(dataclasses.replace(result, finite=False))

@@ -97,14 +97,14 @@ class UploadSignals(Stage):
         at = self.layout.last_layer
         streams = self.setting.streams
         return update_signals(
-            self.wanted,
-            update,
-            rates,
-            lambda: x[at].cpu().double() + update[at],
-            self.layout.output_bias,
-            self.consensus,
-            streams,
-            Tensor.norm,
+            wanted=self.wanted,
+            update=update,
+            rates=rates,
+            last_layer=lambda: x[at].cpu().double() + update[at],
+            output_bias=self.layout.output_bias,
+            consensus=self.consensus,
+            streams=streams,
+            norm=Tensor.norm,
         )
 
     def before_choice(self, ids: Ids) -> dict[str, Floats]:

@@ -212,7 +212,9 @@ def greedy(
         # after 1, 2, 4, 8, ...
         if len(candidates) > _FEW and (len(taken) & (len(taken) - 1)) == 0 and taken:
             spare = deadline - selection - aggregation - down - theta
-            keep = _contenders(d, u, up, down, theta, spare, most - len(taken))
+            keep = _contenders(
+                d=d, u=u, up=up, down=down, theta=theta, spare=spare, most=most - len(taken)
+            )
             candidates = candidates[keep]
             d = d[keep]
             u = u[keep]

@@ -337,7 +337,15 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         if self.clustering == "scikit_learn" and len(points) <= self.exact_up_to:
             return scikit_coalitions(points, count, self.g, self.key)
         key = Key(self.key).fold("fedcvr_bolt")
-        return coalitions(points, count, kernel, self.g, key, self.exact_up_to, self.landmarks)
+        return coalitions(
+            x=points,
+            count=count,
+            kernel=kernel,
+            g=self.g,
+            key=key,
+            exact_up_to=self.exact_up_to,
+            landmarks=self.landmarks,
+        )
 
     def _divisor(self, rounds: int) -> int:
         """Return 1 / g_t of the last of so many rounds that C has learned from; with ``"mean"`` and

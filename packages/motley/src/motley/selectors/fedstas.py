@@ -181,7 +181,13 @@ class FedSTaS(SelectionRule[ClientTable]):
     @override
     def observe(self, state: ClientTable, draw: int, reports: Reports) -> ClientTable:
         measured = reports.of(Outcome.PROBED if self.probe == "all" else Outcome.ACCEPTED)
-        return put_vectors(state, "sketch", measured, "gradient_sketch", LARGEST)
+        return put_vectors(
+            table=state,
+            column="sketch",
+            reports=measured,
+            signal="gradient_sketch",
+            largest=LARGEST,
+        )
 
 
 def spreads(

@@ -123,7 +123,9 @@ class HiCSFL(SelectionRule[ClientTable]):
         groups = ward_groups(distances(bias, h, self.distance), self.groups or context.m)
         horizon = context.horizon or context.step
         gamma = self.preference * max(0.0, 1.0 - (context.step - 1) / horizon)
-        drawn = drawn_by_groups(groups, h, gamma, context.m - len(chosen), context.rng)
+        drawn = drawn_by_groups(
+            groups=groups, h=h, gamma=gamma, count=context.m - len(chosen), rng=context.rng
+        )
         notes = {
             "entropy": float(h[drawn].mean()),
             "spread": float(h.std()),

@@ -388,7 +388,15 @@ class Oort(SelectionRule[OortState]):
                 chance,
                 context.rng,
             ),
-            self.draw_unexplored(state, ids, fresh, speed, n_e, chance, context.rng),
+            self.draw_unexplored(
+                state=state,
+                ids=ids,
+                fresh=fresh,
+                speed=speed,
+                count=n_e,
+                chance=chance,
+                rng=context.rng,
+            ),
         ]
         short = m - n_xpt - n_e
         if short:

@@ -236,7 +236,13 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
         accepted = reports.of(Outcome.ACCEPTED)
         if not len(accepted):
             return state
-        clients, y = loss_rewards(state.clients, draw, accepted, "arrival_loss", self.tau)
+        clients, y = loss_rewards(
+            clients=state.clients,
+            round=draw,
+            accepted=accepted,
+            signal="arrival_loss",
+            tau=self.tau,
+        )
         state = replace(state, clients=clients.add("count", accepted.ids))
         ids = accepted.ids[~np.isnan(y)]
         y = y[~np.isnan(y)]
@@ -252,7 +258,13 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
         starts = np.append(state.starts, len(members))
         compared = clients.ids[clients.get("compared", clients.ids) > 0]
         n, c, before = (clients.get(name, compared) for name in ("compared", "c", "u"))
-        u = compared_means(n + self.lam, c, np.searchsorted(compared, members), starts, before)
+        u = compared_means(
+            diagonal=n + self.lam,
+            c=c,
+            members=np.searchsorted(compared, members),
+            starts=starts,
+            guess=before,
+        )
         return replace(
             state, clients=clients.put(compared, {"u": u}), members=members, starts=starts
         )

@@ -246,7 +246,9 @@ class Selector(Generic[S]):
         horizon = self.horizon if self.rule.needs().horizon else None
         size = self.rule.size(draw, m, len(ids))
         now = draw if step is None else step
-        return SelectionContext(draw, dispatch, ids, size, rng, now, horizon)
+        return SelectionContext(
+            draw=draw, dispatch=dispatch, available=ids, m=size, rng=rng, step=now, horizon=horizon
+        )
 
     def probe(
         self,

@@ -134,7 +134,13 @@ class TiFL(SelectionRule[TiFLState]):
     def init(self) -> TiFLState:
         clients = ClientTable({"duration": np.nan, "tier": self.tiers - 1.0})
         unknown = np.full(self.tiers, np.nan)
-        return TiFLState(clients, np.zeros(self.tiers), unknown, unknown, np.zeros(self.tiers))
+        return TiFLState(
+            clients=clients,
+            spent=np.zeros(self.tiers),
+            losses=unknown,
+            worst=unknown,
+            then=np.zeros(self.tiers),
+        )
 
     def credited(self, spent: Floats, horizon: int | None) -> Floats:
         """Return the credits left in each tier, ``[n_t]``."""

@@ -148,7 +148,13 @@ class UCB1(SelectionRule[UCB1State]):
         accepted = reports.of(Outcome.ACCEPTED)
         if not len(accepted):
             return state
-        clients, y = loss_rewards(state.clients, draw, accepted, "arrival_loss", self.tau)
+        clients, y = loss_rewards(
+            clients=state.clients,
+            round=draw,
+            accepted=accepted,
+            signal="arrival_loss",
+            tau=self.tau,
+        )
         clients = clients.add("count", accepted.ids)
         present = ~np.isnan(y)
         if not present.any():

@@ -141,7 +141,13 @@ class Play:
         algorithm = self.method.change(plain_fedavg())
         work = LocalWork(batch_size=5, epochs=2)
         self.setting = Setting(
-            task, algorithm, self.solver, work, Streams(3), torch.float64, threads=2
+            task=task,
+            algorithm=algorithm,
+            solver=self.solver,
+            work=work,
+            streams=Streams(3),
+            dtype=torch.float64,
+            threads=2,
         )
         self.algorithm = self.setting.algorithm  # bound to the model
         state = initial(self.setting.task.model, Key(1), torch.float64)
@@ -211,16 +217,19 @@ class Play:
         key = Key(4)
         own = own_weights(self.weights, np.array(SIZES))
         return ServerContext(
-            task.layout,
-            len(SIZES),
-            len(accepted),
-            FlatNetwork(task.model, setting.dtype),
-            torch.from_numpy(key.fold("public").normal(rows, 6)),
-            (torch.from_numpy(key.fold("held").normal(rows, 6)), torch.from_numpy(rows % 4)),
-            loss_of(task),
-            key.fold(number),
-            lambda *arguments: client_losses(ENGINES.get("sequential")(setting), *arguments),
-            (float(own[list(accepted)].sum()), float(own.sum())),
+            layout=task.layout,
+            population=len(SIZES),
+            accepted=len(accepted),
+            network=FlatNetwork(task.model, setting.dtype),
+            public=torch.from_numpy(key.fold("public").normal(rows, 6)),
+            validation=(
+                torch.from_numpy(key.fold("held").normal(rows, 6)),
+                torch.from_numpy(rows % 4),
+            ),
+            criterion=loss_of(task),
+            key=key.fold(number),
+            losses=lambda *arguments: client_losses(ENGINES.get("sequential")(setting), *arguments),
+            own_weights=(float(own[list(accepted)].sum()), float(own.sum())),
         )
 
     def run(self, cohorts: Sequence[tuple[int, ...]] = COHORTS) -> Play:
@@ -277,7 +286,9 @@ class Case:
 
     def play(self, model: str = "an MLP", engine: str = "sequential") -> Play:
         """Return a federation that has run no round."""
-        return Play(self.method, self.weights, self.solver, model, engine)
+        return Play(
+            method=self.method, weights=self.weights, solver=self.solver, model=model, engine=engine
+        )
 
     def watched(self, model: str) -> Watched:
         """Return the run of a model of :data:`MODELS`."""
@@ -349,14 +360,14 @@ def _capabilities(case: Case) -> None:
         targets = play.setting.task.federation.y[:3]
         network = FlatNetwork(play.setting.task.model, torch.float64)
         empty = JobContext(
-            model.x,
-            download,
-            rule.initial_state(model),
-            1,
-            0.1,
-            3,
-            1.0,
-            play.setting.task.layout,
+            x=model.x,
+            download=download,
+            client_state=rule.initial_state(model),
+            steps=1,
+            lr=0.1,
+            num_examples=3,
+            solver_norm=1.0,
+            layout=play.setting.task.layout,
         )
         exchange = server.extra_exchange(len(inputs), 4)
         personal = rule.personal

@@ -183,15 +183,15 @@ def plan(
     computed = downloaded + whole(steps) * column(step_s) * np.where(dropped, drop_share, 1.0)
     arrives = np.where(dropped, computed, computed + transfer_s(column(bits_up), up_mbps))
     return Timelines(
-        client,
-        whole(dispatch),
-        whole(version),
-        whole(steps),
-        start,
-        downloaded,
-        computed,
-        arrives,
-        dropped,
+        client=client,
+        dispatch=whole(dispatch),
+        version=whole(version),
+        steps=whole(steps),
+        start_s=start,
+        downloaded_s=downloaded,
+        computed_s=computed,
+        arrives_s=arrives,
+        dropped=dropped,
     )
 
 

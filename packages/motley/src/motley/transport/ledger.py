@@ -136,7 +136,9 @@ class Ledger:
         self._turn_to(round)
         self._totals[kind, direction] += int(sent.sum())
         self._paper += paper
-        self._tail.append(_Post(kind, direction, clients, sent, paper))
+        self._tail.append(
+            _Post(kind=kind, direction=direction, ids=clients, bits=sent, paper=paper)
+        )
 
     @property
     def total_bits(self) -> int:

@@ -165,7 +165,15 @@ class Packet:
         """The layout of the packet."""
         places, runs = self._placed()
         coding, levels, group = self._coded()
-        return PacketSpec(self.size, self.sent, places, runs, coding, levels, group)
+        return PacketSpec(
+            size=self.size,
+            sent=self.sent,
+            places=places,
+            runs=runs,
+            coding=coding,
+            levels=levels,
+            group=group,
+        )
 
     def numbers(self) -> Tensor:
         """Return the decoded values, ``[sent]``."""

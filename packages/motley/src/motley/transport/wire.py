@@ -389,7 +389,13 @@ def _specs(data: bytes, parts: int) -> tuple[dict[str, PacketSpec], int]:
             )
         groups: int | tuple[int, ...] = (0,) * count if unequal else group
         specs[name] = PacketSpec(
-            size, sent, PLACES[places], count if runs else 0, _CODINGS[coding], levels, groups
+            size=size,
+            sent=sent,
+            places=PLACES[places],
+            runs=count if runs else 0,
+            coding=_CODINGS[coding],
+            levels=levels,
+            group=groups,
         )
         _check(name, specs[name])
     return specs, at

@@ -113,7 +113,14 @@ class BernoulliAvailability(Availability):
 
     @override
     def back_s(self, key: Key, ids: Ids, round_index: int, time_s: float) -> float:
-        return first_slot(self, self.slot_s, key, ids, round_index, time_s)
+        return first_slot(
+            availability=self,
+            slot_s=self.slot_s,
+            key=key,
+            ids=ids,
+            round_index=round_index,
+            time_s=time_s,
+        )
 
 
 @dataclass(frozen=True)
@@ -180,11 +187,20 @@ class MarkovAvailability(Availability):
 
         slot = _slot(self.slot_s, round_index, time_s)
         fall = np.full(len(ids), self.q)
-        return chain_online(key, np.asarray(ids), slot, rise, fall, self._switching)
+        return chain_online(
+            key=key, ids=np.asarray(ids), slot=slot, rise=rise, fall=fall, switching=self._switching
+        )
 
     @override
     def back_s(self, key: Key, ids: Ids, round_index: int, time_s: float) -> float:
-        return first_slot(self, self.slot_s, key, ids, round_index, time_s)
+        return first_slot(
+            availability=self,
+            slot_s=self.slot_s,
+            key=key,
+            ids=ids,
+            round_index=round_index,
+            time_s=time_s,
+        )
 
     def _rise(self, key: Key, ids: Ids, slot: Ints) -> Floats:
         """Return p of each client in its slot."""
@@ -218,7 +234,15 @@ def chain_online(
         last = slot - block * length if block == slot // length else length - 1
         stream = key.fold("block", block)
         begin = block * length
-        state = _last_switch(stream, ids, open_, (begin, begin + last), rise, fall, switching)
+        state = _last_switch(
+            stream=stream,
+            ids=ids,
+            among=open_,
+            slots=(begin, begin + last),
+            rise=rise,
+            fall=fall,
+            switching=switching,
+        )
         decided = state >= 0
         out[open_[decided]] = state[decided] == 1
         open_ = open_[~decided]
@@ -308,7 +332,9 @@ class DayNight(Availability):
             return time_s
         days = time_s / self.day_s - self.spread * key.fold("phase").uniform(ids)[:, 0]
         wait_s = self.day_s * float((np.floor(days) + 1.0 - days).min())
-        return _rounded_up(self, key, ids, round_index, time_s + wait_s)
+        return _rounded_up(
+            availability=self, key=key, ids=ids, round_index=round_index, time_s=time_s + wait_s
+        )
 
 
 @dataclass(frozen=True)
@@ -351,7 +377,13 @@ class TraceAvailability(Availability):
         trace, begin, later, u = self._later(key, ids, time_s)
         over = later == first[trace + 1]  # the next one is of the next period
         start_s = np.where(over, finish[trace] + active[begin], active[np.where(over, 0, later)])
-        return _rounded_up(self, key, ids, round_index, time_s + float((start_s - u).min()))
+        return _rounded_up(
+            availability=self,
+            key=key,
+            ids=ids,
+            round_index=round_index,
+            time_s=time_s + float((start_s - u).min()),
+        )
 
     def _later(self, key: Key, ids: Ids, time_s: float) -> tuple[Ints, Ints, Ints, Floats]:
         """Return each client's trace, the number of its first interval and of the first that begins

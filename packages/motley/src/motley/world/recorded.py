@@ -171,11 +171,25 @@ class RecordedAvailability(Availability):
         rise, fall = ((rate / total_rate * changes)[rows] for rate in rates)
         slot = int(np.floor(time_s / self.slot_s))
         fastest = float(changes.max())
-        return chain_online(key, np.asarray(ids), slot, lambda at, _: rise[at], fall, fastest)
+        return chain_online(
+            key=key,
+            ids=np.asarray(ids),
+            slot=slot,
+            rise=lambda at, _: rise[at],
+            fall=fall,
+            switching=fastest,
+        )
 
     @override
     def back_s(self, key: Key, ids: Ids, round_index: int, time_s: float) -> float:
-        return first_slot(self, self.slot_s, key, ids, round_index, time_s)
+        return first_slot(
+            availability=self,
+            slot_s=self.slot_s,
+            key=key,
+            ids=ids,
+            round_index=round_index,
+            time_s=time_s,
+        )
 
 
 @dataclass(frozen=True)

@@ -100,12 +100,12 @@ class FedCGProgram(Allocator):
             weights = self._weights(state, context)[alive]
             weights = weights if weights.any() else np.ones(len(weights))
             theta[alive] = upload_ratios(
-                context.compute_s[alive],
-                upload_s[alive],
-                context.budget,
-                self.least,
-                weights,
-                self.slack,
+                compute_s=context.compute_s[alive],
+                upload_s=upload_s[alive],
+                budget=context.budget,
+                least=self.least,
+                weights=weights,
+                slack=self.slack,
             )[0]
         return theta
 

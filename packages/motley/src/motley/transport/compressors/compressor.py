@@ -146,7 +146,13 @@ class Quantizer(Compressor):
         """Return a spec with its values written as codes."""
         coding: Coding = "codes64" if spec.coding == "float64" else "codes32"
         return PacketSpec(
-            spec.size, spec.sent, spec.places, spec.runs, coding, self.width[0], group
+            size=spec.size,
+            sent=spec.sent,
+            places=spec.places,
+            runs=spec.runs,
+            coding=coding,
+            levels=self.width[0],
+            group=group,
         )
 
     @override

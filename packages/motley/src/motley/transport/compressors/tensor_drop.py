@@ -68,7 +68,11 @@ class TensorDrop(Sparsifier):
     ) -> PacketSpec:
         runs = self.runs(ratio, layout, key)
         return PacketSpec(
-            layout.size, sum(b - a for a, b in runs), "runs", len(runs), coding_of(dtype)
+            size=layout.size,
+            sent=sum(b - a for a, b in runs),
+            places="runs",
+            runs=len(runs),
+            coding=coding_of(dtype),
         )
 
     @override

@@ -121,7 +121,13 @@ class ImageTransforms(FeatureShift):
         degrees, blur, contrast, brightness = (
             low + (high - low) * u for (low, high), u in zip(ranges, drawn, strict=True)
         )
-        return Appearance(degrees, blur, contrast, brightness, np.zeros(len(ids)))
+        return Appearance(
+            degrees=degrees,
+            blur=blur,
+            contrast=contrast,
+            brightness=brightness,
+            noise=np.zeros(len(ids)),
+        )
 
 
 @dataclass(frozen=True)

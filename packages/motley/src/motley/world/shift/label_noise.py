@@ -87,7 +87,9 @@ class SymmetricNoise(LabelNoise):
         changed = _changed(key, rates, owner, self.mode, numbers)
         if not self.inclusive:
             return _others(key, labels, changed, classes, numbers), rates
-        anew = row_integers(key.fold("class"), 0, classes, len(labels), numbers)
+        anew = row_integers(
+            key=key.fold("class"), low=0, high=classes, count=len(labels), numbers=numbers
+        )
         return np.where(changed, anew, labels), rates * (1 - 1 / classes)
 
 
@@ -246,5 +248,7 @@ def _changed(key: Key, rates: Floats, owner: Ids, mode: Mode, numbers: Ints | No
 def _others(key: Key, labels: Ints, changed: Bools, classes: int, numbers: Ints | None) -> Ints:
     """Return the labels with those in ``changed`` replaced by another class, uniformly."""
     _check_classes(classes)
-    offset = row_integers(key.fold("class"), 1, classes, len(labels), numbers)
+    offset = row_integers(
+        key=key.fold("class"), low=1, high=classes, count=len(labels), numbers=numbers
+    )
     return np.where(changed, (labels + offset) % classes, labels)
