@@ -133,11 +133,7 @@ def refuse_spelling(
     spelling = options.spelling(column.name)
     bare = [spelling.without_unit(word.strip())[0] for word in column.distinct]
     shapes = [
-        ("", "")
-        if not strange
-        else ("point", "")
-        if spelling.decimal != "." and not np.isnan(plain_number(word))
-        else shape_of(word)
+        _odd_shape(word, spelling) if strange else ("", "")
         for word, strange in zip(bare, odd, strict=True)
     ]
     if kind is None and not _mostly_numbers(column, there, readable, shapes):
@@ -187,6 +183,21 @@ def _readings(word: str, name: str) -> str:
     )
 
 
+def _odd_shape(word: str, spelling: Spelling) -> tuple[str, str]:
+    """Return :func:`shape_of` for a text that is no number in this spelling; "point" for a number
+    with a decimal point where another mark is expected."""
+    if spelling.decimal != "." and not np.isnan(plain_number(word)):
+        return "point", ""
+    return shape_of(word)
+
+
+def _date_kind(word: str, options: TableOptions) -> str:
+    """Return the form of a date or time, in words; "a number" for any other text."""
+    if date_number(word, options.dates) is None:
+        return "a number"
+    return date_form(word, options.dates)
+
+
 def _refuse_mixed_dates(
     column: TextColumn, read: Bools, options: TableOptions, where: str | Origin
 ) -> None:
@@ -195,11 +206,7 @@ def _refuse_mixed_dates(
     and ``1.2.2023`` beside ``1/2/2023``, which may be in another order."""
     kinds = np.array(
         [
-            ""
-            if not ok
-            else date_form(word, options.dates)
-            if date_number(word, options.dates) is not None
-            else "a number"
+            _date_kind(word, options) if ok else ""
             for word, ok in zip(column.distinct, read, strict=True)
         ]
     )

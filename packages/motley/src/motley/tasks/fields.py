@@ -173,7 +173,9 @@ class TakesFields(nn.Module):
 
 
 def _restored(values: Tensor, kind: str) -> Tensor:
-    return values.long() if kind == "whole" else values != 0 if kind == "boolean" else values
+    if kind == "whole":
+        return values.long()
+    return values != 0 if kind == "boolean" else values
 
 
 def random_fields(fields: Sequence[Field], count: int, most: int, draws: torch.Generator) -> Tensor:

@@ -139,11 +139,10 @@ class PretrainedModel(TaskSource):
         """Refuse options that would change nothing."""
         for_classes = {name: getattr(self, name) for name in ("text", "label", "client", "classes")}
         of_adapters = {"targets": self.targets, "dropout": self.dropout}
-        unused, why = (
-            (for_classes, 'head = "sequence" or "token" reads it')
-            if self.head == "language"
-            else (of_adapters if self.rank == 0 else {}, "rank = 0 has no adapters")
-        )
+        unused, why = for_classes, 'head = "sequence" or "token" reads it'
+        if self.head != "language":
+            unused = of_adapters if self.rank == 0 else {}
+            why = "rank = 0 has no adapters"
         for name, value in unused.items():
             if value:
                 raise ConfigError(f"{name}: got {value!r}, and {why}; leave it out")

@@ -338,7 +338,8 @@ class SampleReader:
         if isinstance(batch, Mapping) or hasattr(batch, "keys"):
             batch = {str(name): batch[name] for name in batch.keys()}  # noqa: SIM118 - BatchEncoding
             likely = [name for name in batch if name in _LABELS]
-            label = label if label is not None else likely[0] if len(likely) == 1 else None
+            if label is None and len(likely) == 1:
+                label = likely[0]
         elif isinstance(batch, tuple | list):
             batch = dict(enumerate(batch))
             label = 1 if label is None and len(batch) == 2 else label

@@ -41,6 +41,7 @@ from motley.tasks.nn import replace_stochastic, require_keyed, set_stream
 from motley.tasks.own_federation import from_arrays, from_clients, from_files
 from motley.tasks.own_loss import LossFunction, Over, checked_loss, representative
 from motley.tasks.preparation import FieldsPreparation
+from motley.tasks.targets import Targets
 from motley.tasks.task import Dataset, Federation, Task, TaskSource, Transform, model_input
 from motley.tasks.unscaled import warn_of_unscaled
 
@@ -209,14 +210,7 @@ def own_task(
             "over",
         )
     if loss is None:
-        single = kind == "classes" and outputs.shape[-1] == 1
-        loss = (
-            "bce"
-            if single or kind == "multilabel"
-            else "half_squared_error"
-            if kind == "numbers"
-            else "cross_entropy"
-        )
+        loss = _usual_loss(kind, outputs)
     elif not isinstance(loss, str | Mapping):
         if dense:
             loss = DenseLoss(loss, dense, federation.classes is not None)
@@ -224,12 +218,20 @@ def own_task(
     name_of_loss = loss.get("name") if isinstance(loss, Mapping) else loss
     if is_torch_loss or name_of_loss == "cross_entropy":
         _warn_of_probabilities(outputs)
-    measures = ["loss" if kind == "numbers" else "accuracy"] if metric is None else metric
+    usual_metric = "loss" if kind == "numbers" else "accuracy"
+    measures = usual_metric if metric is None else metric
     measures = measures if isinstance(measures, list | tuple) else [measures]
     if not measures:
         raise ConfigError("got no metric; leave metric out, or name one", "metric")
     headline, metrics = chosen(measures, kind, federation.classes, key="metric")
     return Task(name, federation, make, loss, headline, transform, layout, metrics)
+
+
+def _usual_loss(kind: Targets, outputs: Tensor) -> str:
+    """Return the name of the loss for targets of this kind, where none is given."""
+    if kind == "multilabel" or (kind == "classes" and outputs.shape[-1] == 1):
+        return "bce"
+    return "half_squared_error" if kind == "numbers" else "cross_entropy"
 
 
 def _warn_of_probabilities(outputs: Tensor) -> None:

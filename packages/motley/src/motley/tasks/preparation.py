@@ -470,14 +470,14 @@ def _spelled(column: Any, fitted: NumberColumn | WordColumn) -> Any:
         word.lower() if types.is_boolean(column.type) else plain_number(word): word
         for word in reversed(fitted.categories)
     }
-    texts = [
-        None
-        if value is None
-        else spellings.get(
-            str(value).lower() if isinstance(value, bool) else float(value), str(value)
-        )
-        for value in column.to_pylist()
-    ]
+
+    def spelled(value: Any) -> str | None:
+        if value is None:
+            return None
+        plain = str(value).lower() if isinstance(value, bool) else float(value)
+        return spellings.get(plain, str(value))
+
+    texts = [spelled(value) for value in column.to_pylist()]
     return pa.chunked_array([pa.array(texts, pa.string())])
 
 

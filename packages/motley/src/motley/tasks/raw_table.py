@@ -315,7 +315,9 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
     for name in inputs:
         as_words = name in options.words or options.fixed_words(name)
         taken = name in options.numbers or name in options.fixed
-        kind: Kind | None = "words" if as_words else "numbers" if taken else None
+        kind: Kind | None = "numbers" if taken else None
+        if as_words:
+            kind = "words"
         column = read_column(table.column(name), name, kind, options, where, style)
         if kind is None:
             refuse_ids(column.name, column.values, column.words, where)

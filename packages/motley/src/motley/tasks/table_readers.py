@@ -586,7 +586,10 @@ def _kept(
     if options.drop_rows:
         return ~gone, [f"{count} of {Path(where).name} are left out: their {role} is missing"]
     row = int(gone.argmax())
-    client = "" if whose is None else whose if isinstance(whose, str) else f"client {whose[row]}"
+    if whose is None or isinstance(whose, str):
+        client = whose or ""
+    else:
+        client = f"client {whose[row]}"
     raise DataError(
         f"{f'{client}, ' if client else ''}row {row + 1} of {where}: the {role} is missing in "
         f"column {name!r} (in {int(gone.sum())} of {len(gone)} rows); fill these rows, or write "

@@ -185,7 +185,9 @@ def _mode(mode: str) -> str:
     """Return how pictures of one of Pillow's modes are decoded."""
     if mode.startswith("I;16"):
         return "I;16"
-    return mode if mode in ("I", "F") else "L" if mode in ("1", "L", "LA") else "RGB"
+    if mode in ("I", "F"):
+        return mode
+    return "L" if mode in ("1", "L", "LA") else "RGB"
 
 
 def _in_range(pixels: NDArray[Any], folder: Path) -> _Decoded:

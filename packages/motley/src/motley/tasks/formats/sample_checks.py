@@ -71,14 +71,8 @@ def features(
             f"{where}: {quantity} of up to {int(data.max())} (uint64); expected whole numbers up "
             "to 2^63 - 1, or numbers of type float32"
         )
-    kind = (
-        np.uint8
-        if data.dtype == np.uint8
-        else np.int64
-        if whole_numbers and data.dtype.kind in "iu"
-        else np.float32
-    )
-    values = np.ascontiguousarray(data, kind)
+    wide = np.int64 if whole_numbers and data.dtype.kind in "iu" else np.float32
+    values = np.ascontiguousarray(data, np.uint8 if data.dtype == np.uint8 else wide)
     if np.may_share_memory(values, data) and not _unchanging(data):
         values = values.copy()
     with warnings.catch_warnings():
