@@ -629,7 +629,7 @@ def test_hetlora_prunes_adapters_of_one_rank():
 def test_what_flora_merged_is_no_start_for_adapters():
     weights = {"0.merged_product": torch.zeros(3, 3)}
     with pytest.raises(ModelError, match="has products that flora merged, which no init loads"):
-        check(nn.Sequential(Adapted(3, 3)), weights, ["*"], strict=False, said="run")
+        check(nn.Sequential(Adapted(3, 3)), weights, ["*"], strict=False, source="run")
 
 
 def test_a_deadline_needs_links_that_are_known_before():

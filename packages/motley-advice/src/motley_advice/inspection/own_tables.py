@@ -86,7 +86,7 @@ def federation_of(
     inputs, y, ids = take_columns(whole, label, client, str(path), options, not numbers)
     options, why = _without_unusable(inputs, options, ids, str(path))
     dataset = make_dataset(
-        inputs, y, ids, not numbers, str(path), whole=True, options=options, column=client
+        inputs, y, ids, not numbers, str(path), whole_numbers=True, options=options, column=client
     )
     return _noted(natural_federation(dataset, Split("client", _NONE), 0), options, why)
 

@@ -106,10 +106,10 @@ def server_task(
 
 def _samples(x: ArrayLike, y: ArrayLike, classes: int | None) -> tuple[Tensor, Tensor]:
     where = "the arrays given"
-    rows = features(x, where, whole=True)
+    rows = features(x, where, whole_numbers=True)
     if classes is not None:
         return rows, class_labels(y, where, len(rows), classes, positions=True)[0]
-    targets = features(y, where, what="targets").float()
+    targets = features(y, where, quantity="targets").float()
     if len(targets) != len(rows):
         raise DataError(f"{where}: {len(targets)} targets for {len(rows)} samples")
     return rows, targets.view(len(rows), -1)

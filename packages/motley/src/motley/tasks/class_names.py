@@ -18,7 +18,7 @@ __all__ = ["ClassNames", "class_names"]
 _CAST = 'dataset.cast_column("label", ClassLabel(names=[...]))'
 
 
-def class_names(given: Any, label: Any = None) -> tuple[str, ...]:
+def class_names(data: Any, label: Any = None) -> tuple[str, ...]:
     """Return the names of the classes of a data set or loader in the order of their numbers: of a
     ``ClassLabel`` of Hugging Face's, of ``class_to_idx`` or ``classes`` of torch's; empty where it
     has none, or a ``target_transform`` that numbers its classes anew.
@@ -31,26 +31,26 @@ def class_names(given: Any, label: Any = None) -> tuple[str, ...]:
     ------
     DataError: data sets put behind one another have different ones.
     """
-    while isinstance(given, torch_data.DataLoader | torch_data.Subset):
-        given = given.dataset
-    if isinstance(given, torch_data.ConcatDataset):
-        lists = list(dict.fromkeys(class_names(part, label) for part in given.datasets))
+    while isinstance(data, torch_data.DataLoader | torch_data.Subset):
+        data = data.dataset
+    if isinstance(data, torch_data.ConcatDataset):
+        lists = list(dict.fromkeys(class_names(part, label) for part in data.datasets))
         if len([names for names in lists if names]) > 1:
             raise DataError(
                 f"a ConcatDataset has data sets with the classes {_listed(lists[0])} and "
                 f"{_listed(lists[1])}; expected one list for all"
             )
         return lists[0] if len(lists) == 1 else ()
-    if isinstance(features := getattr(given, "features", None), Mapping):
+    if isinstance(features := getattr(data, "features", None), Mapping):
         single = [name for name, feature in features.items() if hasattr(feature, "names")]
         column = single[0] if label is None and len(single) == 1 else label
         return _of_feature(features.get(column))
-    if getattr(given, "target_transform", None) is not None:
+    if getattr(data, "target_transform", None) is not None:
         return ()
-    numbers = getattr(given, "class_to_idx", None)
+    numbers = getattr(data, "class_to_idx", None)
     if isinstance(numbers, Mapping) and sorted(numbers.values()) == list(range(len(numbers))):
         return tuple(sorted(map(str, numbers), key=lambda name: int(numbers[name])))
-    classes = getattr(given, "classes", None)
+    classes = getattr(data, "classes", None)
     listed = isinstance(classes, list | tuple) and all(isinstance(name, str) for name in classes)
     return tuple(classes or ()) if listed else ()
 
@@ -121,10 +121,10 @@ class ClassNames:
 
     def _different(self, who: str, names: tuple[str, ...]) -> DataError:
         has = f"the classes {_listed(names)}" if names else "numbers without names of classes"
-        other = "words" if self.words else _listed(self.joined)
+        expects = "words" if self.words else _listed(self.joined)
         also = f", and {self._unnamed} has numbers without names" if self._unnamed and names else ""
         return DataError(
-            f"{who} has {has}, others {other}{also}; which number is which class is not certain: "
+            f"{who} has {has}, others {expects}{also}; which number is which class is not certain: "
             f"give all of them one list, e.g. {_CAST}"
         )
 

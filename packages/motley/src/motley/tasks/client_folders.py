@@ -62,18 +62,18 @@ def client_files(root: Path) -> list[ClientFile]:
         raise DataError(f"{root} is not a folder")
     halves = _half_folders(root)
     if "train" in halves:
-        found = [file for path, half in _of_halves(halves) for file in _below(path, half)]
+        files = [file for path, half in _of_halves(halves) for file in _below(path, half)]
     else:
-        found = _side_by_side(root)
-    if not found:
+        files = _side_by_side(root)
+    if not files:
         raise DataError(
             f"{root} has no files of clients; expected one .npz, .parquet, .csv or .tsv file (or "
             "sub-folder) per client"
         )
-    read = {file.path for file in found}
+    read = {file.path for file in files}
     warn_of_unread(root, [path for path in _files(root) if path not in read])
-    place = {name: k for k, name in enumerate(dict.fromkeys(file.client for file in found))}
-    return sorted(found, key=lambda file: (place[file.client], file.test))
+    place = {name: k for k, name in enumerate(dict.fromkeys(file.client for file in files))}
+    return sorted(files, key=lambda file: (place[file.client], file.test))
 
 
 def is_client_file(path: Path) -> bool:
@@ -171,9 +171,9 @@ def _side_by_side(root: Path) -> list[ClientFile]:
     single = _paired({stem(path): path for path in files})
     nested = [_of_client(path) for path in _entries(root) if path.is_dir()]
     names = [*dict.fromkeys(file.client for file in single)]
-    names += [found[0].client for found in nested if found]
+    names += [nested_files[0].client for nested_files in nested if nested_files]
     _check_names(root, names)
-    return [*single, *(file for found in nested for file in found)]
+    return [*single, *(file for nested_files in nested for file in nested_files)]
 
 
 def _refuse_test_folders(root: Path, files: bool) -> None:
@@ -210,7 +210,7 @@ def _paired(files: Mapping[str, Path]) -> list[ClientFile]:
     for name, path in files.items():
         base, half = _split(name)
         halves.setdefault(base, {})[half] = path
-    found = []
+    client_files = []
     paired = any("test" in parts and len(parts) > 1 for parts in halves.values())
     for base, parts in halves.items():
         trains = {half: path for half, path in parts.items() if half in ("", "train")}
@@ -222,11 +222,11 @@ def _paired(files: Mapping[str, Path]) -> list[ClientFile]:
             )
         if tests and (trains or paired):
             test = "test" if "test" in tests else "val"
-            found += [ClientFile(base, path, False) for path in trains.values()]
-            found += [ClientFile(base, tests[test], True)]
+            client_files += [ClientFile(base, path, False) for path in trains.values()]
+            client_files += [ClientFile(base, tests[test], True)]
         else:
-            found += [ClientFile(stem(path), path, False) for path in parts.values()]
-    return found
+            client_files += [ClientFile(stem(path), path, False) for path in parts.values()]
+    return client_files
 
 
 def _of_client(folder: Path) -> list[ClientFile]:
@@ -240,10 +240,10 @@ def _of_client(folder: Path) -> list[ClientFile]:
     if "train" not in halves and len(halves) < 2:
         return [ClientFile(folder.name, path, False) for path, _ in files]
     if "" in halves:
-        other = next(path for path, half in files if not half)
+        undivided = next(path for path, half in files if not half)
         raise DataError(
             f"{folder} has files of a {'training' if 'train' in halves else 'test'} half and "
-            f"{other.name}, which is of neither half; "
+            f"{undivided.name}, which is of neither half; "
             "name it train or test, or move it"
         )
     test = "test" if "test" in halves else "val"

@@ -94,28 +94,28 @@ def owners(offsets: ArrayLike | None, count: int) -> NDArray[np.int64]:
     ------
     DataError: positions that do not divide the rows, or a client without any.
     """
-    given = array_of(offsets)  # type: ignore[arg-type]  # None is refused like anything that is not numbers
+    starts = array_of(offsets)  # type: ignore[arg-type]  # None is refused like anything that is not numbers
     ends = (
-        f"{given[0]} to {given[-1]}"
-        if given.ndim == 1 and len(given)
-        else f"an array of shape {list(given.shape)}"
+        f"{starts[0]} to {starts[-1]}"
+        if starts.ndim == 1 and len(starts)
+        else f"an array of shape {list(starts.shape)}"
     )
     if (
-        given.dtype.kind not in "iu"
-        or given.ndim != 1
-        or len(given) < 2
-        or given[0] != 0
-        or given[-1] != count
+        starts.dtype.kind not in "iu"
+        or starts.ndim != 1
+        or len(starts) < 2
+        or starts[0] != 0
+        or starts[-1] != count
     ):
         raise DataError(
-            f"offsets: got {ends} ({given.dtype}); expected whole numbers [K + 1] from 0 to "
+            f"offsets: got {ends} ({starts.dtype}); expected whole numbers [K + 1] from 0 to "
             f"{count}, the samples"
         )
-    sizes = np.asarray(np.diff(given), np.int64)
+    sizes = np.asarray(np.diff(starts), np.int64)
     if (sizes < 1).any():
         k = int((sizes < 1).argmax())
         raise DataError(
-            f"offsets: client {k} begins at {given[k]}, and the next at {given[k + 1]}; expected "
+            f"offsets: client {k} begins at {starts[k]}, and the next at {starts[k + 1]}; expected "
             "at least one sample per client"
         )
     return np.repeat(np.arange(len(sizes)), sizes)
@@ -134,11 +134,11 @@ def mapped_arrays(root: Path) -> dict[str, Any]:
         "y",
         *(name for name in ("offsets", "client") if (root / f"{name}.npy").is_file()),
     ]
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     for name in names:
         path = root / f"{name}.npy"
         try:
-            found[name] = np.load(path, mmap_mode="c")
+            arrays[name] = np.load(path, mmap_mode="c")
         except FileNotFoundError:
             raise DataError(
                 f"{root} has x.npy and no {path.name}; expected x.npy, y.npy, and offsets.npy or "
@@ -153,7 +153,7 @@ def mapped_arrays(root: Path) -> dict[str, Any]:
             f"{root} has x.npy and y.npy, but neither offsets.npy nor client.npy, which say whose "
             "the samples are"
         )
-    return found
+    return arrays
 
 
 def table_options(table: TableOptions | Mapping[str, Any] | None) -> TableOptions:
@@ -165,12 +165,12 @@ def table_options(table: TableOptions | Mapping[str, Any] | None) -> TableOption
     """
     if table is None or isinstance(table, TableOptions):
         return table or TableOptions(scale="none")
-    known = [f.name for f in fields(TableOptions)]
+    names = [f.name for f in fields(TableOptions)]
     for name in table:
-        if name not in known:
+        if name not in names:
             raise ConfigError(
-                f"table: there is no option {name!r}{suggest(name, known)}; expected one of: "
-                f"{', '.join(known)}"
+                f"table: there is no option {name!r}{suggest(name, names)}; expected one of: "
+                f"{', '.join(names)}"
             )
     lists = {name: tuple(value) for name, value in table.items() if isinstance(value, list)}
     return TableOptions(**{**table, **lists})
@@ -209,8 +209,8 @@ def with_one_code(
     """
     held: dict[frozenset[str], str] = {}
     ranges: set[tuple[float, float]] = set()
-    for x, given, name in parts:
-        y = renamed_labels(given, options)
+    for x, labels, name in parts:
+        y = renamed_labels(labels, options)
         if y.ndim == 1 and len(y) and _is_new_range(y, ranges):
             held.setdefault(label_texts(y), name)
         yield x, y, name
@@ -346,12 +346,12 @@ def _check_range(x: Any, name: str, ranges: dict[str, str]) -> None:
     """
     if is_table(x) or x.ndim < 3 or x.dtype.kind not in "uif":
         return
-    some = x[:_LOOKED_AT]
-    low, high = some.min(initial=0), some.max(initial=0)
-    whole = x.dtype == np.uint8 or (x.ndim > 3 and bool((some == np.floor(some)).all()))
-    if whole and low >= 0 and _SMALL < high <= 255:
+    sample = x[:_LOOKED_AT]
+    low, high = sample.min(initial=0), sample.max(initial=0)
+    whole_numbers = x.dtype == np.uint8 or (x.ndim > 3 and bool((sample == np.floor(sample)).all()))
+    if whole_numbers and low >= 0 and _SMALL < high <= 255:
         kind = "bytes"
-    elif x.dtype.kind == "f" and max(-low, high) <= _SMALL and (some != np.floor(some)).any():
+    elif x.dtype.kind == "f" and max(-low, high) <= _SMALL and (sample != np.floor(sample)).any():
         kind = "scaled"
     else:
         return
@@ -434,10 +434,10 @@ class StoredArray:
                 f"store: got samples of {part.dtype} after samples that are kept as {self._kind}; "
                 "give all of one type"
             )
-        some = max(_BLOCK // max(math.prod(self.shape), 1), 1)
+        block_rows = max(_BLOCK // max(math.prod(self.shape), 1), 1)
         with self._written(), np.errstate(over="ignore"):
-            for first in range(0, len(part), some):
-                rows = np.ascontiguousarray(part[first : first + some], self._kind)
+            for first in range(0, len(part), block_rows):
+                rows = np.ascontiguousarray(part[first : first + block_rows], self._kind)
                 self._file.write(rows.data)
         self.count += len(part)
 
@@ -473,8 +473,8 @@ def _stored(rows: NDArray[Any]) -> np.dtype[Any]:
     """Return the type as which rows are stored."""
     if rows.dtype.kind not in "biuf":
         raise DataError(f"store: got samples of {rows.dtype}; expected numbers")
-    whole = np.int64 if rows.dtype.kind in "iu" else np.float32
-    return np.dtype(np.uint8 if rows.dtype == np.uint8 else whole)
+    widest = np.int64 if rows.dtype.kind in "iu" else np.float32
+    return np.dtype(np.uint8 if rows.dtype == np.uint8 else widest)
 
 
 def _no_table(part: Part) -> Part:

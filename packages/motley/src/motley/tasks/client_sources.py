@@ -15,7 +15,7 @@ from motley.core.errors import DataError
 from motley.tasks.client_parts import Part, array_of, input_pair, is_table
 from motley.tasks.loaders import SampleReader, is_samples, splits_of
 from motley.tasks.preparation import FieldsPreparation
-from motley.tasks.row_labels import What, renamed_labels
+from motley.tasks.row_labels import Role, renamed_labels
 from motley.tasks.row_splits import RowSplit, times_of
 from motley.tasks.table_options import TableOptions
 from motley.tasks.table_readers import take_column
@@ -56,8 +56,8 @@ class ClientSources:
     @property
     def where(self) -> Any:
         """Where samples are tested, as of a :class:`~motley.tasks.federate.Split`."""
-        given = self._test if isinstance(self._test, str) else "client"
-        return "global" if self._common else given
+        where = self._test if isinstance(self._test, str) else "client"
+        return "global" if self._common else where
 
     def words(self, part: int) -> str:
         """Return a part in words, by its number."""
@@ -81,8 +81,8 @@ class ClientSources:
         if tests and tests != (1 if self._common else count):
             raise _other_number(tests, count)
 
-    def _of(self, given: Iterable[Any], kind: int) -> Iterator[Part]:
-        for number, part in enumerate(given):
+    def _of(self, parts: Iterable[Any], kind: int) -> Iterator[Part]:
+        for number, part in enumerate(parts):
             self._asked[kind] = number + 1
             who = self.words(number + self._asked[0] * kind)
             train, held = splits_of(part, who) if kind == 0 else (part, None)
@@ -157,7 +157,7 @@ def _by_name(test: Any, clients: Any) -> Any:
     ------
     DataError: a client without a test part, or one of the two by name only.
     """
-    named = [isinstance(one, Mapping) for one in (test, clients)]
+    named = [isinstance(value, Mapping) for value in (test, clients)]
     if isinstance(test, str) or is_samples(test) or not any(named):
         return test
     if not all(named):
@@ -191,19 +191,19 @@ def _in_order(by: Any, names: Sequence[str]) -> list[NDArray[Any]]:
                 f"{', also for ' + missing[0] if missing else ', in their order'}"
             )
         return [array_of(by[name]) for name in names]
-    return [array_of(one) for one in by]
+    return [array_of(values) for values in by]
 
 
 def without_column(
-    inputs: Any, given: ArrayLike | str, options: TableOptions, what: What
+    inputs: Any, column: ArrayLike | str, options: TableOptions, role: Role
 ) -> tuple[Any, NDArray[Any]]:
     """Return the inputs without a column that is given by its name, and its values."""
-    if not isinstance(given, str):
-        values = array_of(given)
-        return inputs, renamed_labels(values, options) if what == "label" else values
+    if not isinstance(column, str):
+        values = array_of(column)
+        return inputs, renamed_labels(values, options) if role == "label" else values
     if not is_table(inputs):
         raise DataError(
-            f"got {given!r} as the name of a column, and x is an array; give an array, or x as a "
+            f"got {column!r} as the name of a column, and x is an array; give an array, or x as a "
             "DataFrame"
         )
-    return take_column(inputs, given, what, "the table given", options)
+    return take_column(inputs, column, role, "the table given", options)

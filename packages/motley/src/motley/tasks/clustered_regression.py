@@ -142,13 +142,13 @@ class ClusteredRegression(TaskSource):
             )
         sizes = np.bincount(member, minlength=self.clusters)
         least = float(np.dot(sizes, [law.min_mse for law in clusters]) / population)
-        said = (
+        sentence = (
             f"{self.clusters} clusters of {', '.join(map(str, sizes))} clients"
             if self.clusters > 1
             else "one cluster (IID)"
         )
         note = {
-            "data": f"linear regression, {said}; a model per cluster would have a mean squared "
+            "data": f"linear regression, {sentence}; a model per cluster would have a mean squared "
             f"error of {least:.4g}"
         }
         flat = [torch.from_numpy(values.reshape(population * n, -1)).float() for values in (x, y)]

@@ -41,15 +41,15 @@ class TextColumn:
 
     Parameters
     ----------
-    distinct: the distinct texts as the options call them; two may have become the same. given: as
-    they are written. codes: ``[n]``, the position of each row's text, -1 for a missing one.
+    distinct: the distinct texts as the options call them; two may have become the same. written: as
+    they are in the file. codes: ``[n]``, the position of each row's text, -1 for a missing one.
     absent: ``[len(distinct)]``, whether a text stands for a gap. numbers: the number in each text
     as the options read it, NaN where there is none.
     """
 
     name: str
     distinct: list[str]
-    given: list[str]
+    written: list[str]
     codes: NDArray[np.int64]
     absent: Bools
     numbers: Floats
@@ -133,11 +133,7 @@ def refuse_spelling(
     spelling = options.spelling(column.name)
     bare = [spelling.without_unit(word.strip())[0] for word in column.distinct]
     shapes = [
-        ("", "")
-        if not strange
-        else ("point", "")
-        if spelling.decimal != "." and not np.isnan(plain_number(word))
-        else shape_of(word)
+        _odd_shape(word, spelling) if strange else ("", "")
         for word, strange in zip(bare, odd, strict=True)
     ]
     if kind is None and not _mostly_numbers(column, there, readable, shapes):
@@ -180,11 +176,26 @@ def refuse_doubt(
 
 def _readings(word: str, name: str) -> str:
     """Return both numbers that one point and three digits may mean, with the line for each."""
-    whole = word.replace(".", "")
+    digits = word.replace(".", "")
     return (
-        f'it is {whole} with decimal = {{ "{name}" = "," }}, thousands = {{ "{name}" = "." }}, and '
-        f'{word} with decimal = {{ "{name}" = "." }}; write the one that is meant'
+        f'it is {digits} with decimal = {{ "{name}" = "," }}, thousands = {{ "{name}" = "." }}, '
+        f'and {word} with decimal = {{ "{name}" = "." }}; write the one that is meant'
     )
+
+
+def _odd_shape(word: str, spelling: Spelling) -> tuple[str, str]:
+    """Return :func:`shape_of` for a text that is no number in this spelling; "point" for a number
+    with a decimal point where another mark is expected."""
+    if spelling.decimal != "." and not np.isnan(plain_number(word)):
+        return "point", ""
+    return shape_of(word)
+
+
+def _date_kind(word: str, options: TableOptions) -> str:
+    """Return the form of a date or time, in words; "a number" for any other text."""
+    if date_number(word, options.dates) is None:
+        return "a number"
+    return date_form(word, options.dates)
 
 
 def _refuse_mixed_dates(
@@ -195,11 +206,7 @@ def _refuse_mixed_dates(
     and ``1.2.2023`` beside ``1/2/2023``, which may be in another order."""
     kinds = np.array(
         [
-            ""
-            if not ok
-            else date_form(word, options.dates)
-            if date_number(word, options.dates) is not None
-            else "a number"
+            _date_kind(word, options) if ok else ""
             for word, ok in zip(column.distinct, read, strict=True)
         ]
     )
@@ -260,11 +267,11 @@ def _refuse_mixed_units(
 
 def _bare_readings(word: str, unit: str, options: TableOptions) -> str:
     """Return both readings of a number without a unit beside others in one, with what to write."""
-    units = dict.fromkeys((*(one for one in options.units if one), unit, ""))
+    units = dict.fromkeys((*(name for name in options.units if name), unit, ""))
     share = plain_number(word.replace(",", "."))
-    other = f"{100 * share:g} %" if unit == "%" and abs(share) <= 1 else "of another unit"
+    value = f"{100 * share:g} %" if unit == "%" and abs(share) <= 1 else "of another unit"
     return (
-        f'{_listed("units", units)} if "{word}" is {word} {unit}; if it is {other}, write it so in '
+        f'{_listed("units", units)} if "{word}" is {word} {unit}; if it is {value}, write it so in '
         "the file"
     )
 
@@ -294,10 +301,10 @@ def _advice(
     keep = "" if kind == "numbers" else f', or words = ["{name}"] to keep them as words'
     strange = [word for word, is_odd in zip(column.distinct, odd, strict=True) if is_odd]
     if odd_shapes <= set(_DATES) or ("time" in odd_shapes and readable_orders(strange)):
-        what = "times or durations" if odd_shapes.isdisjoint(_DATES[:2]) else "dates or times"
+        moments = "times or durations" if odd_shapes.isdisjoint(_DATES[:2]) else "dates or times"
         return (
-            f"{where}: column {name!r} holds {what} (row {row + 1} is {word!r}); leave it out with "
-            f'drop = ["{name}"]{_date_lines(strange)}{keep}'
+            f"{where}: column {name!r} holds {moments} (row {row + 1} is {word!r}); leave it out "
+            f'with drop = ["{name}"]{_date_lines(strange)}{keep}'
         )
     if "unread" in odd_shapes:
         return (
@@ -305,16 +312,16 @@ def _advice(
             f'powers and fractions are not read; leave it out with drop = ["{name}"]{keep}'
         )
     lines = _number_lines(column, odd, shapes, options, style)
-    others = [
-        other
-        for other, strange, (shape, _) in zip(column.distinct, odd, shapes, strict=True)
+    unread = [
+        word
+        for word, strange, (shape, _) in zip(column.distinct, odd, shapes, strict=True)
         if strange and shape in ("", "limit", "digits", *_DATES)
     ]
-    if others:
+    if unread:
         limits = any(shape == "limit" for shape in odd_shapes)
         means = "if that is to count as a gap" if limits else "if it stands for a gap"
-        more = f" and {len(others) - _MOST} more like it" if len(others) > _MOST else ""
-        lines.append(f"{_gaps_line(options, others[:_MOST])}{more} {means}")
+        more = f" and {len(unread) - _MOST} more like it" if len(unread) > _MOST else ""
+        lines.append(f"{_gaps_line(options, unread[:_MOST])}{more} {means}")
     return (
         f'{row_of(where, row)}: got "{word}" among the numbers of column {name!r}; write '
         f"{' and '.join(lines)}{keep}"
@@ -356,14 +363,14 @@ def _number_lines(
     if marks_of_both:
         return [f"all with one decimal mark (here: {marks_of_both})"]
     spelling = options.spelling(name)
-    found = [
+    shaped = [
         (spelling.without_unit(word.strip())[0], *shape)
         for word, strange, shape in zip(column.distinct, odd, shapes, strict=True)
         if strange
     ]
-    inner = [Spelling(units=(unit,)).without_unit(word)[0] for word, _, unit in found if unit]
-    found += [(word, shape_of(word)[0], "") for word in inner]
-    names = {shape for _, shape, _ in found}
+    inner = [Spelling(units=(unit,)).without_unit(word)[0] for word, _, unit in shaped if unit]
+    shaped += [(word, shape_of(word)[0], "") for word in inner]
+    names = {shape for _, shape, _ in shaped}
     decimals = any("decimal ," in shape for shape in names)
     marks = list(
         dict.fromkeys(
@@ -376,18 +383,18 @@ def _number_lines(
     )
     lines = ["trim = true"] if "invisible" in names else []
     if "point" in names:
-        word = next(word for word, shape, _ in found if shape == "point")
+        word = next(word for word, shape, _ in shaped if shape == "point")
         lines.append(_both(word, ".", name))
     if "comma" in names and not decimals and "," not in marks:
         if dotted:
             marks = [",", *marks]
         else:
-            word = next(word for word, shape, _ in found if shape == "comma")
+            word = next(word for word, shape, _ in shaped if shape == "comma")
             lines.append(_both(word, ",", name))
     if decimals:
         lines.append(f'decimal = {{ "{name}" = "," }}' if style.points else 'decimal = ","')
     lines += [f'thousands = "{mark}"' for mark in marks[:1]]
-    units = list(dict.fromkeys(unit for _, _, unit in found if unit))
+    units = list(dict.fromkeys(unit for _, _, unit in shaped if unit))
     united = np.array([spelling.without_unit(word.strip())[1] != "" for word in column.distinct])
     bare = ~odd & ~united & ~column.absent & ~np.isnan(column.numbers) & (column.numbers != 0)
     if len(units) == 1 and bare.any() and "" not in options.units:
@@ -415,8 +422,8 @@ def _both_marks(column: TextColumn) -> str:
 def _both(word: str, mark: str, name: str) -> str:
     """Return both numbers that a mark and three digits may mean, with the line for each."""
     if mark == ".":
-        whole = f'thousands = "." for {word.replace(".", "")}'
-        return f'{whole}, or decimal = {{ "{name}" = "." }} for {word},'
+        line = f'thousands = "." for {word.replace(".", "")}'
+        return f'{line}, or decimal = {{ "{name}" = "." }} for {word},'
     return (
         f'thousands = "," for {word.replace(",", "")}, or decimal = "," for '
         f"{word.replace(',', '.')}"

@@ -55,7 +55,9 @@ def column_table(federation: Federation) -> ColumnTable | None:
 
 def _remarks(reading: TableReading) -> tuple[str, ...]:
     """Return what readers should know beside the columns."""
-    of_columns = [f"column {one.name!r}: {one.remark}" for one in reading.columns if one.remark]
+    of_columns = [
+        f"column {column.name!r}: {column.remark}" for column in reading.columns if column.remark
+    ]
     return (*reading.remarks, *of_columns)
 
 

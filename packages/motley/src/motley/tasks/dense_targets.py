@@ -42,18 +42,18 @@ class DenseOutputs(nn.Module):
         """
         out = self.model(x)
         scores: Tensor = getattr(out, "logits", out)
-        got = tuple(scores.shape)
-        if self.classes and got[2:] == self.shape:
+        sizes = tuple(scores.shape)
+        if self.classes and sizes[2:] == self.shape:
             return scores.flatten(2).transpose(1, 2)
-        if self.classes and got[1:-1] == self.shape:
+        if self.classes and sizes[1:-1] == self.shape:
             return scores.flatten(1, -2)
         sides = [side for side in self.shape if side > 1]
-        if not self.classes and [side for side in got[1:] if side > 1] == sides:
+        if not self.classes and [side for side in sizes[1:] if side > 1] == sides:
             return scores.reshape(len(scores), math.prod(self.shape))
         want = [str(side) for side in self.shape]
         expected = ", ".join(["B", "C", *want] if self.classes else ["B", *want])
         raise ModelError(
-            f"the {type(self.model).__name__} gives {list(got)} for a batch of {len(x)} whose "
+            f"the {type(self.model).__name__} gives {list(sizes)} for a batch of {len(x)} whose "
             f"targets are {list(self.shape)} each; expected [{expected}]"
         )
 

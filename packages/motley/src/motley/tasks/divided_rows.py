@@ -61,9 +61,9 @@ class DividedRows:
                 else _whole_groups(ranks, self.share, key.fold("groups", int(owner[mine[0]])))
             )
             if chosen.all():
-                what = "time" if self.kind == "last" else "group"
+                unit = "time" if self.kind == "last" else "group"
                 raise DataError(
-                    f"{origin.row(int(rows[mine[0]]))}: all rows of this client are of one {what}, "
+                    f"{origin.row(int(rows[mine[0]]))}: all rows of this client are of one {unit}, "
                     "so that none could train; leave the client out, or divide by another column"
                 )
             test[mine] = chosen

@@ -220,18 +220,18 @@ def _check_divided(dataset: Dataset, split: Split) -> None:
             "leave it out"
         )
     if split.test == "global" or split.validation:
-        key, got = (
+        key, refused = (
             ("test", "'global'") if split.test == "global" else ("validation", split.validation)
         )
         raise ConfigError(
-            f"got {got}, and each client's rows are divided by {dataset.divided.kind}, which rows "
-            "drawn one by one would undo; leave it out",
+            f"got {refused}, and each client's rows are divided by {dataset.divided.kind}, which "
+            "rows drawn one by one would undo; leave it out",
             f"split.{key}",
         )
 
 
 def hold_out(
-    dataset: Dataset, given: PartitionInput, share: float, key: Key
+    dataset: Dataset, source: PartitionInput, share: float, key: Key
 ) -> tuple[PartitionInput, Ints]:
     """Return what remains to divide, and the rows that no client gets: samples of the server, or
     public ones.
@@ -243,21 +243,21 @@ def hold_out(
     ------
     ConfigError: the share is so small that no row would be held out.
     """
-    owner = np.zeros_like(given.rows) if given.groups is None else given.groups
-    free = np.flatnonzero(~dataset.test[given.rows])
-    taken = np.zeros(len(given.rows), bool)
-    numbers = given.numbers(given.rows, owner)
-    taken[free] = stratified(numbers[free], owner[free], given.labels[free], share, key)
+    owner = np.zeros_like(source.rows) if source.groups is None else source.groups
+    free = np.flatnonzero(~dataset.test[source.rows])
+    taken = np.zeros(len(source.rows), bool)
+    numbers = source.numbers(source.rows, owner)
+    taken[free] = stratified(numbers[free], owner[free], source.labels[free], share, key)
     if not taken.any():
         raise ConfigError(
-            f"a share of {share:g} of {len(given.rows)} samples leaves nothing to keep back; give "
+            f"a share of {share:g} of {len(source.rows)} samples leaves nothing to keep back; give "
             "a larger one"
         )
-    groups = None if given.groups is None else given.groups[~taken]
-    rest = dataclasses.replace(
-        given, rows=given.rows[~taken], labels=given.labels[~taken], groups=groups
+    groups = None if source.groups is None else source.groups[~taken]
+    remaining = dataclasses.replace(
+        source, rows=source.rows[~taken], labels=source.labels[~taken], groups=groups
     )
-    return rest, given.rows[taken]
+    return remaining, source.rows[taken]
 
 
 def _classes(dataset: Dataset, rows: Ints, shared: bool = False) -> Ints:
@@ -290,11 +290,11 @@ def stratified(
     taken = np.zeros(len(numbers), bool)
     if share > 0.0:
         blocks = _blocks(owner)
-        found = side_by_side(
-            lambda some: _taken(numbers[some], owner[some], labels[some], share, key), blocks
+        masks = side_by_side(
+            lambda block: _taken(numbers[block], owner[block], labels[block], share, key), blocks
         )
-        for some, part in zip(blocks, found, strict=True):
-            taken[some] = part
+        for block, part in zip(blocks, masks, strict=True):
+            taken[block] = part
     return taken
 
 
@@ -346,7 +346,7 @@ same."""
 
 def federate(
     dataset: Dataset,
-    given: PartitionInput,
+    source: PartitionInput,
     parts: Ragged,
     split: Split,
     key: Key,
@@ -361,7 +361,8 @@ def federate(
 
     Parameters
     ----------
-    given: from :func:`partition_input`. parts: positions in ``given.rows`` of each client's rows.
+    source: from :func:`partition_input`.
+    parts: positions in ``source.rows`` of each client's rows.
     split: shares of the parts.
     key: random stream of purpose ``split``. label_noise: changes training and validation labels,
     never test labels.
@@ -377,11 +378,11 @@ def federate(
     DataError: a client without a training sample, or a row given to two clients.
     """
     population = len(parts)
-    rows = _at(given.rows, parts.values)
+    rows = _at(source.rows, parts.values)
     owner = parts.owner if owner is None else owner
     _check_parts(rows, parts, split, overlap)
-    numbers = given.numbers(rows, owner)
-    labels = _at(given.labels, parts.values)
+    numbers = source.numbers(rows, owner)
+    labels = _at(source.labels, parts.values)
     cluster = np.zeros(population, np.int64)
     domain = np.zeros(population, np.int64)
     if concept_shift is not None:
@@ -389,8 +390,8 @@ def federate(
         labels, cluster = concept_shift(labels, owner)  # type: ignore[assignment]  # clusters are whole numbers
     roles = _roles(dataset, split, rows, numbers, owner, labels, key, population)
     names = _client_names(dataset, rows, owner, population)
-    dataset, traffic = _prepared(dataset, given, parts, roles.train, overlap, split, key, names)
-    samples = _Samples(dataset.x, dataset.y, given.global_test, rows).apart(overlap)
+    dataset, traffic = _prepared(dataset, source, parts, roles.train, overlap, split, key, names)
+    samples = _Samples(dataset.x, dataset.y, source.global_test, rows).apart(overlap)
     x = samples.x
     y = samples.y
     if concept_shift is not None:
@@ -406,7 +407,7 @@ def federate(
         validation_labels = None
     else:
         _check_classes(dataset, "label noise", "label_noise")
-        keyed = numbers if given.own_rows else None
+        keyed = numbers if source.own_rows else None
         targets, noise = _noisy(labels, owner, ~roles.test, label_noise, keyed)
         train_labels = targets[torch.from_numpy(np.flatnonzero(roles.train))]
         validation_labels = targets[torch.from_numpy(np.flatnonzero(roles.validation))]
@@ -424,7 +425,7 @@ def federate(
         client_names=names,
         notes={
             **dataset.notes,
-            **given.notes,
+            **source.notes,
             **(notes or {}),
             **roles.notes,
             **_traffic_note(traffic),
@@ -434,9 +435,9 @@ def federate(
         cluster=cluster,
         preparation=dataset.preparation,
         statistics=traffic,
-        measured=given.measured,
+        measured=source.measured,
         shares=roles.shares,
-        own_rows=given.own_rows,
+        own_rows=source.own_rows,
         target_shape=dataset.target_shape,
         reading=dataset.reading,
     )
@@ -505,9 +506,13 @@ def _roles(
         test = stratified(numbers, owner, labels, split.test_fraction, key.fold("test"))
     validation = np.zeros(len(rows), bool)
     if split.validation > 0.0:
-        rest = np.flatnonzero(~test)
-        validation[rest] = stratified(
-            numbers[rest], owner[rest], labels[rest], split.validation, key.fold("validation")
+        training = np.flatnonzero(~test)
+        validation[training] = stratified(
+            numbers[training],
+            owner[training],
+            labels[training],
+            split.validation,
+            key.fold("validation"),
         )
     return _Roles(
         ~test & ~validation,
@@ -520,7 +525,7 @@ def _roles(
 
 def _prepared(
     dataset: Dataset,
-    given: PartitionInput,
+    source: PartitionInput,
     parts: Ragged,
     train: Bools,
     overlap: bool,
@@ -532,11 +537,11 @@ def _prepared(
     table costs; rows of clients that are held out move no common scale."""
     if dataset.table is None:
         return dataset, None
-    rows = given.rows[parts.values]
+    rows = source.rows[parts.values]
     owner = parts.owner
     whose = None
     if dataset.table.options.scale == "client":
-        if given.global_test is not None or overlap or len(rows) != len(dataset.y):
+        if source.global_test is not None or overlap or len(rows) != len(dataset.y):
             raise ConfigError(
                 'got "client", and some rows belong to no client or to several (a common test set, '
                 "samples of the server or public ones, a partition with shared samples); write "
@@ -576,9 +581,9 @@ class _Samples(NamedTuple):
 
 
 def _check_parts(rows: Ints, parts: Ragged, split: Split, overlap: bool) -> None:
-    given = np.zeros(int(rows.max(initial=-1)) + 1, bool)
-    given[rows] = True
-    if not overlap and np.count_nonzero(given) < len(rows):
+    assigned = np.zeros(int(rows.max(initial=-1)) + 1, bool)
+    assigned[rows] = True
+    if not overlap and np.count_nonzero(assigned) < len(rows):
         raise DataError("a partition gave the same row to two clients")
     empty = np.flatnonzero(parts.sizes == 0)
     if len(empty):
@@ -594,9 +599,11 @@ def _check_parts(rows: Ints, parts: Ragged, split: Split, overlap: bool) -> None
         )
 
 
-def _check_classes(dataset: Dataset, what: str, key: str) -> None:
+def _check_classes(dataset: Dataset, purpose: str, key: str) -> None:
     if dataset.targets != "classes":
-        raise ConfigError(f"{what} needs one class per sample; {NO_CLASSES[dataset.targets]}", key)
+        raise ConfigError(
+            f"{purpose} needs one class per sample; {NO_CLASSES[dataset.targets]}", key
+        )
 
 
 def _has_own_test(dataset: Dataset, rows: Ints, owner: Ids, population: int) -> bool:
@@ -607,12 +614,12 @@ def _has_own_test(dataset: Dataset, rows: Ints, owner: Ids, population: int) -> 
     natural = np.unique(dataset.groups[rows], return_inverse=True)[1]
     holder = np.zeros(len(rows), np.int64)
     holder[natural] = owner
-    whole = bool((holder[natural] == owner).all())
+    undivided = bool((holder[natural] == owner).all())
     halves = [
         np.bincount(owner[part], minlength=population)
         for part in (dataset.test[rows], ~dataset.test[rows])
     ]
-    return whole and all(bool((half > 0).all()) for half in halves)
+    return undivided and all(bool((half > 0).all()) for half in halves)
 
 
 def _with_features(

@@ -45,7 +45,7 @@ def fields_of(inputs: Mapping[str, NDArray[Any]] | Sequence[NDArray[Any]]) -> tu
 
     Bytes (uint8) count as floating-point numbers, as a model takes them.
     """
-    named = inputs.items() if isinstance(inputs, Mapping) else (("", one) for one in inputs)
+    named = inputs.items() if isinstance(inputs, Mapping) else (("", values) for values in inputs)
     kinds: dict[str, Literal["whole", "boolean"]] = {"b": "boolean", "i": "whole", "u": "whole"}
     return tuple(
         Field(
@@ -74,9 +74,11 @@ def packed(
     ------
     DataError: other inputs, or whole numbers that float32 does not hold exactly.
     """
-    got = fields_of(inputs)
-    if got != tuple(fields):
-        raise DataError(f"{where}: got the inputs {in_words(got)}; expected {in_words(fields)}")
+    received = fields_of(inputs)
+    if received != tuple(fields):
+        raise DataError(
+            f"{where}: got the inputs {in_words(received)}; expected {in_words(fields)}"
+        )
     arrays = list(inputs.values()) if isinstance(inputs, Mapping) else list(inputs)
     kind = np.float32 if any(field.kind == "float" for field in fields) else np.int64
     for field, values in zip(fields, arrays, strict=True):
@@ -157,21 +159,23 @@ class TakesFields(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map vectors ``[B, W]`` to the module's outputs."""
         parts = torch.split(x, [math.prod(field.shape) for field in self.fields], dim=1)
-        given = [
+        inputs = [
             _restored(part.reshape(len(x), *field.shape), field.kind)
             for part, field in zip(parts, self.fields, strict=True)
         ]
         if not self.fields[0].name:
-            out = self.model(tuple(given)) if self._whole else self.model(*given)
+            out = self.model(tuple(inputs)) if self._whole else self.model(*inputs)
         else:
-            named = {field.name: one for field, one in zip(self.fields, given, strict=True)}
+            named = {field.name: values for field, values in zip(self.fields, inputs, strict=True)}
             out = self.model(named) if self._whole else self.model(**named, **self._options)
         scores: Tensor = getattr(out, "logits", out)
         return scores
 
 
 def _restored(values: Tensor, kind: str) -> Tensor:
-    return values.long() if kind == "whole" else values != 0 if kind == "boolean" else values
+    if kind == "whole":
+        return values.long()
+    return values != 0 if kind == "boolean" else values
 
 
 def random_fields(fields: Sequence[Field], count: int, most: int, draws: torch.Generator) -> Tensor:

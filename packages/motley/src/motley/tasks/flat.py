@@ -107,11 +107,11 @@ def layout_of(module: nn.Module) -> Layout:
     if not start:
         raise ModelError(f"the {type(module).__name__} has no trainable parameters")
     _refuse_overlap(sorted(memory))
-    floating, whole = (
+    floating, integer = (
         tuple(_entry(b.full, b.owner, b.shape, b.place.start) for b in kind)
         for kind in _buffers(module)
     )
-    return Layout(tuple(entries), floating, whole)
+    return Layout(tuple(entries), floating, integer)
 
 
 def _entry(name: str, owner: nn.Module, shape: torch.Size, start: int) -> Entry:
@@ -171,8 +171,8 @@ def placed(module: nn.Module, dtype: torch.dtype, device: str | torch.device) ->
                 parameter.data = parameter.data.to(dtype)
     else:
         module = module.to(device, dtype)
-    for (first, its_name), *others in shared:
-        for layer, name in others:
+    for (first, its_name), *repeats in shared:
+        for layer, name in repeats:
             setattr(layer, name, getattr(first, its_name))
     return module
 
@@ -216,12 +216,12 @@ class FlatModule:
         self.w = torch.empty(self.layout.size, dtype=dtype, device=device)
         self.g = torch.zeros_like(self.w)
         self._point_parameters()
-        floating, whole = _buffers(self.module)
+        floating, integer = _buffers(self.module)
         double = any(buffer.dtype == torch.float64 for buffer in floating)
         self._views: list[tuple[_Buffer, Tensor]] = []
         self._copied: list[tuple[_Buffer, Tensor]] = []
         self.buffers = self._point_buffers(floating, torch.float64 if double else dtype)
-        self.counters = self._point_buffers(whole, torch.int64)
+        self.counters = self._point_buffers(integer, torch.int64)
 
     @classmethod
     def of(
@@ -244,12 +244,12 @@ class FlatModule:
                 parameter.data = view
                 parameter.grad = self.g[entry.slice].view(entry.shape)
 
-    def _point_buffers(self, found: list[_Buffer], dtype: torch.dtype) -> Tensor:
+    def _point_buffers(self, buffers: list[_Buffer], dtype: torch.dtype) -> Tensor:
         row = torch.zeros(
-            sum(buffer.shape.numel() for buffer in found), dtype=dtype, device=self.w.device
+            sum(buffer.shape.numel() for buffer in buffers), dtype=dtype, device=self.w.device
         )
         places = {id(getattr(*group[0])): group for group in _shared_buffers(self.module)}
-        for buffer in found:
+        for buffer in buffers:
             view = row[buffer.place].view(buffer.shape)
             own = getattr(buffer.owner, buffer.name)
             view.copy_(own)
@@ -315,8 +315,8 @@ def _submodule(module: nn.Module, name: str) -> nn.Module:
 
 def _named_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Return the buffers that are part of the model's state."""
-    kept = module.state_dict(keep_vars=True).keys()
-    return ((name, value) for name, value in module.named_buffers() if name in kept)
+    persistent = module.state_dict(keep_vars=True).keys()
+    return ((name, value) for name, value in module.named_buffers() if name in persistent)
 
 
 def _buffers(module: nn.Module) -> tuple[list[_Buffer], list[_Buffer]]:
@@ -338,9 +338,9 @@ def _buffers(module: nn.Module) -> tuple[list[_Buffer], list[_Buffer]]:
         kinds[0 if value.is_floating_point() else 1].append(
             _Buffer(owner, short, name, slice(0, 0), value.shape, value.dtype)
         )
-    floating, whole = kinds
-    whole.sort(key=lambda buffer: buffer.dtype != torch.int64)
-    return _in_a_row(floating), _in_a_row(whole)
+    floating, integer = kinds
+    integer.sort(key=lambda buffer: buffer.dtype != torch.int64)
+    return _in_a_row(floating), _in_a_row(integer)
 
 
 def _in_a_row(buffers: list[_Buffer]) -> list[_Buffer]:
@@ -424,7 +424,7 @@ class FlatNetwork:
         self.flat.load(state)
         self.flat.module.eval()
         with torch.no_grad():
-            return torch.cat([self._forward(some) for some in torch.split(inputs, self.chunk)])
+            return torch.cat([self._forward(chunk) for chunk in torch.split(inputs, self.chunk)])
 
     def _forward(self, inputs: Tensor) -> Tensor:
         with products(self.precision, self.flat.w.device):

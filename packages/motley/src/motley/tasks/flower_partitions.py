@@ -59,7 +59,7 @@ def _natural_ids(partitioner: Any) -> dict[int, Any]:
         ids = getattr(partitioner, name, None)
         if ids:
             return {
-                number: ", ".join(map(str, one)) if isinstance(one, list) else one
-                for number, one in ids.items()
+                number: ", ".join(map(str, natural)) if isinstance(natural, list) else natural
+                for number, natural in ids.items()
             }
     return {}

@@ -35,8 +35,8 @@ def held_out_count(population: int, share: float) -> int:
     """
     count = max(1, round(share * population)) if share else 0
     if count and count >= population:
-        said = f"got {share:g} of {population} clients, which leaves none to train"
-        raise ConfigError(f"{said}; give a smaller share", "split.holdout_clients")
+        reason = f"got {share:g} of {population} clients, which leaves none to train"
+        raise ConfigError(f"{reason}; give a smaller share", "split.holdout_clients")
     return count
 
 
@@ -67,19 +67,19 @@ def hold_out_clients(federation: Federation, ids: Ids) -> Federation:
         return federation
     traffic = federation.statistics
     if traffic is not None and traffic.up_bits[ids].any():
-        said = (
+        reason = (
             "the columns of this table were prepared with statistics of all clients' training rows"
         )
         remedy = 'name the table in the file with scale = "federated", or prepare it beforehand'
-        raise ConfigError(f"{said}; {remedy}", "split.holdout_clients")
+        raise ConfigError(f"{reason}; {remedy}", "split.holdout_clients")
     new = np.isin(np.arange(len(federation)), ids)
     note = {
         "new clients": f"{len(ids)} of {len(federation)} clients are held out of every round and "
         "examined at the end"
     }
-    others = _with_samples_of(federation, ~new)
+    remaining = _with_samples_of(federation, ~new)
     return dataclasses.replace(
-        others, held_out=_with_samples_of(federation, new), notes={**federation.notes, **note}
+        remaining, held_out=_with_samples_of(federation, new), notes={**federation.notes, **note}
     )
 
 

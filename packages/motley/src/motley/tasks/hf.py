@@ -139,11 +139,10 @@ class PretrainedModel(TaskSource):
         """Refuse options that would change nothing."""
         for_classes = {name: getattr(self, name) for name in ("text", "label", "client", "classes")}
         of_adapters = {"targets": self.targets, "dropout": self.dropout}
-        unused, why = (
-            (for_classes, 'head = "sequence" or "token" reads it')
-            if self.head == "language"
-            else (of_adapters if self.rank == 0 else {}, "rank = 0 has no adapters")
-        )
+        unused, why = for_classes, 'head = "sequence" or "token" reads it'
+        if self.head != "language":
+            unused = of_adapters if self.rank == 0 else {}
+            why = "rank = 0 has no adapters"
         for name, value in unused.items():
             if value:
                 raise ConfigError(f"{name}: got {value!r}, and {why}; leave it out")
@@ -168,11 +167,11 @@ class PretrainedModel(TaskSource):
             (self._windows(encode(train)), self._windows(encode(test)))
             for train, test in zip(texts.train, texts.test, strict=True)
         ]
-        kept, windows, test, groups = join_windows(
+        clients, windows, test, groups = join_windows(
             pairs, self.min_examples, f"{self.window} tokens", f"client of {self.data!r}"
         )
         outputs = self._vocabulary(windows)
-        left = len(texts.names) - len(kept)
+        left = len(texts.names) - len(clients)
         return Dataset(
             torch.from_numpy(windows[:, :-1].clip(min=0)),
             torch.from_numpy(np.ascontiguousarray(windows[:, 1:])),
@@ -181,7 +180,7 @@ class PretrainedModel(TaskSource):
             groups,
             notes={
                 "data": texts.note,
-                "clients": f"{len(kept)}; {left} left out, with fewer than {self.min_examples} "
+                "clients": f"{len(clients)}; {left} left out, with fewer than {self.min_examples} "
                 "training windows or no test window",
             },
             client_names=texts.names,
@@ -226,12 +225,12 @@ class PretrainedModel(TaskSource):
             y = y.view(rows.tokens.shape)
         notes = {"data": f"{len(read.texts)} texts of {Path(self.data).name}"}
         if rows.cut:
-            said = (
+            note = (
                 f"{rows.cut} of {len(read.texts)} texts are longer than window = {self.window} "
                 f"tokens and are cut; the longest has {rows.longest}"
             )
-            warnings.warn(f"task.window: {said}", stacklevel=2)
-            notes["texts"] = said
+            warnings.warn(f"task.window: {note}", stacklevel=2)
+            notes["texts"] = note
         dataset = Dataset(
             torch.from_numpy(rows.tokens),
             y,
@@ -380,9 +379,9 @@ def _padding(config: Any, tokenizer: Any) -> int:
     ------
     ConfigError: there is none of them.
     """
-    asked = [getattr(config, "pad_token_id", None)]
-    asked += [0] if tokenizer is None else [tokenizer.pad_token_id, tokenizer.eos_token_id]
-    padding = next((token for token in asked if token is not None), None)
+    candidates = [getattr(config, "pad_token_id", None)]
+    candidates += [0] if tokenizer is None else [tokenizer.pad_token_id, tokenizer.eos_token_id]
+    padding = next((token for token in candidates if token is not None), None)
     if padding is None:
         raise ConfigError(
             "neither the tokenizer nor the model has a padding token; write pad_token_id in the "
@@ -413,15 +412,15 @@ def _enough(dataset: Dataset, least: int) -> Dataset:
     train, test = (
         np.bincount(dataset.groups[half], minlength=count) for half in (~dataset.test, dataset.test)
     )
-    kept = (train >= least) & ((test > 0) | (not dataset.test.any()))
-    if not kept.any():
+    large = (train >= least) & ((test > 0) | (not dataset.test.any()))
+    if not large.any():
         raise DataError(
             f"no client has {least} training texts and a test text; use a smaller min_examples"
         )
-    rows = kept[dataset.groups]
-    said = (
-        f"{int(kept.sum())}; {int((~kept).sum())} left out, with fewer than {least} training texts "
-        "or no test text"
+    rows = large[dataset.groups]
+    note = (
+        f"{int(large.sum())}; {int((~large).sum())} left out, with fewer than {least} training "
+        "texts or no test text"
     )
     return dataclasses.replace(
         dataset,
@@ -429,7 +428,7 @@ def _enough(dataset: Dataset, least: int) -> Dataset:
         y=dataset.y[torch.from_numpy(rows)],
         test=dataset.test[rows],
         groups=dataset.groups[rows],
-        notes={**dataset.notes, "clients": said},
+        notes={**dataset.notes, "clients": note},
     )
 
 
@@ -484,10 +483,10 @@ def _check_known(options: Mapping[str, Any], plain: Any) -> None:
     """Refuse a key that no part of the model would read: ``transformers`` keeps any."""
     unknown = [key for key in options if not hasattr(plain, key) and key not in _READ_BESIDE]
     if unknown:
-        known = {*plain.to_dict(), *plain.attribute_map, *_READ_BESIDE}
+        names = {*plain.to_dict(), *plain.attribute_map, *_READ_BESIDE}
         raise ConfigError(
             f"a model of the kind {plain.model_type!r} has no option {unknown[0]!r}"
-            f"{suggest(unknown[0], known)}; leave it out",
+            f"{suggest(unknown[0], names)}; leave it out",
             "task.base",
         )
 
@@ -581,12 +580,12 @@ def _loaded(base: _Base) -> tuple[Any, frozenset[str]]:
     return model.requires_grad_(False), frozenset(head & missing)
 
 
-def _check_head(base: _Base, given: bool, mismatched: Any) -> None:
+def _check_head(base: _Base, has_head: bool, mismatched: Any) -> None:
     """Refuse the head of a folder that tells other classes apart than those of the labels."""
     own = _config(base.model)
     theirs = _named_classes(own) or tuple(own.id2label.values())
-    other = given and _named_classes(own) and base.names and theirs != base.names
-    if mismatched or other:
+    renamed = has_head and _named_classes(own) and base.names and theirs != base.names
+    if mismatched or renamed:
         raise ConfigError(
             f"the model of {base.model!r} tells {', '.join(theirs[:6])} apart, and the labels are "
             f"{', '.join(base.names[:6]) or f'0 to {base.classes - 1}'}; call them alike, or save "
@@ -620,8 +619,8 @@ def _adapted(
         return replace_stochastic(LogitsOf(source.drawn()))
     base, absent = _loaded(source)
     if not rank:
-        whole = _with_fresh(copy.deepcopy(base), absent).requires_grad_(True)
-        return replace_stochastic(LogitsOf(whole))
+        trainable = _with_fresh(copy.deepcopy(base), absent).requires_grad_(True)
+        return replace_stochastic(LogitsOf(trainable))
     import peft
 
     head = absent | _head_weights(base, source.head)
@@ -650,7 +649,11 @@ def _adapted(
     except ValueError as error:
         raise _refused_layers(base, head, targets, str(error)) from None
     names = [f".{name}" for name, _ in base.named_modules()]
-    unknown = [name for name in targets if not any(known.endswith(f".{name}") for known in names)]
+    unknown = [
+        name
+        for name in targets
+        if not any(module_name.endswith(f".{name}") for module_name in names)
+    ]
     if unknown:
         raise ConfigError(f"the model has no layer {unknown[0]!r}; leave it out", "task.targets")
     return replace_stochastic(LogitsOf(adapted))

@@ -119,11 +119,11 @@ class Image(TaskSource):
             path = place / Path(self.data).expanduser()
             if self.data and no_file(path) != "does not exist":
                 return read(path)
-        known = ["digits", *DATASETS]
+        names = ["digits", *DATASETS]
         meant = spelled(self.data)
-        near = f" (did you mean {meant!r}?)" if meant in DATASETS else suggest(self.data, known)
+        near = f" (did you mean {meant!r}?)" if meant in DATASETS else suggest(self.data, names)
         raise DataError(
-            f"{key}: got {self.data!r}{near}; expected one of: {', '.join(known)}, "
+            f"{key}: got {self.data!r}{near}; expected one of: {', '.join(names)}, "
             "or the path of a folder or .npz file that exists"
         )
 
@@ -134,16 +134,18 @@ class Image(TaskSource):
         """Return images of another set's training half, with this task's scaling (READING: this
         data set's statistics)."""
         mine = self._read(folder)
-        other = dataclasses.replace(self, data=data, classes=None)._read(folder, "public.data")
-        if other.x.shape[1:] != mine.x.shape[1:]:
-            got, want = ("x".join(str(side) for side in x.shape[1:]) for x in (other.x, mine.x))
+        public_set = dataclasses.replace(self, data=data, classes=None)._read(folder, "public.data")
+        if public_set.x.shape[1:] != mine.x.shape[1:]:
+            size, want = (
+                "x".join(str(side) for side in x.shape[1:]) for x in (public_set.x, mine.x)
+            )
             raise ConfigError(
-                f"the images of {data!r} are {got} and the task's {want}; expected the same shape",
+                f"the images of {data!r} are {size} and the task's {want}; expected the same shape",
                 "public.data",
             )
-        rows = np.flatnonzero(~other.test)
-        some = np.sort(key.numpy().permutation(rows)[:examples])
-        x = _like(other.x[torch.from_numpy(some)], mine.x.dtype)
+        rows = np.flatnonzero(~public_set.test)
+        chosen = np.sort(key.numpy().permutation(rows)[:examples])
+        x = _like(public_set.x[torch.from_numpy(chosen)], mine.x.dtype)
         return self._scaling(mine)(x) if dataset.x.dtype == torch.float32 else x
 
     def _scaling(self, dataset: Dataset) -> Scaling:

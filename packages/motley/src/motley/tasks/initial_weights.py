@@ -2,7 +2,7 @@
 task makes.
 
 >>> from torch import nn
->>> check(nn.Linear(2, 1), {"weight": torch.zeros(1, 2)}, ["*"], strict=True, said="x.pt")
+>>> check(nn.Linear(2, 1), {"weight": torch.zeros(1, 2)}, ["*"], strict=True, source="x.pt")
 Traceback (most recent call last):
 motley.core.errors.ModelError: x.pt does not fit the Linear: it lacks bias; write \
 init = { path = "x.pt", strict = false } to load what fits, or only = ["weight"]
@@ -46,29 +46,30 @@ def file_of(path: str | Path) -> Path:
     ------
     DataError: there is no such file, or the run is not finished.
     """
-    found = Path(path)
-    if is_folder(found):
-        file = found / "model.safetensors"
+    place = Path(path)
+    if is_folder(place):
+        file = place / "model.safetensors"
         if not is_file(file):
             finished = (
                 "is not finished"
-                if (found / "run.json").is_file()
+                if (place / "run.json").is_file()
                 else "is not the folder of a run"
             )
             raise DataError(
-                f"{found} {finished} and has no model.safetensors; expected a run's folder, a "
+                f"{place} {finished} and has no model.safetensors; expected a run's folder, a "
                 ".safetensors or a .pt file"
             )
         return file
-    if not is_file(found):
+    if not is_file(place):
         near = suggest(
-            found.name, [p.name for p in found.parent.iterdir()] if is_folder(found.parent) else []
+            place.name,
+            [p.name for p in place.parent.iterdir()] if is_folder(place.parent) else [],
         )
         raise DataError(
-            f"there is no file {str(found)!r}{near}; expected a run's folder, a .safetensors or a "
+            f"there is no file {str(place)!r}{near}; expected a run's folder, a .safetensors or a "
             ".pt file"
         )
-    return found
+    return place
 
 
 def read(path: str | Path, only: Sequence[str] = ("*",)) -> dict[str, Tensor]:
@@ -85,16 +86,16 @@ def read(path: str | Path, only: Sequence[str] = ("*",)) -> dict[str, Tensor]:
     DataError: no such file, not weights alone, or a pattern that no name matches.
     """
     file = file_of(path)
-    found = _tensors(file)
+    tensors = _tensors(file)
     for pattern in only:
-        if not fnmatch.filter(found, pattern):
-            raise DataError(f"{file} has no name like {pattern!r}; it has {_some(list(found))}")
-    return {name: value for name, value in found.items() if _matches(name, only)}
+        if not fnmatch.filter(tensors, pattern):
+            raise DataError(f"{file} has no name like {pattern!r}; it has {_some(list(tensors))}")
+    return {name: value for name, value in tensors.items() if _matches(name, only)}
 
 
 def _tensors(file: Path) -> dict[str, Tensor]:
     try:
-        found = (
+        content = (
             read_weights(file)
             if file.suffix == ".safetensors"
             else torch.load(file, map_location="cpu", weights_only=True)
@@ -107,18 +108,18 @@ def _tensors(file: Path) -> dict[str, Tensor]:
             f"{file} is not a file of weights alone ({reason}); save them by "
             "torch.save(module.state_dict(), ...) or safetensors"
         ) from None
-    if not isinstance(found, Mapping) or not all(
-        isinstance(value, Tensor) for value in found.values()
+    if not isinstance(content, Mapping) or not all(
+        isinstance(value, Tensor) for value in content.values()
     ):
         held = (
-            f"keys {_some([str(key) for key in found])}"
-            if isinstance(found, Mapping)
-            else f"a {type(found).__name__}"
+            f"keys {_some([str(key) for key in content])}"
+            if isinstance(content, Mapping)
+            else f"a {type(content).__name__}"
         )
         raise DataError(
             f"{file} holds {held}; expected the tensors of module.state_dict() and nothing else"
         )
-    return {str(name): value.detach() for name, value in found.items()}
+    return {str(name): value.detach() for name, value in content.items()}
 
 
 def digest(path: str | Path, only: Sequence[str] = ("*",)) -> str:
@@ -146,14 +147,14 @@ def _digest(path: str, only: tuple[str, ...], changed_ns: int, size: int) -> str
 
 
 def check(
-    module: nn.Module, weights: Mapping[str, Tensor], only: Sequence[str], strict: bool, said: str
+    module: nn.Module, weights: Mapping[str, Tensor], only: Sequence[str], strict: bool, source: str
 ) -> str:
     """Check weights against a module and return what is loaded, in words.
 
     Parameters
     ----------
     only: patterns of the names that are meant. strict: refuse names that the module or the file
-    lacks. said: the file, for messages.
+    lacks. source: the file, for messages.
 
     Raises
     ------
@@ -167,37 +168,37 @@ def check(
     lists = {"it lacks": missing, "it has": extra}
     if any(name.rpartition(".")[2] == MERGED for name in extra):
         raise ModelError(
-            f"{said} has products that flora merged, which no init loads; write the whole model, "
+            f"{source} has products that flora merged, which no init loads; write the whole model, "
             'motley.load(RUN).module().save_pretrained("FOLDER"), and begin with it, task.base = '
             '"FOLDER"'
         )
     if strict and (missing or extra):
-        what = " and ".join(f"{verb} {_some(names)}" for verb, names in lists.items() if names)
+        faults = " and ".join(f"{verb} {_some(names)}" for verb, names in lists.items() if names)
         hint = (
             f", or only = [{', '.join(f'{name!r}' for name in fitting[:1])}]".replace("'", '"')
             if fitting
             else ""
         )
         raise ModelError(
-            f'{said} does not fit the {kind}: {what}; write init = {{ path = "{said}", strict = '
-            f"false }} to load what fits{hint}"
+            f'{source} does not fit the {kind}: {faults}; write init = {{ path = "{source}", '
+            f"strict = false }} to load what fits{hint}"
         )
     if not fitting:
         raise ModelError(
-            f"{said} has no name of the {kind}; the file has {_some(list(weights))}, the module "
+            f"{source} has no name of the {kind}; the file has {_some(list(weights))}, the module "
             f"{_some(list(own))}"
         )
     for name in fitting:
         if weights[name].shape != own[name].shape:
-            got, want = (list(value.shape) for value in (weights[name], own[name]))
+            shape, want = (list(value.shape) for value in (weights[name], own[name]))
             raise ModelError(
-                f"{said} has {name} of shape {got}, the {kind} of {want}; leave it out by only = "
-                "[...], patterns of the names to load"
+                f"{source} has {name} of shape {shape}, the {kind} of {want}; leave it out by only "
+                "= [...], patterns of the names to load"
             )
     fresh = [name for name in own if name not in weights]
-    rest = f"; drawn as usual: {_some(fresh)}" if fresh else ""
+    drawn = f"; drawn as usual: {_some(fresh)}" if fresh else ""
     unused = f"; not used: {_some(extra)}" if extra else ""
-    return f"{len(fitting)} of {len(own)} entries of the model from {said}{rest}{unused}"
+    return f"{len(fitting)} of {len(own)} entries of the model from {source}{drawn}{unused}"
 
 
 def start_from(

@@ -89,11 +89,11 @@ def read_labelled(
         )
     paths = [file.path for file in files] or [path]
     wanted = [text, label, *([client] if client else [])]
-    tables = [read_arrow(one) for one in paths]
-    for table, one in zip(tables, paths, strict=True):
-        check_names(table, wanted, str(one))
+    tables = [read_arrow(file_path) for file_path in paths]
+    for table, file_path in zip(tables, paths, strict=True):
+        check_names(table, wanted, str(file_path))
     sizes = [len(table) for table in tables]
-    whole = joined([table.select(wanted) for table in tables])
+    all_rows = joined([table.select(wanted) for table in tables])
     if not sum(sizes):
         raise DataError(f"{path} has no rows; expected texts with labels")
     groups: Ints | None = None
@@ -102,11 +102,11 @@ def read_labelled(
         names = tuple(dict.fromkeys(file.client for file in files))
         groups = np.repeat([names.index(file.client) for file in files], sizes)
     elif client:
-        ids = _cells(whole.column(client), client, Origin(str(path)))
-        groups, names = grouped(ids, str(path), len(whole), client)
+        ids = _cells(all_rows.column(client), client, Origin(str(path)))
+        groups, names = grouped(ids, str(path), len(all_rows), client)
     origin = Origin.of_clients(str(path), groups, names, parts="its texts" if files else "")
-    texts = _texts(whole.column(text), text, words, origin)
-    labels, classes, class_names = _labels(whole.column(label), label, texts, words, origin)
+    texts = _texts(all_rows.column(text), text, words, origin)
+    labels, classes, class_names = _labels(all_rows.column(label), label, texts, words, origin)
     test = np.repeat([file.test for file in files] or [False], sizes)
     return LabelledTexts(texts, labels, classes, class_names, groups, names, test, origin)
 
@@ -142,8 +142,8 @@ def _texts(column: Any, name: str, words: bool, origin: Origin) -> list[Any]:
     for row, text in enumerate(texts):
         pieces = text if words else [text]
         if not pieces or not all(piece and piece.strip() for piece in pieces):
-            what = "a word" if words and pieces else "the text"
-            raise DataError(f"{origin.row(row)}: {what} is empty; fill or drop such rows")
+            unit = "a word" if words and pieces else "the text"
+            raise DataError(f"{origin.row(row)}: {unit} is empty; fill or drop such rows")
     return texts
 
 
@@ -175,14 +175,14 @@ def _labels(
         column = pc.list_flatten(column)
     where = Origin(f"the labels of the words of {origin}") if words else origin
     values = _cells(column, name, where, gaps=words, labels=True)
-    given = np.array([value is not None and value != IGNORED for value in values], bool)
-    if not (given.any() if words else given.all()):
-        place = where.row(int((~given).argmax()))
+    labelled = np.array([value is not None and value != IGNORED for value in values], bool)
+    if not (labelled.any() if words else labelled.all()):
+        place = where.row(int((~labelled).argmax()))
         raise DataError(f"{place}: there is no label in column {name!r}; fill or drop such rows")
-    kept = by_value(_compact(values[given]), np.zeros(int(given.sum()), bool), str(where))
-    numbers, classes, names = read_targets(kept, True, False, where, len(kept))
-    labels = torch.full((len(given),), IGNORED)
-    labels[torch.from_numpy(given)] = numbers
+    targets = by_value(_compact(values[labelled]), np.zeros(int(labelled.sum()), bool), str(where))
+    numbers, classes, names = read_targets(targets, True, False, where, len(targets))
+    labels = torch.full((len(labelled),), IGNORED)
+    labels[torch.from_numpy(labelled)] = numbers
     return labels, int(classes or 0), names
 
 
@@ -229,19 +229,19 @@ def _cells(
             f"{where.row(cells.index(None))}: column {name!r} is empty (in {cells.count(None)} of "
             f"{len(cells)} rows); fill or drop such rows"
         )
-    found = np.empty(len(cells), object)
-    found[:] = cells
-    return found
+    objects = np.empty(len(cells), object)
+    objects[:] = cells
+    return objects
 
 
 def _refuse_variants(distinct: Sequence[str], name: str, where: Origin) -> None:
     """Refuse words that may be the same."""
     seen: dict[str, str] = {}
     for word in distinct:
-        other = seen.setdefault(word.strip().casefold(), word)
-        if other != word:
+        earlier = seen.setdefault(word.strip().casefold(), word)
+        if earlier != word:
             raise DataError(
-                f"{where}: column {name!r} has {other!r} and {word!r}, which differ in blanks or "
+                f"{where}: column {name!r} has {earlier!r} and {word!r}, which differ in blanks or "
                 "capitals alone; write one of them in all rows"
             )
 
@@ -272,8 +272,8 @@ def token_rows(
         else:
             tokens, firsts, lengths[row] = _tokens(tokenizer, text, window, words)
         if not tokens or -1 in firsts:
-            what = f"the word {text[firsts.index(-1)]!r}" if -1 in firsts else "the text"
-            raise DataError(f"{origin.row(row)}: {what} has no token; change or drop it")
+            unit = f"the word {text[firsts.index(-1)]!r}" if -1 in firsts else "the text"
+            raise DataError(f"{origin.row(row)}: {unit} has no token; change or drop it")
         if padding in (tokens[0], tokens[-1]):
             raise DataError(
                 f"{origin.row(row)}: the text begins or ends with the token {padding}, which is "
@@ -302,16 +302,16 @@ def _tokens(
     """Return at most ``window`` tokens, the place of the first one of each word (``window`` where
     it is cut off, -1 where it has none), and how many tokens there are uncut."""
     options = {"is_split_into_words": words, "verbose": False}
-    whole = tokenizer(text, **options)
-    length = len(whole["input_ids"])
-    kept = (
-        tokenizer(text, truncation=True, max_length=window, **options) if length > window else whole
+    full = tokenizer(text, **options)
+    length = len(full["input_ids"])
+    encoded = (
+        tokenizer(text, truncation=True, max_length=window, **options) if length > window else full
     )
     firsts = []
     if words:
         uncut, cut = (
-            {number: place for place, number in reversed([*enumerate(some.word_ids())])}
-            for some in (whole, kept)
+            {number: place for place, number in reversed([*enumerate(encoding.word_ids())])}
+            for encoding in (full, encoded)
         )
         firsts = [cut.get(number, window if number in uncut else -1) for number in range(len(text))]
-    return list(kept["input_ids"]), firsts, length
+    return list(encoded["input_ids"]), firsts, length

@@ -49,20 +49,20 @@ class Read(NamedTuple):
     y: NDArray[Any]
 
 
-def is_samples(given: Any) -> bool:
+def is_samples(data: Any) -> bool:
     """Return whether an object is a data set or a loader, and no pair of arrays."""
-    if isinstance(given, tuple | list | Mapping | str | np.ndarray | Tensor):
+    if isinstance(data, tuple | list | Mapping | str | np.ndarray | Tensor):
         return False
-    loads = isinstance(given, torch_data.DataLoader | torch_data.IterableDataset)
-    return loads or _is_hub(given) or (hasattr(given, "__getitem__") and hasattr(given, "__len__"))
+    loads = isinstance(data, torch_data.DataLoader | torch_data.IterableDataset)
+    return loads or _is_hub(data) or (hasattr(data, "__getitem__") and hasattr(data, "__len__"))
 
 
-def _is_hub(given: Any) -> bool:
+def _is_hub(data: Any) -> bool:
     """Return whether an object is a ``Dataset`` of Hugging Face's ``datasets``."""
-    return all(hasattr(given, name) for name in ("column_names", "features", "with_format"))
+    return all(hasattr(data, name) for name in ("column_names", "features", "with_format"))
 
 
-def splits_of(given: Any, who: str) -> tuple[Any, Any]:
+def splits_of(data: Any, who: str) -> tuple[Any, Any]:
     """Return the training samples of a client, and those for testing where the client carries them
     (``{"train": ..., "test": ...}``, a ``DatasetDict``); else None.
 
@@ -70,19 +70,19 @@ def splits_of(given: Any, who: str) -> tuple[Any, Any]:
     ------
     DataError: splits without one for training.
     """
-    if not isinstance(given, Mapping):
-        return given, None
-    splits = ", ".join(map(str, given))
-    if "train" not in given:
+    if not isinstance(data, Mapping):
+        return data, None
+    splits = ", ".join(map(str, data))
+    if "train" not in data:
         raise DataError(f"{who} has {splits or 'no splits'}; expected train, and perhaps test")
-    unread = [str(name) for name in given if name not in ("train", "test")]
+    unread = [str(name) for name in data if name not in ("train", "test")]
     if unread:
         warnings.warn(
             f"{who}: not read: {', '.join(unread)}; validation=0.1 sets a share of the training "
             "samples aside",
             stacklevel=3,
         )
-    return given["train"], given.get("test")
+    return data["train"], data.get("test")
 
 
 @dataclass
@@ -125,17 +125,17 @@ class SampleReader:
         """How many classes the data has by name; None where it has no names."""
         return len(self.classes.joined) or None
 
-    def by_name(self, given: Any, y: NDArray[Any], who: str) -> NDArray[Any]:
+    def by_name(self, data: Any, y: NDArray[Any], who: str) -> NDArray[Any]:
         """Return the targets of a part as those of classes of the same name in all others.
 
         Raises
         ------
         DataError: names differ, and not all parts have some.
         """
-        names = class_names(given, self.label) if is_samples(given) else ()
+        names = class_names(data, self.label) if is_samples(data) else ()
         return self.classes.targets(names, y, who)
 
-    def read(self, given: Any, who: str, *place: int | str) -> Read:
+    def read(self, data: Any, who: str, *place: int | str) -> Read:
         """Return all samples of one client; ``who``: the client, ``place``: folded into the key.
 
         Raises
@@ -144,15 +144,15 @@ class SampleReader:
         times.
         """
         key = self.key.fold("samples", *place)
-        if isinstance(given, torch_data.DataLoader):
+        if isinstance(data, torch_data.DataLoader):
             with _drawing(key):
-                return self._of_loader(given, who, key)
-        if _is_hub(given) and hasattr(given, "__len__"):
-            return self._of_hub(given, who, key)
-        tensors = None if self.collate else _tensors(given)
+                return self._of_loader(data, who, key)
+        if _is_hub(data) and hasattr(data, "__len__"):
+            return self._of_hub(data, who, key)
+        tensors = None if self.collate else _tensors(data)
         if tensors is not None:
             return self._parted(tensors, who)
-        return self._each(given, who, key)
+        return self._each(data, who, key)
 
     # ------------------------------------------------------------------------ kinds of sources
 
@@ -164,39 +164,39 @@ class SampleReader:
         tensors = _tensors(loader.dataset)
         plain = loader.collate_fn is torch_data.default_collate and self.collate is None
         if plain and tensors is not None:
-            whole = len(rows) == len(loader.dataset)
-            return self._parted(tensors if whole else [one[rows] for one in tensors], who)
+            all_rows = len(rows) == len(loader.dataset)
+            return self._parted(tensors if all_rows else [tensor[rows] for tensor in tensors], who)
         collate = self.collate or loader.collate_fn
         return self._collated(loader.dataset, rows, loader.batch_size or 32, collate, who, key)
 
-    def _each(self, given: Any, who: str, key: Key) -> Read:
+    def _each(self, data: Any, who: str, key: Key) -> Read:
         """Return the samples of a data set, which are read one by one."""
-        if isinstance(given, torch_data.IterableDataset) or not hasattr(given, "__len__"):
-            samples: Iterable[Any] = iter(given)
+        if isinstance(data, torch_data.IterableDataset) or not hasattr(data, "__len__"):
+            samples: Iterable[Any] = iter(data)
             if self.collate:
                 collate = self.collate
-                some = iter(lambda: list(islice(samples, 32)), [])
-                return self._joined((self._parted(collate(one), who) for one in some), who)
+                batches = iter(lambda: list(islice(samples, 32)), [])
+                return self._joined((self._parted(collate(batch), who) for batch in batches), who)
             return self._joined((self._parted(_one(sample), who) for sample in samples), who)
-        return self._collated(given, list(range(len(given))), 32, self.collate, who, key)
+        return self._collated(data, list(range(len(data))), 32, self.collate, who, key)
 
     def _collated(
         self,
-        given: Any,
+        data: Any,
         rows: list[int],
         size: int,
         collate: Collate | None,
         who: str,
         key: Key,
     ) -> Read:
-        """Return samples ``given[row]``, as batches of a function or one by one."""
+        """Return samples ``data[row]``, as batches of a function or one by one."""
 
         def batches(rows: list[int]) -> Iterator[Read]:
             if collate is None:
-                yield from (self._parted(_one(given[row]), who) for row in rows)
+                yield from (self._parted(_one(data[row]), who) for row in rows)
                 return
             for first in range(0, len(rows), size):
-                yield self._parted(collate([given[row] for row in rows[first : first + size]]), who)
+                yield self._parted(collate([data[row] for row in rows[first : first + size]]), who)
 
         if not self.random:
             self._try_twice(batches, rows[:_TRIED], who, key)
@@ -226,19 +226,19 @@ class SampleReader:
                 stacklevel=6,
             )
 
-    def _of_hub(self, given: Any, who: str, key: Key) -> Read:
+    def _of_hub(self, data: Any, who: str, key: Key) -> Read:
         """Return the samples of a ``Dataset`` of Hugging Face's: columns as a whole where they are
         numbers, else row by row."""
-        own_form = (given.format or {}).get("type") == "custom"
+        own_form = (data.format or {}).get("type") == "custom"
         if self.collate or own_form:
-            return self._each(given, who, key)
-        columns = list(given.column_names)
-        label = self._label_of(columns, given.features, who)
+            return self._each(data, who, key)
+        columns = list(data.column_names)
+        label = self._label_of(columns, data.features, who)
         inputs = self._inputs_of(columns, label, who)
-        self.named |= bool(getattr(given.features[label], "names", None))
-        self._check_input_classes({name: given.features[name] for name in inputs}, who)
-        kinds = {type(given.features[name]).__name__ for name in inputs}
-        rows = given.select_columns([*inputs, label])
+        self.named |= bool(getattr(data.features[label], "names", None))
+        self._check_input_classes({name: data.features[name] for name in inputs}, who)
+        kinds = {type(data.features[name]).__name__ for name in inputs}
+        rows = data.select_columns([*inputs, label])
         if kinds & {"Image", "Audio", "Video", "Pdf"}:
             plain = rows.with_format(None)
             key_of = inputs if len(inputs) > 1 else inputs[0]
@@ -250,9 +250,9 @@ class SampleReader:
                 random=self.random,
                 new_rows=self.new_rows,
             )
-            found = chosen._each(plain, who, key)
+            samples = chosen._each(plain, who, key)
             self.fields, self.random = chosen.fields, chosen.random
-            return found
+            return samples
         if kinds <= {"Value", "ClassLabel"}:
             table = rows.with_format("arrow")[:]
             target = table.column(label).to_numpy()
@@ -260,9 +260,9 @@ class SampleReader:
             return Read(
                 table.drop_columns([label]), np.asarray(target.tolist()) if words else target
             )
-        some = max(len(rows), 1) if self.new_rows is None else _ROWS
+        block_rows = max(len(rows), 1) if self.new_rows is None else _ROWS
         arrays = rows.with_format("numpy")
-        parts = (arrays[first : first + some] for first in range(0, len(rows), some))
+        parts = (arrays[first : first + block_rows] for first in range(0, len(rows), block_rows))
         if len(inputs) == 1:
             return self._joined(
                 (self._as_read(part[inputs[0]], part[label], who) for part in parts), who
@@ -318,14 +318,14 @@ class SampleReader:
         for part in parts:
             if x is None:
                 x, y = (self.new_rows or GrowingArray)(part.x), GrowingArray(part.y)
-            for rows, some, what in ((x, part.x, "samples"), (y, part.y, "targets")):
-                if some.shape[1:] != rows.shape:
+            for rows, added, kind in ((x, part.x, "samples"), (y, part.y, "targets")):
+                if added.shape[1:] != rows.shape:
                     raise DataError(
-                        f"{who} has {what} of shape {list(rows.shape)} and of "
-                        f"{list(some.shape[1:])}; bring all to one shape, e.g. pad them to a fixed "
-                        "length in collate"
+                        f"{who} has {kind} of shape {list(rows.shape)} and of "
+                        f"{list(added.shape[1:])}; bring all to one shape, e.g. pad them to a "
+                        "fixed length in collate"
                     )
-                rows.add(some)
+                rows.add(added)
         if x is None:
             raise DataError(f"{who} has no samples")
         return Read(x.array(), y.array())
@@ -338,7 +338,8 @@ class SampleReader:
         if isinstance(batch, Mapping) or hasattr(batch, "keys"):
             batch = {str(name): batch[name] for name in batch.keys()}  # noqa: SIM118 - BatchEncoding
             likely = [name for name in batch if name in _LABELS]
-            label = label if label is not None else likely[0] if len(likely) == 1 else None
+            if label is None and len(likely) == 1:
+                label = likely[0]
         elif isinstance(batch, tuple | list):
             batch = dict(enumerate(batch))
             label = 1 if label is None and len(batch) == 2 else label
@@ -349,23 +350,27 @@ class SampleReader:
             )
         keys = list(batch)
         if label not in batch:
-            asked = f"label={keys[-1]!r}" if keys else "label"
+            label_option = f"label={keys[-1]!r}" if keys else "label"
             if len(keys) < 2:
                 raise DataError(
                     f"{who}: a sample has {keys[0] if keys else 'nothing'} alone, and no target; "
                     "expected a pair (x, y), e.g. TensorDataset(x, y)"
                 )
-            line = f"inputs={keys[:-1]!r}, {asked}" if isinstance(keys[0], int) else asked
+            line = (
+                f"inputs={keys[:-1]!r}, {label_option}"
+                if isinstance(keys[0], int)
+                else label_option
+            )
             raise DataError(
                 f"{who}: a sample has {', '.join(map(str, keys))}; say which is to be predicted "
                 f"(and which are inputs): {line}"
             )
-        given = self.inputs if inputs is None else inputs
-        if given is None and len(keys) == 2:
+        names = self.inputs if inputs is None else inputs
+        if names is None and len(keys) == 2:
             return self._as_read(batch[next(k for k in keys if k != label)], batch[label], who)
-        if isinstance(given, str | int):
-            return self._as_read(_at(batch, given, who), batch[label], who)
-        chosen = [key for key in keys if key != label] if given is None else list(given)
+        if isinstance(names, str | int):
+            return self._as_read(_at(batch, names, who), batch[label], who)
+        chosen = [key for key in keys if key != label] if names is None else list(names)
         values = {key: _at(batch, key, who) for key in chosen}
         several = values if isinstance(keys[0], str) else tuple(values.values())
         return self._as_read(several, batch[label], who)
@@ -379,7 +384,8 @@ class SampleReader:
                 name: _array(value, who, f"the input {name!r}") for name, value in inputs.items()
             }
         elif isinstance(inputs, tuple) or (
-            isinstance(inputs, list) and any(isinstance(one, Tensor | np.ndarray) for one in inputs)
+            isinstance(inputs, list)
+            and any(isinstance(value, Tensor | np.ndarray) for value in inputs)
         ):
             several = [_array(value, who, f"input {k}") for k, value in enumerate(inputs)]
         else:
@@ -405,14 +411,14 @@ def _one(sample: Any) -> Any:
     return sample
 
 
-def _one_leaf(value: Any) -> Any:
-    if hasattr(value, "keys"):
-        return {str(name): _one_leaf(value[name]) for name in value.keys()}  # noqa: SIM118
-    if isinstance(value, tuple):
-        return tuple(_one_leaf(one) for one in value)
-    if isinstance(value, list) and any(isinstance(one, Tensor | np.ndarray) for one in value):
-        return [_one_leaf(one) for one in value]
-    return _picture(value)[None]
+def _one_leaf(leaf: Any) -> Any:
+    if hasattr(leaf, "keys"):
+        return {str(name): _one_leaf(leaf[name]) for name in leaf.keys()}  # noqa: SIM118
+    if isinstance(leaf, tuple):
+        return tuple(_one_leaf(part) for part in leaf)
+    if isinstance(leaf, list) and any(isinstance(part, Tensor | np.ndarray) for part in leaf):
+        return [_one_leaf(part) for part in leaf]
+    return _picture(leaf)[None]
 
 
 def _picture(value: Any) -> Any:
@@ -434,7 +440,7 @@ def _picture(value: Any) -> Any:
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
-def _array(value: Any, who: str, what: str) -> NDArray[Any]:
+def _array(value: Any, who: str, name: str) -> NDArray[Any]:
     """Return a batch of values as an array of numbers or words.
 
     Raises
@@ -443,33 +449,35 @@ def _array(value: Any, who: str, what: str) -> NDArray[Any]:
     """
     if isinstance(value, Tensor):
         value = value.detach().cpu()
-        whole: NDArray[Any] = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
-        return whole
+        converted: NDArray[Any] = (
+            value.float() if value.dtype == torch.bfloat16 else value
+        ).numpy()
+        return converted
     try:
         array = np.asarray(value)
     except ValueError:
         array = np.asarray(None)
     if array.dtype.kind == "O" or not array.ndim:
         raise DataError(
-            f"{who}: {what} is no array of numbers with a row for each sample, or its rows have "
+            f"{who}: {name} is no array of numbers with a row for each sample, or its rows have "
             "different lengths; bring all to one shape, e.g. pad them to a fixed length in collate"
         )
-    if array.dtype.kind in "US" and what != "the target":
+    if array.dtype.kind in "US" and name != "the target":
         raise DataError(
-            f"{who}: {what} is text ({str(array.ravel()[0])[:40]!r}); turn it into tokens, or name "
+            f"{who}: {name} is text ({str(array.ravel()[0])[:40]!r}); turn it into tokens, or name "
             'the other inputs: inputs=["input_ids"]'
         )
     return array
 
 
-def _tensors(given: Any) -> Sequence[Tensor] | None:
+def _tensors(data: Any) -> Sequence[Tensor] | None:
     """Return the tensors of a ``TensorDataset``, or of subsets of one; None for other data sets,
     whose samples may be anything."""
-    if type(given) is torch_data.TensorDataset:
-        return given.tensors
-    if type(given) is torch_data.Subset:
-        tensors = _tensors(given.dataset)
-        return None if tensors is None else [one[list(given.indices)] for one in tensors]
+    if type(data) is torch_data.TensorDataset:
+        return data.tensors
+    if type(data) is torch_data.Subset:
+        tensors = _tensors(data.dataset)
+        return None if tensors is None else [tensor[list(data.indices)] for tensor in tensors]
     return None
 
 

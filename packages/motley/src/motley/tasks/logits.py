@@ -56,9 +56,9 @@ class LogitsOf(nn.Module):
         named = set(inspect.signature(base.forward).parameters)
         unknown = [name for name in inputs if name not in named]
         if unknown:
-            known = ", ".join(sorted(named - {"self", "kwargs", "labels"}))
+            names = ", ".join(sorted(named - {"self", "kwargs", "labels"}))
             raise ModelError(
-                f"the {type(base).__name__} has no input {unknown[0]!r}; expected some of: {known}"
+                f"the {type(base).__name__} has no input {unknown[0]!r}; expected some of: {names}"
             )
         self.inputs = tuple(inputs)
         self._main = str(getattr(base, "main_input_name", TOKENS))
@@ -75,14 +75,14 @@ class LogitsOf(nn.Module):
         ModelError: the model gives no logits, or a sample has another number of rows than there are
         names.
         """
-        given = dict(zip(self.inputs, x.unbind(1), strict=False)) or {self._main: x}
+        inputs = dict(zip(self.inputs, x.unbind(1), strict=False)) or {self._main: x}
         if self.inputs and len(self.inputs) != x.shape[1]:
             raise ModelError(
                 f"a sample has {x.shape[1]} rows; expected one for each of {', '.join(self.inputs)}"
             )
         if self._padding is not None:
-            given[MASK] = _between_padding(given[TOKENS], self._padding)
-        out = self.model(**given, **self._options)
+            inputs[MASK] = _between_padding(inputs[TOKENS], self._padding)
+        out = self.model(**inputs, **self._options)
         if not hasattr(out, "logits"):
             raise ModelError(
                 f"the {type(self.model).__name__} gives {type(out).__name__}, which has no logits; "

@@ -41,21 +41,23 @@ def merging(factory: Callable[[], nn.Module]) -> nn.Module:
     (torch.Size([2, 3]), 1.0)
     """
     module = factory()
-    shared = Counter(id(p) for one in module.modules() for p in one.parameters(recurse=False))
+    shared = Counter(
+        id(p) for submodule in module.modules() for p in submodule.parameters(recurse=False)
+    )
     for adapter in adapters_of(layout_of(module)):
-        layer = module.get_submodule(adapter.owner)
-        frozen = [p for p in layer.parameters() if not p.requires_grad]
+        submodule = module.get_submodule(adapter.owner)
+        frozen = [p for p in submodule.parameters() if not p.requires_grad]
         if any(shared[id(p)] > 1 for p in frozen):
             raise ModelError(
                 f"the weight of the layer {adapter.owner!r} is used in another place of the model, "
                 "too, which a merged product would change; leave the layer out of task.targets"
             )
-        if len(adapter.a.shape) != 2 or len(adapter.b.shape) != 2 or hasattr(layer, MERGED):
+        if len(adapter.a.shape) != 2 or len(adapter.b.shape) != 2 or hasattr(submodule, MERGED):
             raise _refused(adapter)
-        scale = _scale(layer, adapter)
-        layer.register_buffer(MERGED, torch.zeros(adapter.b.shape[0], adapter.a.shape[1]))
-        layer.merged_scale = scale  # type: ignore[assignment]
-        layer.register_forward_hook(_with_product)
+        scale = _scale(submodule, adapter)
+        submodule.register_buffer(MERGED, torch.zeros(adapter.b.shape[0], adapter.a.shape[1]))
+        submodule.merged_scale = scale  # type: ignore[assignment]
+        submodule.register_forward_hook(_with_product)
     return module
 
 

@@ -81,13 +81,13 @@ class Metric:
         return "outputs" if self.function is not None else _rule(self.name).needs
 
     def value(
-        self, found: NDArray[Any], targets: NDArray[Any], weight: Ints | None = None
+        self, outputs: NDArray[Any], targets: NDArray[Any], weight: Ints | None = None
     ) -> float:
         """Return the metric over n samples; NaN where it is undefined.
 
         Parameters
         ----------
-        found: what :attr:`needs` says, ``[n, ...]``. targets: ``[n, ...]``. weight: positions of
+        outputs: what :attr:`needs` says, ``[n, ...]``. targets: ``[n, ...]``. weight: positions of
         each sample ``[n]``, where samples have positions.
 
         Raises
@@ -97,8 +97,8 @@ class Metric:
         if not len(targets):
             return float("nan")
         if self.function is not None:
-            return _own(self.name, self.function, found, targets)
-        return _rule(self.name).compute(found, targets, weight)
+            return _own(self.name, self.function, outputs, targets)
+        return _rule(self.name).compute(outputs, targets, weight)
 
 
 def known(targets: Targets) -> list[str]:
@@ -111,7 +111,7 @@ def known(targets: Targets) -> list[str]:
     )
 
 
-def as_metric(given: Any) -> Metric:
+def as_metric(metric: Any) -> Metric:
     """Return a name, a function, an object with ``update``, ``compute`` and ``reset``
     (torchmetrics), or a Metric, as a Metric.
 
@@ -119,25 +119,25 @@ def as_metric(given: Any) -> Metric:
     ------
     ModelError: none of these. ConfigError: an unknown name.
     """
-    if isinstance(given, Metric):
-        return given
-    if isinstance(given, str):
-        rule = _rule(given)
-        return Metric(given, None, rule.higher_is_better, rule.share)
-    better = getattr(given, "higher_is_better", None)
-    if all(callable(getattr(given, name, None)) for name in ("update", "compute", "reset")):
-        return Metric(_snake(type(given).__name__), _Accumulated(given), better is not False)
-    if not callable(given):
+    if isinstance(metric, Metric):
+        return metric
+    if isinstance(metric, str):
+        rule = _rule(metric)
+        return Metric(metric, None, rule.higher_is_better, rule.share)
+    better = getattr(metric, "higher_is_better", None)
+    if all(callable(getattr(metric, name, None)) for name in ("update", "compute", "reset")):
+        return Metric(_snake(type(metric).__name__), _Accumulated(metric), better is not False)
+    if not callable(metric):
         raise ModelError(
-            f"got the metric {given!r}; expected a name, or a function of outputs and targets that "
-            "returns a number"
+            f"got the metric {metric!r}; expected a name, or a function of outputs and targets "
+            "that returns a number"
         )
-    name = getattr(given, "__name__", type(given).__name__)
-    return Metric(_snake(name) if name.isidentifier() else "metric", given, better is not False)
+    name = getattr(metric, "__name__", type(metric).__name__)
+    return Metric(_snake(name) if name.isidentifier() else "metric", metric, better is not False)
 
 
 def chosen(
-    given: Sequence[Any],
+    entries: Sequence[Any],
     targets: Targets,
     classes: int | None,
     own: Iterable[Metric] = (),
@@ -147,7 +147,7 @@ def chosen(
 
     Parameters
     ----------
-    given: names, functions or Metrics, at least one. own: the task's, which may be named. key: of
+    entries: names, functions or Metrics, at least one. own: the task's, which may be named. key: of
     messages.
 
     Raises
@@ -155,17 +155,19 @@ def chosen(
     ConfigError: an unknown name, one for other targets, or a name twice.
     """
     named = {metric.name: metric for metric in own}
-    found = []
-    for one in given:
-        if isinstance(one, str) and one not in named:
-            _check(one, targets, classes, [*named], key)
-        found.append(named[one] if isinstance(one, str) and one in named else as_metric(one))
-    names = [metric.name for metric in found]
+    metrics = []
+    for entry in entries:
+        if isinstance(entry, str) and entry not in named:
+            _check(entry, targets, classes, [*named], key)
+        metrics.append(
+            named[entry] if isinstance(entry, str) and entry in named else as_metric(entry)
+        )
+    names = [metric.name for metric in metrics]
     twice = [
         name
         for name in names
         if names.count(name) > 1
-        or (name in COLUMNS and found[names.index(name)].function is not None)
+        or (name in COLUMNS and metrics[names.index(name)].function is not None)
     ]
     if twice:
         raise ConfigError(
@@ -173,7 +175,7 @@ def chosen(
             "function)",
             key,
         )
-    return names[0], tuple(metric for metric in found if metric.name not in COLUMNS)
+    return names[0], tuple(metric for metric in metrics if metric.name not in COLUMNS)
 
 
 def _check(name: str, targets: Targets, classes: int | None, own: Sequence[str], key: str) -> None:
@@ -214,70 +216,74 @@ class _Rule(NamedTuple):
     targets: tuple[Targets, ...]
 
 
-def _mean(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
-    return float(np.average(found, weights=weight))
+def _mean(outputs: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
+    return float(np.average(outputs, weights=weight))
 
 
-def _perplexity(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
+def _perplexity(outputs: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
     with np.errstate(over="ignore"):
-        return float(np.exp(_mean(found, targets, weight)))
+        return float(np.exp(_mean(outputs, targets, weight)))
 
 
-def _counted(found: NDArray[Any], targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _counted(outputs: NDArray[Any], targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return targets and predicted classes of all positions in a row; several labels stay
     ``[n, C]``."""
     if targets.dtype.kind == "f":
-        return targets.astype(np.int64), found.astype(np.int64)
+        return targets.astype(np.int64), outputs.astype(np.int64)
     keep = targets != IGNORED
-    return targets[keep], found[keep]
+    return targets[keep], outputs[keep]
 
 
-def _hits(true: NDArray[Any], said: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
+def _hits(true: NDArray[Any], predictions: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
     """Return of every class how often it was predicted rightly, occurs, and was predicted. Counted
     here, for scikit-learn takes 5 ms a client, most of it to look at what it was given."""
-    classes = 1 + max(true.max(initial=-1), said.max(initial=-1))
-    rows = (true[true == said], true, said)
+    classes = 1 + max(true.max(initial=-1), predictions.max(initial=-1))
+    rows = (true[true == predictions], true, predictions)
     hits, occurs, predicted = (np.bincount(row, minlength=classes) for row in rows)
     return hits, occurs, predicted
 
 
-def _balanced_accuracy(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
-    hits, occurs, _ = _hits(*_counted(found, targets))
-    some = occurs > 0
-    return float((hits[some] / occurs[some]).mean()) if some.any() else float("nan")
+def _balanced_accuracy(outputs: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
+    hits, occurs, _ = _hits(*_counted(outputs, targets))
+    present = occurs > 0
+    return float((hits[present] / occurs[present]).mean()) if present.any() else float("nan")
 
 
-def _macro_f1(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
+def _macro_f1(outputs: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
     """Return the mean of 2 TP / (2 TP + FP + FN) over the labels that occur or were predicted."""
-    true, said = _counted(found, targets)
+    true, predictions = _counted(outputs, targets)
     if true.ndim > 1:
-        hits, occurs, predicted = ((true & said).sum(0), true.sum(0), said.sum(0))
+        hits, occurs, predicted = (
+            (true & predictions).sum(0),
+            true.sum(0),
+            predictions.sum(0),
+        )
     else:
-        hits, occurs, predicted = _hits(true, said)
+        hits, occurs, predicted = _hits(true, predictions)
     size = occurs + predicted
-    some = size > 0
-    return float((2 * hits[some] / size[some]).mean()) if some.any() else float("nan")
+    present = size > 0
+    return float((2 * hits[present] / size[present]).mean()) if present.any() else float("nan")
 
 
-def _auroc(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
+def _auroc(outputs: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
     """Return the mean area under the ROC curves by the rank statistic of Mann and Whitney, ties
     counted as a half."""
     from scipy.stats import rankdata
 
-    scores = found.astype(np.float64)
+    scores = outputs.astype(np.float64)
     if targets.ndim > 1:
         positive = targets > 0.5
     else:
         scores = _log_odds(scores)
         positive = targets[:, None] == np.arange(scores.shape[1])
-    if np.isnan(scores).any() or np.isposinf(found).any():
+    if np.isnan(scores).any() or np.isposinf(outputs).any():
         return float("nan")
     hits = positive.sum(0)
-    some = (hits > 0) & (hits < len(scores))
-    if not some.any():
+    mixed = (hits > 0) & (hits < len(scores))
+    if not mixed.any():
         return float("nan")
-    hits = hits[some].astype(np.float64)
-    ranks = (rankdata(scores[:, some], axis=0) * positive[:, some]).sum(0)
+    hits = hits[mixed].astype(np.float64)
+    ranks = (rankdata(scores[:, mixed], axis=0) * positive[:, mixed]).sum(0)
     return float(((ranks - hits * (hits + 1) / 2) / (hits * (len(scores) - hits))).mean())
 
 
@@ -295,14 +301,14 @@ def _log_odds(logits: Floats) -> Floats:
     rows = np.arange(len(logits))
     top = logits.argmax(1)
     largest = logits[rows, top]
-    others = logits.copy()
-    others[rows, top] = -np.inf
-    second = others.max(1)
+    rivals = logits.copy()
+    rivals[rows, top] = -np.inf
+    second = rivals.max(1)
     with np.errstate(invalid="ignore", divide="ignore"):
         # seen from any other class, the largest logit is among the others
         share = np.exp(logits - largest[:, None])
         odds: Floats = logits - (largest[:, None] + np.log(share.sum(1, keepdims=True) - share))
-        below = second + np.log(np.exp(others - second[:, None]).sum(1))
+        below = second + np.log(np.exp(rivals - second[:, None]).sum(1))
         odds[rows, top] = np.where(np.isneginf(second), np.inf, largest - below)
     return odds
 
@@ -313,10 +319,10 @@ def _of_sklearn(
     """Return a metric of numbers of scikit-learn; undefined for fewer than ``least`` samples or
     where it is not finite."""
 
-    def compute(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
+    def compute(outputs: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
         from sklearn import metrics
 
-        out = found[:, : targets.shape[1]]
+        out = outputs[:, : targets.shape[1]]
         if len(targets) < least or not np.isfinite(out).all():
             return float("nan")
         with np.errstate(all="ignore"):

@@ -91,10 +91,11 @@ def factory(
             name for name in MODELS.names() if _sequences(MODELS.get(name)) == sequences
         )
         kinds = ("sequences of characters", "numbers")
-        got, want = kinds[::-1] if sequences else kinds
+        kind, want = kinds[::-1] if sequences else kinds
         name = MODELS.name_of(type(model))
         raise ConfigError(
-            f"got {name!r}, a model of {got}; this task has {want}, use one of: {fit}", "task.model"
+            f"got {name!r}, a model of {kind}; this task has {want}, use one of: {fit}",
+            "task.model",
         )
     build = partial(_keyed, model, shape, outputs)
     # refuses a model that does not fit, without allocating or drawing anything
@@ -221,18 +222,18 @@ class _Convolutional(Model):
     def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
         name = type(self).__name__
         if len(shape) != 3:
-            said = (
+            message = (
                 f"{name} needs images [C, H, W]; this data has samples of shape {list(shape)}; "
                 "try mlp"
             )
-            raise ConfigError(said, "task.model")
+            raise ConfigError(message, "task.model")
         if min(shape[1:]) < self.smallest:
             least = self.smallest
-            said = (
+            message = (
                 f"{name} needs images of at least {least} x {least}; got {shape[1]} x "
                 f"{shape[2]}; try mlp"
             )
-            raise ConfigError(said, "task.model")
+            raise ConfigError(message, "task.model")
         return self._build(shape[0], shape[1], shape[2], outputs)
 
     @abstractmethod

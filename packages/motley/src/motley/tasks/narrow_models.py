@@ -122,19 +122,19 @@ class _Structure:
             number = self.joined[number]
         return number
 
-    def axis(self, found: tuple[int, int] | None) -> Axis | None:
+    def axis(self, place: tuple[int, int] | None) -> Axis | None:
         """Return how an axis is cut; None: never."""
-        if found is None or self.group(found[0]) == _WHOLE:
+        if place is None or self.group(place[0]) == _WHOLE:
             return None
-        group = self.group(found[0])
-        units = self.units[self.group(found[0])] or 1
-        return Axis(group, units, found[1] // units)
+        group = self.group(place[0])
+        units = self.units[self.group(place[0])] or 1
+        return Axis(group, units, place[1] // units)
 
-    def _join(self, one: int, other: int) -> None:
-        one, other = sorted((self.group(one), self.group(other)))
-        if one != _WHOLE and self.units[one] != self.units[other]:
+    def _join(self, first: int, second: int) -> None:
+        first, second = sorted((self.group(first), self.group(second)))
+        if first != _WHOLE and self.units[first] != self.units[second]:
             raise ModelError("it adds layers of different widths")
-        self.joined[other] = one
+        self.joined[second] = first
 
     def _flow(self, flows: dict[fx.Node, _Flow], value: Any) -> _Flow:
         if not isinstance(value, fx.Node) or value not in flows:
@@ -149,9 +149,9 @@ class _Structure:
             return self._layer(str(node.target), self._flow(flows, node.args[0]))
         if node.op in ("call_function", "call_method"):
             if node.target in _SUMS:
-                one, other = (self._flow(flows, value) for value in node.args)
-                self._join(one.group, other.group)
-                return one
+                left, right = (self._flow(flows, value) for value in node.args)
+                self._join(left.group, right.group)
+                return left
             if node.target in _FLATTENS and (*node.args[1:], *node.kwargs.values()) == (1,):
                 return self._flow(flows, node.args[0])._replace(features=True)
             if node.target in _KEEPS_UNITS_TOO:
@@ -209,9 +209,9 @@ def _traced(module: nn.Module) -> fx.Graph:
     try:
         return _Tracer().trace(module)
     except Exception as error:  # control flow, or whatever else the module does while it is traced
-        what = str(error).partition(". ")[0].splitlines()
+        message = str(error).partition(". ")[0].splitlines()
         raise ModelError(
-            f"its graph cannot be read ({what[0] if what else type(error).__name__})"
+            f"its graph cannot be read ({message[0] if message else type(error).__name__})"
         ) from None
 
 
@@ -234,28 +234,30 @@ def cuttable(layout: Layout, module: nn.Module) -> Layout:
     >>> 4 * cuttable(layout_of(module), module).kept_size(0.5)
     358440
     """
-    said = f"a {type(module).__name__} cannot be cut into slices of its width"
+    sentence = f"a {type(module).__name__} cannot be cut into slices of its width"
     if any(not parameter.requires_grad for parameter in module.parameters()):
-        raise ModelError(f"{said}: some of its parameters are frozen")
+        raise ModelError(f"{sentence}: some of its parameters are frozen")
     try:
         structure = _Structure(copy.deepcopy(module))
     except ModelError as error:
         raise ModelError(
-            f"{said}: {error}; linear layers, convolutions and residual sums can be cut"
+            f"{sentence}: {error}; linear layers, convolutions and residual sums can be cut"
         ) from None
 
     def known(entries: tuple[Entry, ...]) -> Iterator[Entry]:
         for entry in entries:
             if entry.name not in structure.axes:
-                raise ModelError(f"{said}: it is not known which units {entry.name!r} belongs to")
+                raise ModelError(
+                    f"{sentence}: it is not known which units {entry.name!r} belongs to"
+                )
             yield dataclasses.replace(
                 entry, axes=tuple(map(structure.axis, structure.axes[entry.name]))
             )
 
-    found = Layout(tuple(known(layout.entries)), tuple(known(layout.buffers)), layout.counters)
-    if not any(axis for entry in found for axis in entry.axes or ()):
-        raise ModelError(f"{said}: it has no hidden layer")
-    return found
+    cut = Layout(tuple(known(layout.entries)), tuple(known(layout.buffers)), layout.counters)
+    if not any(axis for entry in cut for axis in entry.axes or ()):
+        raise ModelError(f"{sentence}: it has no hidden layer")
+    return cut
 
 
 _SIZES = {
@@ -337,14 +339,14 @@ def rough_operations(module: nn.Module, sample: Tensor) -> int:
 
     :func:`operations` counts exactly; its first call imports a compiler, which takes a second.
     """
-    found = 0
+    total = 0
 
     def count(layer: nn.Module, inputs: object, outputs: object) -> None:
-        nonlocal found
+        nonlocal total
         first = outputs[0] if isinstance(outputs, tuple) and outputs else outputs
         if isinstance(first, Tensor):
             own = [p for p in layer.parameters(recurse=False) if p.ndim > 1]
-            found += sum(2 * p.numel() * first.numel() // max(p.shape[0], 1) for p in own)
+            total += sum(2 * p.numel() * first.numel() // max(p.shape[0], 1) for p in own)
 
     hooks = [
         layer.register_forward_hook(count)
@@ -355,7 +357,7 @@ def rough_operations(module: nn.Module, sample: Tensor) -> int:
         module.eval()(sample)
     for hook in hooks:
         hook.remove()
-    return found
+    return total
 
 
 def operations(module: nn.Module, sample: Tensor) -> int:

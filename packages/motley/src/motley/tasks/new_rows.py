@@ -74,7 +74,7 @@ def new_numbers(
 def _same(form: str, trained: str) -> bool:
     """Return whether an entry is of the form of the rows that trained; times of a typed column are
     of each form of times."""
-    times = [one for one in (form, trained) if one.startswith(("a time", "a duration"))]
+    times = [kind for kind in (form, trained) if kind.startswith(("a time", "a duration"))]
     return form == trained or (len(times) == 2 and "a time" in times)
 
 

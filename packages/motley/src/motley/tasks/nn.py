@@ -207,7 +207,8 @@ class _KeyedRecurrent(nn.RNNBase):
         function = getattr(torch, self.mode.lower())
         options = (self.bias, 1, 0.0, True, self.bidirectional, self.batch_first)
         directions = 2 if self.bidirectional else 1
-        states = self._begin(input) if hx is None else hx if isinstance(hx, tuple) else (hx,)
+        hx = self._begin(input) if hx is None else hx
+        states = hx if isinstance(hx, tuple) else (hx,)
         out = input
         each = len(self._flat_weights) // self.num_layers
         last = []

@@ -41,6 +41,7 @@ from motley.tasks.nn import replace_stochastic, require_keyed, set_stream
 from motley.tasks.own_federation import from_arrays, from_clients, from_files
 from motley.tasks.own_loss import LossFunction, Over, checked_loss, representative
 from motley.tasks.preparation import FieldsPreparation
+from motley.tasks.targets import Targets
 from motley.tasks.task import Dataset, Federation, Task, TaskSource, Transform, model_input
 from motley.tasks.unscaled import warn_of_unscaled
 
@@ -110,7 +111,7 @@ def fingerprint(task: Task) -> str:
     the result is :data:`~motley.core.fingerprint.UNKNOWN` and the reason.
     """
     # none: the hash of before
-    said = [
+    reported = [
         "notes",
         "measured",
         "shares",
@@ -119,14 +120,14 @@ def fingerprint(task: Task) -> str:
         *([] if task.federation.target_shape else ["target_shape"]),
     ]
     data = {
-        one.name: getattr(task.federation, one.name)
-        for one in fields(task.federation)
-        if one.name not in said
+        entry.name: getattr(task.federation, entry.name)
+        for entry in fields(task.federation)
+        if entry.name not in reported
     }
     parts = {
-        one.name: getattr(task, one.name)
-        for one in fields(task)
-        if one.name not in ("name", "federation")
+        entry.name: getattr(task, entry.name)
+        for entry in fields(task)
+        if entry.name not in ("name", "federation")
     }
     weights, again = (fingerprint_or_reason(construct(task.model, 0)) for _ in range(2))
     if weights != again:
@@ -134,8 +135,8 @@ def fingerprint(task: Task) -> str:
             f"{UNKNOWN}the model has other weights each time it is made with the same seed of "
             "torch (numpy.random, random)"
         )
-    found = [weights, *map(fingerprint_or_reason, (data, parts))]
-    return next((one for one in found if one.startswith(UNKNOWN)), hash_of(found))
+    digests = [weights, *map(fingerprint_or_reason, (data, parts))]
+    return next((entry for entry in digests if entry.startswith(UNKNOWN)), hash_of(digests))
 
 
 def own_task(
@@ -209,14 +210,7 @@ def own_task(
             "over",
         )
     if loss is None:
-        single = kind == "classes" and outputs.shape[-1] == 1
-        loss = (
-            "bce"
-            if single or kind == "multilabel"
-            else "half_squared_error"
-            if kind == "numbers"
-            else "cross_entropy"
-        )
+        loss = _usual_loss(kind, outputs)
     elif not isinstance(loss, str | Mapping):
         if dense:
             loss = DenseLoss(loss, dense, federation.classes is not None)
@@ -224,12 +218,20 @@ def own_task(
     name_of_loss = loss.get("name") if isinstance(loss, Mapping) else loss
     if is_torch_loss or name_of_loss == "cross_entropy":
         _warn_of_probabilities(outputs)
-    given = ["loss" if kind == "numbers" else "accuracy"] if metric is None else metric
-    given = given if isinstance(given, list | tuple) else [given]
-    if not given:
+    usual_metric = "loss" if kind == "numbers" else "accuracy"
+    measures = usual_metric if metric is None else metric
+    measures = measures if isinstance(measures, list | tuple) else [measures]
+    if not measures:
         raise ConfigError("got no metric; leave metric out, or name one", "metric")
-    headline, metrics = chosen(given, kind, federation.classes, key="metric")
+    headline, metrics = chosen(measures, kind, federation.classes, key="metric")
     return Task(name, federation, make, loss, headline, transform, layout, metrics)
+
+
+def _usual_loss(kind: Targets, outputs: Tensor) -> str:
+    """Return the name of the loss for targets of this kind, where none is given."""
+    if kind == "multilabel" or (kind == "classes" and outputs.shape[-1] == 1):
+        return "bce"
+    return "half_squared_error" if kind == "numbers" else "cross_entropy"
 
 
 def _warn_of_probabilities(outputs: Tensor) -> None:
@@ -247,13 +249,13 @@ def _warn_of_probabilities(outputs: Tensor) -> None:
 
 def _made(model: Callable[[], nn.Module], fields: Sequence[Field] = ()) -> nn.Module:
     """Return a fresh module of one tensor whose random layers draw from keys."""
-    made = model()
-    if not isinstance(made, nn.Module):
+    module = model()
+    if not isinstance(module, nn.Module):
         raise ModelError(
-            f"the function that makes the model gave {type(made).__name__}; expected a "
+            f"the function that makes the model gave {type(module).__name__}; expected a "
             "torch.nn.Module"
         )
-    return replace_stochastic(_of_one_tensor(made, fields))
+    return replace_stochastic(_of_one_tensor(module, fields))
 
 
 def _dense(make: Callable[[], nn.Module], shape: tuple[int, ...], classes: bool) -> nn.Module:
@@ -275,9 +277,9 @@ def plain_factory(model: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
         return model
     if model.func is _made:
         return partial(_plain, *model.args)
-    first, *others = model.args
+    first, *arguments = model.args
     plain = plain_factory(first) if callable(first) else first
-    return model if plain is first else partial(model.func, plain, *others, **model.keywords)
+    return model if plain is first else partial(model.func, plain, *arguments, **model.keywords)
 
 
 def _tried(
@@ -285,14 +287,14 @@ def _tried(
 ) -> tuple[Federation, Tensor]:
     """Return the federation with samples that the model takes, whole numbers as they are or,
     failing that, as float32; and outputs."""
-    whole = federation.x.dtype == torch.int64
+    integers = federation.x.dtype == torch.int64
     try:
         return federation, _try(make, federation, transform)
     except ModelError:
         embeds = any(
             isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in make().modules()
         )
-        if not whole or embeds:  # an embedding's own message says what is wrong with the numbers
+        if not integers or embeds:  # an embedding's own message says what is wrong with the numbers
             raise
         federation = dataclasses.replace(federation, x=federation.x.float())
     return federation, _try(make, federation, transform)
@@ -330,8 +332,8 @@ def _try(
 def _why_different(make: Callable[[], nn.Module], batch: Tensor) -> str:
     """Return why two modules that are made with the same seed give different outputs for a
     batch."""
-    module, other = (construct(make, 0) for _ in range(2))
-    weights = other.state_dict()
+    module, again = (construct(make, 0) for _ in range(2))
+    weights = again.state_dict()
     differs = next(
         (
             name
@@ -365,10 +367,10 @@ def _why_different(make: Callable[[], nn.Module], batch: Tensor) -> str:
     )
 
 
-def _differ(one: Tensor, other: Tensor) -> bool:
+def _differ(first: Tensor, second: Tensor) -> bool:
     """Return whether two tensors are not the same, NaN being the same as NaN."""
-    return one.shape != other.shape or not torch.allclose(
-        one.double(), other.double(), rtol=0, atol=0, equal_nan=True
+    return first.shape != second.shape or not torch.allclose(
+        first.double(), second.double(), rtol=0, atol=0, equal_nan=True
     )
 
 
@@ -377,14 +379,14 @@ def _too_few_outputs(federation: Federation, outputs: int, classes: int) -> User
     that has none."""
     beyond = (federation.y >= outputs).reshape(len(federation.y), -1)
     rows = beyond.any(1).nonzero()[:, 0].tolist()
-    said = f"the model has {outputs} output{'s' if outputs > 1 else ''}"
+    sentence = f"the model has {outputs} output{'s' if outputs > 1 else ''}"
     if not rows:
         return ModelError(
-            f"{said}, and the data has {classes} classes; give the model {classes} outputs"
+            f"{sentence}, and the data has {classes} classes; give the model {classes} outputs"
         )
     label = int(federation.y[rows[0]].reshape(-1)[beyond[rows[0]]][0])
     return DataError(
-        f"{federation.row(rows[0])}: got the label {label}, and {said}, for labels 0 to "
+        f"{federation.row(rows[0])}: got the label {label}, and {sentence}, for labels 0 to "
         f"{outputs - 1} (so in {len(rows)} of {len(beyond)} rows); mend the label, or give the "
         f"model {max(classes, label + 1)} outputs"
     )
@@ -400,8 +402,8 @@ def sample_outputs(task: Task) -> tuple[Tensor, Tensor]:
 
 def _targets(federation: Federation) -> Tensor:
     """Return targets that differ as much as they can, at least two."""
-    some = federation.y[torch.from_numpy(_rows(federation))]
-    return some if len(some) > 1 else some[[0, 0]]
+    targets = federation.y[torch.from_numpy(_rows(federation))]
+    return targets if len(targets) > 1 else targets[[0, 0]]
 
 
 def _rows(federation: Federation, count: int = 48) -> Ints:
@@ -471,11 +473,11 @@ def outputs_of(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: i
     ModelError: it cannot take the batch, gives another shape, draws from torch's process-wide
     generator, or has no gradient.
     """
-    found: list[Any] = []
+    results: list[Any] = []
 
     def forward(fresh: nn.Module) -> None:
         with torch.enable_grad():
-            found.append(fresh(batch))
+            results.append(fresh(batch))
 
     kind = type(module).__name__
     try:
@@ -486,14 +488,14 @@ def outputs_of(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: i
         raise ModelError(
             f"the {kind} cannot take a batch of shape {list(batch.shape)}: {_reason(error)}"
         ) from error
-    out = found[0]
+    out = results[0]
     expected = [len(batch), *want]
     if (
         not isinstance(out, Tensor)
         or list(out.shape[:-1]) != expected[:-1]
         or out.shape[-1] < least
     ):
-        got = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        shape = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
         why = (
             " (a class per position, [n, T]; labels 0 or 1 [n, C] need multilabel=True; of one-hot "
             "labels give y.argmax(1))"
@@ -501,7 +503,7 @@ def outputs_of(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: i
             else ""
         )
         raise ModelError(
-            f"the {kind} gives {got} for a batch of {len(batch)}; expected {expected}{why}"
+            f"the {kind} gives {shape} for a batch of {len(batch)}; expected {expected}{why}"
         )
     if not out.requires_grad:
         raise ModelError(
@@ -514,5 +516,5 @@ def outputs_of(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: i
 def _reason(error: Exception) -> str:
     first = (str(error).splitlines() or [""])[0]
     plain = first and isinstance(error, RuntimeError | TypeError | ValueError)
-    said = first if plain else f"{type(error).__name__} {first}".strip()
-    return f"{said}{place_in_own_code(error)}"
+    message = first if plain else f"{type(error).__name__} {first}".strip()
+    return f"{message}{place_in_own_code(error)}"

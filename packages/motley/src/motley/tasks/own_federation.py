@@ -121,8 +121,8 @@ def from_arrays(
             "rows begin"
         )
     if ids is None:
-        given = owners(offsets, len(targets)) if client is None else client
-        inputs, ids = without_column(inputs, given, options, "client")
+        client_of_rows = owners(offsets, len(targets)) if client is None else client
+        inputs, ids = without_column(inputs, client_of_rows, options, "client")
     divided = row_split(test)
     where = "the table given" if is_table(inputs) else "the arrays given"
     inputs, times = times_of(inputs, divided, len(targets), where)
@@ -134,7 +134,7 @@ def from_arrays(
         not regression,
         where,
         multilabel,
-        whole=True,
+        whole_numbers=True,
         options=options,
         column=column,
     )
@@ -362,15 +362,15 @@ def _as_published(dataset: Dataset, split: Split, root: Path) -> Dataset:
     names = dataset.client_names
     if split.test == "global":
         number = np.cumsum(trains) - 1
-        kept = tuple(name for name, has in zip(names, trains, strict=False) if has)
+        trained_names = tuple(name for name, has in zip(names, trains, strict=False) if has)
         groups = np.where(dataset.test, 0, number[dataset.groups])
-        return dataclasses.replace(dataset, groups=groups, client_names=kept)
-    for some, has, lacks in ((trains, "test", "train"), (tests, "training", "test")):
-        if not some.all():
-            who = client_in_words(int((~some).argmax()), names)
+        return dataclasses.replace(dataset, groups=groups, client_names=trained_names)
+    for held, has, lacks in ((trains, "test", "train"), (tests, "training", "test")):
+        if not held.all():
+            who = client_in_words(int((~held).argmax()), names)
             raise DataError(
                 f"{root}: {who} has {has} rows and none that {lacks} (so have "
-                f"{int((~some).sum())} of {count} clients); give it some, or test on the rows of "
+                f"{int((~held).sum())} of {count} clients); give it some, or test on the rows of "
                 'all clients together: test="global"'
             )
     return dataset

@@ -117,9 +117,9 @@ def representative(targets: Tensor, kind: Targets, count: int = _JUDGED) -> Ints
     differing = _distinct(np.concatenate([*first, even]))[: (count + 1) // 2]
     alike = [_groups(column) for column in values.reshape(len(values), -1).T[:4]]
     neighbours = rows[: count // 4]
-    rest = _distinct(np.concatenate([*alike, neighbours, even]))
-    kept: Ints = _distinct(np.concatenate([differing, rest]))[:count]
-    return kept
+    remaining = _distinct(np.concatenate([*alike, neighbours, even]))
+    positions: Ints = _distinct(np.concatenate([differing, remaining]))[:count]
+    return positions
 
 
 def _distinct(positions: Ints) -> Ints:
@@ -272,8 +272,8 @@ def _alike(outputs: Tensor) -> Iterator[Tensor]:
     near them: a new model may give all samples the same."""
     yield outputs
     draws = torch.Generator().manual_seed(0)
-    other = outputs[torch.randperm(len(outputs), generator=draws)]
-    yield torch.lerp(outputs, other, 0.3)
+    shuffled = outputs[torch.randperm(len(outputs), generator=draws)]
+    yield torch.lerp(outputs, shuffled, 0.3)
     yield outputs + torch.randn(outputs.shape, generator=draws).to(outputs.dtype)
 
 
@@ -325,8 +325,8 @@ def _tried(function: LossFunction, outputs: Tensor, targets: Tensor) -> tuple[Te
         leaf = outputs.clone().requires_grad_()
         try:
             # copies of a leaf, as in training: a loss may change what it is given
-            given = leaf.clone(), targets.clone()
-            value = function(*given)
+            copies = leaf.clone(), targets.clone()
+            value = function(*copies)
         except Exception as error:  # a user's function may raise anything
             shapes = (
                 f"outputs {list(outputs.shape)} and targets {list(targets.shape)} ({targets.dtype})"
@@ -335,7 +335,7 @@ def _tried(function: LossFunction, outputs: Tensor, targets: Tensor) -> tuple[Te
             raise ModelError(
                 f"the loss cannot take {shapes}: {reason}{place_in_own_code(error)}"
             ) from error
-        for name, argument in zip(("outputs", "targets"), given, strict=True):
+        for name, argument in zip(("outputs", "targets"), copies, strict=True):
             if argument._version:
                 raise ModelError(
                     f"the loss changes the {name} that it is given, which metrics and later "

@@ -29,9 +29,9 @@ def statistics(x: Tensor, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         values = np.arange(256, dtype=np.float64)
         pixels = x.numpy()
         count = np.zeros((channels, 256))
-        for some in np.array_split(rows, max(1, len(rows) // 4096)):
+        for block in np.array_split(rows, max(1, len(rows) // 4096)):
             for c in range(channels):
-                count[c] += np.bincount(pixels[some, c].ravel(), minlength=256)
+                count[c] += np.bincount(pixels[block, c].ravel(), minlength=256)
         total = count.sum(1)
         mean = count @ values / total
         deviation = np.sqrt(np.maximum(count @ values**2 / total - mean**2, 0.0))

@@ -134,9 +134,10 @@ class FieldsPreparation(Preparation):
                 f"{in_words(self.fields)}"
             )
         names = [field.name for field in self.fields]
-        given = [raw.get(name, ()) for name in names] if isinstance(raw, Mapping) else list(raw)
+        inputs = [raw.get(name, ()) for name in names] if isinstance(raw, Mapping) else list(raw)
         arrays = [
-            np.asarray(one.detach().cpu() if isinstance(one, Tensor) else one) for one in given
+            np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
+            for value in inputs
         ]
         kinds = {"whole": np.int64, "boolean": np.bool_, "float": np.float32}
         if len(arrays) == len(names):
@@ -144,8 +145,8 @@ class FieldsPreparation(Preparation):
                 np.asarray(values.astype(kinds[field.kind]))
                 for field, values in zip(self.fields, arrays, strict=True)
             ]
-        known = dict(zip(names, arrays, strict=True)) if isinstance(raw, Mapping) else arrays
-        return torch.from_numpy(packed(known, self.fields, "the samples given"))
+        packable = dict(zip(names, arrays, strict=True)) if isinstance(raw, Mapping) else arrays
+        return torch.from_numpy(packed(packable, self.fields, "the samples given"))
 
     @override
     def save(self) -> dict[str, Any]:
@@ -254,8 +255,8 @@ class WordColumn(NamedTuple):
         at = np.array([place.get(word, fallback) for word in words])
         rows = at[np.where(np.isnan(column.values), len(words) - 1, column.values).astype(np.int64)]
         out = np.zeros((len(rows), width))
-        known = np.flatnonzero(rows >= 0)
-        out[known, rows[known]] = 1.0
+        encoded = np.flatnonzero(rows >= 0)
+        out[encoded, rows[encoded]] = 1.0
         return out
 
 
@@ -325,10 +326,10 @@ class TablePreparation(Preparation):
         table = _read_rows(raw, self.names, self.options)
         for name in self.names:
             if name not in table.column_names:
-                known = ", ".join(table.column_names)
+                names = ", ".join(table.column_names)
                 raise DataError(
                     f"the rows have no column {name!r}{suggest(name, table.column_names)}; their "
-                    f"columns: {known}"
+                    f"columns: {names}"
                 )
         where = Path(raw).name if isinstance(raw, str | Path) else "x"
         rows = tuple(
@@ -395,9 +396,9 @@ def _warn_of_unknown(
     for column, raw in zip(columns, rows, strict=True):
         if isinstance(column, NumberColumn) or column.other:
             continue
-        known = np.array([w in column.categories for w in (*(raw.words or ()), column.fill)])
+        categorical = np.array([w in column.categories for w in (*(raw.words or ()), column.fill)])
         at = np.where(np.isnan(raw.values), -1, raw.values).astype(np.int64)
-        strange = ~known[at]
+        strange = ~categorical[at]
         if not strange.any():
             continue
         first = int(at[strange][0])
@@ -452,8 +453,8 @@ def written(options: TableOptions) -> dict[str, Any]:
     """Return the options that say how a file writes a table and its numbers, where they are not the
     usual ones."""
     usual = TableOptions()
-    found = {name: getattr(options, name) for name in _WRITTEN}
-    return {name: value for name, value in found.items() if value != getattr(usual, name)}
+    values = {name: getattr(options, name) for name in _WRITTEN}
+    return {name: value for name, value in values.items() if value != getattr(usual, name)}
 
 
 def _spelled(column: Any, fitted: NumberColumn | WordColumn) -> Any:
@@ -465,16 +466,18 @@ def _spelled(column: Any, fitted: NumberColumn | WordColumn) -> Any:
     number = types.is_integer(column.type) or types.is_floating(column.type)
     if not isinstance(fitted, WordColumn) or not (number or types.is_boolean(column.type)):
         return column
-    known = {
+    spellings = {
         word.lower() if types.is_boolean(column.type) else plain_number(word): word
         for word in reversed(fitted.categories)
     }
-    texts = [
-        None
-        if value is None
-        else known.get(str(value).lower() if isinstance(value, bool) else float(value), str(value))
-        for value in column.to_pylist()
-    ]
+
+    def spelled(value: Any) -> str | None:
+        if value is None:
+            return None
+        plain = str(value).lower() if isinstance(value, bool) else float(value)
+        return spellings.get(plain, str(value))
+
+    texts = [spelled(value) for value in column.to_pylist()]
     return pa.chunked_array([pa.array(texts, pa.string())])
 
 

@@ -46,10 +46,10 @@ def with_classes(
             raise ConfigError("these targets are no classes; leave classes out", "task.classes")
         return dataset
     if classes is None:
-        said = {
+        collected = {
             "the classes are collected": ("task.classes", f"{line}, or the list of their names")
         }
-        return dataclasses.replace(dataset, measured={**dataset.measured, **said})
+        return dataclasses.replace(dataset, measured={**dataset.measured, **collected})
     names = () if isinstance(classes, int) else tuple(str(name) for name in classes)
     count = classes if isinstance(classes, int) else len(names)
     if count < 2 or len(set(names)) < len(names):
@@ -61,9 +61,9 @@ def with_classes(
     elif not dataset.names and all(map(_WHOLE.fullmatch, names)):
         dataset = _by_name(dataset)
     if dataset.names and not names:
-        known = ", ".join(repr(name) for name in dataset.names[:3])
+        shown = ", ".join(repr(name) for name in dataset.names[:3])
         raise ConfigError(
-            f"got {classes}, and the labels are words ({known}); give the list of their names",
+            f"got {classes}, and the labels are words ({shown}); give the list of their names",
             "task.classes",
         )
     if not dataset.names:

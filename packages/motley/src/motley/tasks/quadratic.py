@@ -89,12 +89,12 @@ class Quadratic(TaskSource):
         )
 
     @staticmethod
-    def _per_client(name: str, given: tuple[float, ...], default: Floats) -> Floats:
-        if given and len(given) != len(default):
+    def _per_client(name: str, values: tuple[float, ...], default: Floats) -> Floats:
+        if values and len(values) != len(default):
             raise ConfigError(
-                f"got {len(given)} numbers; this population needs {len(default)}", f"task.{name}"
+                f"got {len(values)} numbers; this population needs {len(default)}", f"task.{name}"
             )
-        return np.asarray(given, dtype=np.float64) if given else default
+        return np.asarray(values, dtype=np.float64) if values else default
 
     @override
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:

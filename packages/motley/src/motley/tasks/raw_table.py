@@ -128,7 +128,7 @@ class RawTable:
         ------
         DataError: they are needed, and the options do not allow them.
         """
-        known = self.options.fixed
+        fixed = self.options.fixed
         words = [
             column
             for column in self.columns
@@ -139,7 +139,7 @@ class RawTable:
             for column in self.columns
             if column.words is None and np.isnan(column.values).any()
         ]
-        gaps = [column for column in gaps if column.name not in known]
+        gaps = [column for column in gaps if column.name not in fixed]
         if not words and not gaps:
             return self.options.scale in ("federated", "client")
         if self.options.scale not in ("none", "fixed"):
@@ -149,19 +149,19 @@ class RawTable:
     def _unmeasured(self, words: Sequence[RawColumn], gaps: Sequence[RawColumn]) -> DataError:
         """Return the error that words and gaps are met by nothing that encodes or fills them."""
         place = str(self.where)
-        said = []
+        causes = []
         if gaps:
             rows = np.isnan(np.stack([column.values for column in gaps], axis=1))
             row = int(rows.any(1).argmax())
             place = row_of(self.where, row)
             column = gaps[int(rows[row].argmax())]
-            some = ", ".join(repr(one.name) for one in gaps)
-            said.append(f"NaN in {column.name} ({int(rows.sum())} in all, in {some})")
+            names = ", ".join(repr(column.name) for column in gaps)
+            causes.append(f"NaN in {column.name} ({int(rows.sum())} in all, in {names})")
         if words:
             example = f" (for example {words[0].words[0]!r})" if words[0].words else ""
-            said.append(f"words in {', '.join(repr(column.name) for column in words)}{example}")
+            causes.append(f"words in {', '.join(repr(column.name) for column in words)}{example}")
         return DataError(
-            f'{place}: {" and ".join(said)}, and scale = "{self.options.scale}" measures nothing '
+            f'{place}: {" and ".join(causes)}, and scale = "{self.options.scale}" measures nothing '
             'to encode or fill them; write scale = "federated" or scale = "client" (in Python: '
             f'table={{"scale": "federated"}}), name them in fixed, or leave columns out, drop = '
             f'["{(words or gaps)[0].name}"]'
@@ -213,7 +213,9 @@ def arrow_table(raw: Any, names: tuple[str, ...] = ()) -> Any:
         )
     except (pa.ArrowException, ValueError, TypeError) as error:
         # pandas: the column is named last
-        reason = ": ".join(str(one).splitlines()[0] for one in reversed(error.args or ("",)))
+        reason = ": ".join(
+            str(argument).splitlines()[0] for argument in reversed(error.args or ("",))
+        )
         raise DataError(f"got a {type(raw).__name__} that is no table ({reason})") from None
 
 
@@ -250,39 +252,40 @@ def joined(tables: Sequence[Any]) -> Any:
 
     columns = {}
     for name in tables[0].column_names:
-        found = [table.column(name) for table in tables]
-        kinds = {column.type for column in found}
+        parts = [table.column(name) for table in tables]
+        kinds = {column.type for column in parts}
         if len(kinds) > 1:
             text = any(is_text(kind) or pa.types.is_dictionary(kind) for kind in kinds)
             try:
-                found = [decoded(column, name, "the tables") for column in found]
-                found = [column.cast(pa.string() if text else pa.float64()) for column in found]
+                parts = [decoded(column, name, "the tables") for column in parts]
+                parts = [column.cast(pa.string() if text else pa.float64()) for column in parts]
             except pa.ArrowException:
                 raise DataError(
                     f"column {name!r} is {' and '.join(sorted(map(str, kinds)))}; expected one "
                     "kind in all tables"
                 ) from None
         columns[name] = pa.chunked_array(
-            [chunk for column in found for chunk in column.chunks], found[0].type
+            [chunk for column in parts for chunk in column.chunks],
+            parts[0].type,
         )
     schemas = [table.schema.metadata or {} for table in tables]
-    said = list(dict.fromkeys(remark for table in tables for remark in remarks_of(table)))
+    remarks = list(dict.fromkeys(remark for table in tables for remark in remarks_of(table)))
     merged = {key: value for schema in schemas for key, value in schema.items()}
     marks = "".join(dict.fromkeys(mark for table in tables for mark in separators_of(table)))
     merged |= {SEPARATORS: marks.encode()} if marks else {}
-    return with_remarks(pa.table(columns).replace_schema_metadata(merged), said)
+    return with_remarks(pa.table(columns).replace_schema_metadata(merged), remarks)
 
 
 def remarks_of(table: Any) -> list[str]:
     """Return what was done to the rows of an Arrow table before it was given on."""
-    found: list[str] = json.loads((table.schema.metadata or {}).get(REMARKS, b"[]"))
-    return found
+    remarks: list[str] = json.loads((table.schema.metadata or {}).get(REMARKS, b"[]"))
+    return remarks
 
 
 def with_remarks(table: Any, remarks: Sequence[str]) -> Any:
     """Return an Arrow table that carries remarks for readers of results."""
-    kept = {**(table.schema.metadata or {}), REMARKS: json.dumps(list(remarks)).encode()}
-    return table.replace_schema_metadata(kept)
+    metadata = {**(table.schema.metadata or {}), REMARKS: json.dumps(list(remarks)).encode()}
+    return table.replace_schema_metadata(metadata)
 
 
 def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTable:
@@ -310,9 +313,11 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
     columns = []
     readings = []
     for name in inputs:
-        asked = name in options.words or options.fixed_words(name)
+        as_words = name in options.words or options.fixed_words(name)
         taken = name in options.numbers or name in options.fixed
-        kind: Kind | None = "words" if asked else "numbers" if taken else None
+        kind: Kind | None = "numbers" if taken else None
+        if as_words:
+            kind = "words"
         column = read_column(table.column(name), name, kind, options, where, style)
         if kind is None:
             refuse_ids(column.name, column.values, column.words, where)
@@ -473,15 +478,15 @@ def _days(column: Any) -> Floats:
     import pyarrow.compute as pc
 
     if pa.types.is_time(column.type):
-        whole = pc.cast(pc.cast(column, pa.time64("us")), pa.int64())
+        integers = pc.cast(pc.cast(column, pa.time64("us")), pa.int64())
         per = 3_600_000_000.0
     elif pa.types.is_duration(column.type):
-        whole = pc.cast(pc.cast(column, pa.duration("us"), safe=False), pa.int64())
+        integers = pc.cast(pc.cast(column, pa.duration("us"), safe=False), pa.int64())
         per = 3_600_000_000.0
     else:
-        whole = pc.cast(pc.cast(column, pa.timestamp("us"), safe=False), pa.int64())
+        integers = pc.cast(pc.cast(column, pa.timestamp("us"), safe=False), pa.int64())
         per = 86_400_000_000.0
-    return np.asarray(pc.cast(whole, pa.float64()).to_numpy(), np.float64) / per
+    return np.asarray(pc.cast(integers, pa.float64()).to_numpy(), np.float64) / per
 
 
 def without_gaps(values: Floats, options: TableOptions, truth: bool = False) -> Floats:
@@ -512,7 +517,7 @@ def refuse_compact_dates(values: Floats, name: str, where: str | Origin) -> None
     if not there.size or not ((there > 19_000_000) & (there < 21_000_000)).all():
         return
     distinct = np.unique(there)
-    if len(distinct) > 1 and all(is_compact_date(f"{one:.0f}") for one in distinct.tolist()):
+    if len(distinct) > 1 and all(is_compact_date(f"{value:.0f}") for value in distinct.tolist()):
         raise DataError(
             f"{where}: column {name!r} holds dates written as numbers (row 1 is "
             f'{there[0]:.0f}); leave it out with drop = ["{name}"], or take the numbers as they '
@@ -528,11 +533,11 @@ def _plain_numbers(text: Any, options: TableOptions) -> Floats | None:
     trimmed = pc.utf8_trim_whitespace(text)
     gone = pc.is_in(trimmed, pa.array(sorted(options.absent), pa.string()))
     try:
-        kept = pc.cast(pc.if_else(gone, pa.scalar(None, pa.string()), trimmed), pa.float64())
+        numbers = pc.cast(pc.if_else(gone, pa.scalar(None, pa.string()), trimmed), pa.float64())
     except pa.ArrowInvalid:
         return None
-    values = np.asarray(kept.to_numpy(), np.float64)
-    there = np.asarray(kept.is_valid())
+    values = np.asarray(numbers.to_numpy(), np.float64)
+    there = np.asarray(numbers.is_valid())
     if not np.isfinite(values[there]).all():  # "inf" and "nan" are words
         return None
     return without_gaps(values, options)
@@ -573,17 +578,17 @@ def _from_text(
         return RawColumn(name, values[column.codes], None, next(filter(None, forms), ""))
     if kind is None:
         _refuse_numbers_elsewhere(column, where)
-    kept = tuple(
+    words = tuple(
         sorted(
             {word for word, gone in zip(column.distinct, column.absent, strict=True) if not gone}
         )
     )
-    place = {word: float(at) for at, word in enumerate(kept)}
+    place = {word: float(at) for at, word in enumerate(words)}
     at = [
         np.nan if gone else place[word]
         for word, gone in zip(column.distinct, column.absent, strict=True)
     ]
-    return RawColumn(name, np.array([*at, np.nan])[column.codes], kept)
+    return RawColumn(name, np.array([*at, np.nan])[column.codes], words)
 
 
 def _refuse_numbers_elsewhere(column: TextColumn, where: str | Origin) -> None:
@@ -611,9 +616,9 @@ def _refuse_numbers_elsewhere(column: TextColumn, where: str | Origin) -> None:
     ]
     listed = [", ".join(map(repr, texts[:_SHOWN])) for texts in held]
     pairs = ", ".join(f'"{old}" = "{new}"' for old, new in zip(*held, strict=False))
-    what = "numbers" if held[0][0].lower() not in _TRUTH else "true and false"
+    kind = "numbers" if held[0][0].lower() not in _TRUTH else "true and false"
     raise DataError(
-        f"{where}: column {column.name!r} is {what} ({listed[0]}) of {where.client(first[0])} and "
+        f"{where}: column {column.name!r} is {kind} ({listed[0]}) of {where.client(first[0])} and "
         f"words ({listed[1]}) of {where.client(first[1])}; write which are the same, e.g. "
         f"{shortened(f'rename = {{ {pairs} }}', 200)}, or gaps with the words that stand for a "
         f'gap, or words = ["{column.name}"] if each number is a word of its own'
@@ -633,22 +638,22 @@ def text_column(text: Any, name: str, options: TableOptions) -> TextColumn:
     encoded = text.combine_chunks().dictionary_encode()
     encoded = encoded.combine_chunks() if hasattr(encoded, "combine_chunks") else encoded
     codes = np.asarray(pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False), np.int64)
-    given = [str(word) for word in encoded.dictionary.to_pylist()]
-    distinct = [renamed(word, options) for word in given]
+    written = [str(word) for word in encoded.dictionary.to_pylist()]
+    distinct = [renamed(word, options) for word in written]
     spelling = options.spelling(name)
     absent = options.absent
     unfolded = distinct
     if options.fold:
         unfolded = [  # units are written in capitals, too
             trimmed(was) if word == trimmed(was).casefold() else word
-            for word, was in zip(distinct, given, strict=True)
+            for word, was in zip(distinct, written, strict=True)
         ]
         # "NA" is a gap, and so is the "na" that fold makes one with it
         absent |= {word.casefold() for word in unfolded if word in absent}
     return TextColumn(
         name,
         distinct,
-        given,
+        written,
         codes,
         absent=np.array([word in absent for word in distinct], bool),
         numbers=np.array([spelling.number(word) for word in unfolded], np.float64),
@@ -676,11 +681,11 @@ def trimmed(word: str) -> str:
 # ---------------------------------------------------------------------------------------- readings
 
 
-def _reading(column: RawColumn, given: Any, options: TableOptions) -> ColumnReading:
+def _reading(column: RawColumn, raw: Any, options: TableOptions) -> ColumnReading:
     """Return how a column was read."""
     gone = np.isnan(column.values)
     first = int((~gone).argmax()) if len(gone) and not gone.all() else 0
-    example = "" if not len(gone) or gone.all() else str(given[first].as_py())
+    example = "" if not len(gone) or gone.all() else str(raw[first].as_py())
     value = float(column.values[first]) if len(gone) else np.nan
     there = column.values[~gone]
     if column.words is not None:

@@ -74,8 +74,8 @@ def _why(
     if _counts(values, where):
         return f"counts the rows ({there[0]:g}, {there[1]:g}, ...)"
     if distinct >= _MOST_DISTINCT * len(there):
-        some = f"{there[0]:.0f}, {there[1]:.0f}, ..."
-        return f"holds {distinct:,} different whole numbers in {len(there):,} rows ({some})"
+        examples = f"{there[0]:.0f}, {there[1]:.0f}, ..."
+        return f"holds {distinct:,} different whole numbers in {len(there):,} rows ({examples})"
     return ""
 
 
@@ -88,8 +88,8 @@ def _counts(values: Floats, where: str | Origin) -> bool:
     and go up by one from row to row."""
     if np.isnan(values).any():
         return False
-    whole = np.sort(values)
-    if (np.diff(whole) == 1).all():
+    ordered = np.sort(values)
+    if (np.diff(ordered) == 1).all():
         return True
     owner = where.owner if isinstance(where, Origin) else None
     if owner is None or len(owner) != len(values):

@@ -42,7 +42,7 @@ __all__ = [
     "renamed_labels",
 ]
 
-What = Literal["label", "client", "target"]
+Role = Literal["label", "client", "target"]
 """A class, whose a row is, or a number to predict."""
 
 _MOST = 6
@@ -90,7 +90,7 @@ class RowColumn(NamedTuple):
 def read_row_column(
     column: Any,
     name: str,
-    what: What,
+    role: Role,
     options: TableOptions,
     where: str,
     *,
@@ -116,18 +116,18 @@ def read_row_column(
 
     types = pa.types
     column = decoded(column, name, where)
-    if types.is_temporal(column.type) and what == "client":
+    if types.is_temporal(column.type) and role == "client":
         column = column.cast(pa.string())
-    whole = types.is_integer(column.type) or types.is_boolean(column.type)
-    if what == "label" and whole and options.rename:
+    integer = types.is_integer(column.type) or types.is_boolean(column.type)
+    if role == "label" and integer and options.rename:
         column = column.cast(pa.string())
         typed = False
     if is_text(column.type):
         text = text_column(column.cast(pa.string()), name, options)
         style = style or NumberStyle()
-        if what == "target":
+        if role == "target":
             return _target(text, options, where, style)
-        return _from_text(text, what, options, where, typed=typed, several=several)
+        return _from_text(text, role, options, where, typed=typed, several=several)
     gone = np.asarray(column.is_null(nan_is_null=True))
     if types.is_floating(column.type) or types.is_decimal(column.type):
         floats = np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(), np.float64)
@@ -155,7 +155,7 @@ def _target(column: TextColumn, options: TableOptions, where: str, style: Number
 
 def _from_text(
     column: TextColumn,
-    what: What,
+    role: Role,
     options: TableOptions,
     where: str,
     *,
@@ -168,28 +168,28 @@ def _from_text(
     there = ~column.absent
     readable = ~np.isnan(column.numbers)
     if typed:
-        if what == "label" and not several:
-            _refuse_truths(column, there, what, where)
-        names, remarks = _joined(column, there, what, options, where)
+        if role == "label" and not several:
+            _refuse_truths(column, there, role, where)
+        names, remarks = _joined(column, there, role, options, where)
         return RowColumn(np.array([*names, ""], object)[column.codes], gone, remarks)
-    if (readable | column.absent).all() and not _written_as_words(column, there, what):
+    if (readable | column.absent).all() and not _written_as_words(column, there, role):
         return RowColumn(_numbers(column, there)[column.codes], gone)
     words = [word for word, here in zip(column.distinct, there, strict=True) if here]
     if {word.lower() for word in words} <= _TRUTH:
         truth = np.array([word.lower() == "true" for word in column.distinct] + [False])
         return RowColumn(truth[column.codes], gone)
-    if what == "label":
+    if role == "label":
         _refuse_numbers_in_words(column, there & ~readable, where)
     if not several:
-        _refuse_truths(column, there, what, where)
-    named, remarks = _joined(column, there, what, options, where)
+        _refuse_truths(column, there, role, where)
+    named, remarks = _joined(column, there, role, options, where)
     return RowColumn(np.array([*named, ""], object)[column.codes], gone, remarks)
 
 
-def _written_as_words(column: TextColumn, there: Bools, what: What) -> bool:
+def _written_as_words(column: TextColumn, there: Bools, role: Role) -> bool:
     """Return whether the numbers of clients are codes: postcodes with a leading 0, versions as 1.1
     and 1.10, numbers that no int64 holds. Two texts then name two clients."""
-    if what != "client":
+    if role != "client":
         return False
     words = {word for word, here in zip(column.distinct, there, strict=True) if here}
     if any(re.fullmatch(r"[+-]?0\d+", word) for word in words):
@@ -204,13 +204,13 @@ def _written_as_words(column: TextColumn, there: Bools, what: What) -> bool:
 def _numbers(column: TextColumn, there: Bools) -> NDArray[Any]:
     """Return the numbers of the distinct texts, and one for a missing text, as whole numbers where
     all are written so."""
-    whole = all(
+    integer = all(
         word.lstrip("+-").isdigit()
         for word, here in zip(column.distinct, there, strict=True)
         if here
     )
-    if not whole or (np.abs(column.numbers[there]) >= 2**53).any():
-        if whole:
+    if not integer or (np.abs(column.numbers[there]) >= 2**53).any():
+        if integer:
             exact = [
                 int(word) if here else 0 for word, here in zip(column.distinct, there, strict=True)
             ]
@@ -236,7 +236,7 @@ def _refuse_numbers_in_words(column: TextColumn, odd: Bools, where: str) -> None
     """Refuse labels that are numbers in another spelling."""
     for word, strange in zip(column.distinct, odd, strict=True):
         if strange and shape_of(word)[0].startswith(("decimal", "thousands", "comma")):
-            row = column.first(np.array([other == word for other in column.distinct]))[0]
+            row = column.first(np.array([text == word for text in column.distinct]))[0]
             raise DataError(
                 f'{row_of(where, row)}: got the label "{word}"; for classes write whole numbers or '
                 'words, and to predict numbers task.name = "tabular_regression", in Python '
@@ -244,11 +244,11 @@ def _refuse_numbers_in_words(column: TextColumn, odd: Bools, where: str) -> None
             )
 
 
-def _refuse_truths(column: TextColumn, there: Bools, what: What, where: str) -> None:
+def _refuse_truths(column: TextColumn, there: Bools, role: Role, where: str) -> None:
     """Refuse 0 and 1 of some rows where all others have words for no and yes."""
-    number = ~np.isnan(column.numbers)
-    some_numbers = [w for w, n, t in zip(column.distinct, number, there, strict=True) if n and t]
-    some_words = [w for w, n, t in zip(column.distinct, number, there, strict=True) if t and not n]
+    numeral = ~np.isnan(column.numbers)
+    some_numbers = [w for w, n, t in zip(column.distinct, numeral, there, strict=True) if n and t]
+    some_words = [w for w, n, t in zip(column.distinct, numeral, there, strict=True) if t and not n]
     truth = {word.lower() for pair in _SHORT for word in pair}
     if not (
         some_numbers
@@ -257,9 +257,11 @@ def _refuse_truths(column: TextColumn, there: Bools, what: What, where: str) -> 
         and all(word.lower() in truth for word in some_words)
     ):
         return
-    pairs = ", ".join(f'"{one}" = "{_called(one, some_words)}"' for one in sorted(some_numbers))
+    pairs = ", ".join(
+        f'"{numeral}" = "{_called(numeral, some_words)}"' for numeral in sorted(some_numbers)
+    )
     raise DataError(
-        f"{where}: the {what} in column {column.name!r} is {', '.join(sorted(some_numbers))} in "
+        f"{where}: the {role} in column {column.name!r} is {', '.join(sorted(some_numbers))} in "
         f"some rows and {', '.join(sorted(some_words)[:_MOST])} in others; write which are the "
         f"same, e.g. rename = {{ {pairs} }}"
     )
@@ -271,7 +273,11 @@ def _called(number: str, words: Sequence[str]) -> str:
     for code in _CODES[3:]:
         for word in sorted(words):
             if word.lower() in code:
-                same = [one for one in words if one.lower() == code[int(float(number))]]
+                same = [
+                    candidate
+                    for candidate in words
+                    if candidate.lower() == code[int(float(number))]
+                ]
                 return same[0] if same else code[int(float(number))]
     return sorted(words)[min(int(float(number)), len(words) - 1)]
 
@@ -281,8 +287,10 @@ def label_texts(y: NDArray[Any]) -> frozenset[str]:
     several dimensions."""
     if y.ndim != 1:
         return frozenset()
-    found = {*map(str, y.tolist())} if y.dtype.kind in "OU" else np.unique(y).tolist()
-    return frozenset(f"{one:.15g}" if isinstance(one, float) else str(one) for one in found)
+    distinct = {*map(str, y.tolist())} if y.dtype.kind in "OU" else np.unique(y).tolist()
+    return frozenset(
+        f"{value:.15g}" if isinstance(value, float) else str(value) for value in distinct
+    )
 
 
 def refuse_two_codes(
@@ -333,11 +341,11 @@ def _two_codes(
     codes = [frozenset(code) for code in _CODES]
     if not all(any(texts <= code for code in codes) for texts in folded):
         return None
-    whole = {texts: part for texts, part in zip(folded, parts, strict=True) if texts in codes}
-    if len(whole) < 2:
+    complete = {texts: part for texts, part in zip(folded, parts, strict=True) if texts in codes}
+    if len(complete) < 2:
         return None
-    first, second = sorted(whole, key=lambda texts: "-1" not in texts)[:2]
-    return whole[first], whole[second]
+    first, second = sorted(complete, key=lambda texts: "-1" not in texts)[:2]
+    return complete[first], complete[second]
 
 
 def _is_number(text: str) -> bool:
@@ -365,7 +373,9 @@ def renamed_labels(y: NDArray[Any], options: TableOptions) -> NDArray[Any]:
     if y.dtype.kind not in "OU" and not texts & set(options.rename):
         return y
     names = {text: renamed(text, options) for text in texts}
-    each = [names[f"{one:.15g}" if isinstance(one, float) else str(one)] for one in y.tolist()]
+    each = [
+        names[f"{value:.15g}" if isinstance(value, float) else str(value)] for value in y.tolist()
+    ]
     if y.dtype.kind in "iuf" and all(name.lstrip("-").isdigit() for name in names.values()):
         return np.array(each, np.int64)
     return np.array(each, object)
@@ -397,14 +407,14 @@ def refuse_variants(words: Sequence[str], where: str) -> None:
             "joins them, or give each a name of its own"
         )
     numbers = frozenset(word for word in words if word in ("0", "1"))
-    others = frozenset(words) - numbers
-    known = {word for code in _CODES[3:] for word in code}
-    if numbers and others and {word.casefold() for word in others} <= known:
-        refuse_two_codes([("some rows", numbers), ("others", others)], where)
+    texts = frozenset(words) - numbers
+    code_words = {word for code in _CODES[3:] for word in code}
+    if numbers and texts and {word.casefold() for word in texts} <= code_words:
+        refuse_two_codes([("some rows", numbers), ("others", texts)], where)
 
 
 def _joined(
-    column: TextColumn, there: Bools, what: What, options: TableOptions, where: str
+    column: TextColumn, there: Bools, role: Role, options: TableOptions, where: str
 ) -> tuple[list[str], tuple[str, ...]]:
     """Return the name of each distinct text, and what was joined.
 
@@ -422,30 +432,30 @@ def _joined(
         []
         if options.trim
         else [
-            {column.given[at] for at in group}
+            {column.written[at] for at in group}
             for group in groups.values()
-            if len({column.given[at] == trimmed(column.given[at]) for at in group}) > 1
-            or len({_blanks(column.given[at]) for at in group}) > 1
+            if len({column.written[at] == trimmed(column.written[at]) for at in group}) > 1
+            or len({_blanks(column.written[at]) for at in group}) > 1
         ]
     )
     spelled = [
-        {column.given[at] for at in group}
+        {column.written[at] for at in group}
         for group in groups.values()
         if len({trimmed(names[at]) for at in group}) > 1
     ]
-    short = _short_forms(list(groups)) if what == "label" else []
+    short = _short_forms(list(groups)) if role == "label" else []
     if padded or spelled or short:
         same = [*itertools.chain(*padded, *spelled, *short)]
         kinds = (bool(padded), bool(spelled), short)
-        raise DataError(_variants(column.name, what, where, dict.fromkeys(same), *kinds))
+        raise DataError(_variants(column.name, role, where, dict.fromkeys(same), *kinds))
     joined: dict[str, list[str]] = {}
     for at in here:
-        joined.setdefault(names[at], []).append(column.given[at])
+        joined.setdefault(names[at], []).append(column.written[at])
     remarks = [
-        f"{what} {name!r} is also written "
-        + ", ".join(repr(one) for one in sorted(given) if one != name)
-        for name, given in joined.items()
-        if len(given) > 1
+        f"{role} {name!r} is also written "
+        + ", ".join(repr(form) for form in sorted(forms) if form != name)
+        for name, forms in joined.items()
+        if len(forms) > 1
     ]
     return names, tuple(remarks[:_MOST])
 
@@ -457,14 +467,14 @@ def _blanks(word: str) -> tuple[int, ...]:
 
 def _short_forms(words: Sequence[str]) -> list[tuple[str, str]]:
     """Return pairs of a word and its usual short form."""
-    found = set(words)
-    pairs = (sorted(pair, key=len) for pair in sorted(_SHORT, key=sorted) if pair <= found)
+    distinct = set(words)
+    pairs = (sorted(pair, key=len) for pair in sorted(_SHORT, key=sorted) if pair <= distinct)
     return [(short, long) for short, long in pairs]
 
 
 def _variants(
     name: str,
-    what: What,
+    role: Role,
     where: str,
     spelled: Iterable[str],
     blanks: bool,
@@ -483,7 +493,7 @@ def _variants(
     blank = "blanks or invisible characters" if hidden else "blanks"
     kinds = [blank] * blanks + ["capitals"] * capitals + ["a short form"] * bool(short)
     return shortened(
-        f"{where}: {what}s in column {name!r} differ in {' and '.join(kinds)} alone: "
+        f"{where}: {role}s in column {name!r} differ in {' and '.join(kinds)} alone: "
         f"{listed}{more}; "
         f"write {' and '.join(lines)}, which joins them, or give each a name of its own",
         1000,

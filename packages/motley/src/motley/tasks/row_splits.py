@@ -106,7 +106,7 @@ def with_divided_rows(
     DataError: not one per row, or one that is missing, or neither a number nor a date; groups of a
     client that differ in blanks, capitals or the spelling of a number alone.
     """
-    values = np.concatenate([np.asarray(one) for one in by])
+    values = np.concatenate([np.asarray(part) for part in by])
     origin = Origin.of_clients("the data", dataset.groups, dataset.client_names, "its samples")
     if values.shape != (len(dataset.y),):
         raise DataError(
@@ -157,7 +157,9 @@ def times_of(
 def _ranked(values: NDArray[Any], in_time: bool, origin: Origin, spelling: Spelling) -> Ids:
     """Return a whole number of each time or group, in the order of times."""
     if values.dtype.kind in "OUS":
-        gone = np.array([one is None or one != one or str(one).strip() == "" for one in values])
+        gone = np.array(
+            [value is None or value != value or str(value).strip() == "" for value in values]
+        )
         if not gone.any() and in_time:
             values = _times(values, origin, spelling)
         elif not gone.any():
@@ -209,7 +211,7 @@ def _times(values: NDArray[Any], origin: Origin, spelling: Spelling) -> NDArray[
     ------
     DataError: a word that is neither, or is of another form than the first.
     """
-    words, at = np.unique([str(one).strip() for one in values.tolist()], return_inverse=True)
+    words, at = np.unique([str(value).strip() for value in values.tolist()], return_inverse=True)
     numbers = [dataclasses.replace(spelling, dates="").number(word) for word in words.tolist()]
     if not np.isnan(numbers).any():
         return np.asarray(numbers)[at]

@@ -109,16 +109,16 @@ class Spelling:
         text = self.without_unit(text)[0]
         if self.thousands:
             marks = {" ": _SPACES, "'": _APOSTROPHES}.get(self.thousands, self.thousands)
-            whole, mark, rest = text.partition(self.decimal)
-            if any(one in rest for one in marks):
+            integer, mark, decimals = text.partition(self.decimal)
+            if any(character in decimals for character in marks):
                 return math.nan
-            if any(one in whole for one in marks):
+            if any(character in integer for character in marks):
                 groups = rf"[+-]?[1-9]\d{{0,2}}([{re.escape(marks)}]\d{{3}})+"
-                lakhs = marks == "," and re.fullmatch(rf"[+-]?{_LAKHS}", whole)
-                if not lakhs and not re.fullmatch(groups, whole):
+                lakhs = marks == "," and re.fullmatch(rf"[+-]?{_LAKHS}", integer)
+                if not lakhs and not re.fullmatch(groups, integer):
                     return math.nan
-                whole = re.sub(f"[{re.escape(marks)}]", "", whole)
-            text = whole + mark + rest
+                integer = re.sub(f"[{re.escape(marks)}]", "", integer)
+            text = integer + mark + decimals
         if self.decimal != ".":
             if "." in text:
                 return math.nan
@@ -138,9 +138,9 @@ class Spelling:
         for unit in sorted(self.units, key=len, reverse=True):
             if text.endswith(unit):
                 return text.removesuffix(unit).strip(), unit
-            sign, rest = (text[:1], text[1:].strip()) if text[:1] in "+-" else ("", text)
-            if rest.startswith(unit):
-                return sign + rest.removeprefix(unit).strip(), unit
+            sign, unsigned = (text[:1], text[1:].strip()) if text[:1] in "+-" else ("", text)
+            if unsigned.startswith(unit):
+                return sign + unsigned.removeprefix(unit).strip(), unit
         return text, ""
 
 
@@ -192,7 +192,7 @@ def shape_of(word: str) -> tuple[str, str]:
     (('unit', 'stone'), ('unit', '$'), 'limit')
     """
     text = word.strip().translate(_MINUS)
-    if not any(one.isnumeric() for one in text):
+    if not any(character.isnumeric() for character in text):
         return "", ""
     seen = visible(text)
     if seen != text:
@@ -309,8 +309,8 @@ def date_form(word: str, order: DateOrder) -> str:
     """
     text = _full_date(word.strip())
     if days_of(text, order) is not None:
-        found = (pattern.fullmatch(text) for pattern, _ in _places(order))
-        zoned = any(_zone(match[8]) for match in found if match)
+        matches = (pattern.fullmatch(text) for pattern, _ in _places(order))
+        zoned = any(_zone(match[8]) for match in matches if match)
         return "a date with a UTC offset" if zoned else "a date"
     if _PARTS.fullmatch(text):
         return "a duration"

@@ -53,10 +53,10 @@ def client_sums(values: Floats, owner: Ids, population: int) -> ClientSums:
     """Return the sums of every client; ``values`` ``[n]`` with NaN for gaps, ``owner`` ``[n]``."""
     there = ~np.isnan(values)
     mine = owner[there]
-    found = values[there]
+    present = values[there]
     count = np.bincount(mine, minlength=population).astype(np.float64)
-    total = np.bincount(mine, found, population)
-    distance = found - (total / np.maximum(count, 1.0))[mine]
+    total = np.bincount(mine, present, population)
+    distance = present - (total / np.maximum(count, 1.0))[mine]
     rows = np.bincount(owner, minlength=population).astype(np.float64)
     squares = np.bincount(mine, distance**2, population)
     return ClientSums(rows, count, total.astype(np.float64), squares.astype(np.float64))
@@ -157,22 +157,22 @@ def _numbers(
 def _medians(values: Floats, owner: Ids, population: int) -> Floats:
     """Return the median of each client's entries; 0 for a client without any."""
     there = ~np.isnan(values)
-    found = values[there]
+    present = values[there]
     mine = owner[there]
     ends = np.cumsum(np.bincount(mine, minlength=population))[:-1]
-    parts = np.split(found[np.argsort(mine, kind="stable")], ends)
+    parts = np.split(present[np.argsort(mine, kind="stable")], ends)
     return np.array([np.median(part) if len(part) else 0.0 for part in parts])
 
 
 def _words(column: RawColumn, options: TableOptions, where: str) -> WordColumn:
     """Return the categories of a column of words: all, or the most frequent ones, ties in
     alphabetical order."""
-    known = column.words or ()
+    words = column.words or ()
     gone = np.isnan(column.values)
     counts = dict(
         zip(
-            known,
-            np.bincount(column.values[~gone].astype(np.int64), minlength=len(known)).tolist(),
+            words,
+            np.bincount(column.values[~gone].astype(np.int64), minlength=len(words)).tolist(),
             strict=True,
         )
     )
@@ -187,12 +187,15 @@ def _words(column: RawColumn, options: TableOptions, where: str) -> WordColumn:
         else min(counts, key=lambda word: (-counts[word], word))
     )
     counts[fill] = counts.get(fill, 0) + int(gone.sum())
-    found = sorted(
+    ranked = sorted(
         (word for word in counts if counts[word]), key=lambda word: (-counts[word], word)
     )
-    other = len(found) > options.categories
+    has_other = len(ranked) > options.categories
     return WordColumn(
-        column.name, tuple(sorted(found[: options.categories - 1] if other else found)), other, fill
+        column.name,
+        tuple(sorted(ranked[: options.categories - 1] if has_other else ranked)),
+        has_other,
+        fill,
     )
 
 

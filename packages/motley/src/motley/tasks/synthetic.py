@@ -100,10 +100,10 @@ class Synthetic(TaskSource):
         def fill(block: range) -> None:
             rng = clients.numpy()
             beside = 0 if self.iid else self.dim + (self.dim + 1) * self.classes
-            for some in _of_equal_size(block, count * self.dim + beside):
-                rows = slice(starts[some.start], starts[some.stop])
+            for group in _of_equal_size(block, count * self.dim + beside):
+                rows = slice(starts[group.start], starts[group.stop])
                 own, wanted = self._samples(
-                    rng, clients, some, int(count[some.start]), means, shared
+                    rng, clients, group, int(count[group.start]), means, shared
                 )
                 x[rows] = own.reshape(-1, self.dim)
                 y[rows] = wanted.ravel()
@@ -157,9 +157,9 @@ class Synthetic(TaskSource):
             rng.standard_normal(out=row)
         own = drawn[:, first:].reshape(-1, count, dim) * np.arange(1, dim + 1) ** -0.6
         if shared is None:
-            some = slice(clients.start, clients.stop)
-            weights = drawn[:, dim:first] + means[0][some, None]
-            own += (drawn[:, :dim] + means[1][some, None])[:, None]
+            rows = slice(clients.start, clients.stop)
+            weights = drawn[:, dim:first] + means[0][rows, None]
+            own += (drawn[:, :dim] + means[1][rows, None])[:, None]
         else:
             weights = np.broadcast_to(shared, (len(clients), rule))
         weights = weights.reshape(-1, dim + 1, self.classes)

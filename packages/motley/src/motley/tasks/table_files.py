@@ -208,10 +208,10 @@ def _read_text(path: Path, form: TableFormat) -> Any:
     data, remarks = _utf8(path, form)
     head = _head(path if data is None else data)
     sep = form.sep
-    if told := _SEP_LINE.match(head):  # of Excel
+    if separator_line := _SEP_LINE.match(head):  # of Excel
         data = (path.read_bytes() if data is None else data).split(b"\n", 1)[1]
-        sep = sep or told[1]
-        head = head[told.end() :]
+        sep = sep or separator_line[1]
+        head = head[separator_line.end() :]
     sep = sep or _recognised(head, path, form)
     names, lines = _names(head, sep, form, path)
     source = path if data is None else pa.BufferReader(data)
@@ -344,7 +344,7 @@ def _likely(data: bytes, at: int) -> str:
         return f'it is likely UTF-16; write encoding = "utf-16-{order}"'
     high = [byte for byte in data[at : at + 2**20] if byte >= 128]
     # of these Latin-1 has none that are letters, and Windows has quotation marks and the euro
-    name, said = (
+    name, title = (
         ("cp1252", "Windows-1252")
         if any(byte < 160 for byte in high)
         else ("latin-1", "Latin-1 (ISO-8859-1)")
@@ -352,7 +352,7 @@ def _likely(data: bytes, at: int) -> str:
     words = data[max(at - 12, 0) : at + 12].splitlines()
     near = next((word for word in words if any(byte >= 128 for byte in word)), b"")
     shown = near.decode(name, errors="replace")
-    return f'it is likely {said}, in which it says "{shown}"; write encoding = "{name}"'
+    return f'it is likely {title}, in which it says "{shown}"; write encoding = "{name}"'
 
 
 def _unpacked(path: Path) -> bytes:
@@ -391,8 +391,8 @@ def _head(source: Path | bytes) -> str:
 def _rows(head: str, sep: str, most: int = 100) -> list[list[str]]:
     """Return the first rows of a text that are not empty."""
     try:
-        found = csv.reader(io.StringIO(head, newline=""), delimiter=sep)
-        return list(itertools.islice((row for row in found if row), most))
+        reader = csv.reader(io.StringIO(head, newline=""), delimiter=sep)
+        return list(itertools.islice((row for row in reader if row), most))
     except csv.Error:  # a quotation that does not end
         return []
 
@@ -433,20 +433,20 @@ def _names(head: str, sep: str, form: TableFormat, path: Path) -> tuple[list[str
     DataError: a file without any line.
     """
     reader = csv.reader(io.StringIO(head, newline=""), delimiter=sep)
-    found: list[list[str]] = []
+    header: list[list[str]] = []
     lines = 0
     for row in reader:
-        if row and len(found) == form.header_rows:
+        if row and len(header) == form.header_rows:
             break
         lines = reader.line_num
-        found += [row] if row else []
+        header += [row] if row else []
     if not form.header_rows:
         first = _rows(head, sep, 1)
         return [f"x{j}" for j in range(len(first[0]) if first else 0)], 0
-    if not found:
+    if not header:
         raise DataError(f"{path} is empty; expected a line with the names of columns, and rows")
-    width = max(map(len, found))
-    padded = [row + [""] * (width - len(row)) for row in found]
+    width = max(map(len, header))
+    padded = [row + [""] * (width - len(row)) for row in header]
     names = [
         " ".join(part for part in (_unquoted(p.strip()) for p in parts) if part)
         for parts in zip(*padded, strict=True)
@@ -533,10 +533,10 @@ def _one_sheet(
     filled = [name for name, rows in sheets.items() if any(any_cell(row) for row in rows)]
     if form.sheet or len(filled) != 1:
         if form.sheet not in sheets:
-            got = f"no sheet {form.sheet!r}" if form.sheet else "no single sheet with cells"
+            problem = f"no sheet {form.sheet!r}" if form.sheet else "no single sheet with cells"
             first = filled[0] if filled else "Sheet1"
             raise DataError(
-                f"{path} has {got}; write e.g. sheet = {first!r}; its sheets: "
+                f"{path} has {problem}; write e.g. sheet = {first!r}; its sheets: "
                 f"{shortened(', '.join(sheets), 300)}"
             )
         return sheets[form.sheet]
@@ -626,7 +626,7 @@ def _read_arff(path: Path, form: TableFormat) -> Any:
     for name in about.names():
         values = data[name]
         if values.dtype.kind == "S":
-            columns[name] = pa.array([one.decode(form.encoding) for one in values.tolist()])
+            columns[name] = pa.array([value.decode(form.encoding) for value in values.tolist()])
         else:
             columns[name] = pa.array(values, from_pandas=True)
     return pa.table(columns)

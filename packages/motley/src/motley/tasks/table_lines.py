@@ -59,7 +59,7 @@ def without_heads(table: Any) -> tuple[Any, int]:
 
 def comment_line(marks: Sequence[str], mark: str) -> str:
     """Return the option that leaves out lines that begin with one more mark than now."""
-    listed = [json.dumps(one, ensure_ascii=False) for one in (*marks, mark)]
+    listed = [json.dumps(character, ensure_ascii=False) for character in (*marks, mark)]
     return f"comment = {listed[0] if len(listed) == 1 else '[' + ', '.join(listed) + ']'}"
 
 
@@ -86,7 +86,7 @@ def uneven_line(path: Path, data: bytes, sep: str, marks: Sequence[str]) -> Data
     mark = "#" if line.startswith("#") else line[:_LONGEST]
     advice = f"give it {usual}"
     names = number == widths[0][0] and width > 1 and width == usual - 1
-    if mark == "#" or (not names and sum(one.startswith(mark) for one in lines) == 1):
+    if mark == "#" or (not names and sum(row.startswith(mark) for row in lines) == 1):
         advice = f"write {comment_line(marks, mark)} if it is none of the table, or {advice}"
     return DataError(
         f"{path}: line {number} has {width} {'column' if width == 1 else 'columns'}, and most have "
@@ -111,8 +111,8 @@ def footer_of(table: Any, last_line: str, sep: str) -> dict[bytes, bytes]:
         last = len(table)
         while last and _is_total(column[last - 1].as_py()):
             last -= 1
-        others = pc.drop_null(column.slice(0, last).unique()).to_pylist()
-        if last == len(table) or not others or any(map(_is_total, others)):
+        values = pc.drop_null(column.slice(0, last).unique()).to_pylist()
+        if last == len(table) or not values or any(map(_is_total, values)):
             continue
         mark = word
         if sep:
@@ -141,10 +141,10 @@ def refuse_footer(table: Any, where: str, rename: Mapping[str, str], marks: Sequ
     ------
     DataError: has the line that leaves the row out, and the one that keeps it.
     """
-    given = (table.schema.metadata or {}).get(_FOOTER)
-    if given is None:
+    stored = (table.schema.metadata or {}).get(_FOOTER)
+    if stored is None:
         return
-    footer = json.loads(given)
+    footer = json.loads(stored)
     word = footer["word"]
     if word in rename:
         return

@@ -105,12 +105,12 @@ class TableOptions:
             "missing": ("category", "most_frequent"),
             "dates": ("", *ORDERS),
         }
-        for name, known in allowed.items():
-            got = getattr(self, name)
-            if got not in known:
+        for name, choices in allowed.items():
+            value = getattr(self, name)
+            if value not in choices:
                 raise ConfigError(
-                    f"{name}: got {got!r}{suggest(str(got), known)}; expected one of: "
-                    f"{', '.join(filter(None, known))}"
+                    f"{name}: got {value!r}{suggest(str(value), choices)}; expected one of: "
+                    f"{', '.join(filter(None, choices))}"
                 )
         for name in ("words", "numbers", "drop", "gaps", "units"):
             if isinstance(getattr(self, name), str):
@@ -126,10 +126,10 @@ class TableOptions:
                 'contain a median; write impute = "mean", or scale = "client"'
             )
         if bool(self.fixed) != (self.scale == "fixed"):
-            got = f'got scale = "{self.scale}" and {len(self.fixed)} columns'
+            mismatch = f'got scale = "{self.scale}" and {len(self.fixed)} columns'
             raise ConfigError(
-                f'fixed: {got}; write both, scale = "fixed" and e.g. fixed = {{ age = [50.0, 15.0] '
-                f"}}"
+                f'fixed: {mismatch}; write both, scale = "fixed" and e.g. fixed = {{ age = [50.0, '
+                "15.0] }"
             )
         for name, values in self.fixed.items():
             _check_fixed(name, values)
@@ -143,12 +143,12 @@ class TableOptions:
             raise ConfigError(f"numbers: got {both[0]!r}, which is in words, too; name it once")
         allowed = {"decimal": (".", ","), "thousands": (".", ",", "'", " ")}
         for name, marks in allowed.items():
-            given = getattr(self, name)
-            for mark in (given,) if isinstance(given, str) else given.values():
+            value = getattr(self, name)
+            for mark in (value,) if isinstance(value, str) else value.values():
                 if mark and mark not in marks:
                     raise ConfigError(
                         f"{name}: got {mark!r}; expected one of: "
-                        f"{', '.join(repr(one) for one in marks)}"
+                        f"{', '.join(repr(choice) for choice in marks)}"
                     )
         columns = {"", *(self.decimal if isinstance(self.decimal, Mapping) else ())}
         columns |= {*(self.thousands if isinstance(self.thousands, Mapping) else ())}
@@ -173,8 +173,8 @@ class TableOptions:
     @cached_property
     def absent_numbers(self) -> tuple[float, ...]:
         """The numbers that stand for a missing entry."""
-        found = (plain_number(gap) for gap in self.gaps)
-        return tuple(number for number in found if not math.isnan(number))
+        numbers = (plain_number(gap) for gap in self.gaps)
+        return tuple(number for number in numbers if not math.isnan(number))
 
     def spelling(self, column: str) -> Spelling:
         """Return how a column writes numbers."""
@@ -193,9 +193,9 @@ class TableOptions:
         return bool(self.fixed.get(name)) and isinstance(self.fixed[name][0], str)
 
 
-def _check_fixed(name: str, known: object) -> None:
+def _check_fixed(name: str, fixed: object) -> None:
     """Refuse what are neither two numbers nor words, each once."""
-    values = known if isinstance(known, tuple | list) else ()
+    values = fixed if isinstance(fixed, tuple | list) else ()
     numbers = len(values) == 2 and all(
         isinstance(v, int | float) and math.isfinite(v) for v in values
     )
@@ -204,4 +204,4 @@ def _check_fixed(name: str, known: object) -> None:
     )
     if not words and not (numbers and float(values[1]) > 0):
         expected = "[mean, deviation] with a deviation above 0, or a list of different words"
-        raise ConfigError(f"fixed: got {known!r} for column {name!r}; expected {expected}")
+        raise ConfigError(f"fixed: got {fixed!r} for column {name!r}; expected {expected}")

@@ -49,8 +49,8 @@ from motley.tasks.raw_table import (
     with_remarks,
 )
 from motley.tasks.row_labels import (
+    Role,
     RowColumn,
-    What,
     label_texts,
     read_row_column,
     refuse_two_codes,
@@ -175,7 +175,7 @@ def cut(
     if ids is None or groups is None:
         return ids
     if ids.dtype.kind == "O" and number is not None:
-        numbers = np.array([number(one) for one in ids.tolist()])
+        numbers = np.array([number(text) for text in ids.tolist()])
         ids = ids if np.isnan(numbers).any() else numbers
     if ids.dtype.kind not in "biuf":
         raise DataError(
@@ -193,7 +193,7 @@ def make_dataset(
     classes: bool,
     where: str | Origin,
     several: bool = False,
-    whole: bool = False,
+    whole_numbers: bool = False,
     options: TableOptions | None = None,
     column: str | None = None,
     test: NDArray[np.bool_] | None = None,
@@ -203,8 +203,8 @@ def make_dataset(
     Parameters
     ----------
     x: features, ``[n, ...]`` or an Arrow table. y: targets; those per pixel are ``[n, H, W]``.
-    client: client ids. several: a sample may have several labels, ``[n, C]``, 0 or 1 each. whole:
-    whether an array of whole numbers stays so, as in
+    client: client ids. several: a sample may have several labels, ``[n, C]``, 0 or 1 each.
+    whole_numbers: whether an array of whole numbers stays so, as in
     :func:`~motley.tasks.formats.sample_checks.features`.
     options: how a table's columns become inputs; None: features must be complete numbers, and stay
     as they are. column: from which the ids are, see
@@ -237,7 +237,7 @@ def make_dataset(
         rows = torch.from_numpy(table.values())
     else:
         rows, shift, scale = _scaled(
-            features(x, where, whole) if table is None else features(table.values(), where),
+            features(x, where, whole_numbers) if table is None else features(table.values(), where),
             options,
             test,
         )
@@ -286,9 +286,9 @@ def _measured(table: RawTable | None, options: TableOptions) -> dict[str, tuple[
         [] if table is None else [column for column in table.columns if column.words is not None]
     )
     if options.scale == "client" and words:
-        said = f"the categories of column {words[0].name!r} are collected"
+        sentence = f"the categories of column {words[0].name!r} are collected"
         return {
-            said: (
+            sentence: (
                 "task.scale",
                 f'scale = "fixed" and fixed = {{ {words[0].name} = ["a", "b"] }}, with all columns',
             )
@@ -349,7 +349,7 @@ def read_targets(
             'task.name = "tabular", in Python regression=False'
         )
     if not classes:
-        target = features(y, where, what="targets").float()
+        target = features(y, where, quantity="targets").float()
         if len(target) != n:
             raise DataError(f"{where}: {len(target)} targets for {n} samples")
         return target.view(n, -1), None, ()
@@ -436,7 +436,7 @@ def read_parts(
         _from_npz(path)[:2] if path.suffix.lower() == ".npz" else read_arrow(path, options.form)
         for _, path in files
     ]
-    tables = [at for at, one in enumerate(read) if hasattr(one, "column_names")]
+    tables = [at for at, content in enumerate(read) if hasattr(content, "column_names")]
     for at in tables:
         check_names(read[at], (label,), str(files[at][1]))
         refuse_footer(read[at], str(files[at][1]), options.rename, options.form.comments)
@@ -445,17 +445,17 @@ def read_parts(
         origin = Origin.of_clients(str(files[at][1]), owner, [files[at][0]])
         refuse_doubtful_points(read[at].drop_columns([label]), options, origin)
     if tables:
-        whole = joined([read[at].select([label]) for at in tables])
+        all_labels = joined([read[at].select([label]) for at in tables])
         sizes = [len(read[at]) for at in tables]
         where = str(files[tables[0]][1].parent) if len(tables) > 1 else str(files[tables[0]][1])
         column = read_row_column(
-            whole.column(label),
+            all_labels.column(label),
             label,
             "label" if classes else "target",
             options,
             where,
             # text beside numbers of another file may be numbers
-            typed=separators_of(whole) == ""
+            typed=separators_of(all_labels) == ""
             and len({read[at].schema.field(label).type for at in tables}) < 2,
             several=len(tables) > 1,
         )
@@ -464,11 +464,11 @@ def read_parts(
         for at, start, end in zip(tables, ends - sizes, ends, strict=True):
             name = client_in_words(0, (files[at][0],))
             gone = column.gone[start:end]
-            kept, said = _kept(gone, label, "label", str(files[at][1]), options, name)
+            present, notes = _kept(gone, label, "label", str(files[at][1]), options, name)
             table = read[at].drop_columns([label])
-            remarks = [*remarks_of(table), *(column.remarks if at == tables[0] else ()), *said]
-            table = with_remarks(table.filter(kept) if gone.any() else table, remarks)
-            read[at] = (table, values[start:end][kept])
+            remarks = [*remarks_of(table), *(column.remarks if at == tables[0] else ()), *notes]
+            table = with_remarks(table.filter(present) if gone.any() else table, remarks)
+            read[at] = (table, values[start:end][present])
     if classes:
         for at, (x, y) in enumerate(read):
             read[at] = (x, y if at in tables else renamed_labels(y, options))
@@ -503,31 +503,31 @@ def take_columns(
     DataError: no such column; a label or client that is missing, or may be another one's.
     """
     options = options or TableOptions()
-    others = [label, *([client] if client else [])]
-    check_names(table, others, where)
+    row_columns = [label, *([client] if client else [])]
+    check_names(table, row_columns, where)
     refuse_footer(table, where, options.rename, options.form.comments)
     whose = None if client is None else _row_column(table, client, "client", options, where)
-    kept = np.ones(len(table), bool)
+    present = np.ones(len(table), bool)
     remarks: list[str] = []
     if whose is not None and client is not None:
-        kept, said = _kept(whose.gone, client, "client", where, options)
-        remarks = [*whose.remarks, *said]
+        present, notes = _kept(whose.gone, client, "client", where, options)
+        remarks = [*whose.remarks, *notes]
     target = _row_column(table, label, "label" if classes else "target", options, where)
     names = None if whose is None else whose.values
-    both, said = _kept(target.gone & kept, label, "label", where, options, names)
-    kept &= both
-    remarks += [*target.remarks, *said]
-    if not kept.any() and len(kept):
+    both, notes = _kept(target.gone & present, label, "label", where, options, names)
+    present &= both
+    remarks += [*target.remarks, *notes]
+    if not present.any() and len(present):
         raise DataError(f"{where}: no row has both a label and a client")
-    values = by_value(target.values, ~kept, where) if classes else target.values
-    inputs = with_remarks(table.drop_columns(others), [*remarks_of(table), *remarks])
-    if kept.all():
+    values = by_value(target.values, ~present, where) if classes else target.values
+    inputs = with_remarks(table.drop_columns(row_columns), [*remarks_of(table), *remarks])
+    if present.all():
         return inputs, values, names
-    return inputs.filter(kept), values[kept], None if names is None else names[kept]
+    return inputs.filter(present), values[present], None if names is None else names[present]
 
 
 def take_column(
-    table: Any, name: str, what: What, where: str, options: TableOptions
+    table: Any, name: str, role: Role, where: str, options: TableOptions
 ) -> tuple[Any, NDArray[Any]]:
     """Return an Arrow table without its column of labels or clients, and the column's values, all
     of which must be there: what lies beside the table cannot lose rows.
@@ -537,11 +537,11 @@ def take_column(
     DataError: no such column, or a gap in it.
     """
     check_names(table, (name,), where)
-    column = _row_column(table, name, what, options, where)
-    kept = replace(options, drop_rows=False)
-    _kept(column.gone, name, "client" if what == "client" else "label", where, kept)
+    column = _row_column(table, name, role, options, where)
+    strict = replace(options, drop_rows=False)
+    _kept(column.gone, name, "client" if role == "client" else "label", where, strict)
     inputs = with_remarks(table.drop_columns([name]), [*remarks_of(table), *column.remarks])
-    values = by_value(column.values, column.gone, where) if what == "label" else column.values
+    values = by_value(column.values, column.gone, where) if role == "label" else column.values
     return inputs, values
 
 
@@ -558,18 +558,18 @@ def check_names(table: Any, columns: Sequence[str], where: str) -> None:
             )
 
 
-def _row_column(table: Any, name: str, what: What, options: TableOptions, where: str) -> RowColumn:
+def _row_column(table: Any, name: str, role: Role, options: TableOptions, where: str) -> RowColumn:
     """Return a column of labels or clients; what the columns of a text hold, their texts show."""
     typed = separators_of(table) == ""
     return read_row_column(
-        table.column(name), name, what, options, where, typed=typed, style=NumberStyle(table)
+        table.column(name), name, role, options, where, typed=typed, style=NumberStyle(table)
     )
 
 
 def _kept(
     gone: Bools,
     name: str,
-    what: str,
+    role: str,
     where: str,
     options: TableOptions,
     whose: NDArray[Any] | str | None = None,
@@ -584,11 +584,14 @@ def _kept(
         return ~gone, []
     count = f"{int(gone.sum()):,} of {len(gone):,} rows"
     if options.drop_rows:
-        return ~gone, [f"{count} of {Path(where).name} are left out: their {what} is missing"]
+        return ~gone, [f"{count} of {Path(where).name} are left out: their {role} is missing"]
     row = int(gone.argmax())
-    client = "" if whose is None else whose if isinstance(whose, str) else f"client {whose[row]}"
+    if whose is None or isinstance(whose, str):
+        client = whose or ""
+    else:
+        client = f"client {whose[row]}"
     raise DataError(
-        f"{f'{client}, ' if client else ''}row {row + 1} of {where}: the {what} is missing in "
+        f"{f'{client}, ' if client else ''}row {row + 1} of {where}: the {role} is missing in "
         f"column {name!r} (in {int(gone.sum())} of {len(gone)} rows); fill these rows, or write "
         "drop_rows = true to leave them out"
     )
@@ -608,10 +611,10 @@ def by_value(labels: NDArray[Any], gone: Bools, where: str) -> NDArray[Any]:
     [0, 1, 3]
     """
     there = labels[~gone]
-    whole = labels.dtype.kind in "iu" or (
+    whole_numbers = labels.dtype.kind in "iu" or (
         labels.dtype.kind == "f" and bool((there == np.floor(there)).all())
     )
-    if labels.ndim != 1 or not whole or not len(there):
+    if labels.ndim != 1 or not whole_numbers or not len(there):
         return labels
     distinct = np.unique(there)
     if distinct[0] == 0 and 2 * len(distinct) > int(distinct[-1]) + 1:
@@ -622,7 +625,7 @@ def by_value(labels: NDArray[Any], gone: Bools, where: str) -> NDArray[Any]:
             f"from {distinct[0]:.0f} to {distinct[-1]:.0f}, and no classes; to predict numbers "
             f"{REGRESSION}"
         )
-    words = [f"{one:.0f}" for one in np.where(gone, 0, labels).tolist()]
+    words = [f"{value:.0f}" for value in np.where(gone, 0, labels).tolist()]
     return np.array(words, object)
 
 

@@ -38,7 +38,9 @@ def targets_of(y: Tensor, classes: int | None) -> Targets:
     numbers)."""
     if classes is None:
         return "numbers"
-    return "multilabel" if y.is_floating_point() else "positions" if y.dim() > 1 else "classes"
+    if y.is_floating_point():
+        return "multilabel"
+    return "positions" if y.dim() > 1 else "classes"
 
 
 def class_logits(outputs: Tensor) -> Tensor:

@@ -240,8 +240,8 @@ class Federation(Carded):
         are not classes per position."""
         if self.targets != "positions":
             return None
-        found: NDArray[np.int64] = (self.y[torch.from_numpy(rows)] != IGNORED).sum(1).cpu().numpy()
-        return found
+        counts: NDArray[np.int64] = (self.y[torch.from_numpy(rows)] != IGNORED).sum(1).cpu().numpy()
+        return counts
 
     def row(self, row: int) -> str:
         """Return a row of ``x`` in words for a message: its client by name, and its number among

@@ -102,7 +102,7 @@ class NextCharacter(TaskSource):
             (self._windows(train, letters, train_step), self._windows(test, letters, test_step))
             for train, test in zip(texts.train, texts.test, strict=True)
         ]
-        kept, windows, test, groups = join_windows(
+        clients, windows, test, groups = join_windows(
             pairs, self.min_examples, f"{self.window} characters", f"client of {self.data!r}"
         )
         names = tuple("\\n" if letter == "\n" else letter for letter in letters) + (
@@ -118,7 +118,7 @@ class NextCharacter(TaskSource):
             test,
             groups,
             names,
-            self._notes(texts, names, kept),
+            self._notes(texts, names, clients),
             preparation=prepare,
             measured=measured,
             client_names=texts.names,
@@ -138,14 +138,18 @@ class NextCharacter(TaskSource):
             return np.zeros((0, width), np.int64)
         return np.pad(codes, (0, width - len(codes)), constant_values=IGNORED)[None]
 
-    def _notes(self, texts: TextClients, names: tuple[str, ...], kept: list[int]) -> dict[str, str]:
-        others = "outside the alphabet given" if self.alphabet else "that no client trains on"
-        unknown = f", the last of them for characters {others}" if names[-1] == "unknown" else ""
-        left = len(texts.names) - len(kept)
+    def _notes(
+        self, texts: TextClients, names: tuple[str, ...], clients: list[int]
+    ) -> dict[str, str]:
+        description = "outside the alphabet given" if self.alphabet else "that no client trains on"
+        unknown = (
+            f", the last of them for characters {description}" if names[-1] == "unknown" else ""
+        )
+        left = len(texts.names) - len(clients)
         return {
             "data": texts.note,
             "alphabet": f"{len(names)} characters{unknown}",
-            "clients": f"{len(kept)}; {left} left out, with fewer than {self.min_examples} "
+            "clients": f"{len(clients)}; {left} left out, with fewer than {self.min_examples} "
             "training windows or no test window",
         }
 
@@ -192,11 +196,11 @@ class ClientWindows(NamedTuple):
 
     Parameters
     ----------
-    kept: numbers of the clients. windows: int64 ``[n, T + 1]``. test: bool ``[n]``, whether a
+    clients: their numbers. windows: int64 ``[n, T + 1]``. test: bool ``[n]``, whether a
     window is for testing. groups: int64 ``[n]``, the client of each window.
     """
 
-    kept: list[int]
+    clients: list[int]
     windows: NDArray[np.int64]
     test: NDArray[np.bool_]
     groups: NDArray[np.int64]
@@ -220,18 +224,20 @@ def join_windows(
     ------
     DataError: no client is left.
     """
-    kept = [k for k, (train, test) in enumerate(pairs) if len(train) >= min_examples and len(test)]
-    if not kept:
+    clients = [
+        k for k, (train, test) in enumerate(pairs) if len(train) >= min_examples and len(test)
+    ]
+    if not clients:
         raise DataError(
             f"no {client} has {min_examples} training windows of {length} and a test window; use a "
             "smaller window, stride or min_examples"
         )
-    counts = np.array([[len(half) for half in pairs[k]] for k in kept])
+    counts = np.array([[len(half) for half in pairs[k]] for k in clients])
     return ClientWindows(
-        kept,
-        np.concatenate([half for k in kept for half in pairs[k]]),
-        np.repeat(np.tile([False, True], len(kept)), counts.ravel()),
-        np.repeat(np.array(kept, np.int64), counts.sum(1)),
+        clients,
+        np.concatenate([half for k in clients for half in pairs[k]]),
+        np.repeat(np.tile([False, True], len(clients)), counts.ravel()),
+        np.repeat(np.array(clients, np.int64), counts.sum(1)),
     )
 
 
@@ -258,6 +264,6 @@ def read_clients(data: str, folder: Path | None) -> TextClients:
 def _places(text: str, letters: list[str]) -> Ints:
     """Return the place of each character in the sorted alphabet; ``len(letters)`` for others."""
     points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    known = np.array([ord(letter) for letter in letters], np.uint32)
-    at = np.searchsorted(known, points).clip(max=max(len(known) - 1, 0))
-    return np.where(known[at] == points, at, len(known)).astype(np.int64)
+    alphabet = np.array([ord(letter) for letter in letters], np.uint32)
+    at = np.searchsorted(alphabet, points).clip(max=max(len(alphabet) - 1, 0))
+    return np.where(alphabet[at] == points, at, len(alphabet)).astype(np.int64)

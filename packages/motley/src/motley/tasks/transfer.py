@@ -27,11 +27,11 @@ def to_device(values: NDArray[Any], device: str | torch.device) -> Tensor:
     >>> to_device(np.arange(3), "cpu")
     tensor([0, 1, 2])
     """
-    found = torch.from_numpy(values)
+    tensor = torch.from_numpy(values)
     device = torch.device(device)
     if device.type == "cuda":
-        found = found.pin_memory()
-    return found.to(device, non_blocking=device.type not in _COPIED_AT_ONCE)
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=device.type not in _COPIED_AT_ONCE)
 
 
 def free_bytes(device: str | torch.device) -> int | None:
@@ -50,11 +50,11 @@ def require_room(needed: int, device: str | torch.device) -> None:
     """
     free = free_bytes(device)
     if free is not None and needed > 0.9 * free:
-        said = (
+        sentence = (
             f"the samples of the federation take {needed / 2**30:.1f} GiB on the device, of "
             f"which {free / 2**30:.1f} GiB are free"
         )
         raise ConfigError(
-            f'{said}; use another GPU, dtype = "float32", fewer samples, or device = "cpu"',
+            f'{sentence}; use another GPU, dtype = "float32", fewer samples, or device = "cpu"',
             "engine.device",
         )

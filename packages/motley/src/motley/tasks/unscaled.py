@@ -35,9 +35,9 @@ def warn_of_unscaled(
     rows = federation.train.values
     if not len(rows) or federation.x.dtype == torch.int64:
         return
-    some = federation.x[torch.from_numpy(rows[:: max(1, len(rows) // SAMPLES)][:SAMPLES])]
+    sample = federation.x[torch.from_numpy(rows[:: max(1, len(rows) // SAMPLES)][:SAMPLES])]
     received = _first_inputs(
-        make(), model_input(some if transform is None else transform(some, None), torch.float32)
+        make(), model_input(sample if transform is None else transform(sample, None), torch.float32)
     )
     if received is None:
         return
@@ -47,7 +47,7 @@ def warn_of_unscaled(
         return
     mean = float(received.double().mean())
     deviation = float(received.double().std())
-    pixels = some.dtype == torch.uint8
+    pixels = sample.dtype == torch.uint8
     line = "x / 255" if pixels else f"(x - {mean:.3g}) / {deviation or 1.0:.3g}"
     tables = (
         ""
@@ -66,11 +66,11 @@ def warn_of_unscaled(
 def _first_inputs(module: nn.Module, batch: Tensor) -> Tensor | None:
     """Return what the first layer with parameters receives; None where it normalises, or takes
     whole numbers."""
-    found: list[tuple[nn.Module, Tensor]] = []
+    layers: list[tuple[nn.Module, Tensor]] = []
 
     def look(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if inputs and isinstance(inputs[0], Tensor):
-            found.append((layer, inputs[0].detach()))
+            layers.append((layer, inputs[0].detach()))
 
     for layer in module.modules():
         if isinstance(layer, torch.jit.ScriptModule):
@@ -80,6 +80,6 @@ def _first_inputs(module: nn.Module, batch: Tensor) -> Tensor | None:
     # whether the model takes the samples is tried elsewhere
     with torch.no_grad(), suppress(Exception):
         module.eval()(batch)
-    layer, inputs = found[0] if found else (module, batch.new_zeros(0))
+    layer, inputs = layers[0] if layers else (module, batch.new_zeros(0))
     usable = inputs.is_floating_point() and inputs.numel() and not isinstance(layer, _NORMS)
     return inputs if usable and bool(inputs.isfinite().all()) else None

@@ -49,18 +49,18 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     try:
         with safe_open(path, "pt") as file:
             written = (file.metadata() or {}).get("digest")
-            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except (OSError, SafetensorError, ValueError) as error:
         raise DataError(
             f"{path} is not a file of weights alone ({error}); restore it, or save the weights "
             "again"
         ) from None
-    if written not in (None, _digest((name, found[name]) for name in sorted(found))):
+    if written not in (None, _digest((name, tensors[name]) for name in sorted(tensors))):
         raise DataError(
             f"{path} is damaged (the digest of its weights differs); restore it, or make the run "
             "again"
         )
-    return found
+    return tensors
 
 
 def _digest(weights: Iterable[tuple[str, Tensor]]) -> str:

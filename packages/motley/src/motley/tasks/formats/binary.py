@@ -29,13 +29,14 @@ _IMAGES = 0x803
 _LABELS = 0x801
 
 
-def _files(folder: Path, what: str, prefix: str = "") -> list[Path]:
+def _files(folder: Path, kind: str, prefix: str = "") -> list[Path]:
     """Return the IDX files of images or labels, training files first; the unpacked one if both
     exist."""
-    paths = [path for path in folder.glob(f"{prefix}*{what}*ubyte*") if path.suffix in ("", ".gz")]
-    found = {path.name.removesuffix(".gz"): path for path in sorted(paths, reverse=True)}
+    paths = [path for path in folder.glob(f"{prefix}*{kind}*ubyte*") if path.suffix in ("", ".gz")]
+    paths_by_name = {path.name.removesuffix(".gz"): path for path in sorted(paths, reverse=True)}
     return sorted(
-        found.values(), key=lambda path: ("t10k" in path.name or "test" in path.name, path.name)
+        paths_by_name.values(),
+        key=lambda path: ("t10k" in path.name or "test" in path.name, path.name),
     )
 
 
@@ -65,9 +66,9 @@ def read_idx(folder: Path, prefix: str = "") -> Dataset:
         )
     x = [_array(path, _IMAGES) for path in images]
     y = [_array(path, _LABELS) for path in labels]
-    for path, some, targets in zip(images, x, y, strict=True):
-        if len(some) != len(targets):
-            raise DataError(f"{path} has {len(some)} images but {len(targets)} labels")
+    for path, images_of_file, targets in zip(images, x, y, strict=True):
+        if len(images_of_file) != len(targets):
+            raise DataError(f"{path} has {len(images_of_file)} images but {len(targets)} labels")
     pixels = torch.from_numpy(np.concatenate(x)[:, None])
     target, classes = class_labels(np.concatenate(y), str(folder), len(pixels))
     test = np.concatenate(
@@ -94,8 +95,8 @@ def _array(path: Path, magic: int) -> NDArray[np.uint8]:
         ):
             head = file.read(4 + 4 * dims)
             if len(head) < 4 or struct.unpack(">I", head[:4])[0] != magic:
-                what = "images" if magic == _IMAGES else "labels"
-                raise DataError(f"{path} is not an IDX file of {what} (its first bytes differ)")
+                kind = "images" if magic == _IMAGES else "labels"
+                raise DataError(f"{path} is not an IDX file of {kind} (its first bytes differ)")
             shape = struct.unpack(f">{dims}I", head[4:]) if len(head) == 4 + 4 * dims else ()
             size = math.prod(shape)
             if 0 in shape[1:]:
@@ -153,7 +154,7 @@ def read_cifar(folder: Path) -> Dataset:
     read = _records if suffix else _pickled
     batches = [read(path, hundred) for path in (*train, test)]
     images = torch.from_numpy(np.concatenate([pixels for pixels, _ in batches]))
-    labels = np.concatenate([some for _, some in batches])
+    labels = np.concatenate([targets for _, targets in batches])
     y, classes = class_labels(labels, str(folder), len(labels), 100 if hundred else 10)
     names = _names(folder, bool(suffix), hundred)
     held = np.arange(len(labels)) >= len(labels) - len(batches[-1][1])

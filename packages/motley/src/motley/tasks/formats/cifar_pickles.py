@@ -23,10 +23,10 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         if check_file(path).stat().st_size > LARGEST:
             raise ValueError(f"{path.stat().st_size} bytes, more than any of CIFAR's")
-        found = pickled_arrays.load(path.read_bytes(), encoding="bytes")
+        entries = pickled_arrays.load(path.read_bytes(), encoding="bytes")
         return {
             key.decode("latin1") if isinstance(key, bytes) else key: value
-            for key, value in found.items()
+            for key, value in entries.items()
         }
     except (MemoryError, KeyboardInterrupt):
         raise
@@ -65,5 +65,5 @@ def read_batch(path: Path, labels: str) -> tuple[NDArray[np.uint8], NDArray[np.i
 def read_names(path: Path, key: str) -> tuple[str, ...]:
     """Return the names of the classes from ``batches.meta`` or ``meta``; none where there is no
     such file."""
-    found = _load(path).get(key, []) if is_file(path) else []
-    return tuple(name.decode("latin1") if isinstance(name, bytes) else str(name) for name in found)
+    names = _load(path).get(key, []) if is_file(path) else []
+    return tuple(name.decode("latin1") if isinstance(name, bytes) else str(name) for name in names)

@@ -75,9 +75,9 @@ def read(folder: Path) -> Dataset:
     flags = np.arange(len(rows)) >= len(train)
     decoded = _decode([row[0] for row in rows])
     read_files = {row[0] for row in rows}
-    others = (path for path in sorted(folder.rglob("*")) if path.is_file() and not hidden(path))
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not hidden(path))
     warn_of_unread(
-        folder, [path for path in others if path not in read_files and path.name != _LISTED]
+        folder, [path for path in files if path not in read_files and path.name != _LISTED]
     )
     return Dataset(
         torch.from_numpy(decoded.pixels),
@@ -108,10 +108,10 @@ def _rows(folder: Path) -> list[_Row]:
         return [(folder / "images" / line[0], line[1], "") for line in lines]
     inner = {outer.name: _folders(outer) for outer in _folders(folder)}
     by_client = any(
-        len(found) > 1 or any(path.name != "images" for path in found) for found in inner.values()
+        len(paths) > 1 or any(path.name != "images" for path in paths) for paths in inner.values()
     )
     if by_client:
-        pairs = [(client, path) for client, found in inner.items() for path in found]
+        pairs = [(client, path) for client, paths in inner.items() for path in paths]
         return [
             (picture, path.name, client) for client, path in pairs for picture in _pictures(path)
         ]
@@ -185,7 +185,9 @@ def _mode(mode: str) -> str:
     """Return how pictures of one of Pillow's modes are decoded."""
     if mode.startswith("I;16"):
         return "I;16"
-    return mode if mode in ("I", "F") else "L" if mode in ("1", "L", "LA") else "RGB"
+    if mode in ("I", "F"):
+        return mode
+    return "L" if mode in ("1", "L", "LA") else "RGB"
 
 
 def _in_range(pixels: NDArray[Any], folder: Path) -> _Decoded:
@@ -202,11 +204,11 @@ def _in_range(pixels: NDArray[Any], folder: Path) -> _Decoded:
         raise DataError(f"{folder}: NaN or infinity among the pixels; replace or remove them")
     top = 65535.0
     if pixels.dtype == np.uint16 or (pixels.dtype == np.int32 and low >= 0 and high <= top):
-        said = f"16 bits, values {low:g} to {high:g}, read as shares of 65535"
-        return _Decoded((pixels / top).astype(np.float32), {"pixels": said})
+        note = f"16 bits, values {low:g} to {high:g}, read as shares of 65535"
+        return _Decoded((pixels / top).astype(np.float32), {"pixels": note})
     if pixels.dtype == np.float32 and low >= 0 and high <= 1:
         return _Decoded(pixels, {"pixels": f"values {low:g} to {high:g}, read as they are"})
-    said = f"values {low:g} to {high:g}, read as shares of this range"
+    note = f"values {low:g} to {high:g}, read as shares of this range"
     scaled = (pixels.astype(np.float64) - low) / ((high - low) or 1.0)
     measured = {
         "the range of the pixels is measured": (
@@ -214,4 +216,4 @@ def _in_range(pixels: NDArray[Any], folder: Path) -> _Decoded:
             "save the pictures with values from 0 to 1, or with 8 or 16 bits",
         )
     }
-    return _Decoded(scaled.astype(np.float32), {"pixels": said}, measured)
+    return _Decoded(scaled.astype(np.float32), {"pixels": note}, measured)

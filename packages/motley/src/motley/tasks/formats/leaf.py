@@ -50,14 +50,14 @@ def read(folder: Path) -> Dataset:
     users: list[str] = []
     test: list[bool] = []
     for path, held in _files(folder):
-        for user, some, labels in _users(path):
-            x.append(some)
+        for user, rows, labels in _users(path):
+            x.append(rows)
             y.append(labels)
             users += [user] * len(labels)
             test += [held] * len(labels)
     if not users:
         raise DataError(f"{folder}: the LEAF files hold no samples")
-    if len({some.shape[1:] for some in x}) > 1:
+    if len({samples.shape[1:] for samples in x}) > 1:
         raise DataError(
             f"{folder}: samples have different lengths; expected the same number of values in all"
         )

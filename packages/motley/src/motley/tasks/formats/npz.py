@@ -50,7 +50,9 @@ def arrays(path: Path) -> dict[str, NDArray[Any]]:
                     "sound, save it without compression, with numpy.savez, and it is read"
                 )
             with file:
-                for entry in (one for one in file.zip.infolist() if one.filename.endswith(".npy")):
+                for entry in (
+                    member for member in file.zip.infolist() if member.filename.endswith(".npy")
+                ):
                     _check_header(file.zip, entry)
                 if file.files == ["data"] and (held := _dictionary(file.zip)) is not None:
                     return held
@@ -123,32 +125,32 @@ def flagged(data: Mapping[str, NDArray[Any]], where: str) -> dict[str, NDArray[A
     DataError: arrays that are missing, halves that differ in shape, flags that are not one per
     sample.
     """
-    found = dict(data)
+    arrays = dict(data)
     train = "_train" if "x_train" in data else ""
     test = next((half for half in ("_test", "_val") if {f"x{half}", f"y{half}"} & set(data)), "")
     if test and {f"x{train}", f"y{train}", f"x{test}", f"y{test}"} <= set(data):
         ends = (train, test)
-        found["x"], found["y"] = _halves(data, "x", ends, where), _halves(data, "y", ends, where)
-        found["test"] = np.repeat([False, True], [len(data[f"y{end}"]) for end in ends])
+        arrays["x"], arrays["y"] = _halves(data, "x", ends, where), _halves(data, "y", ends, where)
+        arrays["test"] = np.repeat([False, True], [len(data[f"y{end}"]) for end in ends])
     elif test:
         raise DataError(
             f"{where} holds {', '.join(sorted(data))}; expected x{test} and y{test} beside x and "
             "y, or x_train and y_train"
         )
-    if "x" not in found or "y" not in found:
+    if "x" not in arrays or "y" not in arrays:
         held = ", ".join(sorted(data)) or "nothing"
         raise DataError(
             f"{where} holds {held}; expected arrays x and y (or x_train, y_train, x_test, y_test)"
         )
-    if "test" in found:
-        flags = found["test"]
-        if flags.shape != found["x"].shape[:1] or not np.isin(flags, (0, 1)).all():
+    if "test" in arrays:
+        flags = arrays["test"]
+        if flags.shape != arrays["x"].shape[:1] or not np.isin(flags, (0, 1)).all():
             raise DataError(
                 f"{where}: test flags of shape {list(flags.shape)} for "
-                f"{len(found['x'])} samples; expected one per sample, 0 or 1"
+                f"{len(arrays['x'])} samples; expected one per sample, 0 or 1"
             )
-        found["test"] = flags.astype(bool)
-    return found
+        arrays["test"] = flags.astype(bool)
+    return arrays
 
 
 def _halves(

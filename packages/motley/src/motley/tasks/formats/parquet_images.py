@@ -36,8 +36,8 @@ def files(folder: Path) -> list[Path]:
     ------
     DataError: a file of a numbered series (``train-00000-of-00002``) is missing.
     """
-    found = sorted(folder.glob("train-*.parquet")) + sorted(folder.glob("test-*.parquet"))
-    if not found:
+    paths = sorted(folder.glob("train-*.parquet")) + sorted(folder.glob("test-*.parquet"))
+    if not paths:
         main = folder / "refs" / "main"
         snapshots = (
             [folder / "snapshots" / main.read_text(encoding="utf-8", errors="replace").strip()]
@@ -48,19 +48,19 @@ def files(folder: Path) -> list[Path]:
             (folder / "snapshots").glob("*"), key=lambda path: path.stat().st_mtime, reverse=True
         )
         inner = [
-            sorted({path.parent for path in snapshot.rglob("train-*.parquet")})
-            for snapshot in snapshots
+            sorted({path.parent for path in folders.rglob("train-*.parquet")})
+            for folders in snapshots
         ]
-        return next((files(some[0]) for some in inner if some), [])
+        return next((files(folders[0]) for folders in inner if folders), [])
     for half in ("train", "test"):
-        names = [path.name for path in found if path.name.startswith(half)]
+        names = [path.name for path in paths if path.name.startswith(half)]
         series = re.search(r"-of-(\d+)", names[0]) if names else None
         if series is not None and len(names) != int(series[1]):
             raise DataError(
                 f"{folder} has {len(names)} of {int(series[1])} files {half}-*.parquet; get the "
                 "others"
             )
-    return found
+    return paths
 
 
 def read(folder: Path) -> Dataset:
@@ -118,9 +118,11 @@ def _decoded(encoded: list[Any], folder: Path) -> NDArray[np.uint8]:
     from PIL import Image
 
     out: NDArray[np.uint8] | None = None
-    for row, one in enumerate(encoded):
+    for row, cell in enumerate(encoded):
         try:
-            with Image.open(io.BytesIO(one["bytes"] if isinstance(one, dict) else one)) as picture:
+            with Image.open(
+                io.BytesIO(cell["bytes"] if isinstance(cell, dict) else cell)
+            ) as picture:
                 if max(picture.size) > _LARGEST:
                     raise ValueError(
                         f"{picture.size[0]} x {picture.size[1]} pixels, expected at most {_LARGEST}"

@@ -36,12 +36,13 @@ REGRESSION = 'write task.name = "tabular_regression", in Python regression=True'
 
 
 def features(
-    x: ArrayLike, where: str | Origin, whole: bool = False, what: str = "features"
+    x: ArrayLike, where: str | Origin, whole_numbers: bool = False, quantity: str = "features"
 ) -> Tensor:
-    """Return features ``[n, ...]``: uint8 as it is, other whole numbers as int64 if ``whole``,
-    everything else as float32.
+    """Return features ``[n, ...]``: uint8 as it is, other whole numbers as int64 if
+    ``whole_numbers``, everything else as float32.
 
-    ``what``: they are, for messages. A memory-mapped array of one of these types is not copied.
+    ``quantity``: what they are, for messages. A memory-mapped array of one of these types is not
+    copied.
 
     Raises
     ------
@@ -49,41 +50,35 @@ def features(
     """
     data = np.asarray(x)
     if data.dtype.kind not in "biuf":
-        raise DataError(f"{where}: the {what} are {_in_words(data)}; expected numbers")
+        raise DataError(f"{where}: the {quantity} are {_in_words(data)}; expected numbers")
     if data.ndim < 1 or not data.size:
-        raise DataError(f"{where}: there are no samples ({what} of shape {list(data.shape)})")
+        raise DataError(f"{where}: there are no samples ({quantity} of shape {list(data.shape)})")
     low, high = extremes(data) if data.dtype.kind == "f" else (0.0, 0.0)
     if not (np.isfinite(low) and np.isfinite(high)):
         bad = ~np.isfinite(data).reshape(len(data), -1).all(1)
         raise DataError(
-            f"{row_of(where, int(bad.argmax()))}: NaN or infinity among the {what} (in "
+            f"{row_of(where, int(bad.argmax()))}: NaN or infinity among the {quantity} (in "
             f"{int(bad.sum())} of {len(bad)} samples); fill or drop them"
         )
     limit = float(np.finfo(np.float32).max)
     if max(-low, high) > limit:
         raise DataError(
-            f"{where}: {what} of up to {max(-low, high):.3g}; expected at most {limit:.3g} "
+            f"{where}: {quantity} of up to {max(-low, high):.3g}; expected at most {limit:.3g} "
             "(float32)"
         )
-    if whole and data.dtype == np.uint64 and int(data.max()) >= 2**63:
+    if whole_numbers and data.dtype == np.uint64 and int(data.max()) >= 2**63:
         raise DataError(
-            f"{where}: {what} of up to {int(data.max())} (uint64); expected whole numbers up to "
-            "2^63 - 1, or numbers of type float32"
+            f"{where}: {quantity} of up to {int(data.max())} (uint64); expected whole numbers up "
+            "to 2^63 - 1, or numbers of type float32"
         )
-    kind = (
-        np.uint8
-        if data.dtype == np.uint8
-        else np.int64
-        if whole and data.dtype.kind in "iu"
-        else np.float32
-    )
-    kept = np.ascontiguousarray(data, kind)
-    if np.may_share_memory(kept, data) and not _unchanging(data):
-        kept = kept.copy()
+    wide = np.int64 if whole_numbers and data.dtype.kind in "iu" else np.float32
+    values = np.ascontiguousarray(data, np.uint8 if data.dtype == np.uint8 else wide)
+    if np.may_share_memory(values, data) and not _unchanging(data):
+        values = values.copy()
     with warnings.catch_warnings():
         # and nobody writes
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-        return torch.from_numpy(kept)
+        return torch.from_numpy(values)
 
 
 def _in_words(data: NDArray[Any]) -> str:
@@ -99,8 +94,8 @@ def extremes(data: NDArray[Any]) -> tuple[float, float]:
     NaN. Of a long one threads look at blocks, each of which is read once."""
     rows = max(_CHECKED // max(data[:1].size, 1), 1)
     blocks = [data[first : first + rows] for first in range(0, len(data), rows)]
-    found = np.array(list(side_by_side(lambda block: (block.min(), block.max()), blocks)))
-    return float(found[:, 0].min()), float(found[:, 1].max())
+    bounds = np.array(list(side_by_side(lambda block: (block.min(), block.max()), blocks)))
+    return float(bounds[:, 0].min()), float(bounds[:, 1].max())
 
 
 def _unchanging(data: NDArray[Any]) -> bool:
@@ -120,8 +115,8 @@ def _stays_mapped(labels: NDArray[Any]) -> bool:
     base: Any = labels
     while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
         base = base.base
-    whole = labels.flags.c_contiguous and labels.flags.aligned
-    return whole and isinstance(base, np.memmap) and base.mode == "c"
+    contiguous = labels.flags.c_contiguous and labels.flags.aligned
+    return contiguous and isinstance(base, np.memmap) and base.mode == "c"
 
 
 def class_labels(
@@ -154,35 +149,35 @@ def class_labels(
         )
     floating = labels.dtype.kind == "f"
     if floating and not np.isfinite(labels).all():
-        row, some = _first(~np.isfinite(labels))
+        row, share = _first(~np.isfinite(labels))
         raise DataError(
-            f"{row_of(where, row)}: the label is NaN or infinite ({some}); fill or drop these rows"
+            f"{row_of(where, row)}: the label is NaN or infinite ({share}); fill or drop these rows"
         )
     if floating and not (labels == np.floor(labels)).all():
-        row, some = _first(np.not_equal(labels, np.floor(labels)))
-        label = next(one for one in np.ravel(labels[row]).tolist() if one != np.floor(one))
+        row, share = _first(np.not_equal(labels, np.floor(labels)))
+        label = next(value for value in np.ravel(labels[row]).tolist() if value != np.floor(value))
         raise DataError(
-            f"{row_of(where, row)}: the label {label:g} is no whole number ({some}), and classes "
+            f"{row_of(where, row)}: the label {label:g} is no whole number ({share}), and classes "
             f"are 0 .. C - 1; to predict numbers {REGRESSION}"
         )
     if not (floating or labels.dtype.kind in "biu"):
         raise DataError(
             f"{where}: labels are {labels.dtype}, not whole numbers; expected classes 0 .. C - 1"
         )
-    given = labels[labels != IGNORED] if labels.ndim > 1 else labels
-    low, high = (int(given.min()), int(given.max())) if given.size else (0, 0)
+    numbers = labels[labels != IGNORED] if labels.ndim > 1 else labels
+    low, high = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 0)
     labels = labels.astype(np.int64, copy=not _stays_mapped(labels))
     top = classes if classes is not None else max(labels.size, 2)
     if low < 0 or high >= top:
-        said = f"0 .. {top - 1}" if classes is not None else "0 .. C - 1"
-        row, some = _first(
+        allowed = f"0 .. {top - 1}" if classes is not None else "0 .. C - 1"
+        row, share = _first(
             np.asarray(
                 ((labels < 0) & ((labels != IGNORED) | (labels.ndim == 1))) | (labels >= top)
             )
         )
         raise DataError(
-            f"{row_of(where, row)}: labels out of range, from {low} to {high}; expected {said} "
-            f"({some})"
+            f"{row_of(where, row)}: labels out of range, from {low} to {high}; expected {allowed} "
+            f"({share})"
         )
     return torch.from_numpy(labels), classes if classes is not None else max(high + 1, 2)
 
@@ -241,13 +236,15 @@ def grouped(
             "per sample"
         )
     if ids.dtype.kind == "O":
-        if not all(isinstance(one, str | int | np.integer) for one in ids):
+        if not all(isinstance(client_id, str | int | np.integer) for client_id in ids):
             raise DataError(
                 f"{where}: some client ids are neither numbers nor strings; expected one of these "
                 "per sample"
             )
-        texts = {one for one in ids if isinstance(one, str)}
-        both = sorted(texts & {str(one) for one in ids if not isinstance(one, str)})
+        texts = {client_id for client_id in ids if isinstance(client_id, str)}
+        both = sorted(
+            texts & {str(client_id) for client_id in ids if not isinstance(client_id, str)}
+        )
         if both:
             raise DataError(
                 f"{where}: the client {both[0]} is a number in some rows and a text in others "
@@ -262,8 +259,8 @@ def grouped(
         numbers = np.cumsum(first)
         numbers -= 1
         return numbers, names
-    known, numbers = np.unique(ids, return_inverse=True)
-    return numbers.astype(np.int64), _names(known, column)
+    distinct, numbers = np.unique(ids, return_inverse=True)
+    return numbers.astype(np.int64), _names(distinct, column)
 
 
 def _names(ids: NDArray[Any], column: str) -> tuple[str, ...]:
@@ -273,10 +270,12 @@ def _names(ids: NDArray[Any], column: str) -> tuple[str, ...]:
         return tuple(ids.astype(str).tolist())
     if not column or np.array_equal(ids, np.arange(len(ids))):
         return ()
-    short = [f"{one:g}" if ids.dtype.kind == "f" else str(one) for one in ids.tolist()]
+    short = [
+        f"{client_id:g}" if ids.dtype.kind == "f" else str(client_id) for client_id in ids.tolist()
+    ]
     if len(set(short)) < len(short):
-        short = [repr(one) for one in ids.tolist()]
-    return tuple(f"{column}={one}" for one in short)
+        short = [repr(client_id) for client_id in ids.tolist()]
+    return tuple(f"{column}={client_id}" for client_id in short)
 
 
 def as_images(x: Tensor) -> Tensor:
@@ -296,8 +295,8 @@ def as_images(x: Tensor) -> Tensor:
 def refuse_deep_colour(picture: Any, where: str) -> None:
     """Refuse a picture of Pillow's, before its pixels are read, whose file has more than 8 bits for
     each of several channels: Pillow would keep 8 of them."""
-    for codec, _, _, given in getattr(picture, "tile", ()):
-        args = given if isinstance(given, tuple) else (given,)
+    for codec, _, _, entry in getattr(picture, "tile", ()):
+        args = entry if isinstance(entry, tuple) else (entry,)
         largest = args[1] if codec == "ppm" and len(args) > 1 else 0
         colour = picture.mode not in ("1", "L", "I", "F")
         if _DEEP.match(str(args[0])) or (colour and largest > 255):

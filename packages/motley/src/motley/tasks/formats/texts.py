@@ -83,16 +83,16 @@ def read_texts(folder: Path) -> TextClients:
     if halves and halves[0]:
         (train, test), cut = halves, "with halves of their own"
     else:
-        whole = _files_of_clients(folder)
-        if not whole and any(folder.rglob("*.json")):
+        texts = _files_of_clients(folder)
+        if not texts and any(folder.rglob("*.json")):
             return read_leaf(folder)
-        if not whole:
+        if not texts:
             raise DataError(
                 f"{folder} holds no .txt files and no LEAF JSON; expected one .txt file (or "
                 "sub-folder) per client"
             )
         train, test = (
-            {name: text[part(len(text))] for name, text in whole.items()}
+            {name: text[part(len(text))] for name, text in texts.items()}
             for part in (_first, _last)
         )
         cut = "the last fifth of each client's characters for testing"
@@ -147,13 +147,13 @@ def read_leaf(folder: Path) -> TextClients:
         train = halves["train"]
         test = halves["test"]
     else:
-        whole = _texts(sorted([*folder.glob("*.json"), *folder.glob("all_data/*.json")]))
-        if not whole:
+        texts = _texts(sorted([*folder.glob("*.json"), *folder.glob("all_data/*.json")]))
+        if not texts:
             raise DataError(
                 f"{folder} holds no LEAF JSON; expected all_data_*.json, or train/*.json and "
                 "test/*.json"
             )
-        return _divided(whole, f"LEAF JSON of {folder.name}")
+        return _divided(texts, f"LEAF JSON of {folder.name}")
     note = f"LEAF JSON of {folder.name}, {len(train)} users, with LEAF's halves"
     return TextClients(
         tuple(train), tuple(train.values()), tuple(test.get(name, "") for name in train), note
@@ -199,21 +199,21 @@ def read_csv(folder: Path) -> TextClients:
     )
 
 
-def _divided(whole: Mapping[str, str], where: str) -> TextClients:
+def _divided(texts: Mapping[str, str], where: str) -> TextClients:
     """Return the users' texts with the last fifth of each for testing."""
     train, test = (
-        tuple(text[part(len(text))] for text in whole.values()) for part in (_first, _last)
+        tuple(text[part(len(text))] for text in texts.values()) for part in (_first, _last)
     )
-    note = f"{where}, {len(whole)} users, the last fifth of each user's characters for testing"
-    return TextClients(tuple(whole), train, test, note)
+    note = f"{where}, {len(texts)} users, the last fifth of each user's characters for testing"
+    return TextClients(tuple(texts), train, test, note)
 
 
 def _texts(paths: Sequence[Path]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for path in paths:
         for user, samples in user_data(path).items():
-            found[str(user)] = _joined(samples, path, str(user))
-    return found
+            texts[str(user)] = _joined(samples, path, str(user))
+    return texts
 
 
 def _joined(samples: Any, path: Path, user: str) -> str:

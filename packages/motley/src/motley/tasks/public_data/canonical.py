@@ -61,26 +61,26 @@ def checked(data: Dataset, variant: Variant, where: str) -> Dataset:
     ------
     DataError: other samples than the variant's.
     """
-    for half, got, wanted in (
+    for half, count, wanted in (
         ("training", int((~data.test).sum()), variant.train),
         ("test", int(data.test.sum()), variant.test),
     ):
-        if wanted and got != wanted:
+        if wanted and count != wanted:
             raise DataError(
-                f"{where} has {got} {half} samples; expected {wanted}: a part is missing, get it "
+                f"{where} has {count} {half} samples; expected {wanted}: a part is missing, get it "
                 "again"
             )
     _check_means(data, variant.means, where)
     if variant.digest is None:
         return data
-    known = without(data, variant.unknown)
-    if digest(known) == variant.ordered:
+    comparable = without(data, variant.unknown)
+    if digest(comparable) == variant.ordered:
         return data
-    found = digest(canonical(known))
-    if found != variant.digest:
+    digest_found = digest(canonical(comparable))
+    if digest_found != variant.digest:
         raise DataError(
             f"{where} is corrupt or no original: the digest of its decoded images is "
-            f"{found[:12]}..., expected {variant.digest[:12]}...; get it again"
+            f"{digest_found[:12]}..., expected {variant.digest[:12]}...; get it again"
         )
     note = f"{data.notes.get('data', variant.about)}; {OTHER_ORDER}"
     return dataclasses.replace(canonical(data), notes={**data.notes, "data": note})
@@ -92,10 +92,10 @@ def _check_means(data: Dataset, wanted: Sequence[float], where: str) -> None:
     sums = data.x.numpy()[~data.test].sum((0, 2, 3), dtype=np.int64)
     means = sums / 255 / (int((~data.test).sum()) * data.x.shape[2] * data.x.shape[3])
     if np.abs(means - np.asarray(wanted)).max() > 1e-8:
-        got = ", ".join(f"{mean:.8f}" for mean in means)
+        listed = ", ".join(f"{mean:.8f}" for mean in means)
         raise DataError(
-            f"{where} is corrupt or no original: the means of its channels are {got}; expected "
-            f"{', '.join(map(str, wanted))}; get it again"
+            f"{where} is corrupt or no original: the means of its channels are {listed}; "
+            f"expected {', '.join(map(str, wanted))}; get it again"
         )
 
 

@@ -90,7 +90,7 @@ def download(
     part = target.with_name(target.name + ".part")
     problems: list[str] = []
     absent = 0
-    made = not target.parent.exists()
+    new_folder = not target.parent.exists()
     for url in urls:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -104,12 +104,12 @@ def download(
             problems.append(str(error))
         except OSError as error:
             raise StoreError(f"cannot write {part}: {error.strerror or error}") from None
-    if made:
+    if new_folder:
         with contextlib.suppress(OSError):  # there is something in it: what is to be resumed
             target.parent.rmdir()
     kind = MissingFileError if absent == len(problems) else DataError
-    kept = f"; {part.name} is kept, the same command goes on there" if part.exists() else ""
-    raise kind(f"{target.name} could not be downloaded: {'; '.join(problems)}{kept}")
+    resumable = f"; {part.name} is kept, the same command goes on there" if part.exists() else ""
+    raise kind(f"{target.name} could not be downloaded: {'; '.join(problems)}{resumable}")
 
 
 def file_checksum(path: Path, like: str) -> str:
@@ -134,10 +134,10 @@ def _whole(url: str, part: Path, checksum: str, limits: DownloadLimits, progress
         except _TransferError as error:
             problem = str(error)
             continue
-        if not checksum or (found := file_checksum(part, checksum)) == checksum:
+        if not checksum or (digest := file_checksum(part, checksum)) == checksum:
             return
         part.unlink()  # never resumed: one of its bytes is wrong
-        problem = f"{url}: its checksum is {found[:12]}..., expected {checksum[:12]}..."
+        problem = f"{url}: its checksum is {digest[:12]}..., expected {checksum[:12]}..."
         if begun_anew or not resumed:
             raise DataError(problem)
         begun_anew = True

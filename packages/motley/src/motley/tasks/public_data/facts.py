@@ -549,13 +549,13 @@ def known_name(name: str) -> str:
     ------
     ConfigError: there is no such set.
     """
-    known = spelled(name)
-    if known is None:
+    match = spelled(name)
+    if match is None:
         raise ConfigError(
             f"got {name!r}{suggest(name.lower(), PUBLIC)}; expected one of: {', '.join(PUBLIC)}",
             "NAME",
         )
-    return known
+    return match
 
 
 def spelled(name: str) -> str | None:
@@ -563,5 +563,10 @@ def spelled(name: str) -> str | None:
     if there is none."""
     plain = re.sub(r"[\W_]+", "", name).lower()
     return next(
-        (known for known in PUBLIC if known.replace("_", "") in (plain, f"{plain}balanced")), None
+        (
+            public_name
+            for public_name in PUBLIC
+            if public_name.replace("_", "") in (plain, f"{plain}balanced")
+        ),
+        None,
     )

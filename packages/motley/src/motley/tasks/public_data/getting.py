@@ -81,10 +81,10 @@ def get(
     """
     folder = folder or default_folder()
     limits = limits or DownloadLimits()
-    found = _in_folder(name, folder)
-    if found is not None:
+    location = _in_folder(name, folder)
+    if location is not None:
         with contextlib.suppress(DataError):  # damaged: what is wrong is replaced
-            return verify(name, found)
+            return verify(name, location)
     public = PUBLIC[name]
     try:
         for file in public.downloads:
@@ -94,13 +94,13 @@ def get(
             raise
         for pack in public.pack:
             _fetch(RemoteFile(pack, (), 100.0, PACKS[pack]), folder, mirror, limits, report)
-    found = _in_folder(name, folder)
-    if found is None:
+    location = _in_folder(name, folder)
+    if location is None:
         raise DataError(
             f"what was downloaded to {folder} is not {public.title}; remove it and report this"
         )
     try:
-        return verify(name, found)
+        return verify(name, location)
     except DataError:
         if mirror is not None:
             # what it has cannot be told from damage before it is decoded
@@ -109,32 +109,32 @@ def get(
         raise
 
 
-def verify(name: str, found: Found) -> Verified:
+def verify(name: str, location: Found) -> Verified:
     """Read a data set from the place where it was found, and return its digest.
 
     Raises
     ------
     DataError: damaged, or other samples than the data set's.
     """
-    layout = found.layout
-    variant = PUBLIC[name].variants[found.layout.variant]
+    layout = location.layout
+    variant = PUBLIC[name].variants[location.layout.variant]
     if name not in IMAGES:
-        text = reading.read_texts(found)
+        text = reading.read_texts(location)
         digest = PACKS[layout.files[0]] if layout.kind == "pack" else ""
         size = f"{sum(map(len, text.train + text.test)):,} characters"
         return Verified(
-            found, layout.variant, text.note, digest, bool(digest), size, len(text.names)
+            location, layout.variant, text.note, digest, bool(digest), size, len(text.names)
         )
-    data = reading.read(name, found)
+    data = reading.read(name, location)
     digest = canonical.digest(canonical.canonical(canonical.without(data, variant.unknown)))
-    known = digest == variant.digest or bool(variant.means)
+    verified = digest == variant.digest or bool(variant.means)
     clients = 0 if data.groups is None else len(set(data.groups.tolist()))
     return Verified(
-        found,
+        location,
         layout.variant,
         data.notes["data"],
         digest,
-        known,
+        verified,
         f"{len(data.test):,} images",
         clients,
     )
@@ -143,21 +143,22 @@ def verify(name: str, found: Found) -> Verified:
 def _in_folder(name: str, folder: Path) -> Found | None:
     """Return the data set in this very folder; None where it is not, or only in part."""
     inside = [
-        one
-        for one in search(name, folder)
-        if one.path.is_relative_to(folder) and not one.layout.on_hub
+        location
+        for location in search(name, folder)
+        if location.path.is_relative_to(folder) and not location.layout.on_hub
     ]
-    for one in inside:
+    for location in inside:
         files = [
             file
             for file in PUBLIC[name].downloads
-            if file.folder == one.layout.path and file.unpack is None
+            if file.folder == location.layout.path and file.unpack is None
         ]
         if all(
-            (one.path / file.name).is_file() or (one.path / file.name).with_suffix("").is_file()
+            (location.path / file.name).is_file()
+            or (location.path / file.name).with_suffix("").is_file()
             for file in files
         ):
-            return one
+            return location
     return None
 
 
@@ -169,12 +170,12 @@ def _fetch(
     report: Report | None,
 ) -> None:
     target = folder / file.folder / file.name if file.unpack is None else folder / file.name
-    whole = (
+    complete = (
         target.is_file()
         and bool(file.checksum)
         and file_checksum(target, file.checksum) == file.checksum
     )
-    if not whole:
+    if not complete:
         _check_space(folder, int(file.mb * 1e6))
         urls = file.urls if mirror is None else (f"{mirror}/{file.name}",)
         allowed = dataclasses.replace(limits, max_bytes=int(max(2 * file.mb, 1.0) * 1e6))

@@ -48,7 +48,7 @@ def last_kept() -> Iterator[None]:
 def made(dataset: Dataset, how: object, make: Callable[[Dataset], Dataset]) -> Dataset:
     """Return ``make(dataset)``, which must depend on ``how`` and the data set alone; it is made
     once for all runs in a row that ask for the same, inside :func:`last_kept`."""
-    if _last is None or all(dataset is not kept for kept in _last.values()):
+    if _last is None or all(dataset is not cached for cached in _last.values()):
         return make(dataset)
     if how not in _made:
         _made.clear()
@@ -66,24 +66,28 @@ def load(name: str, folder: Path | None = None) -> Dataset:
     ------
     DataError: found nowhere, damaged, or other samples than the data set's.
     """
-    found = first(name, folder)
+    location = first(name, folder)
     if _last is None:
-        return read(name, found)
+        return read(name, location)
     files = (
         file
-        for pattern in found.layout.files
-        for file in sorted(found.path.glob(pattern))
+        for pattern in location.layout.files
+        for file in sorted(location.path.glob(pattern))
         if is_file(file)
     )
-    stamp = (name, found, *((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files))
+    stamp = (
+        name,
+        location,
+        *((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files),
+    )
     if stamp not in _last:
         _last.clear()
         _made.clear()
-        _last[stamp] = read(name, found)
+        _last[stamp] = read(name, location)
     return _last[stamp]
 
 
-def read(name: str, found: Found) -> Dataset:
+def read(name: str, location: Found) -> Dataset:
     """Return the images that were found in one place, checked and in the order in which all sources
     give them.
 
@@ -92,12 +96,14 @@ def read(name: str, found: Found) -> Dataset:
     DataError: damaged, or other samples than the data set's.
     """
     public = PUBLIC[name]
-    kind = found.layout.kind
-    variant = public.variants[found.layout.variant]
-    data = packs.read(name, found.path) if kind == "pack" else _READERS[kind](name, found.path)
+    kind = location.layout.kind
+    variant = public.variants[location.layout.variant]
+    data = (
+        packs.read(name, location.path) if kind == "pack" else _READERS[kind](name, location.path)
+    )
     about = variant.about
     if kind != "pack":
-        where = f"{found.where} ({public.title})"
+        where = f"{location.where} ({public.title})"
         if data.x.shape[1:] not in _SHAPES or data.x.dtype != torch.uint8:
             raise DataError(
                 f"{where} holds {data.x.dtype} of shape {list(data.x.shape[1:])}; expected bytes, "
@@ -107,7 +113,7 @@ def read(name: str, found: Found) -> Dataset:
         data = dataclasses.replace(data, names=public.names or data.names, notes={"data": about})
         data = checked(by_class(data) if public.by_class else data, variant, where)
     return dataclasses.replace(
-        data, notes={"data": about, **data.notes, "variant": found.layout.variant}
+        data, notes={"data": about, **data.notes, "variant": location.layout.variant}
     )
 
 
@@ -130,20 +136,20 @@ def load_texts(name: str, folder: Path | None = None) -> TextClients:
     return read_texts(first(name, folder))
 
 
-def read_texts(found: Found) -> TextClients:
+def read_texts(location: Found) -> TextClients:
     """Return the texts that were found in one place.
 
     Raises
     ------
     DataError: damaged.
     """
-    if found.layout.kind == "pack":
-        packs.check(found.where)
-        return texts.read_pack(found.where)
+    if location.layout.kind == "pack":
+        packs.check(location.where)
+        return texts.read_pack(location.where)
     return (
-        texts.read_leaf(found.path)
-        if found.layout.kind == "leaf text"
-        else texts.read_csv(found.path)
+        texts.read_leaf(location.path)
+        if location.layout.kind == "leaf text"
+        else texts.read_csv(location.path)
     )
 
 

@@ -62,18 +62,19 @@ def first(name: str, folder: Path | None = None) -> Found:
     ------
     DataError: nowhere; the message says what was looked for, where, and the command that gets it.
     """
-    found = next(search(name, folder), None)
-    if found is not None:
-        return found
-    what = ", ".join(
+    location = next(search(name, folder), None)
+    if location is not None:
+        return location
+    paths = ", ".join(
         dict.fromkeys(
-            f"{one.path}/" if one.path != "." else " and ".join(one.files)
-            for one in PUBLIC[name].layouts
+            f"{layout.path}/" if layout.path != "." else " and ".join(layout.files)
+            for layout in PUBLIC[name].layouts
         )
     )
     raise DataError(
-        f"{name} was not found: looked for {what} in {', '.join(map(str, looked_in(folder)))}; get "
-        f"it with: {how_to_get(name)}, or name the folder that has it: --data DIR, or MOTLEY_DATA"
+        f"{name} was not found: looked for {paths} in {', '.join(map(str, looked_in(folder)))}; "
+        f"get it with: {how_to_get(name)}, or name the folder that has it: --data DIR, or "
+        "MOTLEY_DATA"
     )
 
 
