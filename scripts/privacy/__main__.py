@@ -81,7 +81,7 @@ class _Comparisons:
             case.experiment, make=partial(self._worlds, case.experiment) if shared else None
         )
         self.counts["compared"] += 1
-        self.counts["worlds"] += 1 + len(found.found)
+        self.counts["worlds"] += 1 + len(found.differences)
         self.counts["the clock shows sizes"] += bool(found.clock)
         if not found.entered:
             self.unentered.append(case.name)

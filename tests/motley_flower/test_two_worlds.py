@@ -85,7 +85,7 @@ def test_answers_have_one_length_and_differ_in_bounded_signals_and_the_update_al
     first = replies(given, worlds.first, tmp_path / "first")
     for change in ("other", "far"):
         for kind, (length, answer) in replies(
-            given, worlds.others[change], tmp_path / change
+            given, worlds.changed[change], tmp_path / change
         ).items():
             before = first[kind][1]
             assert length == first[kind][0], (change, kind)

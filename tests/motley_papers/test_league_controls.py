@@ -31,10 +31,10 @@ def test_they_are_those_of_a_comparison() -> None:
     found = controls_of(
         [Point(name, shared[name]) for name in WITH], lambda name, experiment: no.of(experiment)
     )
-    ids = {name: experiment.run_id() for name, experiment in found.made}
+    ids = {name: experiment.run_id() for name, experiment in found.experiments}
     told = {name: one.run_id() for name, one in _experiments(league, "controls").items()}
     assert ids["fedavg with equal weights"] == told["FedAvg, equal weights"]
-    (whole,) = [one for name, one in found.made if ", server step momentum and " in name]
+    (whole,) = [one for name, one in found.experiments if ", server step momentum and " in name]
     plain = shared["uniform FedAvg"].resolved()
     left = ("selector", "probe", "weights", "compressor", "feedback", "allocator", "budget")
     kept = whole.replace({key: plain[key] for key in left})

@@ -196,10 +196,10 @@ def both_sides(claim, exhibit, kept):
     return [
         [
             np.array([unit.value for unit in side.values()])
-            for side in _sides(claim, exhibit, seen, one.where, one.ours, one.other)
+            for side in _sides(claim, exhibit, seen, one.where, one.ours, one.rival)
         ]
         for one in comparisons(claim)
-        if one.other is not None
+        if one.rival is not None
     ]
 
 

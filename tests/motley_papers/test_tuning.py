@@ -44,7 +44,7 @@ def test_own_choices_against_those_of_the_others():
     x's mu 1 gives 35 and 36, z's mu 0 gives 40: means 37.5 and 38. z: 7 and 8 at its own; x's gives
     9 and 11, y's 7 and 8: means 8 and 9.5."""
     found = judge(Claim(**CLAIM, where={"data": ["x", "y", "z"]}), TABLE, {**CHOICES, **MEASURED})
-    means = [(one.ours.mean, one.other.mean) for one in found.contrasts]
+    means = [(one.ours.mean, one.rival.mean) for one in found.contrasts]
     assert means == [(20.5, 11.0), (40.0, 37.75), (7.5, 8.75)]
     assert [one.label for one in found.contrasts] == [
         f"own against elsewhere ({data})" for data in "xyz"
@@ -54,7 +54,7 @@ def test_own_choices_against_those_of_the_others():
 def test_without_a_setting_it_is_the_mean_over_all():
     (one,) = judge(Claim(**CLAIM), TABLE, {**CHOICES, **MEASURED}).contrasts
     assert one.ours.mean == pytest.approx((20.5 + 40 + 7.5) / 3)
-    assert one.other.mean == pytest.approx((11 + 37.75 + 8.75) / 3)
+    assert one.rival.mean == pytest.approx((11 + 37.75 + 8.75) / 3)
 
 
 def test_a_seed_chooses_only_where_every_value_has_been_run():
@@ -63,7 +63,7 @@ def test_a_seed_chooses_only_where_every_value_has_been_run():
     partly = values("validation", x=([1, 1], [2, None]), y=([3, 3], [1, 1]), z=([5, 5], [5, 5]))
     found = judge(Claim(**CLAIM, where={"data": ["x", "y"]}), TABLE, {**partly, **MEASURED})
     assert [one.interval.n for one in found.contrasts] == [1, 2]
-    assert found.contrasts[1].other.mean == pytest.approx((37.5 + 40) / 2)
+    assert found.contrasts[1].rival.mean == pytest.approx((37.5 + 40) / 2)
 
 
 def test_an_axis_that_is_not_there(tmp_path):

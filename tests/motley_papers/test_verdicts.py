@@ -68,7 +68,7 @@ def test_the_interval_is_student_s():
         pytest.approx(3 - half),
         pytest.approx(3 + half),
     )
-    assert (one.ours.mean, one.other.mean, one.label) == (13, 10, "a against b")
+    assert (one.ours.mean, one.rival.mean, one.label) == (13, 10, "a against b")
 
 
 def test_how_many_times_the_other_side_ours_is():
@@ -174,7 +174,7 @@ def test_or_paired_cell_by_cell():
 def test_cells_that_only_one_side_has_do_not_count():
     seen = values(x_a=[12, 13, 14], x_b=[10, 10, 10], y_b=[0, 0, 0])
     (one,) = judge(claim("table 2", **A_OVER_B), CROSSED, seen).contrasts
-    assert (one.interval.mean, one.other.mean) == (3, 10)
+    assert (one.interval.mean, one.rival.mean) == (3, 10)
 
 
 def test_where_asks_for_each_place_apart():

@@ -57,7 +57,7 @@ def noisy(**signals):
 def found(change, *more, **given):
     """Return the differences of one world as (file, column)."""
     done = replay(Experiment(**keys(**given)), None, (change, *more))
-    return {(one.file, one.column) for one in done.found[change]}
+    return {(one.file, one.column) for one in done.differences[change]}
 
 
 CLEAN = {
@@ -111,8 +111,8 @@ def test_nothing_differs_beside_the_counted_releases(name):
     done = replay(Experiment(**keys(**CLEAN[name])), None)
     assert done.entered
     assert not done.differs, "\n".join(done.sentences())
-    assert next(iter(done.found)) == "absent"
-    assert "other" in done.found
+    assert next(iter(done.differences)) == "absent"
+    assert "other" in done.differences
     assert done.sentences()[0].startswith(
         f"No difference beside the counted releases in {done.files} files, "
     )
@@ -232,7 +232,7 @@ def test_the_number_of_one_clients_rows_changes_nobody_elses(people, client):
     wrong = {"name": "symmetric", "rate": 0.3}
     done = replay(Experiment(**{**people, "label_noise": wrong}), None, PLACED, client)
     assert not done.differs, "\n".join(done.sentences())
-    assert set(done.found) == set(PLACED)
+    assert set(done.differences) == set(PLACED)
 
 
 def test_a_number_of_rows_that_changes_the_others_is_found(people, monkeypatch):
@@ -243,9 +243,9 @@ def test_a_number_of_rows_that_changes_the_others_is_found(people, monkeypatch):
         run_data, "partition_input", lambda *given, **_: real(*given, own_rows=False)
     )
     done = replay(Experiment(**people), None, PLACED)
-    seen = {change for change, differences in done.found.items() if differences}
+    seen = {change for change, differences in done.differences.items() if differences}
     assert {"first", "middle"} <= seen
-    columns = {(one.file, one.column) for one in done.found["first"]}
+    columns = {(one.file, one.column) for one in done.differences["first"]}
     assert ("(sums)", "a client's update") in columns
 
 

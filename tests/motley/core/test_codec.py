@@ -94,7 +94,7 @@ def test_numbers_of_numpy_and_enums_become_plain():
 def test_any_changed_byte_is_noticed(at, flip):
     data = bytearray(encode({"state": np.arange(20.0), "seed": 3}))
     data[at % len(data)] ^= flip
-    with pytest.raises(CodecError, match=r"truncated or changed|not written by motley"):
+    with pytest.raises(CodecError, match=r"truncated or changed|not written by motley|got format"):
         decode(bytes(data))
 
 

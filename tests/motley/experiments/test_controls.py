@@ -39,25 +39,25 @@ def controls_of(over: dict[str, Any], seeds: tuple[int, ...] = (0,), **keys: Any
 
 
 def named(over: dict[str, Any], **keys: Any) -> list[str]:
-    return list(dict.fromkeys(name for name, _ in controls_of(over, **keys).made))
+    return list(dict.fromkeys(name for name, _ in controls_of(over, **keys).experiments))
 
 
 def test_the_control_is_the_reference_with_the_other_weights() -> None:
     found = controls_of(SCAFFOLD, seeds=(0, 1))
-    assert [(name, one.seed) for name, one in found.made] == [
+    assert [(name, one.seed) for name, one in found.experiments] == [
         ("fedavg with equal weights", 0),
         ("fedavg with equal weights", 1),
     ]
-    assert all(one.weighting() == "uniform" for _, one in found.made)
+    assert all(one.weighting() == "uniform" for _, one in found.experiments)
     expected = Experiment(**PLAIN, weights="uniform")
-    assert found.made[0][1].run_id() == expected.run_id()
+    assert found.experiments[0][1].run_id() == expected.run_id()
 
 
 def test_a_control_that_the_grid_has_is_not_added() -> None:
     assert named({**SCAFFOLD, "weights": ["uniform"]}) == []
     grid = [SCAFFOLD, {"weights": ["uniform"]}]
     points = sweep.expand(Experiment(**PLAIN, grid=grid))
-    assert not controls.controls_of(points).made
+    assert not controls.controls_of(points).experiments
 
 
 def test_two_methods_share_a_control() -> None:
@@ -136,23 +136,23 @@ def test_each_setting_has_a_control(
         sweep.Point("fedprox", base.replace({"algorithm": ONE, **changes})),
     ]
     found = controls.controls_of(points)
-    assert [name for name, _ in found.made] == names
+    assert [name for name, _ in found.experiments] == names
     if expected:
         whole = base.replace({"server": "momentum"} if "server" in expected else {})
         local = {"optimizer": {"name": "sgd", "lr": 0.05}, **expected.get("local", {})}
-        assert found.made[-1][1].run_id() == whole.replace({"local": local}).run_id()
+        assert found.experiments[-1][1].run_id() == whole.replace({"local": local}).run_id()
 
 
 def test_fine_tuning_is_the_control_of_models_of_their_own() -> None:
     """Ditto's clients train two epochs a round: so long FedAvg is fine-tuned; equal weights are
     Ditto's, too."""
     found = controls_of({"algorithm.name": ["fedavg", "ditto"]}, local={"epochs": 2})
-    assert [name for name, _ in found.made] == [
+    assert [name for name, _ in found.experiments] == [
         "fedavg with equal weights",
         "fedavg with fine-tuning 2 epochs",
         "fedavg with equal weights and fine-tuning 2 epochs",
     ]
-    tuned = found.made[1][1].algorithm
+    tuned = found.experiments[1][1].algorithm
     assert (tuned["name"], tuned["epochs"], tuned["steps"]) == ("fine_tuned", 2, 0)
     assert tuned["method"]["name"] == "fedavg"
 
@@ -176,8 +176,10 @@ def test_who_tunes_before_the_examination_is_held_against_as_much(
     found = controls_of(
         {"algorithm": ["fedavg", algorithm]}, weights="uniform", task=DIGITS["task"]
     )
-    assert [name for name, _ in found.made] == ([f"fedavg with fine-tuning {words}"] * bool(words))
-    for _, control in found.made:
+    assert [name for name, _ in found.experiments] == (
+        [f"fedavg with fine-tuning {words}"] * bool(words)
+    )
+    for _, control in found.experiments:
         assert {key: control.algorithm[key] for key in ("epochs", "steps", "lr")} == expected
 
 
@@ -188,7 +190,7 @@ def test_what_no_experiment_can_be_is_said() -> None:
     falling = {"local.lr_schedule": {"name": "linear", "end": 0.5}, "stop": {"rounds": 5}}
     other = base.replace({"algorithm": ONE, **falling})
     found = controls.controls_of([sweep.Point("fedavg", base), sweep.Point("fedprox", other)])
-    assert [name for name, _ in found.made] == [
+    assert [name for name, _ in found.experiments] == [
         "fedavg with end of the run rounds 5",
         "fedavg with rate schedule linear and end of the run rounds 5",
     ]
@@ -207,7 +209,7 @@ def test_what_the_reference_does_not_take_is_left_out_of_all() -> None:
 
     points = [sweep.Point("fedavg", base), sweep.Point("whole", other)]
     found = controls.controls_of(points, refusal)
-    assert [name for name, _ in found.made] == [
+    assert [name for name, _ in found.experiments] == [
         "fedavg with clipping norm 2 of corrected",
         "fedavg with selector hetero_select_v1",
         "fedavg with server step momentum",
@@ -223,7 +225,7 @@ def test_a_part_that_weighs_otherwise_leaves_the_weights_as_they_are() -> None:
     base = Experiment(**PLAIN, device={"name": "constant", "seconds": 1.0})
     other = base.replace({"algorithm": "fednova", "synchrony": "buffered"})
     found = controls.controls_of([sweep.Point("a", base), sweep.Point("b", other)])
-    assert [(name, one.weighting(), one.synchrony["name"]) for name, one in found.made] == [
+    assert [(name, one.weighting(), one.synchrony["name"]) for name, one in found.experiments] == [
         ("fedavg with equal weights", "uniform", "synchronous"),
         ("fedavg with synchrony buffered", "examples", "buffered"),
         ("fedavg with equal weights and synchrony buffered", "uniform", "buffered"),
@@ -246,8 +248,8 @@ def test_fedbabu_can_be_run_without_its_tuning() -> None:
     keys = {**PLAIN, "task": task, "weights": "uniform"}
     points = sweep.expand(Experiment(**keys), {"algorithm": ["fedbabu", "moon"]})
     found = controls.controls_of(points)
-    assert [name for name, _ in found.made] == ["fedbabu with fine-tuning none"]
-    tuned = found.made[0][1].algorithm
+    assert [name for name, _ in found.experiments] == ["fedbabu with fine-tuning none"]
+    tuned = found.experiments[0][1].algorithm
     assert (tuned["name"], tuned["epochs"], tuned["steps"]) == ("fine_tuned", 0, 0)
     assert tuned["method"]["name"] == "fedbabu"
 
@@ -395,7 +397,7 @@ def test_another_world_is_named_and_no_control_is_made_of_it() -> None:
         sweep.Point("other", base.replace({"algorithm": "scaffold"})),
     ]
     found = controls.controls_of(points)
-    assert not found.made
+    assert not found.experiments
     assert found.refused == [
         "scaffold, none and fedavg, drop_out were run with different failures: their difference "
         "is not one of methods"

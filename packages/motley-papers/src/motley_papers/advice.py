@@ -129,13 +129,13 @@ class Gain:
     @cached_property
     def interval(self) -> Interval:
         """Mean with its 95 % t interval over seeds."""
-        return interval(spread([one if isfinite(one) else DIVERGED for one in self.points]))
+        return interval(spread([point if isfinite(point) else DIVERGED for point in self.points]))
 
     @cached_property
     def p(self) -> float:
         """The two-sided p value of the t test over seeds that nothing is gained; NaN for fewer than
         two."""
-        return p_value(spread([one if isfinite(one) else DIVERGED for one in self.points]))
+        return p_value(spread([point if isfinite(point) else DIVERGED for point in self.points]))
 
 
 @dataclass(frozen=True)
@@ -159,12 +159,12 @@ class Proof:
     @cached_property
     def gain(self) -> Interval:
         """Mean gain, in points, with its 95 % t interval over federations."""
-        return interval(spread([one.gain for one in self.advised]))
+        return interval(spread([advice.gain for advice in self.advised]))
 
     @cached_property
     def winners_gain(self) -> Interval:
         """The same of always taking the winner."""
-        return interval(spread([one.winners_gain for one in self.advised]))
+        return interval(spread([advice.winners_gain for advice in self.advised]))
 
     @property
     def holds(self) -> bool:
@@ -174,7 +174,7 @@ class Proof:
     @property
     def counts(self) -> tuple[int, int, int]:
         """How often advice helped, hurt and abstained."""
-        gains = [one.gain for one in self.advised if one.entrant]
+        gains = [advice.gain for advice in self.advised if advice.entrant]
         helped = sum(gain > 0 for gain in gains)
         return helped, len(gains) - helped, len(self.advised) - len(gains)
 
@@ -218,13 +218,15 @@ class Evidence:
 
     def speaking(self, differ: frozenset[Factor], personal: bool) -> list[str]:
         """Return the environments that speak for clients that differ so, for a kind of model."""
-        known = {
+        differing = {
             name: factors(self.profiles[name])
             for name in self.gains.get(personal, {})
             if speaks(name, self.profiles[name]) and factors(self.profiles[name]) <= differ
         }
         return [
-            name for name, there in known.items() if not any(there < one for one in known.values())
+            name
+            for name, there in differing.items()
+            if not any(there < wider for wider in differing.values())
         ]
 
 
@@ -234,13 +236,13 @@ def factors(profile: Profile) -> frozenset[Factor]:
     >>> sorted(factors({"size_gini": 0.35, "label_divergence": 0.1, "availability": 0.4}))
     [('availability', True), ('size_gini', False)]
     """
-    found = set()
+    differing = set()
     for name, (_, weak, strong) in FACTORS.items():
         value = profile.get(name, nan)
         value = 1.0 - value if name == "availability" else value
         if value >= weak:
-            found.add((name, value >= strong))
-    return frozenset(found)
+            differing.add((name, value >= strong))
+    return frozenset(differing)
 
 
 def speaks(environment: str, profile: Profile) -> bool:
@@ -253,8 +255,8 @@ def speaks(environment: str, profile: Profile) -> bool:
     """
     there = {name for name, _ in factors(profile)}
     words = [word.strip().partition("-")[0] for word in environment.split(",")]
-    asked = {NAMED_AFTER[word] for word in words if word in NAMED_AFTER}
-    return bool(there) and asked <= there
+    wanted = {NAMED_AFTER[word] for word in words if word in NAMED_AFTER}
+    return bool(there) and wanted <= there
 
 
 def advise(
@@ -274,9 +276,9 @@ def advise(
     for name in speaking:
         for entrant, gain in measured[name].items():
             behind = any(
-                measured[other][entrant].interval.mean < 0
-                for other in speaking
-                if entrant in measured[other]
+                measured[environment][entrant].interval.mean < 0
+                for environment in speaking
+                if entrant in measured[environment]
             )
             if evidence.sign(personal, name, entrant) > 0 and not behind:
                 best = max(best or (0.0, ""), (gain.interval.low, entrant))
@@ -284,7 +286,7 @@ def advise(
         return None
     entrant = best[1]
     gains = {name: measured[name][entrant] for name in speaking if entrant in measured[name]}
-    return entrant, dict(sorted(gains.items(), key=lambda one: not one[1].again))
+    return entrant, dict(sorted(gains.items(), key=lambda entry: not entry[1].again))
 
 
 def advice_lines(profile: Profile, evidence: Evidence | None = None) -> list[str]:
@@ -300,9 +302,12 @@ def advice_lines(profile: Profile, evidence: Evidence | None = None) -> list[str
         return []
     words = _words(factors(profile))
     lines = [f"These clients differ in: {words}."] if words else []
-    said = [line for personal in KINDS for line in _of_kind(profile, evidence, personal)]
-    found = any(advise(profile, evidence, personal) for personal in KINDS)
-    return [*lines, *(said or [UNPROVEN if found else UNSHOWN if words else ABSTAINED])]
+    sentences = [line for personal in KINDS for line in _of_kind(profile, evidence, personal)]
+    if sentences:
+        return [*lines, *sentences]
+    if any(advise(profile, evidence, personal) for personal in KINDS):
+        return [*lines, UNPROVEN]
+    return [*lines, UNSHOWN if words else ABSTAINED]
 
 
 def _words(differ: frozenset[Factor]) -> str:
@@ -314,18 +319,18 @@ def _words(differ: frozenset[Factor]) -> str:
 def _of_kind(profile: Profile, evidence: Evidence, personal: bool) -> list[str]:
     """Return the advice for a kind of model, with its proof; none where nothing was shown, or where
     following it does not pay."""
-    found = advise(profile, evidence, personal)
+    advice = advise(profile, evidence, personal)
     shown = evidence.proofs.get(personal, Proof())
-    if found is None or not shown.holds:
+    if advice is None or not shown.holds:
         return []
-    entrant, gains = found
+    entrant, gains = advice
     seen = "; ".join(
         f"{points(gain.interval)} in {name}{_cost(gain)}"
         for name, gain in gains.items()
         if gain.again
     )
-    known = frozenset().union(*(factors(evidence.profiles[name]) for name in gains))
-    left = _words(factors(profile) - known)
+    covered = frozenset().union(*(factors(evidence.profiles[name]) for name in gains))
+    left = _words(factors(profile) - covered)
     more = f" Clients there did not differ in: {left}." if left else ""
     helped, hurt, abstained = shown.counts
     return [
@@ -338,15 +343,17 @@ def _of_kind(profile: Profile, evidence: Evidence, personal: bool) -> list[str]:
 def _cost(gain: Gain) -> str:
     """Tell the time and traffic to the target beside uniform FedAvg's, where they are told
     apart."""
-    said = {"time": gain.seconds, "traffic": gain.traffic}
-    known = [f"{value:.2g} times its {what}" for what, value in said.items() if not isnan(value)]
-    return f" ({', '.join(known)} to one target)" if known else ""
+    costs = {"time": gain.seconds, "traffic": gain.traffic}
+    shown = [
+        f"{value:.2g} times its {quantity}" for quantity, value in costs.items() if not isnan(value)
+    ]
+    return f" ({', '.join(shown)} to one target)" if shown else ""
 
 
-def points(one: Interval) -> str:
+def points(gain: Interval) -> str:
     """Return a gain in points with its interval as text."""
-    text = f"{one.mean:+.1f} points" + (
-        f" [{one.low:+.1f}, {one.high:+.1f}]" if isfinite(one.low) else ""
+    text = f"{gain.mean:+.1f} points" + (
+        f" [{gain.low:+.1f}, {gain.high:+.1f}]" if isfinite(gain.low) else ""
     )
     return text.replace("-", "−")
 
@@ -372,8 +379,8 @@ def prove(
     """
     out = []
     for name, there in outside.items():
-        found = advise(profiles[name], evidence, personal)
-        entrant = "" if found is None else found[0]
+        advice = advise(profiles[name], evidence, personal)
+        entrant = "" if advice is None else advice[0]
         gain = fmean(there[entrant]) if entrant else 0.0
         out.append(Advised(name, entrant, gain, winner, fmean(there[winner])))
     return Proof(out)
@@ -405,9 +412,11 @@ def prove_left_out(
     """
     out: list[Advised] = []
     for left, there in measured.items():
-        others = {name: some for name, some in evidence.gains[personal].items() if name != left}
-        known = Evidence({personal: others}, evidence.profiles)
-        out += prove(known, {left: there}, evidence.profiles, winners[left], personal).advised
+        remaining = {
+            name: entrants for name, entrants in evidence.gains[personal].items() if name != left
+        }
+        learned = Evidence({personal: remaining}, evidence.profiles)
+        out += prove(learned, {left: there}, evidence.profiles, winners[left], personal).advised
     return Proof(out)
 
 
@@ -435,35 +444,35 @@ def read_evidence(named: str, profiles: str, proof: str) -> Evidence:
     DataError: a text has other columns or words for numbers.
     """
     gains: dict[bool, dict[str, dict[str, Gain]]] = {}
-    found: dict[str, dict[str, float]] = {}
+    findings: dict[str, dict[str, float]] = {}
     advised: dict[bool, list[Advised]] = {}
     kinds = {words: personal for personal, words in KINDS.items()}
     try:
         for row in csv_rows(named):
             there = gains.setdefault(kinds[row["model"]], {}).setdefault(row["environment"], {})
             there[row["entrant"]] = Gain(
-                [float(one) for one in row["points"].split()],
+                [float(point) for point in row["points"].split()],
                 row["seeds"] == "again",
                 float(row["seconds"]),
                 float(row["traffic"]),
             )
         for row in csv_rows(profiles):
-            found.setdefault(row["environment"], {})[row["finding"]] = float(row["value"])
+            findings.setdefault(row["environment"], {})[row["finding"]] = float(row["value"])
         for row in csv_rows(proof):
-            one = Advised(
+            advice = Advised(
                 row["federation"],
                 row["entrant"],
                 float(row["gain"]),
                 row["winner"],
                 float(row["winners_gain"]),
             )
-            advised.setdefault(kinds[row["model"]], []).append(one)
+            advised.setdefault(kinds[row["model"]], []).append(advice)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"the league's {NAMED}, {PROFILES} or {PROOF} is damaged ({error}); restore it from "
             "the repository"
         ) from None
-    return Evidence(gains, found, {personal: Proof(rows) for personal, rows in advised.items()})
+    return Evidence(gains, findings, {personal: Proof(rows) for personal, rows in advised.items()})
 
 
 def evidence_texts(evidence: Evidence) -> dict[str, str]:
@@ -474,7 +483,7 @@ def evidence_texts(evidence: Evidence) -> dict[str, str]:
             KINDS[personal],
             entrant,
             "again" if gain.again else "choice",
-            " ".join(f"{one:.4g}" for one in gain.points),
+            " ".join(f"{point:.4g}" for point in gain.points),
             f"{gain.seconds:.4g}",
             f"{gain.traffic:.4g}",
         )
@@ -482,7 +491,7 @@ def evidence_texts(evidence: Evidence) -> dict[str, str]:
         for environment, entrants in there.items()
         for entrant, gain in entrants.items()
     ]
-    found = [
+    findings = [
         (environment, finding, f"{value:.4g}")
         for environment, profile in evidence.profiles.items()
         for finding, value in profile.items()
@@ -490,23 +499,23 @@ def evidence_texts(evidence: Evidence) -> dict[str, str]:
     ]
     advised = [
         (
-            one.federation,
+            advice.federation,
             KINDS[personal],
-            one.entrant,
-            f"{one.gain:.4g}",
-            one.winner,
-            f"{one.winners_gain:.4g}",
+            advice.entrant,
+            f"{advice.gain:.4g}",
+            advice.winner,
+            f"{advice.winners_gain:.4g}",
         )
         for personal, proof in evidence.proofs.items()
-        for one in proof.advised
+        for advice in proof.advised
     ]
     heads = (
         ("environment", "model", "entrant", "seeds", "points", "seconds", "traffic"),
         ("environment", "finding", "value"),
         ("federation", "model", "entrant", "gain", "winner", "winners_gain"),
     )
-    rows: tuple[Sequence[tuple[str, ...]], ...] = (named, found, advised)
+    rows: tuple[Sequence[tuple[str, ...]], ...] = (named, findings, advised)
     names = (NAMED, PROFILES, PROOF)
     return {
-        name: csv_text([head, *some]) for name, head, some in zip(names, heads, rows, strict=True)
+        name: csv_text([head, *table]) for name, head, table in zip(names, heads, rows, strict=True)
     }

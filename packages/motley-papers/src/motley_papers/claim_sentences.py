@@ -57,15 +57,14 @@ def what_came_of_it(claim: Claim, rows: Sequence[Mapping[str, str]], missed: boo
     if claim.counterexample:
         return f"By calculation: {claim.counterexample.rstrip('.')}."
     up = claim.higher is not None or claim.above is not None
-    known = [row for row in rows if isfinite(float(row["difference"]))]
-    weakest = min(known, key=lambda row: (_DOUBT[row["sign"]], _towards(row, up)))
+    compared = [row for row in rows if isfinite(float(row["difference"]))]
+    weakest = min(compared, key=lambda row: (_DOUBT[row["sign"]], _towards(row, up)))
     parts = [f"{_lead(claim, weakest, up)}{_allowed(claim, weakest)}: {_numbers(weakest)}"]
     if len(rows) > 1:
         held = sum(row["sign"] == "confirmed" for row in rows)
-        left = len(rows) - len(known)
-        untested = (
-            f", and {left} of which {'was' if left == 1 else 'were'} not made" if left else ""
-        )
+        left = len(rows) - len(compared)
+        were = "was" if left == 1 else "were"
+        untested = f", and {left} of which {were} not made" if left else ""
         parts.append(
             f"this is the weakest of {len(rows)} comparisons, {held} of which hold{untested}"
         )
@@ -86,20 +85,20 @@ def _size(rows: Sequence[Mapping[str, str]], up: bool) -> str:
     """Return where the printed difference lies. Of several comparisons it is the least printed
     one, whose rival need not be that of the least measured one: so both are named."""
     first = rows[0]
-    said = _signed(float(first["claim_printed"]))
+    printed_difference = _signed(float(first["claim_printed"]))
     wide = first["size"] == "too wide"
     where = "inside" if wide else first["size"]
     end = ", too wide to tell" if wide else ""
     if len(rows) == 1:
-        return f"the printed difference, {said}, lies {where} the interval{end}"
+        return f"the printed difference, {printed_difference}, lies {where} the interval{end}"
     printed = min(rows, key=lambda row: float(row["printed"]) * (1 if up else -1))
     sides = _SIDES.fullmatch(printed["comparison"])
     names = ", ".join(filter(None, (sides["other"], sides["where"]))) if sides else ""
     rival = f"against {names}" if names else printed["comparison"]
     low, high = (_signed(float(first[name])) for name in ("claim_low", "claim_high"))
     return (
-        f"the least printed difference, {said} ({rival}), lies {where} [{low}, {high}], "
-        f"the interval of the least measured{end}"
+        f"the least printed difference, {printed_difference} ({rival}), lies {where} "
+        f"[{low}, {high}], the interval of the least measured{end}"
     )
 
 
@@ -121,9 +120,9 @@ def _what_it_lacks(row: Mapping[str, str]) -> list[str]:
         return []
     unit = measure_of(row["measure"]).unit if row["measure"] else ""
     least = _with(_plain(resolves), "points" if unit == "%" else unit)
-    many = f"{pairs:,.0f}" if pairs <= MOST_PAIRS else f"more than {MOST_PAIRS:,}"
+    needed = f"{pairs:,.0f}" if pairs <= MOST_PAIRS else f"more than {MOST_PAIRS:,}"
     return [
-        f"{row['pairs']} pairs resolve {least}, and {many} would decide if mean and spread stay"
+        f"{row['pairs']} pairs resolve {least}, and {needed} would decide if mean and spread stay"
     ]
 
 
@@ -148,8 +147,8 @@ def _allowed(claim: Claim, row: Mapping[str, str]) -> str:
     if not claim.margin:
         return ""
     unit = measure_of(row["measure"]).unit if row["measure"] else ""
-    much = _with(f"{claim.margin:g}", "points" if unit == "%" else unit)
-    return f" (up to {much} the other way allowed)"
+    margin = _with(f"{claim.margin:g}", "points" if unit == "%" else unit)
+    return f" (up to {margin} the other way allowed)"
 
 
 def _towards(row: Mapping[str, str], up: bool) -> float:
@@ -168,15 +167,17 @@ def _numbers(row: Mapping[str, str]) -> str:
     ours = _with(_plain(float(row["ours"])), unit)
     where = ""
     if bound := _BOUND.fullmatch(row["comparison"]):
-        told, where = f"{ours}, {apart} from {bound['bound']}", bound["where"]
+        sentence, where = f"{ours}, {apart} from {bound['bound']}", bound["where"]
     elif sides := _SIDES.fullmatch(row["comparison"]):
-        other = _with(_plain(float(row["other"])), unit)
-        told = f"{ours} ({sides['ours']}) against {other} ({sides['other']}), difference {apart}"
+        rival = _with(_plain(float(row["other"])), unit)
+        sentence = (
+            f"{ours} ({sides['ours']}) against {rival} ({sides['other']}), difference {apart}"
+        )
         where = sides["where"]
     else:
-        told = f"{row['comparison']}: {ours}, difference {apart}"
+        sentence = f"{row['comparison']}: {ours}, difference {apart}"
     about = ", ".join(filter(None, (title, where)))
-    return f"{told} ({about})" if about else told
+    return f"{sentence} ({about})" if about else sentence
 
 
 def _ends(row: Mapping[str, str]) -> str:

@@ -88,9 +88,9 @@ def _share(run: Run, chosen: Bools) -> Censored:
 
 def _metric(run: Run, chosen: Bools) -> Censored:
     each = measures.client_metric(run)
-    known = each[chosen] if len(each) == len(chosen) else np.empty(0)
-    known = known[np.isfinite(known)]
-    return _value(measures.percent_of(run) * known.mean() if len(known) else _NAN)
+    finite = each[chosen] if len(each) == len(chosen) else np.empty(0)
+    finite = finite[np.isfinite(finite)]
+    return _value(measures.percent_of(run) * finite.mean() if len(finite) else _NAN)
 
 
 def _gap(run: Run, chosen: Bools) -> Censored:
@@ -136,8 +136,10 @@ def domain_metric(name: str, run: Run, target: float | None) -> Censored:
     """Return the mean of the clients' own metric over the clients of one named appearance; NaN
     where there are none."""
     names = list((run.config.get("feature_shift") or {}).get("names") or [])
-    found = measures.by_group(run, "domain") if name in names else {}
-    return _value(measures.percent_of(run) * found.get(names.index(name), _NAN) if found else _NAN)
+    by_domain = measures.by_group(run, "domain") if name in names else {}
+    return _value(
+        measures.percent_of(run) * by_domain.get(names.index(name), _NAN) if by_domain else _NAN
+    )
 
 
 def stale(run: Run, target: float | None) -> Censored:
@@ -170,8 +172,8 @@ def idle(run: Run, target: float | None) -> Censored:
 def state_mb(run: Run, target: float | None) -> Censored:
     """Return what a client keeps between rounds, in units of 10^6 bytes; NaN in records that do not
     tell."""
-    kept = run.meta.get("client_state_bytes")
-    return _value(_NAN if kept is None else float(kept) / 1e6)
+    state_bytes = run.meta.get("client_state_bytes")
+    return _value(_NAN if state_bytes is None else float(state_bytes) / 1e6)
 
 
 def tuning_s(run: Run) -> float:

@@ -181,13 +181,13 @@ def reproduce(
         "--unmeasured": unmeasured,
         "--measured": measured,
     }
-    found = (
+    reproduction = (
         _until(recipe, names, until, sought, chosen, how)
         if until is not None
         else _once(recipe, names, sought, chosen, how)
     )
-    _write(found, formats, keep)
-    raise_failures(found.failures, len(found.all_runs()))
+    _write(reproduction, formats, keep)
+    raise_failures(reproduction.failures, len(reproduction.all_runs()))
 
 
 def _places(only: Sequence[str] | None) -> dict[str, list[str]]:
@@ -199,14 +199,14 @@ def _places(only: Sequence[str] | None) -> dict[str, list[str]]:
     }
 
 
-def _refuse(given: Mapping[str, object], beside: str, reason: str) -> None:
+def _refuse(options: Mapping[str, object], beside: str, reason: str) -> None:
     """Refuse an option that makes no sense beside another.
 
     Raises
     ------
     ConfigError: it is given.
     """
-    for option, value in given.items():
+    for option, value in options.items():
         if value not in (None, False, []):
             raise ConfigError(f"{option} {beside}: {reason}; leave out {option}")
 
@@ -269,15 +269,15 @@ def _until(
     )
 
 
-def _write(found: Reproduction, formats: Sequence[str], keep: bool) -> None:
+def _write(reproduction: Reproduction, formats: Sequence[str], keep: bool) -> None:
     """Print the tables, write the files, and print their names."""
     from motley_papers.keeping import keep as keep_numbers
     from motley_papers.output import show, write, write_for_print
 
-    show(found)
+    show(reproduction)
     for path in [
-        *write(found),
-        *([write_for_print(found, formats)] if formats else []),
-        *(keep_numbers(found) if keep else []),
+        *write(reproduction),
+        *([write_for_print(reproduction, formats)] if formats else []),
+        *(keep_numbers(reproduction) if keep else []),
     ]:
         tell(path)

@@ -59,26 +59,28 @@ def crossings(
     plain_selection, _, plain_algorithm = control.partition(CROSS)
     out = {}
     for environment, entrants in differences.items():
-        gains = {tuple(name.split(CROSS)): some for name, some in entrants.items()}
-        selections = {s: some for (s, a), some in gains.items() if a == plain_algorithm}
-        algorithms = {a: some for (s, a), some in gains.items() if s == plain_selection}
+        gains = {tuple(name.split(CROSS)): values for name, values in entrants.items()}
+        selections = {s: values for (s, a), values in gains.items() if a == plain_algorithm}
+        algorithms = {a: values for (s, a), values in gains.items() if s == plain_selection}
         pairs = [(s, a) for s in selections for a in algorithms if (s, a) in gains]
-        if not pairs or len({len(some) for some in gains.values()}) != 1:
+        if not pairs or len({len(values) for values in gains.values()}) != 1:
             continue
         beyond = {
             (s, a): [
-                both - one - other
-                for both, one, other in zip(gains[s, a], selections[s], algorithms[a], strict=True)
+                both - selected - trained
+                for both, selected, trained in zip(
+                    gains[s, a], selections[s], algorithms[a], strict=True
+                )
             ]
             for s, a in pairs
         }
         level = 1 - (1 - _LEVEL) / len(pairs)
         of_two = 1 - (1 - _LEVEL) / (2 * len(pairs))
         out[environment] = Crossing(
-            {name: interval(spread(some)) for name, some in selections.items()},
-            {name: interval(spread(some)) for name, some in algorithms.items()},
+            {name: interval(spread(values)) for name, values in selections.items()},
+            {name: interval(spread(values)) for name, values in algorithms.items()},
             {pair: interval(spread(gains[pair])) for pair in pairs},
-            {pair: interval(spread(some), level) for pair, some in beyond.items()},
+            {pair: interval(spread(values), level) for pair, values in beyond.items()},
             {
                 (s, a): (
                     _less(gains[s, a], selections[s], of_two),
@@ -90,6 +92,6 @@ def crossings(
     return out
 
 
-def _less(one: Sequence[float], other: Sequence[float], level: float) -> Interval:
+def _less(ours: Sequence[float], theirs: Sequence[float], level: float) -> Interval:
     """Return the mean of paired differences with its interval."""
-    return interval(spread([a - b for a, b in zip(one, other, strict=True)]), level)
+    return interval(spread([a - b for a, b in zip(ours, theirs, strict=True)]), level)

@@ -34,7 +34,7 @@ LEAST = 0.25
 
 
 def difference_map(
-    ranking: Ranking, groups: Mapping[str, Sequence[str]], what: str
+    ranking: Ranking, groups: Mapping[str, Sequence[str]], measure: str
 ) -> Picture | None:
     """Draw a row for each entrant, by group and mean rank, and a column for each environment; None
     where nothing is known.
@@ -44,7 +44,7 @@ def difference_map(
 
     Parameters
     ----------
-    what: the measure, whose unit is percent points, in words.
+    measure: its title; the unit is percent points.
     """
     rows = rows_of(ranking, groups)
     if not rows or not ranking.environments:
@@ -55,7 +55,7 @@ def difference_map(
             for _, entrant in rows
         ]
     )
-    places = {one.entrant: one.mean_rank for one in ranking.standings}
+    places = {standing.entrant: standing.mean_rank for standing in ranking.standings}
     with styled():
         figure = new_figure(4.2 + 0.24 * len(ranking.environments), 2.2 + 0.165 * len(rows))
         axes = figure.add_subplot()
@@ -79,7 +79,7 @@ def difference_map(
         _separate(axes, rows, len(ranking.environments))
         axes.set_xlabel("\n".join(wrap(legend(ranking), 90)), fontsize=7.5)
         about = (
-            f"{what}: difference of {len(rows)} entrants to {ranking.control} in "
+            f"{measure}: difference of {len(rows)} entrants to {ranking.control} in "
             f"{len(ranking.environments)} environments"
         )
         return to_svg(figure, "differences", about)
@@ -88,16 +88,17 @@ def difference_map(
 def rows_of(ranking: Ranking, groups: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
     """Return (group, entrant) for each row: groups by their best entrant, entrants by mean rank,
     unranked ones last in their group."""
-    order = [one.entrant for one in ranking.standings] + list(ranking.unranked)
+    order = [standing.entrant for standing in ranking.standings] + list(ranking.unranked)
     place = {entrant: i for i, entrant in enumerate(order)}
-    kept = {
-        title: sorted((one for one in names if one in place), key=place.__getitem__)
+    placed = {
+        title: sorted((entrant for entrant in names if entrant in place), key=place.__getitem__)
         for title, names in groups.items()
     }
     titles = sorted(
-        (title for title, names in kept.items() if names), key=lambda title: place[kept[title][0]]
+        (title for title, names in placed.items() if names),
+        key=lambda title: place[placed[title][0]],
     )
-    return [(title, entrant) for title in titles for entrant in kept[title]]
+    return [(title, entrant) for title in titles for entrant in placed[title]]
 
 
 def cell_colour(difference: float, sure: bool | None) -> Floats:
@@ -120,12 +121,12 @@ def cell_colour(difference: float, sure: bool | None) -> Floats:
 
 
 def _rgb(ranking: Ranking, environment: str, entrant: str) -> Floats:
-    found = ranking.differences.get((environment, entrant))
-    if found is None:
+    difference = ranking.differences.get((environment, entrant))
+    if difference is None:
         return cell_colour(float("nan"), sure=False)
-    if not isfinite(found.mean):
+    if not isfinite(difference.mean):
         return cell_colour(-FAR, sure=True)  # a run that diverged
-    return cell_colour(found.mean, sign(found) != 0 if ranking.judged else None)
+    return cell_colour(difference.mean, sign(difference) != 0 if ranking.judged else None)
 
 
 def _separate(axes: Axes, rows: Sequence[tuple[str, str]], columns: int) -> None:

@@ -104,8 +104,8 @@ class Earlier:
         """(cell, measure) -> seed -> value."""
         out: dict[tuple[CellKey, str], dict[int, Censored]] = {}
         for row in self.rows:
-            found = out.setdefault(((row.exhibit, row.cell), row.measure), {})
-            found[row.seed] = Censored(float(row.value), row.exact == "true")
+            by_seed = out.setdefault(((row.exhibit, row.cell), row.measure), {})
+            by_seed[row.seed] = Censored(float(row.value), row.exact == "true")
         return out
 
     @cached_property
@@ -153,15 +153,15 @@ def read_rows(path: Path) -> list[MeasuredRow]:
         try:
             values: list[Any] = [row.get(name) or "" for name in MeasuredRow._fields]
             values[_SEED] = int(row["seed"])
-            one = MeasuredRow._make(values)
-            float(one.value)
+            measured = MeasuredRow._make(values)
+            float(measured.value)
         except (KeyError, TypeError, ValueError):
             raise DataError(
                 f"{path}, line {number}: got {dict(row)}; expected the columns "
                 f"{', '.join(MeasuredRow._fields)}, the seed a whole number and the value a "
                 "number; restore the file, or remove it to go on without it"
             ) from None
-        out.append(one)
+        out.append(measured)
     return out
 
 
@@ -187,20 +187,20 @@ def _read_points(path: Path) -> Iterator[CurvePoint]:
 
 def _as_run(points: Sequence[CurvePoint]) -> Run:
     """Return the run with its headline evaluations and nothing else."""
-    found = [point for point in points if point.loss or point.accuracy]
-    accurate = any(point.accuracy for point in found)
+    evaluated = [point for point in points if point.loss or point.accuracy]
+    accurate = any(point.accuracy for point in evaluated)
     columns = {
-        "round": [point.round for point in found],
+        "round": [point.round for point in evaluated],
         **{
-            name: [float(getattr(point, column) or "nan") for point in found]
+            name: [float(getattr(point, column) or "nan") for point in evaluated]
             for name, column in _COLUMNS.items()
         },
-        "scope": ["mean"] * len(found),
+        "scope": ["mean"] * len(evaluated),
     }
     tables = {name: schema.empty_table() for name, schema in TABLES.items()}
     schema = TABLES["evaluations"]
     arrays = [
-        pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(len(found), f.type)
+        pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(len(evaluated), f.type)
         for f in schema
     ]
     tables["evaluations"] = pa.table(arrays, schema=schema)
@@ -229,7 +229,7 @@ def curve_points(run: Run, exhibit: str, cell: str) -> Iterator[CurvePoint]:
     evaluated = {row["round"]: row for row in shown}
     for number in sorted({*rows, *evaluated}):
         at = evaluated.get(number) or rows[number]
-        known = {**rows.get(number, {}), **evaluated.get(number, {})}
+        numbers = {**rows.get(number, {}), **evaluated.get(number, {})}
         yield CurvePoint(
             run.directory.name,
             exhibit,
@@ -237,7 +237,7 @@ def curve_points(run: Run, exhibit: str, cell: str) -> Iterator[CurvePoint]:
             run.seed,
             number,
             _short(at["time_s"]),
-            _short(known.get("paper_s")),
+            _short(numbers.get("paper_s")),
             _short(at["total_bits"]),
             _short(at["total_up_paper_bits"]),
             _short(evaluated.get(number, {}).get("loss")),

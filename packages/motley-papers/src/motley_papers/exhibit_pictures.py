@@ -146,12 +146,14 @@ def _measured_and_published(shown: ExhibitData, argument: str) -> Iterator[Panel
         height = max(0.22, 0.065 * len(last)) if together else 0.22
         figure = new_figure(NARROW if narrow else 8.4, 1.0 + height * len(rows))
         axes = figure.add_subplot()
-        for cell, one in measured.items():
+        for cell, value in measured.items():
             i = last.index(cell[-1]) if cell else 0
             y = rows.index(row_of[cell]) + (
                 0.85 * ((i + 0.5) / len(last) - 0.5) if together else 0.0
             )
-            _draw_cell(axes, y, i, one, cell in bounds, published.get(cell, float("nan")), together)
+            _draw_cell(
+                axes, y, i, value, cell in bounds, published.get(cell, float("nan")), together
+            )
         axes.set_yticks(range(len(rows)), names, fontsize=8)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
@@ -172,12 +174,12 @@ def _measured_and_published(shown: ExhibitData, argument: str) -> Iterator[Panel
                 handles=of_methods, loc="outside lower left", ncols=4, frameon=False, fontsize=8
             )
         printed = any(cell in published for cell in measured)
-        said = [
+        legend = [
             *(["triangle: at least"] if bounds else []),
             *(["diamond: published"] if printed else []),
         ]
         figure.suptitle(
-            "; ".join(["dot: mean, with one standard deviation", *said]),
+            "; ".join(["dot: mean, with one standard deviation", *legend]),
             x=0.01,
             ha="left",
             fontsize=8,
@@ -189,18 +191,18 @@ def _measured_and_published(shown: ExhibitData, argument: str) -> Iterator[Panel
 
 
 def _draw_cell(
-    axes: Axes, y: float, method: int, found: Spread, bound: bool, printed: float, small: bool
+    axes: Axes, y: float, method: int, value: Spread, bound: bool, printed: float, small: bool
 ) -> None:
     """Draw one cell of ``beside`` at the height ``y``; ``small``: in a shared row, its diamond in
     its colour."""
-    std = float(np.nan_to_num(found.std))
+    std = float(np.nan_to_num(value.std))
     hue = colour(method)
     size = 4 if small else 6
-    words = f"{'at least ' if bound else ''}{plus_minus(found)}"
+    words = f"{'at least ' if bound else ''}{plus_minus(value)}"
     draw_line(
         axes,
         method,
-        [found.mean - std, found.mean + std],
+        [value.mean - std, value.mean + std],
         [y, y],
         style={"color": hue, "linewidth": size / 2, "alpha": 0.35},
         said=words,
@@ -208,7 +210,7 @@ def _draw_cell(
     draw_line(
         axes,
         method,
-        found.mean,
+        value.mean,
         y,
         form=">" if bound else dot(method),
         style={"color": hue, "markersize": size},
@@ -232,22 +234,22 @@ def _line(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
     measured = shown.measured[argument]
     published = shown.published.get(argument, {})
     bounds = shown.bounds[argument]
-    first, *others = shown.axes
+    first, *further = shown.axes
     ticks = list(shown.axes[first])
-    lines = list(itertools.product(*(shown.axes[axis] for axis in others)))
+    lines = list(itertools.product(*(shown.axes[axis] for axis in further)))
     with styled():
         figure = new_figure(5.6, 3.5)
         axes = figure.add_subplot()
-        for i, rest in enumerate(lines):
+        for i, line in enumerate(lines):
             at = [
                 x
                 for x, tick in enumerate(ticks)
-                if (tick, *rest) in measured and (tick, *rest) not in bounds
+                if (tick, *line) in measured and (tick, *line) not in bounds
             ]
-            found = [measured[ticks[x], *rest] for x in at]
-            means = np.array([s.mean for s in found])
-            stds = np.nan_to_num([s.std for s in found])
-            label = " / ".join(rest) or "measured"
+            values = [measured[ticks[x], *line] for x in at]
+            means = np.array([s.mean for s in values])
+            stds = np.nan_to_num([s.std for s in values])
+            label = " / ".join(line) or "measured"
             draw_line(
                 axes,
                 i,
@@ -261,31 +263,31 @@ def _line(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
                 ),
                 i,
             )
-            least = [x for x, tick in enumerate(ticks) if (tick, *rest) in bounds]
-            heights = [measured[ticks[x], *rest].mean for x in least]
+            least = [x for x, tick in enumerate(ticks) if (tick, *line) in bounds]
+            heights = [measured[ticks[x], *line].mean for x in least]
             draw_line(axes, i, least, heights, form="^", style={"markersize": 6})
             there = [
                 x
                 for x, tick in enumerate(ticks)
-                if isfinite(published.get((tick, *rest), float("nan")))
+                if isfinite(published.get((tick, *line), float("nan")))
             ]
-            heights = [published[ticks[x], *rest] for x in there]
+            heights = [published[ticks[x], *line] for x in there]
             draw_line(
                 axes, i, there, heights, form="D", style={"markersize": 6, "fillstyle": "none"}
             )
         axes.set_xticks(range(len(ticks)), ticks)
-        said = [
+        legend = [
             *(["diamonds: published"] if published else []),
             *(["triangles: at least"] if bounds else []),
         ]
-        title = shown.titles[argument] + (f" ({', '.join(said)})" if said else "")
+        title = shown.titles[argument] + (f" ({', '.join(legend)})" if legend else "")
         axes.set(xlabel=first, ylabel=shown.titles[argument], title=title)
-        short = sum(len(" / ".join(rest)) for rest in lines) <= 40  # all beside each other
+        short = sum(len(" / ".join(line)) for line in lines) <= 40  # all beside each other
         figure.legend(
             loc="outside lower left", ncols=len(lines) if short else 3, frameon=False, fontsize=8
         )
         # one axis alone: one line, of no method
-        methods = [" / ".join(rest) for rest in lines if rest]
+        methods = [" / ".join(line) for line in lines if line]
         yield PanelPicture(
             "", methods, to_svg(figure, "line", f"{shown.titles[argument]} against {first}")
         )
@@ -306,7 +308,7 @@ def _heat(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
     with styled():
         figure = new_figure(8.4, 2.9)
         panels = figure.subplots(1, len(maps), squeeze=False)[0]
-        shared = np.concatenate([one.ravel() for one in list(maps.values())[: len(last)]])
+        shared = np.concatenate([grid.ravel() for grid in list(maps.values())[: len(last)]])
         for number, (axes, (name, grid)) in enumerate(zip(panels, maps.items(), strict=True)):
             difference = number >= len(last)
             low = float(np.nanmin(shared))

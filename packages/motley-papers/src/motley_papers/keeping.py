@@ -18,7 +18,7 @@ from motley_papers.reproduce import Reproduction, reproduce
 __all__ = ["keep"]
 
 
-def keep(found: Reproduction) -> list[Path]:
+def keep(reproduction: Reproduction) -> list[Path]:
     """Put what a folder of runs holds into the recipe's folder of this scale, beside what is kept
     there and still belongs to it: numbers, curves, and the report of both together.
 
@@ -27,22 +27,23 @@ def keep(found: Reproduction) -> list[Path]:
     ConfigError: a recipe of the package, outside a checkout. StoreError: the files cannot be
     written.
     """
-    recipe = found.recipe
+    recipe = reproduction.recipe
     if recipe.measured is None:
         raise ConfigError(
             f"{MEASURED_ELSEWHERE}; or keep numbers with a copy of the recipe's folder", "--keep"
         )
-    folder = recipe.measured / found.scale
-    chosen = {exhibit.name for exhibit in found.exhibits}
-    others = [row for row in read_rows(folder / MEASURED) if row.exhibit not in chosen]
-    text = csv_text([MeasuredRow._fields, *measured_rows(found), *others])
+    folder = recipe.measured / reproduction.scale
+    chosen = {exhibit.name for exhibit in reproduction.exhibits}
+    remaining = [row for row in read_rows(folder / MEASURED) if row.exhibit not in chosen]
+    text = csv_text([MeasuredRow._fields, *measured_rows(reproduction), *remaining])
     replace_files({folder / MEASURED: text}, folder / MEASURED)
-    whole = replace(
-        reproduce(recipe, scale=found.scale, out=found.directory, run=False), asked=frozenset()
+    complete = replace(
+        reproduce(recipe, scale=reproduction.scale, out=reproduction.directory, run=False),
+        requested=frozenset(),
     )
     files: dict[Path, str | bytes] = {
-        folder / name: content for name, content in number_files(whole).items()
+        folder / name: content for name, content in number_files(complete).items()
     }
     report = folder / "report.html"
-    replace_files({**files, report: pages.html(page(whole))}, report)
+    replace_files({**files, report: pages.html(page(complete))}, report)
     return [*files, report]

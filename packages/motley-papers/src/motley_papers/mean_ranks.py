@@ -77,7 +77,7 @@ class Ranking:
     @property
     def judged(self) -> bool:
         """Whether any cell has seeds enough for an interval."""
-        return any(one.n >= FEWEST for one in self.differences.values())
+        return any(difference.n >= FEWEST for difference in self.differences.values())
 
 
 def rank(scores: Scores, control: str, higher: bool = True) -> Ranking:
@@ -88,20 +88,25 @@ def rank(scores: Scores, control: str, higher: bool = True) -> Ranking:
     ----------
     higher: whether more of the measure is better.
     """
-    found = _differences(scores, control, higher)
-    entrants = list(dict.fromkeys(entrant for _, entrant in found))
-    environments = _covered(found, entrants, control)
-    whole = [
-        one for one in entrants if all((environment, one) in found for environment in environments)
+    differences = _differences(scores, control, higher)
+    entrants = list(dict.fromkeys(entrant for _, entrant in differences))
+    environments = _covered(differences, entrants, control)
+    covering = [
+        entrant
+        for entrant in entrants
+        if all((environment, entrant) in differences for environment in environments)
     ]
-    if not environments or len(whole) < 2:
-        return Ranking(environments, control, [], entrants, found)
+    if not environments or len(covering) < 2:
+        return Ranking(environments, control, [], entrants, differences)
     means = np.array(
-        [[found[environment, one].mean for one in whole] for environment in environments]
+        [
+            [differences[environment, entrant].mean for entrant in covering]
+            for environment in environments
+        ]
     )
-    standings = _standings(whole, environments, control, means, found)
-    missing = [one for one in entrants if one not in whole]
-    return Ranking(environments, control, standings, missing, found)
+    standings = _standings(covering, environments, control, means, differences)
+    missing = [entrant for entrant in entrants if entrant not in covering]
+    return Ranking(environments, control, standings, missing, differences)
 
 
 def ranks(means: Floats) -> Floats:
@@ -109,8 +114,8 @@ def ranks(means: Floats) -> Floats:
     mean, NaN last."""
     from scipy.stats import rankdata
 
-    known = np.where(np.isnan(means), -inf, means)
-    return np.asarray(rankdata(-known, axis=1), float)
+    finite = np.where(np.isnan(means), -inf, means)
+    return np.asarray(rankdata(-finite, axis=1), float)
 
 
 def _differences(scores: Scores, control: str, higher: bool) -> dict[tuple[str, str], Spread]:
@@ -121,7 +126,7 @@ def _differences(scores: Scores, control: str, higher: bool) -> dict[tuple[str, 
         base = scores.get((environment, control), {})
         common = [seed for seed in seeds if seed in base]
         if common:
-            ours, theirs = (np.array([one[seed] for seed in common]) for one in (seeds, base))
+            ours, theirs = (np.array([values[seed] for seed in common]) for values in (seeds, base))
             out[environment, entrant] = (
                 _difference(ours, theirs) if higher else _difference(theirs, ours)
             )
@@ -139,14 +144,16 @@ def _difference(a: Floats, b: Floats) -> Spread:
 
 
 def _covered(
-    found: Mapping[tuple[str, str], Spread], entrants: Sequence[str], control: str
+    differences: Mapping[tuple[str, str], Spread], entrants: Sequence[str], control: str
 ) -> list[str]:
     """The environments in which the control and at least half of the entrants have numbers."""
     there: dict[str, set[str]] = {}
-    for environment, entrant in found:
+    for environment, entrant in differences:
         there.setdefault(environment, set()).add(entrant)
     return [
-        one for one, some in there.items() if control in some and 2 * len(some) >= len(entrants)
+        environment
+        for environment, entrants_there in there.items()
+        if control in entrants_there and 2 * len(entrants_there) >= len(entrants)
     ]
 
 
@@ -155,15 +162,15 @@ def _standings(
     environments: Sequence[str],
     control: str,
     means: Floats,
-    found: Mapping[tuple[str, str], Spread],
+    differences: Mapping[tuple[str, str], Spread],
 ) -> list[Standing]:
     placed = ranks(means)
-    sure = _sure(entrants, environments, control, found)
+    sure = _sure(entrants, environments, control, differences)
     out = []
     for i, entrant in enumerate(entrants):
         cells = [(environment, entrant) for environment in environments]
-        wins, losses = (sum(sign(found[cell]) == side for cell in cells) for side in (1, -1))
-        kept = [sign(found[cell]) for cell in cells if sure[cell]]
+        wins, losses = (sum(sign(differences[cell]) == side for cell in cells) for side in (1, -1))
+        signs = [sign(differences[cell]) for cell in cells if sure[cell]]
         out.append(
             Standing(
                 entrant,
@@ -172,33 +179,33 @@ def _standings(
                 wins,
                 len(cells) - wins - losses,
                 losses,
-                kept.count(1),
-                kept.count(-1),
+                signs.count(1),
+                signs.count(-1),
             )
         )
-    return sorted(out, key=lambda one: one.mean_rank)
+    return sorted(out, key=lambda standing: standing.mean_rank)
 
 
 def _sure(
     entrants: Sequence[str],
     environments: Sequence[str],
     control: str,
-    found: Mapping[tuple[str, str], Spread],
+    differences: Mapping[tuple[str, str], Spread],
 ) -> dict[tuple[str, str], bool]:
     """Whether the difference in each cell is left after Holm's correction for all of them; one
     without any spread is not tested."""
     cells = [(environment, entrant) for environment in environments for entrant in entrants]
     p = [
         nan
-        if entrant == control or found[environment, entrant].std == 0
-        else p_value(found[environment, entrant])
+        if entrant == control or differences[environment, entrant].std == 0
+        else p_value(differences[environment, entrant])
         for environment, entrant in cells
     ]
-    return {cell: one <= LEVEL for cell, one in zip(cells, holm(p), strict=True)}
+    return {cell: corrected <= LEVEL for cell, corrected in zip(cells, holm(p), strict=True)}
 
 
 def sign(difference: Spread) -> int:
     """Return 1 where the 95 % t interval of a mean difference lies above zero, -1 where it lies
     below, else 0."""
-    one = interval(difference)
-    return 1 if one.low > 0 else -1 if one.high < 0 else 0
+    ends = interval(difference)
+    return int(ends.low > 0) - int(ends.high < 0)

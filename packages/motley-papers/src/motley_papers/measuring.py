@@ -56,8 +56,10 @@ class Measure:
     def unit(self) -> str:
         """The unit that the title begins with, or has in brackets: %, MB, ms, s or rounds; empty
         where it names none."""
-        found = re.match(r"(?:virtual |wall )?(MB|ms|s|rounds)\b", self.title)
-        return found[1] if found else "%" if "(%)" in self.title else ""
+        match = re.match(r"(?:virtual |wall )?(MB|ms|s|rounds)\b", self.title)
+        if match:
+            return match[1]
+        return "%" if "(%)" in self.title else ""
 
 
 def measure_of(name: str) -> Measure:
@@ -118,17 +120,17 @@ def _to_target(axis: measures.Axis, unit: float, run: Run, target: float | None)
     if target is None:
         return _NONE
     # what nobody has trained reaches no target, however well it does after fine-tuning
-    found = measures.to_target(
+    crossing = measures.to_target(
         measures.curve(run, axis, untrained=False), target, measures.metric_of(run)[1]
     )
-    return Censored(found.value / unit, found.reached)
+    return Censored(crossing.value / unit, crossing.reached)
 
 
 def _use_seconds_to_target(run: Run, target: float | None) -> Censored:
     """Return the virtual seconds to the target, and those in which the slowest client fine-tunes
     the model before it uses it."""
-    found = _to_target("seconds", 1.0, run, target)
-    return Censored(found.value + client_measures.tuning_s(run), found.reached)
+    crossing = _to_target("seconds", 1.0, run, target)
+    return Censored(crossing.value + client_measures.tuning_s(run), crossing.reached)
 
 
 def _reached(run: Run, target: float | None) -> Censored:
@@ -144,11 +146,11 @@ def _cost(kind: str, unit: float, run: Run, target: float | None) -> Censored:
 
 
 def _participation(kind: str, run: Run, target: float | None) -> Censored:
-    found = measures.participation(run)
+    shares = measures.participation(run)
     value = (
-        {"least": found.counts.min, "most": found.counts.max}[kind]()
+        {"least": shares.counts.min, "most": shares.counts.max}[kind]()
         if kind in ("least", "most")
-        else getattr(found, kind)
+        else getattr(shares, kind)
     )
     return Censored(float(value), True)
 
@@ -192,18 +194,18 @@ def _validated(run: Run, target: float | None) -> Censored:
 
 
 def _choosing_ms(run: Run, target: float | None) -> Censored:
-    took = np.asarray(run.column("timings", "select_s"), float)
+    seconds = np.asarray(run.column("timings", "select_s"), float)
     return Censored(
-        1e3 * float(np.nanmean(took)) if np.isfinite(took).any() else float("nan"), True
+        1e3 * float(np.nanmean(seconds)) if np.isfinite(seconds).any() else float("nan"), True
     )
 
 
 def _note_mean(name: str, part: str, run: Run, target: float | None) -> Censored:
-    found = measures.note(run, name)
-    if not len(found.y):
+    notes = measures.note(run, name)
+    if not len(notes.y):
         return _NONE
-    tenth = max(1, len(found.y) // 10)
-    chosen = {"early": found.y[:tenth], "late": found.y[-tenth:]}.get(part, found.y)
+    tenth = max(1, len(notes.y) // 10)
+    chosen = {"early": notes.y[:tenth], "late": notes.y[-tenth:]}.get(part, notes.y)
     return Censored(float(np.nanmin(chosen) if part == "least" else np.nanmean(chosen)), True)
 
 

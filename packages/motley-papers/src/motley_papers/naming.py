@@ -52,7 +52,7 @@ def differences(
     return out
 
 
-def chosen(found: Differences) -> dict[str, str]:
+def chosen(differences: Differences) -> dict[str, str]:
     """Return environment -> the entrant whose mean gain is largest against its spread: the root of
     the mean of its own variance and of the median variance in its environment, for two seeds alone
     say little about a spread.
@@ -61,12 +61,12 @@ def chosen(found: Differences) -> dict[str, str]:
     {'here': 'good'}
     """
     out = {}
-    for environment, entrants in found.items():
-        several = {name: some for name, some in entrants.items() if len(some) > 1}
-        usual = median(variance(some) for some in several.values()) if several else 0.0
+    for environment, entrants in differences.items():
+        several = {name: values for name, values in entrants.items() if len(values) > 1}
+        usual = median(variance(values) for values in several.values()) if several else 0.0
         score = {
-            name: _against(fmean(some), sqrt((variance(some) + usual) / 2))
-            for name, some in several.items()
+            name: _against(fmean(values), sqrt((variance(values) + usual) / 2))
+            for name, values in several.items()
         }
         if score:
             out[environment] = max(score, key=score.__getitem__)
@@ -74,18 +74,26 @@ def chosen(found: Differences) -> dict[str, str]:
 
 
 def _against(gain: float, spread: float) -> float:
-    return gain / spread if spread else inf if gain > 0 else -inf if gain < 0 else 0.0
+    if spread:
+        return gain / spread
+    if gain > 0:
+        return inf
+    return -inf if gain < 0 else 0.0
 
 
-def most_gaining(found: Differences) -> str:
+def most_gaining(differences: Differences) -> str:
     """Return the entrant with the highest mean gain over all environments, each counted alike, of
     those that are in all but few: in at least nine of ten."""
     means: dict[str, list[float]] = {}
-    for entrants in found.values():
-        for name, some in entrants.items():
-            means.setdefault(name, []).append(fmean(some))
-    whole = {name: fmean(some) for name, some in means.items() if len(some) >= 0.9 * len(found)}
-    return max(whole, key=whole.__getitem__)
+    for entrants in differences.values():
+        for name, values in entrants.items():
+            means.setdefault(name, []).append(fmean(values))
+    common = {
+        name: fmean(values)
+        for name, values in means.items()
+        if len(values) >= 0.9 * len(differences)
+    }
+    return max(common, key=common.__getitem__)
 
 
 def costs(
@@ -104,10 +112,10 @@ def costs(
     for (environment, entrant), ours in values.items():
         theirs = values.get((environment, CONTROL), {})
         pairs = [(ours[s], theirs[s]) for s in ours if s in theirs]
-        if pairs and all(isfinite(one) for pair in pairs for one in pair):
-            one = interval(spread([mine - other for mine, other in pairs]))
-            ratio = fmean(mine for mine, _ in pairs) / fmean(other for _, other in pairs)
-            out[environment, entrant] = nan if one.low <= 0 <= one.high else ratio
+        if pairs and all(isfinite(cost) for pair in pairs for cost in pair):
+            difference = interval(spread([mine - base for mine, base in pairs]))
+            ratio = fmean(mine for mine, _ in pairs) / fmean(base for _, base in pairs)
+            out[environment, entrant] = nan if difference.low <= 0 <= difference.high else ratio
         else:
             out[environment, entrant] = nan
     return out
@@ -130,11 +138,11 @@ def gains(
     out: dict[str, dict[str, Gain]] = {}
     for environment, entrants in choice.items():
         here = out.setdefault(environment, {})
-        for entrant, some in entrants.items():
+        for entrant, values in entrants.items():
             second = again.get(environment, {}).get(entrant)
             place = environment, entrant
             if second is not None:
                 here[entrant] = Gain(second, True, seconds.get(place, nan), traffic.get(place, nan))
             elif entrant in named:
-                here[entrant] = Gain(some, False)
+                here[entrant] = Gain(values, False)
     return out

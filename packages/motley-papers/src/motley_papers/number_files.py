@@ -21,19 +21,19 @@ _BY_CALCULATION = (
 """The columns of a comparison, where a counterexample is worked out in place of comparisons."""
 
 
-def measured_rows(found: Reproduction) -> list[MeasuredRow]:
+def measured_rows(reproduction: Reproduction) -> list[MeasuredRow]:
     """Return every measured number of every seed, those measured earlier among them."""
     rows = []
-    for exhibit in found.exhibits:
-        cells = {cell.values: cell for cell in found.cells(exhibit)}
-        for measure in found.recipe.measures(exhibit):
-            for values, seeds in found.values(exhibit, measure).items():
+    for exhibit in reproduction.exhibits:
+        cells = {cell.values: cell for cell in reproduction.cells(exhibit)}
+        for measure in reproduction.recipe.measures(exhibit):
+            for values, seeds in reproduction.values(exhibit, measure).items():
                 cell = cells[values]
-                here = found.runs_at(exhibit, cell)
-                before = found.earlier_at(exhibit, cell)
-                for seed, one in sorted(seeds.items()):
+                here = reproduction.runs_at(exhibit, cell)
+                before = reproduction.earlier_at(exhibit, cell)
+                for seed, value in sorted(seeds.items()):
                     run = here[seed].directory.name if seed in here else before[seed]
-                    rows.append(measured_row(cell, measure, seed, one, run))
+                    rows.append(measured_row(cell, measure, seed, value, run))
     return rows
 
 
@@ -51,7 +51,7 @@ def measured_row(cell: Cell, measure: str, seed: int, value: Censored, run: str)
     )
 
 
-def verdicts_csv(found: Reproduction) -> str:
+def verdicts_csv(reproduction: Reproduction) -> str:
     """Return every comparison of every claim as a row.
 
     Of the claim: text, source, protocol, published, measure. Of the comparison: words, means, the
@@ -64,35 +64,38 @@ def verdicts_csv(found: Reproduction) -> str:
     that a counterexample refutes has one row without numbers.
     """
     rows = []
-    for one in found.judged:
+    for judged in reproduction.judged:
         head = (
-            one.claim.text,
-            one.claim.source,
-            one.protocol.words,
-            one.claim.published,
-            one.measure,
+            judged.claim.text,
+            judged.claim.source,
+            judged.protocol.words,
+            judged.claim.published,
+            judged.measure,
         )
-        whole = one.interval
+        weakest = judged.interval
         ends = (
-            *(f"{number:.6g}" for number in (whole.mean, whole.low, whole.high, one.printed)),
-            one.size,
-            {None: "", True: "yes", False: "no"}[one.decidable],
-            one.verdict,
-            one.alone,
+            *(
+                f"{number:.6g}"
+                for number in (weakest.mean, weakest.low, weakest.high, judged.printed)
+            ),
+            judged.size,
+            {None: "", True: "yes", False: "no"}[judged.decidable],
+            judged.verdict,
+            judged.alone,
         )
-        if one.claim.counterexample:
+        if judged.claim.counterexample:
             rows.append((*head, *_BY_CALCULATION, *ends))
-        for contrast in one.contrasts:
-            got = contrast.interval
-            other = contrast.other.mean if contrast.other else nan
-            numbers = (contrast.ours.mean, other, got.mean, got.low, got.high)
+        for contrast in judged.contrasts:
+            interval = contrast.interval
+            rival = contrast.rival.mean if contrast.rival else nan
+            numbers = (contrast.ours.mean, rival, interval.mean, interval.low, interval.high)
             powers = (*contrast.sides, contrast.resolves, contrast.printed, contrast.needs)
-            decided_by = contrast.decided_by(one.family)
+            decided_by = contrast.decided_by(judged.family)
             plain = contrast.plain
             looks = " ".join(map(str, contrast.looks.ends)) if contrast.looks is not None else ""
             shown = (
                 *(f"{number:.6g}" for number in numbers),
-                got.n,
+                interval.n,
                 contrast.verdict,
                 *(f"{number:.4g}" for number in (*powers, decided_by)),
                 *(f"{number:.6g}" for number in (plain.low, plain.high)),
@@ -127,37 +130,37 @@ def verdicts_csv(found: Reproduction) -> str:
     return csv_text([heads, *rows])
 
 
-def curves_gz(found: Reproduction) -> bytes:
+def curves_gz(reproduction: Reproduction) -> bytes:
     """Return every round of every run, those measured earlier among them, as a compressed table;
     b"" where there is none."""
     points: list[CurvePoint] = []
     seen: set[str] = set()
-    for exhibit in found.exhibits:
-        for cell in found.cells(exhibit):
-            here = found.runs_at(exhibit, cell)
-            before = found.earlier_at(exhibit, cell)
+    for exhibit in reproduction.exhibits:
+        for cell in reproduction.cells(exhibit):
+            here = reproduction.runs_at(exhibit, cell)
+            before = reproduction.earlier_at(exhibit, cell)
             for seed in sorted({*here, *before}):
                 name = here[seed].directory.name if seed in here else before[seed]
                 if name not in seen:
                     points += (
                         curve_points(here[seed], exhibit.name, cell.name)
                         if seed in here
-                        else _kept(found, name)
+                        else _kept(reproduction, name)
                     )
                 seen.add(name)
     return to_gzip(csv_text([CurvePoint._fields, *points])) if points else b""
 
 
-def _kept(found: Reproduction, name: str) -> list[CurvePoint]:
-    return list(found.earlier.points.get(name, ()))
+def _kept(reproduction: Reproduction, name: str) -> list[CurvePoint]:
+    return list(reproduction.earlier.points.get(name, ()))
 
 
-def number_files(found: Reproduction) -> dict[str, str | bytes]:
+def number_files(reproduction: Reproduction) -> dict[str, str | bytes]:
     """Return name -> content of the files with numbers."""
-    curves = curves_gz(found)
+    curves = curves_gz(reproduction)
     return {
-        MEASURED: csv_text([MeasuredRow._fields, *measured_rows(found)]),
-        "verdicts.csv": verdicts_csv(found),
+        MEASURED: csv_text([MeasuredRow._fields, *measured_rows(reproduction)]),
+        "verdicts.csv": verdicts_csv(reproduction),
         **({CURVES: curves} if curves else {}),
-        **({SEQUENTIAL: found.sequential.text()} if found.sequential.claims else {}),
+        **({SEQUENTIAL: reproduction.sequential.text()} if reproduction.sequential.claims else {}),
     }

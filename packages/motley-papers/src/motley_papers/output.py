@@ -68,29 +68,33 @@ def overview() -> str:
     return "\n".join([*lines, "get data with: motley data get NAME; --scale smoke needs none"])
 
 
-def show(found: Reproduction) -> None:
+def show(reproduction: Reproduction) -> None:
     """Print the tables of the exhibits that have runs, the verdicts, and last each of the runs that
     were made."""
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
-    for exhibit in found.exhibits:
-        if found.cells(exhibit):
-            for table in exhibit_tables(found, exhibit):
+    for exhibit in reproduction.exhibits:
+        if reproduction.cells(exhibit):
+            for table in exhibit_tables(reproduction, exhibit):
                 console.print(block_table(table, f"{exhibit.name}. {exhibit.title}"))
-    if found.judged:
-        console.print(block_table(verdict_table(found.judged), "claims"))
-    said = list(own_sentences(found))
+    if reproduction.judged:
+        console.print(block_table(verdict_table(reproduction.judged), "claims"))
+    sentences = list(own_sentences(reproduction))
     for sentence in [
-        *said[:FEW],
-        *([f"{len(said) - FEW} more such sentences are in the report."] if said[FEW:] else []),
+        *sentences[:FEW],
+        *(
+            [f"{len(sentences) - FEW} more such sentences are in the report."]
+            if sentences[FEW:]
+            else []
+        ),
     ]:
         console.print(Text(printable(sentence)))
-    if found.earlier.dropped:
-        console.print(dropped(found))
+    if reproduction.earlier.dropped:
+        console.print(dropped(reproduction))
 
 
-def write(found: Reproduction) -> list[Path]:
+def write(reproduction: Reproduction) -> list[Path]:
     """Write ``report.html``, ``report.md`` with its pictures, ``measured.csv``, ``verdicts.csv``
     and ``curves.csv.gz`` into the folder of the runs.
 
@@ -98,16 +102,16 @@ def write(found: Reproduction) -> list[Path]:
     ------
     StoreError: they cannot be written.
     """
-    whole = page(found)
-    folder = found.directory
-    tables = {folder / name: content for name, content in number_files(found).items()}
+    report = page(reproduction)
+    folder = reproduction.directory
+    tables = {folder / name: content for name, content in number_files(reproduction).items()}
     replace_files(tables, next(reversed(tables)))
-    return [write_page(whole, folder / name) for name in ("report.html", "report.md")] + list(
+    return [write_page(report, folder / name) for name in ("report.html", "report.md")] + list(
         tables
     )
 
 
-def write_for_print(found: Reproduction, formats: Sequence[str]) -> Path:
+def write_for_print(reproduction: Reproduction, formats: Sequence[str]) -> Path:
     """Write the exhibits' figures (``pdf``, ``svg``) and tables (``latex``, ``csv``) into the
     folder ``paper`` beside the report.
 
@@ -116,29 +120,31 @@ def write_for_print(found: Reproduction, formats: Sequence[str]) -> Path:
     ConfigError: there is no such format. StoreError: they cannot be written.
     """
     wanted = check_formats(formats)
-    folder = found.directory / "paper"
+    folder = reproduction.directory / "paper"
     names = UniqueNames()
     kinds = [kind for kind in wanted if kind in ("pdf", "svg")]
     files = dict[Path, str | bytes]()
-    for exhibit in found.exhibits:
+    for exhibit in reproduction.exhibits:
         about = names.unique(exhibit.name)
-        for name, picture in pictures_of([exhibit_section(found, exhibit)]) if kinds else ():
+        for name, picture in pictures_of([exhibit_section(reproduction, exhibit)]) if kinds else ():
             files |= {
                 folder / f"{about}-{name}.{kind}": drawn
                 for kind, drawn in for_print(picture, kinds)[1].items()
             }
-        for i, table in enumerate(exhibit_tables(found, exhibit) if "latex" in wanted else ()):
+        for i, table in enumerate(
+            exhibit_tables(reproduction, exhibit) if "latex" in wanted else ()
+        ):
             name = f"{about}-{i + 1}" if i else about
             files[folder / f"{name}.tex"] = latex.page_table(table, name, exhibit.title)
     if "latex" in wanted:
         files[folder / "verdicts.tex"] = latex.page_table(
-            verdict_table(found.judged), "verdicts", found.recipe.title
+            verdict_table(reproduction.judged), "verdicts", reproduction.recipe.title
         )
-        files[folder / "references.bib"] = "\n\n".join(citations(found.all_runs())) + "\n"
+        files[folder / "references.bib"] = "\n\n".join(citations(reproduction.all_runs())) + "\n"
     if "csv" in wanted:
         files |= {
             folder / name: content
-            for name, content in number_files(found).items()
+            for name, content in number_files(reproduction).items()
             if name != CURVES
         }
     if files:

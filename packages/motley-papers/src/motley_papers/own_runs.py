@@ -18,59 +18,67 @@ FEW = 12
 """Sentences that stand in full; more are folded away."""
 
 
-def own_runs(found: Reproduction) -> Section | None:
+def own_runs(reproduction: Reproduction) -> Section | None:
     """Return a sentence for each cell whose runs were asked for and made; None where there is
     none."""
-    said = list(own_sentences(found))
-    return Section("Your runs", [BulletList(said)], folded=len(said) > FEW) if said else None
+    sentences = list(own_sentences(reproduction))
+    return (
+        Section("Your runs", [BulletList(sentences)], folded=len(sentences) > FEW)
+        if sentences
+        else None
+    )
 
 
-def own_sentences(found: Reproduction) -> Iterator[str]:
+def own_sentences(reproduction: Reproduction) -> Iterator[str]:
     """Yield
     ``table 4b, mnist / random, final (%): 87.58 with one seed; printed 90.82: 3.24 below``, for the
     measures that have a printed number, or the exhibit's first. Exhibits with ranks, whose cells
     are many, are left out."""
-    made = found.asked_runs
-    for exhibit in (exhibit for exhibit in found.exhibits if exhibit.ranks is None):
+    runs = reproduction.asked_runs
+    for exhibit in (exhibit for exhibit in reproduction.exhibits if exhibit.ranks is None):
         shown = [
-            name for name in exhibit.measures if found.recipe.printed(exhibit, name)
+            name for name in exhibit.measures if reproduction.recipe.printed(exhibit, name)
         ] or exhibit.measures[:1]
         for name in shown:
-            values = found.values(exhibit, name)
+            values = reproduction.values(exhibit, name)
             measure = measure_of(name)
-            for cell in exhibit.cells(found.scale):
+            for cell in exhibit.cells(reproduction.scale):
                 own = {
                     s: values[cell.values][s]
-                    for s in made.get((exhibit.name, cell.values), ())
+                    for s in runs.get((exhibit.name, cell.values), ())
                     if cell.values in values
                 }
                 if own:
                     yield (
                         f"{exhibit.name}, {cell.name}, {measure.title}: "
-                        f"{_sentence(found, exhibit, cell, measure, own)}."
+                        f"{_sentence(reproduction, exhibit, cell, measure, own)}."
                     )
 
 
 def _sentence(
-    found: Reproduction, exhibit: Exhibit, cell: Cell, measure: Measure, own: Mapping[int, Censored]
+    reproduction: Reproduction,
+    exhibit: Exhibit,
+    cell: Cell,
+    measure: Measure,
+    own: Mapping[int, Censored],
 ) -> str:
-    got = spread([one.value for one in own.values()])
-    bound = "" if all(one.reached for one in own.values()) else "more than "
-    text = f"{bound}{plus_minus(got, measure.decimals)} with {_seeds(len(own))}"
-    printed = found.recipe.printed(exhibit, measure.name).get(cell.values)
-    if printed is not None and found.recipe.protocol(exhibit, found.scale).kind == "other data":
+    measured = spread([value.value for value in own.values()])
+    bound = "" if all(value.reached for value in own.values()) else "more than "
+    text = f"{bound}{plus_minus(measured, measure.decimals)} with {_seeds(len(own))}"
+    printed = reproduction.recipe.printed(exhibit, measure.name).get(cell.values)
+    if (
+        printed is not None
+        and reproduction.recipe.protocol(exhibit, reproduction.scale).kind == "other data"
+    ):
         text += "; what is printed is of other data"
     elif printed is not None:
-        off = got.mean - printed[0]
+        off = measured.mean - printed[0]
         text += f"; printed {_number(printed[0], measure)}"
-        text += (
-            f": {_number(abs(off), measure)} {'below' if off < 0 else 'above'}"
-            if not bound and off
-            else ""
-        )
-    stored = found.earlier.values.get(((exhibit.name, cell.name), measure.name), {})
+        if not bound and off:
+            text += f": {_number(abs(off), measure)} {'below' if off < 0 else 'above'}"
+    stored = reproduction.earlier.values.get(((exhibit.name, cell.name), measure.name), {})
     if stored:
-        mean = spread([one.value for one in stored.values()])
+        mean = spread([value.value for value in stored.values()])
         text += f"; stored {plus_minus(mean, measure.decimals)} with {_seeds(len(stored))}"
     return text
 
@@ -81,5 +89,5 @@ def _number(value: float, measure: Measure) -> str:
     )
 
 
-def _seeds(many: int) -> str:
-    return "one seed" if many == 1 else f"{many} seeds"
+def _seeds(count: int) -> str:
+    return "one seed" if count == 1 else f"{count} seeds"

@@ -45,9 +45,9 @@ def skewed_picks(run: Run) -> float:
     """Return the share of picks that are clients with more than :data:`MOST` of their training
     samples in one class, by their labels as given; NaN where no client is. Random selection has the
     share of such clients."""
-    counts, known = label_counts(run)
-    skewed = np.zeros(len(known), bool)
-    skewed[known] = counts.max(axis=1, initial=0) > MOST * counts.sum(axis=1)
+    counts, labelled = label_counts(run)
+    skewed = np.zeros(len(labelled), bool)
+    skewed[labelled] = counts.max(axis=1, initial=0) > MOST * counts.sum(axis=1)
     return _share_of_picks(run, skewed)
 
 

@@ -43,12 +43,13 @@ class _Objectives(NamedTuple):
 def optimum_distances(run: Run) -> Curve:
     """Return the Euclidean distance of the model to the optimum of the intended objective, by
     round; empty for other tasks."""
-    found = _objectives(run)
-    if found is None:
+    objectives = _objectives(run)
+    if objectives is None:
         return Curve(np.empty(0), np.empty(0))
     losses = measures.curve(run, metric="loss")
     return Curve(
-        losses.x, np.sqrt(np.maximum(2.0 * (losses.y - found.least) / found.a.mean(), 0.0))
+        losses.x,
+        np.sqrt(np.maximum(2.0 * (losses.y - objectives.least) / objectives.a.mean(), 0.0)),
     )
 
 
@@ -74,13 +75,15 @@ def closed_form_distance(kind: str, run: Run, target: float | None) -> Censored:
     NaN unless all clients take part with equal weights; steps are those that each client took, with
     plain SGD.
     """
-    found = _objectives(run)
+    objectives = _objectives(run)
     steps = _steps(run)
-    if found is None or steps is None:
+    if objectives is None or steps is None:
         return Censored(_NAN, True)
     rate = float(run.config["local"]["optimizer"]["lr"])
-    point = FIXED_POINTS[kind](np.full(len(steps), 1.0 / len(steps)), found.a, found.m, steps, rate)
-    return Censored(float(np.linalg.norm(point - found.optimum)), True)
+    point = FIXED_POINTS[kind](
+        np.full(len(steps), 1.0 / len(steps)), objectives.a, objectives.m, steps, rate
+    )
+    return Censored(float(np.linalg.norm(point - objectives.optimum)), True)
 
 
 def closed_form_gap(kind: str, run: Run, target: float | None) -> Censored:

@@ -164,7 +164,8 @@ class Exhibit(RecipeTable):
             c
             for c in every
             if not any(
-                all(c.at[a] in some for a, some in place.items()) for place in self.without.values()
+                all(c.at[a] in values for a, values in place.items())
+                for place in self.without.values()
             )
         ]
 
@@ -199,7 +200,7 @@ class Cell:
 
     def has(self, values: Place) -> bool:
         """Return whether it has one of these values of each axis that its exhibit has."""
-        return all(self.at[axis] in some for axis, some in values.items() if axis in self.at)
+        return all(self.at[axis] in allowed for axis, allowed in values.items() if axis in self.at)
 
     @cached_property
     def settings(self) -> list[Settings]:
@@ -271,14 +272,14 @@ class Recipe(RecipeTable):
         chosen = []
         for name in wanted:
             begun = [e for e in self.exhibit if name and e.name.startswith(name)]
-            found = [e for e in begun if e.name == name or not e.name[len(name)].isdigit()]
-            if not found:
+            matches = [e for e in begun if e.name == name or not e.name[len(name)].isdigit()]
+            if not matches:
                 names = [e.name for e in self.exhibit]
-                said = name or "exhibit without a name"
+                label = name or "exhibit without a name"
                 raise ConfigError(
-                    f"{self.name} has no {said}{suggest(name, names)}; it has: {'; '.join(names)}"
+                    f"{self.name} has no {label}{suggest(name, names)}; it has: {'; '.join(names)}"
                 )
-            chosen += [e for e in found if e not in chosen]
+            chosen += [e for e in matches if e not in chosen]
         return chosen
 
     def seeds(self, exhibit: Exhibit, scale: Scale) -> list[int]:
@@ -293,11 +294,11 @@ class Recipe(RecipeTable):
         the most special that is said. Of ``smoke``, whose data stand for all others, only what is
         said of ``smoke`` itself counts."""
         at = exhibit.scale.get(scale, Scaled()).protocol if exhibit is not None else ""
-        said = [at, self.scale[scale].protocol]
+        texts = [at, self.scale[scale].protocol]
         if scale != "smoke":
             in_general = exhibit.protocol if exhibit is not None else ""
-            said = [claim.protocol if claim is not None else "", at, in_general, said[-1]]
-        return Protocol.read(next((text for text in said if text), _UNSAID[scale]))
+            texts = [claim.protocol if claim is not None else "", at, in_general, texts[-1]]
+        return Protocol.read(next((text for text in texts if text), _UNSAID[scale]))
 
     def printed(self, exhibit: Exhibit, measure: str) -> dict[tuple[str, ...], tuple[float, float]]:
         """Return what the paper printed for an exhibit, or for the one it is like: cell -> value
@@ -305,9 +306,9 @@ class Recipe(RecipeTable):
         out: dict[tuple[str, ...], tuple[float, float]] = {}
         for cell in itertools.product(*exhibit.axes.values()):
             for name in (exhibit.name, exhibit.like or exhibit.name):
-                found = self.expected.get((name, " / ".join(cell), measure))
-                if found is not None:
-                    out.setdefault(cell, found)
+                number = self.expected.get((name, " / ".join(cell), measure))
+                if number is not None:
+                    out.setdefault(cell, number)
         return out
 
     def measures(self, exhibit: Exhibit) -> list[str]:
@@ -349,10 +350,10 @@ class Recipe(RecipeTable):
         """Return the settings of a cell; ``only``: these keys of the experiment and what is in
         them."""
 
-        def wanted(given: Mapping[str, Any], but: str = "") -> dict[str, Any]:
+        def wanted(settings: Mapping[str, Any], but: str = "") -> dict[str, Any]:
             return {
                 key: value
-                for key, value in given.items()
+                for key, value in settings.items()
                 if key != but and (not only or key.partition(".")[0] in only)
             }
 
@@ -365,14 +366,14 @@ class Recipe(RecipeTable):
         settings = (*cell.settings, self.scale[scale].set, own.set, *last)
         return document.set_keys(
             wanted({"name": f"{self.name}-{scale}", **self.base}),
-            *(wanted(one, but="target") for one in settings),
+            *(wanted(changes, but="target") for changes in settings),
             *more,
         )
 
     def data(self, scale: Scale) -> dict[str, float]:
         """Return the public data sets that the cells of a scale read, and the sizes of their
         downloads in units of 10^6 bytes."""
-        found: dict[str, float] = {}
+        sizes: dict[str, float] = {}
         for exhibit in self.exhibit:
             for cell in exhibit.cells(scale):
                 keys = self._keys(cell, scale, only=("task", "public"))
@@ -380,15 +381,17 @@ class Recipe(RecipeTable):
                     name = str(table.get("data")) if isinstance(table, Mapping) else ""
                     size = download_mb(name)
                     if size is not None:
-                        found[name] = size
-        return found
+                        sizes[name] = size
+        return sizes
 
 
 def names() -> list[str]:
     """Return the names of the recipes that come with the package."""
     folder = resources.files("motley_papers")
     return sorted(
-        item.name for item in folder.iterdir() if item.is_dir() and (item / "recipe.toml").is_file()
+        entry.name
+        for entry in folder.iterdir()
+        if entry.is_dir() and (entry / "recipe.toml").is_file()
     )
 
 
@@ -405,19 +408,19 @@ def read(name: str | Path) -> Recipe:
     """
     folder, texts, where = _texts(name)
     keys = document.parse(texts.pop("recipe.toml"), f"{folder}/recipe.toml")
-    given = {
+    files = {
         "name": folder,
         "expected": _expected(texts),
         "notes": texts.get("notes.md", ""),
         "folder": where,
         "measured": _measured(folder) if str(name) in names() else Path(name) / "measured",
     }
-    given["result"] = texts.get("result.md", "")
+    files["result"] = texts.get("result.md", "")
     try:
         recipe = Recipe.model_validate(
             {
                 **with_tuned(_expanded(keys), f"{folder}/tuned.toml", texts.get("tuned.toml", "")),
-                **given,
+                **files,
             }
         )
     except ValidationError as error:
@@ -515,20 +518,20 @@ def _rows(text: str) -> Iterator[dict[str, str]]:
 
 def _problems(recipe: Recipe) -> Iterator[str]:
     """Yield what is wrong with a recipe although every key has its type."""
-    known = {exhibit.name: exhibit for exhibit in recipe.exhibit}
-    if len(known) < len(recipe.exhibit):
+    exhibits = {exhibit.name: exhibit for exhibit in recipe.exhibit}
+    if len(exhibits) < len(recipe.exhibit):
         yield "two exhibits have the same name"
     yield from (f"scale {scale} is missing" for scale in SCALES if scale not in recipe.scale)
     for exhibit in recipe.exhibit:
-        yield from _exhibit_problems(exhibit, known)
+        yield from _exhibit_problems(exhibit, exhibits)
     for claim in recipe.claim:
-        yield from _claim_problems(claim, known)
+        yield from _claim_problems(claim, exhibits)
     yield from _protocol_problems(recipe)
     cells = {(e.name, cell.name) for e in recipe.exhibit for cell in e.all_cells()}
     for name, cell, measure in recipe.expected:
         if (name, cell) not in cells:
             yield f"expected.csv has {name}, {cell}, which is no cell"
-        elif measure not in known[name].measures:
+        elif measure not in exhibits[name].measures:
             yield f"expected.csv has the measure {measure} of {name}, which does not show it"
 
 
@@ -541,10 +544,10 @@ def _protocol_problems(recipe: Recipe) -> Iterator[str]:
         for exhibit in recipe.exhibit
         for name, scaled in exhibit.scale.items()
     ]
-    said = [(name, scaled.protocol) for name, scaled in tables]
-    said += [(exhibit.name, exhibit.protocol) for exhibit in recipe.exhibit]
-    said += [(f"the claim {claim.text!r}", claim.protocol) for claim in recipe.claim]
-    for name, text in said:
+    protocols = [(name, scaled.protocol) for name, scaled in tables]
+    protocols += [(exhibit.name, exhibit.protocol) for exhibit in recipe.exhibit]
+    protocols += [(f"the claim {claim.text!r}", claim.protocol) for claim in recipe.claim]
+    for name, text in protocols:
         if text and Protocol.read(text).problem:
             yield (
                 f"{name}: got the protocol {text!r}; expected whole, theory: WHAT, reduced: WHAT "
@@ -560,8 +563,8 @@ def _protocol_problems(recipe: Recipe) -> Iterator[str]:
             )
 
 
-def _exhibit_problems(exhibit: Exhibit, known: Mapping[str, Exhibit]) -> Iterator[str]:
-    if exhibit.like is not None and exhibit.like not in known:
+def _exhibit_problems(exhibit: Exhibit, exhibits: Mapping[str, Exhibit]) -> Iterator[str]:
+    if exhibit.like is not None and exhibit.like not in exhibits:
         yield f"{exhibit.name}: there is no exhibit {exhibit.like!r} to be like"
     yield from _unknown_measures(exhibit.measures, exhibit.name)
     for picture in exhibit.pictures:
@@ -604,8 +607,8 @@ def _rank_problems(exhibit: Exhibit, ranks: RankPlan) -> Iterator[str]:
             )
 
 
-def _claim_problems(claim: Claim, known: Mapping[str, Exhibit]) -> Iterator[str]:
-    if claim.exhibit not in known:
+def _claim_problems(claim: Claim, exhibits: Mapping[str, Exhibit]) -> Iterator[str]:
+    if claim.exhibit not in exhibits:
         yield f"a claim speaks of {claim.exhibit!r}, which is no exhibit"
         return
     if sum(side is not None for side in (claim.higher, claim.lower, claim.below, claim.above)) != 1:
@@ -614,9 +617,9 @@ def _claim_problems(claim: Claim, known: Mapping[str, Exhibit]) -> Iterator[str]
         yield f"the claim {claim.text!r}: higher and lower need than, below and above go without"
     if claim.measure is not None:
         yield from _unknown_measures([claim.measure], f"the claim {claim.text!r}")
-    elif not known[claim.exhibit].measures:
+    elif not exhibits[claim.exhibit].measures:
         yield f"the claim {claim.text!r} needs a measure: {claim.exhibit} shows none"
-    exhibit = known[claim.exhibit]
+    exhibit = exhibits[claim.exhibit]
     if claim.tuned is not None and claim.tuned not in exhibit.axes:
         yield (
             f"the claim {claim.text!r}: {exhibit.name} has no axis {claim.tuned!r} to tune; it "

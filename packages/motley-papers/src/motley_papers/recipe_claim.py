@@ -24,24 +24,24 @@ KIND_WORDS: dict[Kind, str] = {"whole": "whole protocol", "theory": "theory on d
 
 
 class Protocol(NamedTuple):
-    """How much of a paper's protocol something is: ``what`` is smaller than in the paper, or which
-    data stand for the paper's. A ``theory`` (a lemma, a bound) is about any data: it is tested on
-    ours, and no experiment of the paper is repeated."""
+    """How much of a paper's protocol something is: ``detail`` says what is smaller than in the
+    paper, or which data stand for the paper's. A ``theory`` (a lemma, a bound) is about any data:
+    it is tested on ours, and no experiment of the paper is repeated."""
 
     kind: Kind
-    what: str = ""
+    detail: str = ""
 
     @classmethod
     def read(cls, text: str) -> Protocol:
         """Return the protocol of a text; :meth:`problem` says whether it is one."""
-        kind, _, what = text.partition(":")
-        return cls(cast(Kind, kind), what.strip())
+        kind, _, detail = text.partition(":")
+        return cls(cast(Kind, kind), detail.strip())
 
     @property
     def problem(self) -> bool:
         """Whether the kind is unknown, or nothing says what is reduced, which data these are, or
         what the theory is about."""
-        return self.kind not in KINDS or (self.kind != "whole" and not self.what)
+        return self.kind not in KINDS or (self.kind != "whole" and not self.detail)
 
     @classmethod
     def kind_of(cls, words: str) -> Kind:
@@ -53,7 +53,7 @@ class Protocol(NamedTuple):
         """``whole protocol``, ``theory on data of ours: WHAT``, ``reduced: WHAT`` or
         ``other data: WHAT``."""
         kind = KIND_WORDS.get(self.kind, self.kind)
-        return f"{kind}: {self.what}" if self.what else kind
+        return f"{kind}: {self.detail}" if self.detail else kind
 
 
 WHOLE = Protocol("whole")

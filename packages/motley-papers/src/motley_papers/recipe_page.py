@@ -45,25 +45,27 @@ __all__ = ["exhibit_section", "exhibit_tables", "page"]
 NamedCell = tuple[str, ...]
 
 
-def page(found: Reproduction) -> Page:
+def page(reproduction: Reproduction) -> Page:
     """Return the report of the runs that are finished, as a page."""
-    runs = found.all_runs()
-    before = found.all_earlier()
+    runs = reproduction.all_runs()
+    before = reproduction.all_earlier()
     warnings = [
         f"{f.point.label}, seed {f.point.experiment.seed}, failed: {f.error}"
-        for f in found.failures
+        for f in reproduction.failures
     ]
-    if (there := len(runs) + len(before)) < found.planned:
-        warnings.append(f"{there} of {found.planned} runs are finished; the same command goes on.")
-    if found.earlier.dropped:
-        warnings.append(dropped(found))
-    recipe = found.recipe
-    scale = found.recipe.scale[found.scale]
+    if (there := len(runs) + len(before)) < reproduction.planned:
+        warnings.append(
+            f"{there} of {reproduction.planned} runs are finished; the same command goes on."
+        )
+    if reproduction.earlier.dropped:
+        warnings.append(dropped(reproduction))
+    recipe = reproduction.recipe
+    scale = reproduction.recipe.scale[reproduction.scale]
     ranked = any(exhibit.ranks is not None for exhibit in recipe.exhibit)
     wall = sum(measures.costs(run).wall_s for run in runs)
     facts = [
         ("recipe", recipe.name),
-        ("scale", found.scale),
+        ("scale", reproduction.scale),
         ("runs", f"{len(runs)}, and {len(before)} measured earlier" if before else str(len(runs))),
         (
             "seeds",
@@ -79,17 +81,22 @@ def page(found: Reproduction) -> Page:
     ]
     groups = {
         f"{name}: {' / '.join(cell)}": list(seeds.values())
-        for (name, cell), seeds in found.runs.items()
+        for (name, cell), seeds in reproduction.runs.items()
     }
     blocks = non_empty(
         Section(
-            "Result", non_empty(*_result(found), Text(_plain(scale.note)) if scale.note else None)
+            "Result",
+            non_empty(*_result(reproduction), Text(_plain(scale.note)) if scale.note else None),
         ),
         BulletList(warnings, "Before you read on") if warnings else None,
-        *(exhibit_section(found, exhibit) for exhibit in found.exhibits if found.cells(exhibit)),
-        Section("Claims", claim_blocks(found.judged)),
-        _not_run(found),
-        Section("What it cost, and how evenly", non_empty(_costs(found))),
+        *(
+            exhibit_section(reproduction, exhibit)
+            for exhibit in reproduction.exhibits
+            if reproduction.cells(exhibit)
+        ),
+        Section("Claims", claim_blocks(reproduction.judged)),
+        _not_run(reproduction),
+        Section("What it cost, and how evenly", non_empty(_costs(reproduction))),
         Section(
             "How it was made" if ranked else "What the paper leaves open", _prose(recipe.notes)
         ),
@@ -100,71 +107,76 @@ def page(found: Reproduction) -> Page:
     )
 
 
-def _result(found: Reproduction) -> list[Block]:
+def _result(reproduction: Reproduction) -> list[Block]:
     """What was found: the recipe's own words with their numbers, the verdicts counted, and a
     picture of where all comparisons lie."""
-    told = fill(
-        found.recipe,
-        lambda scale: numbers_at(found, scale),
-        found.scale,
-        [one.name for one in found.exhibits],
+    text = fill(
+        reproduction.recipe,
+        lambda scale: numbers_at(reproduction, scale),
+        reproduction.scale,
+        [exhibit.name for exhibit in reproduction.exhibits],
     )
     counts = Tally(
-        [(many, word, TONES.get(word, "")) for word, many in headline(found.judged).items()]
+        [
+            (count, word, TONES.get(word, ""))
+            for word, count in headline(reproduction.judged).items()
+        ]
     )
-    said = Section(
+    result = Section(
         "",
         non_empty(
-            own_runs(found),
-            *_prose(told),
+            own_runs(reproduction),
+            *_prose(text),
             counts if counts.counts else None,
-            *counted_words(found.judged),
+            *counted_words(reproduction.judged),
         ),
     )
-    picture = verdict_picture(found.judged)
-    return [SideBySide([said, picture])] if picture is not None else list(said.blocks)
+    picture = verdict_picture(reproduction.judged)
+    return [SideBySide([result, picture])] if picture is not None else list(result.blocks)
 
 
-def numbers_at(found: Reproduction, scale: str) -> ScaleNumbers | None:
+def numbers_at(reproduction: Reproduction, scale: str) -> ScaleNumbers | None:
     """Return the numbers of a scale: those that were found, or those kept in the recipe's folder;
     None where there are none."""
-    if scale == found.scale:
-        return ScaleNumbers(measured_rows(found), rows_of_text(verdicts_csv(found)))
-    return kept_numbers(found.recipe, scale)
+    if scale == reproduction.scale:
+        return ScaleNumbers(measured_rows(reproduction), rows_of_text(verdicts_csv(reproduction)))
+    return kept_numbers(reproduction.recipe, scale)
 
 
-def _not_run(found: Reproduction) -> Section | None:
+def _not_run(reproduction: Reproduction) -> Section | None:
     """The exhibits that have no numbers, and why."""
-    left = [exhibit for exhibit in found.exhibits if not found.cells(exhibit)]
-    at = [exhibit.scale.get(found.scale) for exhibit in left]
-    items = [
+    left = [exhibit for exhibit in reproduction.exhibits if not reproduction.cells(exhibit)]
+    at = [exhibit.scale.get(reproduction.scale) for exhibit in left]
+    titles = [
         f"{exhibit.name[:1].upper()}{exhibit.name[1:]}. {exhibit.title}"
-        + (f": {one.skip}." if one is not None and one.skip else ".")
-        for exhibit, one in zip(left, at, strict=True)
+        + (f": {scaled.skip}." if scaled is not None and scaled.skip else ".")
+        for exhibit, scaled in zip(left, at, strict=True)
     ]
     return (
-        Section(f"Not run at this scale: {len(left)}", [BulletList(items)], folded=True)
+        Section(f"Not run at this scale: {len(left)}", [BulletList(titles)], folded=True)
         if left
         else None
     )
 
 
-def dropped(found: Reproduction) -> str:
+def dropped(reproduction: Reproduction) -> str:
     """Return a sentence about rows that were measured earlier and no longer belong to the
     recipe."""
-    many = found.earlier.dropped
-    rows = "row" if found.earlier.dropped == 1 else "rows"
+    count = reproduction.earlier.dropped
+    rows = "row" if reproduction.earlier.dropped == 1 else "rows"
     return (
-        f"{many} {rows} measured earlier left out: the recipe plans other runs in their cells now."
+        f"{count} {rows} measured earlier left out: the recipe plans other runs in their cells now."
     )
 
 
-def exhibit_section(found: Reproduction, exhibit: Exhibit) -> Section:
+def exhibit_section(reproduction: Reproduction, exhibit: Exhibit) -> Section:
     """Return an exhibit's tables and pictures as a section."""
-    at = exhibit.scale.get(found.scale)
-    protocol = found.recipe.protocol(exhibit, found.scale)
+    at = exhibit.scale.get(reproduction.scale)
+    protocol = reproduction.recipe.protocol(exhibit, reproduction.scale)
     here = (
-        f"Here: {protocol.words}." if protocol != found.recipe.protocol(None, found.scale) else ""
+        f"Here: {protocol.words}."
+        if protocol != reproduction.recipe.protocol(None, reproduction.scale)
+        else ""
     )
     words = [
         here,
@@ -175,50 +187,56 @@ def exhibit_section(found: Reproduction, exhibit: Exhibit) -> Section:
     texts = [Text(_plain(text)) for text in words if text]
     title = f"{exhibit.name[:1].upper()}{exhibit.name[1:]}. {exhibit.title}"
     if exhibit.ranks is not None:
-        cells = Section("Every cell", _cell_tables(found, exhibit, ()), folded=True)
+        cells = Section("Every cell", _cell_tables(reproduction, exhibit, ()), folded=True)
         return Section(
             title,
             non_empty(
                 *texts,
-                *standings(exhibit, exhibit.ranks, _rankings(found, exhibit, exhibit.ranks)),
+                *standings(exhibit, exhibit.ranks, _rankings(reproduction, exhibit, exhibit.ranks)),
                 cells,
             ),
         )
-    methods, pictures = _pictures(found, exhibit)
+    methods, pictures = _pictures(reproduction, exhibit)
     return Section(
-        title, non_empty(*texts, *exhibit_tables(found, exhibit, methods), *pictures), methods
+        title,
+        non_empty(*texts, *exhibit_tables(reproduction, exhibit, methods), *pictures),
+        methods,
     )
 
 
-def _rankings(found: Reproduction, exhibit: Exhibit, plan: RankPlan) -> dict[str, Ranking]:
-    return rankings(exhibit, plan, {name: found.values(exhibit, name) for name in exhibit.measures})
+def _rankings(reproduction: Reproduction, exhibit: Exhibit, plan: RankPlan) -> dict[str, Ranking]:
+    return rankings(
+        exhibit, plan, {name: reproduction.values(exhibit, name) for name in exhibit.measures}
+    )
 
 
 def exhibit_tables(
-    found: Reproduction, exhibit: Exhibit, methods: Sequence[str] = ()
+    reproduction: Reproduction, exhibit: Exhibit, methods: Sequence[str] = ()
 ) -> list[Table]:
     """Return an exhibit's tables: the standings of an exhibit with ranks, else the cells, measured
     and published."""
     if exhibit.ranks is not None:
-        ranked = _rankings(found, exhibit, exhibit.ranks)
+        ranked = _rankings(reproduction, exhibit, exhibit.ranks)
         return [standings_table(exhibit.ranks, ranked)] if ranked else []
-    return _cell_tables(found, exhibit, methods)
+    return _cell_tables(reproduction, exhibit, methods)
 
 
-def _cell_tables(found: Reproduction, exhibit: Exhibit, methods: Sequence[str]) -> list[Table]:
+def _cell_tables(
+    reproduction: Reproduction, exhibit: Exhibit, methods: Sequence[str]
+) -> list[Table]:
     """Measured, and published where the paper printed a number: a row a cell, or (one measure,
     several axes) the last axis across. Rows have the colours of ``methods``, values of the last
     axis."""
     shown = [measure_of(name) for name in exhibit.measures]
-    values = {measure.name: found.values(exhibit, measure.name) for measure in shown}
-    published = {measure.name: _published(found, exhibit, measure.name) for measure in shown}
+    values = {measure.name: reproduction.values(exhibit, measure.name) for measure in shown}
+    published = {measure.name: _published(reproduction, exhibit, measure.name) for measure in shown}
     there = {cell for by in values.values() for cell in by} | {
         cell for by in published.values() for cell in by
     }
     # its printed numbers are in its own table; here only those of cells that this scale runs
     if exhibit.like is not None:
-        own = {cell for name, cell, _ in found.recipe.expected if name == exhibit.name}
-        planned = {cell.values for cell in exhibit.cells(found.scale)}
+        own = {cell for name, cell, _ in reproduction.recipe.expected if name == exhibit.name}
+        planned = {cell.values for cell in exhibit.cells(reproduction.scale)}
         there = {cell for cell in there if cell in planned or " / ".join(cell) in own}
     cells = [
         cell
@@ -227,48 +245,50 @@ def _cell_tables(found: Reproduction, exhibit: Exhibit, methods: Sequence[str]) 
     ]
     if not cells:
         return []
-    seeds = _seeds([sorted(one) for by in values.values() for one in by.values()])
-    note = f"{seeds}{_earlier_words(found, exhibit)}"
-    kind = found.recipe.protocol(exhibit, found.scale).kind
+    seeds = _seeds([sorted(by_seed) for by in values.values() for by_seed in by.values()])
+    note = f"{seeds}{_earlier_words(reproduction, exhibit)}"
+    kind = reproduction.recipe.protocol(exhibit, reproduction.scale).kind
     apart = kind == "other data"
     beside = {} if apart else published
     if any(beside.values()):
-        whole = "" if kind == "whole" else ", of the whole protocol"
-        note += f" In brackets: published{whole} ({_spread_words(found.recipe)})."
-    made = {
+        protocol = "" if kind == "whole" else ", of the whole protocol"
+        note += f" In brackets: published{protocol} ({_spread_words(reproduction.recipe)})."
+    table_cells = {
         (m.name, cell): _cell(m, values[m.name].get(cell, {}), beside.get(m.name, {}).get(cell))
         for m in shown
         for cell in cells
     }
-    tables = [_table(exhibit, shown, cells, made, note, methods)]
+    tables = [_table(exhibit, shown, cells, table_cells, note, methods)]
     if apart and any(published.values()):
-        note = f"Published, of other data than here ({_spread_words(found.recipe)})."
+        note = f"Published, of other data than here ({_spread_words(reproduction.recipe)})."
         theirs = [cell for cell in cells if any(cell in by for by in published.values())]
-        known = [m for m in shown if published[m.name]]
+        printed_measures = [m for m in shown if published[m.name]]
         printed = {
             (m.name, cell): _printed_cell(m, published[m.name].get(cell))
-            for m in known
+            for m in printed_measures
             for cell in theirs
         }
-        tables.append(_table(exhibit, known, theirs, printed, note, methods))
+        tables.append(_table(exhibit, printed_measures, theirs, printed, note, methods))
     return tables
 
 
-def _published(found: Reproduction, exhibit: Exhibit, measure: str) -> dict[NamedCell, Spread]:
+def _published(
+    reproduction: Reproduction, exhibit: Exhibit, measure: str
+) -> dict[NamedCell, Spread]:
     """What the paper printed, with one standard deviation; without, where it is not said what its
     spread is."""
-    times = found.recipe.spread_deviations
+    times = reproduction.recipe.spread_deviations
     return {
         cell: Spread(value, off / times, 1)
-        for cell, (value, off) in found.recipe.printed(exhibit, measure).items()
+        for cell, (value, off) in reproduction.recipe.printed(exhibit, measure).items()
     }
 
 
 def _spread_words(recipe: Recipe) -> str:
     times = recipe.spread_deviations
-    shown = (
-        "; not shown" if isnan(times) else "" if times == 1 else "; shown as one standard deviation"
-    )
+    if isnan(times):
+        return f"spread: {recipe.spread}; not shown"
+    shown = "" if times == 1 else "; shown as one standard deviation"
     return f"spread: {recipe.spread}{shown}"
 
 
@@ -276,7 +296,7 @@ def _table(
     exhibit: Exhibit,
     shown: Sequence[Measure],
     cells: Sequence[NamedCell],
-    made: Mapping[tuple[str, NamedCell], TableCell],
+    table_cells: Mapping[tuple[str, NamedCell], TableCell],
     note: str,
     methods: Sequence[str],
 ) -> Table:
@@ -292,14 +312,16 @@ def _table(
         ]
         heads = [" / ".join(list(exhibit.axes)[:-1]), *last]
         rows = [
-            TableRow(" / ".join(head), [made.get((name, (*head, value)), blank) for value in last])
+            TableRow(
+                " / ".join(head), [table_cells.get((name, (*head, value)), blank) for value in last]
+            )
             for head in dict.fromkeys(cell[:-1] for cell in cells)
         ]
         return Table(heads, rows, f"{shown[0].title}. {note}".strip())
     rows = [
         TableRow(
             " / ".join(cell),
-            [made[measure.name, cell] for measure in shown],
+            [table_cells[measure.name, cell] for measure in shown],
             methods.index(cell[-1]) if cell and cell[-1] in methods else None,
         )
         for cell in cells
@@ -319,24 +341,26 @@ def _seeds(cells: Sequence[Sequence[int]]) -> str:
     return f"Mean ± standard deviation over {number} seeds ({', '.join(map(str, seeds))})."
 
 
-def _earlier_words(found: Reproduction, exhibit: Exhibit) -> str:
+def _earlier_words(reproduction: Reproduction, exhibit: Exhibit) -> str:
     """How many of an exhibit's runs were measured earlier, and in which cells some were."""
-    before = {cell.name: found.earlier_at(exhibit, cell) for cell in found.cells(exhibit)}
-    here = sum(len(found.runs_at(exhibit, cell)) for cell in found.cells(exhibit))
-    many = sum(map(len, before.values()))
-    if not many:
+    before = {
+        cell.name: reproduction.earlier_at(exhibit, cell) for cell in reproduction.cells(exhibit)
+    }
+    here = sum(len(reproduction.runs_at(exhibit, cell)) for cell in reproduction.cells(exhibit))
+    count = sum(map(len, before.values()))
+    if not count:
         return ""
-    some = [name for name, seeds in before.items() if seeds]
-    where = "" if len(some) in (1, len(before)) or len(some) > 6 else f" ({'; '.join(some)})"
-    return f" Measured earlier: {f'{many} of {here + many}' if here else 'all'} runs{where}."
+    names = [name for name, seeds in before.items() if seeds]
+    where = "" if len(names) in (1, len(before)) or len(names) > 6 else f" ({'; '.join(names)})"
+    return f" Measured earlier: {f'{count} of {here + count}' if here else 'all'} runs{where}."
 
 
 def _cell(measure: Measure, seeds: Mapping[int, Censored], printed: Spread | None) -> TableCell:
-    got = spread([one.value for one in seeds.values()])
-    text = plus_minus(got, measure.decimals)
-    text = text if all(one.reached for one in seeds.values()) else f"> {text}"
+    measured = spread([value.value for value in seeds.values()])
+    text = plus_minus(measured, measure.decimals)
+    text = text if all(value.reached for value in seeds.values()) else f"> {text}"
     published = "" if printed is None else plus_minus(printed, measure.decimals)
-    return TableCell(text, got.mean, published=published)
+    return TableCell(text, measured.mean, published=published)
 
 
 def _printed_cell(measure: Measure, printed: Spread | None) -> TableCell:
@@ -347,31 +371,32 @@ def _printed_cell(measure: Measure, printed: Spread | None) -> TableCell:
     )
 
 
-def _pictures(found: Reproduction, exhibit: Exhibit) -> tuple[Sequence[str], list[Block]]:
+def _pictures(reproduction: Reproduction, exhibit: Exhibit) -> tuple[Sequence[str], list[Block]]:
     """The methods of the exhibit as a whole, values of its last axis, and what is drawn. A picture
     of others has its own switches."""
-    cells = found.cells(exhibit)
+    cells = reproduction.cells(exhibit)
     if not cells:
         return (), []
     axes = {
         axis: [value for value in values if any(cell.values[i] == value for cell in cells)]
         for i, (axis, values) in enumerate(exhibit.axes.items())
     }
-    runs = {cell.values: list(found.runs_at(exhibit, cell).values()) for cell in cells}
-    kept = {
+    runs = {cell.values: list(reproduction.runs_at(exhibit, cell).values()) for cell in cells}
+    stored = {
         cell.values: [
-            found.earlier.curves(name) for name in found.earlier_at(exhibit, cell).values()
+            reproduction.earlier.curves(name)
+            for name in reproduction.earlier_at(exhibit, cell).values()
         ]
         for cell in cells
     }
     curves = {
-        cell: [*here, *(run for run in kept[cell] if run is not None)]
+        cell: [*here, *(run for run in stored[cell] if run is not None)]
         for cell, here in runs.items()
     }
     wanted = {
         kind.partition(":")[2] for kind in exhibit.pictures if kind.partition(":")[0] in BY_MEASURE
     }
-    values = {m: found.values(exhibit, m) for m in wanted}
+    values = {m: reproduction.values(exhibit, m) for m in wanted}
     measured = {
         m: {cell: spread([v.value for v in by.values()]) for cell, by in of.items()}
         for m, of in values.items()
@@ -381,31 +406,33 @@ def _pictures(found: Reproduction, exhibit: Exhibit) -> tuple[Sequence[str], lis
         for m, of in values.items()
     }
     # with less than the whole protocol, what is printed is not the same thing
-    same = found.recipe.protocol(exhibit, found.scale).kind == "whole"
+    same = reproduction.recipe.protocol(exhibit, reproduction.scale).kind == "whole"
     printed = {
-        m: {c: p for c, (p, _) in found.recipe.printed(exhibit, m).items()} if same else {}
+        m: {c: p for c, (p, _) in reproduction.recipe.printed(exhibit, m).items()} if same else {}
         for m in wanted
     }
     titles = {m: measure_of(m).title for m in wanted}
     shown = ExhibitData(axes, runs, measured, bounds, printed, titles, curves)
-    drawn = [one for kind in exhibit.pictures for one in draw(kind, shown)]
+    drawn = [panel for kind in exhibit.pictures for panel in draw(kind, shown)]
     methods = list(axes.values())[-1] if axes else []
-    if methods not in [list(one.methods) for one in drawn]:
+    if methods not in [list(panel.methods) for panel in drawn]:
         methods = []
     blocks: list[Block] = []
     narrow: list[Block] = []
-    for one in drawn:
-        own = () if list(one.methods) == methods else one.methods
-        block: Block = Section(one.title, [one.picture], own) if one.title or own else one.picture
-        (blocks if one.picture.wide else narrow).append(block)
+    for panel in drawn:
+        own = () if list(panel.methods) == methods else panel.methods
+        block: Block = (
+            Section(panel.title, [panel.picture], own) if panel.title or own else panel.picture
+        )
+        (blocks if panel.picture.wide else narrow).append(block)
     return methods, list(non_empty(SideBySide(narrow), *blocks))
 
 
-def _costs(found: Reproduction) -> Table | None:
+def _costs(reproduction: Reproduction) -> Table | None:
     """A row for each set of runs, under the first exhibit that has it."""
     rows: list[tuple[str, MethodRow]] = []
     seen: set[tuple[str, ...]] = set()
-    for (name, cell), seeds in found.runs.items():
+    for (name, cell), seeds in reproduction.runs.items():
         key = tuple(sorted(str(run.directory) for run in seeds.values()))
         if key in seen:
             continue
@@ -447,8 +474,8 @@ def _prose(text: str) -> list[Block]:
     for piece in _plain(text).split("\n\n"):
         lines = piece.strip().splitlines()
         if lines and lines[0].startswith("- "):
-            items = "\n".join(lines).removeprefix("- ").split("\n- ")
-            blocks.append(BulletList([" ".join(item.split()) for item in items]))
+            entries = "\n".join(lines).removeprefix("- ").split("\n- ")
+            blocks.append(BulletList([" ".join(entry.split()) for entry in entries]))
         elif lines and lines[0].startswith("#"):
             blocks.append(Section(lines[0].lstrip("# "), _prose("\n".join(lines[1:]))))
         elif lines:

@@ -62,11 +62,11 @@ class Reproduction:
     own_plan: Sequence[int] = ()
     """Seeds that were asked for in place of the recipe's, without what was measured earlier: a plan
     of one's own."""
-    asked: Set[tuple[str, tuple[str, ...], int]] = frozenset()
+    requested: Set[tuple[str, tuple[str, ...], int]] = frozenset()
     """(exhibit, cell, seed) of the runs that were asked for."""
     only: Place = field(default_factory=dict)
     """Axis -> the values that were asked for; claims about none of them are left out."""
-    others: Reproduction | None = None
+    beside: Reproduction | None = None
     """What there is of the recipe's other exhibits, whose claims count in the correction."""
     _known: dict[tuple[Path, str, float | None], Censored] = field(default_factory=dict, repr=False)
 
@@ -86,14 +86,14 @@ class Reproduction:
         """Return the runs of a cell that were measured earlier and are not in the folder: seed ->
         name."""
         here = self.runs_at(exhibit, cell)
-        found = self.earlier.runs.get((exhibit.name, cell.name), {})
-        return {seed: name for seed, name in found.items() if seed not in here}
+        runs = self.earlier.runs.get((exhibit.name, cell.name), {})
+        return {seed: name for seed, name in runs.items() if seed not in here}
 
     @cached_property
     def asked_runs(self) -> dict[tuple[str, tuple[str, ...]], list[int]]:
         """(exhibit, cell) -> seeds of the runs that were asked for and are in the folder."""
         out: dict[tuple[str, tuple[str, ...]], list[int]] = {}
-        for exhibit, cell, seed in sorted(self.asked):
+        for exhibit, cell, seed in sorted(self.requested):
             if seed in self.runs.get((exhibit, cell), {}):
                 out.setdefault((exhibit, cell), []).append(seed)
         return out
@@ -110,7 +110,7 @@ class Reproduction:
         pairs = [(exhibit, cell) for exhibit in self.exhibits for cell in exhibit.cells(self.scale)]
         return list(
             dict.fromkeys(
-                (name, seed) for one in pairs for seed, name in self.earlier_at(*one).items()
+                (name, seed) for pair in pairs for seed, name in self.earlier_at(*pair).items()
             )
         )
 
@@ -129,10 +129,10 @@ class Reproduction:
                 seed: self._measured(run, measure, cell.target)
                 for seed, run in self.runs_at(exhibit, cell).items()
             }
-            kept = self.earlier.values.get(((exhibit.name, cell.name), measure), {})
-            known = {seed: value for seed, value in kept.items() if seed not in here}
-            if now or known:
-                out[cell.values] = {**known, **now}
+            stored = self.earlier.values.get(((exhibit.name, cell.name), measure), {})
+            valid = {seed: value for seed, value in stored.items() if seed not in here}
+            if now or valid:
+                out[cell.values] = {**valid, **now}
         return out
 
     def _printed(self, exhibit: Exhibit, measure: str) -> dict[tuple[str, ...], float]:
@@ -160,11 +160,11 @@ class Reproduction:
         """The verdicts on the claims about what was asked for, corrected for all claims of the
         recipe at this scale: they are the same whatever is asked for beside them."""
         here = self._tested
-        there = self.others._tested if self.others is not None else []
+        there = self.beside._tested if self.beside is not None else []
         return [
-            one
-            for one in corrected([*here, *there])[: len(here)]
-            if self._is_about(one.claim, self.only)
+            judged
+            for judged in corrected([*here, *there])[: len(here)]
+            if self._is_about(judged.claim, self.only)
         ]
 
     @cached_property
@@ -199,7 +199,7 @@ class Reproduction:
         compared = (
             cells
             if claim.tuned is not None
-            else [c for one in comparisons(claim) for c in cells_of(one, cells)]
+            else [c for comparison in comparisons(claim) for c in cells_of(comparison, cells)]
         )
         return any(cell.has(only) for cell in compared)
 
@@ -323,17 +323,17 @@ def reproduce(
     if tell is not None and todo:
         tell(_forecast(recipe, size, folders))
     failures = run_points(todo, folders, data, progress, on_ray, jobs)[1] if run else []
-    found, others = (
+    reproduction, beside = (
         _gather(recipe, size, these, directory, seeds or (), settings, kept_in, ids)
         for these in (chosen, _claimed(recipe, chosen))
     )
     return replace(
-        found,
+        reproduction,
         planned=len(points),
         failures=failures,
-        asked=set(wanted),
+        requested=set(wanted),
         only=only or {},
-        others=others if others.exhibits else None,
+        beside=beside if beside.exhibits else None,
     )
 
 
@@ -344,12 +344,12 @@ def _with_values(exhibits: Sequence[Exhibit], only: Place) -> list[Exhibit]:
     ------
     ConfigError: none has one.
     """
-    found = [e for e in exhibits if any(cell.has(only) for cell in e.all_cells())]
-    if exhibits and not found:
-        values = "; ".join(f"{axis}={','.join(some)}" for axis, some in only.items())
+    matches = [e for e in exhibits if any(cell.has(only) for cell in e.all_cells())]
+    if exhibits and not matches:
+        values = "; ".join(f"{axis}={','.join(names)}" for axis, names in only.items())
         names = "; ".join(exhibit.name for exhibit in exhibits)
         raise ConfigError(f"none of the chosen exhibits has {values}: {names}", "only")
-    return found
+    return matches
 
 
 def _claimed(recipe: Recipe, chosen: Sequence[Exhibit]) -> list[Exhibit]:
@@ -363,18 +363,20 @@ def _forecast(recipe: Recipe, size: Scale, folders: Sequence[Path]) -> str:
     """Say how many runs are missing, and how long they may take by the recipe's measured
     minutes."""
     missing = sum(not (RunFolder(folder).read() or {}).get("finished") for folder in folders)
-    said = f"{missing} of {len(folders)} runs are missing"
+    forecast = f"{missing} of {len(folders)} runs are missing"
     minutes = recipe.scale[size].minutes
     if minutes and missing:
         ids: dict[int, str] = {}
-        whole = {_id(experiment, ids) for experiment in plan(recipe, recipe.exhibit, size).values()}
-        took_s = 60 * minutes * missing / len(whole)
-        said += (
+        run_ids = {
+            _id(experiment, ids) for experiment in plan(recipe, recipe.exhibit, size).values()
+        }
+        took_s = 60 * minutes * missing / len(run_ids)
+        forecast += (
             f"; {range_in_words(took_s / SPREAD, SPREAD * took_s)} by what they took on two "
             "cores with --jobs 2"
         )
-        said += ", which the first rounds here correct"
-    return f"{said}. Stop when you like: the same command goes on."
+        forecast += ", which the first rounds here correct"
+    return f"{forecast}. Stop when you like: the same command goes on."
 
 
 def _gather(
@@ -388,30 +390,35 @@ def _gather(
     ids: dict[int, str],
 ) -> Reproduction:
     """Return what is finished in the folder, and what was measured earlier where it is not."""
-    known = _rows(kept_in)
+    rows = _rows(kept_in)
     sequential = read_plan([*kept_in, directory])
     shown: dict[tuple[str, tuple[str, ...], int], Experiment] = {}
     # each shows its own seeds, those asked for, those measured earlier and those of a sequential
     # test
-    for one in chosen:
-        there = {row.seed for row in known if row.exhibit == one.name} | {
-            *sequential.seeds.get(one.name, ())
+    for exhibit in chosen:
+        there = {row.seed for row in rows if row.exhibit == exhibit.name} | {
+            *sequential.seeds.get(exhibit.name, ())
         }
         shown |= plan(
-            recipe, [one], size, sorted({*seeds, *recipe.seeds(one, size), *there}), None, settings
+            recipe,
+            [exhibit],
+            size,
+            sorted({*seeds, *recipe.seeds(exhibit, size), *there}),
+            None,
+            settings,
         )
     names = {key: _id(experiment, ids) for key, experiment in shown.items()}
-    kept = _earlier(recipe, size, chosen, known, names)
+    stored = _earlier(recipe, size, chosen, rows, names)
     own_plan = () if kept_in else seeds
     runs = _finished(directory, names)
-    return Reproduction(recipe, size, chosen, runs, 0, directory, [], kept, sequential, own_plan)
+    return Reproduction(recipe, size, chosen, runs, 0, directory, [], stored, sequential, own_plan)
 
 
-def _id(experiment: Experiment, known: dict[int, str]) -> str:
+def _id(experiment: Experiment, ids: dict[int, str]) -> str:
     """Return the name of a run; each experiment, which many exhibits share, is hashed once."""
-    if id(experiment) not in known:
-        known[id(experiment)] = experiment.result_id()
-    return known[id(experiment)]
+    if id(experiment) not in ids:
+        ids[id(experiment)] = experiment.result_id()
+    return ids[id(experiment)]
 
 
 def _rows(kept_in: Sequence[Path]) -> list[MeasuredRow]:
@@ -419,7 +426,7 @@ def _rows(kept_in: Sequence[Path]) -> list[MeasuredRow]:
 
 
 def _without_rows(
-    names: Mapping[tuple[str, tuple[str, ...], int], str], recipe: Recipe, kept: Earlier
+    names: Mapping[tuple[str, tuple[str, ...], int], str], recipe: Recipe, stored: Earlier
 ) -> set[str]:
     """Return the names of the runs that have no number at all, or none in an exhibit that has
     measures.
@@ -428,8 +435,8 @@ def _without_rows(
     ----------
     names: (exhibit, cell, seed) -> the name of a run.
     """
-    there = {(row.exhibit, row.cell, row.seed) for row in kept.rows}
-    found = {
+    there = {(row.exhibit, row.cell, row.seed) for row in stored.rows}
+    measured = {
         name
         for (exhibit, cell, seed), name in names.items()
         if (exhibit, " / ".join(cell), seed) in there
@@ -437,7 +444,7 @@ def _without_rows(
     return {
         name
         for (exhibit, cell, seed), name in names.items()
-        if name not in found
+        if name not in measured
         or (
             (exhibit, " / ".join(cell), seed) not in there
             and recipe.measures(recipe.named(exhibit))
@@ -464,10 +471,10 @@ def _earlier(
         (exhibit, " / ".join(cell), seed): name for (exhibit, cell, seed), name in names.items()
     }
     gone = {exhibit.name for exhibit in recipe.exhibit} - {exhibit.name for exhibit in chosen}
-    asked = [row for row in rows if row.exhibit not in gone]
-    valid = still_planned(asked, planned, targets)
+    requested = [row for row in rows if row.exhibit not in gone]
+    valid = still_planned(requested, planned, targets)
     folder = recipe.measured / scale if recipe.measured is not None and rows else None
-    return Earlier(folder, valid, len(asked) - len(valid))
+    return Earlier(folder, valid, len(requested) - len(valid))
 
 
 def target_of(cell: Cell, measure: str) -> str:
@@ -491,7 +498,7 @@ def distinct(experiments: Iterable[Experiment]) -> list[Experiment]:
     seen: set[tuple[str, ...]] = set()
     out = []
     while left := [(experiment, choices) for experiment, choices in left if not choices <= seen]:
-        most, choices = max(left, key=lambda one: len(one[1] - seen))
+        most, choices = max(left, key=lambda candidate: len(candidate[1] - seen))
         seen |= choices
         out.append(most)
     return out
@@ -526,9 +533,9 @@ def _check_only(recipe: Recipe, only: Place) -> None:
             )
         for value in wanted:
             if value not in axes[axis]:
-                known = ", ".join(sorted(axes[axis]))
+                allowed = ", ".join(sorted(axes[axis]))
                 raise ConfigError(
-                    f"{axis} has no value {value!r}{suggest(value, axes[axis])}; it has: {known}",
+                    f"{axis} has no value {value!r}{suggest(value, axes[axis])}; it has: {allowed}",
                     "only",
                 )
 
@@ -547,7 +554,7 @@ def _finished(
             folder = directory / "runs" / name
             record = RunFolder(folder).read()
             loaded[name] = load(folder) if record is not None and record.get("finished") else None
-        found = loaded[name]
-        if found is not None:
-            out.setdefault((exhibit, cell), {})[seed] = found
+        run = loaded[name]
+        if run is not None:
+            out.setdefault((exhibit, cell), {})[seed] = run
     return out

@@ -90,22 +90,22 @@ def _levels(most: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     [looks, k], from two pairs on."""
     from scipy.special import ndtr
 
-    whole = np.unique(np.append(np.geomspace(_LEAST, 1.0, 37), LEVEL))
+    overall = np.unique(np.append(np.geomspace(_LEAST, 1.0, 37), LEVEL))
     times = [n / most for n in range(2, most + 1)]
-    return whole, np.stack(
-        [2 * ndtr(-np.array(boundaries(times, level * _SPENT))) for level in whole], axis=1
+    return overall, np.stack(
+        [2 * ndtr(-np.array(boundaries(times, level * _SPENT))) for level in overall], axis=1
     )
 
 
-def level_at(n: int, most: int, whole: float = LEVEL) -> float:
+def level_at(n: int, most: int, overall: float = LEVEL) -> float:
     """Return the two-sided level of the look at ``n`` pairs of at most ``most``, where all looks
-    together have the level ``whole``.
+    together have the level ``overall``.
 
     Levels between those of a grid, which has 5 %, are interpolated.
     """
     grid, levels = _levels(most)
     return float(
-        np.exp(np.interp(np.log(whole), np.log(grid), np.log(np.maximum(levels[n - 2], 1e-300))))
+        np.exp(np.interp(np.log(overall), np.log(grid), np.log(np.maximum(levels[n - 2], 1e-300))))
     )
 
 
@@ -116,9 +116,11 @@ def sequential_p(p: float, n: int, most: int) -> float:
 
     Levels between those of a grid are interpolated; none is below 1e-6.
     """
-    whole, levels = _levels(most)
+    overall, levels = _levels(most)
     single = np.log(np.maximum(levels[n - 2], 1e-300))
-    return float(np.exp(np.interp(np.log(max(p, 1e-300)), single, np.log(whole)))) if p == p else p
+    return (
+        float(np.exp(np.interp(np.log(max(p, 1e-300)), single, np.log(overall)))) if p == p else p
+    )
 
 
 class SpendingPlan(NamedTuple):
@@ -149,10 +151,10 @@ class SpendingPlan(NamedTuple):
         times = sum(n > end for end in self.ends[:-1])
         return 1.0 if times == 0 else 0.8 * 0.2**times
 
-    def level(self, n: int, whole: float = LEVEL) -> float:
+    def level(self, n: int, overall: float = LEVEL) -> float:
         """Return the two-sided level of a look at ``n`` pairs, at least two, where the plan has the
-        level ``whole``."""
-        spent = whole * self.share(n)
+        level ``overall``."""
+        spent = overall * self.share(n)
         return level_at(n, self._end(n), spent) if self.each else spent
 
     def p(self, p: float, n: int) -> float:

@@ -52,16 +52,16 @@ class SequentialPlan(BaseModel):
             update={"seeds": {**self.seeds, exhibit: sorted({*self.seeds.get(exhibit, []), seed})}}
         )
 
-    def joined(self, other: SequentialPlan) -> SequentialPlan:
+    def joined(self, second: SequentialPlan) -> SequentialPlan:
         """Return both plans together: the claims and seeds of both, and the larger number of seeds,
         which lengthens the smaller."""
-        names = dict.fromkeys([*self.seeds, *other.seeds])
+        names = dict.fromkeys([*self.seeds, *second.seeds])
         seeds = {
-            name: sorted({*self.seeds.get(name, []), *other.seeds.get(name, [])}) for name in names
+            name: sorted({*self.seeds.get(name, []), *second.seeds.get(name, [])}) for name in names
         }
-        claims = list(dict.fromkeys([*self.claims, *other.claims]))
+        claims = list(dict.fromkeys([*self.claims, *second.claims]))
         *before, most = sorted(
-            {end for plan in (self, other) if plan.claims for end in (*plan.lengthened, plan.most)}
+            {end for plan in (self, second) if plan.claims for end in (*plan.lengthened, plan.most)}
             or {2}
         )
         return SequentialPlan(most=most, lengthened=before, claims=claims, seeds=seeds)

@@ -50,11 +50,11 @@ def of_all(confirms: ArrayLike, refutes: ArrayLike) -> Sides:
     yes = np.asarray(confirms, float)
     no = np.asarray(refutes, float)
     strongest = np.fmin.reduce(no, axis=-1)
-    found = Sides(yes.max(axis=-1), np.minimum(1.0, no.shape[-1] * strongest))
-    return Sides(float(found.confirms), float(found.refutes)) if yes.ndim == 1 else found
+    sides = Sides(yes.max(axis=-1), np.minimum(1.0, no.shape[-1] * strongest))
+    return Sides(float(sides.confirms), float(sides.refutes)) if yes.ndim == 1 else sides
 
 
-def least_std(ours: ArrayLike, other: ArrayLike | None, off: ArrayLike) -> Any:
+def least_std(ours: ArrayLike, theirs: ArrayLike | None, off: ArrayLike) -> Any:
     """Return the standard deviation that differences count with at least.
 
     Whole numbers (rounds, counts) stand on a grid, whose step is their greatest common divisor:
@@ -64,7 +64,7 @@ def least_std(ours: ArrayLike, other: ArrayLike | None, off: ArrayLike) -> Any:
 
     Parameters
     ----------
-    ours, other: the numbers of both sides [..., n]; no other side where a number is given. off:
+    ours, theirs: the numbers of both sides [..., n]; None for theirs where a number is given. off:
     mean differences from the null [...].
 
     >>> round(least_std([12, 12], [10, 10], 2.0), 4)
@@ -75,17 +75,17 @@ def least_std(ours: ArrayLike, other: ArrayLike | None, off: ArrayLike) -> Any:
     x = np.asarray(ours, float)
     both = (
         x
-        if other is None
-        else np.concatenate(np.broadcast_arrays(x, np.asarray(other, float)), axis=-1)
+        if theirs is None
+        else np.concatenate(np.broadcast_arrays(x, np.asarray(theirs, float)), axis=-1)
     )
-    half = 0.5 if other is None else sqrt(0.5)
-    whole = bool(np.isfinite(both).all()) and bool((both == np.round(both)).all())
+    half = 0.5 if theirs is None else sqrt(0.5)
+    integral = bool(np.isfinite(both).all()) and bool((both == np.round(both)).all())
     step = (
         float(gcd(*np.unique(np.abs(both)).astype(np.int64).tolist())) or 1.0
-        if whole and both.size
+        if integral and both.size
         else 0.0
     )
-    differences = x if other is None else x - np.asarray(other, float)
+    differences = x if theirs is None else x - np.asarray(theirs, float)
     still = np.ptp(differences, axis=-1) <= _SAME * np.abs(both).max(axis=-1)
-    found = np.where(still & (not whole), np.abs(off) / (2 * half**2), step)
-    return half * (found if found.ndim else float(found))
+    steps = np.where(still & (not integral), np.abs(off) / (2 * half**2), step)
+    return half * (steps if steps.ndim else float(steps))

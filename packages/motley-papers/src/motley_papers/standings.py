@@ -42,8 +42,8 @@ def scores(exhibit: Exhibit, plan: RankPlan, values: Values) -> Scores:
     of = axes.index(plan.of)
     return {
         (cell[over], cell[of]): {
-            seed: one.value if one.reached or isnan(one.value) else inf
-            for seed, one in seeds.items()
+            seed: score.value if score.reached or isnan(score.value) else inf
+            for seed, score in seeds.items()
         }
         for cell, seeds in values.items()
     }
@@ -69,24 +69,26 @@ def standings(exhibit: Exhibit, plan: RankPlan, ranked: Mapping[str, Ranking]) -
     first = next(iter(ranked), None)
     if first is None:
         return []
-    found = ranked[first]
+    ranking = ranked[first]
     excused = [f"{name}: {why}." for name, why in plan.excused.items()] + [
         f"{', '.join(place.get(plan.of, ['nobody']))} in "
         f"{', '.join(place.get(plan.over, ['any']))}: {why}."
         for why, place in exhibit.without.items()
     ]
-    unranked = [f"{entrant}: no number in some of the environments." for entrant in found.unranked]
+    unranked = [
+        f"{entrant}: no number in some of the environments." for entrant in ranking.unranked
+    ]
     return list(
         non_empty(
             *(
                 Text(sentence)
                 for sentence in [
-                    *summary(plan, found, first),
-                    f"In the map, {legend(found)}",
+                    *summary(plan, ranking, first),
+                    f"In the map, {legend(ranking)}",
                 ]
             ),
-            difference_map(found, plan.groups, measure_of(first).title),
-            standings_table(plan, ranked) if found.standings else None,
+            difference_map(ranking, plan.groups, measure_of(first).title),
+            standings_table(plan, ranked) if ranking.standings else None,
             Section("Not ranked", [BulletList([*unranked, *excused])], folded=True)
             if unranked or excused
             else None,
@@ -94,25 +96,29 @@ def standings(exhibit: Exhibit, plan: RankPlan, ranked: Mapping[str, Ranking]) -
     )
 
 
-def summary(plan: RankPlan, found: Ranking, measure: str) -> list[str]:
+def summary(plan: RankPlan, ranking: Ranking, measure: str) -> list[str]:
     """Return who leads, who is better and who is worse than the control, as sentences."""
-    many = len(found.standings)
-    if not many:
+    ranked = len(ranking.standings)
+    if not ranked:
         return [
             f"No ranks yet: nothing beside {plan.against} has numbers in the same environments."
         ]
-    lead = found.standings[0]
+    lead = ranking.standings[0]
     best = (
-        f"Ranked by {measure_of(measure).title} over {len(found.environments)} environments, "
-        f"{lead.entrant} has the best mean rank, {lead.mean_rank:.1f} of {many}; its median "
+        f"Ranked by {measure_of(measure).title} over {len(ranking.environments)} environments, "
+        f"{lead.entrant} has the best mean rank, {lead.mean_rank:.1f} of {ranked}; its median "
         f"difference to {plan.against} is {_signed(lead.median)}."
     )
-    surely = [one.entrant for one in found.standings if one.sure_wins > one.sure_losses]
-    told = (
+    surely = [
+        standing.entrant
+        for standing in ranking.standings
+        if standing.sure_wins > standing.sure_losses
+    ]
+    corrected = (
         f"After Holm's correction for every cell, more environments are won than lost by: "
         f"{_some(surely)}."
     )
-    return [best, told] if found.judged else [best]
+    return [best, corrected] if ranking.judged else [best]
 
 
 def _some(names: Sequence[str], most: int = 12) -> str:
@@ -128,37 +134,43 @@ def _signed(value: float) -> str:
 
 def standings_table(plan: RankPlan, ranked: Mapping[str, Ranking]) -> Table:
     """Return a row for each ranked entrant, the best first."""
-    first, *others = ranked
-    found = ranked[first]
+    first, *further = ranked
+    ranking = ranked[first]
     group = {entrant: title for title, names in plan.groups.items() for entrant in names}
     places = {
-        name: {one.entrant: one.mean_rank for one in ranked[name].standings} for name in others
+        name: {standing.entrant: standing.mean_rank for standing in ranked[name].standings}
+        for name in further
     }
     heads = ["entrant", "kind", "mean rank", "median difference"]
-    heads += ["wins, ties, losses", "after Holm"] if found.judged else []
+    heads += ["wins, ties, losses", "after Holm"] if ranking.judged else []
     rows = [
         TableRow(
-            one.entrant,
+            standing.entrant,
             [
-                TableCell(group[one.entrant]),
-                *_cells(one, found.judged),
-                *(_number(places[name].get(one.entrant, float("nan"))) for name in others),
+                TableCell(group[standing.entrant]),
+                *_cells(standing, ranking.judged),
+                *(_number(places[name].get(standing.entrant, float("nan"))) for name in further),
             ],
         )
-        for one in found.standings
+        for standing in ranking.standings
     ]
-    heads += [f"rank by {measure_of(name).title}" for name in others]
-    return Table(heads, rows, _note(plan, found))
+    heads += [f"rank by {measure_of(name).title}" for name in further]
+    return Table(heads, rows, _note(plan, ranking))
 
 
-def _cells(one: Standing, judged: bool) -> list[TableCell]:
+def _cells(standing: Standing, judged: bool) -> list[TableCell]:
     cells = [
-        TableCell(f"{one.mean_rank:.1f}", one.mean_rank),
-        TableCell(_signed(one.median), one.median),
+        TableCell(f"{standing.mean_rank:.1f}", standing.mean_rank),
+        TableCell(_signed(standing.median), standing.median),
     ]
     wins = [
-        TableCell(f"{one.wins}, {one.ties}, {one.losses}", one.wins - one.losses),
-        TableCell(f"{one.sure_wins}, {one.sure_losses}", one.sure_wins - one.sure_losses),
+        TableCell(
+            f"{standing.wins}, {standing.ties}, {standing.losses}", standing.wins - standing.losses
+        ),
+        TableCell(
+            f"{standing.sure_wins}, {standing.sure_losses}",
+            standing.sure_wins - standing.sure_losses,
+        ),
     ]
     return [*cells, *(wins if judged else [])]
 
@@ -167,11 +179,11 @@ def _number(value: float) -> TableCell:
     return TableCell(DASH if isnan(value) else f"{value:.1f}", value)
 
 
-def _note(plan: RankPlan, found: Ranking) -> str:
+def _note(plan: RankPlan, ranking: Ranking) -> str:
     wins = (
         "Wins and losses: environments in which the paired 95 % t interval over seeds excludes "
         "zero, then those left after Holm's correction for every cell. "
-        if found.judged
+        if ranking.judged
         else ""
     )
     return (

@@ -53,30 +53,32 @@ class ScaleNumbers:
     measured: Sequence[MeasuredRow]
     verdicts: Sequence[Mapping[str, str]]
 
-    def cell(self, exhibit: str, cell: str, measure: str, what: str) -> str | None:
+    def cell(self, exhibit: str, cell: str, measure: str, statistic: str) -> str | None:
         """Return the ``mean`` over seeds of a cell's measure, its number of ``seeds``, ``half`` of
         its interval, or its difference ``over`` another cell; None where nothing was measured."""
         rows = self._rows(exhibit, cell, measure)
-        if not rows or what == "seeds":
+        if not rows or statistic == "seeds":
             return str(len(rows)) if rows else None
         exact = all(row.exact == "true" for row in rows.values())
         values = {seed: float(row.value) for seed, row in rows.items()}
-        if what == "mean":
+        if statistic == "mean":
             return ("" if exact else "more than ") + _short(
                 measure, float(np.mean([*values.values()]))
             )
-        if what == "half":
-            got = interval(spread([*values.values()]))
-            return _short(measure, got.high - got.mean) if exact and got.n > 1 else None
-        rival = self._rows(exhibit, what.removeprefix(_OVER), measure)
+        if statistic == "half":
+            measured = interval(spread([*values.values()]))
+            return (
+                _short(measure, measured.high - measured.mean) if exact and measured.n > 1 else None
+            )
+        rival = self._rows(exhibit, statistic.removeprefix(_OVER), measure)
         seeds = [seed for seed in values if seed in rival]
         bounds = any(row.exact != "true" for row in rival.values())
         if len(seeds) < 2 or bounds or not exact:
             return None
-        others = [float(rival[seed].value) for seed in seeds]
-        got = paired([values[seed] for seed in seeds], others)
-        sign = "+" if got.mean > 0 else "−"
-        mean, half = abs(got.mean), got.high - got.mean
+        rivals = [float(rival[seed].value) for seed in seeds]
+        measured = paired([values[seed] for seed in seeds], rivals)
+        sign = "+" if measured.mean > 0 else "−"
+        mean, half = abs(measured.mean), measured.high - measured.mean
         return f"{sign}{_short(measure, mean)} ± {_short(measure, half)}"
 
     def _rows(self, exhibit: str, cell: str, measure: str) -> dict[int, MeasuredRow]:
@@ -95,7 +97,9 @@ class ScaleNumbers:
     def missed(self, claim: Claim, exhibit: Exhibit) -> bool:
         """Return whether a number that the claim compares is only a lower bound."""
         cells = exhibit.all_cells()
-        named = {cell.name for one in comparisons(claim) for cell in cells_of(one, cells)}
+        named = {
+            cell.name for comparison in comparisons(claim) for cell in cells_of(comparison, cells)
+        }
         looked_at = set(claim.measures(exhibit.measures))
         return any(
             row.exact != "true"
@@ -152,12 +156,12 @@ def fill(
         filled = [_filled(recipe, piece, numbers, scale, exhibits) for piece in pieces]
         out.append("\n".join(piece for piece in filled if piece))
     # what announces a list goes where nothing is left of the list
-    told = [
+    paragraphs = [
         paragraph
         for paragraph, after in zip(out, [*out[1:], ""], strict=True)
         if after or not paragraph.endswith(":")
     ]
-    return "\n\n".join(filter(None, told))
+    return "\n\n".join(filter(None, paragraphs))
 
 
 def _filled(
@@ -168,18 +172,18 @@ def _filled(
     exhibits: Sequence[str] | None,
 ) -> str:
     """Return a paragraph or an item with its numbers; empty where one has not been measured."""
-    places = [_place(recipe, found[1]) for found in _PLACE.finditer(piece)]
+    places = [_place(recipe, match[1]) for match in _PLACE.finditer(piece)]
     if any(_elsewhere(place, scale, exhibits) for place in places):
         return ""
     values = []
-    for size, what in places:
+    for size, argument in places:
         at = numbers(size)
         if at is None:
             return ""
         values.append(
-            at.claim(what, recipe.named(what.exhibit))
-            if isinstance(what, Claim)
-            else at.cell(*what)
+            at.claim(argument, recipe.named(argument.exhibit))
+            if isinstance(argument, Claim)
+            else at.cell(*argument)
         )
     if None in values:
         return ""
@@ -189,8 +193,8 @@ def _filled(
 
 def _elsewhere(place: Place, scale: str | None, exhibits: Sequence[str] | None) -> bool:
     """Whether a place is of another scale, or of none of these exhibits."""
-    size, what = place
-    about = what.exhibit if isinstance(what, Claim) else what[0]
+    size, argument = place
+    about = argument.exhibit if isinstance(argument, Claim) else argument[0]
     return size != (scale or size) or (exhibits is not None and about not in exhibits)
 
 
@@ -219,8 +223,8 @@ def _place(recipe: Recipe, text: str) -> Place:
         or names[3:] not in ([], ["seeds"], ["half"], *([_OVER + cell] for cell in cells))
     ):
         raise fault
-    exhibit, cell, measure, what = *names[:3], *(names[3:] or ["mean"])
-    return scale, (exhibit, cell, measure, what)
+    exhibit, cell, measure, statistic = *names[:3], *(names[3:] or ["mean"])
+    return scale, (exhibit, cell, measure, statistic)
 
 
 def _claims(recipe: Recipe, words: str) -> list[Claim]:

@@ -38,12 +38,12 @@ def with_tuned(keys: dict[str, Any], where: str, text: str) -> dict[str, Any]:
             if axis in exhibit.get("axes", {})
         ]
         for value, settings in values.items():
-            there = [known for known in axes if value in known]
+            there = [values_of_axis for values_of_axis in axes if value in values_of_axis]
             if not there:
-                close = suggest(value, [name for known in axes for name in known])
+                close = suggest(value, [name for values_of_axis in axes for name in values_of_axis])
                 raise ConfigError(
                     f'{where}: no exhibit has {axis} {value!r}{close}; remove [{axis}."{value}"]'
                 )
-            for known in there:
-                known[value] = {**known[value], **settings}
+            for values_of_axis in there:
+                values_of_axis[value] = {**values_of_axis[value], **settings}
     return left

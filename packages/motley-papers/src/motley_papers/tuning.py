@@ -40,21 +40,21 @@ def after_tuning(
     out: dict[tuple[str, Cells], dict[int, Censored]] = {}
     for measure in dict.fromkeys(name for name, _ in values):
         for (setting, seed), own in chosen.items():
-            others = [
+            elsewhere = [
                 value
-                for (other, same), value in chosen.items()
-                if same == seed and other != setting
+                for (chosen_setting, same), value in chosen.items()
+                if same == seed and chosen_setting != setting
             ]
-            for name, picked in ((OWN, [own]), (ELSEWHERE, others)):
-                found = [
+            for name, picked in ((OWN, [own]), (ELSEWHERE, elsewhere)):
+                numbers = [
                     values.get((measure, _cell(setting, at, value)), {}).get(seed)
                     for value in picked
                 ]
-                known = [one for one in found if one is not None]
-                if known and len(known) == len(picked):
+                measured = [number for number in numbers if number is not None]
+                if measured and len(measured) == len(picked):
                     mean = Censored(
-                        float(np.mean([one.value for one in known])),
-                        all(one.reached for one in known),
+                        float(np.mean([number.value for number in measured])),
+                        all(number.reached for number in measured),
                     )
                     out.setdefault((measure, _cell(setting, at, name)), {})[seed] = mean
     return out

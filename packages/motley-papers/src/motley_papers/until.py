@@ -76,12 +76,12 @@ def seconds_of(text: str) -> float:
     ------
     ConfigError: anything else, or nothing.
     """
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?", text.strip()
     )
     total = (
-        sum(float(n) * unit for n, unit in zip(found.groups(), (3600, 60, 1), strict=True) if n)
-        if found
+        sum(float(n) * unit for n, unit in zip(match.groups(), (3600, 60, 1), strict=True) if n)
+        if match
         else 0.0
     )
     if not 0 < total < 1e9:
@@ -126,78 +126,88 @@ def until_decided(
     if not 2 <= most <= 1000:
         raise ConfigError(f"got {most}; expected at least 2 and at most 1000 seeds", "--most-seeds")
     ends = time.monotonic() + budget_s
-    found = reproduce(recipe, exhibits, scale=scale, out=out, run=False, earlier=earlier)
-    chosen = _named(found, claims)
+    reproduction = reproduce(recipe, exhibits, scale=scale, out=out, run=False, earlier=earlier)
+    chosen = _named(reproduction, claims)
     pairs = (
         contrast.interval.n
-        for one in found.judged
-        if one.claim.pair == "seed"
-        for contrast in one.contrasts
+        for judged in reproduction.judged
+        if judged.claim.pair == "seed"
+        for contrast in judged.contrasts
     )
     # fewer than planned before does not shorten the plan
-    planned = found.sequential.most if found.sequential.claims else 2
+    planned = reproduction.sequential.most if reproduction.sequential.claims else 2
     plan = SequentialPlan(
         most=min(1000, max(most, planned, *pairs)), claims=[claim.text for claim in chosen]
     )
-    plan = found.sequential.joined(plan)
-    plan.write(found.directory)
-    others = replace(found.others, sequential=plan) if found.others is not None else None
-    found = replace(found, sequential=plan, others=others)
-    _announce(found, budget_s, jobs, tell)
+    plan = reproduction.sequential.joined(plan)
+    plan.write(reproduction.directory)
+    beside = (
+        replace(reproduction.beside, sequential=plan) if reproduction.beside is not None else None
+    )
+    reproduction = replace(reproduction, sequential=plan, beside=beside)
+    _announce(reproduction, budget_s, jobs, tell)
     failed: list[Failure] = []
     while True:
         left = ends - time.monotonic()
         tried = {(f.point.label, f.point.experiment.seed) for f in failed}
         waiting = [
-            one
-            for one in open_comparisons(found, jobs)
-            if not tried & {(_label(c), one.seed) for c in one.cells}
+            comparison
+            for comparison in open_comparisons(reproduction, jobs)
+            if not tried & {(_label(c), comparison.seed) for c in comparison.cells}
         ]
-        fitting = [one for one in waiting if one.seed_s <= left]
+        fitting = [comparison for comparison in waiting if comparison.seed_s <= left]
         if not fitting:
             tell(_ending(waiting))
-            return replace(found, failures=failed, planned=len(found.all_runs()) + len(failed))
-        best = min(fitting, key=lambda one: one.left_s)
+            return replace(
+                reproduction, failures=failed, planned=len(reproduction.all_runs()) + len(failed)
+            )
+        best = min(fitting, key=lambda comparison: comparison.left_s)
         tell(
             f"seed {best.seed} for {best.words}: {best.contrast.interval.n} pairs so far, "
             f"{_duration(best.seed_s)} a seed"
         )
-        found, failures = _run(found, best, data, progress, on_ray, jobs)
+        reproduction, failures = _run(reproduction, best, data, progress, on_ray, jobs)
         failed += failures
 
 
-def open_comparisons(found: Reproduction, jobs: int = 1) -> list[OpenComparison]:
+def open_comparisons(reproduction: Reproduction, jobs: int = 1) -> list[OpenComparison]:
     """Return the comparisons of open claims that more seeds may decide. A comparison of lower
     bounds alone is none."""
     out = []
-    for judged in found.judged:
+    for judged in reproduction.judged:
         claim = judged.claim
-        plan = found.sequential
+        plan = reproduction.sequential
         if claim.text not in plan.claims or judged.alone in DECIDED:
             continue
-        exhibit = found.recipe.named(claim.exhibit)
-        for one, contrast in zip(comparisons(claim), judged.contrasts, strict=True):
-            there = exhibit.cells(found.scale)
-            cells = there if claim.tuned is not None else cells_of(one, there)
+        exhibit = reproduction.recipe.named(claim.exhibit)
+        for comparison, contrast in zip(comparisons(claim), judged.contrasts, strict=True):
+            there = exhibit.cells(reproduction.scale)
+            cells = there if claim.tuned is not None else cells_of(comparison, there)
             undecided = contrast.verdict not in DECIDED and not min(contrast.sides) <= LEVEL / 2
             done = [
-                {*found.runs_at(exhibit, cell), *found.earlier_at(exhibit, cell)} for cell in cells
+                {*reproduction.runs_at(exhibit, cell), *reproduction.earlier_at(exhibit, cell)}
+                for cell in cells
             ]
             seeds = set.intersection(*done) if done else set()
             if cells and undecided and len(seeds) < plan.most:
-                seed = next(seed for seed in _seeds(found, claim) if seed not in seeds)
+                seed = next(seed for seed in _seeds(reproduction, claim) if seed not in seeds)
                 left = max(1, min(_seeds_left(contrast, plan.most, claim), plan.most - len(seeds)))
                 out.append(
                     OpenComparison(
-                        claim, contrast, cells, seed, left, _seed_s(found, cells, seed) / jobs
+                        claim,
+                        contrast,
+                        cells,
+                        seed,
+                        left,
+                        _seed_s(reproduction, cells, seed) / jobs,
                     )
                 )
     return out
 
 
-def _seeds(found: Reproduction, claim: Claim) -> Iterator[int]:
+def _seeds(reproduction: Reproduction, claim: Claim) -> Iterator[int]:
     """The recipe's seeds of an exhibit, then those that follow the largest."""
-    seeds = found.recipe.seeds(found.recipe.named(claim.exhibit), found.scale)
+    seeds = reproduction.recipe.seeds(reproduction.recipe.named(claim.exhibit), reproduction.scale)
     return itertools.chain(seeds, itertools.count(max(seeds) + 1))
 
 
@@ -220,31 +230,27 @@ def _seeds_left(contrast: Contrast, most_seeds: int, claim: Claim) -> int:
     return most_seeds
 
 
-def _seed_s(found: Reproduction, cells: Sequence[Cell], seed: int) -> float:
+def _seed_s(reproduction: Reproduction, cells: Sequence[Cell], seed: int) -> float:
     """The wall seconds of the cells that lack a seed, by the means of runs like them."""
-    lacking = [cell for cell in cells if seed not in found.runs_at(cell.exhibit, cell)]
-    everywhere = [found.wall_s(run) for run in found.all_runs()]
-    minutes = found.recipe.scale[found.scale].minutes
-    otherwise = (
-        [np.mean(everywhere)]
-        if everywhere
-        else [minutes * 60 / max(1, found.planned)]
-        if minutes
-        else [_UNKNOWN_S]
-    )
-    took = [
-        [found.wall_s(run) for run in found.runs_at(cell.exhibit, cell).values()] or otherwise
+    lacking = [cell for cell in cells if seed not in reproduction.runs_at(cell.exhibit, cell)]
+    everywhere = [reproduction.wall_s(run) for run in reproduction.all_runs()]
+    minutes = reproduction.recipe.scale[reproduction.scale].minutes
+    planned_s = minutes * 60 / max(1, reproduction.planned) if minutes else _UNKNOWN_S
+    otherwise = [float(np.mean(everywhere)) if everywhere else planned_s]
+    seconds = [
+        [reproduction.wall_s(run) for run in reproduction.runs_at(cell.exhibit, cell).values()]
+        or otherwise
         for cell in lacking
     ]
-    return float(sum(np.mean(one) for one in took))
+    return float(sum(np.mean(durations) for durations in seconds))
 
 
-def _named(found: Reproduction, words: Sequence[str]) -> list[Claim]:
+def _named(reproduction: Reproduction, words: Sequence[str]) -> list[Claim]:
     """The claims whose texts hold the words; all that have cells at the scale for none."""
     claims = [
-        one.claim
-        for one in found.judged
-        if found.recipe.named(one.claim.exhibit).cells(found.scale)
+        judged.claim
+        for judged in reproduction.judged
+        if reproduction.recipe.named(judged.claim.exhibit).cells(reproduction.scale)
     ]
     for word in words:
         if not any(word.lower() in claim.text.lower() for claim in claims):
@@ -259,57 +265,61 @@ def _named(found: Reproduction, words: Sequence[str]) -> list[Claim]:
     ]
     if not chosen:
         raise ConfigError(
-            f"{found.recipe.name} has no claims with runs at {found.scale}; there is nothing to "
-            "decide",
+            f"{reproduction.recipe.name} has no claims with runs at {reproduction.scale}; there is "
+            "nothing to decide",
             "--until",
         )
     return chosen
 
 
 def _run(
-    found: Reproduction,
-    one: OpenComparison,
+    reproduction: Reproduction,
+    comparison: OpenComparison,
     data: Path | None,
     progress: bool,
     on_ray: str | None,
     jobs: int,
 ) -> tuple[Reproduction, list[Failure]]:
     """Run a seed of a comparison; return the reproduction with it, and what failed."""
-    plan = found.sequential.with_seed(one.claim.exhibit, one.seed)
-    plan.write(found.directory)  # first: a run that is interrupted is gone on with
+    plan = reproduction.sequential.with_seed(comparison.claim.exhibit, comparison.seed)
+    plan.write(reproduction.directory)  # first: a run that is interrupted is gone on with
     points = [
-        Point(_label(cell), found.recipe.experiment(cell, found.scale, one.seed))
-        for cell in one.cells
+        Point(
+            _label(cell), reproduction.recipe.experiment(cell, reproduction.scale, comparison.seed)
+        )
+        for cell in comparison.cells
     ]
-    folders = [found.directory / "runs" / point.experiment.result_id() for point in points]
+    folders = [reproduction.directory / "runs" / point.experiment.result_id() for point in points]
     different = dict(zip(folders, points, strict=True))
     failures = run_points(list(different.values()), list(different), data, progress, on_ray, jobs)[
         1
     ]
-    runs = dict(found.runs)
-    for cell, folder in zip(one.cells, folders, strict=True):
+    runs = dict(reproduction.runs)
+    for cell, folder in zip(comparison.cells, folders, strict=True):
         if (RunFolder(folder).read() or {}).get("finished"):
             key = cell.exhibit.name, cell.values
-            runs[key] = {**runs.get(key, {}), one.seed: load(folder)}
-    return replace(found, runs=runs, sequential=plan), failures
+            runs[key] = {**runs.get(key, {}), comparison.seed: load(folder)}
+    return replace(reproduction, runs=runs, sequential=plan), failures
 
 
 def _label(cell: Cell) -> str:
     return f"{cell.exhibit.name} {cell.name}"
 
 
-def _announce(found: Reproduction, budget_s: float, jobs: int, tell: Callable[[str], None]) -> None:
+def _announce(
+    reproduction: Reproduction, budget_s: float, jobs: int, tell: Callable[[str], None]
+) -> None:
     """Say what will be done, and how long it may take."""
-    plan = found.sequential
-    waiting = open_comparisons(found, jobs)
-    names = {one.claim.text for one in waiting}
+    plan = reproduction.sequential
+    waiting = open_comparisons(reproduction, jobs)
+    names = {comparison.claim.text for comparison in waiting}
     tell(
         f"{len(names)} of {len(plan.claims)} claims are open, with {len(waiting)} comparisons; "
         f"seeds are added where a decision is nearest, at most {plan.most} a comparison; verdicts "
         "are those of a sequential test"
     )
     if waiting:
-        total = sum(one.left_s for one in waiting)
+        total = sum(comparison.left_s for comparison in waiting)
         tell(
             f"if means and spreads stay as they are, this takes {_duration(total)} or less, for "
             f"comparisons share runs; the budget is {_duration(budget_s)}"
@@ -326,10 +336,6 @@ def _ending(waiting: Sequence[OpenComparison]) -> str:
 
 
 def _duration(seconds: float) -> str:
-    return (
-        f"{seconds / 3600:.1f} h"
-        if seconds >= 3600
-        else f"{seconds / 60:.1f} min"
-        if seconds >= 60
-        else f"{seconds:.0f} s"
-    )
+    if seconds >= 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"

@@ -39,14 +39,14 @@ def verdict_picture(judged: Sequence[Judged]) -> Picture | None:
     its own, in the unit of its measure.
     """
     rows = [
-        (one, there)
-        for one in judged
-        if (there := [c for c in one.contrasts if isfinite(c.interval.low)])
+        (judgement, there)
+        for judgement in judged
+        if (there := [c for c in judgement.contrasts if isfinite(c.interval.low)])
     ]
     if not rows:
         return None
-    sentences = [textwrap.wrap(one.claim.text, WIDTH) for one, _ in rows]
-    sizes = [textwrap.wrap(_size_words(one), WIDTH) for one, _ in rows]
+    sentences = [textwrap.wrap(judgement.claim.text, WIDTH) for judgement, _ in rows]
+    sizes = [textwrap.wrap(_size_words(judgement), WIDTH) for judgement, _ in rows]
     tall = [
         len(sentence) + len(size) + BAR * (len(there) + 1)
         for sentence, size, (_, there) in zip(sentences, sizes, rows, strict=True)
@@ -56,7 +56,7 @@ def verdict_picture(judged: Sequence[Judged]) -> Picture | None:
         axes = figure.add_subplot()
         axes.axvline(0, color="#888888", linewidth=0.8)
         top = 0.0
-        for y, ((one, contrasts), sentence, size, height) in enumerate(
+        for y, ((judgement, contrasts), sentence, size, height) in enumerate(
             zip(rows, sentences, sizes, tall, strict=True)
         ):
             for i, line in enumerate([*sentence, *size]):
@@ -69,10 +69,10 @@ def verdict_picture(judged: Sequence[Judged]) -> Picture | None:
                     color="#555555" if i >= len(sentence) else "#222222",
                     bbox={"facecolor": "#FFFFFF", "edgecolor": "none", "pad": 0.5},
                 )
-            scale = reach(one, contrasts)
+            scale = reach(judgement, contrasts)
             for i, contrast in enumerate(contrasts):
                 at = top + len(sentence) + len(size) + BAR * (i + 0.5)
-                _draw_contrast(axes, (y, at, scale), one, contrast)
+                _draw_contrast(axes, (y, at, scale), judgement, contrast)
             top += height
             axes.axhline(top - BAR / 2, color="#ECECEC", linewidth=0.8)
         axes.set(xlim=(-1.1, 1.1), ylim=(top, -0.3), yticks=[])
@@ -80,7 +80,9 @@ def verdict_picture(judged: Sequence[Judged]) -> Picture | None:
         axes.grid(visible=False)
         axes.set_xticks([-0.7, 0, 0.7], ["← against the claim", "its limit", "as claimed →"])
         axes.tick_params(axis="x", length=0)
-        printed = any(isfinite(printed_here(one, c)) for one, there in rows for c in there)
+        printed = any(
+            isfinite(printed_here(judgement, c)) for judgement, there in rows for c in there
+        )
         figure.suptitle(
             "dot: mean difference, with its 95% interval"
             + ("; diamond: published" if printed else "")
@@ -89,39 +91,45 @@ def verdict_picture(judged: Sequence[Judged]) -> Picture | None:
             ha="left",
             fontsize=8,
         )
-        words = words_of(one.verdict for one, _ in rows)
+        words = words_of(judgement.verdict for judgement, _ in rows)
         about = f"Where the comparisons of {len(rows)} claims lie: {words}"
         return to_svg(figure, "verdicts", about)
 
 
-def _size_words(one: Judged) -> str:
+def _size_words(judged: Judged) -> str:
     """The verdict, the measure, and the difference of a claim, of the weakest comparison of
     several."""
-    title = f"{measure_of(one.measure).title}, " if one.measure else ""
-    several = f", the weakest of {len(one.contrasts)}" if len(one.contrasts) > 1 else ""
-    words = difference_words(one)
-    return one.verdict if words == DASH else f"{one.verdict}: {title}{words}{several}"
+    title = f"{measure_of(judged.measure).title}, " if judged.measure else ""
+    several = f", the weakest of {len(judged.contrasts)}" if len(judged.contrasts) > 1 else ""
+    words = difference_words(judged)
+    return judged.verdict if words == DASH else f"{judged.verdict}: {title}{words}{several}"
 
 
 def _draw_contrast(
-    axes: Axes, place: tuple[int, float, float], one: Judged, contrast: Contrast
+    axes: Axes, place: tuple[int, float, float], judged: Judged, contrast: Contrast
 ) -> None:
-    """Draw one comparison; ``place``: the claim's number, the height, and what one stands for."""
+    """Draw one comparison; ``place``: the claim's number, the height, and the
+    difference that a length of 1 stands for."""
     y, at, scale = place
-    found = contrast.interval
-    decides = contrast.verdict == one.verdict
+    interval = contrast.interval
+    decides = contrast.verdict == judged.verdict
     colour = TONES.get(contrast.verdict, "#777777") if decides else "#777777"
-    ends = [towards(one, end) / scale for end in (found.low, found.high)]
+    ends = [towards(judged, end) / scale for end in (interval.low, interval.high)]
     axes.plot(ends, [at, at], color=colour, linewidth=2, alpha=0.4)
     drawn = axes.plot(
-        towards(one, found.mean) / scale, at, "o", color=colour, markersize=4, markeredgewidth=0
+        towards(judged, interval.mean) / scale,
+        at,
+        "o",
+        color=colour,
+        markersize=4,
+        markeredgewidth=0,
     )
     alone = " alone" if contrast.verdict in TONES and not decides else ""
     mark(drawn[0], y, f"{contrast.label}: {contrast.verdict}{alone}")
-    printed = printed_here(one, contrast)
+    printed = printed_here(judged, contrast)
     if isfinite(printed):
         drawn = axes.plot(
-            towards(one, printed) / scale,
+            towards(judged, printed) / scale,
             at,
             "D",
             color="#333333",
@@ -131,28 +139,28 @@ def _draw_contrast(
         mark(drawn[0], y, f"{contrast.label}: published {short_number(printed)}")
 
 
-def towards(one: Judged, difference: float) -> float:
+def towards(judged: Judged, difference: float) -> float:
     """Return how far a difference lies on the claimed side, in the unit of the measure: above 0 it
     is as claimed, with what the claim allows in the other direction."""
-    return (difference if one.up else -difference) + one.claim.margin
+    return (difference if judged.up else -difference) + judged.claim.margin
 
 
-def printed_here(one: Judged, contrast: Contrast) -> float:
+def printed_here(judged: Judged, contrast: Contrast) -> float:
     """Return the difference that the paper prints; NaN where the runs are not the paper's whole
     protocol, so that it is not the same thing."""
-    return contrast.printed if one.protocol.kind == "whole" else nan
+    return contrast.printed if judged.protocol.kind == "whole" else nan
 
 
-def reach(one: Judged, contrasts: Sequence[Contrast]) -> float:
+def reach(judged: Judged, contrasts: Sequence[Contrast]) -> float:
     """Return the largest distance from 0 that is drawn for a claim; 1 where all is 0."""
     drawn = [
-        towards(one, value)
+        towards(judged, value)
         for contrast in contrasts
         for value in (
             contrast.interval.mean,
             contrast.interval.low,
             contrast.interval.high,
-            printed_here(one, contrast),
+            printed_here(judged, contrast),
         )
     ]
     return max((abs(value) for value in drawn if isfinite(value)), default=0.0) or 1.0

@@ -51,15 +51,19 @@ _TESTED_AT = {
 def headline(judged: Sequence[Judged]) -> dict[Verdict, int]:
     """Return how many of the paper's own claims have which verdict, after the correction, without
     its theory: what is held against data of ours repeats no experiment of the paper."""
-    own = [one for one in judged if one.claim.source and one.protocol.kind != "theory"]
-    words = [one.verdict for one in own]
+    own = [
+        judgement
+        for judgement in judged
+        if judgement.claim.source and judgement.protocol.kind != "theory"
+    ]
+    words = [judgement.verdict for judgement in own]
     return {word: words.count(word) for word in ORDER if word in words}
 
 
 def words_of(verdicts: Iterable[str]) -> str:
     """Return ``2 confirmed, 1 not tested``."""
-    found = list(verdicts)
-    return ", ".join(f"{found.count(word)} {word}" for word in ORDER if word in found)
+    words = list(verdicts)
+    return ", ".join(f"{words.count(word)} {word}" for word in ORDER if word in words)
 
 
 def sizes_of(sizes: Sequence[str]) -> str:
@@ -71,14 +75,22 @@ def sizes_of(sizes: Sequence[str]) -> str:
 
 def counted_words(judged: Sequence[Judged]) -> list[Block]:
     """Say what became of the paper's own claims by scale, and of ours."""
-    said = []
+    sentences = []
     for kind in KINDS:
-        tested = [one.verdict for one in judged if one.claim.source and one.protocol.kind == kind]
-        said += [f"{_TESTED_AT[kind]} {words_of(tested)}"] if tested else []
-    ours = [one.verdict for one in judged if not one.claim.source]
-    texts = [f"The paper's own claims, after Holm's correction: {'; '.join(said)}."] if said else []
+        tested = [
+            judgement.verdict
+            for judgement in judged
+            if judgement.claim.source and judgement.protocol.kind == kind
+        ]
+        sentences += [f"{_TESTED_AT[kind]} {words_of(tested)}"] if tested else []
+    ours = [judgement.verdict for judgement in judged if not judgement.claim.source]
+    texts = (
+        [f"The paper's own claims, after Holm's correction: {'; '.join(sentences)}."]
+        if sentences
+        else []
+    )
     texts += [f"Claims of ours, corrected apart: {words_of(ours)}."] if ours else []
-    sizes = [one.size for one in judged if one.claim.source and one.size]
+    sizes = [judgement.size for judgement in judged if judgement.claim.source and judgement.size]
     if sizes:
         texts.append(f"Printed differences, by their intervals: {sizes_of(sizes)}.")
     return [Text(" ".join(texts))] if texts else []
@@ -88,9 +100,10 @@ def verdict_table(judged: Sequence[Judged]) -> Table:
     """Return the table of verdicts, one row per claim: the paper's own first, claims without runs
     last."""
     rows = [
-        TableRow(one.claim.text, _claim_cells(one))
-        for one in sorted(
-            judged, key=lambda one: (one.verdict == "not tested", not one.claim.source)
+        TableRow(judgement.claim.text, _claim_cells(judgement))
+        for judgement in sorted(
+            judged,
+            key=lambda judgement: (judgement.verdict == "not tested", not judgement.claim.source),
         )
     ]
     heads = (
@@ -109,34 +122,42 @@ def verdict_table(judged: Sequence[Judged]) -> Table:
     return Table(heads, rows, _note(judged))
 
 
-def _claim_cells(one: Judged) -> list[TableCell]:
-    said = difference_words(one)
-    said = f"{measure_of(one.measure).title}: {said}" if said != DASH and one.measure else said
-    said += f" (weakest of {len(one.contrasts)})" if len(one.contrasts) > 1 and said != DASH else ""
-    printed = "printed" if len(one.contrasts) == 1 else "least printed"
-    said += " (looks)" if any(contrast.looks for contrast in one.contrasts) else ""
+def _claim_cells(judged: Judged) -> list[TableCell]:
+    words = difference_words(judged)
+    words = (
+        f"{measure_of(judged.measure).title}: {words}"
+        if words != DASH and judged.measure
+        else words
+    )
+    words += (
+        f" (weakest of {len(judged.contrasts)})"
+        if len(judged.contrasts) > 1 and words != DASH
+        else ""
+    )
+    printed = "printed" if len(judged.contrasts) == 1 else "least printed"
+    words += " (looks)" if any(contrast.looks for contrast in judged.contrasts) else ""
     return [
-        TableCell(one.claim.source or "ours"),
-        TableCell(one.protocol.words),
-        *(TableCell(word, tone=TONES.get(word, "")) for word in (one.verdict, one.alone)),
-        TableCell(one.claim.published),
-        TableCell(one.claim.untested or one.claim.counterexample or said),
-        TableCell(f"{printed} {_range([one.printed])}: {one.size}" if one.size else DASH),
-        TableCell(_range([contrast.resolves for contrast in one.contrasts])),
-        TableCell(_range([contrast.needs for contrast in one.contrasts], whole=True)),
-        TableCell(_would_decide(one)),
+        TableCell(judged.claim.source or "ours"),
+        TableCell(judged.protocol.words),
+        *(TableCell(word, tone=TONES.get(word, "")) for word in (judged.verdict, judged.alone)),
+        TableCell(judged.claim.published),
+        TableCell(judged.claim.untested or judged.claim.counterexample or words),
+        TableCell(f"{printed} {_range([judged.printed])}: {judged.size}" if judged.size else DASH),
+        TableCell(_range([contrast.resolves for contrast in judged.contrasts])),
+        TableCell(_range([contrast.needs for contrast in judged.contrasts], pairs=True)),
+        TableCell(_would_decide(judged)),
     ]
 
 
-def _would_decide(one: Judged) -> str:
+def _would_decide(judged: Judged) -> str:
     """Return the pairs that would decide an undecided claim, of the comparison that needs most."""
-    if one.verdict != "undecided":
+    if judged.verdict != "undecided":
         return DASH
-    return _range([max(c.decided_by(one.family) for c in one.contrasts)], whole=True)
+    return _range([max(c.decided_by(judged.family) for c in judged.contrasts)], pairs=True)
 
 
 def _note(judged: Sequence[Judged]) -> str:
-    theirs = max((one.family for one in judged if one.claim.source), default=0)
+    theirs = max((judgement.family for judgement in judged if judgement.claim.source), default=0)
     note = (
         "95% t intervals of mean differences, paired by seed, simultaneous over what a claim "
         "compares. Confirmed: every interval lies on the claimed side; contradicted: one lies "
@@ -153,39 +174,43 @@ def _note(judged: Sequence[Judged]) -> str:
         "A > before a number: a target was missed, and this is a lower bound."
     )
     looks = {
-        contrast.looks for one in judged for contrast in one.contrasts if contrast.looks is not None
+        contrast.looks
+        for judgement in judged
+        for contrast in judgement.contrasts
+        if contrast.looks is not None
     }
-    for one in sorted(looks):
-        ends = ", then ".join(map(str, one.ends))
-        each = "after every pair" if one.each else "at each of these numbers"
+    for plan in sorted(looks):
+        ends = ", then ".join(map(str, plan.ends))
+        each = "after every pair" if plan.each else "at each of these numbers"
         note += (
             f" Looks: at most {ends} pairs, seen {each}; the last may spend "
-            f"{5 * one.share(one.most):.2g} % of chance, "
-            f"{sum(5 * one.share(end) for end in one.ends):.3g} % with all before it."
+            f"{5 * plan.share(plan.most):.2g} % of chance, "
+            f"{sum(5 * plan.share(end) for end in plan.ends):.3g} % with all before it."
         )
     return note
 
 
-def _range(numbers: Sequence[float], whole: bool = False) -> str:
-    """Return the least and the most of some numbers, or of numbers of pairs (``whole``)."""
-    known = sorted(number for number in numbers if not isnan(number))
-    ends = [
-        f"> {MOST_PAIRS}" if isinf(end) else f"{end:.0f}" if whole else short_number(end)
-        for end in known[:1] + known[-1:]
-    ]
+def _range(numbers: Sequence[float], pairs: bool = False) -> str:
+    """Return the least and the most of some numbers, or of numbers of pairs (``pairs``)."""
+    finite = sorted(number for number in numbers if not isnan(number))
+    text = "{:.0f}".format if pairs else short_number
+    ends = [f"> {MOST_PAIRS}" if isinf(end) else text(end) for end in finite[:1] + finite[-1:]]
     return " to ".join(dict.fromkeys(ends)) or DASH
 
 
 def claim_blocks(judged: Sequence[Judged]) -> list[Block]:
     """Return the verdicts, the claims that were not tested, and every comparison."""
-    tested = [one for one in judged if one.verdict != "not tested"]
+    tested = [judgement for judgement in judged if judgement.verdict != "not tested"]
     left = [
         TableRow(
-            one.claim.text,
-            [TableCell(one.claim.published or DASH), TableCell(one.claim.untested or DASH)],
+            judgement.claim.text,
+            [
+                TableCell(judgement.claim.published or DASH),
+                TableCell(judgement.claim.untested or DASH),
+            ],
         )
-        for one in judged
-        if one.verdict == "not tested"
+        for judgement in judged
+        if judgement.verdict == "not tested"
     ]
     heads = [
         "claim",
@@ -199,9 +224,9 @@ def claim_blocks(judged: Sequence[Judged]) -> list[Block]:
     ]
     heads += ["p it holds", "p it fails", "resolves", "printed", "needs"]
     rows = [
-        _comparison(one, contrast)
-        for one in judged
-        for contrast in one.contrasts
+        _comparison(judgement, contrast)
+        for judgement in judged
+        for contrast in judgement.contrasts
         if contrast.interval.n
     ]
     if not judged:
@@ -219,37 +244,37 @@ def claim_blocks(judged: Sequence[Judged]) -> list[Block]:
     )
 
 
-def _comparison(one: Judged, contrast: Contrast) -> TableRow:
-    other = contrast.other
-    got = contrast.interval
+def _comparison(judged: Judged, contrast: Contrast) -> TableRow:
+    rival = contrast.rival
+    interval = contrast.interval
     cells = [
-        TableCell(measure_of(one.measure).title if one.measure else DASH),
+        TableCell(measure_of(judged.measure).title if judged.measure else DASH),
         TableCell(contrast.label),
         TableCell(_mean(contrast.ours, contrast.ours_exact), contrast.ours.mean),
-        TableCell(_mean(other, contrast.other_exact), other.mean) if other else TableCell(DASH),
-        TableCell(_interval(one, contrast), got.mean),
-        TableCell(str(got.n), got.n),
+        TableCell(_mean(rival, contrast.rival_exact), rival.mean) if rival else TableCell(DASH),
+        TableCell(_interval(judged, contrast), interval.mean),
+        TableCell(str(interval.n), interval.n),
         TableCell(contrast.verdict, tone=TONES.get(contrast.verdict, "")),
         *(TableCell(_range([number]), number) for number in (*contrast.sides, contrast.resolves)),
         TableCell(_range([contrast.printed]), contrast.printed),
-        TableCell(_range([contrast.needs], whole=True), contrast.needs),
+        TableCell(_range([contrast.needs], pairs=True), contrast.needs),
     ]
-    return TableRow(one.claim.text, cells)
+    return TableRow(judged.claim.text, cells)
 
 
-def _mean(one: Spread, exact: bool) -> str:
-    return short_number(one.mean) if exact else f"> {short_number(one.mean)}"
+def _mean(spread: Spread, exact: bool) -> str:
+    return short_number(spread.mean) if exact else f"> {short_number(spread.mean)}"
 
 
-def difference_words(one: Judged) -> str:
+def difference_words(judged: Judged) -> str:
     """Return the difference of a claim with its interval in words: of its one comparison, or of the
     weakest of several."""
-    if len(one.contrasts) == 1:
-        return _interval(one, one.contrasts[0])
-    got = one.interval
-    if not isfinite(got.mean) or not all(contrast.exact for contrast in one.contrasts):
+    if len(judged.contrasts) == 1:
+        return _interval(judged, judged.contrasts[0])
+    interval = judged.interval
+    if not isfinite(interval.mean) or not all(contrast.exact for contrast in judged.contrasts):
         return DASH
-    return _ends(got.mean, got.low, got.high).replace("-", "−")
+    return _ends(interval.mean, interval.low, interval.high).replace("-", "−")
 
 
 def _ends(mean: float, low: float, high: float) -> str:
@@ -260,19 +285,20 @@ def _ends(mean: float, low: float, high: float) -> str:
 def _interval(judged: Judged, contrast: Contrast) -> str:
     """Mean difference, interval, and how many times the other side ours is; or how far from the
     number of the claim."""
-    got = contrast.interval
+    interval = contrast.interval
     claim = judged.claim
-    if not isfinite(got.mean) or not (contrast.ours_exact or contrast.other_exact):
+    if not isfinite(interval.mean) or not (contrast.ours_exact or contrast.rival_exact):
         return DASH
-    text = _ends(got.mean, got.low, got.high)
-    if contrast.other is None:
+    text = _ends(interval.mean, interval.low, interval.high)
+    if contrast.rival is None:
         text = (
             f"{short_number(contrast.ours.mean)}, that is {text} from "
             f"{claim.above if claim.below is None else claim.below:g}"
         )
     elif judged.measure and measure_of(judged.measure).log:
-        text += f", x {exp(got.mean):.3g}"
-    elif contrast.other.mean > 0 and isfinite(contrast.ours.mean):
-        text += f", x {contrast.ours.mean / contrast.other.mean:.3g}"
-    bound = "" if contrast.exact else "at most " if contrast.ours_exact else "at least "
-    return (bound + text).replace("-", "−")
+        text += f", x {exp(interval.mean):.3g}"
+    elif contrast.rival.mean > 0 and isfinite(contrast.ours.mean):
+        text += f", x {contrast.ours.mean / contrast.rival.mean:.3g}"
+    if not contrast.exact:
+        text = f"at most {text}" if contrast.ours_exact else f"at least {text}"
+    return text.replace("-", "−")

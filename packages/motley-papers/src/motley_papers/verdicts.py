@@ -59,7 +59,7 @@ class ClaimComparison(NamedTuple):
 
     where: Place
     ours: Place | None
-    other: Place | None
+    rival: Place | None
 
     @property
     def words(self) -> str:
@@ -80,17 +80,17 @@ class _Numbers(NamedTuple):
 
 @dataclass(frozen=True)
 class Contrast:
-    """One comparison of a claim: ``ours`` against ``other`` (None: against a number), and the
+    """One comparison of a claim: ``ours`` against ``rival`` (None: against a number), and the
     interval of their difference, whose end towards the claimed side allows for the number of the
     claim's comparisons. Where a side is not exact, it is only a lower bound."""
 
     label: str
     ours: Spread
-    other: Spread | None
+    rival: Spread | None
     interval: Interval
     verdict: Verdict
     ours_exact: bool
-    other_exact: bool
+    rival_exact: bool
     sides: Sides
     """One-sided p values of the paired t test that allow for the looks; NaN for fewer than two
     pairs."""
@@ -117,7 +117,7 @@ class Contrast:
     @property
     def exact(self) -> bool:
         """Whether no side is a bound alone."""
-        return self.ours_exact and self.other_exact
+        return self.ours_exact and self.rival_exact
 
     def decided_by(self, family: int) -> float:
         """Return the pairs that would find the difference measured here in 80 % of cases, if mean
@@ -159,9 +159,12 @@ class Judged:
     @property
     def sides(self) -> Sides:
         """One-sided p values of the claim; NaN where it was not tested."""
-        tested = [one.sides for one in self.contrasts]
+        tested = [contrast.sides for contrast in self.contrasts]
         return (
-            of_all([one.confirms for one in tested], [one.refutes for one in tested])
+            of_all(
+                [contrast.confirms for contrast in tested],
+                [contrast.refutes for contrast in tested],
+            )
             if tested
             else Sides(nan, nan)
         )
@@ -176,28 +179,27 @@ class Judged:
     @property
     def verdict(self) -> Verdict:
         """The verdict after the correction."""
-        found = self.alone
+        verdict = self.alone
         after = self.after_holm
-        if after is None or found not in DECIDED:
-            return found
-        return (
-            found
-            if (after.confirms if found == "confirmed" else after.refutes) <= LEVEL
-            else "undecided"
-        )
+        if after is None or verdict not in DECIDED:
+            return verdict
+        p = after.confirms if verdict == "confirmed" else after.refutes
+        return verdict if p <= LEVEL else "undecided"
 
     @property
     def decidable(self) -> bool | None:
         """Whether so many pairs resolve what is printed of each comparison; None where that is
         known of none."""
-        known = [one.decidable for one in self.contrasts if one.decidable is not None]
-        return all(known) if known else None
+        resolved = [
+            contrast.decidable for contrast in self.contrasts if contrast.decidable is not None
+        ]
+        return all(resolved) if resolved else None
 
     @property
     def interval(self) -> Interval:
         """The interval of the comparison that is weakest: of several, a claim says something of the
         least difference."""
-        return _weakest([one.interval for one in self.contrasts], self.up)
+        return _weakest([contrast.interval for contrast in self.contrasts], self.up)
 
     @property
     def printed(self) -> float:
@@ -205,7 +207,7 @@ class Judged:
         it does not print all."""
         least = min if self.up else max
         return (
-            least((one.printed for one in self.contrasts), default=nan)
+            least((contrast.printed for contrast in self.contrasts), default=nan)
             if self._all_printed
             else nan
         )
@@ -218,35 +220,41 @@ class Judged:
         at all, or twice as much, may lie inside as well. Empty where none is printed of these data,
         or the measured one is a bound or has no interval.
         """
-        found = self.interval
-        said = self.printed
-        known = all(one.exact for one in self.contrasts) and isfinite(found.low) and isfinite(said)
-        if not known or self.protocol.kind == "other data":
+        interval = self.interval
+        printed = self.printed
+        measurable = (
+            all(contrast.exact for contrast in self.contrasts)
+            and isfinite(interval.low)
+            and isfinite(printed)
+        )
+        if not measurable or self.protocol.kind == "other data":
             return ""
-        if found.low <= said <= found.high:
-            return "inside" if found.high - found.low < abs(said) else "too wide"
-        return "below" if said < found.low else "above"
+        if interval.low <= printed <= interval.high:
+            return "inside" if interval.high - interval.low < abs(printed) else "too wide"
+        return "below" if printed < interval.low else "above"
 
     @property
     def _all_printed(self) -> bool:
-        return all(isfinite(one.printed) for one in self.contrasts)
+        return all(isfinite(contrast.printed) for contrast in self.contrasts)
 
 
 def _weakest(intervals: Sequence[Interval], up: bool) -> Interval:
     """Return the interval of the least difference towards the claimed side, all whose comparisons
     were made; else one without ends."""
-    if not intervals or any(one.n < 2 for one in intervals):
-        return Interval(nan, nan, nan, min((one.n for one in intervals), default=0))
+    if not intervals or any(interval.n < 2 for interval in intervals):
+        return Interval(nan, nan, nan, min((interval.n for interval in intervals), default=0))
     least = min if up else max
     means, lows, highs = (
-        [getattr(one, end) for one in intervals] for end in ("mean", "low", "high")
+        [getattr(interval, end) for interval in intervals] for end in ("mean", "low", "high")
     )
-    return Interval(least(means), least(lows), least(highs), min(one.n for one in intervals))
+    return Interval(
+        least(means), least(lows), least(highs), min(interval.n for interval in intervals)
+    )
 
 
 def together(verdicts: Iterable[str]) -> Verdict:
     """Return the verdict on several comparisons together."""
-    found = set(verdicts)
+    words = set(verdicts)
     order: tuple[Verdict, ...] = (
         "contradicted",
         "not seen here",
@@ -254,7 +262,7 @@ def together(verdicts: Iterable[str]) -> Verdict:
         "not tested",
         "confirmed",
     )
-    return next((verdict for verdict in order if verdict in found), "not tested")
+    return next((verdict for verdict in order if verdict in words), "not tested")
 
 
 def judge(
@@ -282,10 +290,13 @@ def judge(
         "measure" in place for place in (claim.where, claim.higher or {}, claim.lower or {})
     )
     measure = "" if named else claim.measure or exhibit.measures[0]
-    made = [] if claim.untested or claim.counterexample else comparisons(claim)
-    numbers = _Numbers(values, paper, looks, len(made), protocol.kind != "other data")
+    compared = [] if claim.untested or claim.counterexample else comparisons(claim)
+    numbers = _Numbers(values, paper, looks, len(compared), protocol.kind != "other data")
     return Judged(
-        claim, measure, [_compare(claim, exhibit, one, numbers) for one in made], protocol
+        claim,
+        measure,
+        [_compare(claim, exhibit, comparison, numbers) for comparison in compared],
+        protocol,
     )
 
 
@@ -298,7 +309,7 @@ def corrected(judged: Sequence[Judged]) -> list[Judged]:
     claims share runs."""
     out = list(judged)
     for theirs in (True, False):
-        family = [i for i, one in enumerate(judged) if bool(one.claim.source) == theirs]
+        family = [i for i, judgement in enumerate(judged) if bool(judgement.claim.source) == theirs]
         adjusted = iter(holm([p for i in family for p in judged[i].sides]))
         tested = sum(judged[i].alone not in ("not tested", "false as stated") for i in family)
         for i in family:
@@ -312,18 +323,20 @@ def comparisons(claim: Claim) -> list[ClaimComparison]:
     ours = claim.higher if claim.higher is not None else claim.lower
     out = []
     for where in _split(claim.where):
-        others = (
-            [other for than in claim.than for other in _split(than)] if ours is not None else [None]
+        rivals = (
+            [rival for than in claim.than for rival in _split(than)] if ours is not None else [None]
         )
-        out += [ClaimComparison(where, ours, other) for other in others]
+        out += [ClaimComparison(where, ours, rival) for rival in rivals]
     return out
 
 
-def cells_of(one: ClaimComparison, cells: Sequence[Cell]) -> list[Cell]:
+def cells_of(comparison: ClaimComparison, cells: Sequence[Cell]) -> list[Cell]:
     """Return those of an exhibit's cells that a comparison looks at."""
-    sides = [{**one.where, **side} for side in (one.ours, one.other) if side is not None] or [
-        one.where
-    ]
+    sides = [
+        {**comparison.where, **side}
+        for side in (comparison.ours, comparison.rival)
+        if side is not None
+    ] or [comparison.where]
     return [
         c
         for c in cells
@@ -336,16 +349,16 @@ def cells_of(one: ClaimComparison, cells: Sequence[Cell]) -> list[Cell]:
 def _split(place: Place) -> list[dict[str, list[str]]]:
     """One place for each combination of the values named: a claim holds in each of them."""
     return [
-        dict(zip(place, ([v] for v in one), strict=True))
-        for one in itertools.product(*place.values())
+        dict(zip(place, ([v] for v in values), strict=True))
+        for values in itertools.product(*place.values())
     ]
 
 
 def _units(
-    claim: Claim, exhibit: Exhibit, values: Values, place: Place, rest: Sequence[str]
+    claim: Claim, exhibit: Exhibit, values: Values, place: Place, varying: Sequence[str]
 ) -> Units:
-    """The mean over the cells of a place, for each value of the axes in ``rest`` and each seed that
-    has all of these cells."""
+    """The mean over the cells of a place, for each value of the axes in ``varying`` and each seed
+    that has all of these cells."""
     measure = place.get("measure", [claim.measure or exhibit.measures[0]])[0]
     axes = list(exhibit.axes)
     wanted = [place.get(axis, list(exhibit.axes[axis])) for axis in axes]
@@ -353,19 +366,22 @@ def _units(
     cells: dict[tuple[str, ...], int] = {}
     for cell in itertools.product(*wanted):
         if (measure, cell) in values:
-            kind = tuple(cell[axes.index(axis)] for axis in rest)
+            kind = tuple(cell[axes.index(axis)] for axis in varying)
             cells[kind] = cells.get(kind, 0) + 1
             for seed, value in values[measure, cell].items():
                 gathered.setdefault((kind, seed), []).append(value)
     return {
-        (kind, seed): _mean(found)
-        for (kind, seed), found in sorted(gathered.items(), key=lambda one: one[0][1])
-        if len(found) == cells[kind] and all(isfinite(one.value) for one in found)
+        (kind, seed): _mean(numbers)
+        for (kind, seed), numbers in sorted(gathered.items(), key=lambda entry: entry[0][1])
+        if len(numbers) == cells[kind] and all(isfinite(number.value) for number in numbers)
     }
 
 
-def _mean(found: Sequence[Censored]) -> Censored:
-    return Censored(float(np.mean([one.value for one in found])), all(one.reached for one in found))
+def _mean(numbers: Sequence[Censored]) -> Censored:
+    return Censored(
+        float(np.mean([number.value for number in numbers])),
+        all(number.reached for number in numbers),
+    )
 
 
 def _by_seed(units: Units) -> Units:
@@ -373,35 +389,41 @@ def _by_seed(units: Units) -> Units:
     seeds: dict[int, list[Censored]] = {}
     for (_, seed), value in units.items():
         seeds.setdefault(seed, []).append(value)
-    most = max((len(found) for found in seeds.values()), default=0)
-    return {((), seed): _mean(found) for seed, found in seeds.items() if len(found) == most}
+    most = max((len(numbers) for numbers in seeds.values()), default=0)
+    return {((), seed): _mean(numbers) for seed, numbers in seeds.items() if len(numbers) == most}
 
 
 def _sides(
-    claim: Claim, exhibit: Exhibit, values: Values, where: Place, ours: Place, other: Place
+    claim: Claim, exhibit: Exhibit, values: Values, where: Place, ours: Place, rival: Place
 ) -> tuple[Units, Units]:
     """The numbers of both sides, of the same cells and seeds."""
-    rest = [axis for axis in exhibit.axes if axis not in {*where, *ours, *other}]
-    a = _units(claim, exhibit, values, {**where, **ours}, rest)
-    b = _units(claim, exhibit, values, {**where, **other}, rest)
-    a, b = ({key: one[key] for key in a if key in b} for one in (a, b))
+    varying = [axis for axis in exhibit.axes if axis not in {*where, *ours, *rival}]
+    a = _units(claim, exhibit, values, {**where, **ours}, varying)
+    b = _units(claim, exhibit, values, {**where, **rival}, varying)
+    a, b = ({key: side[key] for key in a if key in b} for side in (a, b))
     return (_by_seed(a), _by_seed(b)) if claim.pair == "seed" else (a, b)
 
 
-def _compare(claim: Claim, exhibit: Exhibit, one: ClaimComparison, numbers: _Numbers) -> Contrast:
-    if one.ours is None or one.other is None:
-        return _against_number(claim, exhibit, one.where, numbers)
-    a, b = _sides(claim, exhibit, numbers.values, one.where, one.ours, one.other)
+def _compare(
+    claim: Claim, exhibit: Exhibit, comparison: ClaimComparison, numbers: _Numbers
+) -> Contrast:
+    if comparison.ours is None or comparison.rival is None:
+        return _against_number(claim, exhibit, comparison.where, numbers)
+    a, b = _sides(
+        claim, exhibit, numbers.values, comparison.where, comparison.ours, comparison.rival
+    )
     x = [unit.value for unit in a.values()]
     y = [unit.value for unit in b.values()]
     up = claim.higher is not None
     # a lower bound can only show that its side is higher than it seems
     exact = [all(unit.reached for unit in side.values()) for side in (a, b)]
     proves, refutes = (exact[1], exact[0]) if up else (exact[0], exact[1])
-    label = f"{_place(one.ours)} against {_place(one.other)}" + (
-        f" ({one.words})" if one.where else ""
+    label = f"{_place(comparison.ours)} against {_place(comparison.rival)}" + (
+        f" ({comparison.words})" if comparison.where else ""
     )
-    sides = _sides(claim, exhibit, numbers.printed, one.where, one.ours, one.other)
+    sides = _sides(
+        claim, exhibit, numbers.printed, comparison.where, comparison.ours, comparison.rival
+    )
     paper = [spread([unit.value for unit in side.values()]).mean for side in sides]
     off = paper[0] - paper[1]
     looks = _looks(a, numbers.looks)
@@ -410,23 +432,24 @@ def _compare(claim: Claim, exhibit: Exhibit, one: ClaimComparison, numbers: _Num
     )
     tested = _test(x, y, question)
     return Contrast(
-        label, spread(x), spread(y), ours_exact=exact[0], other_exact=exact[1], **tested
+        label, spread(x), spread(y), ours_exact=exact[0], rival_exact=exact[1], **tested
     )
 
 
 def _against_number(claim: Claim, exhibit: Exhibit, where: Place, numbers: _Numbers) -> Contrast:
     up = claim.above is not None
     bound = float(claim.above if claim.above is not None else claim.below or 0.0)
-    rest = [axis for axis in exhibit.axes if axis not in where]
+    varying = [axis for axis in exhibit.axes if axis not in where]
     units, paper = (
-        _units(claim, exhibit, found, where, rest) for found in (numbers.values, numbers.printed)
+        _units(claim, exhibit, numbers_of, where, varying)
+        for numbers_of in (numbers.values, numbers.printed)
     )
     units, paper = (_by_seed(units), _by_seed(paper)) if claim.pair == "seed" else (units, paper)
-    x = [one.value for one in units.values()]
-    exact = all(one.reached for one in units.values())
+    x = [unit.value for unit in units.values()]
+    exact = all(unit.reached for unit in units.values())
     words = ClaimComparison(where, None, None).words
     label = f"{'above' if up else 'below'} {bound:g}" + (f" ({words})" if words else "")
-    off = spread([one.value for one in paper.values()]).mean - bound
+    off = spread([unit.value for unit in paper.values()]).mean - bound
     looks = _looks(units, numbers.looks)
     measure = where.get("measure", [claim.measure or exhibit.measures[0]])[0]
     largest = inf if up else bound + claim.margin - measure_of(measure).least
@@ -435,7 +458,7 @@ def _against_number(claim: Claim, exhibit: Exhibit, where: Place, numbers: _Numb
         up, claim.margin, proves, refutes, off, largest, looks, numbers.of, numbers.theirs
     )
     tested = _test(x, bound, question)
-    return Contrast(label, spread(x), None, ours_exact=exact, other_exact=True, **tested)
+    return Contrast(label, spread(x), None, ours_exact=exact, rival_exact=True, **tested)
 
 
 def _looks(units: Units, seeds: SpendingPlan | None) -> SpendingPlan | None:
@@ -459,75 +482,80 @@ class _Question(NamedTuple):
     theirs: bool
 
 
-def _test(x: Sequence[float], y: Sequence[float] | float, asked: _Question) -> dict[str, Any]:
+def _test(x: Sequence[float], y: Sequence[float] | float, question: _Question) -> dict[str, Any]:
     """Return the interval of the differences of ``x`` from ``y`` (the other side, or one number),
     the verdict, and what so many pairs can tell; of more pairs than there may be, the first."""
-    looks = asked.looks
+    looks = question.looks
     most = looks.most if looks is not None else None
     ours = np.asarray(x, float)[:most]
-    other = None if isinstance(y, float) else np.asarray(y, float)[:most]
-    got = spread(ours - (y if other is None else other))
-    null = -asked.margin if asked.up else asked.margin
-    n = got.n
+    theirs = None if isinstance(y, float) else np.asarray(y, float)[:most]
+    difference = spread(ours - (y if theirs is None else theirs))
+    null = -question.margin if question.up else question.margin
+    n = difference.n
     if n > 1:
-        got = replace(got, std=max(got.std, float(least_std(ours, other, got.mean - null))))
-    whole = {
+        difference = replace(
+            difference,
+            std=max(difference.std, float(least_std(ours, theirs, difference.mean - null))),
+        )
+    levels = {
         of: LEVEL / of if looks is None or n < 2 else looks.level(n, LEVEL / of)
-        for of in (1, max(1, asked.of))
+        for of in (1, max(1, question.of))
     }
-    found = _bounds(got, whole[1], whole[max(1, asked.of)], asked.up)
-    sides = _sides_of(got, null, asked)
+    interval = _bounds(difference, levels[1], levels[max(1, question.of)], question.up)
+    sides = _sides_of(difference, null, question)
     return {
-        "interval": found,
-        "verdict": _verdict(found, asked),
+        "interval": interval,
+        "verdict": _verdict(interval, question),
         "sides": sides,
-        "resolves": resolvable(got.std, n, whole[1]),
-        "printed": asked.printed,
-        "std": got.std,
-        "needs": pairs_needed(asked.printed - null, got.std),
-        "plain": _bounds(got, LEVEL, LEVEL, asked.up),
+        "resolves": resolvable(difference.std, n, levels[1]),
+        "printed": question.printed,
+        "std": difference.std,
+        "needs": pairs_needed(question.printed - null, difference.std),
+        "plain": _bounds(difference, LEVEL, LEVEL, question.up),
         "null": null,
-        "largest": asked.largest,
+        "largest": question.largest,
         "looks": looks,
     }
 
 
-def _bounds(got: Spread, near: float, far: float, up: bool) -> Interval:
+def _bounds(difference: Spread, near: float, far: float, up: bool) -> Interval:
     """Return the interval: its end on the side of the null has the two-sided level ``near``, that
     on the claimed side ``far``."""
-    if got.n < 2 or not isfinite(got.std):
-        return Interval(got.mean, nan, nan, got.n)
+    if difference.n < 2 or not isfinite(difference.std):
+        return Interval(difference.mean, nan, nan, difference.n)
     from scipy.special import stdtrit
 
     below, above = (
-        -float(stdtrit(got.n - 1, level / 2)) * got.std / sqrt(got.n)
+        -float(stdtrit(difference.n - 1, level / 2)) * difference.std / sqrt(difference.n)
         for level in ((near, far) if up else (far, near))
     )
-    return Interval(got.mean, got.mean - below, got.mean + above, got.n)
+    return Interval(difference.mean, difference.mean - below, difference.mean + above, difference.n)
 
 
-def _sides_of(got: Spread, null: float, asked: _Question) -> Sides:
+def _sides_of(difference: Spread, null: float, question: _Question) -> Sides:
     """The one-sided p values, which allow for the looks; 1 for what a bound cannot show."""
-    if got.n < 2:
+    if difference.n < 2:
         return Sides(nan, nan)
-    towards = (got.mean - null) * (1 if asked.up else -1)
-    found = sides_of(towards, got.std, got.n) if got.std else Sides(*(0.5, 0.5))
-    if asked.looks is not None:
-        found = Sides(*(asked.looks.p(min(1.0, 2 * float(p)), got.n) / 2 for p in found))
+    towards = (difference.mean - null) * (1 if question.up else -1)
+    sides = (
+        sides_of(towards, difference.std, difference.n) if difference.std else Sides(*(0.5, 0.5))
+    )
+    if question.looks is not None:
+        sides = Sides(*(question.looks.p(min(1.0, 2 * float(p)), difference.n) / 2 for p in sides))
     return Sides(
-        float(found.confirms) if asked.proves else 1.0,
-        float(found.refutes) if asked.refutes else 1.0,
+        float(sides.confirms) if question.proves else 1.0,
+        float(sides.refutes) if question.refutes else 1.0,
     )
 
 
-def _verdict(interval: Interval, asked: _Question) -> Verdict:
+def _verdict(interval: Interval, question: _Question) -> Verdict:
     if interval.n < 2:
         return "not tested"
-    low, high = (interval.low, interval.high) if asked.up else (-interval.high, -interval.low)
-    if low > -asked.margin and asked.proves:
+    low, high = (interval.low, interval.high) if question.up else (-interval.high, -interval.low)
+    if low > -question.margin and question.proves:
         return "confirmed"
-    if high < -asked.margin and asked.refutes:
-        return "contradicted" if asked.theirs else "not seen here"
+    if high < -question.margin and question.refutes:
+        return "contradicted" if question.theirs else "not seen here"
     return "undecided"
 
 

@@ -134,8 +134,8 @@ def with_canary(ready: Ready, canary: int | None, wrong: bool) -> tuple[Ready, i
     federation = config.setting.task.federation
     chosen = int(federation.seen.argmax()) if canary is None else canary
     if not 0 <= chosen < len(federation) or not federation.seen[chosen]:
-        said = f"got {chosen}; expected a client with data, from 0 to {len(federation) - 1}"
-        raise ConfigError(f"{said}; leave it out for the one with the most samples", "--canary")
+        message = f"got {chosen}; expected a client with data, from 0 to {len(federation) - 1}"
+        raise ConfigError(f"{message}; leave it out for the one with the most samples", "--canary")
     config = replace(config, stop=Stop(rounds=config.stop.rounds), evaluate=EvaluationSchedule())
     engine = ready.engine
     if wrong:

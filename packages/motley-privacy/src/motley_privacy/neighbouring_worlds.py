@@ -86,14 +86,14 @@ class Neighbours:
     ----------
     client: its id.
     first: the task of the first world.
-    others: change -> the task of another world.
+    changed: change -> the task of another world.
     renamed: two worlds in both of which the client has another name; None where there is no file of
     names.
     """
 
     client: int
     first: Task
-    others: Mapping[Change, Task]
+    changed: Mapping[Change, Task]
     renamed: Neighbours | None = None
 
 
@@ -127,27 +127,27 @@ def neighbours(
     taking_part = np.setdiff1d(np.arange(len(federation)), new)
     chosen = int(taking_part[-1]) if client is None else client
     if chosen not in taking_part:
-        said = f"got {chosen}; expected a client that takes part, from 0 to {taking_part[-1]}"
-        raise ConfigError(f"{said}; leave it out for the last one", "--canary")
+        message = f"got {chosen}; expected a client that takes part, from 0 to {taking_part[-1]}"
+        raise ConfigError(f"{message}; leave it out for the last one", "--canary")
     source = experiment.part("task")
     worlds = _Worlds(experiment, folder, federation, chosen)
     renamed = None
     if isinstance(source, Tabular):
-        first, others, renamed = worlds.of_table(source)
+        first, changed, renamed = worlds.of_table(source)
     elif isinstance(source, Image) and experiment.own_task is None and not _shared(federation):
-        first, others, renamed = worlds.of_images(source, data)
+        first, changed, renamed = worlds.of_images(source, data)
     else:
         first = task
         fixed = _fixed_sizes(experiment) or _place_counts(experiment, federation)
         rows = _resized(federation.train[chosen], fixed)
-        others = {
+        changed = {
             "other": _changed(task, chosen, rows["other"]),
             "far": _changed(task, chosen, federation.train[chosen], far=True),
             **{name: _with_rows(task, chosen, rows[name]) for name in _SIZES & rows.keys()},
         }
     if first.federation.x.is_floating_point():
-        others["non_finite"] = _spoiled(first, chosen)
-    return Neighbours(chosen, first, {"absent": first, **others}, renamed)
+        changed["non_finite"] = _spoiled(first, chosen)
+    return Neighbours(chosen, first, {"absent": first, **changed}, renamed)
 
 
 def _fixed_sizes(experiment: Experiment) -> bool:
@@ -163,10 +163,10 @@ def _resized(rows: Ints, fixed: bool) -> dict[Change, Ints]:
         return dict.fromkeys(changes, rows)
     twice = np.repeat(rows, 2)
     half = rows[: len(rows) // 2] if len(rows) >= _FEW else twice
-    found = {**dict.fromkeys(changes, half), "first": twice, "larger": twice}
+    resized = {**dict.fromkeys(changes, half), "first": twice, "larger": twice}
     if len(rows) >= _FEW:
-        found["smaller"] = rows[: max(len(rows) // 4, _FEWEST)]
-    return found
+        resized["smaller"] = rows[: max(len(rows) // 4, _FEWEST)]
+    return resized
 
 
 def _place_counts(experiment: Experiment, federation: Federation) -> bool:
@@ -227,22 +227,22 @@ class _Worlds:
         """Return the client of each row of a file: first those of the common test set, which count
         as client 0's, last those of the client that differs; ``first``: under a name that comes
         before all others'."""
-        others = self.owner[self.owner != self.client]
+        owners = self.owner[self.owner != self.client]
         own = self.client
         if first:
-            others = others + (others < own)
+            owners = owners + (owners < own)
             own = 0
-        return np.concatenate([np.zeros(test, np.int64), others, np.full(mine, own)])
+        return np.concatenate([np.zeros(test, np.int64), owners, np.full(mine, own)])
 
     def _order(self, change: str, rows: int, mine: int) -> Ints:
         """Return the order of a file's rows, of which the client's own are the last but where a
         change puts them elsewhere."""
         at = {"first": 0, "middle": (rows - mine) // 2}.get(change, rows - mine)
-        others = np.arange(rows - mine)
-        return np.concatenate([others[:at], np.arange(rows - mine, rows), others[at:]])
+        remaining = np.arange(rows - mine)
+        return np.concatenate([remaining[:at], np.arange(rows - mine, rows), remaining[at:]])
 
-    def _read(self, options: Mapping[str, Any], known: Any) -> Task:
-        """Return the task of one world's file; ``known``: its number of classes, or their names,
+    def _read(self, options: Mapping[str, Any], classes: Any) -> Task:
+        """Return the task of one world's file; ``classes``: their number, or their names,
         where these are public; else None.
 
         Raises
@@ -250,12 +250,15 @@ class _Worlds:
         DataError: samples that a client may not have, e.g. of a class that is not on a public list.
         """
         source = self.experiment.part("task")
-        kept = {
+        task_options = {
             name: value for name, value in self.experiment.task.items() if name != "client_groups"
         }
-        if known is not None and hasattr(source, "classes"):
-            kept["classes"] = known
-        changes: dict[str, Any] = {"task": {**kept, **options}, "partition": {"name": "by_writer"}}
+        if classes is not None and hasattr(source, "classes"):
+            task_options["classes"] = classes
+        changes: dict[str, Any] = {
+            "task": {**task_options, **options},
+            "partition": {"name": "by_writer"},
+        }
         if isinstance(source, Tabular):
             changes["split.test"] = "client"  # no file of a table marks a common test set
         return task_of(self.experiment.replace(changes))
@@ -277,35 +280,35 @@ class _Worlds:
         names = np.array(raw.names or [str(label) for label in range(count)])
         white = 255 if x.dtype == np.uint8 else 1.0
         key = Key(self.experiment.seed).fold("neighbours").numpy()
-        other = self.resized["other"]
-        noise = (white * key.random((len(other), *x.shape[1:]))).astype(x.dtype)
+        replaced = self.resized["other"]
+        noise = (white * key.random((len(replaced), *x.shape[1:]))).astype(x.dtype)
         public = source.data == "digits" or source.data in DATASETS
         worlds: dict[Change | str, Any] = {
             _AS_IT_IS: (self.mine, x[self.mine], y[self.mine]),
             **{name: (rows, x[rows], y[rows]) for name, rows in self.resized.items()},
-            "other": (other, noise, (y[other] + 1) % count),
+            "other": (replaced, noise, (y[replaced] + 1) % count),
             _RENAMED: (self.mine, x[self.mine], y[self.mine]),
             "far": (self.mine, np.full_like(x[self.mine], white), y[self.mine]),
         }
         if not public:
             worlds["own_class"] = (self.mine, x[self.mine], np.full_like(y[self.mine], count))
-        found: dict[Any, Task] = {}
+        tasks: dict[Any, Task] = {}
         for change, (rows, mine, labels) in worlds.items():
-            known = np.concatenate([self.test, self.others])
+            unchanged = np.concatenate([self.test, self.others])
             path = self._place(change, "samples.npz")
-            order = self._order(change, len(known) + len(rows), len(rows))
+            order = self._order(change, len(unchanged) + len(rows), len(rows))
             renamed = change in (_RENAMED, "renamed")
             arrays: dict[str, Any] = {
-                "x": np.concatenate([x[known], mine])[order],
-                "y": np.concatenate([y[known], labels])[order],
+                "x": np.concatenate([x[unchanged], mine])[order],
+                "y": np.concatenate([y[unchanged], labels])[order],
                 "client": self._clients(len(rows), len(self.test), renamed)[order],
                 "test": (np.arange(len(order)) < len(self.test))[order],
                 **({"classes": names} if public else {}),
             }
             np.savez(path, **arrays)
             with suppress(DataError) if change == "own_class" else nullcontext():
-                found[change] = self._read({"data": str(path)}, names.tolist() if public else None)
-        return _found(found)
+                tasks[change] = self._read({"data": str(path)}, names.tolist() if public else None)
+        return _found(tasks)
 
     # ------------------------------------------------------------------------------------- tables
 
@@ -325,21 +328,23 @@ class _Worlds:
         import pyarrow as pa
         from pyarrow import parquet
 
-        found: dict[Any, Task] = {}
-        known = len(set(table.column(label).to_pylist())) if public and source.has_classes else None
+        tasks: dict[Any, Task] = {}
+        classes = (
+            len(set(table.column(label).to_pylist())) if public and source.has_classes else None
+        )
         for change, mine in worlds.items():
-            rest = table.take(self.others)
-            whole = pa.concat_tables([rest, mine], promote_options="permissive")
+            unchanged = table.take(self.others)
+            combined = pa.concat_tables([unchanged, mine], promote_options="permissive")
             renamed = change in (_RENAMED, "renamed")
             names = self._clients(mine.num_rows, test=0, first=renamed)
-            whole = _put(whole, "client", pa.array(names))
-            whole = whole.take(self._order(change, whole.num_rows, mine.num_rows))
+            combined = _put(combined, "client", pa.array(names))
+            combined = combined.take(self._order(change, combined.num_rows, mine.num_rows))
             path = self._place(change, "samples.parquet")
-            parquet.write_table(whole, path)
+            parquet.write_table(combined, path)
             own = {"data": str(path), "label": label, "client": "client"}
             with suppress(DataError) if change == "own_class" else nullcontext():
-                found[change] = self._read(own, known)
-        return _found(found)
+                tasks[change] = self._read(own, classes)
+        return _found(tasks)
 
     def _other(self, mine: Any, label: str, times: float = 0.0) -> Any:
         """Return a client's rows with other numbers and labels: ``times`` as large, or, at 0, in
@@ -366,10 +371,10 @@ class _Worlds:
 
         if _is_number(column) and not self.experiment.part("task").has_classes:
             return pc.negate(column)
-        known = column.unique().to_pylist()
-        following = dict(zip(known, [*known[1:], known[0]], strict=True))
+        labels = column.unique().to_pylist()
+        following = dict(zip(labels, [*labels[1:], labels[0]], strict=True))
         return pa.chunked_array(
-            [pa.array([following[one] for one in column.to_pylist()], column.type)]
+            [pa.array([following[label] for label in column.to_pylist()], column.type)]
         )
 
     def _own_class(self, mine: Any, label: str) -> Any:

@@ -57,7 +57,7 @@ class Audit(NamedTuple):
 class _Planned(NamedTuple):
     """An experiment without its privacy, the parts of its run with it, and the plan."""
 
-    given: Experiment
+    experiment: Experiment
     ready: Ready
     plan: PrivacyPlan
     rounds: int
@@ -77,25 +77,33 @@ def stand_in(keys: Mapping[str, Any], data: Path | None = None, clear: bool = Fa
     ConfigError: no ``[privacy]``, no number of rounds, a rule that cannot be attacked so, or what a
     run refuses.
     """
-    given, ready, plan, rounds = _planned(keys, data, clear)
+    experiment, ready, plan, rounds = _planned(keys, data, clear)
     if plan.client_noise is not None:
-        said = (
+        message = (
             'the stand-in has no masks, and noise_by = "clients" no other sums; attack the '
             "experiment itself"
         )
-        raise ConfigError(f"{said}: leave it out", "--stand-in")
+        raise ConfigError(f"{message}: leave it out", "--stand-in")
     vectors = [
-        signal for signal in noised(given.part("selector").needs()) if not SIGNALS[signal].scalar
+        signal
+        for signal in noised(experiment.part("selector").needs())
+        if not SIGNALS[signal].scalar
     ]
     if vectors:
         raise ConfigError(
-            f"{given.selector['name']!r} needs {vectors[0]!r}, several numbers of every client, "
-            "which the stand-in has no like of",
+            f"{experiment.selector['name']!r} needs {vectors[0]!r}, several numbers of every "
+            "client, which the stand-in has no like of",
             "--stand-in",
         )
     population = ready.config.setting.task.federation.pool
     return StandIn(
-        plan, given.part("selector"), given.defence, population, ready.config.cohort, rounds, clear
+        plan,
+        experiment.part("selector"),
+        experiment.defence,
+        population,
+        ready.config.cohort,
+        rounds,
+        clear,
     )
 
 
@@ -120,15 +128,15 @@ def own_runs(
     ------
     ConfigError: no ``[privacy]``, no number of rounds, no such client, or what a run refuses.
     """
-    given, ready, plan, rounds = _planned(keys, data, clear)
+    experiment, ready, plan, rounds = _planned(keys, data, clear)
     own = ready._replace(config=replace(ready.config, privacy=plan))
     own, chosen = with_canary(own, canary, wrong)
     population = own.config.setting.task.federation.pool
-    rule = given.part("selector")
+    rule = experiment.part("selector")
     return CanaryRuns(
         plan,
         rule,
-        given.defence,
+        experiment.defence,
         population,
         own.config.cohort,
         rounds,
@@ -149,10 +157,10 @@ def _planned(keys: Mapping[str, Any], data: Path | None, clear: bool) -> _Planne
             "delta",
             "privacy",
         )
-    given = Experiment(**{key: value for key, value in keys.items() if key != "privacy"})
-    if clear and not noised(given.part("selector").needs()):
+    experiment = Experiment(**{key: value for key, value in keys.items() if key != "privacy"})
+    if clear and not noised(experiment.part("selector").needs()):
         raise ConfigError(
-            f"{given.selector['name']!r} needs no signal of clients' data; leave it out",
+            f"{experiment.selector['name']!r} needs no signal of clients' data; leave it out",
             "--clear-signals",
         )
     updates = {
@@ -164,12 +172,12 @@ def _planned(keys: Mapping[str, Any], data: Path | None, clear: bool) -> _Planne
         Experiment(**{**keys, "selector": "uniform", "privacy": updates} if clear else keys), data
     )
     plan = ready.config.privacy
-    rounds = given.stop.rounds
+    rounds = experiment.stop.rounds
     if plan is None or rounds is None:
         raise ConfigError(
             "a trial has a number of rounds; write e.g. stop = { rounds = 20 }", "stop.rounds"
         )
-    return _Planned(given, prepare(given, data) if clear else ready, plan, rounds)
+    return _Planned(experiment, prepare(experiment, data) if clear else ready, plan, rounds)
 
 
 def audit(
@@ -220,8 +228,8 @@ def audit(
     near, far = _observed(
         worlds, first, count, say if count * each_s > 2 * _TIMED_S else lambda _: None
     )
-    found = attacked(near, far, delta)
-    return Audit(found, _record(worlds, found, count, seed), _sentences(worlds, found))
+    attack = attacked(near, far, delta)
+    return Audit(attack, _record(worlds, attack, count, seed), _sentences(worlds, attack))
 
 
 def check_trials(trials: int | None) -> None:
@@ -255,9 +263,9 @@ def _check_time(trials: int, each_s: float, quadratic: bool) -> None:
         return
     fewer = int(_LONGEST_S / each_s)
     cheaper = "" if quadratic else ", or --stand-in"
-    said = f"write --trials {fewer}, or take" if fewer >= _FEWEST else "take"
+    advice = f"write --trials {fewer}, or take" if fewer >= _FEWEST else "take"
     raise ConfigError(
-        f"{trials} trials of each world would take about {trials * each_s / 3600:.1f} h; {said} "
+        f"{trials} trials of each world would take about {trials * each_s / 3600:.1f} h; {advice} "
         f"fewer clients or rounds, e.g. --set stop.rounds=10{cheaper}",
         "--trials",
     )
@@ -267,23 +275,23 @@ def _observed(
     worlds: AuditedWorlds, first: int, trials: int, say: Callable[[str], None]
 ) -> tuple[Observed, Observed]:
     """Return what the adversary saw in both worlds, and tell of each tenth of the trials."""
-    found: tuple[list[Observed], list[Observed]] = ([], [])
+    observed: tuple[list[Observed], list[Observed]] = ([], [])
     edges = np.linspace(0, trials, _PARTS + 1).astype(int).tolist()
     began = time.perf_counter()
     for begin, end in pairwise(edges):
-        for far, parts in enumerate(found):
+        for far, parts in enumerate(observed):
             parts.append(worlds.observed(bool(far), range(first + begin, first + end)))
         if end < trials:
             left_s = (time.perf_counter() - began) / end * (trials - end)
             say(f"{end} of {trials} trials of each world; about {left_s:.0f} s left")
-    near, far_ = (_joined(parts) for parts in found)
+    near, far_ = (_joined(parts) for parts in observed)
     return near, far_
 
 
 def _joined(parts: list[Observed]) -> Observed:
     """Return all trials of parts of them."""
-    signals = [one.signals for one in parts if one.signals is not None]
-    member, sums = (np.concatenate([one[i] for one in parts]) for i in (0, 1))
+    signals = [part.signals for part in parts if part.signals is not None]
+    member, sums = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
     return Observed(member, sums, np.concatenate(signals) if signals else None)
 
 
@@ -295,13 +303,13 @@ def _saw(worlds: AuditedWorlds) -> str:
     return f"the cohorts and the models, which are the noised sums{noisy}"
 
 
-def _record(worlds: AuditedWorlds, found: Attack, trials: int, seed: int) -> dict[str, Any]:
+def _record(worlds: AuditedWorlds, attack: Attack, trials: int, seed: int) -> dict[str, Any]:
     plan = worlds.plan
     return {
         "attacked": worlds.attacked,
         "bound": None if worlds.clear else plan.bound.epsilon,
-        "eps_hat": found.epsilon,
-        "ceiling": found.ceiling,
+        "eps_hat": attack.epsilon,
+        "ceiling": attack.ceiling,
         "updates_alone": plan.bound.epsilon if worlds.clear else None,
         "delta": plan.options.delta,
         "adjacency": plan.options.adjacency,
@@ -309,8 +317,8 @@ def _record(worlds: AuditedWorlds, found: Attack, trials: int, seed: int) -> dic
         "clear_signals": worlds.clear,
         "trials": trials,
         "seed": seed,
-        "threshold": found.threshold,
-        "above": found.above,
+        "threshold": attack.threshold,
+        "above": attack.above,
         "rule": type(worlds.rule).__name__,
         "population": worlds.population,
         "cohort": worlds.cohort,
@@ -322,7 +330,7 @@ def _record(worlds: AuditedWorlds, found: Attack, trials: int, seed: int) -> dic
     }
 
 
-def _sentences(worlds: AuditedWorlds, found: Attack) -> tuple[str, ...]:
+def _sentences(worlds: AuditedWorlds, attack: Attack) -> tuple[str, ...]:
     plan = worlds.plan
     claim = f"at most {plan.bound.epsilon:.4g} at the caps, by the account"
     if worlds.clear:
@@ -330,7 +338,7 @@ def _sentences(worlds: AuditedWorlds, found: Attack) -> tuple[str, ...]:
             "none, for signals leave without noise; the updates alone would have "
             f"{plan.bound.epsilon:.4g}"
         )
-    above = not worlds.clear and found.epsilon > plan.bound.epsilon
+    above = not worlds.clear and attack.epsilon > plan.bound.epsilon
     verdict = (
         "The attack found more than the bound: the bound is wrong, or the trials are a rare "
         "exception (1 in 20); please report it."
@@ -343,7 +351,7 @@ def _sentences(worlds: AuditedWorlds, found: Attack) -> tuple[str, ...]:
         f"Bound on epsilon: {claim} (delta {plan.options.delta:g}, adjacency "
         f"{plan.options.adjacency}).",
         "eps_hat, the lower bound that the attack gives with 95 % confidence: "
-        f"{found.epsilon:.3f}; so many trials can give at most {found.ceiling:.3f}.",
+        f"{attack.epsilon:.3f}; so many trials can give at most {attack.ceiling:.3f}.",
         f"The adversary saw {_saw(worlds)}.",
         verdict,
     )

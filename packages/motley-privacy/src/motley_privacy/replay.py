@@ -61,7 +61,7 @@ class Replay(NamedTuple):
 
     Parameters
     ----------
-    found: change of the client's data -> what differs with certainty, the first round of each
+    differences: change of the client's data -> what differs with certainty, the first round of each
     column.
     clock: columns of seconds and steps that differ.
     client: in whose data the worlds differ.
@@ -69,7 +69,7 @@ class Replay(NamedTuple):
     files, columns, rounds: how much was compared.
     """
 
-    found: dict[Change, list[CertainDifference]]
+    differences: dict[Change, list[CertainDifference]]
     clock: list[CertainDifference]
     client: int
     entered: int
@@ -80,38 +80,46 @@ class Replay(NamedTuple):
     @property
     def differs(self) -> bool:
         """Whether anything differs that the claim covers."""
-        return any(self.found.values())
+        return any(self.differences.values())
 
     def sentences(self) -> list[str]:
         """Return the outcome as lines: each difference by file and column, or that there is
         none."""
         where = f"{self.files} files, {self.columns} columns, {self.rounds} rounds"
         lines = []
-        for change, differences in self.found.items():
+        for change, differences in self.differences.items():
             if differences:
-                said = f"client {self.client}, {change}: {CHANGES[change]}"
-                lines.append(f"Difference with probability one. {said}")
+                world = f"client {self.client}, {change}: {CHANGES[change]}"
+                lines.append(f"Difference with probability one. {world}")
                 lines += [f"  {difference}" for difference in differences[:_SHOWN]]
                 more = len(differences) - _SHOWN
                 lines += [f"  and {more} more columns"] * (more > 0)
         if not lines:
             lines.append(
-                f"No difference beside the counted releases in {where}, in {len(self.found)} "
+                f"No difference beside the counted releases in {where}, in {len(self.differences)} "
                 f"worlds in which client {self.client}, in {self.entered} of the sums, has other "
-                f"data ({', '.join(self.found)})."
+                f"data ({', '.join(self.differences)})."
             )
-        covered = "; ".join(f"{name} ({what})" for name, what in NOT_COVERED.items())
-        shown = [f"Seconds or steps follow its number of samples: {one}" for one in self.clock[:1]]
+        covered = "; ".join(f"{name} ({reason})" for name, reason in NOT_COVERED.items())
+        shown = [
+            f"Seconds or steps follow its number of samples: {difference}"
+            for difference in self.clock[:1]
+        ]
         return [*lines, *shown, f"Not covered by the claim, and not compared: {covered}."]
 
     def record(self) -> dict[str, Any]:
         """Return the outcome for ``audit.json``."""
-        found = {change: [one._asdict() for one in some] for change, some in self.found.items()}
-        clock = [one._asdict() for one in self.clock]
-        rest = {
-            name: getattr(self, name) for name in self._fields if name not in ("found", "clock")
+        by_change = {
+            change: [difference._asdict() for difference in differences]
+            for change, differences in self.differences.items()
         }
-        return {**rest, "differences": found, "clock": clock}
+        clock = [difference._asdict() for difference in self.clock]
+        fields = {
+            name: getattr(self, name)
+            for name in self._fields
+            if name not in ("differences", "clock")
+        }
+        return {**fields, "differences": by_change, "clock": clock}
 
 
 def replay(
@@ -151,7 +159,7 @@ def replay(
         worlds, first = _first(experiment, Path(place), make or made, client)
         before = dict(folder_columns(first.path))
         clock: list[CertainDifference] = []
-        found: dict[Change, list[CertainDifference]] = {}
+        by_change: dict[Change, list[CertainDifference]] = {}
 
         def compared(first: _World, worlds: Neighbours, change: Change) -> None:
             """Run another world, and keep what differs from the first one."""
@@ -159,12 +167,20 @@ def replay(
                 PinnedRounds, first=first.releases, client=worlds.client, absent=change == "absent"
             )
             path = Path(place) / "other" / change
-            other = _World(experiment, worlds.others[change], path, pinned)
-            differences = _compared(first, other, dict(folder_columns(first.path)))
-            found[change] = [one for one in differences if kind_of(one.file, one.column) != "clock"]
-            clock.extend(one for one in differences if kind_of(one.file, one.column) == "clock")
+            changed = _World(experiment, worlds.changed[change], path, pinned)
+            differences = _compared(first, changed, dict(folder_columns(first.path)))
+            by_change[change] = [
+                difference
+                for difference in differences
+                if kind_of(difference.file, difference.column) != "clock"
+            ]
+            clock.extend(
+                difference
+                for difference in differences
+                if kind_of(difference.file, difference.column) == "clock"
+            )
 
-        for change in [change for change in worlds.others if change in changes]:
+        for change in [change for change in worlds.changed if change in changes]:
             compared(first, worlds, change)
         if worlds.renamed is not None and "renamed" in changes:
             under_another = _World(experiment, worlds.renamed.first, Path(place) / "renamed")
@@ -174,7 +190,7 @@ def replay(
         entered = int(first.counts[worlds.client])
         rounds = len(first.releases.sums)
         return Replay(
-            found=found,
+            differences=by_change,
             clock=clock,
             client=worlds.client,
             entered=entered,
@@ -233,14 +249,14 @@ class _World:
         record = run_record(experiment, loop.config, loop.engine)
         checkpoints = Checkpoints(self.path / "checkpoints", experiment.run_id())
         try:
-            with folder.lock(), tracked(experiment, self.path, None) as told:
+            with folder.lock(), tracked(experiment, self.path, None) as trackers:
                 run_built(
                     experiment=experiment,
                     loop=loop,
                     folder=folder,
                     record=record,
                     checkpoints=checkpoints,
-                    trackers=told,
+                    trackers=trackers,
                 )
             remove_streams(self.path)
         finally:
@@ -263,19 +279,23 @@ def _first(
     return worlds, first
 
 
-def _compared(first: _World, other: _World, before: Columns) -> list[CertainDifference]:
+def _compared(first: _World, changed: _World, before: Columns) -> list[CertainDifference]:
     """Run another world, and return what differs with certainty."""
-    if first.shapes != other.shapes:
-        other.loop.engine.close()
-        one, two = (
+    if first.shapes != changed.shapes:
+        changed.loop.engine.close()
+        first_shapes, changed_shapes = (
             {name: shape for name, shape in here.items() if there.get(name) != shape}
-            for here, there in ((first.shapes, other.shapes), (other.shapes, first.shapes))
+            for here, there in ((first.shapes, changed.shapes), (changed.shapes, first.shapes))
         )
-        return [CertainDifference("model.safetensors", "shapes", -1, f"{one} and {two}")]
-    rounds: Any = other.rounds
+        return [
+            CertainDifference(
+                "model.safetensors", "shapes", -1, f"{first_shapes} and {changed_shapes}"
+            )
+        ]
+    rounds: Any = changed.rounds
     pinned: PinnedRounds = rounds
     try:
-        other.run()
+        changed.run()
     except UserError as error:
         return [
             *_firsts(pinned.differences),
@@ -283,15 +303,21 @@ def _compared(first: _World, other: _World, before: Columns) -> list[CertainDiff
         ]
     if len(pinned.releases.sums) < len(first.releases.sums):
         pinned.differences.append(CertainDifference("(run)", "end", pinned.step, "it ends earlier"))
-    after = dict(folder_columns(other.path))
-    found = [one for key in {**before, **after} for one in _difference(key, before, after)]
-    by_round = sorted(found, key=lambda one: (one.round < 0, one.round))
+    after = dict(folder_columns(changed.path))
+    differences = [
+        difference for key in {**before, **after} for difference in _difference(key, before, after)
+    ]
+    by_round = sorted(differences, key=lambda difference: (difference.round < 0, difference.round))
     return [*_firsts(pinned.differences), *by_round]
 
 
 def _firsts(differences: Sequence[CertainDifference]) -> list[CertainDifference]:
     """Return the first difference of each column."""
-    return list({(one.file, one.column): one for one in reversed(differences)}.values())[::-1]
+    return list(
+        {
+            (difference.file, difference.column): difference for difference in reversed(differences)
+        }.values()
+    )[::-1]
 
 
 def _difference(
@@ -307,24 +333,24 @@ def _difference(
     if key not in before or key not in after:
         yield CertainDifference(file, column, -1, "there in one world alone")
         return
-    one = before[key]
-    two = after[key]
-    if _same(one, two):
+    values = before[key]
+    changed = after[key]
+    if _same(values, changed):
         return
-    if not isinstance(one, list) or len(one) != len(two):
-        yield CertainDifference(file, column, -1, f"{_short(one)} and {_short(two)}")
+    if not isinstance(values, list) or len(values) != len(changed):
+        yield CertainDifference(file, column, -1, f"{_short(values)} and {_short(changed)}")
         return
-    row = next(k for k in range(len(one)) if not _same(one[k], two[k]))
+    row = next(k for k in range(len(values)) if not _same(values[k], changed[k]))
     rounds = before.get((file, "round"))
     when = rounds[row] if isinstance(rounds, list) else -1
-    yield CertainDifference(file, column, when, f"{_short(one[row])} and {_short(two[row])}")
+    yield CertainDifference(file, column, when, f"{_short(values[row])} and {_short(changed[row])}")
 
 
-def _same(one: Any, two: Any) -> bool:
+def _same(left: Any, right: Any) -> bool:
     """Return whether two values are equal to the last bit, NaN being equal to NaN."""
-    if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
-        return same(one, two)
-    return codec.encode(one) == codec.encode(two)
+    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+        return same(left, right)
+    return codec.encode(left) == codec.encode(right)
 
 
 def _short(value: Any) -> str:

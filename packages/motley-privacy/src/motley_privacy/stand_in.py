@@ -57,11 +57,11 @@ class _Trial:
     """One run of the stand-in in one world."""
 
     def __init__(self, worlds: StandIn, far: bool, seed: int) -> None:
-        near_o, far_o, others = optima(worlds.population)
+        near_o, far_o, common = optima(worlds.population)
         self.worlds = worlds
         self.far = far
         self.pair = np.stack([near_o, far_o])
-        self.centres = np.concatenate([(far_o if far else near_o)[None], others])
+        self.centres = np.concatenate([(far_o if far else near_o)[None], common])
         # the near world's canary has no data
         self.zero = worlds.plan.options.adjacency != "replace_one"
         empty = {"delta": Part(torch.zeros(DIMENSIONS, dtype=torch.float64), "mean")}
@@ -106,7 +106,9 @@ class _Trial:
             shares = np.where(ids == 0, 0.5 if clear else np.nan, shares)
         names = [name for name in sorted(names) if SIGNALS[name].kind != "system"]
         intervals = {name: options.signal_noise.get(name, _CLEAR) for name in names}
-        signals = {name: one.interval[0] + one.width * shares for name, one in intervals.items()}
+        signals = {
+            name: noise.interval[0] + noise.width * shares for name, noise in intervals.items()
+        }
         planned = {
             n: np.ones(len(ids))
             for n in self.worlds.rule.needs().enrolled
@@ -119,7 +121,8 @@ class _Trial:
         heard = reports if clear else self.private.heard(self.state, reports)
         if self.worlds.signals_seen and len(ids) and ids[0] == 0:
             self.signals += sum(
-                self._ratio(float(heard.signal(name)[0]), one) for name, one in intervals.items()
+                self._ratio(float(heard.signal(name)[0]), noise)
+                for name, noise in intervals.items()
             )
         self.selector.observe(t, heard)
 

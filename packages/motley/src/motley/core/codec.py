@@ -58,11 +58,11 @@ def pieces(value: object) -> Iterator[bytes | memoryview]:
     blobs = _Blobs()
     body = json.dumps(_pack(value, blobs), separators=(",", ":")).encode()
     _check_depth(body.decode())  # what is written can be read
-    found = checksum()
+    hasher = checksum()
     for piece in (_HEAD.pack(MAGIC, FORMAT, len(body)), body, *blobs.parts):
-        found.update(piece)
+        hasher.update(piece)
         yield piece
-    yield found.digest()
+    yield hasher.digest()
 
 
 class _Blobs:
@@ -99,8 +99,8 @@ def decode(data: bytes | memoryview, *types: type, header: int | None = None) ->
     _, version, length = _HEAD.unpack(raw[: _HEAD.size])
     if version not in (1, FORMAT):
         raise CodecError(f"got format {version}, this motley reads formats 1 and {FORMAT}")
-    found = hashlib.blake2b(raw, digest_size=16) if version == 1 else checksum(raw)
-    if found.digest() != view[-16:]:
+    hasher = hashlib.blake2b(raw, digest_size=16) if version == 1 else checksum(raw)
+    if hasher.digest() != view[-16:]:
         raise CodecError(f"these {len(data)} bytes are truncated or changed (checksum differs)")
     if header is not None and length > header:
         raise CodecError(f"got a header of {length} bytes; expected at most {header}")
@@ -162,12 +162,14 @@ def _pack(value: Any, blobs: _Blobs) -> Any:
             "s": list(value.shape),
         }
     if isinstance(value, tuple | list):
-        return {"l" if isinstance(value, list) else "u": [_pack(item, blobs) for item in value]}
+        return {
+            "l" if isinstance(value, list) else "u": [_pack(element, blobs) for element in value]
+        }
     if isinstance(value, Mapping):
-        return {"d": [[_pack(key, blobs), _pack(item, blobs)] for key, item in value.items()]}
+        return {"d": [[_pack(key, blobs), _pack(entry, blobs)] for key, entry in value.items()]}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        items = {f.name: _pack(getattr(value, f.name), blobs) for f in dataclasses.fields(value)}
-        return {"c": type(value).__qualname__, "v": items}
+        fields = {f.name: _pack(getattr(value, f.name), blobs) for f in dataclasses.fields(value)}
+        return {"c": type(value).__qualname__, "v": fields}
     raise CodecError(f"cannot encode a {type(value).__name__}")
 
 
@@ -227,19 +229,19 @@ def _unpack(node: Any, payload: _Payload, types: Mapping[str, type]) -> Any:
             return tuple(_all(items, payload, types))
         case {"d": list(pairs), **rest} if not rest:
             return {
-                _unpack(key, payload, types): _unpack(item, payload, types) for key, item in pairs
+                _unpack(key, payload, types): _unpack(entry, payload, types) for key, entry in pairs
             }
         case {"c": str(name), "v": dict(fields), **rest} if not rest:
             return _made(name, fields, payload, types)
     raise ValueError("the header has a part of no known form")
 
 
-def _all(items: list[Any], payload: _Payload, types: Mapping[str, type]) -> list[Any]:
+def _all(nodes: list[Any], payload: _Payload, types: Mapping[str, type]) -> list[Any]:
     """Return the values of nodes, each in the place of its node, so that only one tree takes
     memory."""
-    for at, item in enumerate(items):
-        items[at] = _unpack(item, payload, types)
-    return items
+    for at, node in enumerate(nodes):
+        nodes[at] = _unpack(node, payload, types)
+    return nodes
 
 
 def _made(
@@ -251,8 +253,10 @@ def _made(
             f"these bytes hold a {shortened(repr(name), 80)}; expected one of: "
             f"{', '.join(sorted(types)) or 'plain values'}"
         )
-    known = {f.name for f in dataclasses.fields(types[name])}
-    if set(fields) != known:
-        found = shortened(str(sorted(fields)), 1000)
-        raise CodecError(f"{name} was written with fields {found}, this motley has {sorted(known)}")
-    return types[name](**{key: _unpack(item, payload, types) for key, item in fields.items()})
+    expected = {f.name for f in dataclasses.fields(types[name])}
+    if set(fields) != expected:
+        written = shortened(str(sorted(fields)), 1000)
+        raise CodecError(
+            f"{name} was written with fields {written}, this motley has {sorted(expected)}"
+        )
+    return types[name](**{key: _unpack(node, payload, types) for key, node in fields.items()})

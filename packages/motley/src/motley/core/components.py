@@ -81,8 +81,8 @@ class Catalogue:
     def targets(self) -> dict[str, str]:
         """Name -> ``"module:Class"``, including entry points, which cannot replace built-in names,
         and registered names."""
-        found = {name: point.value for name, point in extensions(self.kind).items()}
-        return {**found, **self.builtin}
+        installed = {name: point.value for name, point in extensions(self.kind).items()}
+        return {**installed, **self.builtin}
 
     @cached_property
     def base_class(self) -> type:
@@ -125,18 +125,20 @@ class Catalogue:
         hint = self._belongs(name, where) or suggest(name, self.names())
         raise ConfigError(f"got {name!r}{hint}; expected one of: {', '.join(self.names())}", where)
 
-    def has_options(self, name: str, given: Iterable[str]) -> bool:
+    def has_options(self, name: str, wanted: Iterable[str]) -> bool:
         """Return whether a component has all of these options; one that cannot be imported has
         none."""
         try:
             options = {option.name for option in self.options(name)}
         except (ImportError, ConfigError):
             options = set()
-        return set(given) <= options
+        return set(wanted) <= options
 
     def _belongs(self, name: str, where: str) -> str:
         """Return where a name belongs that is of another kind, in brackets; "" for others."""
-        keys = sorted({other.kind for other in _CATALOGUES if name in other.targets} - {self.kind})
+        keys = sorted(
+            {catalogue.kind for catalogue in _CATALOGUES if name in catalogue.targets} - {self.kind}
+        )
         if not where.startswith(self.kind) or not keys:
             return ""
         lines = " or ".join(f'{key} = "{name}"' for key in keys)
@@ -287,9 +289,9 @@ class Catalogue:
         values = {}
         for option, value in record.items():
             if option not in allowed:
-                known = ", ".join(allowed) or "none"
+                names = ", ".join(allowed) or "none"
                 raise ConfigError(
-                    f"{name!r} has no such option{suggest(option, allowed)}; its options: {known}",
+                    f"{name!r} has no such option{suggest(option, allowed)}; its options: {names}",
                     f"{where}.{option}",
                 )
             values[option] = check_option(value, hints[option], f"{where}.{option}")
@@ -339,10 +341,10 @@ def _path(cls: object) -> str:
 def _imported(target: str) -> type:
     """Return the class ``"module:Class"``."""
     module, _, names = target.partition(":")
-    found: Any = importlib.import_module(module)
+    value: Any = importlib.import_module(module)
     for name in names.split("."):
-        found = getattr(found, name)
-    return typing.cast(type, found)
+        value = getattr(value, name)
+    return typing.cast(type, value)
 
 
 def overrides(part: object, base: type, *methods: str) -> bool:

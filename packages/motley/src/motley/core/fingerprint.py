@@ -180,19 +180,19 @@ class _Hasher:
 
 def _sequence(to: _Hasher, value: Any) -> None:
     to.token(_type_name(to, value), str(len(value)))
-    for item in value:
-        to.add(item, "an item")
+    for element in value:
+        to.add(element, "an item")
 
 
 def _table(to: _Hasher, value: Any) -> None:
     to.token(_type_name(to, value), str(len(value)))
-    for key, item in value.items():
+    for key, entry in value.items():
         to.add(key)
-        to.add(item, repr(key)[:40] if isinstance(key, _PLAIN) else "a value")
+        to.add(entry, repr(key)[:40] if isinstance(key, _PLAIN) else "a value")
 
 
 def _set(to: _Hasher, value: Any) -> None:
-    to.token(_type_name(to, value), ",".join(sorted(fingerprint(item) for item in value)))
+    to.token(_type_name(to, value), ",".join(sorted(fingerprint(element) for element in value)))
 
 
 def _array(to: _Hasher, value: Any) -> None:
@@ -271,18 +271,20 @@ def _code(to: _Hasher, code: types.CodeType, names: _Names | None = None) -> _Na
     names = names or _Names()
     to.token("code", code.co_code)
     to.token("exceptions", getattr(code, "co_exceptiontable", b""))
-    said = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    name_tables = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
     counts = (code.co_flags, code.co_argcount, code.co_kwonlyargcount, code.co_posonlyargcount)
-    to.token("names", repr((said, counts)))
+    to.token("names", repr((name_tables, counts)))
     names.all |= set(code.co_names)
     level = 0
-    for one in dis.get_instructions(code):
-        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            names.globals.add(str(one.argval))
-        elif one.opname == "IMPORT_NAME":
-            names.modules.add((str(one.argval), level))
-        elif one.opname in ("LOAD_CONST", "LOAD_SMALL_INT") and isinstance(one.argval, int):
-            level = one.argval  # of a relative import, its last number
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            names.globals.add(str(instruction.argval))
+        elif instruction.opname == "IMPORT_NAME":
+            names.modules.add((str(instruction.argval), level))
+        elif instruction.opname in ("LOAD_CONST", "LOAD_SMALL_INT") and isinstance(
+            instruction.argval, int
+        ):
+            level = instruction.argval  # of a relative import, its last number
     to.token("constants", str(len(code.co_consts)))
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -356,7 +358,7 @@ def _class(to: _Hasher, value: type) -> None:
     to.token("class", value.__qualname__)
     for base in value.__bases__:
         to.add(base)
-    own = {name: item for name, item in vars(value).items() if name not in _CLASS_NOISE}
+    own = {name: member for name, member in vars(value).items() if name not in _CLASS_NOISE}
     return to.each("members", sorted(own.items()))
 
 
@@ -382,13 +384,13 @@ def _instance(to: _Hasher, value: Any) -> None:
         ) from None
     if isinstance(reduced, str):
         return to.token("named", reduced)
-    make, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
+    make, arguments, state, elements, pairs = (*reduced, None, None, None)[:5]
     if make is not copyreg.__newobj__ or arguments != (type(value),):  # type: ignore[attr-defined]
         to.add(make)
         to.add(arguments)
     for part in (
         state,
-        *([] if items is None else [list(items)]),
+        *([] if elements is None else [list(elements)]),
         *([] if pairs is None else [dict(pairs)]),
     ):
         if isinstance(part, dict) and all(isinstance(name, str) for name in part):
@@ -401,12 +403,12 @@ def _instance(to: _Hasher, value: Any) -> None:
 def _attributes(value: Any, state: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return an object's attributes in the order of their names, without what cached properties
     have kept."""
-    kept = {
+    cached = {
         name
         for name in state
         if isinstance(getattr(type(value), name, None), functools.cached_property)
     }
-    return [(name, state[name]) for name in sorted(state.keys() - kept)]
+    return [(name, state[name]) for name in sorted(state.keys() - cached)]
 
 
 def _torch_value(to: _Hasher, value: Any) -> bool:
@@ -453,11 +455,16 @@ def _network(to: _Hasher, value: Any) -> None:
     to.add(type(value))
     # weak references
     state = {
-        name: item for name, item in _attributes(value, vars(value)) if name != "_flat_weight_refs"
+        name: attribute
+        for name, attribute in _attributes(value, vars(value))
+        if name != "_flat_weight_refs"
     }
     to.each(
         "state",
-        [(name, list(item.values()) if "_hooks" in name else item) for name, item in state.items()],
+        [
+            (name, list(attribute.values()) if "_hooks" in name else attribute)
+            for name, attribute in state.items()
+        ],
     )
 
 
@@ -488,13 +495,13 @@ def _version(name: str) -> str:
     top = name.partition(".")[0]
     if top in _NAMED_ONLY:
         return ""
-    said = getattr(sys.modules.get(top), "__version__", None)
-    if said is None:
+    version = getattr(sys.modules.get(top), "__version__", None)
+    if version is None:
         try:
-            said = importlib.metadata.version(top)
+            version = importlib.metadata.version(top)
         except importlib.metadata.PackageNotFoundError:
-            said = ""
-    return str(said)
+            version = ""
+    return str(version)
 
 
 def _by_name(to: _Hasher, value: Any) -> None:
@@ -505,10 +512,10 @@ def _by_name(to: _Hasher, value: Any) -> None:
 
 def _found_by_name(value: Any) -> bool:
     """Return whether a function or class is what its module holds under its name."""
-    found: Any = sys.modules.get(value.__module__ or "")
+    attribute: Any = sys.modules.get(value.__module__ or "")
     for part in value.__qualname__.split("."):
-        found = getattr(found, part, None)
-    return found is value or getattr(found, "__func__", None) is value
+        attribute = getattr(attribute, part, None)
+    return attribute is value or getattr(attribute, "__func__", None) is value
 
 
 _KINDS: tuple[tuple[Any, Callable[[_Hasher, Any], None]], ...] = (

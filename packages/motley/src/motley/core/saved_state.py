@@ -37,12 +37,12 @@ def save(value: Any) -> Any:
     if dataclasses.is_dataclass(value) or hasattr(value, "save"):
         return value.save() if hasattr(value, "save") else save_fields(value)
     if isinstance(value, Mapping):
-        return {key: save(item) for key, item in value.items()}
+        return {key: save(element) for key, element in value.items()}
     if isinstance(value, set | frozenset):
         return sorted(value)
     if isinstance(value, list | tuple):
-        items = map(save, value)
-        return list(items) if isinstance(value, list) else tuple(items)
+        elements = map(save, value)
+        return list(elements) if isinstance(value, list) else tuple(elements)
     return value
 
 
@@ -88,13 +88,15 @@ def built(hint: Any, saved: Any, name: str = "a value") -> Any:
     origin = typing.get_origin(hint) or hint
     inner = typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        some = [one for one in inner if one is not type(None)]
-        return saved if saved is None or len(some) > 1 else built(some[0], saved, name)
+        kinds = [alternative for alternative in inner if alternative is not type(None)]
+        return saved if saved is None or len(kinds) > 1 else built(kinds[0], saved, name)
     if hint is Any or not isinstance(origin, type):  # or a literal
         return saved
     if dataclasses.is_dataclass(origin):
         hints = _checked(origin, saved)
-        return origin(**{field: built(one, saved[field], field) for field, one in hints.items()})
+        return origin(
+            **{field: built(field_hint, saved[field], field) for field, field_hint in hints.items()}
+        )
     if _is_tensor(origin):
         array = built(np.ndarray, saved, name)
         return sys.modules["torch"].from_numpy(array)
@@ -102,10 +104,13 @@ def built(hint: Any, saved: Any, name: str = "a value") -> Any:
     if not isinstance(saved, expected):
         raise _other_version(f"its {name} is a {type(saved).__name__}")
     if issubclass(origin, Mapping):
-        key, item = inner
-        return {built(key, one, name): built(item, two, name) for one, two in saved.items()}
+        key_hint, value_hint = inner
+        return {
+            built(key_hint, saved_key, name): built(value_hint, saved_value, name)
+            for saved_key, saved_value in saved.items()
+        }
     if issubclass(origin, list | set | frozenset):
-        return origin(built(inner[0], one, name) for one in saved)
+        return origin(built(inner[0], element, name) for element in saved)
     if issubclass(origin, tuple):
         return _tuple(origin, inner, saved, name)
     make: Any = origin
@@ -130,7 +135,7 @@ def _tuple(origin: Any, inner: tuple[Any, ...], saved: Any, name: str) -> Any:
         inner = inner[:1] * len(saved)
     if len(inner) != len(saved):
         raise _other_version(f"its {name} has {len(saved)} parts")
-    parts = [built(one, part, name) for one, part in zip(inner, saved, strict=True)]
+    parts = [built(part_hint, part, name) for part_hint, part in zip(inner, saved, strict=True)]
     return origin._make(parts) if hasattr(origin, "_make") else tuple(parts)
 
 
@@ -143,9 +148,9 @@ def _checked(cls: type, saved: Any) -> Mapping[str, Any]:
     return hints
 
 
-def _other_version(said: str) -> StoreError:
+def _other_version(reason: str) -> StoreError:
     return StoreError(
-        f"this checkpoint is of another version of Motley ({said}); remove the run's folder and "
+        f"this checkpoint is of another version of Motley ({reason}); remove the run's folder and "
         "begin again"
     )
 

@@ -55,25 +55,25 @@ _SEEDED = "A run with a noise_seed is not private, and enters no ledger of priva
 
 
 def _folder() -> Path:
-    given = os.environ.get("MOTLEY_STATE")
+    folder = os.environ.get("MOTLEY_STATE")
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return (Path(given) if given else Path(state).expanduser() / "motley") / "privacy"
+    return (Path(folder) if folder else Path(state).expanduser() / "motley") / "privacy"
 
 
 def data_set_of(experiment: Experiment) -> str | None:
     """Return the name of a private experiment's data set: as it is given, else the path of its
     source; None where there is neither."""
-    given = None if experiment.privacy is None else experiment.privacy.data_set
+    name = None if experiment.privacy is None else experiment.privacy.data_set
     source = experiment.task.get("data")
-    if given is not None or not isinstance(source, str):
-        return given
+    if name is not None or not isinstance(source, str):
+        return name
     return str(Path(source).expanduser().resolve())
 
 
-def _name(given: str) -> str:
+def _name(data: str) -> str:
     """Return the name of a data set that is given by its name or by a path."""
-    path = Path(given).expanduser()
-    return str(path.resolve()) if path.exists() else given
+    path = Path(data).expanduser()
+    return str(path.resolve()) if path.exists() else data
 
 
 def _is_public(experiment: Experiment) -> bool:
@@ -105,19 +105,24 @@ def enter_run(experiment: Experiment, plan: PrivacyPlan, committed: str) -> dict
     entry = {
         "name": experiment.name,
         "adjacency": options.adjacency,
-        "releases": [dataclasses.asdict(one) for one in plan.releases],
+        "releases": [dataclasses.asdict(release) for release in plan.releases],
     }
     with _opened(name) as ledger:
         runs = {**ledger["runs"], committed: entry}
         _check_budget(name, ledger.get("budget"), runs, options.adjacency)
         ledger["runs"] = runs
     total = all_epsilon(runs, options.delta, options.adjacency)
-    said = (
+    sentence = (
         f"All {len(runs)} private runs so far on these data, this one among them, are together "
         f"({total.epsilon:.4g}, {options.delta:g})-differentially private; added up by "
         f"{total.accountant!r}."
     )
-    return {"runs": len(runs), "epsilon": total.epsilon, "delta": options.delta, "sentence": said}
+    return {
+        "runs": len(runs),
+        "epsilon": total.epsilon,
+        "delta": options.delta,
+        "sentence": sentence,
+    }
 
 
 def in_ledger(
@@ -125,37 +130,40 @@ def in_ledger(
 ) -> dict[str, Any]:
     """Enter a private run as :func:`enter_run` does, and return the ``privacy`` of its record with
     ``all_runs``, whose sentence ends the claim."""
-    found = enter_run(experiment, plan, record["commitment"])
-    claim = [*record["claim"], found.pop("sentence")]
-    return {**record, "claim": claim, "all_runs": found}
+    entered = enter_run(experiment, plan, record["commitment"])
+    claim = [*record["claim"], entered.pop("sentence")]
+    return {**record, "claim": claim, "all_runs": entered}
 
 
 def all_epsilon(runs: Mapping[str, Any], delta: float, adjacency: Adjacency) -> Bound:
     """Return epsilon of all runs of a ledger together."""
     each = [_releases(run, adjacency) for run in runs.values()]
     try:
-        return bound(tuple(one for some in each for one in some), delta, adjacency)
+        return bound(tuple(release for releases in each for release in releases), delta, adjacency)
     except ConfigError:  # no accountant takes all of them
         return Bound(
-            sum(_alone(some, delta / len(each), adjacency) for some in each), "the sum of epsilons"
+            sum(_alone(releases, delta / len(each), adjacency) for releases in each),
+            "the sum of epsilons",
         )
 
 
 def _alone(releases: tuple[Release, ...], delta: float, adjacency: Adjacency) -> float:
     """Return epsilon of one run; a seen sum moves as far under add-remove as under zero-out."""
-    coins = any(one.kind == "poisson" for one in releases)
+    coins = any(release.kind == "poisson" for release in releases)
     here: Adjacency = "zero_out" if adjacency == "add_remove" and not coins else adjacency
     return bound(releases, delta, here).epsilon
 
 
 def _releases(run: Mapping[str, Any], adjacency: Adjacency) -> tuple[Release, ...]:
     """Return the releases of a run, amplified where it was under the same adjacency alone."""
-    found = [Release(**one) for one in run["releases"]]
+    releases = [Release(**fields) for fields in run["releases"]]
     if run["adjacency"] == adjacency:
-        return tuple(found)
+        return tuple(releases)
     return tuple(
-        Release("gaussian", one.multiplier, one.count) if one.kind in _AMPLIFIED else one
-        for one in found
+        Release("gaussian", release.multiplier, release.count)
+        if release.kind in _AMPLIFIED
+        else release
+        for release in releases
     )
 
 
@@ -197,11 +205,11 @@ def ledger_lines(data: str | None, delta: float) -> list[str]:
     ------
     ConfigError: there is no such data set.
     """
-    found = [one for one in ledgers() if data is None or one["data"] == _name(data)]
-    if data is not None and not found:
-        known = ", ".join(one["data"] for one in ledgers()) or "none yet"
-        raise ConfigError(f"got {data}; there are: {known}", "DATA")
-    lines = [_line(one, delta) for one in found]
+    wanted = [ledger for ledger in ledgers() if data is None or ledger["data"] == _name(data)]
+    if data is not None and not wanted:
+        names = ", ".join(ledger["data"] for ledger in ledgers()) or "none yet"
+        raise ConfigError(f"got {data}; there are: {names}", "DATA")
+    lines = [_line(ledger, delta) for ledger in wanted]
     return lines or ["no private run on data that are not public has entered a ledger yet"]
 
 
@@ -219,14 +227,14 @@ def lines_of(experiments: Iterable[Experiment]) -> list[str]:
 def _line(ledger: Mapping[str, Any], delta: float) -> str:
     """Return the runs of a ledger, their epsilon together and its budget in words."""
     budget = ledger.get("budget")
-    kept = f", budget {budget['epsilon']:g} at {budget['delta']:g}" if budget else ""
+    limit = f", budget {budget['epsilon']:g} at {budget['delta']:g}" if budget else ""
     runs = ledger["runs"]
     total = {
         adjacency: all_epsilon(runs, delta, adjacency).epsilon if runs else 0.0
         for adjacency in _SHOWN
     }
     each = ", ".join(f"{value:.4g} ({adjacency})" for adjacency, value in total.items())
-    return f"{ledger['data']}: {len(runs)} runs, epsilon {each} at {delta:g}{kept}"
+    return f"{ledger['data']}: {len(runs)} runs, epsilon {each} at {delta:g}{limit}"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -355,8 +355,8 @@ def _admitted(experiment: Experiment, setting: Setting, hide_rows: bool) -> Sett
     does, and notes of it."""
     notes: dict[str, str] = {}
     if needs_proof(setting):
-        setting, found = admit(setting, experiment.engine.name, synthetic=hide_rows)
-        notes.update(found)
+        setting, reasons = admit(setting, experiment.engine.name, synthetic=hide_rows)
+        notes.update(reasons)
         if hide_rows:
             notes["proof on"] = (
                 "random samples, so that it says nothing of anybody's rows; say of a loss that "
@@ -382,7 +382,11 @@ def _engine_kind(experiment: Experiment, setting: Setting) -> type[Engine]:
     kind: type[Engine] = ENGINES.get(name, "engine")
     for option in WORKER_OPTIONS:
         if getattr(setting, option) is not None and option not in kind.options:
-            can = [other for other in ENGINES.names() if option in ENGINES.get(other).options]  # type: ignore[attr-defined]
+            can = [
+                candidate
+                for candidate in ENGINES.names()
+                if option in ENGINES.get(candidate).options  # type: ignore[attr-defined]
+            ]
             raise ConfigError(
                 f"got {getattr(setting, option)!r}, and {name!r} has no {option}; name one of: "
                 f"{', '.join(can or ENGINES.beside)}",

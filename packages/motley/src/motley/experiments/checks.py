@@ -53,19 +53,21 @@ def check_task(experiment: Experiment, task: Task, algorithm: Algorithm) -> None
     """Refuse a population that the data has not, and a loss or a target that do not fit this task's
     outputs."""
     if experiment.population not in (None, len(task.federation)):
-        got = f"got {experiment.population}; the data has {len(task.federation)} clients of its own"
-        raise ConfigError(f"{got}, leave this key out", "population")
+        message = (
+            f"got {experiment.population}; the data has {len(task.federation)} clients of its own"
+        )
+        raise ConfigError(f"{message}, leave this key out", "population")
     kind = task.federation.targets
     _check_loss(experiment, task, algorithm.loss.within())
     refused = algorithm.loss.refuses_targets(kind, task.federation.classes)
     if refused is not None:
         raise ConfigError(f"got {experiment.algorithm['name']!r}, but {refused}", "algorithm")
     if kind == "positions" and algorithm.loss.whole_model:
-        what = (
+        reason = (
             "compares one feature vector per sample, and the targets of this task are a class "
             "per position"
         )
-        raise ConfigError(f"{experiment.algorithm['name']!r} {what}", "algorithm")
+        raise ConfigError(f"{experiment.algorithm['name']!r} {reason}", "algorithm")
     _check_own_tests(experiment, task, algorithm)
     _warn_of_samples(experiment, task)
     _check_precision(experiment, task)
@@ -88,9 +90,9 @@ def _check_own_tests(experiment: Experiment, task: Task, algorithm: Algorithm) -
         and federation.global_test is not None
         and federation.targets != "classes"
     ):
-        said = f"under {name!r} clients are examined with models of their own, and {clients}"
+        message = f"under {name!r} clients are examined with models of their own, and {clients}"
         raise ConfigError(
-            f"{said}; shares of classes, which could stand for them, are not to be had here: "
+            f"{message}; shares of classes, which could stand for them, are not to be had here: "
             f"{mend}",
             "split.test",
         )
@@ -189,9 +191,9 @@ def _check_loss(experiment: Experiment, task: Task, loss: Loss) -> None:
         "algorithm": experiment.algorithm["name"],
         "task": task.loss,
     }
-    key = (
-        "loss" if experiment.loss is not None else "task" if loss == loss_of(task) else "algorithm"
-    )
+    key = "task" if loss == loss_of(task) else "algorithm"
+    if experiment.loss is not None:
+        key = "loss"
     reason = loss.refuses_targets(kind, classes)
     if reason is not None:
         own = "classes" if kind == "positions" else kind
@@ -231,11 +233,11 @@ def check_failures(experiment: Experiment, setting: Setting) -> None:
     """Refuse failures that change updates where clients upload none."""
     rule = setting.algorithm.local
     if experiment.part("failures").corrupts_updates and "delta" not in rule.uploads:
-        said = (
+        message = (
             f"{experiment.failures['name']!r} changes updates, and under "
             f"{type(rule).__name__} clients upload none"
         )
-        raise ConfigError(f"{said}; leave it out", "failures")
+        raise ConfigError(f"{message}; leave it out", "failures")
 
 
 def check_end(experiment: Experiment, config: RunConfig, model: ModelState) -> None:
@@ -245,17 +247,17 @@ def check_end(experiment: Experiment, config: RunConfig, model: ModelState) -> N
     ``model``: the initial one.
     """
     stop = experiment.stop
-    given = {name for name, value in vars(stop).items() if value is not None}
+    limits = {name for name, value in vars(stop).items() if value is not None}
     failures = experiment.part("failures")
     device = experiment.device
     mend = "or give a number of rounds as well, e.g. stop.rounds = 100"
-    if "rounds" in given:
+    if "rounds" in limits:
         return
     always = experiment.availability["name"] == "always"
     at_once = device["name"] == "constant" and experiment.part("device").seconds == 0
     waits = not always or overrides(failures, Failures, "drop_at")
     if (
-        given == {"virtual_hours"}
+        limits == {"virtual_hours"}
         and at_once
         and experiment.network["name"] == "none"
         and not waits
@@ -266,13 +268,13 @@ def check_end(experiment: Experiment, config: RunConfig, model: ModelState) -> N
             f"{mend}",
             "stop.virtual_hours",
         )
-    if given == {"uplink_gb"} and not _upload_bits(config, model):
+    if limits == {"uplink_gb"} and not _upload_bits(config, model):
         raise ConfigError(
             f"got {stop.uplink_gb:g}, and under {experiment.algorithm['name']!r} clients upload "
             "nothing; write stop = { rounds = 100 }",
             "stop.uplink_gb",
         )
-    if "virtual_hours" not in given and failures.nobody_delivers:
+    if "virtual_hours" not in limits and failures.nobody_delivers:
         raise ConfigError(
             f"under {experiment.failures['name']!r} with rate = 1 no client ever delivers, and the "
             f"run ends only when some have; write a rate below 1, {mend}",
@@ -489,29 +491,30 @@ def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[
     if not limited and not (slicing is not None and slicing.prunes):
         return
     if slicing is None:
-        said = f"under {name!r} clients train the whole model"
+        message = f"under {name!r} clients train the whole model"
         hint = "or say which batches they hold, batch_sizes = [32, 16, 8]"
         raise ConfigError(
-            f'{said}; let them train slices, e.g. algorithm = "heterofl", {hint}', "capacity"
+            f'{message}; let them train slices, e.g. algorithm = "heterofl", {hint}', "capacity"
         )
     if limited:
         _check_chosen(experiment, capacity, selector)
     chain = capacity.chain if limited else []
-    if any(one.measure == "round" for one in chain) and experiment.part("network").wants():
+    if any(rule.measure == "round" for rule in chain) and experiment.part("network").wants():
         raise ConfigError(
             "its links follow the clients' losses, which are not known before they are sent what "
             'they hold; use capacity = "by_speed", or another network',
             "network",
         )
-    narrowest = min([level for one in chain for level in one.levels], default=1.0)
+    narrowest = min([level for rule in chain for level in rule.levels], default=1.0)
     if slicing.widths and narrowest < min(slicing.widths):
         listed = [*slicing.widths, narrowest]
-        said = (
+        message = (
             f"got clients that hold {narrowest:g} of the width, and the narrowest that "
             f"{name!r} lists is {min(slicing.widths):g}"
         )
         raise ConfigError(
-            f"{said}; list it, e.g. algorithm = {{ name = {json.dumps(name)}, widths = {listed} }}",
+            f"{message}; list it, e.g. algorithm = {{ name = {json.dumps(name)}, "
+            f"widths = {listed} }}",
             "capacity",
         )
     if setting.algorithm.tuning is not None:
@@ -520,11 +523,11 @@ def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[
             "algorithm",
         )
     if experiment.evaluate.diagnostics:
-        said = (
+        message = (
             "diagnostics compare the gradients of all clients at one model, and here they hold "
             "slices of it"
         )
-        raise ConfigError(f"{said}; leave it out", "evaluate.diagnostics")
+        raise ConfigError(f"{message}; leave it out", "evaluate.diagnostics")
 
 
 def _check_chosen(experiment: Experiment, capacity: Capacity, selector: Selector[Any]) -> None:
@@ -556,13 +559,13 @@ def _check_static_norm(experiment: Experiment, setting: Setting, selector: Selec
         needs.reported & PRE_TRAINING.keys()
     )
     if measured:
-        said = (
+        message = (
             f"{experiment.selector['name']!r} has clients measure {measured[0]!r} of the "
             "received model"
         )
         hint = 'use a model without BatchNorm, or a rule without it, e.g. selector = "uniform"'
         raise ConfigError(
-            f"{said}, which has no BatchNorm statistics under {name!r}; {hint}", "selector"
+            f"{message}, which has no BatchNorm statistics under {name!r}; {hint}", "selector"
         )
 
 
@@ -636,7 +639,7 @@ def check_selector(
 def _known_signals(needs: SignalRequirements, name: str) -> set[str]:
     """Return the names of all signals that a rule needs; refuse one at a time at which it does not
     exist."""
-    found: set[str] = set()
+    signals: set[str] = set()
     for when in ("enrolled", "probed", "reported"):
         for signal in sorted(getattr(needs, when)):
             if when not in SIGNALS[signal].when:
@@ -645,5 +648,5 @@ def _known_signals(needs: SignalRequirements, name: str) -> set[str]:
                     f"{name!r} needs the signal {signal!r} {when}, which can only be had {can}",
                     "selector",
                 )
-            found.add(signal)
-    return found
+            signals.add(signal)
+    return signals

@@ -80,9 +80,9 @@ def _with_own_models(loop: RoundLoop, personal: Personal) -> list[int]:
     else those that took part."""
     if loop.algorithm.tuning is not None or loop.algorithm.local.choice is not None:
         return list(range(len(loop.federation)))
-    (other,), first = personal([_OTHERS]), loop.newcomer_model()
+    (newest,), first = personal([_OTHERS]), loop.newcomer_model()
     same = all(
-        torch.equal(getattr(other, name), getattr(first, name))
+        torch.equal(getattr(newest, name), getattr(first, name))
         for name in ("x", "buffers", "counters")
     )
     return [*sorted(loop.state.clients.client_states), *([] if same else [_OTHERS])]
@@ -107,8 +107,9 @@ def client_entries(folder: Path, record: Mapping[str, Any], client: int) -> dict
         )
     with safe_open(checked(folder, record, FILE), "pt") as file:
         ids = file.get_tensor("clients").tolist()
-        at = ids.index(client) if client in ids else ids.index(_OTHERS) if _OTHERS in ids else None
-        if at is None:
+        stored = client if client in ids else _OTHERS
+        if stored not in ids:
             return {}
+        at = ids.index(stored)
         names = [name for name in file.keys() if name != "clients"]  # noqa: SIM118 - not a mapping
         return {name.removeprefix("model/"): file.get_slice(name)[at] for name in names}

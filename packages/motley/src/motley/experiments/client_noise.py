@@ -29,9 +29,9 @@ def check_client_noise(options: Privacy, config: RunConfig, rule: SelectionRule[
     ------
     ConfigError: one of these, with the line that mends it.
     """
-    for key, yes, said in (*_refused_options(options), *_refused_parts(config, rule)):
+    for key, yes, message in (*_refused_options(options), *_refused_parts(config, rule)):
         if yes:
-            raise ConfigError(f'{said}, or noise_by = "server"', key)
+            raise ConfigError(f'{message}, or noise_by = "server"', key)
 
 
 def _refused_options(options: Privacy) -> tuple[Refused, ...]:
@@ -107,14 +107,14 @@ def client_noise(options: Privacy, config: RunConfig, multiplier: float) -> Clie
     colluders = 1 if options.colluders is None else options.colluders
     survivors = options.survivors or fewest_survivors(clients, colluders)
     size = _sent_numbers(config.setting)
-    made = ClientNoise(options.clip, size, clients, survivors, colluders, multiplier)
+    noise = ClientNoise(options.clip, size, clients, survivors, colluders, multiplier)
     if survivors > cohort:
         raise ConfigError(
             f"of {clients} clients asked {survivors} must remain, and the server steps when "
             f"{cohort} have delivered; lower over_select",
             "synchrony",
         )
-    return made
+    return noise
 
 
 def _sent_numbers(setting: Setting) -> int:

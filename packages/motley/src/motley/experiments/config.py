@@ -253,7 +253,7 @@ class Experiment(ShownExperiment, BaseModel):
     @classmethod
     def _check(cls, data: Any, handler: ModelWrapValidatorHandler[Experiment]) -> Experiment:
         """Lay the keys over the preset, check each key, then check them together."""
-        given = document.limited_copy(data) if isinstance(data, Mapping) else {}
+        original = document.limited_copy(data) if isinstance(data, Mapping) else {}
         if isinstance(data, Mapping) and isinstance(data.get("method"), str):
             data = document.lay_over(document.preset(data["method"]), data)
         _check_split(data)
@@ -264,13 +264,13 @@ class Experiment(ShownExperiment, BaseModel):
         data, objects = (
             _without_objects(_with_names(cls, data)) if isinstance(data, Mapping) else (data, {})
         )
-        if isinstance(given.get("task"), Task):
-            given["task"] = objects["task"]  # its fingerprint is worked out once
+        if isinstance(original.get("task"), Task):
+            original["task"] = objects["task"]  # its fingerprint is worked out once
         try:
             self = handler(data)
         except ValidationError as error:
             raise config_error(error, cls) from None
-        self._given.update(given)
+        self._given.update(original)
         self._check_sizes()
         self._parts.update(_build(self, objects))
         self._check_parts()
@@ -359,10 +359,10 @@ class Experiment(ShownExperiment, BaseModel):
             )
         for purpose in self.pin:
             if purpose not in PURPOSES:
-                known = ", ".join(PURPOSES)
+                purposes = ", ".join(PURPOSES)
                 raise ConfigError(
                     f"there is no such purpose{suggest(purpose, PURPOSES)}; expected one of: "
-                    f"{known}",
+                    f"{purposes}",
                     f"pin.{purpose}",
                 )
         for key, seed in {
@@ -394,8 +394,8 @@ class Experiment(ShownExperiment, BaseModel):
         """Refuse an unknown number of clients, and an unknown last round where a component depends
         on it."""
         natural = self._parts["partition"].fixes_population
-        made = getattr(type(self._parts["task"]), "makes_clients", False)
-        if self.population is None and (made or not natural):
+        makes_clients = getattr(type(self._parts["task"]), "makes_clients", False)
+        if self.population is None and (makes_clients or not natural):
             raise ConfigError(
                 "this key is missing; say how many clients there are, e.g. population = 100",
                 "population",
@@ -627,23 +627,23 @@ def _with_names(model: type[Experiment], keys: Mapping[str, Any]) -> dict[str, A
     ``budget = { average = 0.2 }``."""
     out = dict(keys)
     for key in _COMPONENTS:
-        given = out.get(key)
-        if not isinstance(given, Mapping) or "name" in given:
+        value = out.get(key)
+        if not isinstance(value, Mapping) or "name" in value:
             continue
         default = model.model_fields[key].get_default(call_default_factory=True)
         if isinstance(default, Mapping):
             options = {option.name for option in registry.catalogue(key).options(default["name"])}
             # "none" has none, or they are another component's: a name is missing
             named = bool(options) and (
-                bool(options & set(given)) or not _of_another(registry.catalogue(key), given)
+                bool(options & set(value)) or not _of_another(registry.catalogue(key), value)
             )
-            out[key] = {**default, **given} if named else given
+            out[key] = {**default, **value} if named else value
     return out
 
 
-def _of_another(catalogue: Any, given: Mapping[str, Any]) -> bool:
+def _of_another(catalogue: Any, options: Mapping[str, Any]) -> bool:
     """Return whether some component of a kind has all of these options."""
-    return any(catalogue.has_options(name, given) for name in catalogue.names())
+    return any(catalogue.has_options(name, options) for name in catalogue.names())
 
 
 def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -668,32 +668,28 @@ def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
             continue
         if kind in _FUNCTIONS:
             value = _FUNCTIONS[kind](value)
-        found = (
-            Own.of(value)
-            if isinstance(value, Task)
-            else value
-            if isinstance(value, Own)
-            else registry.build(kind, value, key)
-        )
-        if isinstance(found, Own) and found.made is not None:
+        if isinstance(value, Task):
+            value = Own.of(value)
+        component = value if isinstance(value, Own) else registry.build(kind, value, key)
+        if isinstance(component, Own) and component.made is not None:
             held = {
                 name: share
                 for name, share in (keys.get("split") or {}).items()
                 if name == "holdout_clients"
             }
             out["split"] = {
-                "test": "client" if found.made.federation.global_test is None else "global",
+                "test": "client" if component.made.federation.global_test is None else "global",
                 **held,
             }
-        model = getattr(found, "model", None) if key == "task" else None
+        model = getattr(component, "model", None) if key == "task" else None
         if dataclasses.is_dataclass(model) and not registry.is_own("model", model):
-            found = dataclasses.replace(found, model=registry.record_of("model", model))
-        if key == "task.model" and registry.is_own(kind, found):
-            holder[last] = found  # the task makes the module of it
+            component = dataclasses.replace(component, model=registry.record_of("model", model))
+        if key == "task.model" and registry.is_own(kind, component):
+            holder[last] = component  # the task makes the module of it
             continue
-        holder[last] = registry.record_of(kind, found)
+        holder[last] = registry.record_of(kind, component)
         if key != "task.model":
-            objects[key] = found
+            objects[key] = component
     return out, objects
 
 

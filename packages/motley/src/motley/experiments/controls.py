@@ -68,7 +68,7 @@ _TASK_KEYS = (
 class Controls:
     """The controls of a comparison: named experiments, and what cannot be made, in sentences."""
 
-    made: Sequence[tuple[str, Experiment]]
+    experiments: Sequence[tuple[str, Experiment]]
     refused: Sequence[str]
 
 
@@ -87,16 +87,16 @@ def controls_of(
     """
     groups, reference = _groups(points, base)
     methods = [_method(label, members[0].experiment) for label, members in groups.items()]
-    found = _Found(methods, groups, {point.experiment.result_id() for point in points}, refusal)
+    controls = _Found(methods, groups, {point.experiment.result_id() for point in points}, refusal)
     pairs = pairs_of(methods, reference)
-    found.refused |= dict.fromkeys(world_sentences(pairs))
+    controls.refused |= dict.fromkeys(world_sentences(pairs))
     for pair in pairs:
         if pair.world:  # no setting of the reference makes them comparable
             continue
-        possible = [aspect for aspect in pair.aspects if found.add(pair, (aspect,))]
-        if len(pair.aspects) > 1 and not found.add(pair, pair.aspects, told=False):
-            found.add(pair, possible if len(possible) > 1 else ())
-    return Controls(list(found.made.values()), list(found.refused))
+        possible = [aspect for aspect in pair.aspects if controls.add(pair, (aspect,))]
+        if len(pair.aspects) > 1 and not controls.add(pair, pair.aspects, report=False):
+            controls.add(pair, possible if len(possible) > 1 else ())
+    return Controls(list(controls.experiments.values()), list(controls.refused))
 
 
 @dataclass
@@ -107,15 +107,15 @@ class _Found:
     groups: Mapping[str, Sequence[Point]]
     there: Collection[str]
     refusal: Refuses
-    made: dict[str, tuple[str, Experiment]] = field(default_factory=dict)
+    experiments: dict[str, tuple[str, Experiment]] = field(default_factory=dict)
     refused: dict[str, None] = field(default_factory=dict)
 
-    def add(self, pair: Pair, aspects: Sequence[Aspect], told: bool = True) -> bool:
+    def add(self, pair: Pair, aspects: Sequence[Aspect], report: bool = True) -> bool:
         """Add the runs of a control; return whether there are any, here or in the comparison.
-        ``told``: whether a control that cannot run is kept with its reason."""
+        ``report``: whether a control that cannot run is kept with its reason."""
         if not aspects or not all(map(pair.takes, aspects)):
             return False
-        if any(one.is_control(pair.reference, pair.method, aspects) for one in self.methods):
+        if any(method.is_control(pair.reference, pair.method, aspects) for method in self.methods):
             return True
         name = _name(pair, aspects, self.methods)
         changed = []
@@ -126,12 +126,12 @@ class _Found:
                 if reason is not None:
                     raise reason
         except UserError as error:
-            if told:
+            if report:
                 self.refused[f"{name} cannot run ({error})"] = None
             return False
         for experiment in changed:
             if experiment.result_id() not in self.there:
-                self.made.setdefault(experiment.result_id(), (name, experiment))
+                self.experiments.setdefault(experiment.result_id(), (name, experiment))
         return bool(changed)
 
 
@@ -182,11 +182,11 @@ def _changed(
 ) -> Experiment:
     """Return the reference with changes; a part that weighs clients otherwise where nothing is
     written leaves the weights as they were."""
-    found = experiment.replace(changes)
+    changed = experiment.replace(changes)
     weights = experiment.weighting()
-    if WEIGHTS not in aspects and found.weighting() != weights:
-        return found.replace({"weights": weights})
-    return found
+    if WEIGHTS not in aspects and changed.weighting() != weights:
+        return changed.replace({"weights": weights})
+    return changed
 
 
 def _changes(pair: Pair, aspects: Sequence[Aspect]) -> dict[str, Any]:
@@ -303,9 +303,9 @@ def empty_stable(experiment: Experiment) -> str | None:
         if every
         else f"a run of at least {2 * STABLE - 1} rounds, with evaluate.every = 1, has one"
     )
-    many = f"{late} evaluation{'s' if late != 1 else ''}"
+    count = f"{late} evaluation{'s' if late != 1 else ''}"
     return (
-        f"stable will be empty: {many} past half of the run, and it is the mean of {STABLE}; "
+        f"stable will be empty: {count} past half of the run, and it is the mean of {STABLE}; "
         f"{mend}; without it methods are compared by their last evaluations"
     )
 

@@ -27,12 +27,12 @@ def data_variants(experiment: Experiment, folder: Path | None = None) -> dict[st
         experiment.task.get("data"),
         experiment.public.data if experiment.public is not None else None,
     )
-    found = {
+    packs = {
         name: next(search(name, folder), None)
         for name in names
         if isinstance(name, str) and name in PUBLIC
     }
-    return {name: one.layout.variant for name, one in found.items() if one is not None}
+    return {name: pack.layout.variant for name, pack in packs.items() if pack is not None}
 
 
 def check_variants(

@@ -78,8 +78,8 @@ def _limited(text: str, where: str) -> dict[str, Any]:
             "nested so deeply"
         )
     try:
-        found = tomllib.loads(text)
-        check_limits(found)
+        content = tomllib.loads(text)
+        check_limits(content)
     except tomllib.TOMLDecodeError:
         raise
     except RecursionError:
@@ -93,7 +93,7 @@ def _limited(text: str, where: str) -> dict[str, Any]:
             else str(error)
         )
         raise ConfigError(f"{where}: {long}; no key takes this") from None
-    return found
+    return content
 
 
 _MOST_BYTES = 16 * 2**20
@@ -102,8 +102,8 @@ _OPEN_ALREADY = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 ``motley run <(make-experiment)``."""
 
 
-def read_text(path: Path, what: str = "an experiment file (TOML)") -> str:
-    """Return the text of a file of the user's; ``what`` is expected there, for messages.
+def read_text(path: Path, expected: str = "an experiment file (TOML)") -> str:
+    """Return the text of a file of the user's; ``expected`` says, for messages, of which kind.
 
     Raises
     ------
@@ -114,62 +114,65 @@ def read_text(path: Path, what: str = "an experiment file (TOML)") -> str:
         near = suggest(path.name, [p.name for p in path.parent.glob("*.toml")])
         raise ConfigError(f"there is no file {str(path)!r}{near}")
     if reason is not None:
-        raise ConfigError(f"{str(path)!r} {reason}; expected {what}")
+        raise ConfigError(f"{str(path)!r} {reason}; expected {expected}")
     try:
         with path.open("rb") as file:
             raw = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     if len(raw) > _MOST_BYTES:
-        raise ConfigError(f"{path} is larger than {_MOST_BYTES / 2**20:.0f} MiB; expected {what}")
+        raise ConfigError(
+            f"{path} is larger than {_MOST_BYTES / 2**20:.0f} MiB; expected {expected}"
+        )
     try:
         # editors that put a byte order mark first are forgiven
         return raw.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not a text file in UTF-8; expected {what}") from None
+        raise ConfigError(f"{path} is not a text file in UTF-8; expected {expected}") from None
 
 
 def _toml_sentence(where: str, message: str, text: str) -> str:
     """Return ``FILE, line L, column C: not valid TOML: ...`` from tomllib's message, with what is
     to be written where that can be seen."""
-    what, _, place = message.partition(" (at ")
+    problem, _, place = message.partition(" (at ")
     lines = text.splitlines()
     at = re.match(r"line (\d+), column (\d+)", place)
     number, column = map(int, at.groups()) if at else (len(lines) or 1, 1)
     line = lines[number - 1] if number <= len(lines) else ""
     position = f"line {number}, column {column}" if at else f"line {number}"
-    mend = _toml_mend(what, line, line[column - 1 :].strip())
-    return f"{where}, {position}: not valid TOML: {what[:1].lower()}{what[1:]}{mend}"
+    mend = _toml_mend(problem, line, line[column - 1 :].strip())
+    return f"{where}, {position}: not valid TOML: {problem[:1].lower()}{problem[1:]}{mend}"
 
 
 _PYTHON_VALUES = {"True": "write true", "False": "write false", "None": "leave the key out"}
 
 
-def _toml_mend(what: str, line: str, rest: str) -> str:
+def _toml_mend(problem: str, line: str, remainder: str) -> str:
     """Return what to write in place of a mistake that is often made, after "; "; "" for others.
 
     Parameters
     ----------
-    what: tomllib's message. line: the whole line. rest: the line from where reading stopped.
+    problem: tomllib's message. line: the whole line. remainder: the line from where reading
+    stopped.
     """
-    word = re.match(r"[A-Za-z_][^\s,}\]]*", rest)
+    word = re.match(r"[A-Za-z_][^\s,}\]]*", remainder)
     mend = ""
     if line.lstrip().startswith("{"):
         mend = 'this is like JSON; a TOML file has lines such as name = "small"'
-    elif what.startswith(("Cannot overwrite", "Cannot declare", "Duplicate")):
+    elif problem.startswith(("Cannot overwrite", "Cannot declare", "Duplicate")):
         mend = "this key or table stands twice; keep one"
-    elif rest[:1] in {"\u201c", "\u201d", "\u201e", "\u2018", "\u2019"}:
+    elif remainder[:1] in {"\u201c", "\u201d", "\u201e", "\u2018", "\u2019"}:
         mend = 'write straight quotes, "'
-    elif point := re.match(r"([+-]?)(\.\d+)", rest):
+    elif point := re.match(r"([+-]?)(\.\d+)", remainder):
         mend = f"write a 0 before the point, {point[1]}0{point[2]}"
     elif re.search(r"=\s*[+-]?\d+,\d+\s*([,}]|$)", line):
         mend = "the decimal sign is a point"
-    elif "\\" in what:
+    elif "\\" in problem:
         mend = "write paths with /"
-    elif what == "Invalid value" and word:
+    elif problem == "Invalid value" and word:
         quoted = f'text stands in quotes, "{word[0].replace(chr(92), "/")}"'
         mend = _PYTHON_VALUES.get(word[0], quoted)
-    elif what.startswith("Expected '=' after a key") and rest.startswith(":"):
+    elif problem.startswith("Expected '=' after a key") and remainder.startswith(":"):
         mend = "write = in place of :"
     return mend and f"; {mend}"
 
@@ -199,14 +202,14 @@ def _copied(value: Any) -> Any:
         return value
     if isinstance(value, Mapping):
         return copied(value)
-    return [_copied(item) for item in value] if isinstance(value, list) else value
+    return [_copied(entry) for entry in value] if isinstance(value, list) else value
 
 
 def presets() -> list[str]:
     """Return the names of the presets for ``method = "..."``."""
     folder = resources.files("motley.experiments") / "presets"
     return sorted(
-        item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml")
+        file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml")
     )
 
 
@@ -281,9 +284,11 @@ def _is_component(value: object) -> bool:
 
 
 def _has(table: Mapping[str, Any], path: str) -> bool:
-    head, _, rest = path.partition(".")
+    head, _, remainder = path.partition(".")
     inner = table.get(head)
-    return inner is not None and (not rest or (isinstance(inner, Mapping) and _has(inner, rest)))
+    return inner is not None and (
+        not remainder or (isinstance(inner, Mapping) and _has(inner, remainder))
+    )
 
 
 def _without(table: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
@@ -361,8 +366,8 @@ def to_toml(document: Mapping[str, Any]) -> str:
 def _with_values(value: Any) -> Any:
     """Return a document without the keys whose value is None, for which TOML has no word."""
     if isinstance(value, Mapping):
-        return {key: _with_values(item) for key, item in value.items() if item is not None}
-    return [_with_values(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _with_values(entry) for key, entry in value.items() if entry is not None}
+    return [_with_values(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def set_keys(document: Mapping[str, Any], *changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -417,11 +422,11 @@ def _set(out: dict[str, Any], path: str, value: Any) -> None:
 
 def _changed(component: Any, option: str, value: Any, path: str) -> Any:
     """Return a component that was given as an object, with one option changed."""
-    known = [f.name for f in dataclasses.fields(component) if f.init]
-    if option not in known:
+    names = [f.name for f in dataclasses.fields(component) if f.init]
+    if option not in names:
         name = type(component).__name__
-        options = ", ".join(known) or "none"
+        options = ", ".join(names) or "none"
         raise ConfigError(
-            f"{name} has no such option{suggest(option, known)}; its options: {options}", path
+            f"{name} has no such option{suggest(option, names)}; its options: {options}", path
         )
     return dataclasses.replace(component, **{option: value})

@@ -81,41 +81,43 @@ def config_error(error: ValidationError, model: type[BaseModel]) -> ConfigError:
 
 def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
     kind = fault["type"]
-    got = fault.get("input")
+    value = fault.get("input")
     context = fault.get("ctx", {})
     if kind in _UNKNOWN:
         path = fault["loc"][:-1]
         last = str(fault["loc"][-1])
-        known = _fields(model, path)
+        keys = _fields(model, path)
         if not path and last in ELSEWHERE:
             return f"there is no such key; write {ELSEWHERE[last]}"
-        near = suggest(last, known)
-        inside = [] if path or near else [key for key in known if last in _fields(model, (key,))]
+        near = suggest(last, keys)
+        inside = [] if path or near else [key for key in keys if last in _fields(model, (key,))]
         if inside:
             line = (
-                f"{inside[0]} = {{ {_in_one_line(last, got)} }}"
-                if all(isinstance(one, str | int | float) for one in _listed(got))
+                f"{inside[0]} = {{ {_in_one_line(last, value)} }}"
+                if all(isinstance(entry, str | int | float) for entry in _listed(value))
                 else f"{inside[0]}.{last}"
             )
             return f"there is no such key; it belongs to {' or '.join(inside)}, write {line}"
-        return f"there is no such key{near}; known keys: {', '.join(known)}"
+        return f"there is no such key{near}; known keys: {', '.join(keys)}"
     if kind == "missing":
         return "this key is missing and has no default"
     if kind == "literal_error":
         allowed = [
             part.strip(" '") for part in context["expected"].replace(" or ", ", ").split(",")
         ]
-        hint = suggest(got, allowed) if isinstance(got, str) else ""
-        return f"got {got!r}{hint}; expected one of: {', '.join(allowed)}"
+        hint = suggest(value, allowed) if isinstance(value, str) else ""
+        return f"got {value!r}{hint}; expected one of: {', '.join(allowed)}"
     if kind in _BOUNDS:
         word, bound = _BOUNDS[kind]
-        return f"got {got!r}; expected {word} {context[bound]:g}"
-    if fault["loc"] == ("stop",) and isinstance(got, int) and not isinstance(got, bool):
-        return f"got {got!r}; expected a table that says of what, e.g. stop = {{ rounds = {got} }}"
+        return f"got {value!r}; expected {word} {context[bound]:g}"
+    if fault["loc"] == ("stop",) and isinstance(value, int) and not isinstance(value, bool):
+        return (
+            f"got {value!r}; expected a table that says of what, e.g. stop = {{ rounds = {value} }}"
+        )
     wanted = _WANTED.get(kind, str(fault["msg"]))
     if kind == "dict_type" and fault["loc"][0] == "pin":
         wanted = _WANTED["model_type"]
-    return f"got {got!r}; expected {wanted}"
+    return f"got {value!r}; expected {wanted}"
 
 
 def _listed(value: Any) -> list[Any]:

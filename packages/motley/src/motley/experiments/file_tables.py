@@ -148,9 +148,8 @@ def _make_strict(schema: Any, handler: GetCoreSchemaHandler) -> None:
             schema["strict"] = True
         if kind == "float":
             schema["allow_inf_nan"] = False
-    for part in (
-        schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
-    ):
+    parts = schema if isinstance(schema, list) else []
+    for part in schema.values() if isinstance(schema, dict) else parts:
         _make_strict(part, handler)
 
 
@@ -410,7 +409,7 @@ def at_path(value: object) -> object:
     """Return a bare path of weights as a table, also one to which ``--set init.only=...`` has added
     keys."""
     if isinstance(value, Mapping) and "name" in value and "path" not in value:
-        return {"path" if key == "name" else key: item for key, item in value.items()}
+        return {"path" if key == "name" else key: entry for key, entry in value.items()}
     return {"path": str(value)} if isinstance(value, str | PathLike) else value
 
 
@@ -419,9 +418,9 @@ def _trackers(value: object) -> object:
     are on."""
     if isinstance(value, Mapping) and "name" not in value:
         value = [name for name, on in value.items() if on]
-    given = list(value) if isinstance(value, list | tuple) else [value]
-    trackers = [_tracker(one) for one in given]
-    names = [one if isinstance(one, str) else one["name"] for one in trackers]
+    entries = list(value) if isinstance(value, list | tuple) else [value]
+    trackers = [_tracker(entry) for entry in entries]
+    names = [tracker if isinstance(tracker, str) else tracker["name"] for tracker in trackers]
     return list(dict(zip(names, trackers, strict=True)).values())
 
 
@@ -431,9 +430,9 @@ def _tracker(value: object) -> str | dict[str, Any]:
     name = table["name"]
     if name not in TRACKERS.names():
         hint = suggest(name, TRACKERS.names()) if isinstance(name, str) else ""
-        known = ", ".join(TRACKERS.names())
+        names = ", ".join(TRACKERS.names())
         raise ConfigError(
-            f'got {name!r}{hint}; expected some of: {known}, e.g. log = ["tensorboard"]', "log"
+            f'got {name!r}{hint}; expected some of: {names}, e.g. log = ["tensorboard"]', "log"
         )
     keys = ("name", "online", *_ONLINE_KEYS.get(name, ()))
     for key in table:

@@ -60,9 +60,9 @@ class Pace:
         if self.rounds is None:
             return None
         seen = self.last - self.first + 1
-        whole = (self.rounds - self.first + 1) * (self.last_s - self.built_s) / seen
+        total = (self.rounds - self.first + 1) * (self.last_s - self.built_s) / seen
         error = max(0.1, 0.5 / math.sqrt(seen))
-        return tuple(self.built_s - self.begun_s + whole * (1 + sign * error) for sign in (-1, 1))  # type: ignore[return-value]
+        return tuple(self.built_s - self.begun_s + total * (1 + sign * error) for sign in (-1, 1))  # type: ignore[return-value]
 
 
 def left_s(paces: Sequence[Pace], now_s: float) -> tuple[float, float] | None:
@@ -74,20 +74,21 @@ def left_s(paces: Sequence[Pace], now_s: float) -> tuple[float, float] | None:
     >>> left_s([pace], 6.0)
     (71.0, 121.0)
     """
-    known = {
-        number: whole for number, pace in enumerate(paces) if (whole := pace.whole_s()) is not None
+    totals = {
+        number: total for number, pace in enumerate(paces) if (total := pace.whole_s()) is not None
     }
     going = [number for number, pace in enumerate(paces) if pace.going]
     waiting = sum(not math.isfinite(pace.begun_s) for pace in paces)
-    if not known or (not going and not waiting):
+    if not totals or (not going and not waiting):
         return None
     ends = []
     for at, extreme in enumerate((min, max)):
-        other = extreme(whole[at] for whole in known.values())
+        estimate = extreme(total[at] for total in totals.values())
         left = [
-            max(0.0, known.get(n, (other, other))[at] - (now_s - paces[n].begun_s)) for n in going
+            max(0.0, totals.get(n, (estimate, estimate))[at] - (now_s - paces[n].begun_s))
+            for n in going
         ]
-        ends.append(max([*left, (sum(left) + waiting * other) / max(len(going), 1)]))
+        ends.append(max([*left, (sum(left) + waiting * estimate) / max(len(going), 1)]))
     return ends[0], ends[1]
 
 
@@ -99,6 +100,6 @@ def range_in_words(low_s: float, high_s: float) -> str:
     20 to 50 s, 3 to 50 minutes, 0.8 to 2.5 hours, 70 to 80 s
     """
     units = ((1, "s", 0), (60, "minutes", 0), (3600, "hours", 1))
-    unit, name, digits = next((one for one in units if high_s < 90 * one[0]), units[-1])
+    unit, name, digits = next((unit for unit in units if high_s < 90 * unit[0]), units[-1])
     low, high = (f"{value / unit:.{digits}f}" for value in (low_s, high_s))
     return f"{low} to {high} {name}" if low != high else f"about {high} {name}"

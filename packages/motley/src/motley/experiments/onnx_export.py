@@ -64,12 +64,12 @@ def export(module: nn.Module, inputs: Tensor, path: Path) -> float:
     content = program.model_proto.SerializeToString()
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     difference = 0.0
-    for some in (example, example[:1]):  # of another batch size, too
+    for batch in (example, example[:1]):  # of another batch size, too
         with torch.no_grad():
-            expected = module(some).numpy()
-        got = session.run(None, {"inputs": some.numpy()})[0]
+            expected = module(batch).numpy()
+        computed = session.run(None, {"inputs": batch.numpy()})[0]
         scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
-        difference = max(difference, float(np.abs(got - expected).max(initial=0.0)) / scale)
+        difference = max(difference, float(np.abs(computed - expected).max(initial=0.0)) / scale)
     if not difference <= MOST_DIFFERENCE:
         raise ModelError(
             f"onnxruntime computes other outputs than torch, by {difference:.2g} of the largest; "

@@ -55,9 +55,9 @@ def job_workers_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        kept = _kept
+        workers_by_jobs = _kept
         _kept = None
-        _end([worker for workers in kept.values() for worker in workers])
+        _end([worker for workers in workers_by_jobs.values() for worker in workers])
 
 
 def share_among(jobs: int, calls: int) -> int:
@@ -101,8 +101,8 @@ class _WorkerProcess:
         except (EOFError, OSError):
             code = self._process.wait()
             how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-            said = f"its worker process ended {how} in the middle of the run"
-            return "lost", UserError(f"{said}; if memory ran out, run fewer at a time (jobs)")
+            reason = f"its worker process ended {how} in the middle of the run"
+            return "lost", UserError(f"{reason}; if memory ran out, run fewer at a time (jobs)")
         return message
 
     @property
@@ -177,14 +177,14 @@ def run_jobs(
         }:
             for ready in wait(list(busy)):
                 worker = busy[ready]  # type: ignore[index]
-                kind, said = worker.receive()
+                kind, content = worker.receive()
                 if kind in ("done", "lost"):
                     number = worker.number
                     worker.number = None
-                    yield number or 0, said
+                    yield number or 0, content
                     give(worker if kind == "done" else None)
                 else:
-                    _show(worker, kind, said, display)
+                    _show(worker, kind, content, display)
         if _kept is not None:
             _kept[jobs] = spare + [worker for worker in workers if worker.alive]
             spare = []
@@ -193,18 +193,18 @@ def run_jobs(
         _end(spare + workers)
 
 
-def _show(worker: _WorkerProcess, kind: str, said: Any, display: ProgressDisplay | None) -> None:
+def _show(worker: _WorkerProcess, kind: str, content: Any, display: ProgressDisplay | None) -> None:
     """Pass a message about a run on to the display."""
     if kind == "warning":
-        warnings.warn(said, stacklevel=2)
+        warnings.warn(content, stacklevel=2)
     elif kind == "phase":
-        worker.phase = said
+        worker.phase = content
     elif display is not None and worker.number is not None:
         shown = display.run(worker.number)
         if kind == "note":
-            shown.note(said)
+            shown.note(content)
         else:
-            shown.begin(said, lambda: worker.phase) if kind == "begin" else shown.round(said)
+            shown.begin(content, lambda: worker.phase) if kind == "begin" else shown.round(content)
 
 
 def _end(workers: Sequence[_WorkerProcess]) -> None:
@@ -227,20 +227,20 @@ class _Reports(OneRun):
         self._phase: Callable[[], str] = lambda: "preparing"
         self._warned: set[str] = set()
 
-    def warn(self, said: str) -> None:
+    def warn(self, text: str) -> None:
         """Send a warning; what was said before is not said again of the next run."""
-        if said not in self._warned:
-            self._warned.add(said)
-            self.send("warning", said)
+        if text not in self._warned:
+            self._warned.add(text)
+            self.send("warning", text)
 
     @override
     def note(self, text: str) -> None:
         self.send("note", text)
 
-    def send(self, kind: str, said: object) -> None:
+    def send(self, kind: str, content: object) -> None:
         """Send one message."""
         with self._lock:
-            self._connection.send_bytes(wrap((kind, said), bytearray))
+            self._connection.send_bytes(wrap((kind, content), bytearray))
 
     def watch(self) -> None:
         """Send the phase of the run whenever it is another one, as long as the parent listens."""

@@ -63,12 +63,12 @@ def with_privacy(
     }
     signals = tuple(_release(options, name, caps[name], config.cohort) for name in sorted(caps))
     z = options.noise_multiplier
-    asked = (options.delta, options.adjacency, options.accountant)
+    claim = (options.delta, options.adjacency, options.accountant)
     if z is None:
-        z = calibrated(updates, signals, options.epsilon or 0.0, *asked)
+        z = calibrated(updates, signals, options.epsilon or 0.0, *claim)
     added = client_noise(options, config, z) if by_clients else None
     releases = (replace(updates, multiplier=z if added is None else added.multiplier), *signals)
-    total = bound(releases, *asked)
+    total = bound(releases, *claim)
     draw = selector.rule.known_draw(config.cohort, population)
     coins = draw is not None and draw.scheme == "poisson"
     divisor = (
@@ -121,32 +121,34 @@ def _check(
         check_client_noise(options, config, rule)
     _check_separation(options, config)
     if config.synchrony.asks_again:
-        said = 'a client may be in one sum twice, which doubles what it adds; write refill = "idle"'
-        raise ConfigError(said, "synchrony.refill")
+        message = (
+            'a client may be in one sum twice, which doubles what it adds; write refill = "idle"'
+        )
+        raise ConfigError(message, "synchrony.refill")
 
 
 def _check_exact(uploads: int, multiplier: float) -> None:
     """Refuse so many uploads with so little noise that their sum in steps of the grid is not
     exact."""
     if uploads > MOST_UPLOADS * multiplier:
-        said = f"a sum of {uploads} updates with so little noise is not exact in float64"
+        message = f"a sum of {uploads} updates with so little noise is not exact in float64"
         raise ConfigError(
-            f"{said}; write at least {uploads / MOST_UPLOADS:.2g}", "privacy.noise_multiplier"
+            f"{message}; write at least {uploads / MOST_UPLOADS:.2g}", "privacy.noise_multiplier"
         )
 
 
-def cap(name: str, given: int | None, rounds: int | None) -> int:
-    """Return a cap: the number given, at most the rounds of the run.
+def cap(name: str, value: int | None, rounds: int | None) -> int:
+    """Return a cap: ``value``, at most the rounds of the run.
 
     Raises
     ------
     ConfigError: there is neither.
     """
-    if given is None and rounds is None:
+    if value is None and rounds is None:
         raise ConfigError(
             f"a run without stop.rounds needs a cap; write e.g. {name} = 20", f"privacy.{name}"
         )
-    return min(n for n in (given, rounds) if n is not None)
+    return min(n for n in (value, rounds) if n is not None)
 
 
 def sum_cap(options: Privacy, rounds: int | None) -> int:
@@ -193,11 +195,11 @@ def _correlation(options: Privacy, z: float, config: RunConfig) -> float:
     size = setting.task.layout.size * len(setting.algorithm.local.uploads)
     factor = inflation(z, size, bands)
     if factor > 1.1:
-        said = (
+        message = (
             f"got {z:.4g}; noise that large is too coarse to be correlated over {bands} sums "
             f"of {size} numbers"
         )
-        raise ConfigError(f"{said}; write min_separation = 1", "privacy.noise_multiplier")
+        raise ConfigError(f"{message}; write min_separation = 1", "privacy.noise_multiplier")
     return factor / float(coefficients(bands)[0])
 
 
@@ -206,31 +208,31 @@ def _check_data(task: Task) -> None:
     changes every client's inputs, so that the sum would move by more than the clip where one
     client's data change."""
     data = task.federation
-    for what, (key, line) in data.measured.items():
-        said = (
-            f"{what} over all clients' samples, which shows and changes more than one clipped "
-            "upload"
+    for measurement, (key, line) in data.measured.items():
+        message = (
+            f"{measurement} over all clients' samples, which shows and changes more than one "
+            "clipped upload"
         )
-        raise ConfigError(f"{said}; write {line}", key)
+        raise ConfigError(f"{message}; write {line}", key)
     if task.heads:
-        said = (
+        message = (
             "a client's messages are as long as its classes are many, and heads are divided by "
             "who holds them"
         )
-        raise ConfigError(f"{said}; leave heads out", "task.heads")
+        raise ConfigError(f"{message}; leave heads out", "task.heads")
     empty = np.setdiff1d(np.flatnonzero(data.train.sizes == 0), data.new_clients)
     if 0 < len(empty) < data.pool:  # a server whose clients have the data knows of none
         client = client_in_words(int(empty[0]), data.client_names)
-        said = (
+        message = (
             f"{client} has no training samples and would never be asked, which tells that it "
             "has none"
         )
-        raise ConfigError(f"{said}; give it one, or leave it out", "task")
+        raise ConfigError(f"{message}; give it one, or leave it out", "task")
 
 
 def _check_trackers(experiment: Experiment) -> None:
     """Refuse a tracker that sends a run's figures to its server."""
-    online = [one["name"] for one in experiment.log if isinstance(one, dict)]
+    online = [tracker["name"] for tracker in experiment.log if isinstance(tracker, dict)]
     if online:
         raise ConfigError(
             f"figures of a private run may not leave this machine as it goes, and {online[0]} "
@@ -244,35 +246,37 @@ def _check_looks(experiment: Experiment, config: RunConfig) -> None:
     """Refuse what looks at clear data of one client and changes what all do, without an entry in
     the account."""
     if config.stop.target is not None:
-        said = (
+        message = (
             "to end when an evaluation is good enough is a look at clients' clear data that no "
             "account counts"
         )
-        raise ConfigError(f"{said}; write stop = {{ rounds = 50 }}", "stop.target")
+        raise ConfigError(f"{message}; write stop = {{ rounds = 50 }}", "stop.target")
     if config.stop.patience is not None:
-        said = (
+        message = (
             "to end when validation samples are served no better is a look at clients' clear data "
             "that no account counts"
         )
-        raise ConfigError(f"{said}; write stop = {{ rounds = 50 }}", "stop.patience")
+        raise ConfigError(f"{message}; write stop = {{ rounds = 50 }}", "stop.patience")
     if config.evaluate.diagnostics:
-        said = "diagnostics write exact figures of all clients' gradients into the table of rounds"
-        raise ConfigError(f"{said}; leave it out", "evaluate.diagnostics")
+        message = (
+            "diagnostics write exact figures of all clients' gradients into the table of rounds"
+        )
+        raise ConfigError(f"{message}; leave it out", "evaluate.diagnostics")
     if config.world.dishonest.hears_others:
-        said = (
+        message = (
             f"liars of the kind {experiment.dishonest['name']!r} repeat honest clients' clear "
             "numbers as their own"
         )
         raise ConfigError(
-            f'{said}, so that one client\'s data are in many; write dishonest = "scaled"',
+            f'{message}, so that one client\'s data are in many; write dishonest = "scaled"',
             "dishonest",
         )
     if config.weights == "examples" and experiment.defence is not None:
-        said = (
+        message = (
             "a defence judges a client's number of samples by all others', so that one client "
             "changes the weights of many"
         )
-        raise ConfigError(f'{said}; write weights = "uniform"', "defence")
+        raise ConfigError(f'{message}; write weights = "uniform"', "defence")
 
 
 def _check_algorithm(setting: Setting, upload_config: UploadConfig) -> None:
@@ -284,14 +288,16 @@ def _check_algorithm(setting: Setting, upload_config: UploadConfig) -> None:
         )
     layout = setting.task.layout
     if layout.buffers or layout.counters:
-        said = "the statistics of BatchNorm are averaged without noise"
-        raise ConfigError(f"{said}; use a model without BatchNorm, or leave privacy out", "privacy")
+        message = "the statistics of BatchNorm are averaged without noise"
+        raise ConfigError(
+            f"{message}; use a model without BatchNorm, or leave privacy out", "privacy"
+        )
     if upload_config.feedback.incremental:
-        said = "the server keeps a mean of clients' vectors that no clip bounds"
-        raise ConfigError(f'{said}; use feedback = "fixed", or leave privacy out', "feedback")
+        message = "the server keeps a mean of clients' vectors that no clip bounds"
+        raise ConfigError(f'{message}; use feedback = "fixed", or leave privacy out', "feedback")
     if upload_config.allocator.init():
-        said = "the allocator learns from clear norms of updates"
-        raise ConfigError(f'{said}; use allocator = "uniform"', "allocator")
+        message = "the allocator learns from clear norms of updates"
+        raise ConfigError(f'{message}; use allocator = "uniform"', "allocator")
 
 
 def _check_weights(options: Privacy, config: RunConfig) -> None:
@@ -300,15 +306,15 @@ def _check_weights(options: Privacy, config: RunConfig) -> None:
     weights = config.weights
     server = config.setting.algorithm.server
     if weights == "examples" and server.weighs_all:
-        said = (
+        message = (
             f"{type(server).__name__} divides by the samples of all clients, of which no noise "
             "hides one client's"
         )
-        raise ConfigError(f'{said}; write weights = "uniform"', "weights")
+        raise ConfigError(f'{message}; write weights = "uniform"', "weights")
     if weights == "examples" and options.max_examples is None:
-        said = "weights by the number of samples are not bounded"
+        message = "weights by the number of samples are not bounded"
         raise ConfigError(
-            f'{said}; write weights = "uniform", or privacy.max_examples = 100', "weights"
+            f'{message}; write weights = "uniform", or privacy.max_examples = 100', "weights"
         )
     if weights not in ("uniform", "examples"):
         raise ConfigError(
@@ -331,9 +337,9 @@ def _check_signals(experiment: Experiment, options: Privacy, rule: SelectionRule
     wanted = noised(needs, options.sizes)
     possible = noised(needs)
     if "num_examples" in needs.columns and options.sizes == "private":
-        said = f"{name!r} hears the clear number of samples with every update"
+        message = f"{name!r} hears the clear number of samples with every update"
         raise ConfigError(
-            f'{said}; write privacy.sizes = "public" where it is no secret', "selector"
+            f'{message}; write privacy.sizes = "public" where it is no secret', "selector"
         )
     if reason:
         fix = f"write {rule.private_with()}, or use" if rule.private_with() else "use"
@@ -351,17 +357,19 @@ def _check_signals(experiment: Experiment, options: Privacy, rule: SelectionRule
             )
     for signal, noise in options.signal_noise.items():
         if signal not in possible:
-            said = (
+            message = (
                 f"{name!r} does not need it{suggest(signal, possible)}; expected "
                 f"{', '.join(possible) or 'nothing here'}"
             )
-            raise ConfigError(said, f"privacy.signal_noise.{signal}")
+            raise ConfigError(message, f"privacy.signal_noise.{signal}")
         if noise.noise == "gumbel" and rule.known_top_m() != signal:
-            said = (
+            message = (
                 f"Gumbel noise is for rules that take the m largest values, and {name!r} uses "
                 f"{signal!r} otherwise"
             )
-            raise ConfigError(f'{said}; write noise = "laplace"', f"privacy.signal_noise.{signal}")
+            raise ConfigError(
+                f'{message}; write noise = "laplace"', f"privacy.signal_noise.{signal}"
+            )
 
 
 def _release(options: Privacy, name: str, count: int, m: int) -> Release:
@@ -418,11 +426,11 @@ def _adaptive(options: Privacy, z: float, divisor: float) -> tuple[float, float]
         return 0.0, z
     count = options.adaptive.noise or divisor / 20.0
     if 2.0 * count <= z:
-        said = (
+        message = (
             f"got {count:g}; expected more than half of the noise multiplier {z:.4g}, which "
             "both share"
         )
-        raise ConfigError(said, "privacy.adaptive.noise")
+        raise ConfigError(message, "privacy.adaptive.noise")
     if count > MOST_COUNT_NOISE:
         raise ConfigError(
             f"got {count:g}; expected at most {MOST_COUNT_NOISE:.3g}", "privacy.adaptive.noise"
@@ -435,9 +443,9 @@ def _part_clips(options: Privacy, config: RunConfig) -> dict[str, float]:
     uploads = config.setting.algorithm.local.uploads
     for name in options.part_clips:
         if name not in uploads:
-            known = ", ".join(sorted(uploads))
+            names = ", ".join(sorted(uploads))
             raise ConfigError(
-                f"there is no such part{suggest(name, uploads)}; uploaded are: {known}",
+                f"there is no such part{suggest(name, uploads)}; uploaded are: {names}",
                 f"privacy.part_clips.{name}",
             )
     return dict(options.part_clips)

@@ -75,22 +75,22 @@ def check_time(experiment: Experiment, config: RunConfig, rule: SelectionRule[An
     """
     if config.world.network.wants():
         name = experiment.network["name"]
-        said = (
+        message = (
             f"under {name!r} one client's loss changes the links of all, and with them times "
             "and what a rule hears"
         )
-        raise ConfigError(f'{said}; write e.g. network = "uniform"', "network")
+        raise ConfigError(f'{message}; write e.g. network = "uniform"', "network")
     options = experiment.privacy
     if options is None or options.sizes == "public":
         return
     public = 'or, where the numbers of samples are no secret, privacy.sizes = "public"'
     allocator = config.upload_config.allocator
     if allocator.looks_at_work or not declares(allocator, "looks_at_work", "ratios"):
-        said = (
+        message = (
             f"{experiment.allocator['name']!r} divides the budget by what clients have to do, "
             "which tells numbers of samples"
         )
-        raise ConfigError(f'{said}; write allocator = "uniform", {public}', "allocator")
+        raise ConfigError(f'{message}; write allocator = "uniform", {public}', "allocator")
     heard = _sized(experiment, config, rule)
     probed = _sized_probes(rule)
     timed = looks_at_time(experiment, config, rule)
@@ -99,8 +99,8 @@ def check_time(experiment: Experiment, config: RunConfig, rule: SelectionRule[An
         timed = _looks_at_clock(experiment, config)
     sized = heard or probed
     if sized and timed:
-        (key, why, without), (what, instead) = sized, timed
-        raise ConfigError(f"{why}, and {what}; write {without}, {instead}, {public}", key)
+        (key, why, without), (use, instead) = sized, timed
+        raise ConfigError(f"{why}, and {use}; write {without}, {instead}, {public}", key)
 
 
 def _sized(
@@ -120,16 +120,16 @@ def _sized(
         )
     device = config.world.device
     if device.follows_examples or not declares(device, "follows_examples", "step_s"):
-        said = f"{experiment.device['name']!r} takes time that follows the number of samples"
-        return "device", said, 'device = "uniform"'
+        message = f"{experiment.device['name']!r} takes time that follows the number of samples"
+        return "device", message, 'device = "uniform"'
     passes = sorted(probing.pre_training_signals(needs.reported, local.pre_training))
     if passes or local.extra_epochs or own:
-        said = (
+        message = (
             "before or after its steps a client passes over all its samples, which takes time "
             "that follows their number"
         )
         key = "selector" if probing.pre_training_signals(needs.reported) else "algorithm"
-        return key, said, f"another {key}"
+        return key, message, f"another {key}"
     return None
 
 
@@ -139,8 +139,10 @@ def _sized_probes(rule: SelectionRule[Any]) -> tuple[str, str, str] | None:
     learned = sorted(name for name in rule.needs().probed if SIGNALS[name].kind == "learning")
     if not learned:
         return None
-    said = f"to measure {learned[0]!r} before a choice takes time that follows numbers of samples"
-    return "selector", said, "a selector that probes nothing"
+    message = (
+        f"to measure {learned[0]!r} before a choice takes time that follows numbers of samples"
+    )
+    return "selector", message, "a selector that probes nothing"
 
 
 def looks_at_time(
@@ -163,11 +165,11 @@ def _looks_at_clock(experiment: Experiment, config: RunConfig) -> tuple[str, str
     """Return the same of all but what a rule hears of its clients' durations."""
     world = config.world
     if type(config.synchrony) is not Synchronous:
-        said = (
+        message = (
             f"under {experiment.synchrony['name']!r} the time of one client decides which "
             "others enter a sum"
         )
-        return said, 'synchrony = "synchronous"'
+        return message, 'synchrony = "synchronous"'
     online = world.availability
     if online.follows_time or not declares(online, "follows_time", "online"):
         return (

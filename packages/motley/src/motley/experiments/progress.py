@@ -206,8 +206,8 @@ class ProgressDisplay(ABC):
     def left(self) -> str:
         """Return how long all runs will still take, ``12 to 20 minutes left``; the empty string
         while that cannot be told."""
-        found = left_s([one.pace for one in self._runs], time.monotonic())
-        return "" if found is None else f"{range_in_words(*found)} left"
+        seconds = left_s([run.pace for run in self._runs], time.monotonic())
+        return "" if seconds is None else f"{range_in_words(*seconds)} left"
 
     def start(self, number: int) -> None:
         """Show that run ``number`` begins."""
@@ -232,9 +232,10 @@ def display(experiments: Sequence[Experiment], labels: Sequence[str]) -> Progres
     """Return bars where standard error is a terminal, a text that changes in a notebook, and lines
     where it is a file or a pipe."""
     console = Console(stderr=True)
-    return (
-        ProgressText if console.is_jupyter else ProgressBars if _drawn(console) else ProgressLog
-    )(experiments, labels, console)
+    if console.is_jupyter:
+        return ProgressText(experiments, labels, console)
+    kind = ProgressBars if _drawn(console) else ProgressLog
+    return kind(experiments, labels, console)
 
 
 def watched() -> bool:
@@ -369,8 +370,8 @@ class ProgressText(ProgressDisplay):
 
     def text(self) -> str:
         """Return the lines of the runs that go on, and how long all will take."""
-        going = [f"{one.title}, {one.sentence()}" for one in self._runs if one.pace.going]
-        ended = sum(math.isfinite(one.pace.ended_s) for one in self._runs)
+        going = [f"{run.title}, {run.sentence()}" for run in self._runs if run.pace.going]
+        ended = sum(math.isfinite(run.pace.ended_s) for run in self._runs)
         total = [f"{ended} of {len(self._runs)} runs ended"] if len(self._runs) > 1 else []
         return "\n".join([*going, ", ".join(filter(None, [*total, self.left()]))])
 
@@ -415,7 +416,7 @@ class ProgressLog(ProgressDisplay):
             for number in list(self._going):
                 self._print(number, self._runs[number].sentence())
             left = self.left()
-            ended = sum(math.isfinite(one.pace.ended_s) for one in self._runs)
+            ended = sum(math.isfinite(run.pace.ended_s) for run in self._runs)
             if left:
                 self._say(
                     f"{ended} of {len(self._runs)} runs ended, {left}"
@@ -441,9 +442,9 @@ class ProgressLog(ProgressDisplay):
         self._going.remove(number)
         shown = self._runs[number]
         shown.forget()
-        said = "finished" if error is None else "failed"
+        outcome = "finished" if error is None else "failed"
         after = "" if shown.done is None else f" after {shown.sentence()}"
-        self._print(number, said + after + ("" if error is None else f": {error}"))
+        self._print(number, outcome + after + ("" if error is None else f": {error}"))
 
     @override
     def __enter__(self) -> ProgressLog:

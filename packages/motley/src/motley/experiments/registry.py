@@ -97,10 +97,10 @@ def catalogue(kind: str) -> Catalogue:
 @cache
 def _imported(kind: str) -> Catalogue:
     module, _, attribute = _WHERE[kind].partition(":")
-    found = getattr(importlib.import_module(module), attribute)
-    if not isinstance(found, Catalogue):
+    value = getattr(importlib.import_module(module), attribute)
+    if not isinstance(value, Catalogue):
         raise TypeError(f"{module}.{attribute} is not a Catalogue")
-    return found
+    return value
 
 
 def kind_of(word: str, more: Sequence[str] = ()) -> str:
@@ -113,17 +113,17 @@ def kind_of(word: str, more: Sequence[str] = ()) -> str:
     """
     if word in KINDS:  # as the library itself writes it
         return word
-    said = word.strip().lower().replace("-", "_")
+    name = word.strip().lower().replace("-", "_")
     kinds = (*KINDS, *more)
     words = {
         **{kind: kind for kind in kinds},
         **{_PLURALS.get(kind, f"{kind}s"): kind for kind in kinds},
     }
-    if said not in words:
+    if name not in words:
         raise ConfigError(
-            f"there is no kind {word!r}{suggest(said, words)}; expected one of: {', '.join(kinds)}"
+            f"there is no kind {word!r}{suggest(name, words)}; expected one of: {', '.join(kinds)}"
         )
-    return words[said]
+    return words[name]
 
 
 def build(kind: str, record: object, key: str | None = None) -> Any:
@@ -138,11 +138,12 @@ def build(kind: str, record: object, key: str | None = None) -> Any:
     """
     cls = record if isinstance(record, type) else type(record)
     if not isinstance(record, str | Mapping) and not issubclass(cls, catalogue(kind).base_class):
-        other = next(
-            (other for other in KINDS if issubclass(cls, catalogue(other).base_class)), None
+        fitting = next(
+            (candidate for candidate in KINDS if issubclass(cls, catalogue(candidate).base_class)),
+            None,
         )
-        if other is not None:
-            line = f"{_KEYS.get(other, other)} = {cls.__name__}(...)"
+        if fitting is not None:
+            line = f"{_KEYS.get(fitting, fitting)} = {cls.__name__}(...)"
             raise ConfigError(
                 f"got {cls.__name__}, which goes under another key; write {line}", key or kind
             )
@@ -224,7 +225,7 @@ def _is_plain(value: object) -> bool:
     if value is None or isinstance(value, str | int | float):
         return True
     if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
+        return all(isinstance(key, str) and _is_plain(entry) for key, entry in value.items())
     if isinstance(value, tuple | list):
         return all(map(_is_plain, value))
     kind = _kind_of_object(value)
@@ -239,9 +240,9 @@ def _kind_of_object(value: object) -> str | None:
 
 def _json(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _json(item) for key, item in value.items()}
+        return {str(key): _json(entry) for key, entry in value.items()}
     if isinstance(value, tuple | list):
-        return [_json(item) for item in value]
+        return [_json(entry) for entry in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         kind = _kind_of_object(value)
         return plain(value) if kind is None else record_of(kind, value)
@@ -253,14 +254,14 @@ def _json(value: Any) -> Any:
 
 def papers(components: Iterable[object]) -> list[Paper]:
     """Return the publications of these components, each once, in order."""
-    found: dict[str, Paper] = {}
+    by_key: dict[str, Paper] = {}
     for component in components:
         # a component may wrap another one
         for part in (component, getattr(component, "inner", None)):
             paper = getattr(type(part), "paper", None)
             if isinstance(paper, Paper):
-                found.setdefault(paper.key, paper)
-    return list(found.values())
+                by_key.setdefault(paper.key, paper)
+    return list(by_key.values())
 
 
 def listing(kind: str) -> list[dict[str, Any]]:
@@ -344,8 +345,8 @@ def _row(
 
 def _code(paper: Paper | None) -> str | None:
     """Return where the authors' public code of a paper lies; None where nothing is known."""
-    found = public_code(paper.key) if paper else None
-    return f"{found.repository} at {found.commit}" if found and found.repository else None
+    code = public_code(paper.key) if paper else None
+    return f"{code.repository} at {code.commit}" if code and code.repository else None
 
 
 def _option(option: Option) -> dict[str, Any]:

@@ -163,7 +163,7 @@ def _folder_of(experiment: Experiment, resume: bool) -> Path:
     if not resume or RunFolder(path).read() is not None:
         return path
     below = path.parent.glob(f"*/{experiment.run_id()}/run.json")
-    return next((found.parent for found in sorted(below)), path)
+    return next((record.parent for record in sorted(below)), path)
 
 
 def _run_in(
@@ -211,7 +211,7 @@ def _run_in(
         with (
             _cleared_away(loop, path, state),
             _shown(experiment, progress) as shown,
-            tracked(experiment, path, group) as told,
+            tracked(experiment, path, group) as trackers,
         ):
             _check_numerics(
                 {} if allow_other_numerics else before.get("numerics", {}),
@@ -226,7 +226,9 @@ def _run_in(
             if loop.state.version > 0 and not loop.done:
                 number = round_of(loop.state.version + 1, experiment.stop.rounds)
                 shown.note(f"resumed at {number}")
-            run_built(experiment, loop, folder, record, checkpoints, told, marks, shown, on_round)
+            run_built(
+                experiment, loop, folder, record, checkpoints, trackers, marks, shown, on_round
+            )
         _tidy(path, checkpoints, experiment)
     return _ended(path, experiment, on_end, progress)
 
@@ -299,9 +301,11 @@ def as_experiment(
             "experiment",
         )
     if isinstance(experiment, Mapping):
-        others = [key for key in experiment if not isinstance(key, str)]
-        if others:
-            raise ConfigError(f"got the key {others[0]!r}; expected names of keys", "experiment")
+        wrong_keys = [key for key in experiment if not isinstance(key, str)]
+        if wrong_keys:
+            raise ConfigError(
+                f"got the key {wrong_keys[0]!r}; expected names of keys", "experiment"
+            )
         return Experiment(**document.override(experiment, overrides))
     changes = {
         path: document.parse_value(text) for path, text in map(document.parse_setting, overrides)
@@ -390,15 +394,15 @@ def run_record(
     record = describe(experiment, numerics_of(setting, engine), about, setting.task.layout.size)
     # else deployed clients divide their samples, as the experiment says
     if note is None or data.shares is not None:
-        asked = {
+        split = {
             name: value
             for name, value in record["config"]["split"].items()
             if name not in ("test_fraction", "validation")
         }
-        record["config"] = {**record["config"], "split": {**asked, **(data.shares or {})}}
+        record["config"] = {**record["config"], "split": {**split, **(data.shares or {})}}
     first = initial(setting.task.model, setting.streams.key("init"), setting.dtype)
-    kept = (setting.algorithm.local.initial_state(first) or {}).values()
-    state_bytes = sum(part.numel() * part.element_size() for part in kept)
+    state = (setting.algorithm.local.initial_state(first) or {}).values()
+    state_bytes = sum(part.numel() * part.element_size() for part in state)
     leaves = {
         "selector": asdict(selector_disclosure(experiment.part("selector"))),
         "algorithm": asdict(algorithm_disclosure(setting.algorithm)),
@@ -463,9 +467,9 @@ def nodes_record(engine: Engine, before: Mapping[str, Any]) -> dict[str, Any]:
     of others; nothing without one."""
     nodes = dict(before.get("nodes", {}))
     nodes |= {
-        name: said
-        for name, said in engine.nodes.items()
-        if said != "usable" or nodes.get(name) != "worked"
+        name: status
+        for name, status in engine.nodes.items()
+        if status != "usable" or nodes.get(name) != "worked"
     }
     return {"nodes": nodes} if nodes else {}
 
@@ -477,8 +481,8 @@ def _divided_as(before: Mapping[str, Any], experiment: Experiment) -> Experiment
     if shape is None or experiment.engine.name != "ray":
         return experiment
     held = dict(zip(("workers", "worker_cores"), map(int, shape.split(" x ")), strict=True))
-    asked = {name: getattr(experiment.engine, name) for name in held}
-    if any(asked[name] not in (None, value) for name, value in held.items()):
+    options = {name: getattr(experiment.engine, name) for name in held}
+    if any(options[name] not in (None, value) for name, value in held.items()):
         return experiment  # which is refused where the numerics are compared
     return experiment.replace({f"engine.{name}": value for name, value in held.items()})
 
@@ -491,7 +495,7 @@ def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any], private: 
                 if name == "torch_threads"
                 else "resume where it began"
             )
-            other = (
+            remedy = (
                 ": a private run goes on under the same numerics alone, for the noise of rounds "
                 "that are made again is the same"
                 if private
@@ -499,7 +503,7 @@ def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any], private: 
             )
             raise NumericsError(
                 f"this run began with {name} = {before[name]!r} and would go on with "
-                f"{now[name]!r}, so its bits could differ; {mend}{other}"
+                f"{now[name]!r}, so its bits could differ; {mend}{remedy}"
             )
 
 
@@ -531,8 +535,8 @@ def _restore(
     earlier = loop.config.reached(0, 0.0, 0.0, scores=scores.peaks, waited=scores.longest_waits)
     if held != now and (loop.at_limit or earlier):
         raise goes_further(path, f"up to round {loop.state.version}", now)
-    found: Marks = saved["tables"]
-    return found
+    marks: Marks = saved["tables"]
+    return marks
 
 
 def _opened(
@@ -632,8 +636,8 @@ class CheckpointTimer:
         """Return whether a checkpoint is due after server step ``version``."""
         took_s = self.ended_s - self.begun_s
         since_s = now_s - self.ended_s
-        asked = version % self.every.every_rounds == 0 or since_s > self.every.every_s
-        return asked and (took_s < LONG_S or since_s >= PAUSE * took_s)
+        due = version % self.every.every_rounds == 0 or since_s > self.every.every_s
+        return due and (took_s < LONG_S or since_s >= PAUSE * took_s)
 
 
 def save_model(setting: Setting, model: ModelState, path: Path) -> None:

@@ -159,40 +159,42 @@ def _reserved(
 ) -> tuple[PartitionInput, Mapping[str, Any]]:
     """Return the rows left to clients, and the federation's fields ``server`` and ``public`` made
     of the others."""
-    given: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     notes = dict(rows.notes)
     key = streams.key("split").fold("server")
     wanted = experiment.public
     if experiment.split.server:
-        rows, kept = hold_out(dataset, rows, experiment.split.server, key.fold("validation"))
-        at = torch.from_numpy(kept)
-        given["server"] = (dataset.x[at], dataset.y[at])
-        notes["server"] = f"the server keeps {len(kept)} samples with clean labels to validate with"
+        rows, reserved = hold_out(dataset, rows, experiment.split.server, key.fold("validation"))
+        at = torch.from_numpy(reserved)
+        fields["server"] = (dataset.x[at], dataset.y[at])
+        notes["server"] = (
+            f"the server keeps {len(reserved)} samples with clean labels to validate with"
+        )
     if wanted is not None and wanted.share is not None:
         rows, common = hold_out(dataset, rows, wanted.share, key.fold("public"))
-        given["public"] = dataset.x[torch.from_numpy(common)]
+        fields["public"] = dataset.x[torch.from_numpy(common)]
         notes["public"] = f"{len(common)} samples without labels, held back from the task's own"
     elif wanted is not None and wanted.data is not None:
-        given["public"] = source.public(
+        fields["public"] = source.public(
             dataset, wanted.data, wanted.examples, key.fold("public"), folder
         )
-        notes["public"] = f"{len(given['public'])} samples of {wanted.data}, without labels"
-    return dataclasses.replace(rows, notes=notes), given
+        notes["public"] = f"{len(fields['public'])} samples of {wanted.data}, without labels"
+    return dataclasses.replace(rows, notes=notes), fields
 
 
 def _with_reserved_inputs(dataset: Dataset, federation: Federation) -> Federation:
     """Return the federation with the samples that the server or all keep as model inputs, too."""
     if dataset.table is None or not isinstance(federation.preparation, TablePreparation):
         return federation
-    given: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if federation.server is not None:
-        given["server"] = (
+        fields["server"] = (
             federation.preparation.inputs(_columns(dataset.table, federation.server[0])),
             federation.server[1],
         )
     if federation.public is not None:
-        given["public"] = federation.preparation.inputs(_columns(dataset.table, federation.public))
-    return dataclasses.replace(federation, **given)
+        fields["public"] = federation.preparation.inputs(_columns(dataset.table, federation.public))
+    return dataclasses.replace(federation, **fields)
 
 
 def _columns(table: RawTable, values: Tensor) -> tuple[RawColumn, ...]:
@@ -243,27 +245,27 @@ def server_context_of(setting: Setting, name: str) -> ServerContext | None:
     )
     public = None if data.public is None else _inputs(setting, data.public)
     if public is None and held is not None and "public" in needs:
-        some = (
+        rows = (
             setting.streams.key("server")
             .fold("public")
             .numpy()
             .permutation(len(held[0]))[: max(1, len(held[0]) // 10)]
         )
-        public = held[0][torch.from_numpy(some).to(held[0].device)]
-    given = {
+        public = held[0][torch.from_numpy(rows).to(held[0].device)]
+    available = {
         "public": public is not None,
         "validation": held is not None,
         "classes": data.targets == "classes",
     }
     for need in sorted(needs):
-        if not given[need]:
+        if not available[need]:
             missing = (
                 ("algorithm", f"and {NO_CLASSES[data.targets]}", "one class per sample")
                 if need == "classes"
                 else _MISSING[need]
             )
-            key, remedy, thing = missing
-            raise ConfigError(f"{name!r} needs {thing}, {remedy}", key)
+            key, remedy, lacking = missing
+            raise ConfigError(f"{name!r} needs {lacking}, {remedy}", key)
     network = FlatNetwork(task.model, setting.dtype, setting.device, precision=setting.precision)
     return ServerContext(
         task.layout, data.pool, 0, network, public, held, per_position(loss_of(task), data.targets)

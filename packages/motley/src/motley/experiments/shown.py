@@ -56,7 +56,9 @@ def facts_of_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
         return str(value.get("name", "")) if isinstance(value, Mapping) else str(value)
 
     task = keys.get("task") or {}
-    some = {key: name(key) for key, usual in _USUAL.items() if key in keys and name(key) != usual}
+    unusual = {
+        key: name(key) for key, usual in _USUAL.items() if key in keys and name(key) != usual
+    }
     count = {"a round": keys.get("cohort") or f"{keys.get('participation') or 1.0:.0%}"}
     clients = {} if keys.get("population") is None else {"clients": keys["population"]}
     stop = {key: value for key, value in (keys.get("stop") or {}).items() if value is not None}
@@ -72,7 +74,7 @@ def facts_of_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
         **count,
         "algorithm": name("algorithm"),
         "selector": name("selector"),
-        **some,
+        **unusual,
         "ends": ends,
         "seed": keys.get("seed", 0),
     }
@@ -150,8 +152,8 @@ def runs_in_words(name: str, runs: Sequence[Run], failed: int, folder: Path) -> 
 
     groups = group_runs(runs) if runs else {}
     means = [
-        f"{np.mean([measures.ends_of(one).final for one in some]):.3f} {label}"
-        for label, some in groups.items()
+        f"{np.mean([measures.ends_of(run).final for run in members]):.3f} {label}"
+        for label, members in groups.items()
     ]
     figures = (
         f"{measures.metric_of(runs[0])[0]} {', '.join(means)} (mean of final values)"
@@ -183,11 +185,11 @@ def to_frame(rows: Sequence[Mapping[str, Any]]) -> Any:
     try:
         import pandas as pd
     except ImportError:
-        said = (
+        message = (
             "a DataFrame needs pandas; install it (pip install pandas), or take an Arrow "
             "table, motley.frame(runs, 'evaluations')"
         )
-        raise ConfigError(said) from None
+        raise ConfigError(message) from None
     return pd.DataFrame([dict(row) for row in rows])
 
 
@@ -224,11 +226,11 @@ def curve_figure(
         for label, runs in groups.items()
     }
     if not any(len(band.x) for band in bands.values()):
-        known = sorted({name for runs in groups.values() for run in runs for name in _metrics(run)})
+        names = sorted({name for runs in groups.values() for run in runs for name in _metrics(run)})
         name = metric or headline
         raise ConfigError(
-            f"no evaluation has {name!r}{suggest(name, known)}; expected one of: "
-            f"{', '.join(known)}",
+            f"no evaluation has {name!r}{suggest(name, names)}; expected one of: "
+            f"{', '.join(names)}",
             "metric",
         )
     # between two evaluations nothing is known
@@ -261,7 +263,7 @@ def _metrics(run: Run) -> list[str]:
     return [
         "accuracy",
         "loss",
-        *(one["name"] for one in run.meta.get("task", {}).get("metrics", [])),
+        *(metric["name"] for metric in run.meta.get("task", {}).get("metrics", [])),
     ]
 
 

@@ -51,11 +51,11 @@ def skeleton(kind: str, name: str, package: bool = False) -> dict[str, str]:
     ConfigError: another kind; not a valid module name, or already the name of a component of this
     kind or of a Python module.
     """
-    plurals = {f"{one}s": one for one in SKELETONS}
-    kind, asked = plurals.get(kind, kind), kind
+    plurals = {f"{singular}s": singular for singular in SKELETONS}
+    kind, wanted = plurals.get(kind, kind), kind
     if kind not in SKELETONS:
         raise ConfigError(
-            f"got {asked!r}{suggest(asked, SKELETONS)}; expected one of: {', '.join(SKELETONS)}",
+            f"got {wanted!r}{suggest(wanted, SKELETONS)}; expected one of: {', '.join(SKELETONS)}",
             "KIND",
         )
     if (
@@ -70,8 +70,8 @@ def skeleton(kind: str, name: str, package: bool = False) -> dict[str, str]:
         raise ConfigError(
             f"got a name of {len(name)} characters; expected at most {MOST_NAME_BYTES}", "name"
         )
-    known = registry.catalogue(kind)
-    if name in known.targets:
+    catalogue = registry.catalogue(kind)
+    if name in catalogue.targets:
         raise ConfigError(
             f"got {name!r}, which is the name of a component of this kind; choose another", "name"
         )

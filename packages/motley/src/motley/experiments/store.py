@@ -154,16 +154,16 @@ class RunFolder:
         ------
         StoreError: another run holds it, or the folder cannot be made or written.
         """
-        made = self._missing()
+        created = self._missing()
         handle = self._take()
-        for path in made:
+        for path in created:
             sync_folder(path.parent)
         try:
             yield
         finally:
             self._lock_file.unlink(missing_ok=True)
             os.close(handle)
-            _remove_empty(made)
+            _remove_empty(created)
 
     def check(self) -> None:
         """Raise where the folder could not be made: its name is too long, a file stands in its way,
@@ -336,15 +336,15 @@ class RunFolder:
         ------
         StoreError: there is none.
         """
-        found: Any = record
+        value: Any = record
         for key in keys:
-            found = found.get(key) if isinstance(found, Mapping) else None
-        if found is None:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if value is None:
             raise StoreError(
                 f"{self.record} lacks {'.'.join(keys)!r}: it is damaged; remove the folder or "
                 "choose another one"
             )
-        return found
+        return value
 
     def _ended(self, record: Mapping[str, Any], experiment: Experiment, resume: bool) -> State:
         """Return "ended" for a finished run that is to be extended."""
@@ -377,9 +377,9 @@ class RunFolder:
                 for name in _FILES
                 if (self.path / name).is_file()
             }
-            whole = {**record, "files": pack_marks(files)} if record.get("finished") else record
+            complete = {**record, "files": pack_marks(files)} if record.get("finished") else record
             with replacing(self.record) as file:
-                file.write(to_json(with_digest(whole), indent=1).encode())
+                file.write(to_json(with_digest(complete), indent=1).encode())
                 if record.get("finished"):
                     # the names of all that is finished come before the record that says so
                     sync_folder(self.path)
@@ -429,8 +429,8 @@ def refuse_other_horizon(path: Path, experiment: Experiment) -> None:
 
 def stop_in_words(stop: Mapping[str, Any]) -> str:
     """Return when a run ends: ``round 20``, or the limits as in a file of keys."""
-    given = _given(stop)
-    return f"round {given['rounds']}" if set(given) == {"rounds"} else f"stop = {_toml(given)}"
+    limits = _given(stop)
+    return f"round {limits['rounds']}" if set(limits) == {"rounds"} else f"stop = {_toml(limits)}"
 
 
 def _toml(value: Any) -> str:
@@ -491,10 +491,10 @@ def ensure_space(path: Path, needed: int = _NEEDED_BYTES) -> None:
 def installed_versions(*more: str) -> dict[str, str]:
     """Return the versions of Python and of the installed distributions that results depend on, and
     of ``more``."""
-    found = {"python": ".".join(str(n) for n in sys.version_info[:3])}
-    distributions = {**_DISTRIBUTIONS, **{one: one for one in more}}
+    python = {"python": ".".join(str(n) for n in sys.version_info[:3])}
+    distributions = {**_DISTRIBUTIONS, **{distribution: distribution for distribution in more}}
     versions = {name: _version(distribution) for name, distribution in distributions.items()}
-    return found | {name: version for name, version in versions.items() if version is not None}
+    return python | {name: version for name, version in versions.items() if version is not None}
 
 
 @cache

@@ -130,7 +130,10 @@ class Comparison(Carded):
 
     def _repr_html_(self) -> str:
         rows = run_rows(self.runs) if self.runs else []
-        failed = [(one.point.label, one.point.experiment.seed, one.reason) for one in self.failures]
+        failed = [
+            (failure.point.label, failure.point.experiment.seed, failure.reason)
+            for failure in self.failures
+        ]
         shown = [[in_cell(value) for value in row.values()] for row in rows]
         return html_rows(repr(self).strip("<>"), shown, rows[0] if rows else ()) + (
             html_rows("Failed", failed) if failed else ""
@@ -180,8 +183,10 @@ def expand(
     """
     changes: dict[str, tuple[Experiment, dict[str, Any]]] = {}
     for grid in _chosen(experiment, grids):
-        for result_id, found in _combinations(experiment, {**grid, **(over or {})}, seeds).items():
-            changes.setdefault(result_id, found)
+        for result_id, variant in _combinations(
+            experiment, {**grid, **(over or {})}, seeds
+        ).items():
+            changes.setdefault(result_id, variant)
     return _labelled(list(changes.values()), experiment.name)
 
 
@@ -191,19 +196,21 @@ def _chosen(experiment: Experiment, names: Sequence[str] | None) -> list[dict[st
         grid["name"] if isinstance(grid.get("name"), str) else number: grid
         for number, grid in enumerate(experiment.grid)
     }
-    known = [name for name in grids if isinstance(name, str)]
+    grid_names = [name for name in grids if isinstance(name, str)]
     for name in names or ():
-        if name not in known:
-            said = (
-                f"expected one of: {', '.join(known)}"
-                if known
+        if name not in grid_names:
+            hint = (
+                f"expected one of: {', '.join(grid_names)}"
+                if grid_names
                 else 'none has a name; write name = "..." in a [[grid]]'
             )
-            raise ConfigError(f"there is no grid {name!r}{suggest(name, known)}; {said}", "grid")
-    found = [grid for name, grid in grids.items() if names is None or name in names]
+            raise ConfigError(
+                f"there is no grid {name!r}{suggest(name, grid_names)}; {hint}", "grid"
+            )
+    selected = [grid for name, grid in grids.items() if names is None or name in names]
     return [
         {key: values for key, values in grid.items() if not isinstance(values, str)}
-        for grid in found
+        for grid in selected
     ] or [{}]
 
 
@@ -238,24 +245,26 @@ def _combinations(
     out: dict[str, tuple[Experiment, dict[str, Any]]] = {}
     for combination in itertools.product(*grid.values()):
         changes = dict(zip(grid, combination, strict=True))
-        made = experiment.replace({**changes, "grid": []})
-        if made.result_id() in out:
+        variant = experiment.replace({**changes, "grid": []})
+        if variant.result_id() in out:
             raise ConfigError(
                 f"the same run occurs twice ({_words(changes)}); name each value once", "grid"
             )
-        out[made.result_id()] = made, changes
+        out[variant.result_id()] = variant, changes
     return out
 
 
-def _labelled(found: Sequence[tuple[Experiment, dict[str, Any]]], otherwise: str) -> list[Point]:
+def _labelled(variants: Sequence[tuple[Experiment, dict[str, Any]]], otherwise: str) -> list[Point]:
     """Return the points with labels: of the keys that were changed, those in which the runs
     differ."""
     plain = [
-        {key: value for key, value in changes.items() if key != "seed"} for _, changes in found
+        {key: value for key, value in changes.items() if key != "seed"} for _, changes in variants
     ]
-    resolved = [made.resolved() for made, _ in found]
+    resolved = [experiment.resolved() for experiment, _ in variants]
     keys = list(dict.fromkeys(key for changes in plain for key in changes))
-    differing = [key for key in keys if len({repr(value_at(one, key)) for one in resolved}) > 1]
+    differing = [
+        key for key in keys if len({repr(value_at(settings, key)) for settings in resolved}) > 1
+    ]
     last = [key.rpartition(".")[2] for key in differing]
     twins = {
         key
@@ -267,26 +276,26 @@ def _labelled(found: Sequence[tuple[Experiment, dict[str, Any]]], otherwise: str
         for changes in plain
     ]
     meant: dict[str, set[str]] = {}  # label -> the runs that it would name, seeds aside
-    for label, one in zip(short, resolved, strict=True):
-        meant.setdefault(label, set()).add(repr({**one, "seed": 0}))
+    for label, settings in zip(short, resolved, strict=True):
+        meant.setdefault(label, set()).add(repr({**settings, "seed": 0}))
     points = []
-    for (made, _), changes, label in zip(found, plain, short, strict=True):
+    for (experiment, _), changes, label in zip(variants, plain, short, strict=True):
         if len(meant[label]) > 1:  # two keys have the same value in words
             label = ", ".join(
                 f"{key} = {value}" for key, value in changes.items() if key in differing
             )
-        points.append(Point(label or otherwise, made, _words(changes) or otherwise))
+        points.append(Point(label or otherwise, experiment, _words(changes) or otherwise))
     return points
 
 
-def _words(changes: Mapping[str, Any], whole: Collection[str] = ()) -> str:
+def _words(changes: Mapping[str, Any], full_keys: Collection[str] = ()) -> str:
     """Return what was changed in words: ``{"selector.name": "uniform", "partition.alpha": 0.1}`` ->
     ``"uniform alpha=0.1"``.
 
-    ``whole``: keys that are written out.
+    ``full_keys``: keys that are written out.
     """
     return " ".join(
-        _label_of(key if key in whole else key.rpartition(".")[2], value)
+        _label_of(key if key in full_keys else key.rpartition(".")[2], value)
         for key, value in changes.items()
     )
 
@@ -319,7 +328,10 @@ def parse_over(text: str) -> tuple[str, list[Any]]:
     depth = 0
     quote = ""
     for char in values:
-        quote = ("" if char == quote else quote) if quote else (char if char in "\"'" else "")
+        if quote:
+            quote = "" if char == quote else quote
+        else:
+            quote = char if char in "\"'" else ""
         depth += (char in "[{") - (char in "]}") if not quote else 0
         if char == "," and not depth and not quote:
             pieces.append("")
@@ -435,7 +447,7 @@ def compare(
     reference = _reference(against, {folder: every_label[folder] for folder in folders}, base, say)
     record_comparison(base, folders, reference)
     every = [*points, *(_controls(points, base, checked, say) if controls else [])]
-    for line in dict.fromkeys(filter(None, (empty_stable(one.experiment) for one in points))):
+    for line in dict.fromkeys(filter(None, (empty_stable(point.experiment) for point in points))):
         say(line)
     cost = _Cost(every, base, jobs, say)
     if controls:
@@ -450,27 +462,29 @@ def compare(
         partial(cost.ended, on_end) if controls else on_end,
         allow_other_numerics,
     )
-    asked = {folder for folder, one in zip(cost.folders, every, strict=True) if not one.control}
-    number = sum(run.directory in asked for run in runs)
+    own_folders = {
+        folder for folder, point in zip(cost.folders, every, strict=True) if not point.control
+    }
+    number = sum(run.directory in own_folders for run in runs)
     # a control may be a method of an earlier comparison in the folder
-    names = {folder: one.label for folder, one in zip(cost.folders, every, strict=True)}
+    names = {folder: point.label for folder, point in zip(cost.folders, every, strict=True)}
     added = [
         dataclasses.replace(run, meta={**run.meta, "control": names[run.directory]})
         for run in runs[number:]
     ]
-    found = Comparison(runs[:number], failures, base, added)
+    comparison = Comparison(runs[:number], failures, base, added)
     if (
         against is not None
-        and found.runs
-        and not any(run.directory in reference for run in found.runs)
+        and comparison.runs
+        and not any(run.directory in reference for run in comparison.runs)
     ):
         warnings.warn(
             f"no run of {against}, the reference, was finished: nothing is compared with it",
             stacklevel=2,
         )
     if by_itself:
-        last_line(runs_in_words(base_experiment.name, found.runs, len(failures), base))
-    return found
+        last_line(runs_in_words(base_experiment.name, comparison.runs, len(failures), base))
+    return comparison
 
 
 def check_target(
@@ -490,9 +504,9 @@ def check_target(
     if 0 < target <= 1:
         return
     with imports(allow_import):
-        made = as_experiment(experiment, overrides)
+        resolved = as_experiment(experiment, overrides)
         try:
-            task = with_metrics(made, task_of(made, data=data))
+            task = with_metrics(resolved, task_of(resolved, data=data))
         except UserError:  # the runs say it, or the grid mends it
             return
     metrics = [{"name": metric.name, "share": metric.share} for metric in task.metrics]
@@ -513,10 +527,10 @@ def _controls(
             return None
         return checked.of(experiment)
 
-    found = controls_of(points, refusal, base)
-    for line in found.refused:
+    controls = controls_of(points, refusal, base)
+    for line in controls.refused:
         say(f"no control: {line}")
-    return [Point(name, one, control=True) for name, one in found.made]
+    return [Point(name, control, control=True) for name, control in controls.experiments]
 
 
 def _that_can_run(
@@ -553,14 +567,14 @@ def _cannot_run(refused: Mapping[str, str], number: int) -> ConfigError:
         same.setdefault(text, []).append(label)
     if len(same) == 1 and len(refused) == number:
         return ConfigError(next(iter(same)))
-    told = "; ".join(f"{_some(labels)}: {text}" for text, labels in same.items())
+    reasons = "; ".join(f"{_some(labels)}: {text}" for text, labels in same.items())
     mend = (
         ""
         if len(refused) == number
         else "; mend them, or go on without with --skip-refused (skip_refused=True)"
     )
     return ConfigError(
-        f"{len(refused)} of {number} variants cannot run, so no run was begun: {told}{mend}"
+        f"{len(refused)} of {number} variants cannot run, so no run was begun: {reasons}{mend}"
     )
 
 
@@ -593,12 +607,12 @@ class _Cost:
         self._say = say
         self._timed = False
 
-    def begin(self, many: bool) -> None:
+    def begin(self, allow_many: bool) -> None:
         """Say how many runs the controls are, and how long they take where a run tells.
 
         Raises
         ------
-        ConfigError: more than :data:`~motley.experiments.controls.MOST` and not ``many``.
+        ConfigError: more than :data:`~motley.experiments.controls.MOST` and not ``allow_many``.
         """
         done = [
             RunFolder(folder).finished(point.experiment)
@@ -607,7 +621,7 @@ class _Cost:
         pairs = list(zip(self._points, done, strict=True))
         self._controls = sum(point.control and not there for point, there in pairs)
         self._others = sum(not point.control and not there for point, there in pairs)
-        if self._controls > MOST and not many:
+        if self._controls > MOST and not allow_many:
             raise ConfigError(
                 f"the controls are {self._controls} runs beside {self._others} of the comparison, "
                 f"more than {MOST}; run them with --yes (in Python many_controls=True), or compare "
@@ -625,14 +639,14 @@ class _Cost:
             return
         timed = [wall_s(folder) for folder, there in zip(self.folders, done, strict=True) if there]
         self._timed = bool(timed)
-        took = (
+        estimate = (
             self._estimate(sum(timed) / len(timed))
             if timed
             else "how long they take is said after the first run"
         )
         self._say(
             f"controls: {self._controls} runs beside {self._others} of the comparison "
-            f"({'; '.join(names)}); {took}"
+            f"({'; '.join(names)}); {estimate}"
         )
 
     def _estimate(self, seconds: float) -> str:
@@ -786,9 +800,9 @@ def _check_folders(points: Sequence[Point], folders: Sequence[Path]) -> None:
     held: dict[Path, Point] = {}
     for point, folder in zip(points, folders, strict=True):
         RunFolder(folder).check()
-        other = held.setdefault(folder.resolve(), point)
-        if other is not point:
-            names = " and ".join(repr(one.name or one.label) for one in (other, point))
+        holder = held.setdefault(folder.resolve(), point)
+        if holder is not point:
+            names = " and ".join(repr(owner.name or owner.label) for owner in (holder, point))
             raise ConfigError(
                 f"the runs {names} would be written into the same folder {folder}; run each of "
                 "them with an --out of its own"

@@ -210,11 +210,11 @@ class TrainedRun(results.Run):
             if self.column("evaluations", "round").size
             else {"rounds": self.tables["rounds"].num_rows}
         )
-        known = {**facts_of_keys(self.config), "finished": "yes" if self.finished else "no"}
-        known |= {
+        facts = {**facts_of_keys(self.config), "finished": "yes" if self.finished else "no"}
+        facts |= {
             name: in_cell(value) for name, value in figures.items() if name not in ("label", "seed")
         }
-        return html_rows(f"{type(self).__name__} {self.name}", known.items())
+        return html_rows(f"{type(self).__name__} {self.name}", facts.items())
 
     def clients(self) -> ClientModels:
         """Return the models of the clients: ``run.clients()[7].predict(x)``, or by name,
@@ -263,8 +263,8 @@ class TrainedRun(results.Run):
 
         with imports(self.allow_import):  # the task and, when its factory is made, its model
             source = self.task or registry.build("task", record, "task")
-            made: Callable[[], nn.Module] = source.factory(self._samples())
-        return made
+            factory: Callable[[], nn.Module] = source.factory(self._samples())
+        return factory
 
     def _samples(self) -> Dataset:
         """Return a data set without samples that has the form of the run's own."""
@@ -273,8 +273,8 @@ class TrainedRun(results.Run):
         from motley.tasks.task import Dataset
 
         about = self._about()
-        whole = about["targets"] in ("classes", "positions")
-        y = torch.zeros(0, *about["target_shape"], dtype=torch.int64 if whole else torch.float32)
+        integer = about["targets"] in ("classes", "positions")
+        y = torch.zeros(0, *about["target_shape"], dtype=torch.int64 if integer else torch.float32)
         x = torch.zeros(0, *about["shape"], dtype=getattr(torch, about["dtype"]))
         return Dataset(
             x, y, about["classes"], np.zeros(0, bool), names=tuple(self.meta["task"]["classes"])
@@ -314,11 +314,11 @@ class TrainedRun(results.Run):
         if not self._about()["prepared"]:
             return None
         if "privacy" in self.meta and not (self.directory / _PREPARATION).is_file():
-            said = (
+            message = (
                 "each client of this private run scales by its own rows, and what it measured "
                 "of them is not in the run's folder"
             )
-            raise StoreError(f"{said}; give the task to load(..., task=...)")
+            raise StoreError(f"{message}; give the task to load(..., task=...)")
         path = checked(self.directory, self.meta, _PREPARATION)
         saved = read_json(path)
         try:
@@ -365,7 +365,7 @@ class TrainedRun(results.Run):
 
         inputs = self._inputs(x, client)
         with torch.no_grad():
-            outputs = torch.cat([module(some) for some in torch.split(inputs, _CHUNK)])
+            outputs = torch.cat([module(batch) for batch in torch.split(inputs, _CHUNK)])
         about = self._about()
         kind = about["targets"]
         classes = about["classes"]
@@ -381,9 +381,9 @@ class TrainedRun(results.Run):
             )
         if probabilities:
             return np.asarray(outputs.softmax(-1).numpy())
-        found = outputs.argmax(-1).numpy()
+        indices = outputs.argmax(-1).numpy()
         names = self.meta["task"]["classes"]
-        return np.asarray(names)[found] if len(names) == classes else np.asarray(found)
+        return np.asarray(names)[indices] if len(names) == classes else np.asarray(indices)
 
 
 @dataclass(frozen=True)
@@ -472,12 +472,12 @@ def load_all(
     ------
     StoreError: there is none. DataError: the files of one are damaged.
     """
-    return [_trained(found, task, allow_import) for found in results.load_all(directory)]
+    return [_trained(run, task, allow_import) for run in results.load_all(directory)]
 
 
-def _trained(found: results.Run, task: Task | TaskSource | None, allow_import: bool) -> TrainedRun:
+def _trained(run: results.Run, task: Task | TaskSource | None, allow_import: bool) -> TrainedRun:
     return TrainedRun(
-        **{one.name: getattr(found, one.name) for one in fields(found)},
+        **{field.name: getattr(run, field.name) for field in fields(run)},
         task=task,
         allow_import=allow_import,
     )

@@ -56,11 +56,11 @@ def upload_config_of(
         and "budget" not in experiment.model_fields_set
     ):
         name = experiment.compressor["name"]
-        said = (
+        message = (
             f"{name!r} without a budget sends everything; write e.g. budget = {{ name = "
             f'"constant", average = 0.2 }}'
         )
-        warnings.warn(said, stacklevel=2)
+        warnings.warn(message, stacklevel=2)
     return upload_config
 
 
@@ -68,18 +68,20 @@ def _check_algorithm(upload_config: UploadConfig, setting: Setting) -> None:
     """Refuse compression where the algorithm does not upload one update of the whole model."""
     rule = setting.algorithm.local
     if not upload_config.plain and rule.slicing is not None:
-        said = (
+        message = (
             "uploads cover part of the model, and a compressor works on updates of the whole model"
         )
-        raise ConfigError(f"{type(rule).__name__}: {said}; leave the compressor out", "compressor")
+        raise ConfigError(
+            f"{type(rule).__name__}: {message}; leave the compressor out", "compressor"
+        )
     if rule.choice is not None and upload_config.feedback.state_name is not None:
-        said = (
+        message = (
             "a client's error memory belongs to one model, and here a client may take another "
             "one in every round"
         )
-        raise ConfigError(f'{type(rule).__name__}: {said}; write feedback = "none"', "feedback")
-    whole = "delta" in rule.uploads and rule.sends_whole
-    if not upload_config.plain and not whole:
+        raise ConfigError(f'{type(rule).__name__}: {message}; write feedback = "none"', "feedback")
+    whole_update = "delta" in rule.uploads and rule.sends_whole
+    if not upload_config.plain and not whole_update:
         name = type(rule).__name__
         raise ConfigError(
             f"{name} does not upload an update of the whole model, and that is what is compressed",
@@ -136,9 +138,10 @@ def _check_wants(
         key = setting.streams.key("network")
         network = experiment.part("network")
         if not np.isfinite(network.uplink_mbps(key, np.arange(1), 1)).all():
-            said = f"{name!r} divides by how fast clients send, and here uploads take no time"
+            message = f"{name!r} divides by how fast clients send, and here uploads take no time"
             raise ConfigError(
-                f'{said}; give a network, e.g. network = {{ name = "uniform", up_mbps = [1, 5] }}',
+                f"{message}; give a network, e.g. network = "
+                '{ name = "uniform", up_mbps = [1, 5] }',
                 "network",
             )
 
@@ -175,8 +178,10 @@ def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | 
     slicing = algorithm.local.slicing
     if slicing is not None and slicing.static_norm:
         if not experiment.recalibrate.cumulative:
-            said = f"under {name!r} there are no statistics to go on with; write cumulative = true"
-            raise ConfigError(said, key)
+            message = (
+                f"under {name!r} there are no statistics to go on with; write cumulative = true"
+            )
+            raise ConfigError(message, key)
         return experiment.recalibrate
     if slicing is not None and slicing.merges:
         raise ConfigError(

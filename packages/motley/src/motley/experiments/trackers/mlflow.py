@@ -65,11 +65,11 @@ class MLflow(Tracker):
             )
             self._run = run
             self._metric = Metric
-            found = self._client.get_experiment_by_name(run.experiment)
+            experiment = self._client.get_experiment_by_name(run.experiment)
             group = (
                 self._client.create_experiment(run.experiment)
-                if found is None
-                else found.experiment_id
+                if experiment is None
+                else experiment.experiment_id
             )
         self._id = self._old(run, note) or self._new(run, group, note)
         for key, value in _tags(run).items():
@@ -89,27 +89,27 @@ class MLflow(Tracker):
 
         try:
             noted = json.loads(note.read_text(encoding="utf-8"))
-            known = str(noted["run_id"])
+            run_id = str(noted["run_id"])
             if noted.get("uri") != run.online.get("uri"):
                 return None
-            self._client.update_run(known, status="RUNNING")
+            self._client.update_run(run_id, status="RUNNING")
         except (OSError, ValueError, KeyError, TypeError, MlflowException):
             return None
-        return known
+        return run_id
 
     def _new(self, run: TrackedRun, group: str, note: Path) -> str:
         """Create an MLflow run with the run's parameters, and note its id."""
         from mlflow.entities import Param
 
-        made = str(self._client.create_run(group, run_name=run.name).info.run_id)
+        run_id = str(self._client.create_run(group, run_name=run.name).info.run_id)
         place = {"uri": run.online["uri"]} if run.online else {}
-        note.write_text(json.dumps({"run_id": made, **place}), encoding="utf-8")
+        note.write_text(json.dumps({"run_id": run_id, **place}), encoding="utf-8")
         params = [
             Param(_key(name), value) for name, value in _flat(result_keys(run.config)).items()
         ]
         for first in range(0, len(params), _MOST):
-            self._client.log_batch(made, params=params[first : first + _MOST])
-        return made
+            self._client.log_batch(run_id, params=params[first : first + _MOST])
+        return run_id
 
     @override
     def log(self, round: int, figures: Figures) -> None:
@@ -164,10 +164,10 @@ def _tags(run: TrackedRun) -> dict[str, str]:
         "kind": run.kind,
         "version": run.version,
     }
-    told = {**about, "stop": json.dumps(stop), "folder": run.folder.resolve()}
+    tags = {**about, "stop": json.dumps(stop), "folder": run.folder.resolve()}
     return {
         "mlflow.source.name": "motley",
-        **{f"motley.{key}": str(value) for key, value in told.items()},
+        **{f"motley.{key}": str(value) for key, value in tags.items()},
     }
 
 

@@ -36,7 +36,7 @@ class Trackers:
     """
 
     def __init__(self, trackers: Sequence[str | Mapping[str, Any]], run: TrackedRun) -> None:
-        self._tables = [{"name": one} if isinstance(one, str) else one for one in trackers]
+        self._tables = [{"name": entry} if isinstance(entry, str) else entry for entry in trackers]
         self._run = run
         self._active: dict[str, Tracker] = {}
 
@@ -58,7 +58,7 @@ class Trackers:
         """Report a round."""
         evaluated = loop.config.evaluate.due(done.round) or loop.done
         self._each(
-            lambda one: one.log(
+            lambda tracker: tracker.log(
                 done.round, round_figures(done, loop.state.scores.newest if evaluated else {})
             )
         )
@@ -66,12 +66,12 @@ class Trackers:
     def finish(self, written: Mapping[str, Mark]) -> None:
         """Report that the run is finished; ``written``: what counts of its tables."""
         final = cache(lambda: final_figures(_run_of(self._run.folder, written)))
-        self._each(lambda one: one.end("finished", final()))
+        self._each(lambda tracker: tracker.end("finished", final()))
         self._active.clear()
 
     def stop(self, status: Status) -> None:
         """Report that the run ended before its end."""
-        self._each(lambda one: one.end(status, {}))
+        self._each(lambda tracker: tracker.end(status, {}))
         self._active.clear()
 
     def _each(self, tell: Callable[[Tracker], None]) -> None:
@@ -105,8 +105,8 @@ def _sentence(name: str, error: Exception) -> str:
     """Return why a tracker is left out."""
     if isinstance(error, ModuleNotFoundError):
         return f"log: {name} is not installed, so the run is not logged there; {install_hint(name)}"
-    said = printable(f"{type(error).__name__}: {error}").partition("\n")[0]
-    return f"log: {name} failed ({said}); the run goes on and is no longer logged there"
+    message = printable(f"{type(error).__name__}: {error}").partition("\n")[0]
+    return f"log: {name} failed ({message}); the run goes on and is no longer logged there"
 
 
 @contextmanager

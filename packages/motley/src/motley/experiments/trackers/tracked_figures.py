@@ -67,7 +67,11 @@ def final_figures(run: Run) -> Figures:
     name, better = measures.metric_of(run)
     ends = measures.ends_of(run)
     clients = measures.client_metric(run)
-    found = {f"{name}_final": ends.final, f"{name}_peak": ends.peak, f"{name}_stable": ends.stable}
+    figures = {
+        f"{name}_final": ends.final,
+        f"{name}_peak": ends.peak,
+        f"{name}_stable": ends.stable,
+    }
     if len(clients):
-        found[f"{name}_worst_tenth"] = measures.fairness(clients, better).worst_decile
-    return _known(found)
+        figures[f"{name}_worst_tenth"] = measures.fairness(clients, better).worst_decile
+    return _known(figures)

@@ -42,7 +42,7 @@ class WandB(Tracker):
         if folder.exists():
             shutil.rmtree(folder)
         folder.mkdir()
-        told = {
+        about = {
             "run_id": run.run_id,
             "motley_version": run.version,
             "folder": str(run.folder.resolve()),
@@ -53,7 +53,7 @@ class WandB(Tracker):
             group=run.label[:_LONGEST],
             job_type=run.kind,
             id=digest_of([run.run_id, str(run.folder.resolve())]),
-            config={**run.config, "motley": told},
+            config={**run.config, "motley": about},
             dir=str(run.folder),
             mode="online" if run.online else "offline",
             resume="allow" if run.online else None,
