@@ -77,7 +77,9 @@ def test_a_false_account_is_found_out(monkeypatch):
     monkeypatch.setattr(
         private,
         "noised_sum",
-        lambda total, empty, deviation, *rest: real(total, empty, deviation / 1e3, *rest),
+        lambda total, empty, deviation, **named: real(
+            total=total, empty=empty, deviation=deviation / 1e3, **named
+        ),
     )
     found = audit({**keys(rounds=1), "cohort": 8}, trials=100)
     assert found.attack.epsilon > found.record["bound"]

@@ -36,8 +36,8 @@ def built(monkeypatch):
     sums = []
     train = distributed.Distributed.train_sums
 
-    def spied(self, *given):
-        for one in train(self, *given):
+    def spied(self, *given, **named):
+        for one in train(self, *given, **named):
             sums.append(one.run)
             yield one
 

@@ -646,8 +646,8 @@ def test_what_is_billed_is_as_long_as_what_is_sent(
     compress_update = upload_pipeline.compress_update
     uploads = simulation.backend._single
 
-    def spied(*args: Any) -> Any:
-        sent = compress_update(*args)
+    def spied(*args: Any, **named: Any) -> Any:
+        sent = compress_update(*args, **named)
         packets[id(sent.update)] = sent.packet
         return sent
 

@@ -41,13 +41,9 @@ class DriftView:
         """Return the data views of these clients now, one row each; None where nothing drifts."""
         if not (self.drift.moves_window or self.drift.renames_classes):
             return None
-        first, _ = self.drift.window(
-            key=self.key,
-            ids=ids,
-            sizes=self.federation.train.sizes[ids],
-            round_index=round,
-            time_s=now_s,
-        )
+        # by position, as own components may name their arguments otherwise
+        sizes = self.federation.train.sizes[ids]
+        first, _ = self.drift.window(self.key, ids, sizes, round, now_s)
         return DataView(first, self.class_names(ids, round, now_s))
 
     def class_names(self, ids: Ids, round: int, now_s: float) -> Ids | None:

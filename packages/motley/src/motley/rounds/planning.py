@@ -57,9 +57,7 @@ def with_batch_sizes(setting: Setting, world: World) -> Setting:
     if world.capacity.measure == "bytes":
         sizes = np.minimum(world.capacity.batch_sizes, work.batch_size).tolist()
         cost = np.array([setting.memory(batch_size=size).total for size in sizes])
-    held = world.capacity.held_batch_sizes(
-        key=key.fold("capacity"), ids=ids, step_s=step_s, batch_size=work.batch_size, cost=cost
-    )
+    held = world.capacity.held_batch_sizes(key.fold("capacity"), ids, step_s, work.batch_size, cost)
     return dataclasses.replace(setting, work=dataclasses.replace(work, client_batch_sizes=held))
 
 
