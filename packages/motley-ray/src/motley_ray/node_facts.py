@@ -31,36 +31,36 @@ def facts(libraries: Sequence[str], modules: Sequence[str]) -> dict[str, str]:
     ----------
     libraries: names of installed packages. modules: full names of modules whose source counts.
     """
-    found = {"Python": platform.python_version()}
+    versions = {"Python": platform.python_version()}
     for name in libraries:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = (
+            versions[name] = (
                 f"{MISSING}No module named '{name}'"
                 if _file(name) is None
                 else "a version without a name"
             )
     origin = _file("motley")
     if origin is None:
-        found["Motley"] = f"{MISSING}No module named 'motley'"
+        versions["Motley"] = f"{MISSING}No module named 'motley'"
     else:
-        said = re.search(
+        match = re.search(
             r'^__version__ = "(.*)"', Path(origin).read_text(encoding="utf-8"), re.MULTILINE
         )
-        found["Motley"] = said[1] if said else "a version without a number"
-        found |= _hashes(origin)
+        versions["Motley"] = match[1] if match else "a version without a number"
+        versions |= _hashes(origin)
     origin = _file(RAY)
     if origin is None:
-        found[RAY] = f"{MISSING}No module named '{RAY}'"
+        versions[RAY] = f"{MISSING}No module named '{RAY}'"
     else:
-        found |= _hashes(origin)
+        versions |= _hashes(origin)
     for name in modules:
         origin = _file(name)
-        found[f"{CODE}{name}"] = (
+        versions[f"{CODE}{name}"] = (
             f"{MISSING}No module named '{name}'" if origin is None else _hash(Path(origin))
         )
-    return found
+    return versions
 
 
 def _file(name: str) -> str | None:
