@@ -100,7 +100,7 @@ def audit_privacy(
     if stand_in and any(own.values()):
         raise ConfigError(
             "the stand-in's canary is its own; leave it out",
-            next(key for key, given in own.items() if given),
+            next(key for key, is_set in own.items() if is_set),
         )
     keys = document.override(document.read(file), set or [])
     check_trials(trials)
@@ -124,9 +124,9 @@ def _write(folder: Path, done: Audit, record: Mapping[str, Any]) -> None:
     """Write the outcome of an audit and its picture, and tell where."""
     from motley.results.audit_picture import audit_picture
 
-    found = done.attack
+    attack = done.attack
     picture = audit_picture(
-        found.near, found.far, found.threshold, found.epsilon, done.record["bound"]
+        attack.near, attack.far, attack.threshold, attack.epsilon, done.record["bound"]
     )
     texts = {"audit.json": to_json(record, indent=1) + "\n", "audit.svg": picture.svg + "\n"}
     try:
