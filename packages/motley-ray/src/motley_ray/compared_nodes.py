@@ -139,12 +139,11 @@ class ComparedNodes:
     def record(self) -> dict[str, str]:
         """Return what became of each node, by name: ``worked``, ``usable`` (no work came back from
         it yet), or why it was left out."""
-        return {
-            self.name(node): f"left out: {why}"
-            if why
-            else ("worked" if node in self._worked else "usable")
-            for node, why in self._said.items()
-        }
+        states = {}
+        for node, why in self._said.items():
+            state = "worked" if node in self._worked else "usable"
+            states[self.name(node)] = f"left out: {why}" if why else state
+        return states
 
     def labels(self) -> dict[str, str]:
         """Return the option ``label_selector`` of an actor that must be on a node that does not

@@ -159,15 +159,11 @@ def _progress(folder: Path, run: Run | None, label: str) -> RunProgress:
         if planned is None or not len(seconds)
         else max(planned - rounds, 0) * float(seconds[-RECENT:].mean())
     )
-    state: State = (
-        "finished"
-        if run.finished
-        else "stopped"
-        if not going
-        else "going on"
-        if rounds
-        else "preparing"
-    )
+    state: State = "going on" if rounds else "preparing"
+    if run.finished:
+        state = "finished"
+    elif not going:
+        state = "stopped"
     return RunProgress(
         folder,
         label,

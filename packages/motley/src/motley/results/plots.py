@@ -614,13 +614,11 @@ def _axis_words(axis: measures.Axis, longest: float, time: str) -> tuple[float, 
     if axis == "round":
         return 1.0, "round", "over rounds"
     if axis in ("seconds", "paper_seconds"):
-        unit, size = (
-            ("hours", 3600.0)
-            if longest >= 7200
-            else ("minutes", 60.0)
-            if longest >= 300
-            else ("seconds", 1.0)
-        )
+        unit, size = "seconds", 1.0
+        if longest >= 7200:
+            unit, size = "hours", 3600.0
+        elif longest >= 300:
+            unit, size = "minutes", 60.0
         if axis == "seconds":
             return 1 / size, f"{time} time ({unit})", f"over {time} time"
         return 1 / size, f"time, papers' convention ({unit})", "over time, papers' convention"

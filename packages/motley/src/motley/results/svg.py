@@ -195,9 +195,11 @@ def _append(out: list[str], command: str, moved: list[int], unit: int) -> None:
     if command != "L":
         out.append(command.lower() + _numbers(moved, unit))
     elif any(moved):
-        kind, length = (
-            ("h", moved[0]) if not moved[1] else ("v", moved[1]) if not moved[0] else ("", 0)
-        )
+        kind, length = "", 0
+        if not moved[1]:
+            kind, length = "h", moved[0]
+        elif not moved[0]:
+            kind, length = "v", moved[1]
         before = round(float(out[-1][1:]) * unit) if out[-1][0] == kind else 0
         if kind and before * length > 0:
             out[-1] = kind + _number(before + length, unit)
