@@ -209,7 +209,7 @@ def test_a_node_that_dies_costs_a_study_the_run_on_it(
     class Noted(spread_runs._Place):
         def give(self, run: spread_runs._SpreadRun) -> None:
             super().give(run)
-            begun.append(run.given[2])
+            begun.append(run.arguments[2])
 
     monkeypatch.setattr(spread_runs, "_Place", Noted)
     alone = motley.tune(keys, out=tmp_path / "alone", **options)

@@ -145,7 +145,7 @@ def test_what_is_left_by_hand() -> None:
     assert found.end == "final"
     assert row.label == "scaffold"
     for interval, mean, half in (
-        (row.whole, -19.0, 12.7062),
+        (row.total, -19.0, 12.7062),
         (row.at_equal["weights"], 0.5, 19.0593),
         (row.at_equal["traffic"], -36.0, 50.8248),
     ):
@@ -177,14 +177,14 @@ def test_all_lines_of_a_method_are_over_the_same_seeds() -> None:
     ]
     found = Besides(group_runs(runs), CONTROLS)
     (row,) = found.left
-    assert (row.whole.mean, row.whole.n, row.seeds) == (pytest.approx(-19.0), 2, 3)
+    assert (row.total.mean, row.total.n, row.seeds) == (pytest.approx(-19.0), 2, 3)
     assert {title: one.n for title, one in row.at_equal.items()} == {"weights": 2, "traffic": 2}
     table = found.left_table()
     assert table is not None
     assert "over the seeds that all of them have: 2 of 3 for scaffold." in table.note
     (row,) = Besides(group_runs(runs), CONTROLS[:1]).left
     assert {title: one.n for title, one in row.at_equal.items()} == {"traffic": 3}
-    assert row.whole.mean == pytest.approx((-20 - 18 + 50) / 3)
+    assert row.total.mean == pytest.approx((-20 - 18 + 50) / 3)
 
 
 def test_the_whole_stands_on_the_footing_of_the_budgets() -> None:
@@ -249,7 +249,7 @@ def test_one_difference_has_one_interval() -> None:
         found = Besides(groups)
         (row,) = [row for row in found.left if row.label == "scaffold"]
         (verdict,) = [one for one in differences(groups) if one.label == "scaffold"]
-        for one in (row.whole, verdict.interval):
+        for one in (row.total, verdict.interval):
             assert (one.mean, one.n) == (pytest.approx(-19.0), 2)
             assert one.high - one.mean == pytest.approx(half, rel=1e-4)
         table = found.left_table()

@@ -50,7 +50,7 @@ def test_asked_is_the_budget_times_the_score_over_the_mean_of_the_cohort():
     got = measures.shares(
         sending([[0.36, 0.24, 0.12, 0.08], [0.2, 0.2, 0.005, 0.005]], score=SCORES)
     )
-    np.testing.assert_allclose(got.asked, [0.36, 0.24, 0.12, 0.08, 0.2, 0.2, 0, 0])
+    np.testing.assert_allclose(got.wanted, [0.36, 0.24, 0.12, 0.08, 0.2, 0.2, 0, 0])
     assert got.budget.tolist() == [0.2] * 4 + [0.1] * 4
     assert np.isnan(got.ceiling)  # nobody got less than asked; ``least`` gave two of them more
 
@@ -58,7 +58,7 @@ def test_asked_is_the_budget_times_the_score_over_the_mean_of_the_cohort():
 def test_rounds_of_whole_updates_are_left_out():
     got = measures.shares(sending([[1.0] * 4, [0.1] * 4], budget=(1.0, 0.1)))
     assert got.theta.tolist() == [0.1] * 4
-    assert np.isnan(got.asked).all()
+    assert np.isnan(got.wanted).all()
     assert len(measures.shares(sending([[1.0] * 4, [1.0] * 4])).theta) == 0
     assert len(measures.shares(fake.run()).theta) == 0
 

@@ -205,7 +205,7 @@ def _draw_cell(
         [value.mean - std, value.mean + std],
         [y, y],
         style={"color": hue, "linewidth": size / 2, "alpha": 0.35},
-        said=words,
+        text=words,
     )
     draw_line(
         axes,
@@ -214,7 +214,7 @@ def _draw_cell(
         y,
         form=">" if bound else dot(method),
         style={"color": hue, "markersize": size},
-        said=words,
+        text=words,
     )
     if isfinite(printed):
         drawn = axes.plot(

@@ -100,7 +100,7 @@ def audit_privacy(
     if stand_in and any(own.values()):
         raise ConfigError(
             "the stand-in's canary is its own; leave it out",
-            next(key for key, given in own.items() if given),
+            next(key for key, is_set in own.items() if is_set),
         )
     keys = document.override(document.read(file), set or [])
     check_trials(trials)
@@ -133,12 +133,12 @@ def _write(folder: Path, done: Audit, record: Mapping[str, Any]) -> None:
     """Write the outcome of an audit and its picture, and tell where."""
     from motley_privacy.audit_picture import audit_picture
 
-    found = done.attack
+    attack = done.attack
     picture = audit_picture(
-        near=found.near,
-        far=found.far,
-        threshold=found.threshold,
-        eps_hat=found.epsilon,
+        near=attack.near,
+        far=attack.far,
+        threshold=attack.threshold,
+        eps_hat=attack.epsilon,
         bound=done.record["bound"],
     )
     texts = {"audit.json": to_json(record, indent=1) + "\n", "audit.svg": picture.svg + "\n"}

@@ -24,7 +24,7 @@ def audit_picture(
     """
     both = np.concatenate([near, far])
     edges = np.linspace(both.min(), both.max() + 1e-9, 61)
-    said = "none" if bound is None else f"{bound:.3g}"
+    limit = "none" if bound is None else f"{bound:.3g}"
     with styled():
         figure = new_figure(7.0, 3.4)
         axes = figure.add_subplot()
@@ -44,10 +44,10 @@ def audit_picture(
             label=f"threshold {threshold:.3g}",
         )
         axes.set(xlabel="statistic (log-likelihood ratio)", ylabel="trials")
-        axes.set_title(f"eps_hat {eps_hat:.3f}, bound {said}")
+        axes.set_title(f"eps_hat {eps_hat:.3f}, bound {limit}")
         axes.legend(frameon=False, fontsize=8)
         return to_svg(
             figure,
             "audit",
-            f"Histograms of the statistic in two worlds; eps_hat {eps_hat:.3f}, bound {said}.",
+            f"Histograms of the statistic in two worlds; eps_hat {eps_hat:.3f}, bound {limit}.",
         )

@@ -55,15 +55,15 @@ _HEALTH = "health"
 
 def as_bytes(obj: object) -> Bytes:
     """Return an object as bytes that Ray stores without pickling them."""
-    made = np.empty(0, np.uint8)
+    buffer = np.empty(0, np.uint8)
 
     def allocate(size: int) -> memoryview:
-        nonlocal made
-        made = np.empty(size, np.uint8)
-        return made.data
+        nonlocal buffer
+        buffer = np.empty(size, np.uint8)
+        return buffer.data
 
     wrap(obj, allocate)
-    return made
+    return buffer
 
 
 class ListeningActor:
@@ -114,8 +114,8 @@ class RemoteActor:
             "max_restarts": 0,
             "label_selector": self._labels,
         }
-        made = ray_package().remote(concurrency_groups={_HEALTH: 1}, **options)(kind)
-        self.methods = made.remote()
+        actor_class = ray_package().remote(concurrency_groups={_HEALTH: 1}, **options)(kind)
+        self.methods = actor_class.remote()
         self._asked_s = time.monotonic()
         self.listen()
 
@@ -227,10 +227,10 @@ class ActorWorker(RemoteWorker[Any]):
             self._actor = actor
         node = self._wait(actor, actor.methods.node.remote(), None)
         self._node = alive_nodes().get(node)
-        given = actor.methods.prepare.remote([self._setting], state.cores, self._device)
-        made = self._wait(actor, given, lambda: None)
-        if isinstance(made, Failed):
-            raise WorkerDied(f"as {made.error}")
+        answer = actor.methods.prepare.remote([self._setting], state.cores, self._device)
+        prepared = self._wait(actor, answer, lambda: None)
+        if isinstance(prepared, Failed):
+            raise WorkerDied(f"as {prepared.error}")
         if self._node is None:  # it left the cluster in between
             raise WorkerDied("with its node", counts=False)
         state.arrived(self._number, self._node, self._lost_one)
@@ -242,9 +242,9 @@ class ActorWorker(RemoteWorker[Any]):
         begun_s = time.monotonic()
         if actor is None or node is None:
             raise WorkerDied("with its engine", counts=False)
-        given = [ray_package().put(as_bytes(call))]
+        arguments = [ray_package().put(as_bytes(call))]
         try:
-            answer = self._wait(actor, actor.methods.execute.remote(given, [shared]), silent)
+            answer = self._wait(actor, actor.methods.execute.remote(arguments, [shared]), silent)
         except WorkerDied as death:
             self._state.left(self._number)
             self._lost_one = True
@@ -276,7 +276,7 @@ class ActorWorker(RemoteWorker[Any]):
         WorkerDied: the actor, its node, or the answer on its way is gone, or it was given up.
         """
         ray = ray_package()
-        told = False
+        warned = False
         actor.listen()
         try:
             while not ray.wait([answer], timeout=LOOK_S)[0]:
@@ -286,8 +286,8 @@ class ActorWorker(RemoteWorker[Any]):
                         raise WorkerDied("as it was not placed", counts=False)
                     continue
                 silent_s = actor.silent_s()
-                if silent_s > SILENT_S and not told:
-                    told = True
+                if silent_s > SILENT_S and not warned:
+                    warned = True
                     self._tell_silent(silent)
                 if silent_s > GIVEN_UP_S:
                     raise WorkerDied(f"given up after {GIVEN_UP_S:g} s without an answer")
@@ -332,5 +332,9 @@ def how_lost(error: Exception) -> str:
     error that was raised where the actor was made."""
     text = str(error).strip()
     seen = re.search(r"[Ww]orker exit type: (\w+)", text)
-    said = seen[1] if seen else text.splitlines()[-1].strip() if "creation task" in text else ""
-    return f"as {type(error).__name__}" + (f": {said}" if said else "")
+    reason = ""
+    if seen:
+        reason = seen[1]
+    elif "creation task" in text:
+        reason = text.splitlines()[-1].strip()
+    return f"as {type(error).__name__}" + (f": {reason}" if reason else "")

@@ -183,14 +183,14 @@ def _write(ray: Any, values: dict[str, Any]) -> None:
 def _quiet() -> Iterator[None]:
     """Keep what Ray's C++ code writes to standard error about a refusal, which is told in a
     sentence, off the terminal."""
-    kept = os.dup(2)
+    saved = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(saved, 2)
+        os.close(saved)
         os.close(nowhere)
 
 

@@ -73,33 +73,33 @@ class ClusterNode(NamedTuple):
 
 def alive_nodes() -> dict[str, ClusterNode]:
     """Return the nodes that the cluster holds to be alive, by id."""
-    found = {}
-    for one in ray_package().nodes():
-        if one["Alive"]:
-            has = one["Resources"]
-            ip = one["NodeManagerAddress"]
+    nodes = {}
+    for node in ray_package().nodes():
+        if node["Alive"]:
+            has = node["Resources"]
+            ip = node["NodeManagerAddress"]
             cores = int(has.get("CPU", 0))
             gpus = int(has.get("GPU", 0))
-            found[one["NodeID"]] = ClusterNode(
-                id=one["NodeID"], ip=ip, cores=cores, gpus=gpus, port=one["NodeManagerPort"]
+            nodes[node["NodeID"]] = ClusterNode(
+                id=node["NodeID"], ip=ip, cores=cores, gpus=gpus, port=node["NodeManagerPort"]
             )
-    return found
+    return nodes
 
 
 def usable_nodes(compared: ComparedNodes, wait_s: float = 0.0) -> dict[str, ClusterNode]:
     """Return the nodes that are alive and do not differ from this process, by id; ``wait_s``: as
     for :meth:`ComparedNodes.usable`."""
     usable = set(compared.usable(wait_s))
-    return {node: one for node, one in alive_nodes().items() if node in usable}
+    return {node: state for node, state in alive_nodes().items() if node in usable}
 
 
 def in_words(nodes: Iterable[ClusterNode]) -> str:
     """Return ``10.0.0.1 has 1 core, 10.0.0.2 has 4 cores and 1 GPU``."""
-    said = []
-    for node in sorted(nodes, key=lambda one: one.ip):
+    sizes = []
+    for node in sorted(nodes, key=lambda node: node.ip):
         gpus = f" and {node.gpus} GPU{'s' * (node.gpus != 1)}" if node.gpus else ""
-        said.append(f"{node.ip} has {_cores(node.cores)}{gpus}")
-    return ", ".join(said)
+        sizes.append(f"{node.ip} has {_cores(node.cores)}{gpus}")
+    return ", ".join(sizes)
 
 
 def free_in_words(nodes: Iterable[ClusterNode]) -> str:
@@ -274,8 +274,10 @@ class ClusterState:
         count = len(places)
         hosts = len({node.id for node in places})
         of = f"{count} of {expected}" if count < expected else str(count)
-        said = f"{of} worker{'s' * (max(count, expected) != 1)} on {hosts} node{'s' * (hosts != 1)}"
-        return ", ".join(filter(None, (said, self.slowest(), waits)))
+        workers = (
+            f"{of} worker{'s' * (max(count, expected) != 1)} on {hosts} node{'s' * (hosts != 1)}"
+        )
+        return ", ".join(filter(None, (workers, self.slowest(), waits)))
 
     def on_wait(self, without_s: float) -> None:
         """Take note that no worker has been ready for so many seconds.

@@ -85,17 +85,17 @@ class ComparedNodes:
             )
         out = self.left_out()
         if out and (not usable or self._differing == "refuse"):
-            told = "; ".join(f"{name}: {why}" for name, why in sorted(out.items()))
+            reasons = "; ".join(f"{name}: {why}" for name, why in sorted(out.items()))
             if not usable:
                 raise ConfigError(
-                    f"no node of the cluster can be used ({told}); install there what is here",
+                    f"no node of the cluster can be used ({reasons}); install there what is here",
                     "engine",
                 )
             mend = (
                 'install there what is here, or have them left out: engine.differing_nodes = "skip"'
             )
             raise ConfigError(
-                f"nodes of the cluster differ from this process ({told}); {mend}", "engine"
+                f"nodes of the cluster differ from this process ({reasons}); {mend}", "engine"
             )
 
     def usable(self, wait_s: float = 0.0) -> list[str]:
@@ -106,9 +106,9 @@ class ComparedNodes:
         """
         with self._lock:
             alive = {
-                one["NodeID"]: one
-                for one in _ray().nodes()
-                if one["Alive"] and one["Resources"].get("CPU")
+                record["NodeID"]: record
+                for record in _ray().nodes()
+                if record["Alive"] and record["Resources"].get("CPU")
             }
             self._name(alive)
             new = alive.keys() - self._asked.keys()
@@ -139,12 +139,11 @@ class ComparedNodes:
     def record(self) -> dict[str, str]:
         """Return what became of each node, by name: ``worked``, ``usable`` (no work came back from
         it yet), or why it was left out."""
-        return {
-            self.name(node): f"left out: {why}"
-            if why
-            else ("worked" if node in self._worked else "usable")
-            for node, why in self._said.items()
-        }
+        states = {}
+        for node, why in self._said.items():
+            state = "worked" if node in self._worked else "usable"
+            states[self.name(node)] = f"left out: {why}" if why else state
+        return states
 
     def labels(self) -> dict[str, str]:
         """Return the option ``label_selector`` of an actor that must be on a node that does not
@@ -152,9 +151,9 @@ class ComparedNodes:
         return {"ray.io/node-id": f"in({','.join(self.usable()) or 'none'})"}
 
     def _name(self, alive: Mapping[str, Mapping[str, Any]]) -> None:
-        addresses = [one["NodeManagerAddress"] for one in alive.values()]
-        for node, one in alive.items():
-            address = str(one["NodeManagerAddress"])
+        addresses = [record["NodeManagerAddress"] for record in alive.values()]
+        for node, record in alive.items():
+            address = str(record["NodeManagerAddress"])
             self._names.setdefault(
                 node, address if addresses.count(address) == 1 else f"{address} ({node[:8]})"
             )
@@ -202,7 +201,7 @@ def differences(here: Mapping[str, str], there: Mapping[str, str]) -> str:
     for name in ("Motley", RAY):
         if there.get(name, "").startswith(MISSING):
             return there[name]
-    found = []
+    findings = []
     files = []
     for name in dict.fromkeys((*here, *there)):
         ours = here.get(name, "none")
@@ -210,16 +209,19 @@ def differences(here: Mapping[str, str], there: Mapping[str, str]) -> str:
         if ours == theirs:
             continue
         if theirs.startswith(MISSING):
-            found.append(theirs)
+            findings.append(theirs)
         elif name.startswith(CODE):
             files.append(name.removeprefix(CODE))
         else:
-            found.append(f"{name} {theirs} in place of {ours}")
+            findings.append(f"{name} {theirs} in place of {ours}")
     if files:
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        found.append(f"other code in {files[0]}{more}")
+        findings.append(f"other code in {files[0]}{more}")
     return ", ".join(
-        [*found[:_SHOWN], *([f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else [])]
+        [
+            *findings[:_SHOWN],
+            *([f"and {len(findings) - _SHOWN} more"] if len(findings) > _SHOWN else []),
+        ]
     )
 
 
@@ -232,9 +234,9 @@ def needed(modules: Iterable[str]) -> tuple[list[str], list[str]]:
     """
     packages = set()
     own = set[str]()
-    rest = list(modules)
-    while rest:
-        name = rest.pop()
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
         top = name.partition(".")[0]
         if (
             top in sys.stdlib_module_names
@@ -247,7 +249,7 @@ def needed(modules: Iterable[str]) -> tuple[list[str], list[str]]:
         elif (path := _source(name)) is not None:
             own.add(name)
             parent = name.rpartition(".")[0]
-            rest += [*([parent] if parent else []), *_imported(name, path)]
+            waiting += [*([parent] if parent else []), *_imported(name, path)]
     return sorted(packages), sorted(own)
 
 
@@ -272,7 +274,7 @@ def _imported(name: str, path: Path) -> Iterator[str]:
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             try:
                 base = (
@@ -284,7 +286,7 @@ def _imported(name: str, path: Path) -> Iterator[str]:
                 continue
             if base:
                 yield base
-                yield from (f"{base}.{one.name}" for one in node.names)
+                yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
 def explained(error: Exception, node: str) -> Exception:
@@ -293,14 +295,14 @@ def explained(error: Exception, node: str) -> Exception:
 
     ``node``: its name.
     """
-    said = f"on the node {node}: {type(error).__name__}: {error}"
+    message = f"on the node {node}: {type(error).__name__}: {error}"
     if isinstance(error, ImportError):
         return ConfigError(
-            f"{said}; a module that the run needs must be importable on every node", "engine"
+            f"{message}; a module that the run needs must be importable on every node", "engine"
         )
     if isinstance(error, OSError):
         return DataError(
-            f"{said}; a file that the run reads must be on every node, under the same path"
+            f"{message}; a file that the run reads must be on every node, under the same path"
         )
     if isinstance(error, UserError):
         return type(error)(f"on the node {node}: {error}")

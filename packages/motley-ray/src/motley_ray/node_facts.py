@@ -32,36 +32,36 @@ def facts(libraries: Sequence[str], modules: Sequence[str]) -> dict[str, str]:
     libraries: names of installed packages.
     modules: full names of modules whose source counts.
     """
-    by_name = {"Python": platform.python_version()}
+    versions = {"Python": platform.python_version()}
     for name in libraries:
         try:
-            by_name[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            by_name[name] = (
+            versions[name] = (
                 f"{MISSING}No module named '{name}'"
                 if _file(name) is None
                 else "a version without a name"
             )
     origin = _file("motley")
     if origin is None:
-        by_name["Motley"] = f"{MISSING}No module named 'motley'"
+        versions["Motley"] = f"{MISSING}No module named 'motley'"
     else:
-        version_line = re.search(
+        match = re.search(
             r'^__version__ = "(.*)"', Path(origin).read_text(encoding="utf-8"), re.MULTILINE
         )
-        by_name["Motley"] = version_line[1] if version_line else "a version without a number"
-        by_name |= _hashes(origin)
+        versions["Motley"] = match[1] if match else "a version without a number"
+        versions |= _hashes(origin)
     origin = _file(RAY)
     if origin is None:
-        by_name[RAY] = f"{MISSING}No module named '{RAY}'"
+        versions[RAY] = f"{MISSING}No module named '{RAY}'"
     else:
-        by_name |= _hashes(origin)
+        versions |= _hashes(origin)
     for name in modules:
         origin = _file(name)
-        by_name[f"{CODE}{name}"] = (
+        versions[f"{CODE}{name}"] = (
             f"{MISSING}No module named '{name}'" if origin is None else _hash(Path(origin))
         )
-    return by_name
+    return versions
 
 
 def _file(name: str) -> str | None:

@@ -90,14 +90,14 @@ class NodeWatch:
         """Return whether the process answers, or is gone."""
         looks = max(1, round(actors.GIVEN_UP_S / _LOOK_S))
         try:
-            with socket.create_connection(self._address, actors.GIVEN_UP_S) as asked:
-                asked.sendall(_HELLO)
-                asked.settimeout(_LOOK_S)
+            with socket.create_connection(self._address, actors.GIVEN_UP_S) as connection:
+                connection.sendall(_HELLO)
+                connection.settimeout(_LOOK_S)
                 for _ in range(looks):
                     if self._over.is_set():
                         return True
                     with suppress(TimeoutError):
-                        asked.recv(1)
+                        connection.recv(1)
                         return True
         except TimeoutError:
             return False

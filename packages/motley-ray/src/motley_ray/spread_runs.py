@@ -107,9 +107,9 @@ def _runs(
     for number, (experiment, folder) in enumerate(zip(experiments, folders, strict=True)):
         cores = experiment.engine.threads or 1
         mine = experiment.replace({"engine.threads": cores})
-        given = (work, mine, str(folder.resolve()), packs, origin)
+        arguments = (work, mine, str(folder.resolve()), packs, origin)
         shape = (cores, int(experiment.engine.device.startswith("cuda")))
-        runs.append(_SpreadRun(number, folder, given, shape))
+        runs.append(_SpreadRun(number, folder, arguments, shape))
     return runs
 
 
@@ -117,14 +117,14 @@ def _runs(
 class _SpreadRun:
     """One run on the cluster.
 
-    ``number``: in the sweep. ``given``: arguments of :func:`_attempt`. ``shape``: cores and GPUs of
+    ``number``: in the sweep. ``arguments``: of :func:`_attempt`. ``shape``: cores and GPUs of
     its actor. ``due_s``: moment from which it may begin. ``lost``, ``held``: attempts whose actor
     was lost, and attempts since then while its folder was held.
     """
 
     number: int
     folder: Path
-    given: tuple[Any, ...]
+    arguments: tuple[Any, ...]
     shape: tuple[int, int]
     due_s: float = 0.0
     lost: int = 0
@@ -152,9 +152,9 @@ class _SpreadRun:
 class _RunActor(ListeningActor):
     """Executes runs, one after the other."""
 
-    def attempt(self, given: list[Any]) -> Exception | None:
-        """Call :func:`_attempt`; ``given``: reference to its arguments."""
-        return _attempt(*ray_package().get(given[0]))
+    def attempt(self, reference: list[Any]) -> Exception | None:
+        """Call :func:`_attempt`; ``reference``: to its arguments."""
+        return _attempt(*ray_package().get(reference[0]))
 
 
 class _Place:
@@ -183,7 +183,7 @@ class _Place:
         self.run = run
         self._actor.listen()
         # the run's data are put into Ray's store when they are needed, not those of all runs
-        self.answer = self._actor.methods.attempt.remote([ray_package().put(run.given)])
+        self.answer = self._actor.methods.attempt.remote([ray_package().put(run.arguments)])
 
     def look(self) -> tuple[bool, Exception | None]:
         """Return whether the run has ended, and its error.
@@ -200,9 +200,9 @@ class _Place:
                 return False, None
             answer = ray.get(self.answer)
         except ray.exceptions.RayTaskError as error:  # where the arguments are read
-            said = str(error).strip().splitlines()[-1]
+            reason = str(error).strip().splitlines()[-1]
             return True, UserError(
-                f"on {self.node}: the run cannot be read there ({said}); a module that it needs "
+                f"on {self.node}: the run cannot be read there ({reason}); a module that it needs "
                 "must be importable on every node"
             )
         except ray.exceptions.RayError as error:

@@ -103,18 +103,18 @@ def _add_commands(app: typer.Typer) -> None:
         "twin",
         "what-if",
     ):
-        found = extension("command", name)
-        if found is None:
+        command = extension("command", name)
+        if command is None:
             about = f"Comes with {COMES_WITH[name]}, which is not installed."
             lenient = {"allow_extra_args": True, "ignore_unknown_options": True}
             app.command(name, help=about, context_settings=lenient, add_help_option=False)(
                 _missing(name)
             )
             continue
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
         else:
-            app.command(name)(found)
+            app.command(name)(command)
 
 
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment.")]
@@ -227,8 +227,8 @@ def _fail(text: str) -> int:
 
 
 def _sentence(error: Exception) -> str:
-    said = error.format_message() if isinstance(error, _UsageError) else str(error)  # type: ignore[attr-defined]
-    return said.strip().rstrip(".")
+    message = error.format_message() if isinstance(error, _UsageError) else str(error)  # type: ignore[attr-defined]
+    return message.strip().rstrip(".")
 
 
 def _subcommand(argv: Sequence[str]) -> str:
@@ -240,9 +240,9 @@ def _theirs(error: Exception, own_code: str, debug: bool) -> int:
     """Say which code of the user's raised an error."""
     if debug:
         tell("".join(traceback.format_exception(error)), err=True)
-    what = shortened(in_one_line(error), _LONGEST)
+    reason = shortened(in_one_line(error), _LONGEST)
     more = "" if debug else "; motley --debug shows the traceback"
-    say(f"{what}; {own_code}{more}")
+    say(f"{reason}; {own_code}{more}")
     return 2
 
 
@@ -250,7 +250,7 @@ def _ours(error: Exception, debug: bool) -> int:
     """Say that the error is Motley's, and keep its traceback: it is never passed off as a mistake
     of the user's."""
     text = "".join(traceback.format_exception(error))
-    what = shortened(in_one_line(error), _LONGEST)
+    reason = shortened(in_one_line(error), _LONGEST)
     try:
         if debug:
             raise OSError
@@ -262,7 +262,7 @@ def _ours(error: Exception, debug: bool) -> int:
     except OSError:  # no room for it
         tell(text, err=True)
         where = "the traceback above"
-    say(f"this is a fault of Motley, not yours: {what}; please report it with {where}")
+    say(f"this is a fault of Motley, not yours: {reason}; please report it with {where}")
     return 1
 
 
@@ -273,7 +273,7 @@ def _how_to_go_on(argv: Sequence[str]) -> str:
 
 
 def _note(
-    said: set[str],
+    shown: set[str],
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -281,8 +281,8 @@ def _note(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    if str(message) not in said:  # the runs of a comparison would all say it
-        said.add(str(message))
+    if str(message) not in shown:  # the runs of a comparison would all say it
+        shown.add(str(message))
         say(f"note: {message}")
 
 
@@ -388,7 +388,7 @@ def compare(
     if target is not None:
         check_target(file, target, data, set or [], _import_from_here(allow_import))
     values = dict(parse_over(text) for text in over or [])
-    found = compare_experiments(
+    comparison = compare_experiments(
         file,
         values,
         seeds_of(seeds),
@@ -407,10 +407,17 @@ def compare(
         skip_refused=skip_refused,
         say=lambda line: say(f"note: {line}"),
     )
-    if found.runs:
-        _show(found.runs, found.directory, report, target, found.controls, plain_intervals)
-        _name_confounds(found.runs, found.controls, asked=controls)
-    raise_failures(found.failures, len(found.runs))
+    if comparison.runs:
+        _show(
+            comparison.runs,
+            comparison.directory,
+            report,
+            target,
+            comparison.controls,
+            plain_intervals,
+        )
+        _name_confounds(comparison.runs, comparison.controls, with_controls=controls)
+    raise_failures(comparison.failures, len(comparison.runs))
 
 
 def _import_from_here(allowed: bool) -> bool:
@@ -445,7 +452,7 @@ def _show(
     for table in terminal_tables([*runs, *controls], target, plain_intervals):
         console.print(table)
     for block in claims(group_runs(runs)):
-        tell("\n".join((block.title, *(f"- {item}" for item in block.items))))
+        tell("\n".join((block.title, *(f"- {line}" for line in block.items))))
     if any(run.meta.get("personal") for run in runs) and (
         advice := missing_local(group_runs(runs))
     ):
@@ -472,7 +479,7 @@ def _show(
     tell(f"tables: {directory}")
 
 
-def _name_confounds(runs: Sequence[Run], controls: Sequence[Run], asked: bool) -> None:
+def _name_confounds(runs: Sequence[Run], controls: Sequence[Run], with_controls: bool) -> None:
     """Say what may explain a difference and is not in the comparison."""
     from motley.results.besides import Besides
     from motley.results.labels import group_runs
@@ -480,7 +487,7 @@ def _name_confounds(runs: Sequence[Run], controls: Sequence[Run], asked: bool) -
     besides = Besides(group_runs(runs), controls)
     for line in besides.sentences():
         say(f"note: {line}")
-    if besides.lacks_controls and not asked:
+    if besides.lacks_controls and not with_controls:
         say("note: motley compare --controls runs the reference with these settings, too")
 
 
@@ -562,11 +569,11 @@ def list_(
 def _listing(kind: str) -> list[dict[str, Any]]:
     from motley.experiments import document, registry
 
-    found = registry.kind_of(kind, ("preset", "recipe"))
-    if found == "recipe":
+    known_kind = registry.kind_of(kind, ("preset", "recipe"))
+    if known_kind == "recipe":
         rows: list[dict[str, Any]] = required_extension("listing", "recipe")()
         return rows
-    return document.preset_rows() if found == "preset" else registry.listing(found)
+    return document.preset_rows() if known_kind == "preset" else registry.listing(known_kind)
 
 
 def _lines(row: Mapping[str, Any]) -> list[str]:
@@ -575,7 +582,7 @@ def _lines(row: Mapping[str, Any]) -> list[str]:
     if row.get("leaves"):
         from motley.results.privacy_section import leaving
 
-        lines += [f"    {what:<20} {said}" for what, said in leaving(row["leaves"])]
+        lines += [f"    {quantity:<20} {sentence}" for quantity, sentence in leaving(row["leaves"])]
     if row.get("code"):
         lines.append(f"    {'public code':<20} {row['code']}")
     for option in row.get("options", []):

@@ -132,7 +132,7 @@ def drift_curves(federations: Sequence[InspectedFederation]) -> Picture | None:
                         rounds,
                         values,
                         style={"linestyle": dash(i)},
-                        said=one.label,
+                        text=one.label,
                     )
             axes.set_title(name)
             axes.set_xlabel("round")

@@ -46,11 +46,11 @@ def list_(data: Folder = None) -> None:
     for head in ("name", "data set", "on this machine", "download", "licence, as far as known"):
         table.add_column(head, overflow="fold")
     for name, public in PUBLIC.items():
-        found = next(search(name, data), None)
+        place = next(search(name, data), None)
         table.add_row(
             name,
             public.title,
-            "no" if found is None else escape(printable(str(found.where))),
+            "no" if place is None else escape(printable(str(place.where))),
             f"{public.mb:.0f} MB",
             public.licence,
         )
@@ -66,11 +66,11 @@ def where(name: Name, data: Folder = None) -> None:
     from motley.tasks.public_data.facts import PUBLIC, known_name
     from motley.tasks.public_data.search import first, search
 
-    known = known_name(name)
-    first(known, data)  # its error says where it was looked for, and how to get it
-    for found in search(known, data):
-        variant = PUBLIC[known].variants[found.layout.variant]
-        typer.echo(printable(f"{found.where}: {found.layout.kind}, {variant.about}"))
+    data_set = known_name(name)
+    first(data_set, data)  # its error says where it was looked for, and how to get it
+    for place in search(data_set, data):
+        variant = PUBLIC[data_set].variants[place.layout.variant]
+        typer.echo(printable(f"{place.where}: {place.layout.kind}, {variant.about}"))
 
 
 @app.command()
@@ -108,11 +108,11 @@ def get(
     from motley.tasks.public_data.facts import known_name
     from motley.tasks.public_data.getting import get as get_data
 
-    known = known_name(name)
+    data_set = known_name(name)
     base = None if mirror is None else check_mirror(mirror)
     with _progress() as report:
-        found = get_data(known, to, base, DownloadLimits(stall_s=stall), report)
-    _show(found)
+        verified = get_data(data_set, to, base, DownloadLimits(stall_s=stall), report)
+    _show(verified)
 
 
 @app.command()
@@ -122,19 +122,21 @@ def verify(name: Name, data: Folder = None) -> None:
     from motley.tasks.public_data.getting import verify as verify_data
     from motley.tasks.public_data.search import first, search
 
-    known = known_name(name)
-    first(known, data)
-    for found in search(known, data):
-        _show(verify_data(known, found))
+    data_set = known_name(name)
+    first(data_set, data)
+    for place in search(data_set, data):
+        _show(verify_data(data_set, place))
 
 
-def _show(found: Verified) -> None:
-    clients = f", {found.clients} natural clients" if found.clients else ""
-    verdict = "as expected" if found.known else "no digest is known to compare it with"
+def _show(verified: Verified) -> None:
+    clients = f", {verified.clients} natural clients" if verified.clients else ""
+    verdict = "as expected" if verified.known else "no digest is known to compare it with"
     typer.echo(
-        printable(f"{found.found.where}: {found.about}\n    {found.size}{clients}; {verdict}")
+        printable(
+            f"{verified.found.where}: {verified.about}\n    {verified.size}{clients}; {verdict}"
+        )
     )
-    typer.echo(f"    variant {found.variant}, digest {found.digest or 'none'}")
+    typer.echo(f"    variant {verified.variant}, digest {verified.digest or 'none'}")
 
 
 @contextmanager

@@ -75,7 +75,7 @@ def tell(text: object, err: bool = False) -> None:
     typer.echo(printable(str(text)), err=err)
 
 
-def formats_of(given: Sequence[str] | None) -> list[str]:
+def formats_of(texts: Sequence[str] | None) -> list[str]:
     """Return the formats named, with commas between or apart.
 
     Raises
@@ -84,7 +84,9 @@ def formats_of(given: Sequence[str] | None) -> list[str]:
     """
     from motley.results.print_files import check_formats
 
-    return check_formats(one.strip() for text in given for one in text.split(",")) if given else []
+    return (
+        check_formats(name.strip() for text in texts for name in text.split(",")) if texts else []
+    )
 
 
 def seeds_of(text: str | None) -> list[int] | None:
@@ -123,8 +125,8 @@ def raise_failures(failures: Sequence[Failure], good: int) -> None:
         same.setdefault(failure.reason, []).append(
             f"{failure.point.label} seed {failure.point.experiment.seed}"
         )
-    for error, (first, *others) in same.items():
-        more = f" and {len(others)} more" if others else ""
+    for error, (first, *more_runs) in same.items():
+        more = f" and {len(more_runs)} more" if more_runs else ""
         say(f"failed: {first}{more}: {error}")
     if not failures:
         return

@@ -115,7 +115,9 @@ def _table(runs: Sequence[RunProgress], width: int, most: int | None = None) -> 
     from rich.text import Text
 
     ordered = (
-        sorted(runs, key=lambda one: _ORDER.index(one.state)) if most is not None else list(runs)
+        sorted(runs, key=lambda progress: _ORDER.index(progress.state))
+        if most is not None
+        else list(runs)
     )
     table = Table(
         title=_counts(runs),
@@ -131,13 +133,13 @@ def _table(runs: Sequence[RunProgress], width: int, most: int | None = None) -> 
         min_width=12,
         max_width=max(16, width - _NUMBERS),
     )
-    metric = next((one.metric for one in runs if one.seed is not None), "score")
+    metric = next((progress.metric for progress in runs if progress.seed is not None), "score")
     for head in ("seed", "round", metric, "best", "MB", "took", "left"):
         table.add_column(printable(head), justify="right", no_wrap=True)
-    for one in ordered[:most]:
+    for progress in ordered[:most]:
         table.add_row(
-            *(Text(printable(text)) for text in _cells(one)),
-            style="dim" if one.state == "finished" else "",
+            *(Text(printable(text)) for text in _cells(progress)),
+            style="dim" if progress.state == "finished" else "",
         )
     hidden = len(ordered) - len(ordered[:most])
     if hidden:
@@ -145,20 +147,24 @@ def _table(runs: Sequence[RunProgress], width: int, most: int | None = None) -> 
     return table
 
 
-def _cells(one: RunProgress) -> list[str]:
+def _cells(progress: RunProgress) -> list[str]:
     from motley.results.live import in_words
     from motley.results.number_text import short_number
 
-    seed = "" if one.seed is None else str(one.seed)
-    of = "" if one.planned is None or one.state == "finished" else f" of {one.planned}"
-    left = in_words(one.left_s) if isfinite(one.left_s) else one.state
-    numbers = (one.score, one.best, one.megabytes)
+    seed = "" if progress.seed is None else str(progress.seed)
+    of = (
+        ""
+        if progress.planned is None or progress.state == "finished"
+        else f" of {progress.planned}"
+    )
+    left = in_words(progress.left_s) if isfinite(progress.left_s) else progress.state
+    numbers = (progress.score, progress.best, progress.megabytes)
     return [
-        one.label,
+        progress.label,
         seed,
-        f"{one.rounds}{of}",
+        f"{progress.rounds}{of}",
         *map(short_number, numbers),
-        in_words(one.wall_s),
+        in_words(progress.wall_s),
         left,
     ]
 
@@ -169,11 +175,11 @@ def _counts(runs: Sequence[RunProgress]) -> str:
 
     if not runs:
         return "no runs as yet"
-    states = [one.state for one in runs]
+    states = [progress.state for progress in runs]
     going = states.count("going on") + states.count("preparing")
     stopped = states.count("stopped")
     words = [f"{states.count('finished')} of {len(runs)} runs finished"]
     words += [f"{going} go{'es' if going == 1 else ''} on"] if going else []
     words += [f"{stopped} stopped"] if stopped else []
-    left = max((one.left_s for one in runs if isfinite(one.left_s)), default=0.0)
+    left = max((progress.left_s for progress in runs if isfinite(progress.left_s)), default=0.0)
     return ", ".join(words) + (f"; {in_words(left)} left of those that go on" if left else "")

@@ -67,68 +67,70 @@ class Aspect:
     def _left(self, value: Any) -> Any:
         if not self.without or not isinstance(value, Mapping):
             return value
-        return {option: item for option, item in value.items() if option not in self.without}
+        return {option: setting for option, setting in value.items() if option not in self.without}
 
-    def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
-        """Return the values in words: of several keys and options those in which ``others``
+    def in_words(self, keys: Keys, compared: Sequence[Keys]) -> str:
+        """Return the values in words: of several keys and options those in which ``compared``
         differ."""
-        told = [
+        words = [
             word
             for key in self.keys
             for word in _words(
                 key.rpartition(".")[2],
                 self._left(value_at(keys, key)),
-                [self._left(value_at(other, key)) for other in others],
+                [self._left(value_at(method_keys, key)) for method_keys in compared],
                 bare=len(self.keys) == 1,
             )
         ]
-        if len(told) == 1:  # momentum 0.9 of the momentum
-            return told[0].removeprefix(f"{self.name.replace(' ', '_')} ")
-        return " ".join(told) or self.unset
+        if len(words) == 1:  # momentum 0.9 of the momentum
+            return words[0].removeprefix(f"{self.name.replace(' ', '_')} ")
+        return " ".join(words) or self.unset
 
-    def held_against(self, keys: Keys, others: Sequence[Keys]) -> str:
+    def held_against(self, keys: Keys, compared: Sequence[Keys]) -> str:
         """Return what a control has, which is this method's value where an experiment can have
         it."""
-        return self.in_words(keys, others)
+        return self.in_words(keys, compared)
 
 
 def _words(
-    name: str, value: Any, others: Sequence[Any], bare: bool, *, zero: bool = False
+    name: str, value: Any, compared: Sequence[Any], bare: bool, *, zero: bool = False
 ) -> list[str]:
     """Return the words of one key; a component by its name, where others have another one.
     ``zero``: whether a 0 is told."""
     if value is None or (value == 0 and not (bare or zero)):
         return []
     if isinstance(value, Mapping):
-        tables = [other for other in others if isinstance(other, Mapping)]
-        alike = [other for other in tables if other.get("name") == value.get("name")]
-        told = [
+        tables = [
+            compared_value for compared_value in compared if isinstance(compared_value, Mapping)
+        ]
+        alike = [table for table in tables if table.get("name") == value.get("name")]
+        options = [
             option
             for option in value
-            if len({repr(other.get(option)) for other in alike}) > 1
-            or (option == "name" and (len(alike) < len(others)))
-            or ("name" not in value and len(tables) < len(others))
+            if len({repr(table.get(option)) for table in alike}) > 1
+            or (option == "name" and (len(alike) < len(compared)))
+            or ("name" not in value and len(tables) < len(compared))
         ]
         return [
             word
-            for option in told
+            for option in options
             for word in _words(option, value[option], alike, bare=option == "name", zero=True)
         ]
     text = plain_value(value)
     return [text if bare or name == "name" else f"{name} {text}"]
 
 
-def algorithm_words(keys: Keys, others: Sequence[Keys]) -> str:
+def algorithm_words(keys: Keys, compared: Sequence[Keys]) -> str:
     """Return the algorithm with its options, without those in which all that have it are alike."""
     algorithm = keys["algorithm"]
-    held = [other["algorithm"] for other in others]
-    told = []
+    held = [method_keys["algorithm"] for method_keys in compared]
+    words = []
     for option, value in algorithm.items():
-        values = [repr(other[option]) for other in held if option in other]
+        values = [repr(options[option]) for options in held if option in options]
         plain = isinstance(value, int | float | str)
         if plain and option != "name" and (len(values) < 2 or len(set(values)) > 1):
-            told.append(f"{option} {plain_value(value)}")
-    return " ".join([str(algorithm.get("name")), *told])
+            words.append(f"{option} {plain_value(value)}")
+    return " ".join([str(algorithm.get("name")), *words])
 
 
 def plain_value(value: Any) -> str:
@@ -141,7 +143,7 @@ class _Weights(Aspect):
     """The weights of uploads, in words."""
 
     @override
-    def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
+    def in_words(self, keys: Keys, compared: Sequence[Keys]) -> str:
         """Return how uploads count."""
         mode = str(keys.get("weights"))
         return {"examples": "by samples", "uniform": "equal"}.get(mode, f"by {mode}")
@@ -152,10 +154,10 @@ class _Selector(Aspect):
     """The selector, in words."""
 
     @override
-    def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
+    def in_words(self, keys: Keys, compared: Sequence[Keys]) -> str:
         """Return the selector, and of the same one how closely its probe measures."""
-        told = [Aspect(key, (key,), unset="").in_words(keys, others) for key in self.keys]
-        return told[0] or (f"probe {told[1]}" if told[1] else self.unset)
+        parts = [Aspect(key, (key,), unset="").in_words(keys, compared) for key in self.keys]
+        return parts[0] or (f"probe {parts[1]}" if parts[1] else self.unset)
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ class _LocalWork(Aspect):
     """The local work of a round, in words."""
 
     @override
-    def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
+    def in_words(self, keys: Keys, compared: Sequence[Keys]) -> str:
         """Return the epochs or steps, and what cuts them short."""
         local = keys.get("local") or {}
         kind = "steps" if local.get("steps") else "epochs"
@@ -171,7 +173,7 @@ class _LocalWork(Aspect):
         capped = f", at most {local['max_steps']} steps" if local.get("max_steps") else ""
         short = ""
         if local.get("stragglers"):
-            theirs = [value_at(other, "local.stragglers") for other in others]
+            theirs = [value_at(method_keys, "local.stragglers") for method_keys in compared]
             words = _words("stragglers", local["stragglers"], theirs, bare=False)
             short = " ".join([", stragglers", *words])
         return f"{number} {kind if number != 1 else kind[:-1]}{capped}{short}"
@@ -184,14 +186,14 @@ class _Tuning(Aspect):
     fine-tuning for as long as a round's local work."""
 
     @override
-    def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
+    def in_words(self, keys: Keys, compared: Sequence[Keys]) -> str:
         """Return for how long the model is tuned, or that the method has models of its own."""
         if keys.get("personal"):
             return "models of their own"
-        return self.held_against(keys, others)
+        return self.held_against(keys, compared)
 
     @override
-    def held_against(self, keys: Keys, others: Sequence[Keys]) -> str:
+    def held_against(self, keys: Keys, compared: Sequence[Keys]) -> str:
         """Return for how long a control is tuned."""
         tuning = keys.get("fine-tuning") or {}
         parts = [
@@ -208,7 +210,7 @@ class _Compression(Aspect):
     """How updates are compressed, in words."""
 
     @override
-    def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
+    def in_words(self, keys: Keys, compared: Sequence[Keys]) -> str:
         """Return compressor and quantizer, and the parts in which others differ, each with the
         options in which they do; none where updates are sent whole."""
         names = {key: value_at(keys, f"{key}.name") for key in self.keys}
@@ -216,17 +218,17 @@ class _Compression(Aspect):
             return self.unset
         plain = (None, "none", "identity")
         parts = {
-            key: _with_options(keys[key], [other.get(key) for other in others])
+            key: _with_options(keys[key], [method_keys.get(key) for method_keys in compared])
             for key in self.keys
             if names[key] not in plain
         }
         first = [parts[key] for key in ("compressor", "quantizer") if key in parts]
-        rest = [
+        differing = [
             f"{key} {parts[key]}"
             for key in ("feedback", "allocator", "budget")
-            if key in parts and any(other.get(key) != keys[key] for other in others)
+            if key in parts and any(method_keys.get(key) != keys[key] for method_keys in compared)
         ]
-        return ", ".join([" and ".join(first), *rest])
+        return ", ".join([" and ".join(first), *differing])
 
 
 @dataclass(frozen=True)
@@ -234,26 +236,27 @@ class _Server(Aspect):
     """The server's step, in words."""
 
     @override
-    def in_words(self, keys: Keys, others: Sequence[Keys]) -> str:
+    def in_words(self, keys: Keys, compared: Sequence[Keys]) -> str:
         """Return its name, the options in which others differ, and a rate that is not 1."""
         server = keys.get("server")
         if not isinstance(server, Mapping):
             return str(server or self.unset)
-        told = _with_options(server, [other.get("server") for other in others])
+        words = _with_options(server, [method_keys.get("server") for method_keys in compared])
         rate = server.get("lr")
-        hidden = rate not in (None, 1) and f" lr {plain_value(rate)}" not in told
-        return f"{told} lr {plain_value(rate)}" if hidden else told
+        hidden = rate not in (None, 1) and f" lr {plain_value(rate)}" not in words
+        return f"{words} lr {plain_value(rate)}" if hidden else words
 
 
-def _with_options(component: Keys, others: Sequence[Any]) -> str:
+def _with_options(component: Keys, compared: Sequence[Any]) -> str:
     """Return the name of a component with the options in which others of its name differ."""
     alike = [
-        other
-        for other in others
-        if isinstance(other, Mapping) and other.get("name") == component.get("name")
+        compared_value
+        for compared_value in compared
+        if isinstance(compared_value, Mapping)
+        and compared_value.get("name") == component.get("name")
     ]
-    told = [word for word in _words("", component, alike, bare=False) if word != component["name"]]
-    return " ".join([str(component["name"]), *told])
+    words = [word for word in _words("", component, alike, bare=False) if word != component["name"]]
+    return " ".join([str(component["name"]), *words])
 
 
 WEIGHTS = _Weights("weights", ("weights",))
@@ -303,8 +306,8 @@ def _tuning(algorithm: Keys, local: Keys) -> dict[str, Any] | None:
     examined, as FedBABU's and Per-FedAvg's options have it (None for none), else a round's local
     work."""
     if algorithm.get("name") == "fine_tuned":
-        asked = {key: algorithm.get(key) for key in ("epochs", "steps", "lr")}
-        return asked if asked["epochs"] or asked["steps"] else None
+        tuning = {key: algorithm.get(key) for key in ("epochs", "steps", "lr")}
+        return tuning if tuning["epochs"] or tuning["steps"] else None
     options = {"epochs": "tune_epochs", "steps": "tune_steps"}
     if TUNES_ITSELF & algorithm.keys():
         work = {kind: algorithm.get(option) or 0 for kind, option in options.items()}
@@ -349,34 +352,34 @@ class ComparedMethod:
         left = {*IGNORED, *_TOP, "algorithm", "personal"}
         return cls(label, keys, {key: value for key, value in keys.items() if key not in left})
 
-    def worlds_differ(self, other: ComparedMethod) -> tuple[str, ...]:
+    def worlds_differ(self, rival: ComparedMethod) -> tuple[str, ...]:
         """Return the keys of data, clients and devices in which it differs from another method."""
         return tuple(
             key
-            for key in dict.fromkeys((*self.world, *other.world))
-            if self.world.get(key) != other.world.get(key)
+            for key in dict.fromkeys((*self.world, *rival.world))
+            if self.world.get(key) != rival.world.get(key)
         )
 
-    def same_algorithm(self, other: ComparedMethod) -> bool:
+    def same_algorithm(self, rival: ComparedMethod) -> bool:
         """Return whether both have one algorithm; an option that only one of them writes out is
         taken for the other's, too."""
         mine = self.keys["algorithm"]
-        theirs = other.keys["algorithm"]
+        theirs = rival.keys["algorithm"]
         return all(mine[key] == theirs[key] for key in mine.keys() & theirs.keys())
 
-    def with_own_optimizer(self, other: ComparedMethod) -> bool:
+    def with_own_optimizer(self, rival: ComparedMethod) -> bool:
         """Return whether the optimizers have different names: rate and momentum then mean something
         else."""
-        names = [value_at(one.keys, "local.optimizer.name") for one in (self, other)]
+        names = [value_at(method.keys, "local.optimizer.name") for method in (self, rival)]
         return bool(names[0] != names[1])
 
-    def differing(self, other: ComparedMethod) -> list[Aspect]:
+    def differing(self, rival: ComparedMethod) -> list[Aspect]:
         """Return the aspects in which it differs from another method."""
-        follows = (RATE, MOMENTUM) if self.with_own_optimizer(other) else ()
+        follows = (RATE, MOMENTUM) if self.with_own_optimizer(rival) else ()
         return [
             aspect
             for aspect in ASPECTS
-            if aspect not in follows and aspect.of(self.keys) != aspect.of(other.keys)
+            if aspect not in follows and aspect.of(self.keys) != aspect.of(rival.keys)
         ]
 
     def is_control(
@@ -390,17 +393,19 @@ class ComparedMethod:
         where it is not."""
         if self.world != reference.world or not self.same_algorithm(reference):
             return None
-        found = method.differing(reference)
-        values = [[aspect.of(one.keys) for one in (self, method, reference)] for aspect in ASPECTS]
+        differing = method.differing(reference)
+        values = [
+            [aspect.of(each.keys) for each in (self, method, reference)] for aspect in ASPECTS
+        ]
         follow = (RATE, MOMENTUM) if method.with_own_optimizer(reference) else ()
         for aspect, (mine, theirs, plain) in zip(ASPECTS, values, strict=True):
-            may = aspect in found or aspect in follow
+            may = aspect in differing or aspect in follow
             if mine != plain and not (may and mine == theirs):
                 return None
         return tuple(
             aspect
             for aspect, (mine, theirs, _) in zip(ASPECTS, values, strict=True)
-            if aspect in found and mine == theirs
+            if aspect in differing and mine == theirs
         )
 
 
@@ -435,20 +440,22 @@ def pairs_of(methods: Sequence[ComparedMethod], base: str) -> list[Pair]:
     """Return every method with the reference of its world: ``base`` in its own, and elsewhere the
     method that is like it, else the first; a method that is alone in its world with ``base``."""
     first = next(method for method in methods if method.label == base)
-    found = []
+    pairs = []
     for method in methods:
-        there = [other for other in methods if other.world == method.world]
+        there = [candidate for candidate in methods if candidate.world == method.world]
         alike = (
-            other for other in there if other.same_algorithm(first) and not other.differing(first)
+            candidate
+            for candidate in there
+            if candidate.same_algorithm(first) and not candidate.differing(first)
         )
         reference = first if first in there or len(there) == 1 else next(alike, there[0])
         if method is not reference:
-            found.append(
+            pairs.append(
                 Pair(
                     method, reference, _besides(method, reference), method.worlds_differ(reference)
                 )
             )
-    return found
+    return pairs
 
 
 def references_of(groups: Mapping[str, Sequence[Run]], base: str) -> dict[str, Pair]:

@@ -94,18 +94,18 @@ class _View:
         """The mean over counted runs of each of :data:`MEASURES`, by title; NaN where a run has
         none."""
         return {
-            one.title: float(np.mean([one.of(run) for run in self.counted] or nan))
-            for one in MEASURES
+            measure.title: float(np.mean([measure.of(run) for run in self.counted] or nan))
+            for measure in MEASURES
         }
 
     @cached_property
     def took_part(self) -> dict[int, NDArray[np.int64]]:
         """By seed, round and client ``[n, 2]`` of each accepted update, sorted."""
-        found = {}
+        accepted = {}
         for run in self.counted:
             rows = _of_accepted(run, "client", "round")
-            found[run.seed] = np.stack(rows, 1).astype(np.int64)[np.lexsort(rows)]
-        return found
+            accepted[run.seed] = np.stack(rows, 1).astype(np.int64)[np.lexsort(rows)]
+        return accepted
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,10 @@ class _Measure:
     of: Callable[[Run], float]
     in_words: Callable[[float], str] = whole
 
-    def differs(self, one: _View, other: _View, tolerance: float = TOLERANCE) -> bool:
+    def differs(self, view: _View, reference: _View, tolerance: float = TOLERANCE) -> bool:
         """Return whether the means of two methods differ beyond a relative tolerance."""
-        a = one.spent[self.title]
-        b = other.spent[self.title]
+        a = view.spent[self.title]
+        b = reference.spent[self.title]
         return isfinite(a) and isfinite(b) and abs(a - b) > tolerance * max(abs(a), abs(b))
 
 
@@ -217,14 +217,14 @@ class Left:
 
     Parameters
     ----------
-    last: the whole by the last evaluation, from which that at equal budgets is to be subtracted;
-    None where the whole is by the last evaluation itself, and without budgets. at_equal: NaN where
+    last: the total by the last evaluation, from which that at equal budgets is to be subtracted;
+    None where the total is by the last evaluation itself, and without budgets. at_equal: NaN where
     a run has no evaluation before the cut. seeds: of them the method and its reference have
     finished so many.
     """
 
     label: str
-    whole: Interval
+    total: Interval
     last: Interval | None
     at_equal: Mapping[str, Interval]
     seeds: int
@@ -263,12 +263,12 @@ class Besides:
 
     @cached_property
     def _by_pair(self) -> dict[tuple[str, str], tuple[_View, _View]]:
-        found = {}
+        views = {}
         for pair in self.pairs:
-            one, other = (self._views[each.label] for each in (pair.method, pair.reference))
-            seeds = one.finished.keys() & other.finished.keys()
-            found[one.label, other.label] = one.over(seeds), other.over(seeds)
-        return found
+            view, reference = (self._views[each.label] for each in (pair.method, pair.reference))
+            seeds = view.finished.keys() & reference.finished.keys()
+            views[view.label, reference.label] = view.over(seeds), reference.over(seeds)
+        return views
 
     @cached_property
     def _common(self) -> set[int]:
@@ -289,13 +289,13 @@ class Besides:
         """The columns that have something to tell."""
         keys = [view.method.keys for view in self._views.values()]
         worlds = dict.fromkeys(key for pair in self.pairs for key in pair.world)
-        found = [_aspect_column(Aspect(key.replace("_", " "), (key,)), keys) for key in worlds]
+        columns = [_aspect_column(Aspect(key.replace("_", " "), (key,)), keys) for key in worlds]
         if SELECTOR in self.aspects:  # then the algorithm is the method
-            found.append(_algorithm_column(keys))
-        found += [_aspect_column(aspect, keys) for aspect in self.aspects]
-        spent = (_measure_column(one, self.time) for one in MEASURES)
-        found += [column for column in (_TUNED, *spent, _TOOK_PART) if self._tells(column)]
-        return found
+            columns.append(_algorithm_column(keys))
+        columns += [_aspect_column(aspect, keys) for aspect in self.aspects]
+        spent = (_measure_column(measure, self.time) for measure in MEASURES)
+        columns += [column for column in (_TUNED, *spent, _TOOK_PART) if self._tells(column)]
+        return columns
 
     def _tells(self, column: _Column) -> bool:
         return any(column.differs(*self._of(pair)) for pair in self.pairs)
@@ -367,9 +367,10 @@ class Besides:
             return "means over seeds"
         if not self._common:
             return "means over each method's own finished seeds, for no seed is finished in all"
-        many = len(self._common)
+        n_seeds = len(self._common)
         return (
-            f"means over the {many} seed{'s' if many > 1 else ''} of {len(seeds)} that all finished"
+            f"means over the {n_seeds} seed{'s' if n_seeds > 1 else ''} of {len(seeds)} that all "
+            "finished"
         )
 
     def sentences(self) -> list[str]:
@@ -418,13 +419,15 @@ class Besides:
         lines = []
         for pair in self.pairs:
             views = sorted(self._of(pair), key=lambda view: _tuned(view) == "no")
-            (first, one), (second, other) = ((view.label, _tuned(view)) for view in views)
-            if one == other:
+            (first, first_tuning), (second, second_tuning) = (
+                (view.label, _tuned(view)) for view in views
+            )
+            if first_tuning == second_tuning:
                 continue
             lines.append(
-                f"{first} was tuned ({one}), and of {second} no tuning is recorded"
-                if other == "no"
-                else f"{first} was tuned otherwise ({one}) than {second} ({other})"
+                f"{first} was tuned ({first_tuning}), and of {second} no tuning is recorded"
+                if second_tuning == "no"
+                else f"{first} was tuned otherwise ({first_tuning}) than {second} ({second_tuning})"
             )
         return lines
 
@@ -435,49 +438,57 @@ class Besides:
     def _by_aspects(self, pair: Pair) -> dict[tuple[Aspect, ...], _View]:
         """Return the aspects that were made equal -> the runs of the reference with the method's
         values of them."""
-        found: dict[tuple[Aspect, ...], _View] = {}
+        views: dict[tuple[Aspect, ...], _View] = {}
         for view in self._controls:
             taken = view.method.taken(pair.reference, pair.method)
             if taken and set(taken) <= set(pair.aspects):
-                found.setdefault(taken, view)
-        return found
+                views.setdefault(taken, view)
+        return views
 
     @cached_property
     def end(self) -> End:
         """The end of a curve by which methods are compared."""
         every = [ends for view in self._controls for ends in view.ends.values()]
-        known = [one for one in every if isfinite(one.final)]
-        return "stable" if all(isfinite(one.stable) for one in known) else "final"
+        finite = [run_ends for run_ends in every if isfinite(run_ends.final)]
+        return "stable" if all(isfinite(run_ends.stable) for run_ends in finite) else "final"
 
     def _difference(
-        self, one: _View, other: _View, seeds: Sequence[int], end: End | None = None
+        self, view: _View, reference: _View, seeds: Sequence[int], end: End | None = None
     ) -> Interval:
         """Return the difference of two methods at the end, paired by seed."""
         kind = end or self.end
-        return self._paired(one, other, seeds, lambda run, _: getattr(measures.ends_of(run), kind))
+        return self._paired(
+            view, reference, seeds, lambda run, _: getattr(measures.ends_of(run), kind)
+        )
 
     def _at_budget(
-        self, one: _View, other: _View, seeds: Sequence[int], axis: measures.Axis
+        self, view: _View, reference: _View, seeds: Sequence[int], axis: measures.Axis
     ) -> Interval:
         """Return the difference of two methods where the curve of the cheaper one ends."""
 
         def value(run: Run, rival: Run) -> float:
-            along, other = (measures.curve(each, axis, untrained=False) for each in (run, rival))
-            if not len(along.x) or not len(other.x):
+            along, rival_curve = (
+                measures.curve(each, axis, untrained=False) for each in (run, rival)
+            )
+            if not len(along.x) or not len(rival_curve.x):
                 return nan
-            return float(measures.stepwise(along, [min(along.x[-1], other.x[-1])])[0])
+            return float(measures.stepwise(along, [min(along.x[-1], rival_curve.x[-1])])[0])
 
-        return self._paired(one, other, seeds, value)
+        return self._paired(view, reference, seeds, value)
 
     def _paired(
-        self, one: _View, other: _View, seeds: Sequence[int], value: Callable[[Run, Run], float]
+        self,
+        view: _View,
+        reference: _View,
+        seeds: Sequence[int],
+        value: Callable[[Run, Run], float],
     ) -> Interval:
         """Return the mean difference over seeds; NaN over none where a seed has no number."""
-        runs = [(one.finished[seed], other.finished[seed]) for seed in seeds]
+        runs = [(view.finished[seed], reference.finished[seed]) for seed in seeds]
         mine = [self.percent * value(run, rival) for run, rival in runs]
         theirs = [self.percent * value(rival, run) for run, rival in runs]
-        known = np.isfinite(mine).all() and np.isfinite(theirs).all()
-        return measures.paired(mine, theirs, self._level) if known else measures.paired([], [])
+        all_finite = np.isfinite(mine).all() and np.isfinite(theirs).all()
+        return measures.paired(mine, theirs, self._level) if all_finite else measures.paired([], [])
 
     @cached_property
     def _compared(self) -> int:
@@ -493,27 +504,27 @@ class Besides:
     def left(self) -> list[Left]:
         """What is left of each method's difference at equal settings and budgets; methods without
         two seeds are left out."""
-        found = []
+        remaining = []
         for pair in self._within:
-            one, other = self._of(pair)
-            finished = self._ended(one) & self._ended(other)
-            made, seeds = self._with_seeds(pair, finished)
+            view, reference = self._of(pair)
+            finished = self._ended(view) & self._ended(reference)
+            equalized, seeds = self._with_seeds(pair, finished)
             if len(seeds) < 2:
                 continue
-            at_equal = dict(self._at_equal(pair, made, seeds))
+            at_equal = dict(self._at_equal(pair, equalized, seeds))
             budgets = dict(self._at_budgets(pair, seeds))
             if at_equal or budgets:
                 by_last = budgets and self.end != "final"
-                found.append(
+                remaining.append(
                     Left(
                         pair.method.label,
-                        self._difference(one, other, seeds),
-                        self._difference(one, other, seeds, "final") if by_last else None,
+                        self._difference(view, reference, seeds),
+                        self._difference(view, reference, seeds, "final") if by_last else None,
                         {**at_equal, **budgets},
                         len(finished),
                     )
                 )
-        return found
+        return remaining
 
     def _ended(self, view: _View) -> set[int]:
         """Return the seeds that are finished and have a number at their end."""
@@ -524,38 +535,42 @@ class Besides:
     ) -> tuple[dict[tuple[Aspect, ...], _View], list[int]]:
         """Return the controls of a pair and the seeds that it shares with all of them; controls
         that share fewer than two are left out."""
-        made = {}
+        equalized = {}
         seeds = finished
         every = self._by_aspects(pair).items()
-        for aspects, view in sorted(every, key=lambda item: -len(finished & self._ended(item[1]))):
+        for aspects, view in sorted(
+            every, key=lambda entry: -len(finished & self._ended(entry[1]))
+        ):
             held = seeds & self._ended(view)
             if len(held) > 1:
                 seeds = held
-                made[aspects] = view
-        return made, sorted(seeds)
+                equalized[aspects] = view
+        return equalized, sorted(seeds)
 
     def _at_equal(
-        self, pair: Pair, made: Mapping[tuple[Aspect, ...], _View], seeds: Sequence[int]
+        self, pair: Pair, equalized: Mapping[tuple[Aspect, ...], _View], seeds: Sequence[int]
     ) -> Iterator[tuple[str, Interval]]:
-        one = self._views[pair.method.label]
+        view = self._views[pair.method.label]
         for aspect in pair.aspects:
-            if (aspect,) in made:
-                yield aspect.name, self._difference(one, made[aspect,], seeds)
-        most = max(made, key=len, default=())
+            if (aspect,) in equalized:
+                yield aspect.name, self._difference(view, equalized[aspect,], seeds)
+        most = max(equalized, key=len, default=())
         if len(most) > 1:
             all_of = len(most) == len(pair.aspects)
             title = _ALL if all_of else in_list([aspect.name for aspect in most])
-            yield title, self._difference(one, made[most], seeds)
+            yield title, self._difference(view, equalized[most], seeds)
 
     def _at_budgets(self, pair: Pair, seeds: Sequence[int]) -> Iterator[tuple[str, Interval]]:
-        one, other = (view.over(seeds) for view in self._of(pair))
-        spent = {measure.title for measure in MEASURES if measure.differs(one, other, BUDGET)}
+        compared, reference = (view.over(seeds) for view in self._of(pair))
+        spent = {
+            measure.title for measure in MEASURES if measure.differs(compared, reference, BUDGET)
+        }
         last = "" if self.end == "final" else _LAST
         for name, axis in _BUDGETS:
             costs = {"up (MB)", "down (MB)"} if axis == "bits" else {"{time} hours"}
             if costs & spent:
                 title = name.format(time=self.time)
-                yield f"{title}{last}", self._at_budget(one, other, seeds, axis)
+                yield f"{title}{last}", self._at_budget(compared, reference, seeds, axis)
 
     def left_table(self) -> Table | None:
         """Return the differences as a whole, and below each what is left of it at equal settings
@@ -566,13 +581,13 @@ class Besides:
                 label,
                 [
                     TableCell(how),
-                    TableCell(self._signed(one.mean), one.mean),
-                    TableCell(self._range(one), one.low),
-                    TableCell(str(one.n), one.n),
+                    TableCell(self._signed(interval.mean), interval.mean),
+                    TableCell(self._range(interval), interval.low),
+                    TableCell(str(interval.n), interval.n),
                 ],
                 places.index(label),
             )
-            for label, how, one in self._left_lines()
+            for label, how, interval in self._left_lines()
         ]
         heads = ("method", "compared", "difference", "95% interval", "seeds")
         return Table(heads, rows, self._how()) if rows else None
@@ -583,17 +598,24 @@ class Besides:
             line
             for row in self.left
             for line in (
-                (row.label, "as a whole", row.whole),
+                (row.label, "as a whole", row.total),
                 *([(row.label, f"as a whole{_LAST}", row.last)] if row.last is not None else []),
-                *((row.label, f"at equal {name}", one) for name, one in row.at_equal.items()),
+                *(
+                    (row.label, f"at equal {name}", interval)
+                    for name, interval in row.at_equal.items()
+                ),
             )
         ]
 
-    def _range(self, one: Interval) -> str:
+    def _range(self, interval: Interval) -> str:
         """Return an interval in words; a dash without one, as where all seeds differ by the
         same."""
-        known = one.n and isfinite(one.low)
-        return f"{self._signed(one.low)} to {self._signed(one.high)}" if known else "–"
+        has_interval = interval.n and isfinite(interval.low)
+        return (
+            f"{self._signed(interval.low)} to {self._signed(interval.high)}"
+            if has_interval
+            else "–"
+        )
 
     def _signed(self, value: float) -> str:
         if not isfinite(value):
@@ -602,12 +624,12 @@ class Besides:
 
     def _how(self) -> str:
         at_budgets = [
-            one
+            interval
             for row in self.left
-            for title, one in row.at_equal.items()
+            for title, interval in row.at_equal.items()
             if title.removesuffix(_LAST) in [name.format(time=self.time) for name, _ in _BUDGETS]
         ]
-        fewer = [row for row in self.left if row.whole.n < row.seeds]
+        fewer = [row for row in self.left if row.total.n < row.seeds]
         parts = (
             f"{self.end.capitalize()} {self.metric} ({JUDGED[self.end]}) less that of the "
             "reference, and less that of the reference with this method's setting; paired by seed, "
@@ -622,10 +644,11 @@ class Besides:
             "evaluation before (told where they differ by more than "
             f"{100 * BUDGET:g} %)"
             + ("." if self.end == "final" else "; subtract it from the whole by the last."),
-            any(not one.n for one in at_budgets) and "– where a run has no evaluation before that.",
+            any(not interval.n for interval in at_budgets)
+            and "– where a run has no evaluation before that.",
             fewer
             and "Lines of a method are over the seeds that all of them have: "
-            + in_list([f"{row.whole.n} of {row.seeds} for {row.label}" for row in fewer])
+            + in_list([f"{row.total.n} of {row.seeds} for {row.label}" for row in fewer])
             + ".",
         )
         return " ".join(part for part in parts if part)
@@ -634,7 +657,7 @@ class Besides:
         """Return the table of what differs, for print."""
         rows = [(label, [word for word, _ in cells]) for label, cells in self.rows()]
         marks = [[differs for _, differs in cells] for _, cells in self.rows()]
-        titles = [one.title[:1].upper() + one.title[1:] for one in self._columns]
+        titles = [column.title[:1].upper() + column.title[1:] for column in self._columns]
         heads = [(title, "") for title in titles]
         if self._turned:
             heads = [(label, "") for label, _ in rows]
@@ -655,34 +678,34 @@ class Besides:
 
     def print_tables(self) -> list[PrintTable]:
         """Return both tables for print: ``besides`` and ``left``."""
-        found = []
+        tables = []
         if self.table() is not None:
-            found.append(self._printed())
+            tables.append(self._printed())
         lines = self._left_lines()
         if lines:
             unit = "points" if self.percent > 1 else ""
-            found.append(
+            tables.append(
                 PrintTable(
                     "left",
                     f"Differences as a whole and at equal settings. {self._how()}",
                     [("Compared", ""), ("Difference", unit), ("Pairs", "seeds")],
-                    [(label, [how, one, str(one.n)]) for label, how, one in lines],
+                    [(label, [how, interval, str(interval.n)]) for label, how, interval in lines],
                     {},
                 )
             )
-        return found
+        return tables
 
 
 def besides_section(groups: Groups, controls: Sequence[Run] = ()) -> Section:
     """Return the section on what differs beside the method; empty for one method, and where nothing
     does."""
-    found = Besides(groups, controls)
-    left = found.left_table()
-    lines = found.sentences() if found.table() is not None else []
+    besides = Besides(groups, controls)
+    left = besides.left_table()
+    lines = besides.sentences() if besides.table() is not None else []
     return Section(
         "Besides the method",
         non_empty(
-            found.table(),
+            besides.table(),
             BulletList([_sentence(line) for line in lines]) if lines else None,
             Section("What is left of the difference", [left] if left is not None else []),
         ),
@@ -696,18 +719,18 @@ def _view(label: str, runs: Sequence[Run]) -> _View:
 
 def _control_views(controls: Sequence[Run]) -> list[_View]:
     """Return the controls, the seeds of one experiment together."""
-    found: dict[str, list[Run]] = {}
+    runs_by_keys: dict[str, list[Run]] = {}
     for run in controls:
         keys = {key: value for key, value in run.config.items() if key not in IGNORED}
-        found.setdefault(repr(keys), []).append(run)
-    return [_view(runs[0].control, runs) for runs in found.values()]
+        runs_by_keys.setdefault(repr(keys), []).append(run)
+    return [_view(runs[0].control, runs) for runs in runs_by_keys.values()]
 
 
 def _aspect_column(aspect: Aspect, keys: Sequence[Mapping[str, Any]]) -> _Column:
     return _Column(
         aspect.name,
         lambda view: aspect.in_words(view.method.keys, keys),
-        lambda one, other: aspect.of(one.method.keys) != aspect.of(other.method.keys),
+        lambda view, reference: aspect.of(view.method.keys) != aspect.of(reference.method.keys),
     )
 
 
@@ -715,7 +738,7 @@ def _algorithm_column(keys: Sequence[Mapping[str, Any]]) -> _Column:
     return _Column(
         "algorithm",
         lambda view: algorithm_words(view.method.keys, keys),
-        lambda one, other: not one.method.same_algorithm(other.method),
+        lambda view, reference: not view.method.same_algorithm(reference.method),
     )
 
 
@@ -733,16 +756,16 @@ def _who(view: _View) -> str:
     took_part = [measures.participation(run) for run in view.counted]
     if not took_part:
         return "–"
-    accepted = np.mean([one.counts.sum() for one in took_part])
-    gini = np.mean([one.gini for one in took_part])
+    accepted = np.mean([participation.counts.sum() for participation in took_part])
+    gini = np.mean([participation.gini for participation in took_part])
     return f"{whole(float(accepted))} updates, Gini {gini:.2f}"
 
 
-def _others_took_part(one: _View, other: _View) -> bool:
+def _others_took_part(view: _View, reference: _View) -> bool:
     """Return whether other clients took part under the same selector."""
-    return one.method.keys.get("selector") == other.method.keys.get("selector") and any(
-        not np.array_equal(one.took_part[seed], other.took_part[seed])
-        for seed in one.took_part.keys() & other.took_part.keys()
+    return view.method.keys.get("selector") == reference.method.keys.get("selector") and any(
+        not np.array_equal(view.took_part[seed], reference.took_part[seed])
+        for seed in view.took_part.keys() & reference.took_part.keys()
     )
 
 
@@ -758,12 +781,12 @@ def _tuned_run(config: Mapping[str, Any]) -> str:
     tuned = config.get("tuned")
     if not tuned:
         return "no"
-    kept = all(_as_chosen(config, key, value) for key, value in tuned["values"].items())
+    as_chosen = all(_as_chosen(config, key, value) for key, value in tuned["values"].items())
     for_it = all(_as_chosen(config, key, value) for key, value in tuned["method"].items())
     trials = f"{tuned['trials']} trials, {tuned['run_equivalents']:g} run-equivalents"
     if not for_it:
         return f"for another method ({trials})"
-    return trials if kept else f"changed since ({trials})"
+    return trials if as_chosen else f"changed since ({trials})"
 
 
 def _as_chosen(config: Mapping[str, Any], key: str, value: Any) -> bool:
@@ -771,11 +794,11 @@ def _as_chosen(config: Mapping[str, Any], key: str, value: Any) -> bool:
     if isinstance(held, Mapping) and not isinstance(value, Mapping):
         return bool(held.get("name") == value)
     if isinstance(held, Mapping):
-        return all(held.get(option) == item for option, item in value.items())
+        return all(held.get(option) == setting for option, setting in value.items())
     return bool(held == value)
 
 
-_TUNED = _Column("tuned", _tuned, lambda one, other: _tuned(one) != _tuned(other))
+_TUNED = _Column("tuned", _tuned, lambda view, reference: _tuned(view) != _tuned(reference))
 _TOOK_PART = _Column("who took part", _who, _others_took_part)
 
 
@@ -796,11 +819,11 @@ def _sentence_on(methods: Sequence[str], lacking: _Lacking) -> str:
     weigh = {"equal": "clients equally", "by samples": "clients by samples"}
     verbs = ("weighs", "weigh") if name == "weights" and value in weigh else ("has", "have")
     does = verbs[len(methods) > 1]
-    what = weigh[value] if does.startswith("weigh") else wanted_words(name, value)
+    words = weigh[value] if does.startswith("weigh") else wanted_words(name, value)
     if value != wanted:
-        what = value  # models of their own
+        words = value  # models of their own
     has = wanted_words(name, wanted) + (" alone" if with_more else "")
-    return f"{in_list(methods)} {does} {what}; {reference} with {has} is not in this comparison"
+    return f"{in_list(methods)} {does} {words}; {reference} with {has} is not in this comparison"
 
 
 def _sentence(line: str) -> str:

@@ -34,29 +34,29 @@ def best_rows(
     frozenset({1})
     """
     each = [
-        dict(zip(numbers, one.each, strict=True))
-        for numbers, one in zip(seeds, column, strict=True)
+        dict(zip(numbers, spread.each, strict=True))
+        for numbers, spread in zip(seeds, column, strict=True)
     ]
-    known = [row for row, one in enumerate(column) if isfinite(one.mean)]
-    if len(column) < 2 or not known:
+    finite = [row for row, spread in enumerate(column) if isfinite(spread.mean)]
+    if len(column) < 2 or not finite:
         return frozenset()
-    best = (max if higher else min)(known, key=lambda row: column[row].mean)
-    alike = {row for row in known if each[row] == each[best]}
-    others = [each[row] for row in known if row not in alike]
-    return frozenset(alike) if all(_apart(each[best], other) for other in others) else frozenset()
+    best = (max if higher else min)(finite, key=lambda row: column[row].mean)
+    alike = {row for row in finite if each[row] == each[best]}
+    rivals = [each[row] for row in finite if row not in alike]
+    return frozenset(alike) if all(_apart(each[best], rival) for rival in rivals) else frozenset()
 
 
-def _apart(one: dict[int, float], other: dict[int, float]) -> bool:
+def _apart(best: dict[int, float], rival: dict[int, float]) -> bool:
     """Return whether the interval of the paired differences excludes zero; False for fewer than two
     common seeds. Where all differ by the same, only numbers that no seed moves (of
     messages, say) are apart."""
     common = [
         seed
-        for seed in sorted(one.keys() & other.keys())
-        if isfinite(one[seed]) and isfinite(other[seed])
+        for seed in sorted(best.keys() & rival.keys())
+        if isfinite(best[seed]) and isfinite(rival[seed])
     ]
-    ours, theirs = ([each[seed] for seed in common] for each in (one, other))
-    found = paired(ours, theirs)
-    if found.n > 1 and not isfinite(found.low):
-        return found.mean != 0 and len({*ours}) == len({*theirs}) == 1
-    return found.n > 1 and not found.low <= 0 <= found.high
+    ours, theirs = ([each[seed] for seed in common] for each in (best, rival))
+    difference = paired(ours, theirs)
+    if difference.n > 1 and not isfinite(difference.low):
+        return difference.mean != 0 and len({*ours}) == len({*theirs}) == 1
+    return difference.n > 1 and not difference.low <= 0 <= difference.high

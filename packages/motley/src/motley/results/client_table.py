@@ -72,9 +72,9 @@ def _placed(values: NDArray[np.generic], at: Sequence[int], count: int) -> Float
 
 def _scopes(run: Run) -> list[str]:
     """Return the ways in which single clients were evaluated, their own model first."""
-    found = pc.unique(run.newest("evaluations")["scope"]).to_pylist()
+    scopes = pc.unique(run.newest("evaluations")["scope"]).to_pylist()
     return sorted(
-        (scope for scope in found if "client" in scope.split("_")),
+        (scope for scope in scopes if "client" in scope.split("_")),
         key=lambda scope: (scope != "client", scope),
     )
 
@@ -83,14 +83,14 @@ def _last(run: Run, metric: str, scope: str, place: Mapping[int, int]) -> Floats
     """Return a metric of each client at the last evaluation of a scope, NaN where there is none."""
     rows, column = rows_of(run, metric, scope)
     rows = rows.filter(pc.equal(rows["round"], pc.max(rows["round"])))
-    known = [
+    last = [
         (place[k], v)
         for k, v in zip(rows["client"].to_pylist(), rows[column].to_pylist(), strict=True)
         if k in place
     ]
     return _placed(
-        np.array([np.nan if v is None else v for _, v in known]),
-        [at for at, _ in known],
+        np.array([np.nan if v is None else v for _, v in last]),
+        [at for at, _ in last],
         len(place),
     )
 
@@ -108,17 +108,17 @@ def by_client(groups: Mapping[str, Sequence[Run]]) -> Table | None:
     for label, runs in groups.items() if first.client_names else ():
         tables = [client_table(run) for run in runs if run.client_names == first.client_names]
         for metric in metrics:
-            found = [
-                np.asarray(one[metric].to_numpy(), float)
-                for one in tables
-                if metric in one.column_names
+            columns = [
+                np.asarray(table[metric].to_numpy(), float)
+                for table in tables
+                if metric in table.column_names
             ]
-            if found and len({len(values) for values in found}) == 1:
+            if columns and len({len(values) for values in columns}) == 1:
                 heads.append(
                     (
                         f"{label}: {metric}" if len(groups) > 1 else metric,
                         metric,
-                        np.mean(found, axis=0),
+                        np.mean(columns, axis=0),
                     )
                 )
     if not heads:
@@ -135,7 +135,9 @@ def _as_blocks(run: Run, clients: pa.Table, heads: Sequence[tuple[str, str, Floa
     rows = []
     for i in sorted(worst.tolist(), key=lambda i: run.client_name(ids[i])):
         values = [percent_of(run, metric) * float(values[i]) for _, metric, values in heads]
-        cells = [TableCell(DASH if np.isnan(one) else short_number(one), one) for one in values]
+        cells = [
+            TableCell(DASH if np.isnan(value) else short_number(value), value) for value in values
+        ]
         held = TableCell(DASH if tests[i] is None else f"{tests[i]:.0f}", tests[i] or 0.0)
         rows.append(TableRow(run.client_name(ids[i]), [held, *cells]))
     note = "Each client's own figure at the last evaluation, mean over seeds."

@@ -34,15 +34,15 @@ def column_section(rows: Sequence[Sequence[str]], remarks: Sequence[str], of: st
 def columns_of_runs(groups: Mapping[str, Sequence[Run]]) -> list[Section]:
     """Return how the columns of the tables that methods (label to runs) were trained on were read;
     once where all were trained on the same."""
-    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    first_runs: dict[str, tuple[str, dict[str, Any]]] = {}
     for label, runs in groups.items():
         read = _saved(runs[0])
         if read is not None:
-            found.setdefault(json.dumps(read, sort_keys=True), (label, read))
-    several = len(found) > 1
+            first_runs.setdefault(json.dumps(read, sort_keys=True), (label, read))
+    several = len(first_runs) > 1
     return [
         column_section(read["rows"], read["remarks"], label if several else "")
-        for label, read in found.values()
+        for label, read in first_runs.values()
     ]
 
 

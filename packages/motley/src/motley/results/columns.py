@@ -89,8 +89,10 @@ class Compared:
     def selects(self) -> bool:
         """Whether a run selected more or less often than once a round, so that tables count
         both."""
-        spent = [one for method in self.methods for one in method.spent]
-        return any(isfinite(one.selections) and one.selections != one.rounds for one in spent)
+        spent = [costs for method in self.methods for costs in method.spent]
+        return any(
+            isfinite(costs.selections) and costs.selections != costs.rounds for costs in spent
+        )
 
 
 def always(compared: Compared) -> bool:
@@ -443,7 +445,7 @@ def of_group(column: Literal["domain", "cluster"], kind: int) -> Column:
 
     def mean(row: MethodRow) -> Spread:
         each = [measures.by_group(run, column) for run in row.runs]
-        return measures.spread([row.percent * one.get(kind, nan) for one in each])
+        return measures.spread([row.percent * means.get(kind, nan) for means in each])
 
     return Column(f"{column} {kind}", mean, unit="{percent}")
 

@@ -45,9 +45,9 @@ def read_comparison(folder: Path) -> ComparisonRecord:
     path = folder / FILE
     if no_file(path) == "does not exist":
         return ComparisonRecord()
-    found = read_json(path)
+    record = read_json(path)
     fields: list[Any] = (
-        [found.get(name) for name in ComparisonRecord._fields] if isinstance(found, dict) else []
+        [record.get(name) for name in ComparisonRecord._fields] if isinstance(record, dict) else []
     )
     if not fields or not all(
         isinstance(names, list) and all(isinstance(name, str) for name in names) for names in fields

@@ -209,11 +209,11 @@ def clients(run: Run) -> Table | None:
     late = Counter(
         row["client"] for row in run.tables["incidents"].to_pylist() if row["event"] == LATE
     )
-    known = np.union1d(
+    client_ids = np.union1d(
         np.asarray(run.column("federation", "client"), int), np.asarray(columns["client"], int)
     ).tolist()
     unused = Counter(columns["client"][columns["outcome"] != "accepted"].tolist())
-    shown = sorted(sorted(known, key=lambda client: -unused[client])[:MOST])
+    shown = sorted(sorted(client_ids, key=lambda client: -unused[client])[:MOST])
     rows = []
     for client in shown:
         mine = columns["client"] == client
@@ -224,16 +224,16 @@ def clients(run: Run) -> Table | None:
                 late[client],
             )
         )
-    rest = (
-        f" Of {len(known)} clients the {MOST} with most uploads that were not used are shown."
-        if len(known) > MOST
+    not_shown = (
+        f" Of {len(client_ids)} clients the {MOST} with most uploads that were not used are shown."
+        if len(client_ids) > MOST
         else ""
     )
     note = (
         "Late: the server had made its step without it; came late: how many of these came "
         "afterwards, whose bytes are in that round's traffic only. Lost: no upload came. Times are "
         "medians of accepted answers: work as the client says, the way there and back, waiting "
-        f"for messages included; in a Flower strategy only the whole is known.{rest}"
+        f"for messages included; in a Flower strategy only the whole is known.{not_shown}"
     )
     return Table(HEADS, rows, note)
 
@@ -294,7 +294,7 @@ def incidents(run: Run) -> Table | None:
         return None
     shown = []
     for row in reversed(rows[-MOST:]):
-        what = TableCell(row["event"], tone="bad" if row["event"] in BAD else "")
+        event = TableCell(row["event"], tone="bad" if row["event"] in BAD else "")
         when = [
             TableCell(str(row["round"]), row["round"]),
             TableCell(f"{row['time_s']:.0f}", row["time_s"]),
@@ -302,7 +302,7 @@ def incidents(run: Run) -> Table | None:
         shown.append(
             TableRow(
                 run.client_name(row["client"]),
-                [what, TableCell(row["reason"]), *when, TableCell(row["at"] or "")],
+                [event, TableCell(row["reason"]), *when, TableCell(row["at"] or "")],
             )
         )
     note = "Wall seconds since the deployment began; the server's date and time in UTC."

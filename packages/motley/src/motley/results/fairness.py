@@ -67,8 +67,10 @@ def over_samples(run: Run, metric: str | None = None) -> float:
     """
     rows, column = _last_rows(run, metric, "client")
     values, samples = (np.asarray(rows[name].to_numpy(), float) for name in (column, "examples"))
-    known = np.isfinite(values)
-    return float(np.average(values[known], weights=samples[known])) if known.any() else float("nan")
+    finite = np.isfinite(values)
+    return (
+        float(np.average(values[finite], weights=samples[finite])) if finite.any() else float("nan")
+    )
 
 
 def has_clients(run: Run, scope: str) -> bool:
@@ -105,20 +107,20 @@ def by_group(run: Run, column: Literal["domain", "cluster"]) -> dict[int, float]
     at = np.searchsorted(ids[order], clients)
     listed = np.append(ids[order], -1)[at] == clients
     groups = np.where(listed, np.append(kinds[order], 0)[at], 0)
-    known = np.isfinite(values)
-    return {int(g): float(values[known & (groups == g)].mean()) for g in np.unique(groups[known])}
+    finite = np.isfinite(values)
+    return {int(g): float(values[finite & (groups == g)].mean()) for g in np.unique(groups[finite])}
 
 
 def fairness(values: ArrayLike, higher_is_better: bool = True) -> Fairness:
     """Return the fairness of a metric over clients; clients without a number (no test data) are
     left out."""
-    known = np.asarray(values, float)
-    known = np.sort(known[np.isfinite(known)])
-    if not len(known):
+    finite = np.asarray(values, float)
+    finite = np.sort(finite[np.isfinite(finite)])
+    if not len(finite):
         return Fairness(*[float("nan")] * 3)
-    tenth = -(-len(known) // 10)
-    worst = known[:tenth] if higher_is_better else known[-tenth:]
-    return Fairness(float(known.mean()), float(worst.mean()), float(known.var()))
+    tenth = -(-len(finite) // 10)
+    worst = finite[:tenth] if higher_is_better else finite[-tenth:]
+    return Fairness(float(finite.mean()), float(worst.mean()), float(finite.var()))
 
 
 @dataclass(frozen=True)
@@ -158,11 +160,13 @@ def gains(run: Run, rival: Run | None = None, metric: str | None = None, least: 
     -------
     ``gains(motley.load("runs/ditto"), motley.load("runs/local_only")).share``
     """
-    found, left_out = client_gains(run, rival, metric, least)
-    if not len(found):
+    per_client, left_out = client_gains(run, rival, metric, least)
+    if not len(per_client):
         return Gains(np.nan, np.nan, np.nan, 0, left_out)
-    share = float(np.mean(found > 0) + np.mean(found == 0) / 2)
-    return Gains(share, float(np.median(found)), float(found.min()), len(found), left_out)
+    share = float(np.mean(per_client > 0) + np.mean(per_client == 0) / 2)
+    return Gains(
+        share, float(np.median(per_client)), float(per_client.min()), len(per_client), left_out
+    )
 
 
 def client_gains(
@@ -173,12 +177,14 @@ def client_gains(
 
     Parameters and errors as in :func:`gains`."""
     clients, own = _last_of_clients(run, metric)
-    others, theirs = _last_of_clients(rival or run, metric, "client" if rival else "shared_client")
-    if not len(clients) or not np.array_equal(clients, others):
-        what = "its own shared model" if rival is None else "the other run"
+    rival_clients, theirs = _last_of_clients(
+        rival or run, metric, "client" if rival else "shared_client"
+    )
+    if not len(clients) or not np.array_equal(clients, rival_clients):
+        compared = "its own shared model" if rival is None else "the other run"
         raise ConfigError(
-            f"gains need figures of the same clients in the run and in {what}, got {len(clients)} "
-            f"and {len(others)}"
+            f"gains need figures of the same clients in the run and in {compared}, got "
+            f"{len(clients)} and {len(rival_clients)}"
         )
     sizes = dict(
         zip(
@@ -191,5 +197,5 @@ def client_gains(
         [sizes.get(k, least) == 0 or sizes.get(k, least) >= least for k in clients.tolist()], bool
     )
     higher = better_of(run, metric or metric_of(run)[0])
-    found = (own - theirs)[enough] if higher else (theirs - own)[enough]
-    return np.asarray(found[np.isfinite(found)], float), int(np.sum(~enough))
+    gained = (own - theirs)[enough] if higher else (theirs - own)[enough]
+    return np.asarray(gained[np.isfinite(gained)], float), int(np.sum(~enough))

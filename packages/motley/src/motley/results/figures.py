@@ -196,10 +196,10 @@ def grouping(clients: int) -> str:
     )
 
 
-def mark(artist: Any, method: int, said: str = "") -> Any:
+def mark(artist: Any, method: int, text: str = "") -> Any:
     """Tag an artist with its method, so that the page can hide it, and with what it shows, in
     words; return the artist."""
-    artist.set_gid(f"method-{method}" + (f"|{said}" if said else ""))
+    artist.set_gid(f"method-{method}" + (f"|{text}" if text else ""))
     return artist
 
 
@@ -210,17 +210,17 @@ def draw_line(
     y: Any,
     form: str = "",
     style: Mapping[str, Any] = MappingProxyType({}),
-    said: str = "",
+    text: str = "",
 ) -> Any:
     """Draw a line in its method's colour, tagged as :func:`mark` does; return it.
 
     Parameters
     ----------
-    form, style: as the format and the keywords of matplotlib's ``plot``. said: what the line shows,
+    form, style: as the format and the keywords of matplotlib's ``plot``. text: what the line shows,
     in words.
     """
     (artist,) = axes.plot(x, y, *([form] if form else []), **{"color": colour(method), **style})
-    return mark(artist, method, said)
+    return mark(artist, method, text)
 
 
 def panel_grid(
@@ -290,13 +290,13 @@ def draw(figure: Figure, kind: str) -> bytes:
 def _mark_lines(figure: Figure) -> None:
     """Tag the curves of methods as lines, along which a page can read values."""
     for line in (line for axes in figure.axes for line in axes.lines):
-        marked, bar, said = str(line.get_gid() or "").partition("|")
+        marked, bar, text = str(line.get_gid() or "").partition("|")
         if (
             marked.startswith("method-")
             and np.size(line.get_xdata()) > 2
             and line.get_linestyle() != "None"
         ):
-            line.set_gid(f"{marked} line{bar}{said}")
+            line.set_gid(f"{marked} line{bar}{text}")
 
 
 def _scales(figure: Figure) -> Iterator[list[float | str]]:

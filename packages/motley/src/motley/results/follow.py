@@ -65,7 +65,7 @@ def follow(
         )
     folder = LiveFolder(where)
     compared = partial(_groups_so_far, against=against, plain_intervals=plain_intervals)
-    kept = dict[Path, Run]()
+    finished = dict[Path, Run]()
     before: object = None
     shown: object = None
     changed_at = time.monotonic()
@@ -73,9 +73,9 @@ def follow(
         while True:
             now = folder.changes()
             runs = folder.look()
-            going = [one for one in runs if one.state in ("going on", "preparing")]
+            going = [progress for progress in runs if progress.state in ("going on", "preparing")]
             begun = time.monotonic()
-            if now != shown and _write_page(path, runs, kept, target, compared):
+            if now != shown and _write_page(path, runs, finished, target, compared):
                 shown = now
                 tell(f"{path}: {_said(runs)}")
             if now != before:
@@ -92,7 +92,7 @@ def follow(
 def _write_page(
     path: Path,
     runs: Sequence[RunProgress],
-    kept: dict[Path, Run],
+    finished: dict[Path, Run],
     target: float | None,
     compared: Callable[[Sequence[Run]], tuple[MethodGroups, list[str]]],
 ) -> bool:
@@ -100,7 +100,7 @@ def _write_page(
     whether it could be made."""
     loaded = [
         run
-        for run in (_loaded(one, kept) for one in runs if one.seed is not None)
+        for run in (_loaded(progress, finished) for progress in runs if progress.seed is not None)
         if run is not None
     ]
     if not loaded:
@@ -114,13 +114,14 @@ def _write_page(
         # wrong
         return False
     lines = [
-        f"{one.label}{'' if one.seed is None else f', seed {one.seed}'}: round {one.rounds}"
-        + ("" if one.planned is None else f" of {one.planned}")
-        + (f", about {left} left" if (left := in_words(one.left_s)) else "")
-        for one in runs
-        if one.state in ("going on", "preparing")
+        f"{progress.label}{'' if progress.seed is None else f', seed {progress.seed}'}: "
+        f"round {progress.rounds}"
+        + ("" if progress.planned is None else f" of {progress.planned}")
+        + (f", about {left} left" if (left := in_words(progress.left_s)) else "")
+        for progress in runs
+        if progress.state in ("going on", "preparing")
     ]
-    said = BulletList(
+    remaining = BulletList(
         [
             f"{_said(runs)}. The page loads itself again every {RELOAD_S} s until all have ended.",
             *missing,
@@ -129,7 +130,7 @@ def _write_page(
         "Runs go on",
     )
     with as_private_as(loaded):
-        write(replace(page, blocks=[said, *page.blocks], reload_s=RELOAD_S), path)
+        write(replace(page, blocks=[remaining, *page.blocks], reload_s=RELOAD_S), path)
     return True
 
 
@@ -144,18 +145,18 @@ def _groups_so_far(
         return printable_groups(runs, None, plain_intervals), [str(error)]
 
 
-def _loaded(one: RunProgress, kept: dict[Path, Run]) -> Run | None:
+def _loaded(progress: RunProgress, finished: dict[Path, Run]) -> Run | None:
     """Return a run; a finished one is read once. None where it cannot be read just now."""
-    if one.directory not in kept:
+    if progress.directory not in finished:
         try:
-            run = load(one.directory)
+            run = load(progress.directory)
         except UserError:
             return None
         if not run.finished:
             return run
-        kept[one.directory] = run
-    return kept[one.directory]
+        finished[progress.directory] = run
+    return finished[progress.directory]
 
 
 def _said(runs: Sequence[RunProgress]) -> str:
-    return f"{sum(one.state == 'finished' for one in runs)} of {len(runs)} runs finished"
+    return f"{sum(progress.state == 'finished' for progress in runs)} of {len(runs)} runs finished"

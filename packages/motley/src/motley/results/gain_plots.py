@@ -55,11 +55,13 @@ def gain_pictures(groups: Groups) -> list[Picture]:
 def _drawn(groups: Groups, name: str, over: str) -> Picture | None:
     pairs = rivals(groups, over)
     gained = {
-        label: [measures.client_gains(run, rival, least=LEAST)[0] for run, rival in found]
-        for label, found in pairs.items()
+        label: [measures.client_gains(run, rival, least=LEAST)[0] for run, rival in run_pairs]
+        for label, run_pairs in pairs.items()
     }
-    gained = {label: [one for one in found if len(one)] for label, found in gained.items()}
-    gained = {label: found for label, found in gained.items() if found}
+    gained = {
+        label: [values for values in per_run if len(values)] for label, per_run in gained.items()
+    }
+    gained = {label: per_run for label, per_run in gained.items() if per_run}
     if not gained:
         return None
     first = pairs[next(iter(gained))][0][0]
@@ -73,9 +75,9 @@ def _drawn(groups: Groups, name: str, over: str) -> Picture | None:
         more = 0.15 * (lines_of(heads) - 1)
         figure = new_figure(8.4, 0.6 + ((1.6 if small else 2.3) + more) * rows)
         grid = panel_grid(figure, len(gained), columns, sharey=True)
-        for axes, head, (label, found) in zip(grid, heads, gained.items(), strict=True):
+        for axes, head, (label, per_run) in zip(grid, heads, gained.items(), strict=True):
             number = order.index(label)
-            _panel(axes, [percent * one for one in found], number)
+            _panel(axes, [percent * values for values in per_run], number)
             axes.set_title(
                 f"{head}\n",
                 fontsize=8 if small else 10,
@@ -85,12 +87,12 @@ def _drawn(groups: Groups, name: str, over: str) -> Picture | None:
             axes.text(
                 0,
                 1.03,
-                _counted(found, small),
+                _counted(per_run, small),
                 transform=axes.transAxes,
                 fontsize=6.5 if small else 8,
             )
         figure.set_layout_engine("constrained", h_pad=0.09)
-        most = max(len(one) for found in gained.values() for one in found)
+        most = max(len(values) for per_run in gained.values() for values in per_run)
         figure.supxlabel(f"clients, most harmed first (%){grouping(most)}", fontsize=9)
         figure.supylabel(
             "gain (points)" if percent > 1 else f"gain ({measures.metric_of(first)[0]})", fontsize=9
@@ -99,17 +101,22 @@ def _drawn(groups: Groups, name: str, over: str) -> Picture | None:
             "  ", " "
         )
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
-        said = "; ".join(f"{label}: {_counted(found, False)}" for label, found in gained.items())
-        return to_svg(figure, name, f"Gain of each client over {over}. {said}")
+        summary = "; ".join(
+            f"{label}: {_counted(per_run, False)}" for label, per_run in gained.items()
+        )
+        return to_svg(figure, name, f"Gain of each client over {over}. {summary}")
 
 
-def _panel(axes: Axes, found: Sequence[Floats], number: int) -> None:
+def _panel(axes: Axes, per_run: Sequence[Floats], number: int) -> None:
     """Draw the sorted gains, the mean over seeds at each place, above 0 in the method's colour and
     below it in grey."""
-    places = max(len(one) for one in found)
+    places = max(len(values) for values in per_run)
     at = (np.arange(places) + 0.5) / places
     ranked = np.mean(
-        [np.interp(at, (np.arange(len(one)) + 0.5) / len(one), np.sort(one)) for one in found],
+        [
+            np.interp(at, (np.arange(len(values)) + 0.5) / len(values), np.sort(values))
+            for values in per_run
+        ],
         axis=0,
     )
     edges = group_edges(places) * 100 / places
@@ -125,11 +132,11 @@ def _panel(axes: Axes, found: Sequence[Floats], number: int) -> None:
     axes.grid(visible=False, axis="x")
 
 
-def _counted(found: Sequence[Floats], small: bool) -> str:
+def _counted(per_run: Sequence[Floats], small: bool) -> str:
     """Return how many clients are better and worse off, means over seeds."""
-    signs = [np.sign(one) for one in found]
+    signs = [np.sign(values) for values in per_run]
     better, worse, alike = (
-        float(np.mean([np.sum(one == sign) for one in signs])) for sign in (1, -1, 0)
+        float(np.mean([np.sum(sign_row == sign) for sign_row in signs])) for sign in (1, -1, 0)
     )
     words = f"{better:.3g} better off, {worse:.3g} worse off"
     return words if small or not alike else f"{words}, {alike:.3g} alike"

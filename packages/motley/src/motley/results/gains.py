@@ -74,17 +74,19 @@ def local_rival(run: Run, runs: Sequence[Run]) -> Run | None:
     if _trains_alone(run):
         return None
     alike = [
-        one
-        for one in runs
-        if _trains_alone(one)
-        and one.seed == run.seed
-        and all(one.config.get(key) == run.config.get(key) for key in _ALIKE)
-        and measures.metric_of(one) == measures.metric_of(run)
-        and has_clients(one, "client")
+        candidate
+        for candidate in runs
+        if _trains_alone(candidate)
+        and candidate.seed == run.seed
+        and all(candidate.config.get(key) == run.config.get(key) for key in _ALIKE)
+        and measures.metric_of(candidate) == measures.metric_of(run)
+        and has_clients(candidate, "client")
     ]
     return max(
         alike,
-        key=lambda one: sum(one.config.get(key) == value for key, value in run.config.items()),
+        key=lambda candidate: sum(
+            candidate.config.get(key) == value for key, value in run.config.items()
+        ),
         default=None,
     )
 
@@ -95,15 +97,17 @@ def rivals(groups: Groups, over: str) -> dict[str, list[tuple[Run, Run | None]]]
 
     ``over``: :data:`LOCAL` or :data:`SHARED`."""
     every = [run for runs in groups.values() for run in runs]
-    found: dict[str, list[tuple[Run, Run | None]]] = {}
+    run_pairs: dict[str, list[tuple[Run, Run | None]]] = {}
     for label, runs in groups.items():
-        known = [run for run in runs if has_clients(run, "client")]
+        evaluated = [run for run in runs if has_clients(run, "client")]
         if over == SHARED:
-            found[label] = [(run, None) for run in known if has_clients(run, "shared_client")]
+            run_pairs[label] = [
+                (run, None) for run in evaluated if has_clients(run, "shared_client")
+            ]
         else:
-            pairs = [(run, local_rival(run, every)) for run in known]
-            found[label] = [pair for pair in pairs if pair[1] is not None]
-    return {label: pairs for label, pairs in found.items() if pairs}
+            pairs = [(run, local_rival(run, every)) for run in evaluated]
+            run_pairs[label] = [pair for pair in pairs if pair[1] is not None]
+    return {label: pairs for label, pairs in run_pairs.items() if pairs}
 
 
 def gain_rows(groups: Groups) -> list[GainRow]:
@@ -118,13 +122,14 @@ def gain_rows(groups: Groups) -> list[GainRow]:
 
 def _row(label: str, over: str, pairs: Sequence[tuple[Run, Run | None]]) -> GainRow:
     percent = measures.percent_of(pairs[0][0])
-    found = [measures.gains(run, rival, least=LEAST) for run, rival in pairs]
+    per_run = [measures.gains(run, rival, least=LEAST) for run, rival in pairs]
     share, median, worst = (
-        measures.spread([unit * getattr(one, kind) for one in found])
+        measures.spread([unit * getattr(gains, kind) for gains in per_run])
         for kind, unit in (("share", 100.0), ("median", percent), ("worst", percent))
     )
     clients, left_out = (
-        sum(getattr(one, kind) for one in found) / len(found) for kind in ("clients", "left_out")
+        sum(getattr(gains, kind) for gains in per_run) / len(per_run)
+        for kind in ("clients", "left_out")
     )
     return GainRow(label, over, share, median, worst, clients, left_out, percent)
 
@@ -132,19 +137,19 @@ def _row(label: str, over: str, pairs: Sequence[tuple[Run, Run | None]]) -> Gain
 def missing_local(groups: Groups) -> str | None:
     """Return what to run so that gains over local training alone are known; None where they are, or
     no clients of a simulation were evaluated."""
-    known = {
+    evaluated = {
         k: runs
         for k, runs in groups.items()
         if any(has_clients(run, "client") and not run.deployed for run in runs)
     }
     lacking = [
         label
-        for label in known
-        if label not in rivals(groups, LOCAL) and not all(map(_trains_alone, known[label]))
+        for label in evaluated
+        if label not in rivals(groups, LOCAL) and not all(map(_trains_alone, evaluated[label]))
     ]
     if not lacking:
         return None
-    names = dict.fromkeys(_algorithm(run) for label in lacking for run in known[label])
+    names = dict.fromkeys(_algorithm(run) for label in lacking for run in evaluated[label])
     remedy = (
         f"motley compare FILE.toml --over algorithm={','.join([*names, 'local_only'])} runs it, too"
         if len(names) > 1

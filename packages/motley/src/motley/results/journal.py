@@ -77,8 +77,8 @@ def read_journal(directory: Path) -> dict[str, Mark] | None:
     path = directory / FILE
     try:
         with path.open("rb") as file:
-            whole = file.seek(0, os.SEEK_END) // RECORD
-            file.seek(max(whole - 1, 0) * RECORD)
+            n_records = file.seek(0, os.SEEK_END) // RECORD
+            file.seek(max(n_records - 1, 0) * RECORD)
             record = file.read(RECORD)
     except FileNotFoundError:
         return None

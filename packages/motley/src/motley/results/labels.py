@@ -68,7 +68,7 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
 
 def _by_experiment(runs: Sequence[Run]) -> list[str]:
     flat = [_flat({k: v for k, v in run.config.items() if k not in IGNORED}) for run in runs]
-    names = [repr(one) for one in flat]
+    names = [repr(config) for config in flat]
     first = {
         name: run.config.get("method")
         for name, run in zip(reversed(names), reversed(runs), strict=True)
@@ -79,11 +79,11 @@ def _by_experiment(runs: Sequence[Run]) -> list[str]:
         return _labels(runs, otherwise=presets[0])
     labels = [""] * len(runs)
     for preset in dict.fromkeys(presets):
-        mine = [i for i, other in enumerate(presets) if other == preset]
+        mine = [i for i, run_preset in enumerate(presets) if run_preset == preset]
         for i, label in zip(mine, _labels([runs[i] for i in mine], preset), strict=True):
             labels[i] = label
     # a component may be called as another preset is
-    return _told_apart(labels, list(dict.fromkeys(key for one in flat for key in one)), flat)
+    return _told_apart(labels, list(dict.fromkeys(key for config in flat for key in config)), flat)
 
 
 def _twins_told_apart(labels: Sequence[str], runs: Sequence[Run]) -> list[str]:
@@ -92,7 +92,7 @@ def _twins_told_apart(labels: Sequence[str], runs: Sequence[Run]) -> list[str]:
     out = list(labels)
     flat = [_flat({key: run.config.get(key) for key in _TELL_TWINS}) for run in runs]
     for label in dict.fromkeys(labels):
-        mine = [i for i, other in enumerate(labels) if other == label]
+        mine = [i for i, run_label in enumerate(labels) if run_label == label]
         if len({runs[i].seed for i in mine}) == len(mine):
             continue
         keys = dict.fromkeys(key for i in mine for key in flat[i])
@@ -110,34 +110,34 @@ def _labels(
     runs: Sequence[Run], preset: str | None = None, otherwise: str | None = None
 ) -> list[str]:
     flat = [_flat({k: v for k, v in run.config.items() if k not in IGNORED}) for run in runs]
-    keys = list(dict.fromkeys(key for one in flat for key in one))
-    differing = [key for key in keys if len({repr(one.get(key)) for one in flat}) > 1]
-    told = [key for key in differing if key not in _DERIVED]
-    differing = [key for key in differing if key in told or not _follows(key, told, flat)]
+    keys = list(dict.fromkeys(key for config in flat for key in config))
+    differing = [key for key in keys if len({repr(config.get(key)) for config in flat}) > 1]
+    leading = [key for key in differing if key not in _DERIVED]
+    differing = [key for key in differing if key in leading or not _follows(key, leading, flat)]
     usual = _usual(differing, flat)
     labels = []
-    for run, one in zip(runs, flat, strict=True):
-        shown = [key for key in differing if one.get(key) != usual[key]] if usual else differing
+    for run, config in zip(runs, flat, strict=True):
+        shown = [key for key in differing if config.get(key) != usual[key]] if usual else differing
         shown = [
             key
             for key in shown
-            if _tells(key, one, flat) and not _comes_with_a_name(key, one, flat)
+            if _tells(key, config, flat) and not _comes_with_a_name(key, config, flat)
         ]
-        words = [*([preset] if preset else []), *(_words(key, one[key], shown) for key in shown)]
-        labels.append(", ".join(words) or otherwise or _own_name(differing, one) or run.name)
+        words = [*([preset] if preset else []), *(_words(key, config[key], shown) for key in shown)]
+        labels.append(", ".join(words) or otherwise or _own_name(differing, config) or run.name)
     return _told_apart(labels, differing, flat)
 
 
-def _own_name(differing: Sequence[str], one: Mapping[str, Any]) -> str:
+def _own_name(differing: Sequence[str], config: Mapping[str, Any]) -> str:
     """Return the names of a run's components, and its plain values, in which others differ; where
     it has none of them, the name of its algorithm. Empty where nothing differs."""
     own: list[str] = []
     for key in differing:
         owner = f"{key.rpartition('.')[0]}.name"
-        named = key if key.endswith(".name") or one.get(owner) is None else owner
-        if one.get(named) is not None:
-            own.append(_words(named, one[named], differing))
-    names = own or [str(one.get("algorithm.name") or "")] if differing else []
+        named = key if key.endswith(".name") or config.get(owner) is None else owner
+        if config.get(named) is not None:
+            own.append(_words(named, config[named], differing))
+    names = own or [str(config.get("algorithm.name") or "")] if differing else []
     return ", ".join(dict.fromkeys(names))
 
 
@@ -148,7 +148,7 @@ def _told_apart(
     ``"no privacy"``."""
     out = list(labels)
     for label in dict.fromkeys(labels):
-        mine = [i for i, other in enumerate(labels) if other == label]
+        mine = [i for i, run_label in enumerate(labels) if run_label == label]
         keys = [key for key in differing if len({repr(flat[i].get(key)) for i in mine}) > 1]
         for i in mine if keys else ():
             words = dict.fromkeys(_lack_or_words(key, flat[i], keys) for key in keys)
@@ -156,22 +156,22 @@ def _told_apart(
     return out
 
 
-def _lack_or_words(key: str, one: Mapping[str, Any], keys: Sequence[str]) -> str:
+def _lack_or_words(key: str, config: Mapping[str, Any], keys: Sequence[str]) -> str:
     """Return a key in words, what the run lacks if it has none, or nothing where the name of its
     component says it."""
     owner, _, last = key.rpartition(".")
     table = owner.partition(".")[0]
-    if owner and f"{table}.name" not in keys and f"{table}.name" not in one:
-        return table if _has(table, one) else f"no {table}"
-    if one.get(key) is None:
+    if owner and f"{table}.name" not in keys and f"{table}.name" not in config:
+        return table if _has(table, config) else f"no {table}"
+    if config.get(key) is None:
         return f"no {last}"
-    return "" if last != "name" and f"{owner}.name" in keys else _words(key, one[key], keys)
+    return "" if last != "name" and f"{owner}.name" in keys else _words(key, config[key], keys)
 
 
-def _follows(key: str, told: Sequence[str], flat: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether runs that are alike in the keys ``told`` are alike in ``key``."""
-    return len({repr([one.get(k) for k in told]) for one in flat}) == len(
-        {repr([one.get(k) for k in (*told, key)]) for one in flat}
+def _follows(key: str, leading: Sequence[str], flat: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether runs that are alike in the keys ``leading`` are alike in ``key``."""
+    return len({repr([config.get(k) for k in leading]) for config in flat}) == len(
+        {repr([config.get(k) for k in (*leading, key)]) for config in flat}
     )
 
 
@@ -179,16 +179,16 @@ def _usual(differing: Sequence[str], flat: Sequence[Mapping[str, Any]]) -> dict[
     """Return the values that most runs share, where one run has all of them (an ablation); else
     nothing."""
     usual = {}
-    each = list({repr(one): one for one in flat}.values())
+    each = list({repr(config): config for config in flat}.values())
     for key in differing:
-        values = [one.get(key) for one in each]
+        values = [config.get(key) for config in each]
         most = max(values, key=values.count)
         if 2 * values.count(most) <= len(values):
             return {}
         usual[key] = most
     return (
         usual
-        if any(all(one.get(key) == value for key, value in usual.items()) for one in flat)
+        if any(all(config.get(key) == value for key, value in usual.items()) for config in flat)
         else {}
     )
 
@@ -242,28 +242,28 @@ def group_runs(
 def _each_once(labelled: Iterable[tuple[str, Run]]) -> list[tuple[str, Run]]:
     """Return runs with their labels, of simulations with the same id, label and seed one, the
     first finished."""
-    kept: dict[tuple[object, ...], tuple[str, Run]] = {}
+    labelled_runs: dict[tuple[object, ...], tuple[str, Run]] = {}
     left = []
     for number, (label, run) in enumerate(labelled):
         run_id = run.meta.get("run_id")
         key = (label, run.seed, run_id) if run_id and not run.deployed else (number,)
-        if key not in kept:
-            kept[key] = label, run
+        if key not in labelled_runs:
+            labelled_runs[key] = label, run
             continue
-        before = kept[key][1]
+        before = labelled_runs[key][1]
         better = run.finished and not before.finished
-        kept[key] = label, run if better else before
+        labelled_runs[key] = label, run if better else before
         left.append((before, run) if better else (run, before))
     if left:
         copy, original = left[0]
-        some = "1 run lies" if len(left) == 1 else f"{len(left)} runs lie each"
+        subject = "1 run lies" if len(left) == 1 else f"{len(left)} runs lie each"
         count = "it counts" if len(left) == 1 else "each counts"
         warnings.warn(
-            f"{some} in two folders (the same run id), and {count} once: {copy.directory} is "
+            f"{subject} in two folders (the same run id), and {count} once: {copy.directory} is "
             f"{original.directory} again",
             stacklevel=3,
         )
-    return list(kept.values())
+    return list(labelled_runs.values())
 
 
 def _flat(node: Any, path: str = "") -> dict[str, Any]:
@@ -275,53 +275,64 @@ def _flat(node: Any, path: str = "") -> dict[str, Any]:
     return out
 
 
-def _tells(key: str, one: Mapping[str, Any], flat: Sequence[Mapping[str, Any]]) -> bool:
+def _tells(key: str, config: Mapping[str, Any], flat: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether an option tells this run from another that uses the same component."""
-    if one.get(key) is None:
+    if config.get(key) is None:
         return False
     owner = key.rpartition(".")[0] + ".name"
     alike = (
-        [other for other in flat if other.get(owner) == one.get(owner)]
+        [run_config for run_config in flat if run_config.get(owner) == config.get(owner)]
         if key != owner
         else list(flat)
     )
-    if len({repr(other.get(key)) for other in alike}) == 1:
+    if len({repr(run_config.get(key)) for run_config in alike}) == 1:
         return False
     table = key.partition(".")[0]
-    if table == key or f"{table}.name" in one or all(_has(table, other) for other in flat):
+    if (
+        table == key
+        or f"{table}.name" in config
+        or all(_has(table, run_config) for run_config in flat)
+    ):
         return True
     # a table that some runs have not
-    names = {name: value for name, value in one.items() if name.endswith(".name")}
+    names = {name: value for name, value in config.items() if name.endswith(".name")}
     mine = [
-        other
-        for other in flat
-        if _has(table, other) and all(other.get(name) == value for name, value in names.items())
+        run_config
+        for run_config in flat
+        if _has(table, run_config)
+        and all(run_config.get(name) == value for name, value in names.items())
     ]
-    return len({repr(other.get(key)) for other in mine}) > 1
+    return len({repr(run_config.get(key)) for run_config in mine}) > 1
 
 
-def _has(table: str, one: Mapping[str, Any]) -> bool:
-    return any(key.startswith(f"{table}.") for key in one)
+def _has(table: str, config: Mapping[str, Any]) -> bool:
+    return any(key.startswith(f"{table}.") for key in config)
 
 
-def _comes_with_a_name(key: str, one: Mapping[str, Any], flat: Sequence[Mapping[str, Any]]) -> bool:
+def _comes_with_a_name(
+    key: str, config: Mapping[str, Any], flat: Sequence[Mapping[str, Any]]
+) -> bool:
     """Return whether an option that some runs have not is the same in all runs that share the name
     of one of this run's components."""
-    if key.endswith(".name") or None not in [other.get(key) for other in flat]:
+    if key.endswith(".name") or None not in [run_config.get(key) for run_config in flat]:
         return False
     names = [
         name
-        for name in one
-        if name.endswith(".name") and len({repr(other.get(name)) for other in flat}) > 1
+        for name in config
+        if name.endswith(".name") and len({repr(run_config.get(name)) for run_config in flat}) > 1
     ]
-    told = [
+    components = [
         name
         for name in names
-        if not name.startswith(key.partition(".")[0]) and one[name] is not None
+        if not name.startswith(key.partition(".")[0]) and config[name] is not None
     ]
     return any(
-        all(other.get(key) == one[key] for other in flat if other.get(name) == one[name])
-        for name in told
+        all(
+            run_config.get(key) == config[key]
+            for run_config in flat
+            if run_config.get(name) == config[name]
+        )
+        for name in components
     )
 
 
@@ -329,7 +340,7 @@ def _words(key: str, value: Any, shown: Sequence[str]) -> str:
     owner, _, last = key.rpartition(".")
     if last == "name":
         return str(value)
-    twin = any(other != key and other.rpartition(".")[2] == last for other in shown)
+    twin = any(shown_key != key and shown_key.rpartition(".")[2] == last for shown_key in shown)
     return f"{f'{owner}.{last}' if twin and owner else last} {value}"
 
 

@@ -116,35 +116,36 @@ def _letter(letter: str) -> str:
     return f"[U+{ord(letter):04X}]"
 
 
-def table(found: PrintTable) -> str:
+def table(content: PrintTable) -> str:
     """Return the table as a float with caption and label (``tab:summary``), across the page where
     it has more than two columns."""
     words = [
-        all(isinstance(cells[i], str) for _, cells in found.rows) for i in range(len(found.heads))
+        all(isinstance(cells[i], str) for _, cells in content.rows)
+        for i in range(len(content.heads))
     ]
     heads = [
         "Method",
-        *(escaped(title) + (f" ({_unit(unit)})" if unit else "") for title, unit in found.heads),
+        *(escaped(title) + (f" ({_unit(unit)})" if unit else "") for title, unit in content.heads),
     ]
     rows = [
         [
             escaped(label),
-            *(_cell(cell, at in found.best.get(i, ())) for i, cell in enumerate(cells)),
+            *(_cell(cell, at in content.best.get(i, ())) for i, cell in enumerate(cells)),
         ]
-        for at, (label, cells) in enumerate(found.rows)
+        for at, (label, cells) in enumerate(content.rows)
     ]
-    return _float(found.name, found.caption, heads, rows, words)
+    return _float(content.name, content.caption, heads, rows, words)
 
 
-def page_table(found: Table, name: str, title: str) -> str:
+def page_table(content: Table, name: str, title: str) -> str:
     """Return a table of a page as a float, its note in the caption."""
     rows = [
         [escaped(row.label), *(_bold(escaped(cell.whole), cell.best) for cell in row.cells)]
-        for row in found.rows
+        for row in content.rows
     ]
-    words = [found.words(i) for i in range(len(found.heads) - 1)]
+    words = [content.words(i) for i in range(len(content.heads) - 1)]
     return _float(
-        name, f"{title}. {found.note}", [escaped(head) for head in found.heads], rows, words
+        name, f"{title}. {content.note}", [escaped(head) for head in content.heads], rows, words
     )
 
 

@@ -81,8 +81,8 @@ class LiveFolder:
         that is just being written counts as it was at the look before."""
         folders = self._folders()
         runs = {folder: self._glance(folder) for folder in folders}
-        known = [run for run in runs.values() if run is not None]
-        labels = dict(zip((run.directory for run in known), label_runs(known), strict=True))
+        loaded = [run for run in runs.values() if run is not None]
+        labels = dict(zip((run.directory for run in loaded), label_runs(loaded), strict=True))
         return [
             _progress(folder, run, labels.get(folder, folder.name)) for folder, run in runs.items()
         ]
@@ -94,10 +94,10 @@ class LiveFolder:
     def _folders(self) -> list[Path]:
         """Return the folders of runs: those with a record, and those that a process has begun
         with."""
-        found = {
+        folders = {
             path.parent for name in ("run.json", ".lock") for path in self.directory.rglob(name)
         }
-        return in_grid_order(sorted(folder for folder in found if folder.name != "checkpoints"))
+        return in_grid_order(sorted(folder for folder in folders if folder.name != "checkpoints"))
 
     def _glance(self, folder: Path) -> Run | None:
         """Return a run whose tables are read when they are asked for; the last one that could be
@@ -137,10 +137,10 @@ def _written(folder: Path) -> tuple[tuple[int, int], ...]:
 
 def _stamp(path: Path) -> tuple[int, int]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return (0, 0)
-    return (found.st_mtime_ns, found.st_size)
+    return (status.st_mtime_ns, status.st_size)
 
 
 def _progress(folder: Path, run: Run | None, label: str) -> RunProgress:
@@ -151,23 +151,19 @@ def _progress(folder: Path, run: Run | None, label: str) -> RunProgress:
     rounds = run.tables["rounds"].num_rows
     along = measures.trained(measures.curve(run))
     percent, (metric, better) = measures.percent_of(run), measures.metric_of(run)
-    took = np.asarray(run.column("timings", "wall_s"), float)
-    took = took[np.isfinite(took)]
+    seconds = np.asarray(run.column("timings", "wall_s"), float)
+    seconds = seconds[np.isfinite(seconds)]
     spent = {name: _last(run, name) for name in ("time_s", "total_bits")}
     left = (
         nan
-        if planned is None or not len(took)
-        else max(planned - rounds, 0) * float(took[-RECENT:].mean())
+        if planned is None or not len(seconds)
+        else max(planned - rounds, 0) * float(seconds[-RECENT:].mean())
     )
-    state: State = (
-        "finished"
-        if run.finished
-        else "stopped"
-        if not going
-        else "going on"
-        if rounds
-        else "preparing"
-    )
+    state: State = "going on" if rounds else "preparing"
+    if run.finished:
+        state = "finished"
+    elif not going:
+        state = "stopped"
     return RunProgress(
         folder,
         label,
@@ -180,7 +176,7 @@ def _progress(folder: Path, run: Run | None, label: str) -> RunProgress:
         best=percent * float(along.y.max() if better else along.y.min()) if len(along.y) else nan,
         time_s=spent["time_s"],
         megabytes=spent["total_bits"] / 8e6,
-        wall_s=float(took.sum()) if len(took) else nan,
+        wall_s=float(seconds.sum()) if len(seconds) else nan,
         left_s=left if state == "going on" else nan,
     )
 

@@ -145,10 +145,12 @@ class Run:
             )
         columns = TABLES[table].names
         if name not in columns:
-            others = [other for other, schema in TABLES.items() if name in schema.names]
+            tables = [
+                name_of_table for name_of_table, schema in TABLES.items() if name in schema.names
+            ]
             hint = (
-                f" ({' and '.join(others)} {'has' if len(others) == 1 else 'have'} it)"
-                if others
+                f" ({' and '.join(tables)} {'has' if len(tables) == 1 else 'have'} it)"
+                if tables
                 else suggest(name, columns)
             )
             raise ConfigError(
@@ -335,10 +337,10 @@ def load_all(directory: str | Path) -> list[Run]:
     directory = Path(directory)
     if not is_folder(directory):
         raise StoreError(f"there is no folder {directory}; give a folder with runs in it")
-    found = sorted(directory.rglob("run.json"))
-    if not found:
+    records = sorted(directory.rglob("run.json"))
+    if not records:
         raise StoreError(f"there are no runs in {directory}: no folder below it has a run.json")
-    return [load(folder) for folder in in_grid_order(path.parent for path in found)]
+    return [load(folder) for folder in in_grid_order(path.parent for path in records)]
 
 
 def citations(runs: Iterable[Run]) -> list[str]:

@@ -70,7 +70,7 @@ class _Writer:
             elif isinstance(block, SideBySide):
                 pieces = list(self.blocks(block.blocks, level))
                 # flow, side by side where there is room
-                only_pictures = all(isinstance(one, Picture) for one in block.blocks)
+                only_pictures = all(isinstance(inner, Picture) for inner in block.blocks)
                 yield from ["\n".join(pieces)] if only_pictures else pieces
             else:
                 yield self._one(block)

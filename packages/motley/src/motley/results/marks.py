@@ -47,10 +47,10 @@ class Mark:
 
 def mark_of(path: Path, rows: int) -> Mark:
     """Return the mark of a whole file."""
-    found = checksum()
+    hasher = checksum()
     with path.open("rb") as file:
-        length = _add(found, file, path.stat().st_size)
-    return Mark(path.name, rows, length, found.hexdigest())
+        length = _add(hasher, file, path.stat().st_size)
+    return Mark(path.name, rows, length, hasher.hexdigest())
 
 
 def bytes_of(directory: Path, mark: Mark) -> bytes:
@@ -66,9 +66,9 @@ def bytes_of(directory: Path, mark: Mark) -> bytes:
             data = file.read(mark.bytes)
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror})") from None
-    found = _new(mark)
-    found.update(data)
-    reason = _difference(mark, len(data), found)
+    hasher = _new(mark)
+    hasher.update(data)
+    reason = _difference(mark, len(data), hasher)
     if reason is not None:
         raise DataError(f"{path} {reason}")
     return data
@@ -83,16 +83,16 @@ def checksum_of(directory: Path, mark: Mark) -> Checksum | hashlib.blake2b:
     DataError: they are not there, or are others.
     """
     path = directory / mark.file
-    found = _new(mark)
+    hasher = _new(mark)
     try:
         with path.open("rb") as file:
-            length = _add(found, file, mark.bytes)
+            length = _add(hasher, file, mark.bytes)
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror})") from None
-    reason = _difference(mark, length, found)
+    reason = _difference(mark, length, hasher)
     if reason is not None:
         raise DataError(f"{path} {reason}")
-    return found
+    return hasher
 
 
 def disagreement(directory: Path, marks: Mapping[str, Mark]) -> str | None:
@@ -175,20 +175,20 @@ def _new(mark: Mark) -> Checksum | hashlib.blake2b:
     return hashlib.blake2b(digest_size=8) if len(mark.digest) == _EARLIER else checksum()
 
 
-def _add(found: Checksum | hashlib.blake2b, file: BinaryIO, length: int) -> int:
+def _add(hasher: Checksum | hashlib.blake2b, file: BinaryIO, length: int) -> int:
     """Add the first bytes of a file to a checksum; return how many there were."""
     left = length
     while left and (piece := file.read(min(left, _PIECE))):
-        found.update(piece)
+        hasher.update(piece)
         left -= len(piece)
     return length - left
 
 
-def _difference(mark: Mark, length: int, found: Checksum | hashlib.blake2b) -> str | None:
+def _difference(mark: Mark, length: int, hasher: Checksum | hashlib.blake2b) -> str | None:
     """Return how bytes differ from those that a mark counts, in words; None where they are the
     same."""
     if length < mark.bytes:
         rows = f" with {mark.rows:,} rows" if mark.rows else ""
         return f"has {length:,} bytes, and {mark.bytes:,} bytes{rows} were written"
     rows = f" of its {mark.rows:,} rows" if mark.rows else ""
-    return None if found.hexdigest() == mark.digest else f"is damaged (the digest{rows} differs)"
+    return None if hasher.hexdigest() == mark.digest else f"is damaged (the digest{rows} differs)"

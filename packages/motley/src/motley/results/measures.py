@@ -193,9 +193,9 @@ def ends_of(run: Run, metric: str | None = None) -> Ends:
     """Return the ends of the run's headline metric (or ``metric``) after round 0, the evaluation of
     the model that no round has trained yet; NaN where there is no other. A run that ended in ruin
     (:func:`ruined`) has its best value alone."""
-    found = ends(trained(curve(run, metric=metric)), better_of(run, metric or metric_of(run)[0]))
+    run_ends = ends(trained(curve(run, metric=metric)), better_of(run, metric or metric_of(run)[0]))
     none = float("nan")
-    return Ends(none, found.peak, *[none] * 4) if ruined(run, metric) else found
+    return Ends(none, run_ends.peak, *[none] * 4) if ruined(run, metric) else run_ends
 
 
 def ruined(run: Run, metric: str | None = None) -> bool:
@@ -305,11 +305,11 @@ def grouped_notes(run: Run) -> dict[str, dict[str, Curve]]:
     ``component.fairness``.
     """
     notes = _notes(run)
-    found: dict[str, dict[str, Curve]] = {}
+    curves: dict[str, dict[str, Curve]] = {}
     for name in dict.fromkeys(name for note in notes for name in note if "." in name):
         head, _, tail = name.partition(".")
-        found.setdefault(head, {})[tail] = _note(run, notes, name)
-    return found
+        curves.setdefault(head, {})[tail] = _note(run, notes, name)
+    return curves
 
 
 def _notes(run: Run) -> list[dict[str, float]]:
@@ -320,26 +320,26 @@ def _notes(run: Run) -> list[dict[str, float]]:
 
 
 def _note(run: Run, notes: Sequence[Mapping[str, float]], name: str) -> Curve:
-    known = np.array([name in note for note in notes], bool)
+    noted = np.array([name in note for note in notes], bool)
     values = np.array([note[name] for note in notes if name in note], float)
-    return Curve(np.asarray(run.column("rounds", "round"), float)[known], values)
+    return Curve(np.asarray(run.column("rounds", "round"), float)[noted], values)
 
 
 @dataclass(frozen=True)
 class Shares:
     """How much of its update each client may send, in the rounds in which not everybody may send
-    all of it; one entry per client sent out. ``theta`` the share; ``mbps`` its uplink; ``asked``
+    all of it; one entry per client sent out. ``theta`` the share; ``mbps`` its uplink; ``wanted``
     what its score alone would have given, ``theta_t S_k / mean S`` over those sent out with it (NaN
     without scores); ``budget`` theta_t.
 
     ``ceiling`` is the share that a Mb/s carries, where the tables prove that there is such a
-    ceiling: those who got less than asked, three at least, got it in proportion to their uplinks.
+    ceiling: those who got less than wanted, three at least, got it in proportion to their uplinks.
     NaN elsewhere.
     """
 
     theta: Floats
     mbps: Floats
-    asked: Floats
+    wanted: Floats
     budget: Floats
     ceiling: float
 
@@ -363,15 +363,15 @@ def shares(run: Run) -> Shares:
     budget = budgets[order][np.searchsorted(rounds[order], at)]
     _, cohort = np.unique(sent_s, return_inverse=True)
     mean = np.bincount(cohort, score) / np.bincount(cohort) if len(cohort) else np.empty(0)
-    asked = budget * np.divide(
+    wanted = budget * np.divide(
         score, mean[cohort], out=np.ones(len(score)), where=mean[cohort] != 0
     )
-    held = theta < np.minimum(asked, 1.0) * (1 - 1e-6)
+    held = theta < np.minimum(wanted, 1.0) * (1 - 1e-6)
     carried = (theta / mbps)[held]
     proven = (
         len(carried) > 2 and np.ptp(carried) <= 1e-3 * carried.mean() and np.ptp(mbps[held]) > 0
     )
-    return Shares(theta, mbps, asked, budget, float(carried.mean()) if proven else float("nan"))
+    return Shares(theta, mbps, wanted, budget, float(carried.mean()) if proven else float("nan"))
 
 
 def gini(counts: ArrayLike) -> float:
@@ -456,10 +456,13 @@ class Spread:
 def spread(values: ArrayLike) -> Spread:
     """Return mean and standard deviation over seeds; seeds without a number are left out."""
     each = np.asarray(values, float)
-    known = each[np.isfinite(each)]
-    std = float(known.std(ddof=1)) if len(known) > 1 else float("nan")
+    finite = each[np.isfinite(each)]
+    std = float(finite.std(ddof=1)) if len(finite) > 1 else float("nan")
     return Spread(
-        float(known.mean()) if len(known) else float("nan"), std, len(known), tuple(each.tolist())
+        float(finite.mean()) if len(finite) else float("nan"),
+        std,
+        len(finite),
+        tuple(each.tolist()),
     )
 
 
@@ -511,11 +514,11 @@ def paired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
         )
     if not 0 < level < 1:
         raise ConfigError(f"level must lie between 0 and 1, got {level}")
-    found = interval(spread(x - y), level)
-    rounding = 1e-9 * max(np.nanmax(np.abs([x, y]), initial=0.0), abs(found.mean))
-    if found.n > 1 and np.nanmax(x - y) - np.nanmin(x - y) <= rounding:
-        return Interval(found.mean, float("nan"), float("nan"), found.n)
-    return found
+    difference = interval(spread(x - y), level)
+    rounding = 1e-9 * max(np.nanmax(np.abs([x, y]), initial=0.0), abs(difference.mean))
+    if difference.n > 1 and np.nanmax(x - y) - np.nanmin(x - y) <= rounding:
+        return Interval(difference.mean, float("nan"), float("nan"), difference.n)
+    return difference
 
 
 def stepwise(along: Curve, grid: ArrayLike) -> Floats:
@@ -581,6 +584,6 @@ def best_mu(run: Run) -> Curve:
     at = np.intersect1d(rate.x, np.intersect1d(square.x, spread.x))
     if not len(at) or not len(moved.x):
         return Curve(np.empty(0), np.empty(0))
-    known = [curve.y[np.isin(curve.x, at)] for curve in (rate, square, spread)]
+    values = [curve.y[np.isin(curve.x, at)] for curve in (rate, square, spread)]
     with np.errstate(divide="ignore", invalid="ignore"):
-        return Curve(at, known[0] * (known[1] + known[2]) / moved.y[-1])
+        return Curve(at, values[0] * (values[1] + values[2]) / moved.y[-1])

@@ -68,7 +68,7 @@ class Until:
     @property
     def spread(self) -> Spread:
         """Mean and deviation over seeds."""
-        return measures.spread([one.value / self.size for one in self.each])
+        return measures.spread([until.value / self.size for until in self.each])
 
 
 class MethodRow:
@@ -119,8 +119,8 @@ class MethodRow:
         else:
             values = [getattr(end, kind) for end in self._ends]
         scaled = [self.percent * value for value in values]
-        whole = kind == "stable" or (kind in ("final", "drop") and bool(self.ruined))
-        return _of_all(scaled) if whole else measures.spread(scaled)
+        over_all = kind == "stable" or (kind in ("final", "drop") and bool(self.ruined))
+        return _of_all(scaled) if over_all else measures.spread(scaled)
 
     @cached_property
     def ruined(self) -> list[int]:
@@ -129,17 +129,17 @@ class MethodRow:
 
     def cost(self, kind: str, size: float = 1.0) -> Spread | Until:
         """Return a field of :class:`motley.results.measures.Costs` over ``size``."""
-        return measures.spread([getattr(one, kind) / size for one in self.spent])
+        return measures.spread([getattr(costs, kind) / size for costs in self.spent])
 
     def served(self, kind: str) -> Spread:
         """Return a field of :class:`motley.results.measures.Fairness` at the last evaluation that
         has clients, in percent where the metric is a share."""
-        return measures.spread([getattr(one, kind) for one in self._served])
+        return measures.spread([getattr(served, kind) for served in self._served])
 
     def took_part(self, kind: str) -> Spread:
         """Return a field of :class:`motley.results.measures.Participation`; the round after which
         all were seen only where every seed has one."""
-        values = [getattr(one, kind) for one in self._took_part]
+        values = [getattr(participation, kind) for participation in self._took_part]
         return _of_all(values) if kind == "all_seen" else measures.spread(values)
 
     def new_clients(self, epochs: int) -> tuple[Spread, Spread]:
@@ -162,8 +162,10 @@ class MethodRow:
     def milliseconds(self, kind: str) -> float:
         """Return the mean of a column of ``timings`` over the rounds of all seeds, in ms; NaN where
         nothing was timed."""
-        took = np.concatenate([np.asarray(run.column("timings", kind), float) for run in self.runs])
-        return 1e3 * float(np.nanmean(took)) if np.isfinite(took).any() else nan
+        seconds = np.concatenate(
+            [np.asarray(run.column("timings", kind), float) for run in self.runs]
+        )
+        return 1e3 * float(np.nanmean(seconds)) if np.isfinite(seconds).any() else nan
 
 
 def _liar_share(run: Run) -> float:
@@ -209,7 +211,7 @@ class TargetRow(MethodRow):
     @property
     def there(self) -> int:
         """How many of the runs reached the target."""
-        return sum(one.reached for one in self.cost("rounds").each)
+        return sum(until.reached for until in self.cost("rounds").each)
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,7 @@ def metric_rows(runs: Sequence[Run]) -> list[MetricRow]:
     """Return a row for each metric of a method's runs, the headline first; none where the headline
     is the only one."""
     names = measures.metrics_of(runs[0])
-    found = []
+    rows = []
     for name in names if len(names) > 1 else ():
         percent = measures.percent_of(runs[0], name)
         better = measures.better_of(runs[0], name)
@@ -245,13 +247,13 @@ def metric_rows(runs: Sequence[Run]) -> list[MetricRow]:
         columns = (
             [percent * end.final for end in ends],
             [percent * end.peak for end in ends],
-            [percent * one.value for one in pooled],
-            [one.worst_decile for one in served],
+            [percent * mean.value for mean in pooled],
+            [served_run.worst_decile for served_run in served],
         )
         spreads = tuple(measures.spread(column) for column in columns)
-        undefined = measures.spread([one.undefined for one in pooled]).mean
-        found.append(MetricRow(name, spreads, undefined, percent))  # type: ignore[arg-type]
-    return found
+        undefined = measures.spread([mean.undefined for mean in pooled]).mean
+        rows.append(MetricRow(name, spreads, undefined, percent))  # type: ignore[arg-type]
+    return rows
 
 
 @dataclass(frozen=True)
@@ -292,10 +294,15 @@ def differences(groups: Mapping[str, Sequence[Run]]) -> list[Difference]:
         label: {run.seed: measures.ends_of(run) for run in runs if run.finished}
         for label, runs in groups.items()
     }
-    known = [one for each in found_ends.values() for one in each.values() if isfinite(one.final)]
-    end: End = "stable" if all(isfinite(one.stable) for one in known) else "final"
+    finite = [
+        run_ends
+        for each in found_ends.values()
+        for run_ends in each.values()
+        if isfinite(run_ends.final)
+    ]
+    end: End = "stable" if all(isfinite(run_ends.stable) for run_ends in finite) else "final"
     ends = {
-        label: {seed: percent * getattr(one, end) for seed, one in each.items()}
+        label: {seed: percent * getattr(run_ends, end) for seed, run_ends in each.items()}
         for label, each in found_ends.items()
     }
     bases = references(groups)
@@ -309,13 +316,15 @@ def differences(groups: Mapping[str, Sequence[Run]]) -> list[Difference]:
     }
     compared = {label: seeds for label, seeds in common.items() if len(seeds) > 1}
     level = measures.level_together(1 if plain_intervals(groups) else len(compared))
-    found = []
+    compared_rows = []
     for label, seeds in compared.items():
         base = bases[label]
-        ours, theirs = ([ends[one][seed] for seed in seeds] for one in (label, base))
-        got = measures.paired(ours, theirs, level)
-        found.append(Difference(label, base, end, got, percent, _verdict(got, better)))
-    return found
+        ours, theirs = ([ends[method][seed] for seed in seeds] for method in (label, base))
+        interval = measures.paired(ours, theirs, level)
+        compared_rows.append(
+            Difference(label, base, end, interval, percent, _verdict(interval, better))
+        )
+    return compared_rows
 
 
 def references(groups: Mapping[str, Sequence[Run]]) -> dict[str, str]:
@@ -325,8 +334,8 @@ def references(groups: Mapping[str, Sequence[Run]]) -> dict[str, str]:
     base = reference_of(groups)
     if only_worlds_differ(groups):
         return {label: base for label in groups if label != base}
-    found = pairs_of(_compared_methods(groups), base)
-    return {pair.method.label: pair.reference.label for pair in found if not pair.world}
+    pairs = pairs_of(_compared_methods(groups), base)
+    return {pair.method.label: pair.reference.label for pair in pairs if not pair.world}
 
 
 def only_worlds_differ(groups: Mapping[str, Sequence[Run]]) -> bool:
@@ -334,16 +343,16 @@ def only_worlds_differ(groups: Mapping[str, Sequence[Run]]) -> bool:
     what is compared."""
     methods = _compared_methods(groups)
     first = methods[0]
-    return any(one.world != first.world for one in methods) and all(
-        one.same_algorithm(first) and not one.differing(first) for one in methods
+    return any(method.world != first.world for method in methods) and all(
+        method.same_algorithm(first) and not method.differing(first) for method in methods
     )
 
 
 def not_compared(groups: Mapping[str, Sequence[Run]]) -> str:
     """Return the sentence about the methods on data, clients or devices that no other method has;
     empty where each has another beside it."""
-    found = references(groups)
-    alone = [label for label in groups if label not in {*found, *found.values()}]
+    bases = references(groups)
+    alone = [label for label in groups if label not in {*bases, *bases.values()}]
     if not alone or len(groups) < 2:
         return ""
     verb = "is" if len(alone) == 1 else "are"
@@ -372,17 +381,17 @@ def _compared_methods(groups: Mapping[str, Sequence[Run]]) -> list[ComparedMetho
     ]
 
 
-def _verdict(got: measures.Interval, higher_is_better: bool) -> Verdict:
-    if not isfinite(got.low):
-        return "not estimable" if got.mean else "no clear difference"
-    if got.low <= 0 <= got.high:
+def _verdict(interval: measures.Interval, higher_is_better: bool) -> Verdict:
+    if not isfinite(interval.low):
+        return "not estimable" if interval.mean else "no clear difference"
+    if interval.low <= 0 <= interval.high:
         return "no clear difference"
-    return "better" if (got.mean > 0) == higher_is_better else "worse"
+    return "better" if (interval.mean > 0) == higher_is_better else "worse"
 
 
-def all_alike(found: Sequence[Difference]) -> str:
+def all_alike(compared: Sequence[Difference]) -> str:
     """Return the sentence about the differences that have no interval; empty where all have one."""
-    labels = [one.label for one in found if not isfinite(one.interval.low)]
+    labels = [difference.label for difference in compared if not isfinite(difference.interval.low)]
     if not labels:
         return ""
     return (

@@ -24,9 +24,9 @@ def model_health(run: Run) -> list[str]:
     restored = noted["model_restored"]
     dropped = noted["uploads_dropped"]
     refused = [number for number in noted["step_refused"] if number not in dropped]
-    found = []
+    troubles = []
     if dropped:
-        found.append(
+        troubles.append(
             f"uploads that would have ruined {_times(len(dropped), 'step')} were dropped, and the "
             f"others used ({_rounds(dropped)}): they are those of {_clients(run, dropped)}"
             + (
@@ -36,13 +36,13 @@ def model_health(run: Run) -> list[str]:
             )
         )
     if refused:
-        found.append(
+        troubles.append(
             f"the server refused {_times(len(refused), 'step')} that would have ruined the model "
             f"({_rounds(refused)}); the uploads "
             'were paid for, not used. guard = "off" lets such steps through'
         )
     if restored:
-        found.append(
+        troubles.append(
             "the loss was not finite and the server went back to its last good model "
             f"{_times(len(restored), 'time')} ({_rounds(restored)}); a smaller learning rate may "
             "help"
@@ -54,25 +54,25 @@ def model_health(run: Run) -> list[str]:
             ", ".join(f"{count} {outcome}" for outcome, count in ends.most_common())
             or "nobody was asked"
         )
-        found.append(
+        troubles.append(
             f"no upload was accepted in {len(idle)} of {run.tables['rounds'].num_rows} rounds "
             f"({_rounds(idle)}), and nothing was learned in them (what came of all dispatches: "
             f"{ended})"
         )
     since = ruined_since(run)
     if since is not None and not restored:
-        found.append(
+        troubles.append(
             f"the model is ruined: its loss is not finite from round {since} on; a smaller "
             "learning rate may help"
         )
-    return found
+    return troubles
 
 
 def ruined_since(run: Run) -> int | None:
     """Return the round of the first evaluation from which on no headline loss is finite; None where
     the last one is, or where a deployment's clients measured none."""
-    found = measures.rows_of(run, "loss", "global")[0]
-    headline = found if found.num_rows else measures.rows_of(run, "loss", "mean")[0]
+    global_rows = measures.rows_of(run, "loss", "global")[0]
+    headline = global_rows if global_rows.num_rows else measures.rows_of(run, "loss", "mean")[0]
     if run.deployed and headline["loss"].null_count == headline.num_rows:
         return None
     rounds = headline["round"].to_numpy()
@@ -92,17 +92,17 @@ def _clients(run: Run, rounds: Sequence[int]) -> str:
     return _few("client", sorted(set(table["client"].to_numpy()[rejected].tolist())))
 
 
-def _times(count: int, what: str) -> str:
-    return f"one {what}" if count == 1 else f"{count} {what}s"
+def _times(count: int, noun: str) -> str:
+    return f"one {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _rounds(rounds: Sequence[int]) -> str:
     return _few("round", rounds)
 
 
-def _few(what: str, numbers: Sequence[int]) -> str:
+def _few(noun: str, numbers: Sequence[int]) -> str:
     """Return numbers in words: the first five and how many more."""
-    said = ", ".join(map(str, numbers[:5])) + (
+    listed = ", ".join(map(str, numbers[:5])) + (
         f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
     )
-    return f"{what}{'s' if len(numbers) > 1 else ''} {said}"
+    return f"{noun}{'s' if len(numbers) > 1 else ''} {listed}"

@@ -18,7 +18,7 @@ def adapted_epochs(run: Run) -> list[int]:
     none were."""
     scopes = run.newest("evaluations")["scope"].unique().to_pylist()
     return sorted(
-        int(found[1]) for scope in scopes if (found := re.fullmatch(r"new_mean_(\d+)", scope or ""))
+        int(match[1]) for scope in scopes if (match := re.fullmatch(r"new_mean_(\d+)", scope or ""))
     )
 
 
@@ -34,5 +34,5 @@ def served_new(runs: Sequence[Run], epochs: int) -> tuple[Spread, Spread]:
         for run in runs
     ]
     return measures.spread([percent * y[-1] for y in means if len(y)]), measures.spread(
-        [percent * one for one in worst]
+        [percent * value for value in worst]
     )

@@ -24,15 +24,14 @@ def short_number(value: float, like: float | None = None) -> str:
     size = abs(value if like is None else like)
     if 0 < size < 1e-4:
         return f"{value:.1e}"
-    digits = (
-        0
-        if size >= 1000
-        else 1
-        if size >= 100
-        else 2
-        if size >= 1 or size == 0
-        else max(3, 1 - floor(log10(size)))
-    )
+    if size >= 1000:
+        digits = 0
+    elif size >= 100:
+        digits = 1
+    elif size >= 1 or size == 0:
+        digits = 2
+    else:
+        digits = max(3, 1 - floor(log10(size)))
     return with_decimals(value, digits)
 
 

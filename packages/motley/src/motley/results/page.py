@@ -107,8 +107,8 @@ def _inline(picture: Picture, name: str, methods: Sequence[str]) -> Any:
 
     def titled(group: re.Match[str]) -> str:
         label = escape(methods[int(group[2])]) if int(group[2]) < len(methods) else ""
-        said = group[3] or ""
-        return f"{group[1]}<title>{label}{': ' if label and said else ''}{said}</title>"
+        text = group[3] or ""
+        return f"{group[1]}<title>{label}{': ' if label and text else ''}{text}</title>"
 
     return Markup(
         re.sub(r'(<g class="method-(\d+)(?: line)?"[^>]*>)(?:<title>(.*?)</title>)?', titled, svg)
@@ -131,7 +131,7 @@ def replace_files(files: Mapping[Path, str | bytes], last: Path) -> Path:
     StoreError: they cannot be written; what was there before is still there.
     """
     new = {path: path.with_name(path.name + ".new") for path in files}
-    made = [
+    new_folders = [
         folder for folder in {path.parent for path in files} - {last.parent} if not folder.exists()
     ]
     try:
@@ -144,7 +144,10 @@ def replace_files(files: Mapping[Path, str | bytes], last: Path) -> Path:
         for path in sorted(files, key=lambda path: path == last):
             new[path].replace(path)
     except OSError as error:
-        for remove in (*(path.unlink for path in new.values()), *(folder.rmdir for folder in made)):
+        for remove in (
+            *(path.unlink for path in new.values()),
+            *(folder.rmdir for folder in new_folders),
+        ):
             with suppress(OSError):  # half a page is no page
                 remove()
         raise disk_error(error, last) from error

@@ -92,17 +92,17 @@ def curves(groups: Groups, axis: measures.Axis) -> Picture:
         figure = new_figure(NARROW, 3.3)
         axes = figure.add_subplot()
         shades = []
-        for i, one in zip(method_numbers(groups), bands, strict=True):
-            y = [np.asarray(v) * percent for v in (one.mean, one.low, one.high)]
+        for i, band in zip(method_numbers(groups), bands, strict=True):
+            y = [np.asarray(v) * percent for v in (band.mean, band.low, band.high)]
             step: Literal["post"] | None = None if axis == "round" else "post"
             style = {
                 "color": colour(i),
                 "linestyle": dash(i),
                 "drawstyle": "steps-post" if step else "default",
             }
-            mark(axes.plot(one.x * scale, y[0], **style)[0], i)
+            mark(axes.plot(band.x * scale, y[0], **style)[0], i)
             shade = axes.fill_between(
-                one.x * scale, y[1], y[2], color=colour(i), alpha=0.16, linewidth=0, step=step
+                band.x * scale, y[1], y[2], color=colour(i), alpha=0.16, linewidth=0, step=step
             )
             shades.append(mark(shade, i))
         title = f"{metric_in_title(name.split(' (')[0])} {title}"
@@ -189,15 +189,15 @@ def _panels(
         figure = new_figure(8.4, 0.7 + (1.1 + 0.15 * lines_of(names)) * rows)
         grid = panel_grid(figure, len(groups), PANELS, sharex=True, sharey=True)
         for i, method, own, axes in zip(method_numbers(groups), names, bands, grid, strict=True):
-            for other in bands:
+            for rival in bands:
                 at = np.unique(
-                    np.linspace(0, max(len(other.x) - 1, 0), min(len(other.x), BEHIND)).astype(
+                    np.linspace(0, max(len(rival.x) - 1, 0), min(len(rival.x), BEHIND)).astype(
                         np.int64
                     )
                 )
                 axes.plot(
-                    other.x[at] * scale,
-                    other.mean[at] * percent,
+                    rival.x[at] * scale,
+                    rival.mean[at] * percent,
                     color=FAINT,
                     linewidth=0.7,
                     drawstyle=step,
@@ -215,7 +215,7 @@ def _panels(
             if axis == "round":
                 whole_numbers(axes)
         _show_where_they_differ(
-            grid[0], [one.mean * percent for one in bands if len(one.x)], better
+            grid[0], [band.mean * percent for band in bands if len(band.x)], better
         )
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
         figure.supxlabel(label, fontsize=9)
@@ -230,30 +230,40 @@ def _dots(
 ) -> Picture:
     """Draw many methods as rows: stable with its whisker, beside peak and final; final in its place
     where a run has no stable."""
-    kind: End = "stable" if np.isfinite([e.stable for one in ends for e in one]).all() else "final"
+    kind: End = (
+        "stable"
+        if np.isfinite([e.stable for run_ends in ends for e in run_ends]).all()
+        else "final"
+    )
     with styled():
         names = [in_lines(label, 36) for label in groups]
         figure = new_figure(8.4, 0.9 + (0.09 + 0.13 * lines_of(names)) * len(groups))
         axes = figure.add_subplot()
         for y, (i, own) in enumerate(zip(method_numbers(groups), ends, strict=True)):
-            one = measures.spread([percent * getattr(e, kind) for e in own])
+            judged = measures.spread([percent * getattr(e, kind) for e in own])
             shade = colour(i)
             final, peak = (
                 measures.spread([percent * getattr(e, kind) for e in own])
                 for kind in ("final", "peak")
             )
-            std = float(np.nan_to_num(one.std))
-            said = f"{kind} {plus_minus(one)}"
+            std = float(np.nan_to_num(judged.std))
+            text = f"{kind} {plus_minus(judged)}"
             draw_line(
                 axes,
                 i,
-                [one.mean - std, one.mean + std],
+                [judged.mean - std, judged.mean + std],
                 [y, y],
                 style={"linewidth": 3, "alpha": 0.35, "color": shade},
-                said=said,
+                text=text,
             )
             draw_line(
-                axes, i, one.mean, y, form="o", style={"markersize": 6, "color": shade}, said=said
+                axes,
+                i,
+                judged.mean,
+                y,
+                form="o",
+                style={"markersize": 6, "color": shade},
+                text=text,
             )
             last = axes.plot(final.mean, y, "|", markersize=9, markeredgewidth=1.6, color=shade)
             mark(last[0], i, f"final {plus_minus(final)}")
@@ -281,7 +291,7 @@ def headline_bars(groups: Groups) -> Picture:
     with styled():
         figure = new_figure(8.4, 3.05)
         left, right = figure.subplots(1, 2, width_ratios=[3, 1.15])
-        stable = any(np.isfinite([e.stable for e in one]).all() for one in ends)
+        stable = any(np.isfinite([e.stable for e in run_ends]).all() for run_ends in ends)
         _grouped_bars(
             left,
             numbers,
@@ -318,10 +328,14 @@ def target_bars(groups: Groups, target: float) -> Picture:
         figure = new_figure(8.4, 1.0 + (0.13 + 0.13 * lines_of(names)) * len(groups))
         for axes, axis, costs in zip(figure.subplots(1, 3, sharey=True), kinds, ways, strict=True):
             scale, label, _ = _axis_words(
-                axis, max((cost.value for one in costs for cost in one), default=1.0), clock(groups)
+                axis,
+                max((cost.value for method_costs in costs for cost in method_costs), default=1.0),
+                clock(groups),
             )
-            for y, (i, one) in enumerate(zip(method_numbers(groups), costs, strict=True)):
-                scaled = [measures.Censored(scale * cost.value, cost.reached) for cost in one]
+            for y, (i, method_costs) in enumerate(zip(method_numbers(groups), costs, strict=True)):
+                scaled = [
+                    measures.Censored(scale * cost.value, cost.reached) for cost in method_costs
+                ]
                 _target_bar(axes, y, i, scaled)
             axes.set(
                 xlabel="rounds"
@@ -344,11 +358,11 @@ def _target_bar(axes: Axes, y: int, i: int, costs: Sequence[measures.Censored]) 
     """Draw the bar of method ``i`` in row ``y``."""
     mean = measures.target_spread(costs)
     std = float(np.nan_to_num(measures.spread([cost.value for cost in costs]).std))
-    said = f"{'' if mean.reached else 'more than '}{short_number(mean.value)}"
+    text = f"{'' if mean.reached else 'more than '}{short_number(mean.value)}"
     bar = axes.barh(
         y, np.nan_to_num(mean.value), 0.7, color=colour(i), alpha=1.0 if mean.reached else 0.35
     )
-    mark(bar.patches[0], i, said)
+    mark(bar.patches[0], i, text)
     if not mean.reached:
         draw_line(
             axes,
@@ -383,8 +397,10 @@ def participation_bars(groups: Groups) -> Picture:
         more = 0.15 * (lines_of(names) - 1)
         figure = new_figure(8.4, 0.5 + ((1.5 if small else 2.2) + more) * rows)
         grid = panel_grid(figure, len(groups), columns, sharey=True)
-        for i, label, axes, one in zip(method_numbers(groups), names, grid, counts, strict=True):
-            ranked = _mean_of_ragged([np.sort(p.counts)[::-1] for p in one])
+        for i, label, axes, participations in zip(
+            method_numbers(groups), names, grid, counts, strict=True
+        ):
+            ranked = _mean_of_ragged([np.sort(p.counts)[::-1] for p in participations])
             steps = group_edges(len(ranked)), np.append(client_groups(ranked), 0)
             mark(axes.fill_between(*steps, step="post", color=colour(i), linewidth=0), i)
             axes.axhline(
@@ -400,8 +416,8 @@ def participation_bars(groups: Groups) -> Picture:
                 color=colour(i),
             )
             spread = (
-                f"std {np.mean([p.std for p in one]):.1f}   Gini "
-                f"{np.mean([p.gini for p in one]):.2f}"
+                f"std {np.mean([p.std for p in participations]):.1f}   Gini "
+                f"{np.mean([p.gini for p in participations]):.2f}"
             )
             if len(ranked):
                 spread += f"   {ranked.min():.3g} to {ranked.max():.3g} rounds" if not small else ""
@@ -415,7 +431,7 @@ def participation_bars(groups: Groups) -> Picture:
             axes.margins(x=0)
             axes.grid(visible=False, axis="x")
         figure.set_layout_engine("constrained", h_pad=0.09)
-        most = max(len(p.counts) for one in counts for p in one)
+        most = max(len(p.counts) for participations in counts for p in participations)
         figure.supxlabel(f"clients, most often first{grouping(most)}", fontsize=9)
         figure.supylabel("rounds taken part in", fontsize=9)
         return to_svg(
@@ -434,8 +450,8 @@ def concentration(groups: Groups) -> Picture | None:
     with styled():
         figure = new_figure(NARROW, 3.3)
         axes = figure.add_subplot()
-        for i, one in zip(method_numbers(groups), bands, strict=True):
-            draw_line(axes, i, one.x, one.mean, style={"linestyle": dash(i)})
+        for i, band in zip(method_numbers(groups), bands, strict=True):
+            draw_line(axes, i, band.x, band.mean, style={"linestyle": dash(i)})
         axes.set(
             xlabel="round",
             ylabel="std / mean of the probabilities",
@@ -461,8 +477,8 @@ def client_curves(groups: Groups) -> Picture | None:
     name, percent, better = _metric(groups)
     values = [[measures.client_metric(run) for run in runs] for runs in groups.values()]
     sorted_values = [
-        _mean_of_ragged([np.sort(v[np.isfinite(v)])[:: 1 if better else -1] for v in one])
-        for one in values
+        _mean_of_ragged([np.sort(v[np.isfinite(v)])[:: 1 if better else -1] for v in runs])
+        for runs in values
     ]
     if not any(len(v) for v in sorted_values):
         return None
@@ -518,11 +534,11 @@ def _grouped_bars(
             if s.n < (len(runs) if kind == "stable" else 1):
                 continue
             std = float(np.nan_to_num(s.std))
-            said = f"{kind} {plus_minus(s)}"
+            words = f"{kind} {plus_minus(s)}"
             if points:
-                draw_line(axes, i, x, s.mean, form="o", style={"markersize": 7}, said=said)
+                draw_line(axes, i, x, s.mean, form="o", style={"markersize": 7}, text=words)
             else:
-                mark(axes.bar(x, s.mean, width * 0.92, color=colour(i)).patches[0], i, said)
+                mark(axes.bar(x, s.mean, width * 0.92, color=colour(i)).patches[0], i, words)
             if std:
                 whisker = colour(i) if points else "#333333"
                 draw_line(
@@ -598,13 +614,11 @@ def _axis_words(axis: measures.Axis, longest: float, time: str) -> tuple[float, 
     if axis == "round":
         return 1.0, "round", "over rounds"
     if axis in ("seconds", "paper_seconds"):
-        unit, size = (
-            ("hours", 3600.0)
-            if longest >= 7200
-            else ("minutes", 60.0)
-            if longest >= 300
-            else ("seconds", 1.0)
-        )
+        unit, size = "seconds", 1.0
+        if longest >= 7200:
+            unit, size = "hours", 3600.0
+        elif longest >= 300:
+            unit, size = "minutes", 60.0
         if axis == "seconds":
             return 1 / size, f"{time} time ({unit})", f"over {time} time"
         return 1 / size, f"time, papers' convention ({unit})", "over time, papers' convention"

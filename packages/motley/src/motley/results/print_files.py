@@ -43,11 +43,11 @@ def check_formats(formats: Iterable[str]) -> list[str]:
     ConfigError: there is no such format, or none at all.
     """
     wanted = list(dict.fromkeys(formats))
-    for one in wanted:
-        if one not in FORMATS:
+    for name in wanted:
+        if name not in FORMATS:
             raise ConfigError(
-                f"got {one!r}{suggest(one, FORMATS)}; expected some of {', '.join(FORMATS)}, e.g. "
-                "pdf,latex",
+                f"got {name!r}{suggest(name, FORMATS)}; expected some of {', '.join(FORMATS)}, "
+                "e.g. pdf,latex",
                 "format",
             )
     if not wanted:

@@ -45,7 +45,7 @@ def print_tables(groups: Groups, target: float | None = None) -> list[PrintTable
     """Return the tables that there is something for: ``summary``, ``metrics``, ``costs``,
     ``served``, ``gains``, ``new_clients``, ``target``, ``differences``."""
     target = target_of(next(iter(groups.values()))[0], target)
-    found = (
+    method_tables = (
         tables.summary(groups),
         tables.metrics(groups),
         tables.costs(groups),
@@ -55,7 +55,7 @@ def print_tables(groups: Groups, target: float | None = None) -> list[PrintTable
         None if target is None else tables.to_target(groups, target),
         tables.pairs(groups),
     )
-    return [print_table(table) for table in found if table is not None]
+    return [print_table(table) for table in method_tables if table is not None]
 
 
 def print_table(table: MethodTable) -> PrintTable:

@@ -165,27 +165,27 @@ def read_record(path: Path) -> dict[str, Any]:
             f"{path} holds {type(record).__name__}, not an object with the run's record"
         )
     try:
-        whole = restored(record)
+        full_record = restored(record)
     except ValueError as error:
         raise DataError(f"{path}: {error}; the run's record is damaged") from None
     try:
-        _Record.model_validate(whole)
+        _Record.model_validate(full_record)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         key = ".".join(map(str, fault["loc"]))
-        got = (
+        fault_words = (
             "lacks"
             if fault["type"] == "missing"
             else f"holds {shortened(repr(fault['input']), 80)} under"
         )
-        raise DataError(f"{path} {got} {key!r}; the run's record is damaged") from None
+        raise DataError(f"{path} {fault_words} {key!r}; the run's record is damaged") from None
     if changed(record):
         raise DataError(
             f"{path} was changed after it was written (its digest differs); restore it, or remove "
             "the key 'digest' to read it as it is"
         )
-    whole.pop("digest", None)
-    return whole
+    full_record.pop("digest", None)
+    return full_record
 
 
 def read_json(path: Path) -> Any:
@@ -204,8 +204,8 @@ def read_json(path: Path) -> Any:
             raw = file.read(_MOST_BYTES + 1)
         if len(raw) > _MOST_BYTES:
             raise ValueError(f"it is larger than {_MOST_BYTES / 2**20:.0f} MiB")
-        found = json.loads(raw.decode())
-        check_limits(found)
+        value = json.loads(raw.decode())
+        check_limits(value)
     except RecursionError:
         raise DataError(
             f"{path} cannot be read as JSON (it is nested too deeply); the run's record is damaged"
@@ -214,7 +214,7 @@ def read_json(path: Path) -> Any:
         raise DataError(
             f"{path} cannot be read as JSON ({error}); the run's record is damaged"
         ) from None
-    return found
+    return value
 
 
 def read_note(text: str, directory: Path) -> dict[str, float]:

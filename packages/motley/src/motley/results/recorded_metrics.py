@@ -56,7 +56,7 @@ def metrics_of(run: Run) -> list[str]:
     accuracy."""
     task = run.meta.get("task") or {}
     return list(
-        dict.fromkeys([metric_of(run)[0], *(one["name"] for one in task.get("metrics", []))])
+        dict.fromkeys([metric_of(run)[0], *(entry["name"] for entry in task.get("metrics", []))])
     )
 
 
@@ -68,7 +68,7 @@ def better_of(run: Run, metric: str) -> bool:
 def _described(run: Run, metric: str) -> Mapping[str, object]:
     """Return what the run's record says of a metric; nothing of loss and accuracy."""
     described = (run.meta.get("task") or {}).get("metrics", [])
-    return next((one for one in described if one["name"] == metric), {})
+    return next((entry for entry in described if entry["name"] == metric), {})
 
 
 def rows_of(run: Run, metric: str, scope: str) -> tuple[pa.Table, str]:

@@ -199,11 +199,11 @@ def _dropped(run: Run) -> NDArray[np.bool_]:
 
 def _troubles(runs: Sequence[Run]) -> list[str]:
     """Return a sentence for each thing that a reader must know about the runs of one method."""
-    found = []
+    sentences = []
     open_runs = [run for run in runs if not run.finished]
     if open_runs:
         seeds = ", ".join(str(run.seed) for run in open_runs)
-        found.append(f"not finished (seed {seeds}); what is shown ends where the run stood.")
+        sentences.append(f"not finished (seed {seeds}); what is shown ends where the run stood.")
     rejected = [
         run.column("clients", "client")[run.column("clients", "outcome") == "rejected"]
         for run in runs
@@ -214,10 +214,10 @@ def _troubles(runs: Sequence[Run]) -> list[str]:
         times = "once" if number == 1 else f"{number} times"
         who = f"{clients} client{'s' if clients > 1 else ''}"
         reasons = "not finite, of the wrong shape, or part of a refused step"
-        found.append(
+        sentences.append(
             f"an update was rejected {times} ({who}): {reasons}. It was paid for, not used."
         )
-    found += [f"seed {run.seed}: {trouble}." for run in runs for trouble in model_health(run)]
+    sentences += [f"seed {run.seed}: {trouble}." for run in runs for trouble in model_health(run)]
     lost = [
         (int(client), run.client_name(int(client)))
         for run in runs
@@ -228,17 +228,19 @@ def _troubles(runs: Sequence[Run]) -> list[str]:
         times = "once" if len(lost) == 1 else f"{len(lost)} times"
         each = [named for _, named in sorted(set(lost))]
         who = ", ".join(each[:10]) + (f" and {len(each) - 10} more" if len(each) > 10 else "")
-        found.append(f"an upload was lost {times} ({who}); when and why is below.")
+        sentences.append(f"an upload was lost {times} ({who}); when and why is below.")
     if len(runs) == 1 and not runs[0].deployed:
-        found.append("one seed only; no spread can be told, and small differences mean nothing.")
+        sentences.append(
+            "one seed only; no spread can be told, and small differences mean nothing."
+        )
     evaluations = [len(measures.trained(measures.curve(run)).x) for run in runs]
     if not any(evaluations):
-        found.append("no evaluation after round 0; set evaluate.every to see accuracy.")
+        sentences.append("no evaluation after round 0; set evaluate.every to see accuracy.")
     elif not all(
         np.isfinite(measures.ends_of(run).stable) for run in runs if not measures.ruined(run)
     ):
-        found.append(
+        sentences.append(
             "fewer than ten evaluations past half of a run: it has no stable value; set a smaller "
             "evaluate.every."
         )
-    return found
+    return sentences

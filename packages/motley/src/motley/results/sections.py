@@ -108,8 +108,8 @@ def curves(groups: Groups, target: float | None = None) -> Section:
     the experiment's)."""
     runs = [run for members in groups.values() for run in members]
     axes: tuple[measures.Axis, ...] = ("seconds", "bits", "paper_bits")
-    known = [axis for axis in axes if any(len(measures.curve(run, axis).x) for run in runs)]
-    drawn = [plots.curves(groups, axis) for axis in ("round", *known)]
+    measured = [axis for axis in axes if any(len(measures.curve(run, axis).x) for run in runs)]
+    drawn = [plots.curves(groups, axis) for axis in ("round", *measured)]
     seeds = (
         f"Mean over seeds{'' if drawn[0].wide else '; the shade is one standard deviation'}. "
         if _several(groups)
@@ -138,7 +138,7 @@ def participation(groups: Groups) -> Section:
     )
     mean = ", mean over seeds" if _several(groups) else ""
     noted = selection_plots.components(groups)
-    said = Text(f"What the rule noted of its choice in each round{mean}.", note=True)
+    remark = Text(f"What the rule noted of its choice in each round{mean}.", note=True)
     return Section(
         "Who took part",
         non_empty(
@@ -146,7 +146,7 @@ def participation(groups: Groups) -> Section:
             plots.participation_bars(groups),
             tables.participation(groups),
             SideBySide(non_empty(plots.concentration(groups))),
-            Section("What made the score", non_empty(said, *noted) if noted else ()),
+            Section("What made the score", non_empty(remark, *noted) if noted else ()),
         ),
     )
 
@@ -280,9 +280,9 @@ def _several(groups: Groups) -> bool:
     return max(len(members) for members in groups.values()) > 1
 
 
-def _shared(found: Sequence[Mapping[str, Any] | None]) -> list[tuple[str, str]]:
+def _shared(run_records: Sequence[Mapping[str, Any] | None]) -> list[tuple[str, str]]:
     """Return the values of a record over all runs, joined where they differ."""
-    records = [record or {} for record in found]
+    records = [record or {} for record in run_records]
     names = list(dict.fromkeys(name for record in records for name in record))
     return [
         (name, " / ".join(dict.fromkeys(str(record[name]) for record in records if name in record)))

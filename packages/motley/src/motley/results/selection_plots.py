@@ -78,34 +78,38 @@ DIAGNOSED = {
 def shares(groups: Groups) -> Picture | None:
     """Draw the share of its update that each client may send, against its uplink; dashed: the
     ceiling, where the tables prove one."""
-    found = {i: one for i, one in _shares(groups).items() if np.isfinite(one.mbps).any()}
-    if not found:
+    drawn = {
+        i: shares_of
+        for i, shares_of in _shares(groups).items()
+        if np.isfinite(shares_of.mbps).any()
+    }
+    if not drawn:
         return None
-    links = np.concatenate([one.mbps[np.isfinite(one.mbps)] for one in found.values()])
-    lines = 2 if any(np.isfinite(one.ceiling) for one in found.values()) else 1
+    links = np.concatenate([sent.mbps[np.isfinite(sent.mbps)] for sent in drawn.values()])
+    lines = 2 if any(np.isfinite(sent.ceiling) for sent in drawn.values()) else 1
     with styled():
-        figure, panels = _panels(groups, list(found), share=True)
+        figure, panels = _panels(groups, list(drawn), share=True)
         for i, axes in panels.items():
-            one = found[i]
-            at = _evenly_picked(len(one.theta))
+            sent = drawn[i]
+            at = _evenly_picked(len(sent.theta))
             dots = axes.scatter(
-                one.mbps[at], 100 * one.theta[at], s=9, color=colour(i), alpha=0.45, linewidths=0
+                sent.mbps[at], 100 * sent.theta[at], s=9, color=colour(i), alpha=0.45, linewidths=0
             )
             mark(dots, i)
             label = (
-                f"mean {100 * one.theta.mean():.3g} %, from {100 * one.theta.min():.2g} to "
-                f"{100 * one.theta.max():.3g} %"
+                f"mean {100 * sent.theta.mean():.3g} %, from {100 * sent.theta.min():.2g} to "
+                f"{100 * sent.theta.max():.3g} %"
             )
-            if np.isfinite(one.ceiling):
-                line = np.array([0.0, min(links.max(), 1 / one.ceiling)])
+            if np.isfinite(sent.ceiling):
+                line = np.array([0.0, min(links.max(), 1 / sent.ceiling)])
                 draw_line(
                     axes,
                     i,
                     line,
-                    100 * one.ceiling * line,
+                    100 * sent.ceiling * line,
                     style={"color": "#333333", "linewidth": 1, "linestyle": (0, (4, 3))},
                 )
-                label += f"\ndashed: ceiling, {100 * one.ceiling:.3g} % for each Mb/s"
+                label += f"\ndashed: ceiling, {100 * sent.ceiling:.3g} % for each Mb/s"
             axes.set_title(
                 axes.get_title(loc="left") + "\n" * lines, fontweight="bold", color=colour(i)
             )
@@ -115,32 +119,32 @@ def shares(groups: Groups) -> Picture | None:
             else:
                 axes.set_xlim(0, 1.04 * links.max())
         # shared by all panels
-        axes.set_ylim(0, 104 * max(float(one.theta.max()) for one in found.values()))
+        axes.set_ylim(0, 104 * max(float(sent.theta.max()) for sent in drawn.values()))
         figure.supxlabel("uplink when it was sent out (Mb/s)", fontsize=9)
         figure.supylabel("share of the update sent (%)", fontsize=9)
         return to_svg(
-            figure, "shares", f"Share sent against uplink: {', '.join(_labels_of(groups, found))}"
+            figure, "shares", f"Share sent against uplink: {', '.join(_labels_of(groups, drawn))}"
         )
 
 
 def shares_by_score(groups: Groups) -> Picture | None:
     """Draw the same shares against the scores, coloured by uplink; on the dashed line a client
     sends what its score asks for."""
-    found = {i: one for i, one in _shares(groups).items() if np.isfinite(one.asked).any()}
-    if not found:
+    drawn = {i: sent for i, sent in _shares(groups).items() if np.isfinite(sent.wanted).any()}
+    if not drawn:
         return None
-    links = np.concatenate([one.mbps for one in found.values()])
+    links = np.concatenate([sent.mbps for sent in drawn.values()])
     links = links[np.isfinite(links)]
     low, high = (float(links.min()), float(links.max())) if len(links) else (0.0, 1.0)
     with styled():
-        figure, panels = _panels(groups, list(found), share=False)
+        figure, panels = _panels(groups, list(drawn), share=False)
         for i, axes in panels.items():
-            one = found[i]
-            at = _evenly_picked(len(one.theta))
-            x = (one.asked / one.budget)[at]
-            y = (one.theta / one.budget)[at]
+            sent = drawn[i]
+            at = _evenly_picked(len(sent.theta))
+            x = (sent.wanted / sent.budget)[at]
+            y = (sent.theta / sent.budget)[at]
             dots = axes.scatter(
-                x, y, c=one.mbps[at], s=11, cmap="viridis", vmin=low, vmax=high, linewidths=0
+                x, y, c=sent.mbps[at], s=11, cmap="viridis", vmin=low, vmax=high, linewidths=0
             )
             mark(dots, i)
             most = 1.05 * max(float(np.nanmax(x)), float(np.nanmax(y)), 1.0)
@@ -158,7 +162,7 @@ def shares_by_score(groups: Groups) -> Picture | None:
         return to_svg(
             figure,
             "scores",
-            f"Share sent against score, coloured by uplink: {', '.join(_labels_of(groups, found))}",
+            f"Share sent against score, coloured by uplink: {', '.join(_labels_of(groups, drawn))}",
         )
 
 
@@ -167,7 +171,7 @@ def components(groups: Groups) -> list[Picture]:
     panel per method."""
     notes = _notes(groups)
     heads = dict.fromkeys(
-        head for runs in notes for one in runs for head in one if head not in DIAGNOSED
+        head for runs in notes for note in runs for head in note if head not in DIAGNOSED
     )
     return [
         _notes_figure(groups, notes, head, SIZES.get(head, f"{head}, mean over the available"))
@@ -181,7 +185,7 @@ def diagnosed(groups: Groups) -> list[Picture]:
     return [
         _notes_figure(groups, notes, head, label)
         for head, label in DIAGNOSED.items()
-        if any(head in one for runs in notes for one in runs)
+        if any(head in note for runs in notes for note in runs)
     ]
 
 
@@ -191,17 +195,17 @@ def _notes(groups: Groups) -> Notes:
 
 def _notes_figure(groups: Groups, notes: Notes, head: str, label: str) -> Picture:
     own = {
-        i: [one[head] for one in runs if head in one]
+        i: [note[head] for note in runs if head in note]
         for i, runs in zip(method_numbers(groups), notes, strict=True)
-        if any(head in one for one in runs)
+        if any(head in note for note in runs)
     }
-    names = list(dict.fromkeys(name for runs in own.values() for one in runs for name in one))
+    names = list(dict.fromkeys(name for runs in own.values() for curves in runs for name in curves))
     with styled():
         figure, panels = _panels(groups, list(own), share=True)
         for i, axes in panels.items():
             tips = {}
             for n, name in enumerate(names):
-                band = measures.band([one[name] for one in own[i] if name in one])
+                band = measures.band([curves[name] for curves in own[i] if name in curves])
                 if len(band.x):
                     style = DASHES[n // len(COLOURS) % len(DASHES)]
                     draw_line(
@@ -248,20 +252,20 @@ def _label_lines(
 def _shares(groups: Groups) -> dict[int, measures.Shares]:
     """Return number of the method -> the shares of all its runs, where not all clients send
     everything."""
-    found = {}
+    by_method = {}
     for i, runs in zip(method_numbers(groups), groups.values(), strict=True):
         each = [measures.shares(run) for run in runs]
-        if any(len(one.theta) for one in each):
-            ceilings = [one.ceiling for one in each if len(one.theta)]
+        if any(len(sent.theta) for sent in each):
+            ceilings = [sent.ceiling for sent in each if len(sent.theta)]
             same = np.ptp(ceilings) <= 1e-3 * ceilings[0]  # False with a NaN
-            theta, mbps, asked, budget = (
-                np.concatenate([getattr(one, name) for one in each])
-                for name in ("theta", "mbps", "asked", "budget")
+            theta, mbps, wanted, budget = (
+                np.concatenate([getattr(sent, name) for sent in each])
+                for name in ("theta", "mbps", "wanted", "budget")
             )
-            found[i] = measures.Shares(
-                theta, mbps, asked, budget, ceilings[0] if same else float("nan")
+            by_method[i] = measures.Shares(
+                theta, mbps, wanted, budget, ceilings[0] if same else float("nan")
             )
-    return found
+    return by_method
 
 
 def _evenly_picked(n: int) -> NDArray[np.int64]:
@@ -303,25 +307,25 @@ def label_counts(run: Run) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """
     labels = run.tables["federation"]["labels"]
     lengths = np.asarray(pc.fill_null(pc.list_value_length(labels), 0))
-    known = lengths > 0
+    listed = lengths > 0
     flat = np.asarray(pc.list_flatten(labels), float)
-    if len(set(lengths[known].tolist())) > 1 or not (flat >= 0).all():
+    if len(set(lengths[listed].tolist())) > 1 or not (flat >= 0).all():
         raise DataError(
             f"{run.directory}: the table federation holds something else than one count per class "
             "under 'labels'"
         )
-    return flat.reshape(np.count_nonzero(known), -1) if known.any() else np.zeros((0, 0)), known
+    return flat.reshape(np.count_nonzero(listed), -1) if listed.any() else np.zeros((0, 0)), listed
 
 
 def class_distribution(run: Run) -> Picture | None:
     """Draw the data of each client as :func:`class_picture` does; None when unlabelled."""
-    counts, known = label_counts(run)
-    if not known.any():
+    counts, listed = label_counts(run)
+    if not listed.any():
         return None
-    noise = np.nan_to_num(np.asarray(run.column("federation", "noise"), float))[known]
+    noise = np.nan_to_num(np.asarray(run.column("federation", "noise"), float))[listed]
     classes = run.meta.get("task", {}).get("classes", [])
     title = "Who holds what" + (f" (seed {run.seed})" if "seed" in run.meta else "")
-    ids = np.asarray(run.column("federation", "client"), np.int64)[known].tolist()
+    ids = np.asarray(run.column("federation", "client"), np.int64)[listed].tolist()
     return class_picture(
         counts, noise, classes, title, [run.client_name(k) for k in ids] if run.client_names else ()
     )

@@ -83,11 +83,18 @@ class Stream:
             if batch is not None:
                 left = wanted(batch)
                 if left.num_rows < batch.num_rows:
-                    later = [left, *(wanted(one) for one, _ in batches if one is not None)]
+                    later = [
+                        left,
+                        *(
+                            wanted(later_batch)
+                            for later_batch, _ in batches
+                            if later_batch is not None
+                        ),
+                    ]
                     self._cut(data[:at], rows)
-                    for one in later:
-                        if one.num_rows:
-                            self.append(one)
+                    for later_batch in later:
+                        if later_batch.num_rows:
+                            self.append(later_batch)
                     return
                 rows += batch.num_rows
             at = end
@@ -110,14 +117,14 @@ class Stream:
         """Close the file; appending is over."""
         os.close(self._file)
 
-    def _cut(self, kept: bytes, rows: int) -> None:
+    def _cut(self, head: bytes, rows: int) -> None:
         """Cut the file to its first bytes, which hold so many rows."""
-        os.ftruncate(self._file, len(kept))
+        os.ftruncate(self._file, len(head))
         self._digest = checksum()
-        self._end = len(kept)
+        self._end = len(head)
         self._rows = rows
         self._durable = False
-        self._digest.update(kept)
+        self._digest.update(head)
 
     def _write(self, data: pa.Buffer) -> None:
         self._durable = False

@@ -80,31 +80,31 @@ def _spaced(text: str | None) -> str:
 def _attributes(node: Element, tag: str, defined: bool) -> dict[str, str]:
     """Return the attributes that mean something, numbers rounded; the id of a method as its class,
     with its title."""
-    found = {key.removeprefix(_XLINK): value for key, value in node.attrib.items()}
+    attributes = {key.removeprefix(_XLINK): value for key, value in node.attrib.items()}
     for key in ("x", "y", "width", "height"):
-        if key in found and tag != "image":
-            found[key] = _number(round(float(found[key]) * _TENTH), _TENTH)
-    if "d" in found:
-        found["d"] = _path(found["d"], _HUNDREDTH if defined else _TENTH)
-    if "style" in found:
-        found["style"] = _style(found["style"])
-    if found.get("transform", "").startswith("rotate(-0 "):
-        del found["transform"]
-    elif "transform" in found and tag == "text":
-        found["transform"] = re.sub(
-            r"-?\d+\.\d+", lambda one: f"{float(one[0]):.1f}", found["transform"]
+        if key in attributes and tag != "image":
+            attributes[key] = _number(round(float(attributes[key]) * _TENTH), _TENTH)
+    if "d" in attributes:
+        attributes["d"] = _path(attributes["d"], _HUNDREDTH if defined else _TENTH)
+    if "style" in attributes:
+        attributes["style"] = _style(attributes["style"])
+    if attributes.get("transform", "").startswith("rotate(-0 "):
+        del attributes["transform"]
+    elif "transform" in attributes and tag == "text":
+        attributes["transform"] = re.sub(
+            r"-?\d+\.\d+", lambda match: f"{float(match[0]):.1f}", attributes["transform"]
         )
-    marked, _, said = found.get("id", "").partition("|")
+    marked, _, title = attributes.get("id", "").partition("|")
     if tag == "g" and marked.startswith("method-"):
-        return {"class": marked} | ({"said": said} if said else {})
-    return found
+        return {"class": marked} | ({"said": title} if title else {})
+    return attributes
 
 
 def _style(text: str) -> str:
     """Return a style without blanks, default values and the font, which the figure has."""
     pairs = [
         (key.strip(), value.strip())
-        for key, _, value in (one.partition(":") for one in text.split(";"))
+        for key, _, value in (declaration.partition(":") for declaration in text.split(";"))
         if value
     ]
     dropped = {
@@ -113,10 +113,10 @@ def _style(text: str) -> str:
         ("stroke-width", "1"),
         ("text-anchor", "start"),
     }
-    kept = [
+    declarations = [
         (key, value) for key, value in pairs if (key, value) not in dropped and key != "font-family"
     ]
-    return ";".join(f"{key}:{value}" for key, value in kept)
+    return ";".join(f"{key}:{value}" for key, value in declarations)
 
 
 def _hoist(group: Element) -> None:
@@ -195,9 +195,11 @@ def _append(out: list[str], command: str, moved: list[int], unit: int) -> None:
     if command != "L":
         out.append(command.lower() + _numbers(moved, unit))
     elif any(moved):
-        kind, length = (
-            ("h", moved[0]) if not moved[1] else ("v", moved[1]) if not moved[0] else ("", 0)
-        )
+        kind, length = "", 0
+        if not moved[1]:
+            kind, length = "h", moved[0]
+        elif not moved[0]:
+            kind, length = "v", moved[1]
         before = round(float(out[-1][1:]) * unit) if out[-1][0] == kind else 0
         if kind and before * length > 0:
             out[-1] = kind + _number(before + length, unit)
@@ -234,10 +236,10 @@ def _rename(root: Element, name: str) -> None:
             node.set("clip-path", f"url(#{new[node.attrib['clip-path'][5:-1]]})")
         if node.get("href", "").startswith("#"):
             node.set("href", f"#{new[node.attrib['href'][1:]]}")
-        said = node.attrib.pop("said", None)
-        if said is not None:
+        words = node.attrib.pop("said", None)
+        if words is not None:
             title = Element("title")
-            title.text = said
+            title.text = words
             node.insert(0, title)
 
 
@@ -245,7 +247,9 @@ def _share_shapes(root: Element, name: str) -> None:
     """Let long paths of the same shape and style refer to the first of them."""
     first: dict[tuple[str, str], tuple[Element, float, float]] = {}
     for node in [
-        one for one in root.iter("path") if len(one.get("d", "")) > LONG and one.get("id") is None
+        path
+        for path in root.iter("path")
+        if len(path.get("d", "")) > LONG and path.get("id") is None
     ]:
         start = re.match(r"M(-?[\d.]+) ?(-?[\d.]+)", node.attrib["d"])
         if start is None:
@@ -256,12 +260,13 @@ def _share_shapes(root: Element, name: str) -> None:
         if key not in first:
             first[key] = (node, x, y)
             continue
-        whole, x0, y0 = first[key]
-        if whole.get("id") is None:
-            whole.set(
-                "id", f"{name}-s{len([one for one, *_ in first.values() if one.get('id')]) + 1}"
+        original, x0, y0 = first[key]
+        if original.get("id") is None:
+            original.set(
+                "id",
+                f"{name}-s{len([shape for shape, *_ in first.values() if shape.get('id')]) + 1}",
             )
         # its clip moves with it
         moved = {key: f"{value:.1f}" for key, value in (("x", x - x0), ("y", y - y0))}
         node.tag = "use"
-        node.attrib = {"href": f"#{whole.attrib['id']}"} | moved
+        node.attrib = {"href": f"#{original.attrib['id']}"} | moved

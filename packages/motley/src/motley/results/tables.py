@@ -92,12 +92,12 @@ def _bold(
     if not any(column.best for column in columns):
         return {}
     seeds = [row.seeds for _, row in shown]
-    found = {
+    bold = {
         i: best_rows([column.of(row) for _, row in shown], seeds, column.higher(compared))  # type: ignore[misc]
         for i, column in enumerate(columns)
         if column.best
     }
-    return {i: rows for i, rows in found.items() if rows}
+    return {i: rows for i, rows in bold.items() if rows}
 
 
 def _table(
@@ -327,11 +327,11 @@ def participation(groups: Groups) -> MethodTable:
 def fairness(groups: Groups) -> MethodTable | None:
     """Return the fairness between clients at the end; None where no client was evaluated."""
     compared = Compared(groups)
-    known = [(label, row) for label, row in _methods(compared) if row.served("mean").n]
-    bold = f" {BOLD}" if len(known) > 1 else ""
+    served = [(label, row) for label, row in _methods(compared) if row.served("mean").n]
+    bold = f" {BOLD}" if len(served) > 1 else ""
     return _some(
         compared,
-        known,
+        served,
         col.SERVED,
         f"The clients' own {compared.named} at the last evaluation of every client. Worst tenth: "
         "the mean over the worst-served tenth of the clients.",
@@ -341,7 +341,7 @@ def fairness(groups: Groups) -> MethodTable | None:
         title=f"the clients' own {compared.metric}{_unit(compared)}",
         caption=f"The clients' own {compared.metric} at the last evaluation of every client: mean "
         "over clients, mean over the worst-served tenth of them, variance and standard deviation "
-        f"over clients. {_how(known, compared)}{bold}",
+        f"over clients. {_how(served, compared)}{bold}",
     )
 
 
@@ -442,14 +442,14 @@ def to_target(groups: Groups, target: float) -> MethodTable:
 def pairs(groups: Groups) -> MethodTable | None:
     """Return every method against its reference, see
     :func:`motley.results.method_rows.differences`; None without two common seeds."""
-    found = differences(groups)
-    if not found:
+    paired = differences(groups)
+    if not paired:
         return None
     compared = Compared(groups)
-    end = found[0].end
-    bases = list(dict.fromkeys(one.base for one in found))
+    end = paired[0].end
+    bases = list(dict.fromkeys(difference.base for difference in paired))
     base = bases[0] if len(bases) == 1 else "the reference of the same data, clients and devices"
-    compared_labels = {one.label for one in found}
+    compared_labels = {difference.label for difference in paired}
     left_out = ", ".join(label for label in references(groups) if label not in compared_labels)
     lacking = f"Left out, without two finished seeds in common: {left_out}." if left_out else ""
     worlds = (
@@ -459,8 +459,8 @@ def pairs(groups: Groups) -> MethodTable | None:
         else not_compared(groups)
     )
     words = [
-        intervals_in_words(len(found), plain_intervals(groups)),
-        all_alike(found),
+        intervals_in_words(len(paired), plain_intervals(groups)),
+        all_alike(paired),
         lacking,
         ruined_seeds(groups),
         worlds,
@@ -484,7 +484,7 @@ def pairs(groups: Groups) -> MethodTable | None:
     )
     return _table(
         compared,
-        [(one.label, one) for one in found],
+        [(difference.label, difference) for difference in paired],
         columns,
         " ".join(filter(None, note)),
         head=title,

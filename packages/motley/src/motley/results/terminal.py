@@ -41,7 +41,7 @@ def terminal_tables(
         return []
     groups = group_runs(runs, plain_intervals=plain_intervals)
     target = target_of(runs[0], target)
-    found = (
+    method_tables = (
         tables.summary(groups),
         tables.pairs(groups),
         tables.metrics(groups),
@@ -51,7 +51,7 @@ def terminal_tables(
         tables.new_clients(groups),
         None if target is None else tables.to_target(groups, target),
     )
-    shown = [terminal_table(table) for table in found if table is not None]
+    shown = [terminal_table(table) for table in method_tables if table is not None]
     beside = Besides(groups, [run for run in runs if run.control])
     pages = {
         "besides the method": beside.table(),
@@ -60,38 +60,38 @@ def terminal_tables(
     return shown + [block_table(table, title) for title, table in pages.items() if table]
 
 
-def terminal_table(found: MethodTable) -> Table:
+def terminal_table(content: MethodTable) -> Table:
     """Return a table of methods for the terminal."""
     from rich.text import Text
 
-    table = _titled(found.title)
-    table.caption = Text(found.remark) if found.remark else None
+    table = _titled(content.title)
+    table.caption = Text(content.remark) if content.remark else None
     table.add_column("method", overflow="fold", min_width=12)
-    for column in found.terminal:
-        table.add_column(column.terminal_head(found.compared), justify="right", no_wrap=True)
-    for label, row in found.shown:
-        texts = (label, *(column.terminal_cell(row) for column in found.terminal))
+    for column in content.terminal:
+        table.add_column(column.terminal_head(content.compared), justify="right", no_wrap=True)
+    for label, row in content.shown:
+        texts = (label, *(column.terminal_cell(row) for column in content.terminal))
         table.add_row(*(Text(printable(text)) for text in texts))
     return table
 
 
-def block_table(found: blocks.Table, title: str) -> Table:
+def block_table(content: blocks.Table, title: str) -> Table:
     """Return any table of a page for the terminal, its note below it."""
     from rich.text import Text
 
     table = _titled(title)
-    note = Text(printable(found.note), style="table.caption")
-    table.caption = note if found.note else None
-    heads = [Text(printable(head), style="table.header") for head in found.heads]
+    note = Text(printable(content.note), style="table.caption")
+    table.caption = note if content.note else None
+    heads = [Text(printable(head), style="table.header") for head in content.heads]
     table.add_column(heads[0], overflow="fold", min_width=12)
     for i, head in enumerate(heads[1:]):
-        words = found.words(i)
+        words = content.words(i)
         table.add_column(
             head,
             justify="left" if words else "right",
             overflow="fold" if words else "ellipsis",
         )
-    for row in found.rows:
+    for row in content.rows:
         cells = (
             Text(printable(cell.whole), style="bold" if cell.best else _COLOURS[cell.tone])
             for cell in row.cells

@@ -50,7 +50,8 @@ def width_rows(runs: Sequence[Run]) -> list[WidthRow]:
     widths = sorted(
         {float(name.removeprefix(_PREFIX).removesuffix(_SUFFIX)) for name in names}, reverse=True
     )
-    scopes = {"1": "global" if common else "shared_mean" if cut else "mean"}
+    full_scope = "shared_mean" if cut else "mean"
+    scopes = {"1": "global" if common else full_scope}
     scopes |= {f"{width:g}": f"{_PREFIX}{width:g}{'' if common else _SUFFIX}" for width in widths}
     if cut:
         scopes["each client's own"] = "mean"

@@ -283,8 +283,8 @@ def _encodings(table: str) -> dict[str, list[str]]:
         for field in TABLES[table]
     }
     numbers = [name for name, kind in fields.items() if pa.types.is_floating(kind)]
-    other = [name for name in fields if name not in (*numbers, "client")]
-    return {"use_dictionary": other, "use_byte_stream_split": numbers}
+    encoded = [name for name in fields if name not in (*numbers, "client")]
+    return {"use_dictionary": encoded, "use_byte_stream_split": numbers}
 
 
 def _row_groups(blocks: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -319,12 +319,12 @@ def to_batch(table: str, schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Re
     Scalars (also strings and None) are repeated to the length of the others; columns not given are
     null; NaN becomes null, so that equality of tables and means in SQL do what one expects.
     """
-    known = schema.names
+    names = schema.names
     for name in columns:
-        if name not in known:
+        if name not in names:
             raise ContractError(
-                f"table {table!r} has no column {name!r}{suggest(name, known)}; it has "
-                f"{', '.join(known)}"
+                f"table {table!r} has no column {name!r}{suggest(name, names)}; it has "
+                f"{', '.join(names)}"
             )
     sizes = {name: len(value) for name, value in columns.items() if not _is_scalar(value)}
     if len(set(sizes.values())) > 1:
