@@ -68,7 +68,7 @@ def test_absent_classes_by_hand() -> None:
     alike[3] = (60, 0)
     found = absent_classes(alike)
     assert [(one.client, one.label) for one in found] == [(3, 1)]
-    assert found[0].others == pytest.approx(0.5)
+    assert found[0].share_elsewhere == pytest.approx(0.5)
     few = np.full((10, 2), 30.0)
     few[3] = (6, 0)  # (1/2)^6 = 1/64 is no wonder among 10 clients
     assert absent_classes(few) == []

@@ -14,7 +14,7 @@ from motley_advice.tuning.spaces import ChoiceSpace, NumberSpace, parse_space, p
         ("log:0.001..1", NumberSpace(0.001, 1.0, log=True)),
         ("0.1..0.9", NumberSpace(0.1, 0.9)),
         ("-1..1e2", NumberSpace(-1.0, 100.0)),
-        ("int:1..10", NumberSpace(1.0, 10.0, whole=True)),
+        ("int:1..10", NumberSpace(1.0, 10.0, integer=True)),
         ("8,16,32", ChoiceSpace((8, 16, 32))),
         ('"a","b"', ChoiceSpace(("a", "b"))),
         ('{ name = "sgd", lr = 0.1 },adam', ChoiceSpace(({"name": "sgd", "lr": 0.1}, "adam"))),
@@ -68,7 +68,7 @@ def test_values_are_rounded_and_stay_within_the_ends() -> None:
         0.001234,
     ]
     assert plain.value(1 / 3) == 0.333
-    whole = NumberSpace(1, 3, whole=True)
+    whole = NumberSpace(1, 3, integer=True)
     assert [whole.value(whole.at(share)) for share in (0.01, 0.34, 0.99)] == [1, 2, 3]
     assert isinstance(whole.value(2.0), int)
 
@@ -81,6 +81,6 @@ def test_shares_of_a_logarithm_are_even() -> None:
 def test_what_a_file_has_is_found_in_a_space() -> None:
     assert NumberSpace(0.1, 1.0).number(0.5) == 0.5
     assert NumberSpace(0.1, 1.0).number(2.0) is None
-    assert NumberSpace(1, 5, whole=True).number(2.5) is None
+    assert NumberSpace(1, 5, integer=True).number(2.5) is None
     assert ChoiceSpace(("a", "b")).number("b") == 1
     assert ChoiceSpace(("a", "b")).number("c") is None

@@ -69,7 +69,7 @@ _KEY = re.compile(
 
 @with_table_flags
 def inspect(
-    what: What,
+    sources: What,
     rounds: Rounds = 0,
     set: Settings = None,
     data: Data = None,
@@ -92,11 +92,11 @@ def inspect(
     check_data(data)
     if out is not None:
         check_name(out)
-    first, *more = what
-    tables = any(map(holds_tables, what))
+    first, *more = sources
+    tables = any(map(holds_tables, sources))
     with Console(stderr=True).status("reading") as status:
         try:
-            found = inspect_federations(
+            inspected = inspect_federations(
                 first,
                 *more,
                 rounds=rounds,
@@ -113,11 +113,11 @@ def inspect(
                 raise
             raise type(error)(as_flags(str(error))) from error
     if as_json:
-        tell(found.to_json())
+        tell(inspected.to_json())
     else:
-        _show(found, as_flags if tables else str)
+        _show(inspected, as_flags if tables else str)
     if out is not None or not as_json:
-        tell(f"page: {found.write(out or Path('runs') / page_name(what))}", err=as_json)
+        tell(f"page: {inspected.write(out or Path('runs') / page_name(sources))}", err=as_json)
 
 
 def as_flags(text: str) -> str:
@@ -129,16 +129,16 @@ def as_flags(text: str) -> str:
 def _flag(name: str, value: str) -> str:
     """Return one key as a flag; empty where its value is no TOML."""
     try:
-        given = tomllib.loads(f"value = {value}")["value"]
+        parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return ""
     flag = f"--{name.replace('_', '-')}"
-    if given is True:
+    if parsed is True:
         return flag
-    if isinstance(given, str | int):
-        return f"{flag} {_quoted(str(given))}"
-    if isinstance(given, list) and len(given) == 1:
-        return f"{_ONE_OF.get(name, flag)} {_quoted(str(given[0]))}"
+    if isinstance(parsed, str | int):
+        return f"{flag} {_quoted(str(parsed))}"
+    if isinstance(parsed, list) and len(parsed) == 1:
+        return f"{_ONE_OF.get(name, flag)} {_quoted(str(parsed[0]))}"
     return f"--set {_quoted(f'{name} = {value}')}"
 
 
@@ -150,16 +150,16 @@ def _quoted(text: str) -> str:
     return f"'{inner}'"
 
 
-def page_name(what: Sequence[Path]) -> str:
+def page_name(sources: Sequence[Path]) -> str:
     """Return the name of the page of some federations, made of their own."""
     from motley.experiments.store import slug
     from motley_advice.inspection.own_tables import table_name
 
-    names = "-".join(one.stem if one.suffix == ".toml" else table_name(one) for one in what)
+    names = "-".join(path.stem if path.suffix == ".toml" else table_name(path) for path in sources)
     return f"{slug(f'inspect-{names}')}.html"
 
 
-def _show(found: Inspected, shown: Callable[[str], str]) -> None:
+def _show(inspected: Inspected, shown: Callable[[str], str]) -> None:
     """Print the findings and the pitfalls; ``shown``: how what is said of a column is shown."""
     from rich.console import Console
 
@@ -174,11 +174,11 @@ def _show(found: Inspected, shown: Callable[[str], str]) -> None:
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
-    tell(heads(found))
-    for table in column_tables(found, shown):
+    tell(heads(inspected))
+    for table in column_tables(inspected, shown):
         console.print(table)
-    console.print(as_table(found))
-    for table in client_tables(found):
+    console.print(as_table(inspected))
+    for table in client_tables(inspected):
         console.print(table)
-    if said := bullets(found):
-        tell(said)
+    if text := bullets(inspected):
+        tell(text)

@@ -117,7 +117,7 @@ def tune(
     check_data(data)
     if allow_import and "" not in sys.path:
         sys.path.append("")  # modules of the working directory are found, too
-    found = tune_experiment(
+    result = tune_experiment(
         file,
         parse_spaces(over),
         per=per,
@@ -137,21 +137,21 @@ def tune(
         allow_other_numerics=allow_other_numerics,
         say=say,
     )
-    _show(found)
+    _show(result)
 
 
-def _names(given: list[str] | None) -> list[str]:
-    return [name.strip() for text in given or ["headline"] for name in text.split(",")]
+def _names(texts: list[str] | None) -> list[str]:
+    return [name.strip() for text in texts or ["headline"] for name in text.split(",")]
 
 
-def _show(found: TuningResult) -> None:
+def _show(result: TuningResult) -> None:
     """Print the table, and where the files are."""
     from rich.console import Console
     from rich.table import Table
 
     from motley_advice.tuning.results import results_table, worries
 
-    table = results_table(found)
+    table = results_table(result)
     shown = Table(*table.heads)
     for row in table.rows:
         shown.add_row(row.label, *(cell.text for cell in row.cells))
@@ -159,10 +159,10 @@ def _show(found: TuningResult) -> None:
     if not console.is_terminal:
         console.width = _WIDTH
     console.print(shown)
-    for line in (table.note, *worries(found)):
+    for line in (table.note, *worries(result)):
         tell(line)
-    tell(f"report: {found.directory / 'report.html'}")
+    tell(f"report: {result.directory / 'report.html'}")
     tell(
-        f"trials: {found.directory / 'trials.csv'}; experiments with the chosen values: "
-        f"{found.directory / 'tuned'}"
+        f"trials: {result.directory / 'trials.csv'}; experiments with the chosen values: "
+        f"{result.directory / 'tuned'}"
     )

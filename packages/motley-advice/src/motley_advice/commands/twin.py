@@ -55,13 +55,13 @@ def twin(where: RunDir, out: Out = Path("twin.toml"), data: Data = None) -> None
     from motley_advice.twin.make import twin as make_twin
 
     check_data(data)
-    made = make_twin(where, out, data)
-    for sentence in made.fits:
+    made_twin = make_twin(where, out, data)
+    for sentence in made_twin.fits:
         tell(sentence)
     tell("What cannot be known from these records:")
-    for sentence in made.unknown:
+    for sentence in made_twin.unknown:
         tell(f"- {sentence}")
-    tell(f"twin: {made.path}")
+    tell(f"twin: {made_twin.path}")
 
 
 def what_if(
@@ -86,7 +86,7 @@ def what_if(
     from motley_advice.twin.what_if import what_if as predict
 
     check_data(data)
-    found = predict(
+    forecast = predict(
         file,
         dict(parse_over(text) for text in over or []),
         seeds_of(seeds) or SEEDS,
@@ -100,10 +100,10 @@ def what_if(
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
-    console.print(block_table(found.table(), "predicted"))
-    say(found.sentence())
-    path = found.directory / "prediction.json"
+    console.print(block_table(forecast.table(), "predicted"))
+    say(forecast.sentence())
+    path = forecast.directory / "prediction.json"
     with replacing(path) as record:
-        record.write((to_json(found.record(), indent=1) + "\n").encode())
+        record.write((to_json(forecast.record(), indent=1) + "\n").encode())
     tell(f"prediction: {path}")
-    raise_failures(found.failures, len(found.rules))
+    raise_failures(forecast.failures, len(forecast.rules))

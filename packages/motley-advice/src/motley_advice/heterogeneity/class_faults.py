@@ -33,19 +33,19 @@ equal by chance."""
 
 
 class AbsentClass(NamedTuple):
-    """A class that a client has no sample of. others: its mean share at other clients."""
+    """A class that a client has no sample of. share_elsewhere: its mean share at other clients."""
 
     client: int
     label: int
-    others: float
+    share_elsewhere: float
 
 
 class SharedRows(NamedTuple):
-    """Samples that lie at two clients, or twice at one (``one == other``). number: of pairs of
+    """Samples that lie at two clients, or twice at one (``first == second``). number: of pairs of
     equal samples."""
 
-    one: int
-    other: int
+    first: int
+    second: int
     number: int
 
 
@@ -71,15 +71,15 @@ def absent_classes(counts: Floats) -> list[AbsentClass]:
         return []
     size = held[used, None]
     share = counts[used] / size
-    others = clients - 1
-    mean = (share.sum(axis=0) - share) / others
+    other_clients = clients - 1
+    mean = (share.sum(axis=0) - share) / other_clients
     lacking = ((counts[used] == 0) & ((1 - mean) ** size < _LACKED / counts.shape[1])).any(axis=1)
     if lacking.sum() > max(1, clients / 10):
         return []
-    squares = (np.square(share).sum(axis=0) - np.square(share)) / others
-    variance = np.maximum(squares - np.square(mean), 0.0) * others / (others - 1)
+    squares = (np.square(share).sum(axis=0) - np.square(share)) / other_clients
+    variance = np.maximum(squares - np.square(mean), 0.0) * other_clients / (other_clients - 1)
     possible = np.maximum(mean * (1 - mean), 1e-9)
-    by_chance = possible * ((1 / size).sum() - 1 / size) / others
+    by_chance = possible * ((1 / size).sum() - 1 / size) / other_clients
     beyond = (variance - by_chance).sum(axis=1, keepdims=True)
     alike = np.clip(beyond / possible.sum(axis=1, keepdims=True), 1e-6, 0.99)
     a = mean * (1 / alike - 1)
@@ -134,9 +134,11 @@ def shared_rows(
         return []
     clients, classes = counts.shape
     pair, number = np.unique(client[left] * clients + client[right], return_counts=True)
-    one, other = np.divmod(pair, clients)
+    first_client, second_client = np.divmod(pair, clients)
     law = np.bincount(label[left], minlength=classes) / np.maximum(np.square(counts.sum(axis=0)), 1)
-    expected = (counts[one] * counts[other] * law).sum(axis=1) * np.where(one == other, 1.0, 2.0)
+    expected = (counts[first_client] * counts[second_client] * law).sum(axis=1) * np.where(
+        first_client == second_client, 1.0, 2.0
+    )
     chance = 2 * COPIED / (clients * (clients + 1))
     if certain:
         odd = poisson.sf(number - 1, expected) < chance
@@ -147,13 +149,20 @@ def shared_rows(
         clumped = np.bincount(label[left], times[left] - 2, classes) / np.maximum(
             np.square(counts.sum(axis=0)), 1
         )
-        both = counts[one] * counts[other] * (share[one] + share[other])
-        more = (both * clumped).sum(axis=1) * np.where(one == other, 1.0, 2.0)
+        both = (
+            counts[first_client]
+            * counts[second_client]
+            * (share[first_client] + share[second_client])
+        )
+        more = (both * clumped).sum(axis=1) * np.where(first_client == second_client, 1.0, 2.0)
         odd = _by_chance(number, expected, more) < chance
-        smaller = np.minimum(counts[one].sum(axis=1), counts[other].sum(axis=1))
+        smaller = np.minimum(counts[first_client].sum(axis=1), counts[second_client].sum(axis=1))
         least = np.maximum(_FEW, _PART * smaller)
-    found = np.flatnonzero(odd & (number >= least))
-    return [SharedRows(int(one[i]), int(other[i]), int(number[i])) for i in found.tolist()]
+    reported = np.flatnonzero(odd & (number >= least))
+    return [
+        SharedRows(int(first_client[i]), int(second_client[i]), int(number[i]))
+        for i in reported.tolist()
+    ]
 
 
 def _by_chance(number: Ints, expected: Floats, more: Floats) -> Floats:

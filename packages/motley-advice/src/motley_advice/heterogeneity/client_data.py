@@ -95,17 +95,17 @@ class ClientData:
 
     def without(self, clients: Collection[int]) -> ClientData:
         """Return the samples of all other clients, which are numbered anew."""
-        kept = ~np.isin(np.arange(len(self)), list(clients))
+        remaining = ~np.isin(np.arange(len(self)), list(clients))
         sizes = self.rows.sizes
-        of_kept = np.repeat(kept, sizes)
+        of_kept = np.repeat(remaining, sizes)
         return dataclasses.replace(
             self,
             rows=Ragged(
-                np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[kept])]),
+                np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[remaining])]),
                 self.rows.values[of_kept],
             ),
             labels=self.labels[of_kept],
-            names=tuple(one for one, keep in zip(self.names, kept, strict=False) if keep),
+            names=tuple(name for name, keep in zip(self.names, remaining, strict=False) if keep),
         )
 
     def sample(self, key: Key, budget: int = BUDGET, clients: int = CLIENTS) -> Sample:
@@ -121,7 +121,7 @@ class ClientData:
             for k in chosen
         ]
         at = np.concatenate(drawn)
-        owner = np.repeat(np.arange(len(chosen)), [len(one) for one in drawn])
+        owner = np.repeat(np.arange(len(chosen)), [len(positions) for positions in drawn])
         return Sample(
             chosen,
             owner,
@@ -219,17 +219,19 @@ def _columns(preparation: Preparation | None) -> TableColumns:
         return TableColumns()
     names = tuple(name for column in preparation.columns for name in column.inputs())
     parts = [
-        (float(one.mean[0]), float(one.deviation[0]))
-        if isinstance(one, NumberColumn) and not preparation.clients
+        (float(column.mean[0]), float(column.deviation[0]))
+        if isinstance(column, NumberColumn) and not preparation.clients
         else (0.0, 1.0)
-        for one in preparation.columns
-        for _ in one.inputs()
+        for column in preparation.columns
+        for _ in column.inputs()
     ]
     return TableColumns(
         names,
         np.array([mean for mean, _ in parts]),
         np.array([deviation for _, deviation in parts]),
-        np.array([j for j, one in enumerate(preparation.columns) for _ in one.inputs()], np.int64),
+        np.array(
+            [j for j, column in enumerate(preparation.columns) for _ in column.inputs()], np.int64
+        ),
     )
 
 
@@ -262,18 +264,25 @@ def of_arrays(features: ArrayLike, labels: ArrayLike, client_ids: ArrayLike) -> 
     if x.dtype.kind not in "biuf" or (x.dtype.kind == "f" and not np.isfinite(x).all()):
         raise DataError("the features are not all finite numbers; fill gaps and encode words first")
     order = np.argsort(ids, kind="stable")
-    known, sizes = np.unique(ids, return_counts=True)
+    distinct, sizes = np.unique(ids, return_counts=True)
     clients = tuple(
-        f"client {one}" if ids.dtype.kind in "biuf" else str(one) for one in known.tolist()
+        f"client {client}" if ids.dtype.kind in "biuf" else str(client)
+        for client in distinct.tolist()
     )
     rows = Ragged(np.concatenate([[0], np.cumsum(sizes)]), order)
     if y.dtype.kind == "f" and len(np.unique(y)) > 2 * BINS:
         return ClientData(rows, lambda at: x[at], _bins(y[order]), BINS, "numbers", names=clients)
     names, classes = np.unique(y, return_inverse=True)
     labels = classes[order].astype(np.int64)
-    said = tuple(map(str, names.tolist()))
+    class_names = tuple(map(str, names.tolist()))
     return ClientData(
-        rows, lambda at: x[at], labels, len(names), "classes", names=clients, class_names=said
+        rows,
+        lambda at: x[at],
+        labels,
+        len(names),
+        "classes",
+        names=clients,
+        class_names=class_names,
     )
 
 

@@ -137,9 +137,9 @@ def column_faults(rows: Rows, key: Key) -> ColumnFaults:
     beyond = errors.max(axis=1)
     enough = _far_enough(beyond, size > 0)
     farther = beyond > enough
-    told = ~farther[:, None] | (errors > enough[:, None])
-    place &= told
-    spread &= told
+    counted = ~farther[:, None] | (errors > enough[:, None])
+    place &= counted
+    spread &= counted
     return ColumnFaults(place & ~constant, spread & ~constant, constant, size, farther)
 
 
@@ -149,9 +149,9 @@ def _far_enough(beyond: Floats, which: Bools) -> Floats:
     judged = beyond > 0
     enough = np.full(len(beyond), np.inf)
     for k in np.flatnonzero(which).tolist():
-        others = np.delete(beyond, k)[np.delete(judged, k)]
-        if len(others):
-            enough[k] = _FARTHER * np.quantile(others, _QUARTILE, method="lower")
+        beyond_of_others = np.delete(beyond, k)[np.delete(judged, k)]
+        if len(beyond_of_others):
+            enough[k] = _FARTHER * np.quantile(beyond_of_others, _QUARTILE, method="lower")
     return enough
 
 
@@ -201,9 +201,9 @@ def class_sums(rows: Rows) -> tuple[Floats, Floats, Floats]:
             square[label] = np.square(scores[at]).mean(axis=0)
     counts = rows.counts
     held = counts.sum(axis=1)
-    whole = counts.sum(axis=0)
+    class_rows = counts.sum(axis=0)
     sums = _sums(rows.owner, scores, rows.clients)
-    variance = (counts * (whole - counts) / np.maximum(whole - 1, 1)) @ square
+    variance = (counts * (class_rows - counts) / np.maximum(class_rows - 1, 1)) @ square
     return sums, variance, held
 
 
@@ -248,7 +248,7 @@ def excess(sums: Floats, variance: Floats, held: Floats) -> tuple[float, Floats]
     variance = variance[judged]
     held = held[judged]
     clients, width = sums.shape
-    flat = [one.T.reshape(-1, 1) for one in (sums, variance)]
+    flat = [values.T.reshape(-1, 1) for values in (sums, variance)]
     together = float(
         _excess(flat[0], flat[1], np.tile(held, width), _MEDIAN * (1 + 1.6 / np.sqrt(clients)))[0]
     )
@@ -283,9 +283,9 @@ def _excess(sums: Floats, variance: Floats, held: Floats, median: float) -> Floa
 
 def differences(rows: Rows, key: Key) -> Rows:
     """Return the absolute differences between disjoint pairs of rows of a client and a class."""
-    one, other = _pairs(rows, key)
+    left, right = _pairs(rows, key)
     return rows._replace(
-        owner=rows.owner[one], y=rows.y[one], x=np.abs(rows.x[one] - rows.x[other])
+        owner=rows.owner[left], y=rows.y[left], x=np.abs(rows.x[left] - rows.x[right])
     )
 
 
@@ -304,10 +304,10 @@ def _pairs(rows: Rows, key: Key) -> tuple[Ints, Ints]:
 def spread_ratio(rows: Rows, client: int, column: int, key: Key) -> float:
     """Return how many times as far apart the client's values of a column are as those of others of
     the same class; NaN: unknown."""
-    one, other = _pairs(rows, key)
-    apart = np.abs(rows.x[one, column] - rows.x[other, column])
-    label = rows.y[one]
-    own = rows.owner[one] == client
+    left, right = _pairs(rows, key)
+    apart = np.abs(rows.x[left, column] - rows.x[right, column])
+    label = rows.y[left]
+    own = rows.owner[left] == client
     ratios = [
         apart[own & (label == c)] / middle
         for c in np.unique(label[own]).tolist()
@@ -345,7 +345,7 @@ def _constant(rows: Rows) -> Bools:
     The probability is the product over rows of the share of this value among other clients' rows of
     the class.
     """
-    found = np.zeros((rows.clients, rows.x.shape[1]), bool)
+    constant = np.zeros((rows.clients, rows.x.shape[1]), bool)
     counts = rows.counts
     held = counts.sum(axis=1)
     order = np.argsort(rows.owner, kind="stable")
@@ -360,11 +360,11 @@ def _constant(rows: Rows) -> Bools:
         same = np.bincount(rows.y[rows.x[:, j] == value], minlength=rows.classes) - counts[k]
         there = counts.sum(axis=0) - counts[k]
         chance = float((counts[k] * np.log((same + 1) / (there + 1)))[there > 0].sum())
-        found[k, j] = chance < limit
-    return np.asarray(found & ~_common(alike, found, clients))
+        constant[k, j] = chance < limit
+    return np.asarray(constant & ~_common(alike, constant, clients))
 
 
-def _common(alike: Bools, found: Bools, clients: Ints) -> Bools:
+def _common(alike: Bools, constant: Bools, clients: Ints) -> Bools:
     """Return the columns ``[D]`` in which more than a quarter of the clients, and more than two,
     have one value alone."""
-    return np.asarray((alike.sum(axis=0) > max(2, len(clients) / 4)) & found.any(axis=0))
+    return np.asarray((alike.sum(axis=0) > max(2, len(clients) / 4)) & constant.any(axis=0))

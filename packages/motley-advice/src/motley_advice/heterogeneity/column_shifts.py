@@ -67,19 +67,21 @@ def column_shifts(rows: Rows, guessed: Ints, key: Key) -> list[ColumnShift]:
     """
     strata = [rows._replace(y=guessed), rows]
     place, place_of_several, where, far = _differing(strata)
-    spread, spread_of_several, how, wide = _differing([differences(one, key) for one in strata])
+    spread, spread_of_several, how, wide = _differing(
+        [differences(stratum, key) for stratum in strata]
+    )
     several = place_of_several | spread_of_several
-    found = []
+    shifts = []
     for j in np.flatnonzero(place | spread).tolist():
         scores = where[:, j] if place[j] else how[:, j]
         size = max(far[j] if place[j] else 0.0, wide[j] if spread[j] else 0.0)
         low, high = int(np.nanargmin(scores)), int(np.nanargmax(scores))
-        found.append(
+        shifts.append(
             ColumnShift(
                 j, bool(place[j]), bool(spread[j]), low, high, float(size), bool(several[j])
             )
         )
-    return sorted(found, key=lambda each: -each.size)
+    return sorted(shifts, key=lambda each: -each.size)
 
 
 def _differing(strata: list[Rows]) -> tuple[Bools, Bools, Floats, Floats]:
@@ -104,8 +106,8 @@ def _differing(strata: list[Rows]) -> tuple[Bools, Bools, Floats, Floats]:
         level = CHANCE / (2 * width)
         differ &= chi2.sf(q.sum(axis=0) / times, degrees) < level
         q.sort(axis=0)
-        kept = q[: len(q) - int(max(2, len(q) / 4))]
-        several &= chi2.sf(kept.sum(axis=0) / times, degrees) < level
+        nearest = q[: len(q) - int(max(2, len(q) / 4))]
+        several &= chi2.sf(nearest.sum(axis=0) / times, degrees) < level
         beyond = ((seen - chance) / own).sum(axis=0) / own.sum()
         size = np.minimum(size, np.sqrt(np.maximum(beyond, 0.0)))
         scores[judged] = sums[judged] / own
@@ -121,11 +123,11 @@ def _law(counts: Floats, judged: Bools) -> tuple[Floats, float, float]:
     ----------
     counts: rows of each client and class ``[K, C]``. judged: the clients in Q ``[K]``.
     """
-    whole = counts.sum(axis=0)
-    some = counts[judged]
-    weight = 1 - some.sum(axis=1) / whole.sum()
-    together = (some / np.maximum(whole - 1, 1)) @ some.T
-    spread = (some * whole / np.maximum(whole - 1, 1)).sum(axis=1) - together.diagonal()
+    total = counts.sum(axis=0)
+    judged_counts = counts[judged]
+    weight = 1 - judged_counts.sum(axis=1) / total.sum()
+    together = (judged_counts / np.maximum(total - 1, 1)) @ judged_counts.T
+    spread = (judged_counts * total / np.maximum(total - 1, 1)).sum(axis=1) - together.diagonal()
     spread = np.maximum(spread, 0.0)
     alike = -together / np.maximum(np.sqrt(np.outer(spread, spread)), 1e-12)
     np.fill_diagonal(alike, 1.0)

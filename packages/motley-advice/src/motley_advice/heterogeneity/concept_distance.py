@@ -93,7 +93,7 @@ def concept_finding(sample: Sample, near: Near, population: int, key: Key) -> tu
     error = 1.96 * float(each.std(ddof=1)) / math.sqrt(len(each)) if len(each) > 1 else math.nan
     clients = np.full(population, np.nan)
     clients[sample.clients] = np.clip(each, 0, 1)
-    found = shift(
+    finding = shift(
         min(max(mean, 0.0), 1.0),
         max(mean - error, 0.0),
         min(max(mean + error, 0.0), 1.0),
@@ -101,7 +101,7 @@ def concept_finding(sample: Sample, near: Near, population: int, key: Key) -> tu
         note="share of samples that two clients call by different classes beyond each one's own "
         f"error ({_coverage(group, seen):.0%} of the pairs of unlike clients could be compared)",
     )
-    return found, Rules(group, _conflicts(group, differ, seen))
+    return finding, Rules(group, _conflicts(group, differ, seen))
 
 
 def _compared(sample: Sample, near: Near, key: Key) -> tuple[Ints, Floats, Bools]:
@@ -114,9 +114,9 @@ def _compared(sample: Sample, near: Near, key: Key) -> tuple[Ints, Floats, Bools
     best: tuple[Ints, Floats, Bools] | None = None
     for wanted in (_GROUPS, _GROUPS // 2, 2):
         group = groups_of(sample, near, wanted, key)
-        found = (group, *_differences(sample, near, group, half))
-        if best is None or _coverage(group, found[2]) > _coverage(best[0], best[2]):
-            best = found
+        compared = (group, *_differences(sample, near, group, half))
+        if best is None or _coverage(group, compared[2]) > _coverage(best[0], best[2]):
+            best = compared
         if _coverage(best[0], best[2]) >= 0.5:
             break
     return best  # type: ignore[return-value]
@@ -127,7 +127,7 @@ def _not_comparable(sample: Sample, near: Near, group: Ints, seen: Bools) -> str
     if _coverage(group, seen) < _COMPARED:
         return "clients' samples lie so far apart that no rule of one says anything of another"
     member = group[sample.owner]
-    found = votes(
+    ballots = votes(
         sample, near, foreign(sample, near) & (member[:, None] == member[near.at]), _NEIGHBOURS
     )
     counts = np.bincount(
@@ -135,7 +135,7 @@ def _not_comparable(sample: Sample, near: Near, group: Ints, seen: Bools) -> str
     )
     # right of a rule that names the most frequent class of its group
     most = counts.reshape(-1, sample.classes).max(axis=1)
-    right = float((found.winner == sample.y).mean())
+    right = float((ballots.winner == sample.y).mean())
     chance = float(most.sum() / len(sample.y))
     if (right - chance) / max(1 - chance, 1e-9) < _RIGHT:
         return (
@@ -149,8 +149,8 @@ def _coverage(group: Ints, seen: Bools) -> float:
     """Return the share of pairs of clients in different groups that can be compared; 1 for a single
     group."""
     size = np.bincount(group, minlength=seen.shape[1]) / len(group)
-    other = np.where(np.arange(seen.shape[1]) == group[:, None], 0.0, size)
-    return float((other * seen).sum() / other.sum()) if other.any() else 1.0
+    other_groups = np.where(np.arange(seen.shape[1]) == group[:, None], 0.0, size)
+    return float((other_groups * seen).sum() / other_groups.sum()) if other_groups.any() else 1.0
 
 
 def groups_of(sample: Sample, near: Near, wanted: int, key: Key) -> Ints:
@@ -182,10 +182,10 @@ def _excess_agreement(sample: Sample, near: Near) -> Floats:
     """Return how much more the labels of two clients agree among neighbours than their
     reliabilities explain, ``[S, S]``."""
     clients = len(sample.clients)
-    some = near.at[:, :_AGREEING]
-    mine = np.repeat(sample.owner, some.shape[1])
-    yours = sample.owner[some].ravel()
-    agree = (sample.y[:, None] == sample.y[some]).ravel()
+    closest = near.at[:, :_AGREEING]
+    mine = np.repeat(sample.owner, closest.shape[1])
+    yours = sample.owner[closest].ravel()
+    agree = (sample.y[:, None] == sample.y[closest]).ravel()
     keep = mine != yours
     at = (mine * clients + yours)[keep]
     same = np.bincount(at, agree[keep], minlength=clients**2).reshape(clients, clients)
@@ -204,12 +204,12 @@ def _scores(sample: Sample, near: Near, group: Ints) -> Floats:
     clients = len(sample.clients)
     number = int(group.max()) + 1
     member = group[sample.owner][near.at]
-    others = foreign(sample, near)
+    from_others = foreign(sample, near)
     scores = np.full((clients, number), -1.0)
     for g in range(number):
-        found = votes(sample, near, others & (member == g), _NEIGHBOURS)
-        share = found.share[np.arange(len(near.at)), sample.y]
-        heard = found.number * 3 >= _NEIGHBOURS
+        ballots = votes(sample, near, from_others & (member == g), _NEIGHBOURS)
+        share = ballots.share[np.arange(len(near.at)), sample.y]
+        heard = ballots.number * 3 >= _NEIGHBOURS
         total = np.bincount(sample.owner, heard, minlength=clients)
         mean = np.bincount(sample.owner, share * heard, minlength=clients) / np.maximum(total, 1)
         scores[:, g] = np.where(total > 0, mean, -1.0)
@@ -223,22 +223,22 @@ def _differences(sample: Sample, near: Near, group: Ints, half: Ints) -> tuple[F
     number = int(group.max()) + 1
     member = group[sample.owner]
     place = (half * number + member)[near.at]
-    others = foreign(sample, near)
-    asked = [
+    from_others = foreign(sample, near)
+    ballots = [
         [
-            votes(sample, near, others & (place == h * number + g), _NEIGHBOURS)
+            votes(sample, near, from_others & (place == h * number + g), _NEIGHBOURS)
             for g in range(number)
         ]
         for h in (0, 1)
     ]
-    said = np.stack([[one.winner for one in side] for side in asked])  # [2, G, m]
-    heard = np.stack([[one.number * 3 >= _NEIGHBOURS for one in side] for side in asked]).min(
-        axis=0
-    )
-    far = np.stack([[one.far for one in side] for side in asked]).mean(axis=0)
+    winners = np.stack([[ballot.winner for ballot in side] for side in ballots])  # [2, G, m]
+    heard = np.stack(
+        [[ballot.number * 3 >= _NEIGHBOURS for ballot in side] for side in ballots]
+    ).min(axis=0)
+    far = np.stack([[ballot.far for ballot in side] for side in ballots]).mean(axis=0)
     rows = np.arange(len(near.at))
     counts = _counts(sample, member, half, number)
-    own = (said[0] != said[1]).astype(float)
+    own = (winners[0] != winners[1]).astype(float)
     held = (counts >= _NEIGHBOURS).min(axis=0)
     law = counts.sum(axis=0) / np.maximum(counts.sum(axis=(0, 2))[:, None], 1)
     differ = np.zeros((clients, number))
@@ -247,10 +247,12 @@ def _differences(sample: Sample, near: Near, group: Ints, half: Ints) -> tuple[F
         use = heard[member, rows] & heard[g] & (far[g] <= _FAR * far[member, rows])
         cross = np.zeros(len(rows))
         for h in (0, 1):
-            mine = said[h, member, rows]
-            yours = said[1 - h, g]
+            mine = winners[h, member, rows]
+            yours = winners[1 - h, g]
             use &= held[g, mine] & held[member, yours]  # both groups know both classes
-            even = (asked[1 - h][g].share * law[member] / np.maximum(law[g], 1e-12)).argmax(axis=1)
+            even = (ballots[1 - h][g].share * law[member] / np.maximum(law[g], 1e-12)).argmax(
+                axis=1
+            )
             # also with the classes of both equally frequent
             cross += (mine != yours) & (mine != even)
         base = (own[member, rows] + own[g]) / 2

@@ -149,11 +149,11 @@ def sample_hashes(data: ClientData, half: int | None = None) -> NDArray[np.uint6
     out = np.empty(len(data.rows.values), np.uint64)
     column = data.columns.column
     for begin in range(0, len(out), _CHUNK):
-        some = data.read(data.rows.values[begin : begin + _CHUNK])
-        numbers = some.reshape(len(some), -1)
+        samples = data.read(data.rows.values[begin : begin + _CHUNK])
+        numbers = samples.reshape(len(samples), -1)
         if half is not None:
-            known = len(column) == numbers.shape[1]
-            numbers = numbers[:, column % 2 == half] if known else numbers[:, half::2]
+            by_column = len(column) == numbers.shape[1]
+            numbers = numbers[:, column % 2 == half] if by_column else numbers[:, half::2]
         flat = np.ascontiguousarray(numbers).view(np.uint8)
         digests = b"".join(hashlib.blake2b(row, digest_size=8).digest() for row in map(bytes, flat))
         out[begin : begin + len(flat)] = np.frombuffer(digests, np.uint64)

@@ -61,16 +61,16 @@ def feature_findings(sample: Sample, few: Sample, population: int, key: Key) -> 
     of what is left in each; 1 if there is next to nothing in common, or if no 6 groups do. Shifts
     that grow evenly along a line from client to client may show as a few groups.
     """
-    pairs, told = _pairs(few, standardised(few.x), key.fold("pairs"))
+    pairs, accuracies = _pairs(few, standardised(few.x), key.fold("pairs"))
     x = standardised(sample.x)
     d = x.shape[1]
     return [
-        _shift(few, population, pairs, told, d),
+        _shift(few, population, pairs, accuracies, d),
         _domains(sample, population, x, key.fold("domains"), 8 * sample.classes * (d + 1)),
     ]
 
 
-def _shift(sample: Sample, population: int, pairs: Ints, told: Floats, d: int) -> Finding:
+def _shift(sample: Sample, population: int, pairs: Ints, accuracies: Floats, d: int) -> Finding:
     """Return the finding of the pairs of clients ``[p, 2]`` that were compared by ``d`` features,
     and the accuracies above chance ``[p]``."""
     shift = partial(
@@ -89,16 +89,16 @@ def _shift(sample: Sample, population: int, pairs: Ints, told: Floats, d: int) -
             f"no two of the {len(sample.clients)} clients that were looked at have them"
         )
         return shift(math.nan, how="not measurable", note=why)
-    sums = np.bincount(pairs.ravel(), np.repeat(told, 2), minlength=len(sample.clients))
+    sums = np.bincount(pairs.ravel(), np.repeat(accuracies, 2), minlength=len(sample.clients))
     times = np.bincount(pairs.ravel(), minlength=len(sample.clients))
     clients = np.full(population, np.nan)
     clients[sample.clients] = np.where(
         times > 0, np.maximum(sums, 0) / np.maximum(times, 1), np.nan
     )
-    mean = float(told.mean())
+    mean = float(accuracies.mean())
     error = (
-        1.96 * float(told.std(ddof=1)) / math.sqrt(min(len(told), (times > 0).sum()))
-        if len(told) > 1
+        1.96 * float(accuracies.std(ddof=1)) / math.sqrt(min(len(accuracies), (times > 0).sum()))
+        if len(accuracies) > 1
         else math.nan
     )
     low = max(mean - error, 0.0)
@@ -109,8 +109,8 @@ def _shift(sample: Sample, population: int, pairs: Ints, told: Floats, d: int) -
         high,
         per_client=clients,
         note="accuracy above chance with which a linear classifier tells two clients apart on "
-        f"samples of the same classes ({len(told)} pairs); a lower bound where clients have few "
-        "samples",
+        f"samples of the same classes ({len(accuracies)} pairs); a lower bound where clients "
+        "have few samples",
     )
 
 
@@ -119,15 +119,15 @@ def _pairs(sample: Sample, x: NDArray[np.float32], key: Key) -> tuple[Ints, Floa
     rng = key.numpy()
     clients = len(sample.clients)
     pairs = []
-    told = []
-    for one, other in _drawn(rng, clients):
-        mine, yours = _matched(sample, one, other, rng)
+    accuracies = []
+    for first, second in _drawn(rng, clients):
+        mine, yours = _matched(sample, first, second, rng)
         if len(mine) >= _LEAST:
-            pairs.append((one, other))
-            told.append(_told_apart(x[mine], x[yours]))
+            pairs.append((first, second))
+            accuracies.append(_told_apart(x[mine], x[yours]))
         if len(pairs) == _PAIRS:
             break
-    return np.array(pairs, np.int64).reshape(-1, 2), np.array(told)
+    return np.array(pairs, np.int64).reshape(-1, 2), np.array(accuracies)
 
 
 def _drawn(rng: np.random.Generator, clients: int) -> Iterator[tuple[int, int]]:
@@ -138,17 +138,19 @@ def _drawn(rng: np.random.Generator, clients: int) -> Iterator[tuple[int, int]]:
         return
     seen: set[tuple[int, int]] = set()
     while len(seen) < _TRIED:
-        one, other = sorted(rng.choice(clients, 2, replace=False).tolist())
-        if (one, other) not in seen:
-            seen.add((one, other))
-            yield one, other
+        first, second = sorted(rng.choice(clients, 2, replace=False).tolist())
+        if (first, second) not in seen:
+            seen.add((first, second))
+            yield first, second
 
 
-def _matched(sample: Sample, one: int, other: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+def _matched(
+    sample: Sample, first: int, second: int, rng: np.random.Generator
+) -> tuple[Ints, Ints]:
     """Return positions of equally many samples of each class at two clients, in random order."""
     mine = []
     yours = []
-    parts = [rng.permutation(np.flatnonzero(sample.owner == client)) for client in (one, other)]
+    parts = [rng.permutation(np.flatnonzero(sample.owner == client)) for client in (first, second)]
     labels = [sample.y[part] for part in parts]
     for label in np.intersect1d(*labels):
         a, b = (part[of == label] for part, of in zip(parts, labels, strict=True))
@@ -168,8 +170,8 @@ def _told_apart(mine: NDArray[np.float32], yours: NDArray[np.float32]) -> float:
         a, b = (part[fold != f].astype(np.float64) for part in (mine, yours))
         centre_a = a.mean(axis=0)
         centre_b = b.mean(axis=0)
-        rest = np.concatenate([a - centre_a, b - centre_b])
-        spread = rest.T @ rest / len(rest)
+        centred = np.concatenate([a - centre_a, b - centre_b])
+        spread = centred.T @ centred / len(centred)
         mean_variance = max(float(np.trace(spread)) / len(spread), 1e-12)
         shrunk = (1 - _SHRINK) * spread + _SHRINK * mean_variance * np.eye(len(spread))
         slope = np.linalg.solve(shrunk, centre_a - centre_b)
@@ -200,8 +202,8 @@ def _domains(
             f"{len(usable)} have them"
         )
         return domains(math.nan, how="not measurable", note=why)
-    one, other = _half_means(sample, x, key)
-    group = _grouped(one[usable], other[usable], key.words()[0] % 2**31)
+    first, second = _half_means(sample, x, key)
+    group = _grouped(first[usable], second[usable], key.words()[0] % 2**31)
     if group.max() >= _DOMAINS:  # no few groups: clients differ one by one
         group[:] = 0
     clients = np.full(population, np.nan)
@@ -229,28 +231,28 @@ def _half_means(sample: Sample, x: NDArray[np.float32], key: Key) -> tuple[Float
     return sums[:clients], sums[clients:]
 
 
-def _grouped(one: Floats, other: Floats, seed: int) -> Ints:
+def _grouped(first: Floats, second: Floats, seed: int) -> Ints:
     """Return each client's group ``[S]``, from the means of two halves of its samples ``[S, d]``.
 
     Groups are those of k-means on the first halves. How much of what the halves have in common they
     explain is measured on the second halves, each client's own mean left out of its group's. Each
     group is divided further in the same way.
     """
-    one = one - one.mean(axis=0)
-    other = other - other.mean(axis=0)
-    common = float((one * other).sum())
-    alone = np.zeros(len(one), np.int64)
-    if len(one) < _CLIENTS // 2 or common / one.size < _NOTHING:
+    first = first - first.mean(axis=0)
+    second = second - second.mean(axis=0)
+    common = float((first * second).sum())
+    alone = np.zeros(len(first), np.int64)
+    if len(first) < _CLIENTS // 2 or common / first.size < _NOTHING:
         return alone
-    for number in range(2, min(_DOMAINS, len(one) // 3) + 1):
-        group = KMeans(number, n_init=5, random_state=seed).fit_predict(one)
+    for number in range(2, min(_DOMAINS, len(first) // 3) + 1):
+        group = KMeans(number, n_init=5, random_state=seed).fit_predict(first)
         size = np.bincount(group, minlength=number)[group][:, None]
-        total = np.zeros((number, one.shape[1]))
-        np.add.at(total, group, one)
-        centre = np.where(size > 1, (total[group] - one) / np.maximum(size - 1, 1), 0.0)
-        if float((centre * other).sum()) >= _EXPLAINED * common:
+        total = np.zeros((number, first.shape[1]))
+        np.add.at(total, group, first)
+        centre = np.where(size > 1, (total[group] - first) / np.maximum(size - 1, 1), 0.0)
+        if float((centre * second).sum()) >= _EXPLAINED * common:
             parts = [np.flatnonzero(group == g) for g in range(number)]
             for part in parts:
-                alone[part] = _grouped(one[part], other[part], seed) + alone.max() + 1
+                alone[part] = _grouped(first[part], second[part], seed) + alone.max() + 1
             return np.unique(alone, return_inverse=True)[1].astype(np.int64)
     return alone

@@ -197,18 +197,18 @@ class Inspection:
         """Return the inspection of findings in this order. Raises DataError if two have the same
         name or a wrong length."""
         named: dict[str, Finding] = {}
-        for one in findings:
-            if one.name in named:
+        for finding in findings:
+            if finding.name in named:
                 raise DataError(
-                    f"two findings are called {one.name!r}; give each a name of its own"
+                    f"two findings are called {finding.name!r}; give each a name of its own"
                 )
-            if one.per_client is not None and one.per_client.shape != (population,):
-                shape = list(one.per_client.shape)
+            if finding.per_client is not None and finding.per_client.shape != (population,):
+                shape = list(finding.per_client.shape)
                 raise DataError(
-                    f"finding {one.name!r}: got per_client of shape {shape}; expected one number "
-                    f"per client [{population}]"
+                    f"finding {finding.name!r}: got per_client of shape {shape}; expected one "
+                    f"number per client [{population}]"
                 )
-            named[one.name] = one
+            named[finding.name] = finding
         return cls(named, population, notes, outlying, columns)
 
     def __getitem__(self, name: str) -> Finding:
@@ -249,46 +249,46 @@ class Inspection:
 
     def to_json(self) -> str:
         """Return the inspection as strict JSON; numbers that are not there are null."""
-        found = [
-            {f.name: _plain(getattr(one, f.name)) for f in dataclasses.fields(one)}
-            for one in self.findings.values()
+        findings = [
+            {f.name: _plain(getattr(finding, f.name)) for f in dataclasses.fields(finding)}
+            for finding in self.findings.values()
         ]
-        whole = {
+        record = {
             "version": _VERSION,
             "population": self.population,
             "notes": list(self.notes),
-            "findings": found,
-            "outlying": [dataclasses.asdict(one) for one in self.outlying],
-            "columns": [dataclasses.asdict(one) for one in self.columns],
+            "findings": findings,
+            "outlying": [dataclasses.asdict(client) for client in self.outlying],
+            "columns": [dataclasses.asdict(column) for column in self.columns],
         }
-        return to_json(whole)
+        return to_json(record)
 
     @classmethod
     def from_json(cls, text: str) -> Inspection:
         """Return the inspection of a JSON text that :meth:`to_json` wrote. Raises DataError for any
         other text."""
         try:
-            whole = json.loads(text)
+            record = json.loads(text)
         except ValueError as error:
             raise DataError(f"an inspection is JSON, and this text is not: {error}") from None
-        if not isinstance(whole, dict) or whole.get("version") != _VERSION:
-            got = whole.get("version") if isinstance(whole, dict) else type(whole).__name__
+        if not isinstance(record, dict) or record.get("version") != _VERSION:
+            version = record.get("version") if isinstance(record, dict) else type(record).__name__
             raise DataError(
-                f"got version {got!r} of an inspection; expected {_VERSION}, as motley inspect "
+                f"got version {version!r} of an inspection; expected {_VERSION}, as motley inspect "
                 "--json writes it"
             )
         try:
-            whole = restored(whole)
+            record = restored(record)
             outlying = tuple(
-                OutlyingClient(**{**one, "columns": tuple(one["columns"])})
-                for one in whole.get("outlying", [])
+                OutlyingClient(**{**client, "columns": tuple(client["columns"])})
+                for client in record.get("outlying", [])
             )
             return cls.of(
-                [_finding(one) for one in whole["findings"]],
-                int(whole["population"]),
-                tuple(whole["notes"]),
+                [_finding(finding) for finding in record["findings"]],
+                int(record["population"]),
+                tuple(record["notes"]),
                 outlying,
-                tuple(DifferingColumn(**one) for one in whole.get("columns", [])),
+                tuple(DifferingColumn(**column) for column in record.get("columns", [])),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(
@@ -299,18 +299,18 @@ class Inspection:
 def _plain(value: Any) -> Any:
     """Return a field's value as JSON has it; a number that was not measured (NaN) is None."""
     if isinstance(value, np.ndarray):
-        return [_plain(one) for one in value.tolist()]
+        return [_plain(entry) for entry in value.tolist()]
     plain = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(plain, float) and math.isnan(plain) else plain
 
 
-def _finding(given: Mapping[str, Any]) -> Finding:
+def _finding(record: Mapping[str, Any]) -> Finding:
     """Return a finding from its JSON form."""
-    read = dict(given)
+    read = dict(record)
     for name in ("value", "low", "high"):
         read[name] = math.nan if read[name] is None else float(read[name])
     if read["per_client"] is not None:
         read["per_client"] = np.array(
-            [math.nan if one is None else one for one in read["per_client"]], np.float64
+            [math.nan if number is None else number for number in read["per_client"]], np.float64
         )
     return Finding(**read)

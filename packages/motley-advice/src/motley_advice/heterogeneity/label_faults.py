@@ -77,8 +77,8 @@ class _Classifier:
         means = np.zeros((rows.classes, seen.shape[1]))
         np.add.at(means, rows.y, seen)
         means /= counts[:, None]
-        rest = seen - means[rows.y]
-        spread = rest.T @ rest / len(rest)
+        residuals = seen - means[rows.y]
+        spread = residuals.T @ residuals / len(residuals)
         size = max(float(np.trace(spread)) / len(spread), 1e-12)
         self.slope = np.linalg.solve(
             (1 - _SHRINK) * spread + _SHRINK * size * np.eye(len(spread)), means.T
@@ -119,14 +119,14 @@ def label_faults(rows: Rows, columns: ColumnFaults, key: Key) -> list[LabelFault
     guessed = classifier.classes(classifier.scores)
     wrong = guessed != rows.y
     expected, odd = _denied(rows, wrong)
-    found = []
+    faults = []
     for k in np.flatnonzero(odd > 1).tolist():
         own = rows.owner == k
-        given = rows.y[own]
+        labels = rows.y[own]
         guess = guessed[own]
         beyond = int(wrong[own].sum()) - expected[k]
-        swap = _swap(given, guess, rows.classes)
-        rest = int((guess != swap[given]).sum()) - expected[k]
+        swap = _swap(labels, guess, rows.classes)
+        unexplained = int((guess != swap[labels]).sum()) - expected[k]
         flagged = np.flatnonzero(columns.any[k])
         mended = (
             _after_repair(rows, classifier, k, columns, key) - expected[k]
@@ -134,21 +134,23 @@ def label_faults(rows: Rows, columns: ColumnFaults, key: Key) -> list[LabelFault
             else np.inf
         )
         few = len(flagged) <= max(2, rows.x.shape[1] // 3)
-        if mended <= _ENDED * beyond and (mended < rest or (few and mended <= 1.5 * max(rest, 1))):
+        if mended <= _ENDED * beyond and (
+            mended < unexplained or (few and mended <= 1.5 * max(unexplained, 1))
+        ):
             continue
-        swapped = rest <= _ENDED * beyond and bool((swap != np.arange(rows.classes)).any())
-        found.append(
+        swapped = unexplained <= _ENDED * beyond and bool((swap != np.arange(rows.classes)).any())
+        faults.append(
             LabelFault(
                 client=k,
                 swap=swap if swapped else None,
                 denied=float(wrong[own].mean()),
-                expected=expected[k] / len(given),
-                left=float((guess != swap[given]).mean()),
+                expected=expected[k] / len(labels),
+                left=float((guess != swap[labels]).mean()),
                 mended=swapped and _mended(rows, guessed, k, swap),
                 size=float(odd[k]),
             )
         )
-    return found
+    return faults
 
 
 def _mended(rows: Rows, guessed: Ints, client: int, swap: Ints) -> bool:
@@ -192,33 +194,34 @@ def _beyond(counts: Floats, denied: Floats, reference: Bools) -> tuple[Floats, F
     reference: by whom rates are measured ``[K]``.
     """
     share = reference[:, None]
-    others, lost = (
-        one[reference].sum(axis=0) - np.where(share, one, 0.0) for one in (counts, denied)
+    elsewhere, lost = (
+        numbers[reference].sum(axis=0) - np.where(share, numbers, 0.0)
+        for numbers in (counts, denied)
     )
-    counts = np.where(others > 0, counts, 0.0)
-    seen = np.where(others > 0, denied, 0.0).sum(axis=1)
-    each = (lost + 0.5) / (others + 1)
+    counts = np.where(elsewhere > 0, counts, 0.0)
+    seen = np.where(elsewhere > 0, denied, 0.0).sum(axis=1)
+    each = (lost + 0.5) / (elsewhere + 1)
     held = counts.sum(axis=1)
     expected = (counts * each).sum(axis=1)
     rate = expected / np.maximum(held, 1)
-    unsure = (np.square(counts) * each * (1 - each) / (others + 2)).sum(axis=1)
+    unsure = (np.square(counts) * each * (1 - each) / (elsewhere + 2)).sum(axis=1)
     variance = np.maximum(held * rate * (1 - rate), 1e-12)
     tau2 = excess((seen - expected)[reference, None], variance[reference, None], held[reference])[0]
     beyond = norm.isf(np.clip(binom.sf(seen - 1, np.maximum(held, 1), rate), 1e-300, 1.0))
     return expected, beyond, (np.square(held) * tau2 + unsure) / variance
 
 
-def _swap(given: Ints, guess: Ints, classes: int) -> Ints:
+def _swap(labels: Ints, guess: Ints, classes: int) -> Ints:
     """Return the renaming of classes ``[C]`` under which most labels are those guessed; classes
     that exchange their names no better than by chance keep them."""
     table = np.zeros((classes, classes))
-    np.add.at(table, (given, guess), 1.0)
+    np.add.at(table, (labels, guess), 1.0)
     table += 1e-3 * np.eye(classes)  # classes that the client lacks keep their names
     swap = np.asarray(linear_sum_assignment(-table)[1])
     for ring in _rings(swap):
-        kept = table[ring, ring].sum()
+        unchanged = table[ring, ring].sum()
         gained = table[ring, swap[ring]].sum()
-        if gained - kept <= _BY_CHANCE * np.sqrt(gained + kept):
+        if gained - unchanged <= _BY_CHANCE * np.sqrt(gained + unchanged):
             swap[ring] = ring
     return swap
 

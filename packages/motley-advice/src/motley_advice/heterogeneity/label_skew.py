@@ -94,11 +94,11 @@ def label_findings(data: ClientData) -> list[Finding]:
     pooled = np.zeros(data.classes)
     for block in _blocks(data):
         pooled += data.histogram(block).sum(axis=0)
-    known: dict[int, float] = {}
-    parts = (_of_block(data.histogram(block), pooled, known) for block in _blocks(data))
+    by_chance: dict[int, float] = {}
+    parts = (_of_block(data.histogram(block), pooled, by_chance) for block in _blocks(data))
     columns = [np.concatenate(each) for each in zip(*parts, strict=True)]
-    rest, distance, effective, missing = columns
-    signed = np.sign(rest) * np.sqrt(np.abs(rest))
+    corrected, distance, effective, missing = columns
+    signed = np.sign(corrected) * np.sqrt(np.abs(corrected))
     mean, low, high = _mean(signed)
     clients = np.where(np.isnan(signed), np.nan, np.maximum(signed, 0.0))
     c = data.classes
@@ -109,14 +109,14 @@ def label_findings(data: ClientData) -> list[Finding]:
         "the label counts of all clients, added up (secure sums will do), and each client's "
         "own number"
     )
-    what = {
+    targets = {
         "classes": "classes",
         "positions": "tokens",
         "multilabel": "labels",
         "numbers": "quantile bins of the target",
     }[data.targets]
     note = (
-        f"Jensen-Shannon distance of {what} to those of all clients; 0: all alike, 1: nothing "
+        f"Jensen-Shannon distance of {targets} to those of all clients; 0: all alike, 1: nothing "
         "in common"
     )
     return [
@@ -153,7 +153,8 @@ def label_findings(data: ClientData) -> list[Finding]:
             needs="one number",
             federated="each client sends exp(entropy) of its label counts",
             federated_bytes=8,
-            note=f"{what} that a client has in effect, exp(entropy), of {int((pooled > 0).sum())}",
+            note=f"{targets} that a client has in effect, exp(entropy), of "
+            f"{int((pooled > 0).sum())}",
         ),
         Finding(
             "missing_classes",
@@ -165,13 +166,13 @@ def label_findings(data: ClientData) -> list[Finding]:
             federated="the server sends which classes there are; each client sends the share it "
             "lacks",
             federated_bytes=c + 8,
-            note=f"share of the {what} there are that a client has no sample of",
+            note=f"share of the {targets} there are that a client has no sample of",
         ),
     ]
 
 
 def _of_block(
-    counts: Floats, pooled_counts: Floats, known: dict[int, float]
+    counts: Floats, pooled_counts: Floats, by_chance: dict[int, float]
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return corrected divergence, distance, effective and missing classes of some clients, NaN for
     clients without labels."""
@@ -180,22 +181,22 @@ def _of_block(
     sizes = np.maximum(sizes, 1)
     laws = counts / sizes[:, None]
     pooled = pooled_counts / pooled_counts.sum()
-    found = divergence(laws, pooled)
+    divergences = divergence(laws, pooled)
     entropy = -np.where(laws > 0, laws * np.log(np.where(laws > 0, laws, 1)), 0.0).sum(axis=1)
     there = pooled_counts > 0
     missing = (counts[:, there] == 0).mean(axis=1)
     unique, which = np.unique(_rounded(sizes), return_inverse=True)
     for size in unique.tolist():
-        known[size] = known[size] if size in known else chance_divergence(pooled, size)
-    chance = np.array([known[size] for size in unique.tolist()])[which]
+        by_chance[size] = by_chance[size] if size in by_chance else chance_divergence(pooled, size)
+    chance = np.array([by_chance[size] for size in unique.tolist()])[which]
     numbers = (
-        (found - chance) / np.maximum(1 - chance, 1e-12),
-        np.sqrt(found),
+        (divergences - chance) / np.maximum(1 - chance, 1e-12),
+        np.sqrt(divergences),
         np.exp(entropy),
         missing,
     )
-    one, two, three, four = (np.where(empty, np.nan, each) for each in numbers)
-    return one, two, three, four
+    corrected, distance, effective, lacking = (np.where(empty, np.nan, each) for each in numbers)
+    return corrected, distance, effective, lacking
 
 
 def _rounded(sizes: Floats) -> Ints:

@@ -111,7 +111,7 @@ def _measured(data: ClientData, key: Key) -> Inspection:
         if data.per_sample
         else ([], [])
     )
-    named = tuple(dataclasses.replace(one, name=data.name(one.client)) for one in outlying)
+    named = tuple(dataclasses.replace(client, name=data.name(client.client)) for client in outlying)
     findings += duplicate_findings(data, hashes, certain)
     return Inspection.of(findings, len(data), notes, named, tuple(columns))
 

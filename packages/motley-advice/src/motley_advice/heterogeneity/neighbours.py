@@ -64,10 +64,10 @@ def nearest(sample: Sample) -> Near:
         rows = np.arange(begin, min(begin + _BLOCK, m))
         far = square[rows, None] + square - 2 * (x[rows] @ x.T)
         far[np.arange(len(rows)), rows] = np.inf
-        some = np.argpartition(far, reach - 1, axis=1)[:, :reach]
-        far = np.take_along_axis(far, some, axis=1)
+        closest = np.argpartition(far, reach - 1, axis=1)[:, :reach]
+        far = np.take_along_axis(far, closest, axis=1)
         order = np.argsort(far, axis=1, kind="stable")
-        at[rows] = np.take_along_axis(some, order, axis=1)
+        at[rows] = np.take_along_axis(closest, order, axis=1)
         distance[rows] = np.sqrt(np.maximum(np.take_along_axis(far, order, axis=1), 0))
     return Near(at, distance)
 
@@ -86,14 +86,14 @@ def agreeing(sample: Sample, near: Near) -> Bools:
     return np.asarray(votes(sample, near, foreign(sample, near), VOTERS).winner == sample.y)
 
 
-def votes(sample: Sample, near: Near, asked: Bools, number: int) -> Votes:
-    """Return what the ``number`` nearest neighbours among those asked vote.
+def votes(sample: Sample, near: Near, voters: Bools, number: int) -> Votes:
+    """Return what the ``number`` nearest neighbours among the voters vote.
 
     Parameters
     ----------
-    asked: whether a sample votes ``[m]``, or whether a neighbour does ``[m, reach]``.
+    voters: whether a sample votes ``[m]``, or whether a neighbour does ``[m, reach]``.
     """
-    may = asked[near.at] if asked.ndim == 1 else asked
+    may = voters[near.at] if voters.ndim == 1 else voters
     taken = may & (np.cumsum(may, axis=1, dtype=np.int32) <= number)
     row, column = np.nonzero(taken)
     m = len(near.at)

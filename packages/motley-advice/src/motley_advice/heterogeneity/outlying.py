@@ -78,19 +78,21 @@ class _SeenRows(NamedTuple):
     def without(self, clients: list[int]) -> _SeenRows:
         """Return the rows of all other clients."""
         rows = self.rows
-        kept = ~np.isin(rows.owner, clients)
+        remaining = ~np.isin(rows.owner, clients)
         return self._replace(
-            rows=rows._replace(owner=rows.owner[kept], y=rows.y[kept], x=rows.x[kept])
+            rows=rows._replace(
+                owner=rows.owner[remaining], y=rows.y[remaining], x=rows.x[remaining]
+            )
         )
 
     def without_columns(self, columns: list[int]) -> _SeenRows:
         """Return the rows without some columns."""
-        kept = np.delete(np.arange(len(self.names)), columns)
+        remaining = np.delete(np.arange(len(self.names)), columns)
         return self._replace(
-            rows=self.rows._replace(x=self.rows.x[:, kept]),
-            names=tuple(self.names[j] for j in kept.tolist()),
-            shift=self.shift[kept],
-            scale=self.scale[kept],
+            rows=self.rows._replace(x=self.rows.x[:, remaining]),
+            names=tuple(self.names[j] for j in remaining.tolist()),
+            shift=self.shift[remaining],
+            scale=self.scale[remaining],
         )
 
     def raw(self, column: int, x: Floats) -> Floats:
@@ -111,35 +113,35 @@ def outlying_clients(
     hashes: of each sample's bytes, aligned with ``data.rows.values``. certain: which samples are
     copies for certain ``[n]``. key: of the rows drawn.
     """
-    found = _copies(data, hashes, certain)
-    found += _absent(data) if data.targets == "classes" else []
+    outlying = _copies(data, hashes, certain)
+    outlying += _absent(data) if data.targets == "classes" else []
     seen = _columns(data, key)
     shifts = list[DifferingColumn]()
     if seen is not None:
         named = _columns_and_labels(data, seen, key)
-        odd = [one.client for one in named]
+        odd = [client.client for client in named]
         shifts = _shifts(data, seen.without(odd), key)
-        found += named
-    return sorted(found, key=lambda one: (one.client, one.kind)), shifts
+        outlying += named
+    return sorted(outlying, key=lambda client: (client.client, client.kind)), shifts
 
 
-def _widely(told: list[OutlyingClient], clients: int) -> bool:
+def _widely(outlying: list[OutlyingClient], clients: int) -> bool:
     """Return whether so many clients are told that none is outlying."""
-    return len({one.client for one in told}) > max(2, clients / 4)
+    return len({client.client for client in outlying}) > max(2, clients / 4)
 
 
 def _absent(data: ClientData) -> list[OutlyingClient]:
     """Return clients with an absent class; none where many have."""
     absent = [
         OutlyingClient(
-            one.client,
+            absence.client,
             "absent class",
             (),
-            f"no sample of class {data.class_name(one.label)!r}; elsewhere {one.others:.0%} are of "
-            "it",
+            f"no sample of class {data.class_name(absence.label)!r}; elsewhere "
+            f"{absence.share_elsewhere:.0%} are of it",
             "ask whether its rows were left out there",
         )
-        for one in absent_classes(data.histogram(slice(None)))
+        for absence in absent_classes(data.histogram(slice(None)))
     ]
     return [] if _widely(absent, len(data)) else absent
 
@@ -147,15 +149,15 @@ def _absent(data: ClientData) -> list[OutlyingClient]:
 def _copies(data: ClientData, hashes: NDArray[np.uint64], certain: Bools) -> list[OutlyingClient]:
     """Return clients with copies; of samples that may be equal by chance none where many have."""
     counts = data.histogram(slice(None))
-    told = []
+    outlying = []
     for which in (certain, ~certain):
         at = np.flatnonzero(which)
         pairs = shared_rows(
             hashes[at], data.rows.owner[at], data.labels[at], counts, which is certain
         )
-        found = _of_copies(data, hashes, pairs)
-        told += found if which is certain or not _widely(found, len(data)) else []
-    return told
+        copies = _of_copies(data, hashes, pairs)
+        outlying += copies if which is certain or not _widely(copies, len(data)) else []
+    return outlying
 
 
 def _of_copies(
@@ -165,19 +167,25 @@ def _of_copies(
     its own."""
     partners: dict[int, set[int]] = {}
     for pair in pairs:
-        partners.setdefault(pair.one, set()).add(pair.other)
-        partners.setdefault(pair.other, set()).add(pair.one)
-    told = []
+        partners.setdefault(pair.first, set()).add(pair.second)
+        partners.setdefault(pair.second, set()).add(pair.first)
+    copied = []
     for client, those in sorted(partners.items()):
         mine = hashes[_positions(data, client)]
-        others = sorted(those - {client})
-        if others:
-            theirs = np.concatenate([hashes[_positions(data, other)] for other in others])
-            told.append(
-                (client, int(np.isin(mine, theirs).sum()), f"also lie at {_named(data, others)}")
+        other_clients = sorted(those - {client})
+        if other_clients:
+            theirs = np.concatenate(
+                [hashes[_positions(data, partner)] for partner in other_clients]
+            )
+            copied.append(
+                (
+                    client,
+                    int(np.isin(mine, theirs).sum()),
+                    f"also lie at {_named(data, other_clients)}",
+                )
             )
         if client in those:
-            told.append((client, len(mine) - len(np.unique(mine)), "repeat others there"))
+            copied.append((client, len(mine) - len(np.unique(mine)), "repeat others there"))
     return [
         OutlyingClient(
             client,
@@ -186,7 +194,7 @@ def _of_copies(
             f"{number} of {data.rows.sizes[client]} samples {where}",
             "keep one of each: a copy counts twice, and is no test",
         )
-        for client, number, where in told
+        for client, number, where in copied
     ]
 
 
@@ -197,7 +205,7 @@ def _positions(data: ClientData, client: int) -> slice:
 
 def _named(data: ClientData, clients: list[int]) -> str:
     """Return the names of clients, of many the first ones and how many more there are."""
-    names = [data.name(one) for one in clients[:_NAMED]]
+    names = [data.name(client) for client in clients[:_NAMED]]
     more = len(clients) - _NAMED
     return ", ".join(names) + (f" and {more} more client{'s' * (more > 1)}" if more > 0 else "")
 
@@ -223,15 +231,15 @@ def _columns(data: ClientData, key: Key) -> _SeenRows | None:
         else cheap_features(raw, key).astype(np.float64)
     )
     rows = Rows(data.rows.owner[at], data.labels[at], x, len(data), data.classes)
-    known = plain and len(data.columns.names) == x.shape[1]
+    by_name = plain and len(data.columns.names) == x.shape[1]
     names = (
         data.columns.names
-        if known
+        if by_name
         else tuple(f"column {j}" if plain else _INPUTS for j in range(x.shape[1]))
     )
     shift, scale = (
         (data.columns.shift, data.columns.scale)
-        if known
+        if by_name
         else (np.zeros(x.shape[1]), np.ones(x.shape[1]))
     )
     classes = tuple(map(data.class_name, range(data.classes))) if data.targets == "classes" else ()
@@ -243,9 +251,9 @@ def _drawn(data: ClientData, clients: Ids, budget: int, key: Key) -> Ints:
     about ``budget``."""
     sizes = np.sort(data.rows.sizes[clients])
     # what each of the larger may give
-    rest = (budget - np.concatenate([[0], np.cumsum(sizes)[:-1]])) / np.arange(len(sizes), 0, -1)
-    fits = np.flatnonzero(sizes > rest)
-    each = max(int(rest[fits[0]]), 10) if len(fits) else int(sizes[-1])
+    shares = (budget - np.concatenate([[0], np.cumsum(sizes)[:-1]])) / np.arange(len(sizes), 0, -1)
+    fits = np.flatnonzero(sizes > shares)
+    each = max(int(shares[fits[0]]), 10) if len(fits) else int(sizes[-1])
     drawn = []
     for k in clients.tolist():
         first = int(data.rows.offsets[k])
@@ -267,37 +275,37 @@ def _columns_and_labels(data: ClientData, seen: _SeenRows, key: Key) -> list[Out
     """
     if seen.clients < _CLIENTS:
         return []
-    told = _odd_clients(data, seen, key)
+    outlying = _odd_clients(data, seen, key)
     odd = list[int]()
-    for _ in range(0 if told is not None else _TIMES):
-        others = seen.without(odd).rows
-        shifts = column_shifts(others, guessed_classes(others), key)
-        common = [one.column for one in shifts if one.several]
+    for _ in range(0 if outlying is not None else _TIMES):
+        remaining = seen.without(odd).rows
+        shifts = column_shifts(remaining, guessed_classes(remaining), key)
+        common = [shift.column for shift in shifts if shift.several]
         if not 0 < len(common) < len(seen.names):
             break
-        told = _odd_clients(data, seen.without_columns(common), key)
-        found = sorted({one.client for one in told or []})
-        if found == odd:
+        outlying = _odd_clients(data, seen.without_columns(common), key)
+        odd_clients = sorted({client.client for client in outlying or []})
+        if odd_clients == odd:
             break
-        odd = found
-    told = told or []
-    if told and seen.clients < MANY:
-        others = seen.without([one.client for one in told]).rows
-        shifts = column_shifts(others, guessed_classes(others), key)
-        told = [one for one in told if _beyond_others(seen, one, shifts, key)]
-    return told + _constant(seen, column_faults(seen.rows, key).constant)
+        odd = odd_clients
+    outlying = outlying or []
+    if outlying and seen.clients < MANY:
+        remaining = seen.without([client.client for client in outlying]).rows
+        shifts = column_shifts(remaining, guessed_classes(remaining), key)
+        outlying = [client for client in outlying if _beyond_others(seen, client, shifts, key)]
+    return outlying + _constant(seen, column_faults(seen.rows, key).constant)
 
 
 def _beyond_others(
-    seen: _SeenRows, told: OutlyingClient, shifts: list[ColumnShift], key: Key
+    seen: _SeenRows, client: OutlyingClient, shifts: list[ColumnShift], key: Key
 ) -> bool:
     """Return whether a client is farther out than others that differ among themselves: in one of
     its columns the others do not, or it lies, or spreads, farther outside their range than that is
     wide."""
-    shifted = {seen.names[one.column] for one in shifts}
-    return not told.columns or any(
-        name not in shifted or _outside(seen, told.client, seen.names.index(name), key)
-        for name in told.columns
+    shifted = {seen.names[shift.column] for shift in shifts}
+    return not client.columns or any(
+        name not in shifted or _outside(seen, client.client, seen.names.index(name), key)
+        for name in client.columns
     )
 
 
@@ -310,8 +318,8 @@ def _outside(seen: _SeenRows, client: int, column: int, key: Key) -> bool:
         [np.log(max(spread_ratio(seen.rows, k, column, key), _ROUNDED)) for k in clients],
     )
     return any(
-        max(min(others) - own, own - max(others)) > max(others) - min(others)
-        for own, *others in measured
+        max(min(elsewhere) - own, own - max(elsewhere)) > max(elsewhere) - min(elsewhere)
+        for own, *elsewhere in measured
     )
 
 
@@ -319,10 +327,10 @@ def _odd_clients(data: ClientData, seen: _SeenRows, key: Key) -> list[OutlyingCl
     """Return clients with outlying columns or labels, None where so many are that none is; those
     who are found are taken out before the others are judged again."""
     rows = seen.rows
-    told = list[OutlyingClient]()
+    outlying = list[OutlyingClient]()
     near = set[int]()
     clients = seen.clients
-    while not _widely(told, clients):
+    while not _widely(outlying, clients):
         columns = column_faults(rows, key)
         labels = _labels(data, rows, columns, key)
         size = columns.size.copy()
@@ -337,11 +345,13 @@ def _odd_clients(data: ClientData, seen: _SeenRows, key: Key) -> list[OutlyingCl
                 near.add(k)
             faults = columns
             if k in labels:
-                told += _of_labels(data, labels[k])
+                outlying += _of_labels(data, labels[k])
                 faults = _whatever_labels(rows, columns, labels[k], key)
-            told += _of_columns(seen._replace(rows=rows), k, faults, key)
+            outlying += _of_columns(seen._replace(rows=rows), k, faults, key)
         rows = seen._replace(rows=rows).without(worst.tolist()).rows
-    return None if _widely(told, clients) else [one for one in told if one.client not in near]
+    if _widely(outlying, clients):
+        return None
+    return [client for client in outlying if client.client not in near]
 
 
 def _shifts(data: ClientData, seen: _SeenRows, key: Key) -> list[DifferingColumn]:
@@ -351,8 +361,8 @@ def _shifts(data: ClientData, seen: _SeenRows, key: Key) -> list[DifferingColumn
     if _INPUTS in seen.names or not len(rows.y):
         return []
     return [
-        DifferingColumn(seen.names[one.column], _of_shift(data, seen, one, key), one.size)
-        for one in column_shifts(rows, guessed_classes(rows), key)
+        DifferingColumn(seen.names[shift.column], _of_shift(data, seen, shift, key), shift.size)
+        for shift in column_shifts(rows, guessed_classes(rows), key)
     ]
 
 
@@ -411,7 +421,7 @@ def _labels(data: ClientData, rows: Rows, columns: ColumnFaults, key: Key) -> di
     """Return the clients with swapped or random labels; none where targets are numbers."""
     if data.targets != "classes":
         return {}
-    return {one.client: one for one in label_faults(rows, columns, key)}
+    return {fault.client: fault for fault in label_faults(rows, columns, key)}
 
 
 def _whatever_labels(
@@ -426,13 +436,14 @@ def _whatever_labels(
     sound = np.ones(rows.x.shape[1], bool)
     for _ in range(2):
         guessed = guessed_classes(rows._replace(x=rows.x[:, sound]))
-        found = column_faults(rows._replace(y=guessed), key)
-        sound = ~found.any[fault.client]
+        within_guessed = column_faults(rows._replace(y=guessed), key)
+        sound = ~within_guessed.any[fault.client]
         if not sound.any():
             break
-    far = found.farther[:, None]
+    far = within_guessed.farther[:, None]
     return columns._replace(
-        place=columns.place & found.place & far, spread=columns.spread & found.spread & far
+        place=columns.place & within_guessed.place & far,
+        spread=columns.spread & within_guessed.spread & far,
     )
 
 
@@ -452,13 +463,15 @@ def _of_labels(data: ClientData, fault: LabelFault) -> list[OutlyingClient]:
     ]
     called = ", ".join(names)
     if fault.mended:
-        said = f"{denied}; they agree if what it calls {called}"
+        sentence = f"{denied}; they agree if what it calls {called}"
         return [
-            OutlyingClient(fault.client, "swapped labels", (), said, "rename these classes there")
+            OutlyingClient(
+                fault.client, "swapped labels", (), sentence, "rename these classes there"
+            )
         ]
-    said = f"{denied}; if what it calls {called}, it still denies {fault.left:.0%}"
+    sentence = f"{denied}; if what it calls {called}, it still denies {fault.left:.0%}"
     remedy = "look which of its rows have swapped labels: renaming classes would spoil the others"
-    return [OutlyingClient(fault.client, "swapped labels", (), said, remedy)]
+    return [OutlyingClient(fault.client, "swapped labels", (), sentence, remedy)]
 
 
 def _of_columns(
@@ -467,9 +480,9 @@ def _of_columns(
     """Return a client with columns in other units or with an offset, once for each kind."""
     kinds: dict[str, dict[str, str]] = {}
     for j in np.flatnonzero((columns.place | columns.spread)[client]).tolist():
-        kind, said = _column(seen, client, j, bool(columns.spread[client, j]), key)
+        kind, sentence = _column(seen, client, j, bool(columns.spread[client, j]), key)
         if kind:
-            kinds.setdefault(kind, {})[seen.names[j]] = said
+            kinds.setdefault(kind, {})[seen.names[j]] = sentence
     remedies = {
         "units": 'repair the unit, or set task.scale = "client"',
         "offset": 'look how it is measured there, or set task.scale = "client"',
@@ -503,21 +516,21 @@ def _column(seen: _SeenRows, client: int, j: int, spread: bool, key: Key) -> tup
         )
     values = seen.raw(j, seen.rows.x[:, j])
     own = seen.rows.owner == client
-    others = {
+    elsewhere = {
         int(c): np.sort(values[~own & (seen.rows.y == c)]) for c in np.unique(seen.rows.y[~own])
     }
-    known = own & np.isin(seen.rows.y, list(others))
-    mine = values[known]
-    label = seen.rows.y[known]
-    like = np.array([np.median(others[c]) for c in label.tolist()])
+    comparable = own & np.isin(seen.rows.y, list(elsewhere))
+    mine = values[comparable]
+    label = seen.rows.y[comparable]
+    like = np.array([np.median(elsewhere[c]) for c in label.tolist()])
     # sizes, not values: those of a column around 0 have a median that says nothing of their unit
-    size = np.array([np.median(np.abs(others[c])) for c in label.tolist()])
+    size = np.array([np.median(np.abs(elsewhere[c])) for c in label.tolist()])
     times = float(np.median(np.abs(mine) / size)) if size.all() else np.nan
     moved = mine - np.median(mine - like)
     if (
         times > 0
         and max(times, 1 / times) >= _FACTOR
-        and _misfit(mine / times, label, others) < _misfit(moved, label, others)
+        and _misfit(mine / times, label, elsewhere) < _misfit(moved, label, elsewhere)
     ):
         both_signs = min((values[~own] > 0).mean(), (values[~own] < 0).mean()) > _BOTH_SIGNS
         sizes = np.abs(values) if both_signs else values
@@ -568,13 +581,13 @@ def _medians(
     return here, there, f"{called}{of} {_short(here)} against {_short(there)}"
 
 
-def _misfit(values: Floats, label: Ints, others: Mapping[int, Floats]) -> float:
+def _misfit(values: Floats, label: Ints, elsewhere: Mapping[int, Floats]) -> float:
     """Return how far the ranks of values among others' of the same class are from even: the largest
     distance of their law to it."""
     rank = np.empty(len(values))
     for c in np.unique(label).tolist():
         at = label == c
-        there = others[c]
+        there = elsewhere[c]
         both = [np.searchsorted(there, values[at], side=side) for side in ("left", "right")]
         rank[at] = (both[0] + both[1]) / (2 * len(there))
     return float(np.abs(np.sort(rank) - (np.arange(len(rank)) + 0.5) / len(rank)).max())
@@ -582,14 +595,14 @@ def _misfit(values: Floats, label: Ints, others: Mapping[int, Floats]) -> float:
 
 def _constant(seen: _SeenRows, constant: Bools) -> list[OutlyingClient]:
     """Return clients that have one value alone in a column; none where many have."""
-    told = []
+    outlying = []
     for k in np.flatnonzero(constant.any(axis=1)).tolist():
         first = seen.rows.x[seen.rows.owner == k][:1]
         those = {
             seen.names[j]: f"{seen.names[j]} is always {_short(float(seen.raw(j, first[:, j])[0]))}"
             for j in np.flatnonzero(constant[k]).tolist()
         }
-        told.append(
+        outlying.append(
             OutlyingClient(
                 k,
                 "constant column",
@@ -598,7 +611,7 @@ def _constant(seen: _SeenRows, constant: Bools) -> list[OutlyingClient]:
                 "repair the column, or leave it out with task.drop",
             )
         )
-    return [] if _widely(told, seen.clients) else told
+    return [] if _widely(outlying, seen.clients) else outlying
 
 
 def _short(value: float) -> str:

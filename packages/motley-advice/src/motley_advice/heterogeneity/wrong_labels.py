@@ -63,8 +63,8 @@ def noise_findings(sample: Sample, near: Near, rules: Rules, population: int) ->
         why = "all samples have the same label"
         return [Finding(name, math.nan, how="not measurable", note=why) for name in _NAMES]
     member = rules.group[sample.owner]
-    others = foreign(sample, near) & ~rules.conflicts[member[:, None], member[near.at]]
-    margin, wrong = _heard(sample, near, others)
+    voters = foreign(sample, near) & ~rules.conflicts[member[:, None], member[near.at]]
+    margin, wrong = _heard(sample, near, voters)
     part, clear, hard = _clear_part(margin, wrong)
     noise = partial(
         Finding,
@@ -86,13 +86,13 @@ def noise_findings(sample: Sample, near: Near, rules: Rules, population: int) ->
     return _findings(sample, population, judged, hard, noise)
 
 
-def _heard(sample: Sample, near: Near, asked: Bools) -> tuple[Floats, Bools]:
+def _heard(sample: Sample, near: Near, voters: Bools) -> tuple[Floats, Bools]:
     """Return how clear the vote of the neighbours asked ``[m, reach]`` is, -1 where too few vote,
     and whether it denies the label, ``[m]``."""
-    found = votes(sample, near, asked, VOTERS)
-    ordered = np.sort(found.share, axis=1)
-    margin = np.where(found.number * 2 >= VOTERS, ordered[:, -1] - ordered[:, -2], -1.0)
-    return margin, found.winner != sample.y
+    ballots = votes(sample, near, voters, VOTERS)
+    ordered = np.sort(ballots.share, axis=1)
+    margin = np.where(ballots.number * 2 >= VOTERS, ordered[:, -1] - ordered[:, -2], -1.0)
+    return margin, ballots.winner != sample.y
 
 
 def _clear_part(margin: Floats, wrong: Bools) -> tuple[Bools, float, float]:
@@ -188,9 +188,9 @@ def _findings(
         own = max(float(rate.var(ddof=1)) - by_chance, 0.0) * (1 - drawn)
         sampled = max(float((rate * (1 - rate) / count).mean()), by_chance)
         error = 1.96 * math.sqrt((own + sampled) / len(rate))
-        ends = [_spread_interval(*one) for one in judged]
-        low = min(one[0] for one in ends)
-        high = max(one[1] for one in ends)
+        ends = [_spread_interval(*counts) for counts in judged]
+        low = min(interval[0] for interval in ends)
+        high = max(interval[1] for interval in ends)
     clients = np.full(population, np.nan)
     clients[sample.clients] = np.maximum(rates - hard, 0.0)
     note = (

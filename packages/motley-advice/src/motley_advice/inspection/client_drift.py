@@ -76,24 +76,26 @@ def among_clients(federation: Federation, key: Key) -> Federation:
     )
 
 
-def beside_chance(found: list[Finding], by_chance: list[Finding]) -> list[Finding]:
+def beside_chance(findings: list[Finding], by_chance: list[Finding]) -> list[Finding]:
     """Return the findings at the initial model with the drift of the same clients with permuted
     rows, and what that says."""
-    drift = next((one for one in by_chance if one.name == "drift"), None)
+    drift = next((finding for finding in by_chance if finding.name == "drift"), None)
     if drift is None:
-        return found
-    said = (
+        return findings
+    note = (
         "the drift of these sizes with rows permuted among all clients; what exceeds it is how "
         "clients differ"
     )
-    chance = dataclasses.replace(drift, name="drift_by_chance", note=said)
-    told = [
-        dataclasses.replace(one, note=f"{one.note}; {drift.value:.2f} by chance at these sizes")
-        if one.name == "drift"
-        else one
-        for one in found
+    chance = dataclasses.replace(drift, name="drift_by_chance", note=note)
+    compared = [
+        dataclasses.replace(
+            finding, note=f"{finding.note}; {drift.value:.2f} by chance at these sizes"
+        )
+        if finding.name == "drift"
+        else finding
+        for finding in findings
     ]
-    return [*told, chance]
+    return [*compared, chance]
 
 
 def drift_after(ready: Ready, rounds: int, tell: Callable[[int], None]) -> list[Finding]:
@@ -111,10 +113,10 @@ def drift_after(ready: Ready, rounds: int, tell: Callable[[int], None]) -> list[
     for step in range(1, rounds + 1):
         loop.step()
         tell(step)
-    found = _at_model(loop, "_after")
+    findings = _at_model(loop, "_after")
     cosines = np.array(list(watched.cosines.values()))
     if not len(cosines):
-        return found
+        return findings
     low, high = np.percentile(cosines, [2.5, 97.5]).tolist()
     last = Finding(
         "update_cosine",
@@ -128,7 +130,7 @@ def drift_after(ready: Ready, rounds: int, tell: Callable[[int], None]) -> list[
         federated_bytes=4 * loop.setting.task.layout.size,
         note=f"between two updates of one step; 95 % of {len(cosines)} steps lie in the interval",
     )
-    return [*found, last]
+    return [*findings, last]
 
 
 class UpdateCosines(Stage):
@@ -260,8 +262,8 @@ class _GradientSums:
         shares = np.zeros(groups)
         for j in range(groups):
             left = n - int((self.group == j).sum())
-            rest = total - self.sums[j]
-            g_n = float(rest @ rest) / left**2
+            remaining = total - self.sums[j]
+            g_n = float(remaining @ remaining) / left**2
             b, g = of_all(
                 float(self.squares[self.group != j].sum()) / left - g_n, g_n, left, population
             )
@@ -282,8 +284,8 @@ def _findings(
     spread, g_n = distances(sums.watched(pieces), np.full((1, n), 1.0 / n))
     b, g = of_all(float(spread[0]), g_n, n, population)
     how: Any = "exact" if n == population else "estimated"
-    said = f"of all {n} clients" if n == population else f"of all clients, by {n} that were drawn"
-    whole: dict[str, Any] = {
+    scope = f"of all {n} clients" if n == population else f"of all clients, by {n} that were drawn"
+    common: dict[str, Any] = {
         "how": how,
         "needs": "a gradient of each client",
         "federated_bytes": 4 * (2 * numbers + 1),
@@ -297,22 +299,22 @@ def _findings(
             low,
             high,
             "share",
-            note=f"B^2 / (B^2 + G^2) {said}",
-            **whole,
+            note=f"B^2 / (B^2 + G^2) {scope}",
+            **common,
         ),
-        Finding(f"B2{suffix}", b, note="mean squared distance to the mean gradient", **whole),
+        Finding(f"B2{suffix}", b, note="mean squared distance to the mean gradient", **common),
         Finding(
             f"gradient_diversity{suffix}",
             (b + g) / g if g > 0 else math.nan,
             unit="times",
             note="mean squared norm of a gradient over the squared norm of their mean",
-            **whole,
+            **common,
         ),
         Finding(
             f"gradient_cosine{suffix}",
             mean_cosine(float(sums.directions @ sums.directions), n),
             unit="cosine",
             note="between the gradients of two clients",
-            **whole,
+            **common,
         ),
     ]

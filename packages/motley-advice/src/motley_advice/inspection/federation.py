@@ -25,9 +25,11 @@ class InspectedFederation:
     pitfalls: sentences about its experiment, with the key to change. classes: picture of who holds
     which class; None without classes.
     drift: what diagnostics measured over the rounds of runs, name -> (rounds, values). clients:
-    name and number of training samples of each, ``[K]``, where clients have names. others: the
-    profile in which outlying clients do not count; None: none is outlying. columns: how the columns
-    of a table were read; None: it was none. toml: an experiment with that table; empty: none.
+    name and number of training samples of each, ``[K]``, where clients have names.
+    profile_without_outlying: the profile in which outlying clients do not count; None: none is
+    outlying.
+    columns: how the columns of a table were read; None: it was none. toml: an experiment with that
+    table; empty: none.
     """
 
     label: str
@@ -37,7 +39,7 @@ class InspectedFederation:
     classes: Picture | None = None
     drift: Mapping[str, tuple[Floats, Floats]] = field(default_factory=dict)
     clients: Sequence[tuple[str, int]] = ()
-    others: Mapping[str, float] | None = None
+    profile_without_outlying: Mapping[str, float] | None = None
     columns: ColumnTable | None = None
     toml: str = ""
 

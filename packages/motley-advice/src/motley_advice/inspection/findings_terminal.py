@@ -29,24 +29,26 @@ _TOLD = 5
 """Columns in which clients differ that are told with their numbers, at most."""
 
 
-def heads(found: Inspected) -> str:
+def heads(inspected: Inspected) -> str:
     """Return a line for each federation: its label and its facts."""
     return "\n".join(
-        f"{one.label}: {', '.join(f'{name} {value}' for name, value in one.facts)}"
-        for one in found.federations
+        f"{federation.label}: {', '.join(f'{name} {value}' for name, value in federation.facts)}"
+        for federation in inspected.federations
     )
 
 
-def as_table(found: Inspected) -> Table:
+def as_table(inspected: Inspected) -> Table:
     """Return the findings as a table: of one federation with intervals and words, of several side
     by side."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    alone = len(found.federations) == 1
-    labels = [printable(one.label) for one in found.federations]
-    blocks = [[_row(found, name) for name in names] for names in finding_names(found.federations)]
+    alone = len(inspected.federations) == 1
+    labels = [printable(federation.label) for federation in inspected.federations]
+    blocks = [
+        [_row(inspected, name) for name in names] for names in finding_names(inspected.federations)
+    ]
     columns = ["finding", *(["value", "95% interval", "in words"] if alone else labels)]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, head in enumerate(columns):
@@ -63,9 +65,9 @@ def as_table(found: Inspected) -> Table:
     return table
 
 
-def _row(found: Inspected, name: str) -> list[str]:
+def _row(inspected: Inspected, name: str) -> list[str]:
     """Return the cells of a finding: of one federation with its interval and words."""
-    there = [one.inspection.findings.get(name) for one in found.federations]
+    there = [federation.inspection.findings.get(name) for federation in inspected.federations]
     cells = [title(name), *(DASH if each is None else value_text(each) for each in there)]
     first = there[0]
     if len(there) == 1 and first is not None:
@@ -73,7 +75,7 @@ def _row(found: Inspected, name: str) -> list[str]:
     return [printable(text) for text in cells]
 
 
-def column_tables(found: Inspected, shown: Callable[[str], str] = str) -> list[Table]:
+def column_tables(inspected: Inspected, shown: Callable[[str], str] = str) -> list[Table]:
     """Return how each column was read, as a table for each federation of a table; what was not
     understood comes first.
 
@@ -93,7 +95,7 @@ def column_tables(found: Inspected, shown: Callable[[str], str] = str) -> list[T
             ),
             section.title,
         )
-        for section in columns_read(found.federations)
+        for section in columns_read(inspected.federations)
         for table in section.blocks
         if isinstance(table, blocks.Table)
     ]
@@ -101,38 +103,43 @@ def column_tables(found: Inspected, shown: Callable[[str], str] = str) -> list[T
 
 def _listed(section: blocks.Section) -> list[str]:
     return [
-        text for one in section.blocks if isinstance(one, blocks.BulletList) for text in one.items
+        text
+        for block in section.blocks
+        if isinstance(block, blocks.BulletList)
+        for text in block.items
     ]
 
 
-def client_tables(found: Inspected) -> list[Table]:
+def client_tables(inspected: Inspected) -> list[Table]:
     """Return a table of the clients of each federation that have names."""
     return [
         block_table(table, section.title)
-        for section in client_sections(found.federations)
+        for section in client_sections(inspected.federations)
         for table in section.blocks
         if isinstance(table, blocks.Table)
     ]
 
 
-def bullets(found: Inspected) -> str:
+def bullets(inspected: Inspected) -> str:
     """Return outlying clients, columns in which clients differ, pitfalls, advice and an experiment
     with a table as text, with their heads; nothing where there are none."""
-    several = len(found.federations) > 1
+    several = len(inspected.federations) > 1
     odd = [
-        (one.label, each.sentence) for one in found.federations for each in one.inspection.outlying
+        (federation.label, each.sentence)
+        for federation in inspected.federations
+        for each in federation.inspection.outlying
     ]
     blocks = {
         "Outlying clients": [
             printable(f"{label}: {text}" if several else text) for label, text in odd
         ],
         "Columns in which clients differ": [
-            printable(f"{one.label}: {text}" if several else text)
-            for one in found.federations
-            for text in _columns(one.inspection.columns)
+            printable(f"{federation.label}: {text}" if several else text)
+            for federation in inspected.federations
+            for text in _columns(federation.inspection.columns)
         ],
-        "Pitfalls, and the key to change": found.all_pitfalls,
-        "What calls for what": found.advice,
+        "Pitfalls, and the key to change": inspected.all_pitfalls,
+        "What calls for what": inspected.advice,
     }
     sections = [
         "\n".join((head, *(f"- {text}" for text in texts)))
@@ -140,14 +147,14 @@ def bullets(found: Inspected) -> str:
         if texts
     ]
     sections += [
-        f"An experiment with this table\n{experiment_lines(one)}\n\n{one.toml}"
-        for one in found.federations
-        if one.toml
+        f"An experiment with this table\n{experiment_lines(federation)}\n\n{federation.toml}"
+        for federation in inspected.federations
+        if federation.toml
     ]
     return "\n".join(sections)
 
 
 def _columns(columns: Sequence[DifferingColumn]) -> list[str]:
     """Return what is told of columns in which clients differ, of many the names alone."""
-    more = ", ".join(one.column for one in columns[_TOLD:])
-    return [one.said for one in columns[:_TOLD]] + ([f"the same of {more}"] if more else [])
+    more = ", ".join(column.column for column in columns[_TOLD:])
+    return [column.said for column in columns[:_TOLD]] + ([f"the same of {more}"] if more else [])

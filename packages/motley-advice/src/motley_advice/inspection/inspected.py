@@ -51,23 +51,25 @@ class Inspected:
 
     @override
     def __repr__(self) -> str:
-        return (
-            f"<{type(self).__name__}: "
-            f"{', '.join(f'{one.inspection.population} clients' for one in self.federations)}>"
+        populations = (
+            f"{federation.inspection.population} clients" for federation in self.federations
         )
+        return f"<{type(self).__name__}: {', '.join(populations)}>"
 
     def _repr_html_(self) -> str:
         """Return profiles, pitfalls and advice as tables, which a notebook shows."""
-        profiles = [one.inspection.profile() for one in self.federations]
+        profiles = [federation.inspection.profile() for federation in self.federations]
         names = list(dict.fromkeys(name for profile in profiles for name in profile))
         rows = (
             [name, *(f"{profile.get(name, float('nan')):.3g}" for profile in profiles)]
             for name in names
         )
-        said = [(text,) for text in (*self.all_pitfalls, *self.advice)]
+        sentences = [(text,) for text in (*self.all_pitfalls, *self.advice)]
         return html_rows(
-            repr(self).strip("<>"), rows, ["", *(one.label for one in self.federations)]
-        ) + html_rows("Look out", said)
+            repr(self).strip("<>"),
+            rows,
+            ["", *(federation.label for federation in self.federations)],
+        ) + html_rows("Look out", sentences)
 
     @property
     def all_pitfalls(self) -> list[str]:
@@ -75,9 +77,9 @@ class Inspected:
         those about all together."""
         several = len(self.federations) > 1
         own = [
-            f"{one.label}: {text}" if several else text
-            for one in self.federations
-            for text in one.pitfalls
+            f"{federation.label}: {text}" if several else text
+            for federation in self.federations
+            for text in federation.pitfalls
         ]
         return [*own, *self.pitfalls]
 
@@ -87,18 +89,23 @@ class Inspected:
             {
                 "federations": [
                     {
-                        "label": one.label,
-                        "facts": dict(one.facts),
-                        "pitfalls": list(one.pitfalls),
-                        **({"clients": [name for name, _ in one.clients]} if one.clients else {}),
-                        **({"columns": one.columns.as_json()} if one.columns else {}),
-                        "outlying": [_outlying(each) for each in one.inspection.outlying],
+                        "label": federation.label,
+                        "facts": dict(federation.facts),
+                        "pitfalls": list(federation.pitfalls),
+                        **(
+                            {"clients": [name for name, _ in federation.clients]}
+                            if federation.clients
+                            else {}
+                        ),
+                        **({"columns": federation.columns.as_json()} if federation.columns else {}),
+                        "outlying": [_outlying(each) for each in federation.inspection.outlying],
                         "profile": {
-                            name: _number(value) for name, value in one.inspection.profile().items()
+                            name: _number(value)
+                            for name, value in federation.inspection.profile().items()
                         },
-                        "inspection": json.loads(one.inspection.to_json()),
+                        "inspection": json.loads(federation.inspection.to_json()),
                     }
-                    for one in self.federations
+                    for federation in self.federations
                 ],
                 "pitfalls": list(self.pitfalls),
                 "advice": list(self.advice),
@@ -124,10 +131,10 @@ class Inspected:
         return write(self.page(), out)
 
 
-def _outlying(one: OutlyingClient) -> dict[str, Any]:
+def _outlying(client: OutlyingClient) -> dict[str, Any]:
     """Return an outlying client by name; ``row`` is its place in ``per_client`` arrays."""
-    given = dataclasses.asdict(one)
-    return {"row": given.pop("client"), **given, "name": one.shown}
+    fields = dataclasses.asdict(client)
+    return {"row": fields.pop("client"), **fields, "name": client.shown}
 
 
 def _number(value: float) -> Any:

@@ -67,7 +67,7 @@ Tell = Callable[[str], None]
 
 
 def inspect(
-    what: Any,
+    subject: Any,
     *more: Any,
     rounds: int = 0,
     data: Path | str | None = None,
@@ -87,9 +87,9 @@ def inspect(
 
     Parameters
     ----------
-    what: the path of an experiment file or of a folder of runs, an Experiment, its keys, finished
-    runs, a Federation or a Task; or of a table (``.csv``, ``.parquet``), or a folder with a file of
-    samples for each client.
+    subject: the path of an experiment file or of a folder of runs, an Experiment, its keys,
+    finished runs, a Federation or a Task; or of a table (``.csv``, ``.parquet``), or a folder with
+    a file of samples for each client.
     more: further ones, which stand beside it. rounds: server steps of a short run, after which
     drift is measured again.
     data: folder searched first for data packs. overrides: settings like ``"partition.alpha=0.1"``
@@ -117,39 +117,42 @@ def inspect(
     """
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0:
         raise ConfigError(f"got {rounds!r}; expected a whole number of at least 0", "rounds")
-    said: Tell = tell or (lambda text: None)
+    report: Tell = tell or (lambda text: None)
     sources = [
-        source_of(one, overrides, task, allow_import, label, client, table) for one in (what, *more)
+        source_of(named, overrides, task, allow_import, label, client, table)
+        for named in (subject, *more)
     ]
     folder = None if data is None else Path(data)
     labels = _labels([source.label for source in sources])
-    found = [
-        _one(source, label, rounds, folder, said)
+    federations = [
+        _one(source, label, rounds, folder, report)
         for source, label in zip(sources, labels, strict=True)
     ]
     shared = (
         one_constant_for_all([keys for source in sources for keys in source.keys]) if more else None
     )
-    advice = [] if more else _advice(found[0])
-    return Inspected(found, [shared] if shared else [], advice)
+    advice = [] if more else _advice(federations[0])
+    return Inspected(federations, [shared] if shared else [], advice)
 
 
-def _advice(one: InspectedFederation) -> list[str]:
+def _advice(inspected: InspectedFederation) -> list[str]:
     """Return what installed packages advise for clients that differ so, at most five lines each,
     after whether outlying clients count for it."""
-    found = [extension("advice", name) for name in extensions("advice")]
-    profile = one.inspection.differences() if one.others is None else one.others
-    lines = [line for advise in found if advise is not None for line in advise(profile)]
-    names = dict.fromkeys(each.shown for each in one.inspection.outlying)
+    advisers = [extension("advice", name) for name in extensions("advice")]
+    profile = inspected.profile_without_outlying
+    if profile is None:
+        profile = inspected.inspection.differences()
+    lines = [line for advise in advisers if advise is not None for line in advise(profile)]
+    names = dict.fromkeys(each.shown for each in inspected.inspection.outlying)
     if not lines or not names:
         return lines
-    if one.others is None:
+    if inspected.profile_without_outlying is None:
         return ["Outlying clients are too many to be left out, and count here.", *lines]
     return [f"Outlying clients left out: {', '.join(names)}.", *lines]
 
 
-def _others(
-    found: Inspection, measured: Callable[[set[int]], Inspection]
+def _without_outlying(
+    inspection: Inspection, measured: Callable[[set[int]], Inspection]
 ) -> dict[str, float] | None:
     """Return the profile of a federation in which outlying clients do not count; None where none
     is outlying, or so many that the others are no measure.
@@ -158,13 +161,13 @@ def _others(
     ----------
     measured: returns what is measured of the samples without some clients.
     """
-    odd = {each.client for each in found.outlying}
-    if not 0 < len(odd) <= found.population / 2:
+    odd = {each.client for each in inspection.outlying}
+    if not 0 < len(odd) <= inspection.population / 2:
         return None
-    others = measured(odd).differences()
+    without_outlying = measured(odd).differences()
     return {
-        name: value if np.isnan(others[name]) else others[name]
-        for name, value in found.differences().items()
+        name: value if np.isnan(without_outlying[name]) else without_outlying[name]
+        for name, value in inspection.differences().items()
     }
 
 
@@ -184,17 +187,19 @@ def _one(
         if source.federation is None:
             raise ConfigError("got nothing to inspect")
         tell(f"{label}: measuring the data")
-        found = measure(source.federation, Key(0))
-        given = source.federation
+        inspection = measure(source.federation, Key(0))
+        federation = source.federation
         return InspectedFederation(
             label,
-            found,
-            _facts(given),
-            of_data(found),
-            _classes(given, label),
-            clients=clients_of(given),
-            others=_others(found, lambda without: measure(given, Key(0), without=without)),
-            columns=column_table(given),
+            inspection,
+            _facts(federation),
+            of_data(inspection),
+            _classes(federation, label),
+            clients=clients_of(federation),
+            profile_without_outlying=_without_outlying(
+                inspection, lambda without: measure(federation, Key(0), without=without)
+            ),
+            columns=column_table(federation),
             toml=source.toml,
         )
     tell(f"{label}: reading the data")
@@ -206,19 +211,21 @@ def _one(
         tell(f"{label}: measuring the data")
         key = ready.config.setting.streams.key("probe")
         views = _first_views(ready)
-        found = measure(federation, key, *views)
+        inspection = measure(federation, key, *views)
         tell(f"{label}: planning rounds")
-        found = found.with_findings(system_findings(synchronous_loop(ready)))
+        inspection = inspection.with_findings(system_findings(synchronous_loop(ready)))
         tell(f"{label}: measuring gradients")
-        found = found.with_findings(
+        inspection = inspection.with_findings(
             beside_chance(
                 drift_at_start(synchronous_loop(ready)), _by_chance(experiment, ready, data)
             )
         )
-        committed = _pitfalls(source, experiment, ready, found, task)
-        others = _others(found, lambda without: measure(federation, key, *views, without))
+        committed = _pitfalls(source, experiment, ready, inspection, task)
+        without_outlying = _without_outlying(
+            inspection, lambda without: measure(federation, key, *views, without)
+        )
         if rounds:
-            found = found.with_findings(
+            inspection = inspection.with_findings(
                 drift_after(ready, rounds, lambda step: tell(f"{label}: round {step} of {rounds}"))
             )
     finally:
@@ -229,7 +236,7 @@ def _one(
     clients = clients_of(federation)
     columns = column_table(federation)
     return InspectedFederation(
-        label, found, facts, committed, classes, diagnosed, clients, others, columns
+        label, inspection, facts, committed, classes, diagnosed, clients, without_outlying, columns
     )
 
 
@@ -237,13 +244,13 @@ def _by_chance(experiment: Experiment, ready: Ready, data: Path | None) -> list[
     """Return the findings of gradients of the same clients with rows permuted among all of them."""
     task = ready.config.setting.task
     key = ready.config.setting.streams.key("probe")
-    other = prepare(
+    permuted = prepare(
         experiment, data, dataclasses.replace(task, federation=among_clients(task.federation, key))
     )
     try:
-        return drift_at_start(synchronous_loop(other))
+        return drift_at_start(synchronous_loop(permuted))
     finally:
-        other.engine.close()
+        permuted.engine.close()
 
 
 def _first_views(ready: Ready) -> tuple[Ints | None, Ints | None]:
@@ -262,48 +269,52 @@ def _first_views(ready: Ready) -> tuple[Ints | None, Ints | None]:
 
 def _here(experiment: Experiment) -> Experiment:
     """Return the experiment with an engine in this process."""
-    given = experiment.engine
-    return experiment.replace({"engine": {"name": "auto", "device": given.device}, "grid": []})
+    engine = experiment.engine
+    return experiment.replace({"engine": {"name": "auto", "device": engine.device}, "grid": []})
 
 
 # ------------------------------------------------------------------------------------- pitfalls
 
 
 def _pitfalls(
-    source: InspectionSource, experiment: Experiment, ready: Ready, found: Inspection, task: Task
+    source: InspectionSource,
+    experiment: Experiment,
+    ready: Ready,
+    inspection: Inspection,
+    task: Task,
 ) -> list[str]:
     """Return the pitfalls of the experiment and of its variants, which are named where not all
     commit one."""
     variants = {
-        label: one
-        for label, one in list(source.variants.items())[:VARIANTS]
-        if _same_data(one, experiment)
+        label: variant
+        for label, variant in list(source.variants.items())[:VARIANTS]
+        if _same_data(variant, experiment)
     }
-    said: dict[str, list[str]] = {}
+    variants_of: dict[str, list[str]] = {}
     for label, variant in (variants or {"": experiment}).items():
-        for sentence in _of_variant(_here(variant), found, task, ready):
-            said.setdefault(sentence, []).append(label)
+        for sentence in _of_variant(_here(variant), inspection, task, ready):
+            variants_of.setdefault(sentence, []).append(label)
     most = max(len(variants), 1)
     own = [
         text if len(labels) == most else f"{', '.join(labels)}: {text}"
-        for text, labels in said.items()
+        for text, labels in variants_of.items()
     ]
     return [*own, *pitfalls_of_set(source.keys)]
 
 
-def _of_variant(variant: Experiment, found: Inspection, task: Task, ready: Ready) -> list[str]:
+def _of_variant(variant: Experiment, inspection: Inspection, task: Task, ready: Ready) -> list[str]:
     """Return the pitfalls of one variant, or why it cannot run."""
     try:
-        other = prepare(variant, None, task)
+        prepared = prepare(variant, None, task)
     except UserError as error:
         return [f"this variant cannot run: {error}"]
-    other.engine.close()
-    return pitfalls(Examined(variant, other, found))
+    prepared.engine.close()
+    return pitfalls(Examined(variant, prepared, inspection))
 
 
-def _same_data(one: Experiment, other: Experiment) -> bool:
-    a = one.resolved()
-    b = other.resolved()
+def _same_data(first: Experiment, second: Experiment) -> bool:
+    a = first.resolved()
+    b = second.resolved()
     return all(a[key] == b[key] for key in _DATA)
 
 
@@ -356,11 +367,11 @@ def _diagnosed(runs: Sequence[Run]) -> Mapping[str, tuple[Floats, Floats]]:
     for run in runs:
         notes = grouped_notes(run)
         curves = {name: notes.get(head, {}).get(tail) for name, (head, tail) in _DIAGNOSED.items()}
-        found = {
+        curves_of_run = {
             name: (curve.x, curve.y)
             for name, curve in curves.items()
             if curve is not None and len(curve.x) > 1
         }
-        if found:
-            return found
+        if curves_of_run:
+            return curves_of_run
     return {}

@@ -62,7 +62,7 @@ def inspection_page(
     ----------
     pitfalls, advice: sentences, at the page's beginning.
     """
-    labels = [one.label for one in federations]
+    labels = [federation.label for federation in federations]
     data, system, drift = finding_names(federations)
     blocks = non_empty(
         _outlying(federations),
@@ -95,11 +95,11 @@ def _outlying(federations: Sequence[InspectedFederation]) -> Section | None:
     several = len(federations) > 1
     rows = [
         TableRow(
-            f"{one.label}: {each.shown}" if several else each.shown,
+            f"{federation.label}: {each.shown}" if several else each.shown,
             [TableCell(cell or DASH) for cell in cells],
         )
-        for one in federations
-        for each in one.inspection.outlying
+        for federation in federations
+        for each in federation.inspection.outlying
         for cells in [(each.kind, ", ".join(each.columns), each.said, each.remedy)]
     ]
     heads = ("client", "kind", "columns", "what was found", "what to do")
@@ -111,11 +111,11 @@ def _columns(federations: Sequence[InspectedFederation]) -> Section | None:
     several = len(federations) > 1
     rows = [
         TableRow(
-            f"{one.label}: {each.column}" if several else each.column,
+            f"{federation.label}: {each.column}" if several else each.column,
             [TableCell(each.said.removeprefix(f"{each.column}: ")), _number(each.size)],
         )
-        for one in federations
-        for each in one.inspection.columns
+        for federation in federations
+        for each in federation.inspection.columns
     ]
     heads = ("column", "how clients differ", "deviation of clients")
     return Section("Columns in which clients differ", [Table(heads, rows)]) if rows else None
@@ -125,16 +125,18 @@ def columns_read(federations: Sequence[InspectedFederation]) -> list[Section]:
     """Return a section on how each column was read, for each federation of a table."""
     several = len(federations) > 1
     return [
-        column_section(one.columns.rows, one.columns.remarks, one.label if several else "")
-        for one in federations
-        if one.columns is not None
+        column_section(
+            federation.columns.rows, federation.columns.remarks, federation.label if several else ""
+        )
+        for federation in federations
+        if federation.columns is not None
     ]
 
 
-def experiment_lines(one: InspectedFederation) -> str:
+def experiment_lines(federation: InspectedFederation) -> str:
     """Return what to do with the experiment of a federation's table; empty where there is none."""
-    file = f"{slug(one.label)}.toml"
-    return one.toml and (
+    file = f"{slug(federation.label)}.toml"
+    return federation.toml and (
         f"As {file}, then: motley compare {file} --over algorithm.name=fedavg,scaffold "
         "--seeds 0,1,2"
     )
@@ -146,11 +148,11 @@ def _experiments(federations: Sequence[InspectedFederation]) -> list[Section]:
     title = "An experiment with this table"
     return [
         Section(
-            f"{title}: {one.label}" if several else title,
-            [Text(experiment_lines(one)), Code(one.toml)],
+            f"{title}: {federation.label}" if several else title,
+            [Text(experiment_lines(federation)), Code(federation.toml)],
         )
-        for one in federations
-        if one.toml
+        for federation in federations
+        if federation.toml
     ]
 
 
@@ -158,7 +160,9 @@ def finding_names(
     federations: Sequence[InspectedFederation],
 ) -> tuple[list[str], list[str], list[str]]:
     """Return the names of all findings about data, about the system and about drift."""
-    names = list(dict.fromkeys(name for one in federations for name in one.inspection.findings))
+    names = list(
+        dict.fromkeys(name for federation in federations for name in federation.inspection.findings)
+    )
     drift = [name for name in names if name.removesuffix("_after") in _DRIFT]
     system = [name for name in SYSTEM if name in names]
     return [name for name in names if name not in (*drift, *system)], system, drift
@@ -166,8 +170,11 @@ def finding_names(
 
 def _facts(federations: Sequence[InspectedFederation]) -> list[tuple[str, str]]:
     """Return the facts under the title; of several federations one value each, or one for all."""
-    names = list(dict.fromkeys(name for one in federations for name, _ in one.facts))
-    each = {name: [dict(one.facts).get(name, DASH) for one in federations] for name in names}
+    names = list(dict.fromkeys(name for federation in federations for name, _ in federation.facts))
+    each = {
+        name: [dict(federation.facts).get(name, DASH) for federation in federations]
+        for name in names
+    }
     return [
         (name, values[0] if len(set(values)) == 1 else " | ".join(values))
         for name, values in each.items()
@@ -179,12 +186,12 @@ def _profile_table(federations: Sequence[InspectedFederation]) -> Table | None:
     all."""
     if len(federations) < 2:
         return None
-    profiles = [one.inspection.profile() for one in federations]
-    known = [name for name in PROFILE if not all(isnan(profile[name]) for profile in profiles)]
+    profiles = [federation.inspection.profile() for federation in federations]
+    measured = [name for name in PROFILE if not all(isnan(profile[name]) for profile in profiles)]
     rows = [
-        TableRow(title(name), [_number(profile[name]) for profile in profiles]) for name in known
+        TableRow(title(name), [_number(profile[name]) for profile in profiles]) for name in measured
     ]
-    return Table(("profile", *(one.label for one in federations)), rows)
+    return Table(("profile", *(federation.label for federation in federations)), rows)
 
 
 def _section(
@@ -214,45 +221,51 @@ def client_sections(federations: Sequence[InspectedFederation]) -> list[Section]
     several = len(federations) > 1
     return [
         Section(
-            f"Client by client: {one.label}" if several else "Client by client",
-            [_client_table(one)],
+            f"Client by client: {federation.label}" if several else "Client by client",
+            [_client_table(federation)],
         )
-        for one in federations
-        if one.clients
+        for federation in federations
+        if federation.clients
     ]
 
 
-def _client_table(one: InspectedFederation) -> Table:
-    names = [name for name, _ in one.clients]
-    sizes = [size for _, size in one.clients]
-    known = [
-        (found, found.per_client)
-        for found in one.inspection.findings.values()
-        if found.per_client is not None
+def _client_table(federation: InspectedFederation) -> Table:
+    names = [name for name, _ in federation.clients]
+    sizes = [size for _, size in federation.clients]
+    per_client = [
+        (finding, finding.per_client)
+        for finding in federation.inspection.findings.values()
+        if finding.per_client is not None
     ]
-    told = [(found, values.tolist()) for found, values in known if len(set(values.tolist())) > 1]
+    varying = [
+        (finding, values.tolist())
+        for finding, values in per_client
+        if len(set(values.tolist())) > 1
+    ]
     shown = sorted(sorted(range(len(names)), key=lambda k: -sizes[k])[:MOST])
     rows = []
     for k in shown:
-        cells = [TableCell(value_text(found, values[k]), values[k]) for found, values in told]
+        cells = [
+            TableCell(value_text(finding, values[k]), values[k]) for finding, values in varying
+        ]
         rows.append(TableRow(name_of(k, names), [TableCell(f"{sizes[k]:,}", sizes[k]), *cells]))
     note = f"The {MOST} with most samples, of {len(names):,}." if len(names) > MOST else ""
     return Table(
-        ("client", "training samples", *(title(found.name) for found, _ in told)), rows, note
+        ("client", "training samples", *(title(finding.name) for finding, _ in varying)), rows, note
     )
 
 
-def _one_table(one: InspectedFederation, names: Sequence[str]) -> Table:
+def _one_table(federation: InspectedFederation, names: Sequence[str]) -> Table:
     """Return the findings of one federation with intervals and sentences."""
     rows = []
     for name in names:
-        found = one.inspection[name]
+        finding = federation.inspection[name]
         cells = [
-            TableCell(value_text(found), found.value),
-            TableCell(interval_text(found) or DASH),
-            TableCell(found.how),
+            TableCell(value_text(finding), finding.value),
+            TableCell(interval_text(finding) or DASH),
+            TableCell(finding.how),
         ]
-        rows.append(TableRow(title(name), [*cells, TableCell(found.note or DASH)]))
+        rows.append(TableRow(title(name), [*cells, TableCell(finding.note or DASH)]))
     return Table(("finding", "value", "95% interval", "how", "in words"), rows)
 
 
@@ -261,20 +274,20 @@ def _side_by_side(federations: Sequence[InspectedFederation], names: Sequence[st
     brackets."""
     rows = []
     for name in names:
-        found = [one.inspection.findings.get(name) for one in federations]
-        rows.append(TableRow(title(name), [_cell(one) for one in found]))
+        findings = [federation.inspection.findings.get(name) for federation in federations]
+        rows.append(TableRow(title(name), [_cell(finding) for finding in findings]))
     return Table(
-        ("finding", *(one.label for one in federations)),
+        ("finding", *(federation.label for federation in federations)),
         rows,
         "In brackets: 95% intervals, where the number is an estimate.",
     )
 
 
-def _cell(found: Finding | None) -> TableCell:
-    if found is None:
+def _cell(finding: Finding | None) -> TableCell:
+    if finding is None:
         return TableCell(DASH)
-    interval = interval_text(found)
-    return TableCell(value_text(found) + (f" ({interval})" if interval else ""), found.value)
+    interval = interval_text(finding)
+    return TableCell(value_text(finding) + (f" ({interval})" if interval else ""), finding.value)
 
 
 def _number(value: float) -> TableCell:
@@ -282,28 +295,28 @@ def _number(value: float) -> TableCell:
 
 
 def _classes(federations: Sequence[InspectedFederation]) -> list[Block]:
-    return [one.classes for one in federations if one.classes is not None]
+    return [federation.classes for federation in federations if federation.classes is not None]
 
 
 def _notes(federations: Sequence[InspectedFederation]) -> list[str]:
     several = len(federations) > 1
     return [
-        f"{one.label}: {text}" if several else text
-        for one in federations
-        for text in one.inspection.notes
+        f"{federation.label}: {text}" if several else text
+        for federation in federations
+        for text in federation.inspection.notes
     ]
 
 
 def _federated(federations: Sequence[InspectedFederation]) -> Section | None:
     """Return what each number takes where samples stay with the clients; of the first federation
     that has it."""
-    found: dict[str, tuple[Finding, int]] = {}
-    for one in federations:
-        for name, finding in one.inspection.findings.items():
+    first_of: dict[str, tuple[Finding, int]] = {}
+    for federation in federations:
+        for name, finding in federation.inspection.findings.items():
             if finding.needs:
-                found.setdefault(name, (finding, one.inspection.population))
+                first_of.setdefault(name, (finding, federation.inspection.population))
     rows = []
-    for name, (finding, population) in found.items():
+    for name, (finding, population) in first_of.items():
         each = finding.federated_bytes
         size = [TableCell(DASH)] * 2
         if each is not None:

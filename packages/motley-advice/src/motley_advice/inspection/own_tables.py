@@ -43,9 +43,9 @@ def holds_tables(path: Path) -> bool:
     """Return whether a path is a table, or a folder that holds files of clients and no runs."""
     if not path.is_dir():
         return is_table_file(path)
-    files = (one for pattern in ("*", "*/*") for one in path.glob(pattern))
-    some = any(is_client_file(one) or one.name == "x.npy" for one in files)
-    return some and next(path.rglob("run.json"), None) is None
+    files = (file for pattern in ("*", "*/*") for file in path.glob(pattern))
+    any_client_file = any(is_client_file(file) or file.name == "x.npy" for file in files)
+    return any_client_file and next(path.rglob("run.json"), None) is None
 
 
 def table_name(path: Path) -> str:
@@ -80,10 +80,10 @@ def federation_of(
     options = table_options({"scale": "federated", **(table or {})})
     if path.is_dir():
         return _of_folder(path, label, client, options)
-    whole = read_arrow(path, options.form)
-    _check(path, list(whole.column_names), {"client": client, "label": label})
-    numbers = _numbers_to_predict(whole.column(label), label, options, str(path))
-    inputs, y, ids = take_columns(whole, label, client, str(path), options, not numbers)
+    all_rows = read_arrow(path, options.form)
+    _check(path, list(all_rows.column_names), {"client": client, "label": label})
+    numbers = _numbers_to_predict(all_rows.column(label), label, options, str(path))
+    inputs, y, ids = take_columns(all_rows, label, client, str(path), options, not numbers)
     options, why = _without_unusable(inputs, options, ids, str(path))
     dataset = make_dataset(
         inputs, y, ids, not numbers, str(path), whole_numbers=True, options=options, column=client
@@ -131,11 +131,11 @@ def experiment_of(
 
 def _of_folder(path: Path, label: str, client: str | None, options: TableOptions) -> Federation:
     if client is not None:
-        said = (
+        message = (
             f"got {client!r}, and in {path} each file is a client; leave it out, or give a "
             "single table"
         )
-        raise ConfigError(said, "client")
+        raise ConfigError(message, "client")
     if (path / "x.npy").is_file():
         return from_files(path, test_fraction=_NONE)
     with warnings.catch_warnings():
@@ -144,9 +144,9 @@ def _of_folder(path: Path, label: str, client: str | None, options: TableOptions
     first = files[0][1]
     numbers = False
     if is_table_file(first):
-        whole = read_arrow(first, options.form)
-        _check(path, list(whole.column_names), {"label": label})
-        numbers = _numbers_to_predict(whole.column(label), label, options, str(path))
+        first_rows = read_arrow(first, options.form)
+        _check(path, list(first_rows.column_names), {"label": label})
+        numbers = _numbers_to_predict(first_rows.column(label), label, options, str(path))
     else:
         y = np.asarray(read_columns(first)[1])
         numbers = y.dtype.kind == "f" and bool((y != np.floor(y)).any())
@@ -174,15 +174,16 @@ def _without_unusable(
     inputs: Any, options: TableOptions, ids: Any, where: str
 ) -> tuple[TableOptions, dict[str, str]]:
     """Return the options that leave out columns that cannot be inputs, and why each cannot."""
-    known = [name for name in inputs.column_names if name not in options.drop]
+    inputs_kept = [name for name in inputs.column_names if name not in options.drop]
     why = {}
     origin = Origin(where)
     if ids is not None:
         names, owner = np.unique(ids.astype(str), return_inverse=True)
         origin = Origin.of_clients(where, owner, names.tolist())
-    for name in known:
+    for name in inputs_kept:
         words, numbers = (
-            tuple(one for one in names if one == name) for names in (options.words, options.numbers)
+            tuple(listed for listed in names if listed == name)
+            for names in (options.words, options.numbers)
         )
         alone = replace(options, drop=(), words=words, numbers=numbers)
         try:
@@ -191,8 +192,8 @@ def _without_unusable(
                 why[name] = "there is no value"
         except DataError as error:
             why[name] = str(error).removeprefix(f"{where}: ")
-    if known and len(why) == len(known):
-        first = "; ".join(f"{name}: {said}" for name, said in list(why.items())[:_REASONS])
+    if inputs_kept and len(why) == len(inputs_kept):
+        first = "; ".join(f"{name}: {reason}" for name, reason in list(why.items())[:_REASONS])
         raise DataError(f"{where}: no column can be an input; {first}")
     return replace(options, drop=(*options.drop, *why)), why
 
@@ -202,7 +203,7 @@ def _noted(federation: Federation, options: TableOptions, why: Mapping[str, str]
     if not options.drop:
         return federation
     reading = federation.reading or TableReading()
-    unread = tuple((name, why.get(name, said)) for name, said in reading.unread)
+    unread = tuple((name, why.get(name, reason)) for name, reason in reading.unread)
     first = sorted(unread, key=lambda pair: pair[0] not in why)
     return replace(
         federation,
@@ -211,18 +212,18 @@ def _noted(federation: Federation, options: TableOptions, why: Mapping[str, str]
     )
 
 
-def _check(path: Path, names: list[str], asked: dict[str, str | None]) -> None:
+def _check(path: Path, names: list[str], columns: dict[str, str | None]) -> None:
     """Refuse a column that is not there; the message has the line to type."""
     line = f"motley inspect {path}" + "".join(
-        f" --{key} {'COLUMN' if name not in names else name}" for key, name in asked.items()
+        f" --{key} {'COLUMN' if name not in names else name}" for key, name in columns.items()
     )
-    for key, name in asked.items():
+    for key, name in columns.items():
         if name not in names:
-            got = (
+            problem = (
                 f"{path} is a table, and nothing says which column names the client of a row"
                 if name is None
                 else (f"{path} has no column {name!r}{suggest(name, names)}")
             )
             raise ConfigError(
-                f"{got}; write {line}; its columns: {shortened(', '.join(names), 300)}", key
+                f"{problem}; write {line}; its columns: {shortened(', '.join(names), 300)}", key
             )

@@ -36,7 +36,7 @@ POINTS = 200
 def profile_bars(federations: Sequence[InspectedFederation]) -> Picture:
     """Draw the measured numbers of the profiles as bars from 0 to 1, a group for each number.
     Availability is drawn as its rest to 1, *absence*: a bar is long where clients differ."""
-    profiles = [one.inspection.profile() for one in federations]
+    profiles = [federation.inspection.profile() for federation in federations]
     names = [name for name in PROFILE if any(not isnan(profile[name]) for profile in profiles)]
     height = 0.8 / len(federations)
     with styled():
@@ -48,12 +48,12 @@ def profile_bars(federations: Sequence[InspectedFederation]) -> Picture:
                 value = profile[name]
                 if isnan(value):
                     continue
-                found = federations[i].inspection[name]
+                finding = federations[i].inspection[name]
                 absent = name == "availability"
                 bar = axes.barh(at, 1 - value if absent else value, height, color=colour(i))[0]
-                mark(bar, i, f"{title(name)} {value_text(found)}")
-                if not isnan(found.low):
-                    ends = [found.low, found.high]
+                mark(bar, i, f"{title(name)} {value_text(finding)}")
+                if not isnan(finding.low):
+                    ends = [finding.low, finding.high]
                     draw_line(
                         axes,
                         i,
@@ -72,7 +72,9 @@ def profile_bars(federations: Sequence[InspectedFederation]) -> Picture:
             title="0: all alike; 1: as different as can be",
         )
         return to_svg(
-            figure, "profile", f"Profile of {', '.join(one.label for one in federations)}"
+            figure,
+            "profile",
+            f"Profile of {', '.join(federation.label for federation in federations)}",
         )
 
 
@@ -81,7 +83,11 @@ def client_curves(
 ) -> Picture | None:
     """Draw findings with a number per client: clients in order of their number, from the least to
     the most; None without any that differ."""
-    shown = [name for name in names if _differs([_per_client(one, name) for one in federations])]
+    shown = [
+        name
+        for name in names
+        if _differs([_per_client(federation, name) for federation in federations])
+    ]
     if not shown:
         return None
     columns = columns_of(len(shown))
@@ -91,14 +97,16 @@ def client_curves(
         panels = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
         for axes, name in zip(panels, shown, strict=False):
             unit = ""
-            for i, one in enumerate(federations):
-                values = _per_client(one, name)
+            for i, federation in enumerate(federations):
+                values = _per_client(federation, name)
                 if values is None:
                     continue
-                unit = one.inspection[name].unit
+                unit = federation.inspection[name].unit
                 x, y = _curve(values)
-                line = axes.plot(x, y, color=colour(i), linestyle=dash(i), label=one.label)[0]
-                mark(line, i, one.label)
+                (line,) = axes.plot(
+                    x, y, color=colour(i), linestyle=dash(i), label=federation.label
+                )
+                mark(line, i, federation.label)
             axes.set_title(title(name))
             axes.set_ylabel(unit)
             axes.set_xlabel("clients, lowest first (%)")
@@ -114,7 +122,7 @@ def client_curves(
 
 def drift_curves(federations: Sequence[InspectedFederation]) -> Picture | None:
     """Draw what diagnostics measured over the rounds of runs; None without any."""
-    names = list(dict.fromkeys(name for one in federations for name in one.drift))
+    names = list(dict.fromkeys(name for federation in federations for name in federation.drift))
     if not names:
         return None
     with styled():
@@ -123,16 +131,16 @@ def drift_curves(federations: Sequence[InspectedFederation]) -> Picture | None:
             figure.subplots(-(-len(names) // 3), min(3, len(names)), squeeze=False).ravel().tolist()
         )
         for axes, name in zip(panels, names, strict=False):
-            for i, one in enumerate(federations):
-                if name in one.drift:
-                    rounds, values = one.drift[name]
+            for i, federation in enumerate(federations):
+                if name in federation.drift:
+                    rounds, values = federation.drift[name]
                     draw_line(
                         axes,
                         i,
                         rounds,
                         values,
                         style={"linestyle": dash(i)},
-                        text=one.label,
+                        text=federation.label,
                     )
             axes.set_title(name)
             axes.set_xlabel("round")
@@ -142,19 +150,19 @@ def drift_curves(federations: Sequence[InspectedFederation]) -> Picture | None:
         return to_svg(figure, "drift", "Drift over rounds")
 
 
-def _per_client(one: InspectedFederation, name: str) -> Floats | None:
+def _per_client(federation: InspectedFederation, name: str) -> Floats | None:
     """Return the finite numbers per client of a finding; None where there are none."""
-    found = one.inspection.findings.get(name)
-    if found is None or found.per_client is None:
+    finding = federation.inspection.findings.get(name)
+    if finding is None or finding.per_client is None:
         return None
-    finite = found.per_client[np.isfinite(found.per_client)]
+    finite = finding.per_client[np.isfinite(finding.per_client)]
     return finite if len(finite) else None
 
 
-def _differs(found: Sequence[Floats | None]) -> bool:
+def _differs(per_federation: Sequence[Floats | None]) -> bool:
     """Return whether there is more than one number to draw."""
-    known = [values for values in found if values is not None]
-    return bool(known) and float(np.ptp(np.concatenate(known))) > 0
+    present = [values for values in per_federation if values is not None]
+    return bool(present) and float(np.ptp(np.concatenate(present))) > 0
 
 
 def _curve(values: Floats) -> tuple[Floats, Floats]:

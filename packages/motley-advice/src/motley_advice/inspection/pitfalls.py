@@ -47,26 +47,30 @@ class Examined:
 
     experiment: Experiment
     ready: Ready
-    found: Inspection
+    inspection: Inspection
 
     def value(self, name: str) -> float:
         """Return a measured number; NaN where it was not measured."""
-        one = self.found.findings.get(name)
-        return float("nan") if one is None else one.value
+        finding = self.inspection.findings.get(name)
+        return float("nan") if finding is None else finding.value
 
     def least(self, name: str) -> float:
         """Return the lower end of a measured number's interval, the number itself without one; NaN
         where it was not measured."""
-        one = self.found.findings.get(name)
-        return float("nan") if one is None else one.value if np.isnan(one.low) else one.low
+        finding = self.inspection.findings.get(name)
+        if finding is None:
+            return float("nan")
+        return finding.value if np.isnan(finding.low) else finding.low
 
     @property
     def wrong_labels(self) -> float:
         """The mean share of wrong training labels: as the world makes them, else the least that was
         estimated."""
-        made = self.ready.config.setting.task.federation.noise
-        known = self.least("label_noise")
-        return float(made.mean()) if self.makes_noise else 0.0 if np.isnan(known) else known
+        noise = self.ready.config.setting.task.federation.noise
+        estimated = self.least("label_noise")
+        if self.makes_noise:
+            return float(noise.mean())
+        return 0.0 if np.isnan(estimated) else estimated
 
     @property
     def makes_noise(self) -> bool:
@@ -86,34 +90,34 @@ class Examined:
     @property
     def features_differ(self) -> bool:
         """Whether clients differ in what inputs look like."""
-        made = self.ready.config.setting.task.federation.domain
-        return bool(len(made) and made.any()) or self.least("feature_shift") > DIFFERENT
+        domains = self.ready.config.setting.task.federation.domain
+        return bool(len(domains) and domains.any()) or self.least("feature_shift") > DIFFERENT
 
     @property
     def concepts_differ(self) -> bool:
         """Whether labels mean something else at some clients. Where features differ, too, no
         measurement tells: rules then fail on other clients because these look different."""
-        made = self.ready.config.setting.task.federation.cluster
-        return bool(len(made) and made.any()) or (
+        clusters = self.ready.config.setting.task.federation.cluster
+        return bool(len(clusters) and clusters.any()) or (
             self.least("concept_shift") > DIFFERENT and not self.features_differ
         )
 
 
-def pitfalls(one: Examined) -> list[str]:
+def pitfalls(examined: Examined) -> list[str]:
     """Return a sentence for each pitfall that an experiment commits, in the order of
     :data:`PITFALLS`."""
-    return [sentence for look in PITFALLS for sentence in [look(one)] if sentence is not None]
+    return [sentence for look in PITFALLS for sentence in [look(examined)] if sentence is not None]
 
 
-def averaged_batch_norm(one: Examined) -> str | None:
+def averaged_batch_norm(examined: Examined) -> str | None:
     """BatchNorm statistics are averaged although the clients' features differ."""
-    config = one.ready.config
+    config = examined.ready.config
     rule = config.setting.algorithm.local
     task = config.setting.task
     normalised = any(isinstance(module, _BatchNorm) for module in task.model().modules())
     static = rule.slicing is not None and rule.slicing.static_norm
     apart = not rule.sends_whole or not rule.shared or static
-    if not normalised or not one.features_differ or apart or config.recalibrate is not None:
+    if not normalised or not examined.features_differ or apart or config.recalibrate is not None:
         return None
     return (
         "BatchNorm statistics are averaged over clients whose inputs look different, which fit "
@@ -123,19 +127,19 @@ def averaged_batch_norm(one: Examined) -> str | None:
     )
 
 
-def fair_to_wrong_labels(one: Examined) -> str | None:
+def fair_to_wrong_labels(examined: Examined) -> str | None:
     """An objective that lifts clients of high loss, where wrong labels or broken updates make
     losses high."""
-    config = one.ready.config
+    config = examined.ready.config
     algorithm = config.setting.algorithm
     parts = (algorithm.local, algorithm.loss, algorithm.aggregator, algorithm.server)
-    corrupted = config.world.failures.corrupts_updates or one.wrong_labels > WRONG
+    corrupted = config.world.failures.corrupts_updates or examined.wrong_labels > WRONG
     if not corrupted or not any(part.warns() for part in parts):
         return None
     cause = (
         "updates are corrupted"
         if config.world.failures.corrupts_updates
-        else f"{one.wrong_labels:.0%} of labels are {one.wrong}"
+        else f"{examined.wrong_labels:.0%} of labels are {examined.wrong}"
     )
     return (
         f"the algorithm gives more weight to clients of high loss, and {cause}, which makes losses "
@@ -145,40 +149,40 @@ def fair_to_wrong_labels(one: Examined) -> str | None:
     )
 
 
-def chosen_for_wrong_labels(one: Examined) -> str | None:
+def chosen_for_wrong_labels(examined: Examined) -> str | None:
     """A selector that chooses by the loss on training labels, of which many are wrong."""
-    needs = one.ready.selector.rule.needs()
+    needs = examined.ready.selector.rule.needs()
     heard = {*needs.probed, *needs.reported} & {"loss", "arrival_loss", "loss_rms"}
-    if not heard or not one.wrong_labels > WRONG:
+    if not heard or not examined.wrong_labels > WRONG:
         return None
     signal = sorted(heard)[0]
     return (
-        f"the selector hears {signal} on training labels, of which {one.wrong_labels:.0%} are "
-        f"{one.wrong}, so that it may prefer clients that hold these; look at participation "
+        f"the selector hears {signal} on training labels, of which {examined.wrong_labels:.0%} are "
+        f"{examined.wrong}, so that it may prefer clients that hold these; look at participation "
         "against noise, or set selector to a rule that hears robust_loss"
     )
 
 
-def outlying_clients(one: Examined) -> str | None:
+def outlying_clients(examined: Examined) -> str | None:
     """Single clients differ from all others, by a fault or for a reason."""
-    return of_outlying(one.found.outlying)
+    return of_outlying(examined.inspection.outlying)
 
 
-def copied_samples(one: Examined) -> str | None:
+def copied_samples(examined: Examined) -> str | None:
     """The same samples lie at many clients, none of which stands out by it."""
-    return of_copies(one.found)
+    return of_copies(examined.inspection)
 
 
-def of_data(found: Inspection) -> list[str]:
+def of_data(inspection: Inspection) -> list[str]:
     """Return the pitfalls of clients' data, whatever is trained on it."""
-    return [text for text in (of_outlying(found.outlying), of_copies(found)) if text]
+    return [text for text in (of_outlying(inspection.outlying), of_copies(inspection)) if text]
 
 
-def of_copies(found: Inspection) -> str | None:
+def of_copies(inspection: Inspection) -> str | None:
     """Return the pitfall of copied samples; None where there are few, or clients are named for
     them."""
-    share = found.findings["copied"].value if "copied" in found.findings else 0.0
-    if not share >= COPIED or any(each.kind == "copied data" for each in found.outlying):
+    share = inspection.findings["copied"].value if "copied" in inspection.findings else 0.0
+    if not share >= COPIED or any(each.kind == "copied data" for each in inspection.outlying):
         return None
     return (
         f"{share:.0%} of the samples also lie at another client, byte for byte, and chance did not "
@@ -211,17 +215,17 @@ def of_outlying(odd: Sequence[OutlyingClient]) -> str | None:
     )
 
 
-def hidden_clients(one: Examined) -> str | None:
+def hidden_clients(examined: Examined) -> str | None:
     """Only a global figure is measured, although the clients differ."""
-    if not (one.labels_differ or one.features_differ or one.concepts_differ):
+    if not (examined.labels_differ or examined.features_differ or examined.concepts_differ):
         return None
-    if one.experiment.split.test == "global":
+    if examined.experiment.split.test == "global":
         return (
             "clients differ, and only one common test set is measured, so that nobody sees who is "
             "served badly; set "
             'split.test = "client"'
         )
-    if not one.experiment.evaluate.per_client:
+    if not examined.experiment.evaluate.per_client:
         return (
             "clients differ, and no figure of single clients is kept; set evaluate.per_client "
             "= true"
@@ -229,9 +233,9 @@ def hidden_clients(one: Examined) -> str | None:
     return None
 
 
-def stopped_by_test(one: Examined) -> str | None:
+def stopped_by_test(examined: Examined) -> str | None:
     """The run ends as soon as a test figure is good enough, which makes that figure too good."""
-    if one.experiment.stop.target is None:
+    if examined.experiment.stop.target is None:
         return None
     return (
         "the run ends at the first evaluation whose test figure is on target, so that its final "
@@ -240,9 +244,9 @@ def stopped_by_test(one: Examined) -> str | None:
     )
 
 
-def absence_moves_labels(one: Examined) -> str | None:
+def absence_moves_labels(examined: Examined) -> str | None:
     """Absence moves the labels that rounds meet."""
-    moved = one.value("availability_bias")
+    moved = examined.value("availability_bias")
     if not moved > ABSENT:
         return None
     return (
@@ -253,13 +257,13 @@ def absence_moves_labels(one: Examined) -> str | None:
     )
 
 
-def old_client_state(one: Examined) -> str | None:
+def old_client_state(examined: Examined) -> str | None:
     """Corrections that clients keep between rounds are old when they are used again."""
-    config = one.ready.config
+    config = examined.ready.config
     rule = config.setting.algorithm.local
     pool = config.setting.task.federation.pool
     gap = pool / config.cohort
-    keeps = rule.initial_state(one.ready.model) is not None
+    keeps = rule.initial_state(examined.ready.model) is not None
     if not keeps or config.setting.algorithm.personal or gap <= SELDOM:
         return None
     share = np.ceil(pool / SELDOM)
@@ -270,27 +274,27 @@ def old_client_state(one: Examined) -> str | None:
     )
 
 
-def many_epochs(one: Examined) -> str | None:
+def many_epochs(examined: Examined) -> str | None:
     """Many local epochs under label skew."""
-    epochs = one.experiment.local.work().epochs or 0
-    if epochs < MANY_EPOCHS or not one.labels_differ:
+    epochs = examined.experiment.local.work().epochs or 0
+    if epochs < MANY_EPOCHS or not examined.labels_differ:
         return None
     return (
         f"{epochs:g} local epochs under label skew (divergence "
-        f"{one.value('label_divergence'):.2f}) pull clients apart; compare at equal gradient steps "
-        "before taking them for efficient: motley compare --over local.epochs=1,2,5"
+        f"{examined.value('label_divergence'):.2f}) pull clients apart; compare at equal gradient "
+        "steps before taking them for efficient: motley compare --over local.epochs=1,2,5"
     )
 
 
-def pulled_is_not_personal(one: Examined) -> str | None:
+def pulled_is_not_personal(examined: Examined) -> str | None:
     """One model for clients whose labels mean different things."""
-    setting = one.ready.config.setting
+    setting = examined.ready.config.setting
     algorithm = setting.algorithm
-    if not one.concepts_differ or algorithm.personal or not algorithm.local.shared:
+    if not examined.concepts_differ or algorithm.personal or not algorithm.local.shared:
         return None
-    context = JobContext(one.ready.model.x, {}, None, 1, 1.0, 1, 1.0, setting.task.layout)
+    context = JobContext(examined.ready.model.x, {}, None, 1, 1.0, 1, 1.0, setting.task.layout)
     proximal = (
-        algorithm.local.initial_state(one.ready.model) is None
+        algorithm.local.initial_state(examined.ready.model) is None
         and float(algorithm.local.correction(context).proximal) > 0
     )
     pull = "; the algorithm's pull towards it makes it nobody's own" if proximal else ""
@@ -301,9 +305,9 @@ def pulled_is_not_personal(one: Examined) -> str | None:
     )
 
 
-def nothing_to_normalise(one: Examined) -> str | None:
+def nothing_to_normalise(examined: Examined) -> str | None:
     """FedNova where all clients take the same number of steps."""
-    config = one.ready.config
+    config = examined.ready.config
     if (
         not isinstance(config.setting.algorithm.local, NormalisedUpdate)
         or config.stragglers is not None
@@ -319,10 +323,10 @@ def nothing_to_normalise(one: Examined) -> str | None:
     )
 
 
-def idle_rounds(one: Examined) -> str | None:
+def idle_rounds(examined: Examined) -> str | None:
     """Synchronous rounds that are mostly waiting."""
-    waiting = one.value("waiting")
-    if not waiting > IDLE or not isinstance(one.ready.config.synchrony, Synchronous):
+    waiting = examined.value("waiting")
+    if not waiting > IDLE or not isinstance(examined.ready.config.synchrony, Synchronous):
         return None
     return (
         f"clients spend {waiting:.0%} of a round waiting for the slowest, however alike their "

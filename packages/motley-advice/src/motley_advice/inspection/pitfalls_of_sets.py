@@ -68,7 +68,7 @@ def unequal_stops(runs: Sequence[Keys]) -> str | None:
 def one_seed(runs: Sequence[Keys]) -> str | None:
     """Methods that are compared by one seed each."""
     seeds = _seeds(runs)
-    if len(seeds) < 2 or any(len(one) > 1 for one in seeds.values()):
+    if len(seeds) < 2 or any(len(method_seeds) > 1 for method_seeds in seeds.values()):
         return None
     return (
         "each method has one seed, so that chance cannot be told from a difference; compare "
@@ -78,8 +78,8 @@ def one_seed(runs: Sequence[Keys]) -> str | None:
 
 def unpaired_seeds(runs: Sequence[Keys]) -> str | None:
     """Methods with different seeds."""
-    seeds = {frozenset(one) for one in _seeds(runs).values()}
-    if len(seeds) < 2 or not any(len(one) > 1 for one in seeds):
+    seeds = {frozenset(method_seeds) for method_seeds in _seeds(runs).values()}
+    if len(seeds) < 2 or not any(len(method_seeds) > 1 for method_seeds in seeds):
         return None
     return (
         "methods were run with different seeds, so that differences cannot be paired; give all "
@@ -101,7 +101,7 @@ def one_constant_for_all(runs: Sequence[Keys]) -> str | None:
             )
             worlds.setdefault(name, set()).add(share)
             values.setdefault(name, set()).add(_brief(options))
-    fixed = [name for name, found in worlds.items() if len(found) > 1 and len(values[name]) == 1]
+    fixed = [name for name, shares in worlds.items() if len(shares) > 1 and len(values[name]) == 1]
     if not fixed:
         return None
     name = fixed[0]
@@ -121,13 +121,13 @@ def unequal_tuning(runs: Sequence[Keys]) -> str | None:
             str((run.get(key) or {}).get("name")) for key in ("algorithm", "selector")
         )
         tried.setdefault(name, set()).add(_brief((run.get("local") or {}).get("optimizer")))
-    few, many = (pick(tried, key=lambda name: len(tried[name])) for pick in (min, max))
-    if len(tried[few]) == len(tried[many]):
+    least, most = (pick(tried, key=lambda name: len(tried[name])) for pick in (min, max))
+    if len(tried[least]) == len(tried[most]):
         return None
     return (
-        f"{many} was tried with {len(tried[many])} local optimizers and {few} with "
-        f"{len(tried[few])}; give every method as many values of local.optimizer.lr, and choose by "
-        "split.validation"
+        f"{most} was tried with {len(tried[most])} local optimizers and {least} with "
+        f"{len(tried[least])}; give every method as many values of local.optimizer.lr, and choose "
+        "by split.validation"
     )
 
 
@@ -139,7 +139,7 @@ def chosen_by_test(runs: Sequence[Keys]) -> str | None:
         methods.setdefault(names, set()).add(
             _brief([run.get("algorithm"), run.get("local"), run.get("selector")])
         )
-    several = any(len(found) > 1 for found in methods.values())
+    several = any(len(constants) > 1 for constants in methods.values())
     if not several or any((run.get("split") or {}).get("validation") for run in runs):
         return None
     return (
@@ -174,12 +174,12 @@ def _limits(run: Keys) -> list[str]:
 
 def _seeds(runs: Sequence[Keys]) -> dict[str, set[int]]:
     """Return the seeds of each method."""
-    found: dict[str, set[int]] = {}
+    seeds: dict[str, set[int]] = {}
     for run in runs:
-        found.setdefault(_brief([run.get(key) for key in (*_DATA, *_MADE_OF)]), set()).add(
+        seeds.setdefault(_brief([run.get(key) for key in (*_DATA, *_MADE_OF)]), set()).add(
             int(run.get("seed", 0))
         )
-    return found
+    return seeds
 
 
 def _is_constant(value: Any) -> bool:

@@ -44,31 +44,37 @@ class PlannedRounds(NamedTuple):
     def lengths_s(self) -> Floats:
         """Seconds until the slowest client of each round has delivered or dropped out, ``[R]``."""
         return np.array(
-            [float((one.arrives_s - one.start_s).max(initial=0.0)) for one in self.lines]
+            [
+                float((timelines.arrives_s - timelines.start_s).max(initial=0.0))
+                for timelines in self.lines
+            ]
         )
 
     @property
     def waiting(self) -> Floats:
         """Share of each round that its clients wait for the slowest, on average over the clients
         that deliver, ``[R]``."""
-        found = []
-        for one, whole in zip(self.lines, self.lengths_s.tolist(), strict=True):
-            busy = (one.arrives_s - one.start_s)[~one.dropped]
-            found.append(
-                max(0.0, 1.0 - float(busy.mean()) / whole) if len(busy) and whole > 0 else 0.0
+        waits = []
+        for timelines, length_s in zip(self.lines, self.lengths_s.tolist(), strict=True):
+            busy = (timelines.arrives_s - timelines.start_s)[~timelines.dropped]
+            waits.append(
+                max(0.0, 1.0 - float(busy.mean()) / length_s) if len(busy) and length_s > 0 else 0.0
             )
-        return np.array(found)
+        return np.array(waits)
 
     def column(self, name: str) -> Floats:
         """Return a column of all timelines of clients that deliver, ``[n]``."""
         return np.concatenate(
-            [getattr(one, name)[~one.dropped] for one in self.lines] or [np.zeros(0)]
+            [getattr(timelines, name)[~timelines.dropped] for timelines in self.lines]
+            or [np.zeros(0)]
         )
 
     @property
     def dropped(self) -> Bools:
         """Whether each dispatched client dropped out, ``[n]``."""
-        return np.concatenate([one.dropped for one in self.lines] or [np.zeros(0, bool)])
+        return np.concatenate(
+            [timelines.dropped for timelines in self.lines] or [np.zeros(0, bool)]
+        )
 
 
 def synchronous_loop(ready: Ready) -> RoundLoop:

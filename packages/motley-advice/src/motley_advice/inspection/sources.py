@@ -72,7 +72,7 @@ class InspectionSource:
 
 
 def source_of(
-    given: Any,
+    subject: Any,
     overrides: Sequence[str] = (),
     task: Task | None = None,
     allow_import: bool = False,
@@ -88,54 +88,54 @@ def source_of(
     ConfigError: nothing of the kind, or runs of several federations. StoreError: a folder without
     runs. DataError: damaged runs.
     """
-    if isinstance(given, Task):
-        given = given.federation
-    if isinstance(given, Federation):
-        return InspectionSource("federation", federation=given)
-    if isinstance(given, str | Path) and holds_tables(Path(given)):
-        path = Path(given)
+    if isinstance(subject, Task):
+        subject = subject.federation
+    if isinstance(subject, Federation):
+        return InspectionSource("federation", federation=subject)
+    if isinstance(subject, str | Path) and holds_tables(Path(subject)):
+        path = Path(subject)
         options = {**(table or {}), **_of_task(overrides)}
         federation = federation_of(path, label, client, options)
         toml = "" if path.is_dir() else experiment_of(federation, path, label, client, options)
         return InspectionSource(table_name(path), federation=federation, toml=toml)
     if label is not None or client is not None or table:
         if (
-            isinstance(given, str | Path)
-            and is_folder(Path(given))
-            and next(Path(given).rglob("run.json"), None) is None
+            isinstance(subject, str | Path)
+            and is_folder(Path(subject))
+            and next(Path(subject).rglob("run.json"), None) is None
         ):
             raise ConfigError(
-                f"the folder {given} holds no table (.csv, .parquet or .npz); name one that does, "
-                "or a file"
+                f"the folder {subject} holds no table (.csv, .parquet or .npz); name one that "
+                "does, or a file"
             )
-        key, got = next(
+        key, option = next(
             (key, value)
             for key, value in {"label": label, "client": client, **(table or {})}.items()
             if value is not None
         )
         raise ConfigError(
-            f"got {got!r}, and {given} is no table; an experiment names its columns "
+            f"got {option!r}, and {subject} is no table; an experiment names its columns "
             "itself: "
             'task = { name = "tabular", data = "all.csv", label = "y", client = "hospital" }',
             key,
         )
-    if isinstance(given, str | Path) and is_folder(Path(given)):
-        return _of_runs(load_all(given), str(given), task, allow_import)
-    if isinstance(given, Run):
-        return _of_runs([given], given.name, task, allow_import)
-    if isinstance(given, Sequence) and not isinstance(given, str):
-        if not given or not all(isinstance(one, Run) for one in given):
-            raise ConfigError(f"got {_brief(given)}; {_EXPECTED}")
-        return _of_runs(list(given), given[0].name, task, allow_import)
-    if not isinstance(given, str | Path | Experiment | Mapping):
-        raise ConfigError(f"got {_brief(given)}; {_EXPECTED}")
+    if isinstance(subject, str | Path) and is_folder(Path(subject)):
+        return _of_runs(load_all(subject), str(subject), task, allow_import)
+    if isinstance(subject, Run):
+        return _of_runs([subject], subject.name, task, allow_import)
+    if isinstance(subject, Sequence) and not isinstance(subject, str):
+        if not subject or not all(isinstance(entry, Run) for entry in subject):
+            raise ConfigError(f"got {_brief(subject)}; {_EXPECTED}")
+        return _of_runs(list(subject), subject[0].name, task, allow_import)
+    if not isinstance(subject, str | Path | Experiment | Mapping):
+        raise ConfigError(f"got {_brief(subject)}; {_EXPECTED}")
     with imports(allow_import):
-        experiment = as_experiment(given if task is None else with_own(given, task), overrides)
+        experiment = as_experiment(subject if task is None else with_own(subject, task), overrides)
         points = expand(experiment)
     variants: dict[str, Experiment] = {}
     for point in points:
         variants.setdefault(point.label, point.experiment)
-    name = Path(given).stem if isinstance(given, str | Path) else experiment.name
+    name = Path(subject).stem if isinstance(subject, str | Path) else experiment.name
     return InspectionSource(
         name, experiment, None, variants, [point.experiment.resolved() for point in points]
     )
@@ -156,11 +156,11 @@ def _of_runs(
     _check_one_federation(runs, label)
     first = min(runs, key=lambda run: run.seed)
     with imports(allow_import):
-        made = {
+        experiments = {
             name: _experiment(run, task) for name, run in zip(label_runs(runs), runs, strict=True)
         }
         return InspectionSource(
-            label, _experiment(first, task), None, made, [run.config for run in runs], runs
+            label, _experiment(first, task), None, experiments, [run.config for run in runs], runs
         )
 
 
@@ -193,5 +193,5 @@ def _experiment(run: Run, task: Task | None) -> Experiment:
     return Experiment(**run.config)
 
 
-def _brief(given: Any) -> str:
-    return f"an object of type {type(given).__name__}"
+def _brief(subject: Any) -> str:
+    return f"an object of type {type(subject).__name__}"

@@ -45,8 +45,8 @@ _LOGGED = "the server's own log"
 def system_findings(loop: RoundLoop) -> list[Finding]:
     """Return the findings about speed, links, availability, waiting and probing of a loop before
     its first step, which is used up."""
-    found = [*_speed(loop), *_links(loop), *_availability(loop), *_probing(loop)]
-    return [*found, *_rounds(loop, planned_rounds(loop, ROUNDS))]
+    findings = [*_speed(loop), *_links(loop), *_availability(loop), *_probing(loop)]
+    return [*findings, *_rounds(loop, planned_rounds(loop, ROUNDS))]
 
 
 def scaled_ratio(values: Floats) -> tuple[float, float]:
@@ -57,10 +57,10 @@ def scaled_ratio(values: Floats) -> tuple[float, float]:
     >>> round(ratio, 6), round(scaled, 6)
     (10.0, 0.5)
     """
-    known = values[np.isfinite(values) & (values > 0)]
-    if not len(known):
+    positive = values[np.isfinite(values) & (values > 0)]
+    if not len(positive):
         return 1.0, 0.0
-    low, high = np.percentile(known, [10, 90])
+    low, high = np.percentile(positive, [10, 90])
     ratio = float(high / low)
     return ratio, min(1.0, math.log10(ratio) / 2.0)
 
@@ -109,12 +109,12 @@ def _links(loop: RoundLoop) -> list[Finding]:
         federated=_LOGGED,
         federated_bytes=0,
     )
-    said = (
+    note = (
         "every link is infinitely fast"
         if np.isinf(mbps).all()
         else f"the 90th percentile of uplinks is {ratio:.3g} times the 10th"
     )
-    spread = exact("link_spread", scaled, unit="share", note=said)
+    spread = exact("link_spread", scaled, unit="share", note=note)
     if np.isinf(mbps).all():
         return [spread]
     median = float(np.median(mbps))
@@ -162,12 +162,12 @@ def _availability_bias(loop: RoundLoop, shares: Floats, key: Key) -> Finding | N
     if not data.classes or not len(data.train.values):
         return None
     counts = data.histogram()
-    found = _law_distance(counts, shares)
+    distance = _law_distance(counts, shares)
     draw = key.numpy()
     by_chance = [_law_distance(counts, draw.permutation(shares)) for _ in range(_SHUFFLES)]
     return Finding(
         "availability_bias",
-        max(0.0, found - float(np.mean(by_chance))),
+        max(0.0, distance - float(np.mean(by_chance))),
         unit="share",
         how="estimated",
         needs="label counts",
@@ -203,7 +203,7 @@ def _probing(loop: RoundLoop) -> list[Finding]:
     batches = probing.passes({"loss": None}, loop.federation, setting.work, ids)
     up = network.uplink_mbps(key, ids, 1)
     down = network.downlink_mbps(key, ids, 1)
-    took = probe_s(bits_down, down, batches, planner.step_s(ids, 1), VALUE_BITS, up)
+    seconds = probe_s(bits_down, down, batches, planner.step_s(ids, 1), VALUE_BITS, up)
     each = (bits_down + VALUE_BITS) // 8
     exact = partial(
         Finding,
@@ -221,7 +221,7 @@ def _probing(loop: RoundLoop) -> list[Finding]:
         ),
         exact(
             "probe_all_s",
-            float(took.max(initial=0.0)),
+            float(seconds.max(initial=0.0)),
             unit="s",
             note="until the slowest client has measured all its samples",
         ),
@@ -240,10 +240,10 @@ def _rounds(loop: RoundLoop, planned: PlannedRounds) -> list[Finding]:
         "computing": planned.column("computed_s") - planned.column("downloaded_s"),
         "upload": planned.column("arrives_s") - planned.column("computed_s"),
     }
-    whole = sum(float(part.sum()) for part in parts.values())
+    total = sum(float(part.sum()) for part in parts.values())
     split = (
-        ", ".join(f"{name} {part.sum() / whole:.0%}" for name, part in parts.items())
-        if whole
+        ", ".join(f"{name} {part.sum() / total:.0%}" for name, part in parts.items())
+        if total
         else "no time passes"
     )
     estimated = partial(

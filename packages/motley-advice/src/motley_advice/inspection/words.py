@@ -41,26 +41,30 @@ def title(name: str) -> str:
     return _TITLES.get(name, f"{plain} the rounds" if plain.endswith(" after") else plain)
 
 
-def value_text(found: Finding, value: float | None = None) -> str:
+def value_text(finding: Finding, value: float | None = None) -> str:
     """Return a finding's value, or another number of its kind, with its unit; a dash where it was
     not measured."""
-    value = found.value if value is None else value
+    value = finding.value if value is None else value
     if isnan(value):
         return DASH
     if not isfinite(value):
         return "no limit"
-    if found.unit == "bytes":
+    if finding.unit == "bytes":
         return bytes_in_words(value)
-    unit = "" if found.unit in ("", "share", "cosine", "distance", found.name) else f" {found.unit}"
+    unit = (
+        ""
+        if finding.unit in ("", "share", "cosine", "distance", finding.name)
+        else f" {finding.unit}"
+    )
     return short_number(value) + unit
 
 
-def interval_text(found: Finding) -> str:
+def interval_text(finding: Finding) -> str:
     """Return ``low to high``; nothing without an interval."""
     return (
         ""
-        if isnan(found.low) or isnan(found.high)
-        else f"{value_text(found, found.low)} to {value_text(found, found.high)}"
+        if isnan(finding.low) or isnan(finding.high)
+        else f"{value_text(finding, finding.low)} to {value_text(finding, finding.high)}"
     )
 
 

@@ -82,12 +82,12 @@ class Objective:
             return self._cost(run, samples, better)
         if self.kind == "worst_tenth":
             clients = client_values(run, "client" if samples == "test" else "validation_client")
-            found = measures.fairness(clients, better).worst_decile
+            value = measures.fairness(clients, better).worst_decile
         else:
-            found = measures.ends(self._curve(run, samples, "round"), better).last_ten
-        order = -found if better else found
+            value = measures.ends(self._curve(run, samples, "round"), better).last_ten
+        order = -value if better else value
         return (
-            ObjectiveValue(found, True, order)
+            ObjectiveValue(value, True, order)
             if order < DIVERGED
             else ObjectiveValue(nan, True, DIVERGED)
         )
@@ -116,13 +116,13 @@ class Objective:
 def mean_value(values: Sequence[ObjectiveValue]) -> ObjectiveValue:
     """Return the mean over runs: diverged where one did; a lower bound where one missed the target,
     and then ordered by how many runs missed it, and by how far."""
-    mean = float(np.mean([one.value for one in values]))
-    if any(one.diverged for one in values):
+    mean = float(np.mean([value.value for value in values]))
+    if any(value.diverged for value in values):
         return ObjectiveValue(nan, False, DIVERGED)
-    if all(one.reached for one in values):
-        return ObjectiveValue(mean, True, float(np.mean([one.order for one in values])))
+    if all(value.reached for value in values):
+        return ObjectiveValue(mean, True, float(np.mean([value.order for value in values])))
     return ObjectiveValue(
-        mean, False, float(np.sum([one.order for one in values if not one.reached]))
+        mean, False, float(np.sum([value.order for value in values if not value.reached]))
     )
 
 

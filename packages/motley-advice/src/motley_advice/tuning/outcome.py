@@ -41,8 +41,8 @@ class StepResult:
     def record(self) -> dict[str, Any]:
         """Return JSON values; NaN as None."""
         values = [
-            [one.value if isfinite(one.value) else None, one.reached, one.order]
-            for one in self.objectives
+            [value.value if isfinite(value.value) else None, value.reached, value.order]
+            for value in self.objectives
         ]
         return {"objectives": values, "share": self.share}
 
@@ -144,7 +144,7 @@ class TuningResult:
         if not self._comparable(method, objective):
             return measures.Interval(nan, nan, nan, 0)
         ours, theirs = (
-            [one.value for one in self.tested(each, objective)]
+            [value.value for value in self.tested(each, objective)]
             for each in (method, self.methods[0])
         )
         return measures.paired(ours, theirs, measures.level_together(self.comparisons))
@@ -153,15 +153,15 @@ class TuningResult:
     def comparisons(self) -> int:
         """How many differences to the first method have an interval, of all methods and
         objectives."""
-        pairs = [(one, goal) for one in self.methods[1:] for goal in self.plan.objectives]
+        pairs = [(method, goal) for method in self.methods[1:] for goal in self.plan.objectives]
         return (
             sum(self._comparable(*pair) for pair in pairs) if len(self.plan.test_seeds) > 1 else 0
         )
 
     def _comparable(self, method: TunedMethod, objective: Objective) -> bool:
         """Return whether every test seed of a method and of the first has a number."""
-        tested = (self.tested(one, objective) for one in (method, self.methods[0]))
-        return all(one.reached and isfinite(one.value) for each in tested for one in each)
+        tested = (self.tested(tuned, objective) for tuned in (method, self.methods[0]))
+        return all(value.reached and isfinite(value.value) for each in tested for value in each)
 
 
 def share_of(run: Run, base: Experiment) -> float:
@@ -178,7 +178,7 @@ def best_of(trials: Sequence[TuningTrial], rung: int) -> list[TuningTrial]:
     """Return the trials that were run up to a rung, best first: by the sum of their ranks in all
     objectives, then by the first, then by number."""
     there = [trial for trial in trials if len(trial.steps) > rung]
-    orders = np.array([[one.order for one in trial.steps[rung].objectives] for trial in there])
+    orders = np.array([[value.order for value in trial.steps[rung].objectives] for trial in there])
     ranks = [
         sum(int((orders[:, j] < orders[i, j]).sum()) for j in range(orders.shape[1]))
         for i in range(len(there))
@@ -198,20 +198,20 @@ def better_before(method: TunedMethod) -> tuple[TuningTrial, int] | None:
     ]
     if not rungs:
         return None
-    trial, rung = min(rungs, key=lambda one: one[0].steps[one[1]].objectives[0].order)
+    trial, rung = min(rungs, key=lambda pair: pair[0].steps[pair[1]].objectives[0].order)
     better = trial.steps[rung].objectives[0].order < method.best.last.objectives[0].order
     return (trial, rung) if better else None
 
 
-def trials_csv(found: TuningResult) -> str:
+def trials_csv(result: TuningResult) -> str:
     """Return all trials as CSV: a row per method, trial and end of successive halving."""
-    keys = list(dict.fromkeys(key for method in found.methods for key in method.plan.spaces))
-    names = [found.title(one) for one in found.plan.objectives]
+    keys = list(dict.fromkeys(key for method in result.methods for key in method.plan.spaces))
+    names = [result.title(objective) for objective in result.plan.objectives]
     reached = (f"{name} reached" for name in names)
     rows: list[Sequence[object]] = [
         ["method", "trial", *keys, "share_of_run", *names, *reached, "run_equivalents", "chosen"]
     ]
-    for method in found.methods:
+    for method in result.methods:
         for trial in method.trials:
             for rung, step in enumerate(trial.steps):
                 chosen = trial.number == method.best.number and step is trial.last
@@ -220,12 +220,12 @@ def trials_csv(found: TuningResult) -> str:
                         method.label,
                         trial.number,
                         *(trial.values.get(key, "") for key in keys),
-                        found.plan.halving.shares[rung],
+                        result.plan.halving.shares[rung],
                         *(
-                            "diverged" if one.diverged else repr(one.value)
-                            for one in step.objectives
+                            "diverged" if value.diverged else repr(value.value)
+                            for value in step.objectives
                         ),
-                        *(int(one.reached) for one in step.objectives),
+                        *(int(value.reached) for value in step.objectives),
                         f"{step.share:.6g}",
                         int(chosen),
                     ]

@@ -144,7 +144,7 @@ class TuningPlan:
             "runs": runs,
             "spaces": spaces,
             "trials": self.trials,
-            "objectives": [str(one) for one in self.objectives],
+            "objectives": [str(objective) for objective in self.objectives],
             "seeds": list(self.seeds),
             "test_seeds": list(self.test_seeds),
             "halving": [self.halving.key, list(self.halving.shares), self.halving.factor],
@@ -153,12 +153,14 @@ class TuningPlan:
     def private_data(self) -> tuple[bool, dict[str, str]]:
         """Return whether any run of the study is private, and hashes of the data of those that
         are, which the study's id says nothing of."""
-        made = [method.experiment(base, {}) for method in self.methods for base in self.bases]
-        private = [one for one in made if one.privacy is not None]
+        experiments = [
+            method.experiment(base, {}) for method in self.methods for base in self.bases
+        ]
+        private = [experiment for experiment in experiments if experiment.privacy is not None]
         return bool(private), {
             f"{number}.{key}": digest
-            for number, one in enumerate(private)
-            for key, digest in one.data_digests().items()
+            for number, experiment in enumerate(private)
+            for key, digest in experiment.data_digests().items()
         }
 
     def chosen(
@@ -171,7 +173,7 @@ class TuningPlan:
             "trials": method.trials,
             "seeds": list(self.seeds),
             "run_equivalents": float(run_equivalents),
-            "objective": [str(one) for one in self.objectives],
+            "objective": [str(objective) for objective in self.objectives],
             "spaces": {key: str(space) for key, space in method.spaces.items()},
             "study": self.study_id(),
         }
@@ -241,10 +243,10 @@ def _of_grid(base: Experiment, key: str) -> tuple[str, list[Any]]:
     """Return the key and its values in the file's grids; a grid over whole components will do for
     their names."""
     for wanted in (key, key.removesuffix(".name")):
-        found = [list(grid[wanted]) for grid in base.grid if wanted in grid]
-        if found:
+        values_of_grids = [list(grid[wanted]) for grid in base.grid if wanted in grid]
+        if values_of_grids:
             return wanted, list(
-                {repr(value): value for values in found for value in values}.values()
+                {repr(value): value for values in values_of_grids for value in values}.values()
             )
     raise ConfigError(
         f"got {key!r}, and no grid of the file has values for it; write {key}=a,b,c", "--per"
@@ -290,7 +292,7 @@ def _with_validation(bases: Sequence[Experiment]) -> tuple[tuple[Experiment, ...
     """Return the experiments with validation samples, and a sentence where they were added."""
     if not bases:
         raise ConfigError("got no experiment; give one, or several", "experiment")
-    given = tuple(
+    prepared = tuple(
         base
         if base.split.validation or base.own_task is not None
         else base.replace({"split.validation": VALIDATION})
@@ -308,17 +310,17 @@ def _with_validation(bases: Sequence[Experiment]) -> tuple[tuple[Experiment, ...
             f"validation={VALIDATION})",
             "task",
         )
-    if list(given) == list(bases):
-        return given, ()
-    said = (
+    if list(prepared) == list(bases):
+        return prepared, ()
+    sentence = (
         f"split.validation = {VALIDATION} was added to every run, for the file sets no "
         "validation samples aside"
     )
-    return given, (said,)
+    return prepared, (sentence,)
 
 
 def _check_objectives(objectives: Sequence[Objective], bases: Sequence[Experiment]) -> None:
-    if not objectives or len({str(one) for one in objectives}) < len(objectives):
+    if not objectives or len({str(objective) for objective in objectives}) < len(objectives):
         raise ConfigError(
             "expected one objective, or several different ones, e.g. accuracy", "objective"
         )
@@ -326,17 +328,17 @@ def _check_objectives(objectives: Sequence[Objective], bases: Sequence[Experimen
         own = (
             () if base.own_task is None else tuple(metric.name for metric in base.own_task.metrics)
         )
-        known = dict.fromkeys(("headline", "worst_tenth", "loss", "accuracy", *base.metrics, *own))
-        for one in objectives:
-            if one.metric is not None and one.metric not in known:
-                said = (
-                    f"got {one.metric!r}{suggest(one.metric, known)}; expected one of: "
-                    f"{', '.join(known)}, time_to:T, traffic_to:T"
+        names = dict.fromkeys(("headline", "worst_tenth", "loss", "accuracy", *base.metrics, *own))
+        for objective in objectives:
+            if objective.metric is not None and objective.metric not in names:
+                problem = (
+                    f"got {objective.metric!r}{suggest(objective.metric, names)}; expected one of: "
+                    f"{', '.join(names)}, time_to:T, traffic_to:T"
                 )
                 raise ConfigError(
-                    f'{said}; other metrics are measured with metrics = ["..."]', "objective"
+                    f'{problem}; other metrics are measured with metrics = ["..."]', "objective"
                 )
-            if one.kind == "worst_tenth" and not base.evaluate.per_client:
+            if objective.kind == "worst_tenth" and not base.evaluate.per_client:
                 raise ConfigError(
                     "needs every client's own figure; write evaluate = { per_client = true }",
                     "objective worst_tenth",
@@ -352,10 +354,11 @@ def _seeds(
     tested = tuple(
         islice((s for s in count(10) if s not in tuned), 3) if test_seeds is None else test_seeds
     )
-    for name, some in (("--seeds", tuned), ("--test-seeds", tested)):
-        if len(set(some)) < len(some) or (not some and name == "--seeds"):
+    for name, numbers in (("--seeds", tuned), ("--test-seeds", tested)):
+        if len(set(numbers)) < len(numbers) or (not numbers and name == "--seeds"):
             raise ConfigError(
-                f"got {', '.join(map(str, some)) or 'none'}; expected different whole numbers", name
+                f"got {', '.join(map(str, numbers)) or 'none'}; expected different whole numbers",
+                name,
             )
     both = sorted(set(tuned) & set(tested))
     if both:
@@ -382,22 +385,22 @@ def _halving(base: Experiment, rounds: int | None, hours: float | None, factor: 
         if rounds is not None
         else ("--hours-first", "stop.virtual_hours")
     )
-    whole = base.stop.rounds if rounds is not None else base.stop.virtual_hours
+    end = base.stop.rounds if rounds is not None else base.stop.virtual_hours
     first = float(rounds if rounds is not None else hours or 0)
-    if whole is None:
+    if end is None:
         raise ConfigError(
             f"needs a run with an end in the same unit; write {key} in the file", name
         )
-    if not 0 < first < whole:
+    if not 0 < first < end:
         raise ConfigError(
-            f"got {first:g} of {whole:g}; expected more than 0 and less than the whole run", name
+            f"got {first:g} of {end:g}; expected more than 0 and less than the whole run", name
         )
     shares = []
-    while first < whole * (1 - 1e-9):
+    while first < end * (1 - 1e-9):
         share = (
-            base.evaluate.every * ceil(first / base.evaluate.every) / whole
+            base.evaluate.every * ceil(first / base.evaluate.every) / end
             if rounds is not None
-            else first / whole
+            else first / end
         )
         shares += [share] if share < 1 and share not in shares else []
         first *= factor
@@ -419,22 +422,22 @@ def _check_horizon(method: MethodPlan, bases: Sequence[Experiment], key: str) ->
 
 
 def _methods(
-    bases: Sequence[Experiment], found: MethodChanges, over: Mapping[str, Any], trials: int
+    bases: Sequence[Experiment], changes: MethodChanges, over: Mapping[str, Any], trials: int
 ) -> tuple[MethodPlan, ...]:
     if not over:
         raise ConfigError(
             "there is nothing to tune; write e.g. --over local.optimizer.lr=log:0.001..1", "--over"
         )
-    spaces: dict[str, dict[str, Space]] = {label: {} for label in found}
-    for name, given in over.items():
+    spaces: dict[str, dict[str, Space]] = {label: {} for label in changes}
+    for name, text in over.items():
         whose, colon, key = name.rpartition(":")
         chosen = [
-            label for label in found if not colon or label == whose or label.split()[0] == whose
+            label for label in changes if not colon or label == whose or label.split()[0] == whose
         ]
         if not chosen:
             raise ConfigError(
-                f"there is no method {whose!r}{suggest(whose, found)}; expected one of: "
-                f"{', '.join(found)}",
+                f"there is no method {whose!r}{suggest(whose, changes)}; expected one of: "
+                f"{', '.join(changes)}",
                 "--over",
             )
         if key.partition(".")[0] in _FIXED:
@@ -442,9 +445,9 @@ def _methods(
                 "says how a run is measured or stored, not how it learns, and cannot be tuned",
                 f"--over {key}",
             )
-        space = parse_space(given, f"--over {key}")
+        space = parse_space(text, f"--over {key}")
         for label in chosen:
-            _check_space(label, bases, found, key, space, alone=bool(colon))
+            _check_space(label, bases, changes, key, space, alone=bool(colon))
             spaces[label][key] = space
     empty = [label for label, own in spaces.items() if not own]
     if empty:
@@ -453,26 +456,26 @@ def _methods(
             "--over",
         )
     files: dict[str, str] = {}
-    for label in found:
-        other = files.setdefault(slug(label), label)
-        if other != label:
+    for label in changes:
+        first_label = files.setdefault(slug(label), label)
+        if first_label != label:
             raise ConfigError(
-                f"the methods {other!r} and {label!r} would be written into the same folder "
+                f"the methods {first_label!r} and {label!r} would be written into the same folder "
                 f"{slug(label)}; name them otherwise",
                 "--per",
             )
     return tuple(
-        MethodPlan(label, found[label], own, min(trials, _size(own)))
+        MethodPlan(label, changes[label], own, min(trials, _size(own)))
         for label, own in spaces.items()
     )
 
 
 def _size(spaces: Mapping[str, Space]) -> int:
     """Return the number of combinations of values; a very large one where there is a continuum."""
-    whole = 1
+    size = 1
     for space in spaces.values():
-        whole = min(whole * (10**9 if space.size is None else space.size), 10**9)
-    return whole
+        size = min(size * (10**9 if space.size is None else space.size), 10**9)
+    return size
 
 
 def _takes(base: Experiment, changes: Mapping[str, Any], key: str, space: Space) -> bool:
@@ -487,7 +490,7 @@ def _takes(base: Experiment, changes: Mapping[str, Any], key: str, space: Space)
 def _check_space(
     label: str,
     bases: Sequence[Experiment],
-    found: MethodChanges,
+    changes: MethodChanges,
     key: str,
     space: Space,
     alone: bool,
@@ -496,21 +499,21 @@ def _check_space(
     nothing."""
     for base in bases:
         try:
-            made = [
-                MethodPlan(label, found[label], {}, 0).experiment(base, {key: value})
+            experiments = [
+                MethodPlan(label, changes[label], {}, 0).experiment(base, {key: value})
                 for value in space.ends
             ]
         except ConfigError as error:
-            others = (
+            methods = (
                 []
                 if alone
-                else [other for other in found if _takes(base, found[other], key, space)]
+                else [method for method in changes if _takes(base, changes[method], key, space)]
             )
             hint = (
-                f"; for one method alone write --over {others[0]}:{key}={space}" if others else ""
+                f"; for one method alone write --over {methods[0]}:{key}={space}" if methods else ""
             )
             raise ConfigError(f"{label}: {error}{hint}", f"--over {key}") from None
-        if len({one.run_id() for one in made}) < len(made):
+        if len({experiment.run_id() for experiment in experiments}) < len(experiments):
             raise ConfigError(
                 f"{label}: this key changes no result, so there is nothing to tune", f"--over {key}"
             )

@@ -48,8 +48,8 @@ def need_optuna() -> None:
     try:
         import optuna  # noqa: F401
     except ModuleNotFoundError:
-        said = "tuning needs Optuna, which is not installed; run: "
-        raise ConfigError(said + install_hint("tune", "motley-advice")) from None
+        sentence = "tuning needs Optuna, which is not installed; run: "
+        raise ConfigError(sentence + install_hint("tune", "motley-advice")) from None
 
 
 @contextmanager
@@ -106,17 +106,17 @@ def _mend(path: Path) -> None:
             f"{path} {reason}; expected a study's journal: choose another output folder"
         )
     raw = path.read_bytes()
-    whole = raw[: raw.rfind(b"\n") + 1]
-    for number, line in enumerate(whole.splitlines(), 1):
+    complete = raw[: raw.rfind(b"\n") + 1]
+    for number, line in enumerate(complete.splitlines(), 1):
         try:
             sound = "op_code" in json.loads(line)
         except (ValueError, TypeError):
             sound = False
         if not sound:
             raise _damaged(path, f"line {number}")
-    if len(whole) < len(raw):
+    if len(complete) < len(raw):
         with path.open("r+b") as file:
-            file.truncate(len(whole))
+            file.truncate(len(complete))
 
 
 def _damaged(path: Path, where: str) -> StoreError:
@@ -132,8 +132,8 @@ class Proposals:
     Parameters
     ----------
     storage: of the study's folder. name: of the method. spaces: by key. key: of the study.
-    objectives: their number. given: the values that the file has, which the first trial takes where
-    the spaces have them.
+    objectives: their number. own_values: the values that the file has, which the first trial takes
+    where the spaces have them.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Proposals:
         spaces: Mapping[str, Space],
         key: Key,
         objectives: int,
-        given: Mapping[str, Any],
+        own_values: Mapping[str, Any],
     ) -> None:
         import optuna
 
@@ -156,7 +156,7 @@ class Proposals:
             )
         self._spaces = spaces
         self._objectives = objectives
-        self._given = given
+        self._own_values = own_values
         self._key = key
         self._own_key = key.fold(name)
         self._values: list[dict[str, Any]] = []
@@ -170,10 +170,10 @@ class Proposals:
             else:  # a process was killed while it was made
                 self._study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
 
-    def _add(self, number: int, params: Mapping[str, Any], told: bool) -> None:
+    def _add(self, number: int, params: Mapping[str, Any], finished: bool) -> None:
         self._values.append({key: space.value(params[key]) for key, space in self._spaces.items()})
         self._numbers.append(number)
-        self._told.append(told)
+        self._told.append(finished)
 
     def _known(self, params: Mapping[str, Any]) -> bool:
         return {
@@ -204,13 +204,11 @@ class Proposals:
         import optuna
 
         seed = self._own_key.fold(number, attempt).words()[0] % 2**32
-        fixed = (
-            self._untried(number)
-            if attempt == _ATTEMPTS
-            else self._spread(number)
-            if number < SPREAD and not attempt
-            else {}
-        )
+        fixed: dict[str, Any] = {}
+        if attempt == _ATTEMPTS:
+            fixed = self._untried(number)
+        elif number < SPREAD and not attempt:
+            fixed = self._spread(number)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             sampler = optuna.samplers.TPESampler(
@@ -229,17 +227,17 @@ class Proposals:
     def _spread(self, number: int) -> dict[str, Any]:
         """Return the params of one of the first trials: the file's own values, then points spread
         evenly (Kronecker's sequence with the generalised golden ratio, from a random start)."""
-        own = {key: space.number(self._given.get(key)) for key, space in self._spaces.items()}
+        own = {key: space.number(self._own_values.get(key)) for key, space in self._spaces.items()}
         if not number and None not in own.values():
             return {key: _param(space, own[key] or 0.0) for key, space in self._spaces.items()}
         ratio = 2.0
         for _ in range(50):
             ratio = (1 + ratio) ** (1 / (len(self._spaces) + 1))
-        found = {}
+        params = {}
         for place, (key, space) in enumerate(self._spaces.items(), 1):
             start = float(self._key.fold("spread", key).uniform([0])[0, 0])
-            found[key] = _param(space, space.at((start + number * ratio**-place) % 1.0))
-        return found
+            params[key] = _param(space, space.at((start + number * ratio**-place) % 1.0))
+        return params
 
     def _untried(self, number: int) -> dict[str, Any]:
         """Return the first combination that was not tried, from a random one on; only spaces
@@ -272,8 +270,8 @@ class Proposals:
 
     def kept(self, number: int, rung: int) -> dict[str, Any] | None:
         """Return the record of a trial's part up to the rung; None where it has not been run."""
-        found: dict[str, Any] | None = self._study.user_attrs.get(f"trial {number} rung {rung}")
-        return found
+        record: dict[str, Any] | None = self._study.user_attrs.get(f"trial {number} rung {rung}")
+        return record
 
 
 def _distribution(space: Space) -> Any:
@@ -281,11 +279,11 @@ def _distribution(space: Space) -> Any:
 
     if not isinstance(space, NumberSpace):
         return CategoricalDistribution(tuple(range(len(space.values))))
-    if space.whole:
+    if space.integer:
         return IntDistribution(int(space.low), int(space.high))
     return FloatDistribution(space.low, space.high, log=space.log)
 
 
 def _param(space: Space, number: float) -> Any:
     """Return a number of the search in the type of its distribution."""
-    return float(number) if isinstance(space, NumberSpace) and not space.whole else int(number)
+    return float(number) if isinstance(space, NumberSpace) and not space.integer else int(number)

@@ -41,59 +41,63 @@ from motley_advice.tuning.study_words import in_words, shown, with_interval
 __all__ = ["results_table", "worries", "write_results"]
 
 
-def write_results(found: TuningResult) -> Path:
+def write_results(result: TuningResult) -> Path:
     """Write all files of a finished study into its folder; return the path of the report.
 
     Raises
     ------
     StoreError: they cannot be written.
     """
-    folder = found.directory
-    files: dict[Path, str | bytes] = {folder / "trials.csv": trials_csv(found)}
-    for name, text in tuned_files(found).items():
+    folder = result.directory
+    files: dict[Path, str | bytes] = {folder / "trials.csv": trials_csv(result)}
+    for name, text in tuned_files(result).items():
         files[folder / "tuned" / name] = text
     return replace_files(
-        {**files, folder / "report.html": html(_page(found))}, folder / "report.html"
+        {**files, folder / "report.html": html(_page(result))}, folder / "report.html"
     )
 
 
-def tuned_files(found: TuningResult) -> dict[str, str]:
+def tuned_files(result: TuningResult) -> dict[str, str]:
     """Return name -> text of the experiments with the chosen values, one per method (and per
     experiment of a study of several); none for a task that was made in Python."""
     texts = {}
-    for number, base in enumerate(found.plan.bases):
+    for number, base in enumerate(result.plan.bases):
         if base.own_task is not None:
             continue
-        for method in found.methods:
-            chosen = found.plan.chosen(method.plan, method.values, method.run_equivalents)
+        for method in result.methods:
+            chosen = result.plan.chosen(method.plan, method.values, method.run_equivalents)
             keys = method.plan.experiment(base, {**method.values, "tuned": chosen}).resolved()
-            several = f"{number + 1}-" if len(found.plan.bases) > 1 else ""
+            several = f"{number + 1}-" if len(result.plan.bases) > 1 else ""
             about = f"# {method.label} as tuned: {in_words(method.values)}\n"
             texts[f"{several}{slug(method.label)}.toml"] = about + document.to_toml(keys)
     return texts
 
 
-def results_table(found: TuningResult) -> Table:
+def results_table(result: TuningResult) -> Table:
     """Return a row per method: chosen values, the objectives on validation samples and on test
     samples with their intervals, the differences to the first method paired by seed, and the
     run-equivalents that were used."""
-    first = found.methods[0].label
-    objectives = found.plan.objectives
-    tested = objectives if found.plan.test_seeds else ()
-    heads = ["method", "chosen", *(f"{found.title(one)}, validation" for one in objectives)]
+    first = result.methods[0].label
+    objectives = result.plan.objectives
+    tested = objectives if result.plan.test_seeds else ()
+    heads = [
+        "method",
+        "chosen",
+        *(f"{result.title(objective)}, validation" for objective in objectives),
+    ]
     heads += [
         text
-        for one in tested
-        for text in (f"{found.title(one)}, test (95 %)", f"test against {first} (95 %)")
+        for objective in tested
+        for text in (f"{result.title(objective)}, test (95 %)", f"test against {first} (95 %)")
     ]
     rows = [
-        TableRow(method.label, _cells(found, method, tested), i)
-        for i, method in enumerate(found.methods)
+        TableRow(method.label, _cells(result, method, tested), i)
+        for i, method in enumerate(result.methods)
     ]
-    seeds = ", ".join(map(str, found.plan.test_seeds))
+    seeds = ", ".join(map(str, result.plan.test_seeds))
     note = (
         f"Validation: of the trial that was chosen. Test: seeds {seeds}, which tuning never saw. "
-        f"{intervals_in_words(found.comparisons)}".strip()
+        f"{intervals_in_words(result.comparisons)}".strip()
         if tested
         else ""
     )
@@ -101,23 +105,25 @@ def results_table(found: TuningResult) -> Table:
 
 
 def _cells(
-    found: TuningResult, method: TunedMethod, tested: tuple[Objective, ...]
+    result: TuningResult, method: TunedMethod, tested: tuple[Objective, ...]
 ) -> list[TableCell]:
     cells = [TableCell(in_words(method.values))]
     cells += [
-        _cell(one, value)
-        for one, value in zip(found.plan.objectives, method.best.last.objectives, strict=True)
+        _cell(objective, value)
+        for objective, value in zip(
+            result.plan.objectives, method.best.last.objectives, strict=True
+        )
     ]
-    for one in tested:
-        values = found.tested(method, one)
+    for objective in tested:
+        values = result.tested(method, objective)
         mean = measures.interval(measures.spread([value.value for value in values]))
         missed = "> " if any(not value.reached for value in values) else ""
-        cells.append(TableCell(f"{missed}{with_interval(mean, one)}", mean.mean))
-        same = method is found.methods[0]
-        difference = found.difference(method, one)
+        cells.append(TableCell(f"{missed}{with_interval(mean, objective)}", mean.mean))
+        same = method is result.methods[0]
+        difference = result.difference(method, objective)
         cells.append(
             TableCell(
-                DASH if same else with_interval(difference, one, sign=True),
+                DASH if same else with_interval(difference, objective, sign=True),
                 nan if same else difference.mean,
             )
         )
@@ -128,25 +134,25 @@ def _cell(objective: Objective, value: ObjectiveValue) -> TableCell:
     return TableCell(shown(objective, value), value.value)
 
 
-def _page(found: TuningResult) -> Page:
-    plan = found.plan
-    labels = [method.label for method in found.methods]
+def _page(result: TuningResult) -> Page:
+    plan = result.plan
+    labels = [method.label for method in result.methods]
     facts = [
         ("methods", str(len(labels))),
         ("trials of each", str(plan.trials)),
-        ("chosen by", ", ".join(map(found.title, plan.objectives))),
+        ("chosen by", ", ".join(map(result.title, plan.objectives))),
         ("seeds of tuning", ", ".join(map(str, plan.seeds))),
         ("seeds of the test", ", ".join(map(str, plan.test_seeds)) or "none"),
     ]
-    said = BulletList([*plan.sentences(), *worries(found)])
+    remarks = BulletList([*plan.sentences(), *worries(result)])
     pictures: list[Block] = [
         Text(_HOW, note=True),
-        *(_picture(found, place) for place in range(len(plan.objectives))),
+        *(_picture(result, place) for place in range(len(plan.objectives))),
     ]
     blocks = non_empty(
-        Section("Chosen values", (results_table(found), said)),
+        Section("Chosen values", (results_table(result), remarks)),
         Section("Sensitivity", pictures),
-        Section("All trials", (_trials_table(found),), folded=True),
+        Section("All trials", (_trials_table(result),), folded=True),
     )
     return Page(f"{printable(plan.bases[0].name)}, tuned", facts, blocks, labels)
 
@@ -158,75 +164,77 @@ _HOW = (
 )
 
 
-def worries(found: TuningResult) -> list[str]:
+def worries(result: TuningResult) -> list[str]:
     """Return what a reader should know of the chosen values: one at an end of its space, trials
     that diverged, training that got worse after a part of a run, what private runs release."""
-    said = []
-    for method in found.methods:
+    sentences = []
+    for method in result.methods:
         for key, space in method.plan.spaces.items():
             if isinstance(space, NumberSpace) and method.values[key] in space.ends:
-                said.append(
+                sentences.append(
                     f"{method.label}: {key} = {method.values[key]} lies at an end of {space}; a "
                     "wider space may be better"
                 )
         gone = sum(
-            any(one.diverged for one in trial.steps[0].objectives) for trial in method.trials
+            any(value.diverged for value in trial.steps[0].objectives) for trial in method.trials
         )
         if gone:
-            said.append(
+            sentences.append(
                 f"{method.label}: {gone} of {len(method.trials)} trials diverged, which counts as "
                 "the worst of all"
             )
         before = better_before(method)
-        if before is not None and not found.plan.objectives[0].unit:
+        if before is not None and not result.plan.objectives[0].unit:
             trial, rung = before
             ends = [
-                shown(found.plan.objectives[0], step.objectives[0])
+                shown(result.plan.objectives[0], step.objectives[0])
                 for step in (method.best.last, trial.steps[rung])
             ]
-            said.append(
+            sentences.append(
                 f"{method.label}: the chosen values end at {ends[0]}, and trial {trial.number + 1} "
-                f"had {ends[1]} after {found.plan.halving.shares[rung]:.3g} of a run: training "
+                f"had {ends[1]} after {result.plan.halving.shares[rung]:.3g} of a run: training "
                 "gets worse late; a larger --rounds-first lets more trials go to the end"
             )
-    return [*said, *_released(found)]
+    return [*sentences, *_released(result)]
 
 
-def _released(found: TuningResult) -> list[str]:
+def _released(result: TuningResult) -> list[str]:
     """Return what all private runs so far on the data of a study release together."""
-    bases = found.plan.bases
-    experiments = [one.plan.experiment(base, one.values) for one in found.methods for base in bases]
+    bases = result.plan.bases
+    experiments = [
+        method.plan.experiment(base, method.values) for method in result.methods for base in bases
+    ]
     return [
         f"All private runs so far, every trial and test among them: {line}"
         for line in lines_of(experiments)
     ]
 
 
-def _trials_table(found: TuningResult) -> Table:
+def _trials_table(result: TuningResult) -> Table:
     heads = [
         "trial",
         "values",
-        *(f"{found.title(one)}, validation" for one in found.plan.objectives),
+        *(f"{result.title(objective)}, validation" for objective in result.plan.objectives),
         "run-equivalents",
     ]
     rows = [
-        TableRow(f"{method.label}, {trial.number + 1}", _trial_cells(found, trial), place)
-        for place, method in enumerate(found.methods)
+        TableRow(f"{method.label}, {trial.number + 1}", _trial_cells(result, trial), place)
+        for place, method in enumerate(result.methods)
         for trial in method.trials
     ]
-    halved = len(found.plan.halving.shares) > 1
+    halved = len(result.plan.halving.shares) > 1
     return Table(
         heads, rows, "Several numbers: after each part of successive halving." if halved else ""
     )
 
 
-def _trial_cells(found: TuningResult, trial: TuningTrial) -> list[TableCell]:
+def _trial_cells(result: TuningResult, trial: TuningTrial) -> list[TableCell]:
     values = [
         TableCell(
-            "; ".join(shown(one, step.objectives[i]) for step in trial.steps),
+            "; ".join(shown(objective, step.objectives[i]) for step in trial.steps),
             trial.last.objectives[i].value,
         )
-        for i, one in enumerate(found.plan.objectives)
+        for i, objective in enumerate(result.plan.objectives)
     ]
     return [
         TableCell(in_words(trial.values)),
@@ -235,19 +243,19 @@ def _trial_cells(found: TuningResult, trial: TuningTrial) -> list[TableCell]:
     ]
 
 
-def _picture(found: TuningResult, place: int) -> Picture:
+def _picture(result: TuningResult, place: int) -> Picture:
     """Draw one panel per key: the results of all trials on validation samples over the key's
     values."""
-    keys = list(dict.fromkeys(key for method in found.methods for key in method.plan.spaces))
-    objective = found.plan.objectives[place]
+    keys = list(dict.fromkeys(key for method in result.methods for key in method.plan.spaces))
+    objective = result.plan.objectives[place]
     columns = columns_of(len(keys))
-    title = f"{found.title(objective)}{f' ({objective.unit})' if objective.unit else ''}"
+    title = f"{result.title(objective)}{f' ({objective.unit})' if objective.unit else ''}"
     rows = -(-len(keys) // columns)
     with styled():
         figure = new_figure(3.4 * columns if columns > 1 else 5.0, 2.9 * rows)
         for at, key in enumerate(keys):
             axes = figure.add_subplot(rows, columns, at + 1)
-            for i, method in enumerate(found.methods):
+            for i, method in enumerate(result.methods):
                 if key in method.plan.spaces:
                     _draw(axes, method, i, key, place, bool(objective.unit))
             axes.set(xlabel=key, ylabel=title)
@@ -270,10 +278,10 @@ def _draw(axes: Any, method: TunedMethod, number: int, key: str, place: int, cos
         if x is not None and value.reached and isfinite(value.value):
             spots.append((x, value.value, trial.number))
     style = "-" if len(method.plan.spaces) == 1 else "None"
-    known = sorted(spots)
+    points = sorted(spots)
     line = axes.plot(
-        [x for x, *_ in known],
-        [y for _, y, _ in known],
+        [x for x, *_ in points],
+        [y for _, y, _ in points],
         linestyle=style,
         linewidth=1.2,
         marker="o",
@@ -281,7 +289,7 @@ def _draw(axes: Any, method: TunedMethod, number: int, key: str, place: int, cos
     )[0]
     line.set_color(colour(number))
     mark(line, number)
-    for x, y, trial_number in known:
+    for x, y, trial_number in points:
         if trial_number == method.best.number:
             ring = axes.plot(
                 [x],

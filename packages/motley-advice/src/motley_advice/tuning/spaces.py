@@ -26,12 +26,12 @@ searched."""
 @dataclass(frozen=True)
 class NumberSpace:
     """Numbers from ``low`` to ``high``, both included. ``log``: their logarithm is spread evenly.
-    ``whole``: only whole numbers."""
+    ``integer``: only whole numbers."""
 
     low: float
     high: float
     log: bool = False
-    whole: bool = False
+    integer: bool = False
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
@@ -48,7 +48,7 @@ class NumberSpace:
     @property
     def size(self) -> int | None:
         """How many values there are; None where they are a continuum."""
-        return int(self.high - self.low) + 1 if self.whole else None
+        return int(self.high - self.low) + 1 if self.integer else None
 
     @property
     def ends(self) -> tuple[float, ...]:
@@ -58,7 +58,7 @@ class NumberSpace:
     def at(self, share: float) -> float:
         """Return what lies at a share in (0, 1) of the way from low to high: a number for
         :meth:`value`."""
-        if self.whole:
+        if self.integer:
             return float(min(int(self.low + share * (self.high - self.low + 1)), int(self.high)))
         if self.log:
             return min(
@@ -69,7 +69,7 @@ class NumberSpace:
 
     def value(self, number: float) -> float:
         """Return the value of the key for a number of the search: rounded, within the ends."""
-        if self.whole:
+        if self.integer:
             return int(number)
         scale = abs(number) if self.log else self.high - self.low
         digits = math.ceil(math.log10(_STEPS / scale)) if scale else 0
@@ -83,10 +83,14 @@ class NumberSpace:
             or not self.low <= value <= self.high
         ):
             return None
-        return None if self.whole and value != int(value) else value
+        return None if self.integer and value != int(value) else value
 
     def __str__(self) -> str:
-        kind = "int:" if self.whole else "log:" if self.log else ""
+        kind = ""
+        if self.integer:
+            kind = "int:"
+        elif self.log:
+            kind = "log:"
         return f"{kind}{self.low:.12g}..{self.high:.12g}"
 
 
@@ -122,12 +126,12 @@ class ChoiceSpace:
 
     def number(self, value: object) -> float | None:
         """Return the position of a value; None where it is not one of them."""
-        found = [
+        positions = [
             i
-            for i, one in enumerate(self.values)
-            if one == value or (isinstance(value, Mapping) and one == value.get("name"))
+            for i, option in enumerate(self.values)
+            if option == value or (isinstance(value, Mapping) and option == value.get("name"))
         ]
-        return found[0] if found else None
+        return positions[0] if positions else None
 
     def __str__(self) -> str:
         return ",".join(map(str, self.values))
@@ -139,7 +143,7 @@ _NUMBER = r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _RANGE = re.compile(rf"(?:(\w+):)?({_NUMBER})\.\.({_NUMBER})")
 
 
-def parse_space(given: str | Sequence[Any] | Space, key: str) -> Space:
+def parse_space(space: str | Sequence[Any] | Space, key: str) -> Space:
     """Return the space that a text, a list of values or a space of ``key`` means.
 
     Raises
@@ -149,29 +153,29 @@ def parse_space(given: str | Sequence[Any] | Space, key: str) -> Space:
     Example
     -------
     >>> parse_space("log:0.001..1", "local.optimizer.lr")
-    NumberSpace(low=0.001, high=1.0, log=True, whole=False)
+    NumberSpace(low=0.001, high=1.0, log=True, integer=False)
     """
     try:
-        if isinstance(given, NumberSpace | ChoiceSpace):
-            return given
-        if isinstance(given, str):
-            return _of_text(given, key)
-        if not isinstance(given, Sequence):
-            raise ConfigError(f"got {given!r}; expected {_KINDS}, or a list of values")
-        return ChoiceSpace(tuple(given))
+        if isinstance(space, NumberSpace | ChoiceSpace):
+            return space
+        if isinstance(space, str):
+            return _of_text(space, key)
+        if not isinstance(space, Sequence):
+            raise ConfigError(f"got {space!r}; expected {_KINDS}, or a list of values")
+        return ChoiceSpace(tuple(space))
     except ConfigError as error:
         raise ConfigError(str(error).removeprefix("--over: "), key) from None
 
 
 def _of_text(text: str, key: str) -> Space:
-    found = _RANGE.fullmatch(text.strip())
-    if found is None:
+    match = _RANGE.fullmatch(text.strip())
+    if match is None:
         if ".." in text or re.match(r"(log|int):", text.strip()):
             raise ConfigError(f"got {text!r}; expected {_KINDS}, e.g. log:0.001..1")
         return ChoiceSpace(tuple(parse_over(f"{key}={text}")[1]))
-    kind = found[1] or ""
-    low = float(found[2])
-    high = float(found[3])
+    kind = match[1] or ""
+    low = float(match[2])
+    high = float(match[3])
     if kind not in ("", "log", "int"):
         raise ConfigError(f"got {text!r}; expected {_KINDS}, e.g. log:0.001..1")
     if kind == "int" and (low != int(low) or high != int(high)):
@@ -187,14 +191,14 @@ def parse_spaces(texts: Sequence[str]) -> dict[str, str]:
     ------
     ConfigError: one is not ``KEY=SPACE``, or a key occurs twice.
     """
-    found: dict[str, str] = {}
+    spaces: dict[str, str] = {}
     for text in texts:
         key, equals, space = (piece.strip() for piece in text.partition("="))
         if not (key and equals and space):
             raise ConfigError(
                 f"got {text!r}; expected KEY=SPACE, e.g. local.optimizer.lr=log:0.001..1", "--over"
             )
-        if key in found:
+        if key in spaces:
             raise ConfigError(f"got {key!r} twice; give one space for it", "--over")
-        found[key] = space
-    return found
+        spaces[key] = space
+    return spaces

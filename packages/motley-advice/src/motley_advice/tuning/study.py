@@ -112,13 +112,14 @@ def tune(
     """
     need_optuna()
     with imports(allow_import):
-        some = (
+        experiments = (
             experiment
             if isinstance(experiment, Sequence) and not isinstance(experiment, str)
             else [experiment]
         )
         bases = [
-            as_experiment(one if task is None else with_own(one, task), overrides) for one in some
+            as_experiment(base if task is None else with_own(base, task), overrides)
+            for base in experiments
         ]
         plan = plan_of(
             bases,
@@ -163,9 +164,9 @@ def _run(
         ensure_space(folder)
         batch = _begun(folder, plan, jobs)
         with job_workers_kept(), opened(folder / "trials.log") as storage:
-            found = _Study(plan, folder, options, jobs, batch, say, storage).run()
-        write_results(found)
-    return found
+            result = _Study(plan, folder, options, jobs, batch, say, storage).run()
+        write_results(result)
+    return result
 
 
 def _begun(folder: Path, plan: TuningPlan, jobs: int) -> int:
@@ -189,10 +190,10 @@ def _begun(folder: Path, plan: TuningPlan, jobs: int) -> int:
             read_secret(folder, record.get("commitment"), data)
         return int(record["batch"])
     before = (".lock", "study.json.new", *SECRET_FILES)
-    others = [one.name for one in folder.iterdir() if one.name not in before]
-    if others:
+    foreign = [entry.name for entry in folder.iterdir() if entry.name not in before]
+    if foreign:
         raise StoreError(
-            f"{folder} holds files that are no study ({sorted(others)[0]}, ...); choose a new or "
+            f"{folder} holds files that are no study ({sorted(foreign)[0]}, ...); choose a new or "
             "empty folder"
         )
     batch = max(1, ceil(jobs / (len(plan.methods) * plan.repeated)))
@@ -283,9 +284,9 @@ class _Study:
             }
             self._drop_checkpoints(chosen)
             parts = [
-                _TrialPart(method, one.number, one.values, rung)
+                _TrialPart(method, trial.number, trial.values, rung)
                 for method in plan.methods
-                for one in chosen[method.label]
+                for trial in chosen[method.label]
             ]
             self._evaluate(
                 [
@@ -300,59 +301,60 @@ class _Study:
         ]
         tests = self._test(best)
         methods = [
-            TunedMethod(method, tuple(self._trials(method)), one, test)
-            for method, one, test in zip(plan.methods, best, tests, strict=True)
+            TunedMethod(method, tuple(self._trials(method)), trial, test)
+            for method, trial, test in zip(plan.methods, best, tests, strict=True)
         ]
         return TuningResult(plan, tuple(methods), self._folder)
 
     def _say_where(self) -> None:
-        known = [
+        finished = [
             sum(self._proposals[m.label].told(n) for n in range(m.trials))
             for m in self._plan.methods
         ]
-        if any(known):
+        if any(finished):
             self._left -= sum(
                 trial.run_equivalents
                 for method in self._plan.methods
                 for trial in self._trials(method)
             )
             self._say(
-                f"the study goes on: {min(known)} of {self._plan.trials} trials of each method are "
-                "there"
+                f"the study goes on: {min(finished)} of {self._plan.trials} trials of each method "
+                "are there"
             )
 
     def _trials(self, method: MethodPlan) -> list[TuningTrial]:
         """Return the trials of a method that have a result."""
         mine = self._proposals[method.label]
-        found = []
+        trials = []
         for number in range(method.trials):
-            kept = (
+            records = (
                 [mine.kept(number, rung) for rung in range(len(self._plan.halving.shares))]
                 if mine.told(number)
                 else []
             )
-            if kept and kept[0] is not None:
-                steps = tuple(StepResult.of(record) for record in kept if record is not None)
-                found.append(TuningTrial(number, mine.values(number), steps))
-        return found
+            if records and records[0] is not None:
+                steps = tuple(StepResult.of(record) for record in records if record is not None)
+                trials.append(TuningTrial(number, mine.values(number), steps))
+        return trials
 
     def _drop_checkpoints(self, chosen: Mapping[str, Sequence[TuningTrial]]) -> None:
         """Delete the checkpoints of trials that do not go on: with the state of many clients they
         are large."""
         places = {
-            (m.label, one.number): [
-                self._trial_folder(m, number, one.values) for number in range(len(self._plan.bases))
+            (m.label, trial.number): [
+                self._trial_folder(m, number, trial.values)
+                for number in range(len(self._plan.bases))
             ]
             for m in self._plan.methods
-            for one in self._trials(m)
+            for trial in self._trials(m)
         }
         going = {
             folder
-            for label, some in chosen.items()
-            for one in some
-            for folder in places[label, one.number]
+            for label, trials in chosen.items()
+            for trial in trials
+            for folder in places[label, trial.number]
         }
-        for folder in {folder for some in places.values() for folder in some} - going:
+        for folder in {folder for folders in places.values() for folder in folders} - going:
             for checkpoints in folder.glob("*/checkpoints"):
                 shutil.rmtree(checkpoints, ignore_errors=True)
 
@@ -366,7 +368,7 @@ class _Study:
             stays = {"checkpoint.keep": part.rung < len(plan.halving.shares) - 1}
             for number, base in enumerate(plan.bases):
                 for seed in plan.seeds:
-                    made = part.method.experiment(
+                    experiment = part.method.experiment(
                         base,
                         {
                             **part.values,
@@ -375,9 +377,9 @@ class _Study:
                             **stays,
                         },
                     )
-                    points.append(Point(part.words(), made))
+                    points.append(Point(part.words(), experiment))
                     folders.append(
-                        self._trial_folder(part.method, number, part.values) / made.run_id()
+                        self._trial_folder(part.method, number, part.values) / experiment.run_id()
                     )
                     self._base_of[folders[-1]] = base
         runs = self._run(points, folders)
@@ -385,8 +387,8 @@ class _Study:
         for i, part in enumerate(parts):
             own = runs[i * plan.repeated : (i + 1) * plan.repeated]
             values = tuple(
-                mean_value([one.measured(run, "validation") for run in own])
-                for one in plan.objectives
+                mean_value([objective.measured(run, "validation") for run in own])
+                for objective in plan.objectives
             )
             result = StepResult(
                 values, sum(share_of(run, self._base_of[run.directory]) for run in own)
@@ -397,12 +399,12 @@ class _Study:
             if part.rung:
                 mine.keep(part.number, part.rung, result.record())
             else:
-                mine.tell(part.number, [one.order for one in values], result.record())
-            said = [
-                f"{one} {shown(one, value)}"
-                for one, value in zip(plan.objectives, values, strict=True)
+                mine.tell(part.number, [value.order for value in values], result.record())
+            figures = [
+                f"{objective} {shown(objective, value)}"
+                for objective, value in zip(plan.objectives, values, strict=True)
             ]
-            self._say(f"{part.words()}: {', '.join(said)}")
+            self._say(f"{part.words()}: {', '.join(figures)}")
         if parts:
             self._say_left(spent)
 
@@ -421,9 +423,11 @@ class _Study:
             return []
         runs, failures = run_points(points, folders, on_end=self._ended, **self._options)
         for failure in failures:
-            said = f"{failure.point.label}, seed {failure.point.experiment.seed}: {failure.error}"
+            problem = (
+                f"{failure.point.label}, seed {failure.point.experiment.seed}: {failure.error}"
+            )
             raise (
-                UserError(f"{said}; the study stops here, and the same command goes on")
+                UserError(f"{problem}; the study stops here, and the same command goes on")
                 if isinstance(failure.error, UserError)
                 else failure.error
             )
@@ -462,9 +466,9 @@ class _Study:
             }
             for number, base in enumerate(plan.bases):
                 for seed in plan.test_seeds:
-                    made = method.experiment(base, {**chosen.values, "seed": seed, **stays})
-                    points.append(Point(f"{method.label}, test", made))
-                    folders.append(self._place("test", method, number) / made.run_id())
+                    experiment = method.experiment(base, {**chosen.values, "seed": seed, **stays})
+                    points.append(Point(f"{method.label}, test", experiment))
+                    folders.append(self._place("test", method, number) / experiment.run_id())
                     self._base_of[folders[-1]] = base
         runs = self._run(points, folders)
         each = len(plan.bases) * len(plan.test_seeds)
@@ -473,11 +477,11 @@ class _Study:
 
 def _given(experiment: Experiment, spaces: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that an experiment has for the keys."""
-    found = {}
+    values = {}
     resolved = experiment.resolved()
     for key in spaces:
         value: Any = resolved
         for step in key.split("."):
             value = value.get(step) if isinstance(value, Mapping) else None
-        found[key] = value
-    return found
+        values[key] = value
+    return values

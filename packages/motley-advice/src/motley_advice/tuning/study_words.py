@@ -29,7 +29,9 @@ def _name(key: str) -> str:
 
 def _plain(value: Any) -> str:
     if isinstance(value, Mapping):
-        more = ", ".join(f"{key} {_plain(one)}" for key, one in value.items() if key != "name")
+        more = ", ".join(
+            f"{key} {_plain(option)}" for key, option in value.items() if key != "name"
+        )
         return f"{value.get('name', '')}{f' ({more})' if more else ''}"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
@@ -48,21 +50,19 @@ def shown(objective: Objective, value: ObjectiveValue) -> str:
     return f"{'' if value.reached else '> '}{number(value.value, objective)}"
 
 
-def with_interval(found: Interval, objective: Objective, sign: bool = False) -> str:
+def with_interval(interval: Interval, objective: Objective, sign: bool = False) -> str:
     """Return a mean with its interval; ``sign``: with a plus before a gain."""
-    if not isfinite(found.mean):
+    if not isfinite(interval.mean):
         return "–"
-    ends = (found.mean, found.low, found.high)
+    ends = (interval.mean, interval.low, interval.high)
     texts = [f"{'+' if sign and end > 0 else ''}{number(end, objective)}" for end in ends]
-    return f"{texts[0]} ({texts[1]} to {texts[2]})" if isfinite(found.low) else texts[0]
+    return f"{texts[0]} ({texts[1]} to {texts[2]})" if isfinite(interval.low) else texts[0]
 
 
 def long(seconds: float) -> str:
     """Return a time in a unit that a reader can picture."""
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.1f} h"
-    )
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -115,12 +115,12 @@ def usual(values: Floats, client: Ids, population: int) -> Usual:
     mu = float(means[seen].mean())
     spread = float(means[seen].var(ddof=1)) if seen.sum() > 1 else 0.0
     between = max(0.0, spread - within * float((1 / count[seen]).mean()))
-    whole = count * between + within
-    alike = whole == 0  # all values are equal: there is nothing to be unsure of
-    others = np.where(alike, 1.0, within / np.where(alike, 1.0, whole))
-    others[~seen] = 1.0
-    mean = (1 - others) * means + others * mu
-    variance = np.where(seen, others * between, between) + others**2 * spread / seen.sum()
+    total = count * between + within
+    alike = total == 0  # all values are equal: there is nothing to be unsure of
+    shrinkage = np.where(alike, 1.0, within / np.where(alike, 1.0, total))
+    shrinkage[~seen] = 1.0
+    mean = (1 - shrinkage) * means + shrinkage * mu
+    variance = np.where(seen, shrinkage * between, between) + shrinkage**2 * spread / seen.sum()
     return Usual(mean, np.sqrt(variance), within, between)
 
 
@@ -131,23 +131,29 @@ def fitted(seconds: Floats, client: Ids, round: Ints, population: int) -> Law:
         return Law(np.zeros((population, POINTS)), np.zeros(population), len(seconds))
     values = np.log(np.maximum(seconds, seconds[seconds > 0].min() / 10))
     outlying = _outlying(values, client, population)
-    found = usual(values[~outlying], client[~outlying], population)
+    usual_values = usual(values[~outlying], client[~outlying], population)
     count = np.bincount(client[~outlying], minlength=population)
     means = np.bincount(client[~outlying], values[~outlying], population) / np.maximum(count, 1)
-    known = count[client] > 1
-    of = client[known]
+    repeated = count[client] > 1
+    of = client[repeated]
     # as large as in a large sample, from whose mean a value's own share is missing
-    grown = np.where(outlying[known], 1.0, np.sqrt(count[of] / (count[of] - 1.0)))
-    residual = (values[known] - means[of]) * grown
+    grown = np.where(outlying[repeated], 1.0, np.sqrt(count[of] / (count[of] - 1.0)))
+    residual = (values[repeated] - means[of]) * grown
     laws = np.array([_quantiles(residual, of == k) for k in range(population)])
     together = common(
         values[~outlying] - means[client[~outlying]], client[~outlying], round[~outlying]
     )
-    share = float(np.clip(together / found.within, 0, MOST_COMMON)) if found.within else 0.0
+    share = (
+        float(np.clip(together / usual_values.within, 0, MOST_COMMON))
+        if usual_values.within
+        else 0.0
+    )
     each = np.unique(round, return_counts=True)[1]
     free = len(values) / (1 + (float((each**2).sum()) / len(values) - 1) * share)
     known_values = max(1, int(np.rint(free)))
-    return Law(np.exp(found.mean[:, None] + laws), found.deviation, known_values, share)
+    return Law(
+        np.exp(usual_values.mean[:, None] + laws), usual_values.deviation, known_values, share
+    )
 
 
 def common(residual: Floats, client: Ids, round: Ints) -> float:
@@ -172,8 +178,8 @@ def common(residual: Floats, client: Ids, round: Ints) -> float:
     brackets = both * (1 - 1 / number[:, None] - 1 / number + both / np.outer(number, number))
     products = off @ off.T
     pairs = ~np.eye(len(count), dtype=bool)
-    whole = float(brackets[pairs].sum())
-    return float(products[pairs].sum()) / whole if whole > 0 else 0.0
+    total = float(brackets[pairs].sum())
+    return float(products[pairs].sum()) / total if total > 0 else 0.0
 
 
 def _outlying(values: Floats, client: Ids, population: int) -> Bools:
@@ -258,7 +264,7 @@ def presence(
     np.add.at(seconds, (there, np.arange(population)), end_s - since)
     out = {}
     for state, names in ((1, ("went", "online_s")), (0, ("came", "offline_s"))):
-        whole = seconds[state].sum() or end_s
+        total_s = seconds[state].sum() or end_s
         out[names[0]] = count[state] + 1
-        out[names[1]] = seconds[state] + whole / max(count[state].sum(), 0.5)
+        out[names[1]] = seconds[state] + total_s / max(count[state].sum(), 0.5)
     return out

@@ -75,73 +75,74 @@ def twin(directory: str | Path, out: str | Path, data: Path | None = None) -> Tw
     path = Path(out)
     if path.suffix != ".toml":
         raise ConfigError(f"got {str(out)!r}; expected the name of a .toml file", "--out")
-    found = read(directory)
-    stand_in = _named(found) is None
-    keys = _stand_in(found) if stand_in else _recorded(found)
-    whole = stand_in or found.whole
-    if found.run.deployed and not found.whole:  # a rule knows no more; Flower's strategies do
+    records = read(directory)
+    stand_in = _named(records) is None
+    keys = _stand_in(records) if stand_in else _recorded(records)
+    undivided = stand_in or records.undivided
+    # a rule knows no more; Flower's strategies do
+    if records.run.deployed and not records.undivided:
         keys["probe"] = {**(keys.get("probe") or {}), "speeds": "measured"}
-    made = _Maker(found, path, whole, _passes(keys, found, data))
-    keys |= made.components()
-    notes = (*found.notes, *_cannot(stand_in, whole), *made.notes)
+    maker = _Maker(records, path, undivided, _passes(keys, records, data))
+    keys |= maker.components()
+    notes = (*records.notes, *_cannot(stand_in, undivided), *maker.notes)
     _checked(keys)
     recorded = {
         "source": str(directory),
-        "seconds": _ends(found),
-        "bits": [float(bits) for bits in found.run.column("rounds", "total_bits").tolist()],
-        "dispatched": found.run.tables["clients"].num_rows,
-        "server_s": _server_s(found),
-        "never_accepted": _never_accepted(found),
+        "seconds": _ends(records),
+        "bits": [float(bits) for bits in records.run.column("rounds", "total_bits").tolist()],
+        "dispatched": records.run.tables["clients"].num_rows,
+        "server_s": _server_s(records),
+        "never_accepted": _never_accepted(records),
         "stand_in": stand_in,
     }
     _write(path.with_suffix(".json"), to_json(recorded, indent=1) + "\n")
-    lines = (_HEAD.format(directory), *made.fits, *notes)
+    lines = (_HEAD.format(directory), *maker.fits, *notes)
     comment = "".join(f"# {printable(' '.join(line.split()))}\n" for line in lines)
     _write(path, comment + "\n" + to_toml(keys))
-    return Twin(path, tuple(made.fits), tuple(notes), stand_in)
+    return Twin(path, tuple(maker.fits), tuple(notes), stand_in)
 
 
 _HEAD = "The twin of {}; what it can predict, and what it cannot: docs/twin.md."
 
 
-def _ends(found: Records) -> list[float]:
+def _ends(records: Records) -> list[float]:
     """Return when each recorded round ended, in seconds since the run began."""
-    return [float(end) for end in elapsed_s(found.run)]
+    return [float(end) for end in elapsed_s(records.run)]
 
 
-def _server_s(found: Records) -> float:
+def _server_s(records: Records) -> float:
     """Return the seconds of a usual round in which no client was waited for: sending, aggregating
     and evaluating. Simulations have none."""
-    if not found.run.deployed:
+    if not records.run.deployed:
         return 0.0
-    whole = np.diff([0.0, *_ends(found)])
-    rounds = found.run.column("rounds", "round").tolist()
+    lengths_s = np.diff([0.0, *_ends(records)])
+    rounds = records.run.column("rounds", "round").tolist()
     waited = [
-        float(np.nanmax(found.seconds[found.round == number], initial=0.0)) for number in rounds
+        float(np.nanmax(records.seconds[records.round == number], initial=0.0)) for number in rounds
     ]
-    return max(0.0, float(np.nanmedian(whole - waited)))
+    return max(0.0, float(np.nanmedian(lengths_s - waited)))
 
 
-def _never_accepted(found: Records) -> list[str]:
-    accepted = found.client[found.outcome == "accepted"]
-    missing = np.setdiff1d(np.arange(found.population), accepted)
-    return [found.run.client_name(int(client)) for client in missing]
+def _never_accepted(records: Records) -> list[str]:
+    accepted = records.client[records.outcome == "accepted"]
+    missing = np.setdiff1d(np.arange(records.population), accepted)
+    return [records.run.client_name(int(client)) for client in missing]
 
 
-def _named(found: Records) -> str | None:
+def _named(records: Records) -> str | None:
     """Return the recorded task's name; None where only its own program can build it."""
-    task = found.run.config.get("task")
+    task = records.run.config.get("task")
     name = task.get("name") if isinstance(task, Mapping) else None
     return None if name in (None, *NO_TASK) else str(name)
 
 
-def _recorded(found: Records) -> dict[str, Any]:
+def _recorded(records: Records) -> dict[str, Any]:
     """Return the keys of the recorded experiment, to which the twin's components are added."""
-    config = found.run.config
+    config = records.run.config
     keys = {key: value for key, value in config.items() if key not in (*BY_TWIN, *LEFT)}
-    pin = dict.fromkeys(PINNED, found.run.seed) | dict(config.get("pin") or {})
-    rounds = int(found.run.column("rounds", "round").max())
-    keys |= {"name": f"twin of {found.run.name}", "pin": pin, "stop": {"rounds": rounds}}
+    pin = dict.fromkeys(PINNED, records.run.seed) | dict(config.get("pin") or {})
+    rounds = int(records.run.column("rounds", "round").max())
+    keys |= {"name": f"twin of {records.run.name}", "pin": pin, "stop": {"rounds": rounds}}
     free = {key: value for key, value in keys.items() if key != "weights"}
     # another rule then weighs as it was published
     same = _checked(free).weighting() == keys.get("weights")
@@ -158,46 +159,46 @@ def _checked(keys: Mapping[str, Any]) -> Experiment:
         ) from None
 
 
-def _stand_in(found: Records) -> dict[str, Any]:
+def _stand_in(records: Records) -> dict[str, Any]:
     """Return the keys of an experiment with clients of the recorded sizes and without their
     data."""
-    config = found.run.config
+    config = records.run.config
     selector = config.get("selector") or {"name": "uniform"}
-    asked = np.bincount(found.round)
+    dispatches = np.bincount(records.round)
     return {
-        "name": f"twin of {found.run.name}",
-        "seed": found.run.seed,
-        "population": found.population,
-        "cohort": min(int(config.get("cohort") or asked.max()), found.population),
-        "stop": {"rounds": int(found.run.column("rounds", "round").max())},
-        "task": {"name": "quadratic", "examples": np.maximum(found.sizes, 1).tolist()},
+        "name": f"twin of {records.run.name}",
+        "seed": records.run.seed,
+        "population": records.population,
+        "cohort": min(int(config.get("cohort") or dispatches.max()), records.population),
+        "stop": {"rounds": int(records.run.column("rounds", "round").max())},
+        "task": {"name": "quadratic", "examples": np.maximum(records.sizes, 1).tolist()},
         "local": {"epochs": 1, "batch_size": BATCH},
         "selector": dict(selector),
     }
 
 
-def _cannot(stand_in: bool, whole: bool) -> list[str]:
+def _cannot(stand_in: bool, undivided: bool) -> list[str]:
     """Return what no records of this kind can tell, a sentence each."""
-    said = [
+    sentences = [
         "The latency of a link is part of its rate, because messages of one size do not tell them "
         "apart; what a compressor saves in time is therefore an upper bound.",
         "What slows several rounds in a row, and seconds of computing together with those of "
         "messages, is not fitted.",
     ]
     if stand_in:
-        said.append(
+        sentences.append(
             "The clients' data is not here: time, traffic and participation can be predicted, "
             "accuracy cannot, nor what a rule does with losses or labels."
         )
-    if whole:
-        said.append(
+    if undivided:
+        sentences.append(
             "Of an answer only its whole time is known, or used: all of it counts as computing, "
             "and no rule can tell slow links from slow devices."
         )
-    return said
+    return sentences
 
 
-def _passes(keys: Mapping[str, Any], found: Records, data: Path | None) -> Floats:
+def _passes(keys: Mapping[str, Any], records: Records, data: Path | None) -> Floats:
     """Return the recorded work of each dispatch in steps of the device, ``[n]``; what an
     algorithm or a selector computes beside its local steps counts, too."""
     plain: dict[str, Any] = {**keys, "device": {"name": "constant", "seconds": 1.0}}
@@ -210,13 +211,13 @@ def _passes(keys: Mapping[str, Any], found: Records, data: Path | None) -> Float
             f"the recorded experiment cannot be built here ({error}); give what it needs, for "
             "instance --data, or run this where it was recorded"
         ) from None
-    steps = np.where(np.isnan(found.steps), planner.full_steps[found.client], found.steps)
-    if found.whole or _named(found) is None:  # nothing says what a step was: the twin's own
-        steps = planner.full_steps[found.client]
+    steps = np.where(np.isnan(records.steps), planner.full_steps[records.client], records.steps)
+    if records.undivided or _named(records) is None:  # nothing says what a step was: the twin's own
+        steps = planner.full_steps[records.client]
     free = np.full(len(steps), np.inf)
     nothing = np.zeros(len(steps), np.int64)
     lines = planner.timelines(
-        Cohort(found.client, local_steps=steps.astype(np.int64)),
+        Cohort(records.client, local_steps=steps.astype(np.int64)),
         LinkLoads(nothing, free, nothing, free),
         dispatch=0,
         version=0,
@@ -233,14 +234,14 @@ class _Maker:
 
     Parameters
     ----------
-    found: the records. path: of the experiment file. whole: an answer's seconds are taken as a
-    whole. passes: the work of each dispatch in local steps.
+    records: what was recorded. path: of the experiment file. undivided: an answer's seconds are
+    taken as a whole. passes: the work of each dispatch in local steps.
     """
 
-    def __init__(self, found: Records, path: Path, whole: bool, passes: Floats) -> None:
-        self.found = found
+    def __init__(self, records: Records, path: Path, undivided: bool, passes: Floats) -> None:
+        self.records = records
         self.path = path
-        self.whole = whole
+        self.undivided = undivided
         self.passes = passes
         self.fits: list[str] = []
         self.notes: list[str] = []
@@ -249,61 +250,61 @@ class _Maker:
         """Return the components by key."""
         return {
             "device": self._device(),
-            "network": {"name": "none"} if self.whole else self._network(),
+            "network": {"name": "none"} if self.undivided else self._network(),
             "availability": self._availability(),
             "failures": self._failures(),
         }
 
     def _device(self) -> dict[str, Any]:
-        seconds = self.found.seconds if self.whole else self.found.compute_s
+        seconds = self.records.seconds if self.undivided else self.records.compute_s
         law = self._law("seconds per local step", seconds, self.passes)
         table = self._table("device", {"step_s": law.quantiles}, {"unsure": law.unsure})
         return {**table, "values": law.values, **_in_common(law)}
 
     def _network(self) -> dict[str, Any]:
-        found = self.found
-        up = self._law("seconds per megabit up", found.upload_s, found.bits_up / 1e6)
-        down = self._law("seconds per megabit down", found.download_s, found.bits_down / 1e6)
+        records = self.records
+        up = self._law("seconds per megabit up", records.upload_s, records.bits_up / 1e6)
+        down = self._law("seconds per megabit down", records.download_s, records.bits_down / 1e6)
         if not up.quantiles.any() and not down.quantiles.any():
             return {"name": "none"}
         laws = {"up_s": up.quantiles, "down_s": down.quantiles}
         single = {"up_unsure": up.unsure, "down_unsure": down.unsure}
-        some = [law for law in (up, down) if law.quantiles.any()]
-        values = min(law.values for law in some)
+        timed = [law for law in (up, down) if law.quantiles.any()]
+        values = min(law.values for law in timed)
         table = self._table("network", laws, single)
         # a deployment's server divides the seconds of both ways by their bytes
-        common = _in_common(max(some, key=lambda law: law.common))
-        return {**table, "values": values, "together": found.run.deployed, **common}
+        common = _in_common(max(timed, key=lambda law: law.common))
+        return {**table, "values": values, "together": records.run.deployed, **common}
 
-    def _law(self, what: str, seconds: Floats, amount: Floats) -> Law:
+    def _law(self, quantity: str, seconds: Floats, amount: Floats) -> Law:
         """Return the law of seconds per amount, over the dispatches that have both."""
-        found = self.found
-        known = np.isfinite(seconds) & (amount > 0)
-        if not known.any():
-            self.notes.append(f"Nothing is recorded of {what}; they count as none.")
+        records = self.records
+        recorded = np.isfinite(seconds) & (amount > 0)
+        if not recorded.any():
+            self.notes.append(f"Nothing is recorded of {quantity}; they count as none.")
             nothing = np.zeros(1, np.int64)
-            return fitted(np.zeros(1), nothing, nothing, found.population)
-        values = seconds[known] / amount[known]
-        clients = found.client[known]
+            return fitted(np.zeros(1), nothing, nothing, records.population)
+        values = seconds[recorded] / amount[recorded]
+        clients = records.client[recorded]
         if len(np.unique(clients)) == len(clients):
             self.notes.append(
-                f"No client has two values of {what}: all that varies counts as the clients', "
+                f"No client has two values of {quantity}: all that varies counts as the clients', "
                 "nothing as chance."
             )
-        rounds = found.round[known]
-        inside, count = held_out(values, clients, rounds, found.population)
-        law = fitted(values, clients, rounds, found.population)
+        rounds = records.round[recorded]
+        inside, count = held_out(values, clients, rounds, records.population)
+        law = fitted(values, clients, rounds, records.population)
         self.fits.append(
-            f"{what.capitalize()}: {len(values)} values of {len(np.unique(clients))} clients; of "
-            f"{count} in the last third of the rounds {inside} lie within the {LEVEL:.0%} "
+            f"{quantity.capitalize()}: {len(values)} values of {len(np.unique(clients))} clients; "
+            f"of {count} in the last third of the rounds {inside} lie within the {LEVEL:.0%} "
             f"intervals of the rounds before; {law.common:.0%} of what varies within clients is "
             "common to a round."
         )
         return law
 
     def _failures(self) -> dict[str, Any]:
-        found = self.found
-        dropped = ~found.answered
+        records = self.records
+        dropped = ~records.answered
         self.fits.append(f"Drop-out: {int(dropped.sum())} of {len(dropped)} dispatches.")
         if not dropped.any():
             self.notes.append(
@@ -315,7 +316,7 @@ class _Maker:
             "After how much of its work a client dropped out is not recorded; any share of it is "
             "taken for equally likely."
         )
-        lost, answered = beta_counts(dropped, found.client, found.population)
+        lost, answered = beta_counts(dropped, records.client, records.population)
         return self._table("failures", {}, {"dropped": lost, "answered": answered})
 
     # --------------------------------------------------------------------------------- availability
@@ -326,10 +327,10 @@ class _Maker:
         recorded = self._presence()
         if recorded is not None:
             return recorded
-        run = self.found.run
+        run = self.records.run
         online = np.asarray(run.column("rounds", "available"), float)
         online = online[np.isfinite(online)]
-        everybody = self.found.population
+        everybody = self.records.population
         overlaps = _overlaps(run.config.get("synchrony"))
         if not len(online) or overlaps or online.min() >= everybody:
             why = "all clients were, in every round"
@@ -356,16 +357,16 @@ class _Maker:
 
     def _presence(self) -> dict[str, Any] | None:
         """Return the rates at which nodes went and came, where that is recorded; None without."""
-        known = self.found.run.tables["incidents"].to_pylist()
+        incidents = self.records.run.tables["incidents"].to_pylist()
         rows = [
             (row["client"], row["event"] == "connected", row["time_s"])
-            for row in sorted(known, key=lambda row: float(row["time_s"] or 0.0))
+            for row in sorted(incidents, key=lambda row: float(row["time_s"] or 0.0))
             if row["event"] in ("connected", "disconnected") and row["client"] is not None
         ]
         if not rows:
             return None
-        end = float(np.nanmax(np.asarray(self.found.run.column("rounds", "time_s"), float)))
-        rates = presence(rows, end, self.found.population)
+        end = float(np.nanmax(np.asarray(self.records.run.column("rounds", "time_s"), float)))
+        rates = presence(rows, end, self.records.population)
         stays = [
             float(np.median(rates[seconds] / rates[count]))
             for count, seconds in (("went", "online_s"), ("came", "offline_s"))
@@ -383,7 +384,7 @@ class _Maker:
     ) -> dict[str, Any]:
         """Write columns of quantiles ``[K, P]`` and of one number a client ``[K]``."""
         points = next((law.shape[1] for law in laws.values()), 1)
-        clients: Ids = np.repeat(np.arange(self.found.population), points)
+        clients: Ids = np.repeat(np.arange(self.records.population), points)
         columns = [law.reshape(-1) for law in laws.values()]
         columns += [np.repeat(values, points) for values in single.values()]
         heads = ("client", *laws, *single)

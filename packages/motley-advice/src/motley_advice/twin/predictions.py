@@ -57,19 +57,19 @@ def elapsed_s(run: Run) -> Floats:
 def _read(path: str | Path) -> dict[str, Any]:
     """Return a prediction; a DataError is raised for what is none."""
     try:
-        found = restored(json.loads(Path(path).read_text(encoding="utf-8")))
-        for rule in found["rules"]:
+        prediction = restored(json.loads(Path(path).read_text(encoding="utf-8")))
+        for rule in prediction["rules"]:
             rule["seconds"], rule["bits"] = _interval(rule["seconds"]), _interval(rule["bits"])
             rule["rule"] = {key: [*values] for key, values in rule["rule"].items()}
         return {
-            "source": printable(str(found["source"])),
-            "rounds": int(found["rounds"]),
-            "seconds": float(found["seconds"]),
-            "clients": int(found["clients"]),
-            "level": float(found["level"]),
+            "source": printable(str(prediction["source"])),
+            "rounds": int(prediction["rounds"]),
+            "seconds": float(prediction["seconds"]),
+            "clients": int(prediction["clients"]),
+            "level": float(prediction["level"]),
             "rules": [
                 {**rule, "recorded": bool(rule["recorded"])}
-                for rule in printable_tree(found["rules"])
+                for rule in printable_tree(prediction["rules"])
             ],
         }
     except OSError as error:
@@ -91,11 +91,11 @@ def _read(path: str | Path) -> dict[str, Any]:
         ) from None
 
 
-def _interval(told: Mapping[str, Any]) -> Predicted:
-    found = Predicted(**{key: float(x) for key, x in told.items()})
-    if not found.low <= found.median <= found.high:
-        raise ValueError(f"{found.median} is not between {found.low} and {found.high}")
-    return found
+def _interval(numbers: Mapping[str, Any]) -> Predicted:
+    predicted = Predicted(**{key: float(x) for key, x in numbers.items()})
+    if not predicted.low <= predicted.median <= predicted.high:
+        raise ValueError(f"{predicted.median} is not between {predicted.low} and {predicted.high}")
+    return predicted
 
 
 def predicted_section(groups: Groups, path: str | Path) -> Section:
@@ -148,12 +148,12 @@ def _cells(run: Run, prediction: Mapping[str, Any]) -> tuple[list[str], bool | N
     rule = _rule_for(run, prediction)
     if isinstance(rule, str):
         return [short_number(seconds), DASH, megabytes, DASH, rule], None
-    told: Predicted = rule["seconds"]
-    cells = [short_number(seconds), str(told), megabytes, str(rule["bits"].scaled(1 / MB))]
+    interval: Predicted = rule["seconds"]
+    cells = [short_number(seconds), str(interval), megabytes, str(rule["bits"].scaled(1 / MB))]
     if rule["recorded"] and np.isclose(seconds, prediction["seconds"], rtol=1e-9):
         return [*cells, "what the twin was fitted to"], None
-    held = told.holds(seconds)
-    away = "below" if seconds < told.low else "above"
+    held = interval.holds(seconds)
+    away = "below" if seconds < interval.low else "above"
     return [*cells, "within the interval" if held else f"{away} the interval"], held
 
 
@@ -168,14 +168,14 @@ def _rule_for(run: Run, prediction: Mapping[str, Any]) -> dict[str, Any] | str:
     if clients and clients != prediction["clients"]:
         return f"not predicted: {clients} clients, the twin has {prediction['clients']}"
     base: Mapping[str, Any] = next(
-        (one["rule"] for one in prediction["rules"] if one["recorded"]), {}
+        (rule["rule"] for rule in prediction["rules"] if rule["recorded"]), {}
     )
-    for one in prediction["rules"]:
+    for predicted in prediction["rules"]:
         if all(
             run.config[key] in values
             if run.config.get(key) is not None
             else values == base.get(key)
-            for key, values in one["rule"].items()
+            for key, values in predicted["rule"].items()
         ):
-            return dict(one)
+            return dict(predicted)
     return "not predicted: another rule"

@@ -29,7 +29,7 @@ class Records:
     each dispatch. steps: local steps, NaN where nothing says.
     download_s, compute_s, upload_s: seconds, NaN where nothing says. bits_down, bits_up: of its
     messages.
-    whole: the seconds of a dispatch are known as a whole, all under ``compute_s``.
+    undivided: the seconds of a dispatch are known as a whole, all under ``compute_s``.
     notes: sentences on what was left out and what these records cannot tell.
     """
 
@@ -44,7 +44,7 @@ class Records:
     upload_s: Floats
     bits_down: Floats
     bits_up: Floats
-    whole: bool
+    undivided: bool
     notes: tuple[str, ...]
 
     @property
@@ -64,9 +64,9 @@ class Records:
 
     def names(self, clients: Ids) -> str:
         """Return clients in words, the first ten of them."""
-        some = [self.run.client_name(int(client)) for client in clients[:10]]
-        more = len(clients) - len(some)
-        return ", ".join(some) + (f" and {more} more" if more else "")
+        names = [self.run.client_name(int(client)) for client in clients[:10]]
+        more = len(clients) - len(names)
+        return ", ".join(names) + (f" and {more} more" if more else "")
 
 
 def read(directory: str | Path) -> Records:
@@ -96,33 +96,33 @@ def read(directory: str | Path) -> Records:
     at = np.asarray(run.column("clients", "round"), np.int64)
     outcome = np.asarray(run.column("clients", "outcome"))
     notes = _gaps(rounds)
-    whole = not np.isfinite(columns["upload_s"]).any()
+    undivided = not np.isfinite(columns["upload_s"]).any()
     notes += _with_waits(run, columns, outcome, at)
-    kept, jumped = _in_order(columns)
+    usable, jumped = _in_order(columns)
     notes += jumped
-    if not (kept & np.isfinite(columns["compute_s"])).any():
+    if not (usable & np.isfinite(columns["compute_s"])).any():
         raise DataError(
             f"{directory} holds no answer with its seconds: nobody answered, its clock jumped at "
             "each, or an older version wrote it; record rounds in which clients answer"
         )
     sizes, unknown = _sizes(run, ids, columns["num_examples"])
-    found = Records(
+    records = Records(
         run,
         sizes,
-        ids[kept],
-        at[kept],
-        outcome[kept],
-        steps=columns["local_steps"][kept],
-        download_s=columns["download_s"][kept],
-        compute_s=columns["compute_s"][kept],
-        upload_s=columns["upload_s"][kept],
-        bits_down=columns["bits_down"][kept],
-        bits_up=columns["bits_up"][kept],
-        whole=whole,
+        ids[usable],
+        at[usable],
+        outcome[usable],
+        steps=columns["local_steps"][usable],
+        download_s=columns["download_s"][usable],
+        compute_s=columns["compute_s"][usable],
+        upload_s=columns["upload_s"][usable],
+        bits_down=columns["bits_down"][usable],
+        bits_up=columns["bits_up"][usable],
+        undivided=undivided,
         notes=(),
     )
-    notes += unknown + _silent(found)
-    return replace(found, notes=tuple(notes))
+    notes += unknown + _silent(records)
+    return replace(records, notes=tuple(notes))
 
 
 def _gaps(rounds: Ints) -> list[str]:
@@ -164,15 +164,17 @@ def _in_order(columns: dict[str, Floats]) -> tuple[Bools, list[str]]:
 
 def _sizes(run: Run, ids: Ids, examples: Floats) -> tuple[Ints, list[str]]:
     """Return the training samples of each client, and a note on those of which they are unknown."""
-    known = np.asarray(run.column("federation", "client"), np.int64)
+    enrolled_ids = np.asarray(run.column("federation", "client"), np.int64)
     count = max(
-        int(run.config.get("population") or 0), int(ids.max()) + 1, int(known.max(initial=-1)) + 1
+        int(run.config.get("population") or 0),
+        int(ids.max()) + 1,
+        int(enrolled_ids.max(initial=-1)) + 1,
     )
     sizes = np.full(count, np.nan)
-    told = np.isfinite(examples)
-    sizes[ids[told]] = examples[told]
+    answered = np.isfinite(examples)
+    sizes[ids[answered]] = examples[answered]
     enrolled = np.asarray(run.column("federation", "num_train"), float)
-    sizes[known[np.isfinite(enrolled)]] = enrolled[np.isfinite(enrolled)]
+    sizes[enrolled_ids[np.isfinite(enrolled)]] = enrolled[np.isfinite(enrolled)]
     unknown = np.isnan(sizes)
     usual = np.nanmedian(sizes) if not unknown.all() else 1.0
     filled = np.where(unknown, usual, sizes).round().astype(np.int64)
@@ -184,18 +186,18 @@ def _sizes(run: Run, ids: Ids, examples: Floats) -> tuple[Ints, list[str]]:
     ]
 
 
-def _silent(found: Records) -> list[str]:
+def _silent(records: Records) -> list[str]:
     """Return notes on clients that never answered, and on those that were never asked."""
-    everybody = np.arange(found.population)
-    asked = np.unique(found.client)
-    heard = np.unique(found.client[found.answered])
-    said: list[tuple[Ids, str]] = [
-        (np.setdiff1d(asked, heard), "asked and never answered"),
-        (np.setdiff1d(everybody, asked), "never asked"),
+    everybody = np.arange(records.population)
+    dispatched = np.unique(records.client)
+    heard = np.unique(records.client[records.answered])
+    groups: list[tuple[Ids, str]] = [
+        (np.setdiff1d(dispatched, heard), "asked and never answered"),
+        (np.setdiff1d(everybody, dispatched), "never asked"),
     ]
     return [
-        f"{len(who)} clients were {what} ({found.names(who)}); their speed is drawn from what the "
-        "others' speeds are like."
-        for who, what in said
+        f"{len(who)} clients were {fate} ({records.names(who)}); their speed is drawn from what "
+        "the others' speeds are like."
+        for who, fate in groups
         if len(who)
     ]

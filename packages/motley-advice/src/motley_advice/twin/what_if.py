@@ -92,14 +92,14 @@ class Forecast:
     def sentence(self) -> str:
         """Return in words whether the twin gives back what was recorded."""
         own = self.rules[0]
-        said = (
+        sentence = (
             f"under the recorded rule the twin takes {own.seconds} s for {self.rounds} rounds, "
             f"and {short_number(self.seconds)} s were recorded"
         )
         if self.holds:
-            return f"{said}: within its {LEVEL:.0%} interval."
+            return f"{sentence}: within its {LEVEL:.0%} interval."
         return (
-            f"{said}: OUTSIDE its {LEVEL:.0%} interval. Believe none of the predictions before "
+            f"{sentence}: OUTSIDE its {LEVEL:.0%} interval. Believe none of the predictions before "
             "you know why."
         )
 
@@ -186,20 +186,22 @@ def what_if(
         raise ConfigError(f"got {target}; expected a finite number", "--target")
     experiment = as_experiment(path, overrides)
     folder = out or default_folder(experiment).parent
-    mine, asked = (
+    mine, wanted = (
         {point.experiment.run_id() for point in expand(experiment, keys, seeds)}
         for keys in ({}, over or {})
     )
-    sweeps = [over or {}] if mine <= asked else [{}, over or {}]
+    sweeps = [over or {}] if mine <= wanted else [{}, over or {}]
     done = [
         compare(experiment, keys, seeds, out=folder, data=data, progress=progress, jobs=jobs)
         for keys in sweeps
     ]
-    runs = [run for one in done for run in one.runs]
-    failures = [failure for one in done for failure in one.failures]
+    runs = [run for sweep in done for run in sweep.runs]
+    failures = [failure for sweep in done for failure in sweep.failures]
     own = [run for run in runs if run.meta["run_id"] in mine]
     if len(own) < len(mine):
-        raise next(one.error for one in failures if one.point.experiment.run_id() in mine)
+        raise next(
+            failure.error for failure in failures if failure.point.experiment.run_id() in mine
+        )
     rounds = min([recorded["rounds"], *(run.tables["rounds"].num_rows for run in own)])
     units = recorded["server_s"], _bits_scale(own, recorded)
     changed = tuple(key.partition(".")[0] for key in over or {})
@@ -225,19 +227,19 @@ def _recorded(path: Path) -> dict[str, Any]:
             f"there is no file {str(missing)!r}; motley twin RUN --out {path} writes it"
         )
     try:
-        found = restored(json.loads(beside.read_text(encoding="utf-8")))
-        columns = {name: [float(one) for one in found[name]] for name in ("seconds", "bits")}
+        record = restored(json.loads(beside.read_text(encoding="utf-8")))
+        columns = {name: [float(number) for number in record[name]] for name in ("seconds", "bits")}
         rounds = len(columns["seconds"])
         if not rounds or len(columns["bits"]) != rounds:
             raise ValueError(f"{rounds} rounds have seconds, {len(columns['bits'])} bits")
         return {
             **columns,
             "rounds": rounds,
-            "source": printable(str(found["source"])),
-            "server_s": float(found["server_s"]),
-            "never_accepted": tuple(str(name) for name in found["never_accepted"]),
-            "dispatched": int(found["dispatched"]),
-            "stand_in": bool(found["stand_in"]),
+            "source": printable(str(record["source"])),
+            "server_s": float(record["server_s"]),
+            "never_accepted": tuple(str(name) for name in record["never_accepted"]),
+            "dispatched": int(record["dispatched"]),
+            "stand_in": bool(record["stand_in"]),
         }
     except (ValueError, KeyError, TypeError, OSError, OverflowError, RecursionError) as error:
         raise DataError(
@@ -249,12 +251,14 @@ def _recorded(path: Path) -> dict[str, Any]:
 def _bits_scale(runs: Sequence[Run], recorded: Mapping[str, Any]) -> float:
     """Return the recorded bits of a dispatch over those of the twin's, whose model is another where
     its data is a stand-in; 1 otherwise."""
-    whole = recorded["bits"][-1]
-    if not recorded["stand_in"] or not whole > 0:
+    total = recorded["bits"][-1]
+    if not recorded["stand_in"] or not total > 0:
         return 1.0
-    found = [costs(run) for run in runs]
-    own = sum(one.total_bits for one in found) / max(sum(one.dispatched for one in found), 1)
-    return float(whole / recorded["dispatched"] / own)
+    all_costs = [costs(run) for run in runs]
+    own = sum(cost.total_bits for cost in all_costs) / max(
+        sum(cost.dispatched for cost in all_costs), 1
+    )
+    return float(total / recorded["dispatched"] / own)
 
 
 def _rule(
@@ -272,22 +276,22 @@ def _rule(
     ends = [_at_round(run, "time_s", rounds) + server_s * rounds for run in runs]
     bits = [scale * _at_round(run, "total_bits", rounds) for run in runs]
     nothing = Predicted(float("nan"), float("nan"), float("nan"))
-    whole = label, recorded, _keys(runs[0].config, changed), predicted(ends), predicted(bits)
+    common = label, recorded, _keys(runs[0].config, changed), predicted(ends), predicted(bits)
     left_out = _left_out(runs, rounds)
     if target is None:
         unasked = float("nan"), nothing, nothing
-        return Rule(*whole, *unasked, left_out)
+        return Rule(*common, *unasked, left_out)
     axes: tuple[Axis, ...] = ("round", "seconds", "bits")
     hits = {axis: [_hit(run, axis, target) for run in runs] for axis in axes}
-    reached = float(np.mean([one.reached for one in hits["round"]]))
+    reached = float(np.mean([hit.reached for hit in hits["round"]]))
     until = nothing, nothing
     if reached == 1:
         pairs = zip(hits["seconds"], hits["round"], strict=True)
         until = (
-            predicted([one.value + server_s * at.value for one, at in pairs]),
-            predicted([scale * one.value for one in hits["bits"]]),
+            predicted([hit.value + server_s * at.value for hit, at in pairs]),
+            predicted([scale * hit.value for hit in hits["bits"]]),
         )
-    return Rule(*whole, reached, *until, left_out)
+    return Rule(*common, reached, *until, left_out)
 
 
 def _keys(config: Mapping[str, Any], changed: Sequence[str]) -> dict[str, list[Any]]:
@@ -295,15 +299,15 @@ def _keys(config: Mapping[str, Any], changed: Sequence[str]) -> dict[str, list[A
     of a selector the options that are not its defaults, too, which is what a Flower strategy
     records; of the probe what a deployment records, which measures speeds whatever is said.
     ``changed``: keys that were varied beside selector, synchrony and cohort."""
-    found = {
+    keys = {
         key: [config.get(key)]
         for key in dict.fromkeys(("selector", "synchrony", "cohort", *changed))
     }
     rule = catalogue("selector").build(config["selector"])
-    found["selector"].append(record_of("selector", rule))
-    if "probe" in found:
-        found["probe"].append({**config["probe"], "speeds": "known"})
-    return found
+    keys["selector"].append(record_of("selector", rule))
+    if "probe" in keys:
+        keys["probe"].append({**config["probe"], "speeds": "known"})
+    return keys
 
 
 def _hit(run: Run, axis: Axis, target: float) -> Censored:
@@ -336,12 +340,12 @@ def predicted(values: Sequence[float]) -> Predicted:
     >>> print(predicted([1.0, np.e**2]))
     2.72 (0.013 to 561.6)
     """
-    found = np.asarray(values, float)
-    if (found <= 0).any():
-        return Predicted(float(np.median(found)), float(found.min()), float(found.max()))
+    numbers = np.asarray(values, float)
+    if (numbers <= 0).any():
+        return Predicted(float(np.median(numbers)), float(numbers.min()), float(numbers.max()))
     from scipy.special import stdtrit
 
-    logs = np.log(found)
+    logs = np.log(numbers)
     n = len(logs)
     half = float(stdtrit(n - 1, 0.5 + LEVEL / 2)) * logs.std(ddof=1) * np.sqrt(1 + 1 / n)
     middle = float(logs.mean())
