@@ -115,8 +115,9 @@ class Gain:
 
     Parameters
     ----------
-    points: difference in percent points of each paired seed. again: whether it was chosen there,
-    and these are the seeds that measured it again; else they are those that chose.
+    points: difference in percent points of each paired seed.
+    again: whether it was chosen there, and these are the seeds that measured it again; else they
+    are those that chose.
     seconds, traffic: mean virtual time and traffic to the environment's target, divided by those of
     uniform FedAvg; NaN where a run of either missed it or the two are not told apart.
     """
@@ -185,7 +186,8 @@ class Evidence:
 
     Parameters
     ----------
-    gains: whether personal -> environment -> entrant -> its gain. profiles: environment -> profile.
+    gains: whether personal -> environment -> entrant -> its gain.
+    profiles: environment -> profile.
     proofs: whether personal -> its proof.
     """
 
@@ -370,8 +372,9 @@ def prove(
     Parameters
     ----------
     outside: federation -> entrant -> difference to uniform FedAvg of each seed, in points; those
-    that advice names, and the winner. profiles: of these federations. winner: the entrant of this
-    kind that gains most over the league.
+    that advice names, and the winner.
+    profiles: of these federations.
+    winner: the entrant of this kind that gains most over the league.
 
     Raises
     ------
@@ -404,7 +407,8 @@ def prove_left_out(
     Parameters
     ----------
     measured: environment -> entrant -> difference to uniform FedAvg of each seed that scores it, in
-    points. winners: environment -> the entrant of this kind that gains most over the others.
+    points.
+    winners: environment -> the entrant of this kind that gains most over the others.
 
     Raises
     ------

@@ -43,7 +43,8 @@ def tell(claim: Claim, rows: Sequence[Mapping[str, str]], missed: bool = False) 
     Parameters
     ----------
     rows: of the claim in ``verdicts.csv``, one a comparison, at least one of which has a
-    difference. missed: whether a run missed its target, so that its number is a lower bound.
+    difference.
+    missed: whether a run missed its target, so that its number is a lower bound.
     """
     first = rows[0]
     alone = "" if first["alone"] == first["verdict"] else f" (alone: {first['alone']})"

@@ -31,11 +31,12 @@ class Crossing:
 
     Parameters
     ----------
-    selections, algorithms: name -> gain with the other part plain. together: (selection,
-    algorithm) -> gain of the pair over the control. interactions: the same keys -> what the pair
-    gains beyond the sum, with an interval that is simultaneous over the pairs. beside: the same
-    keys -> what it gains over its selection alone, and over its algorithm alone, with intervals
-    that are simultaneous over both and the pairs.
+    selections, algorithms: name -> gain with the other part plain.
+    together: (selection, algorithm) -> gain of the pair over the control.
+    interactions: the same keys -> what the pair gains beyond the sum, with an interval that is
+    simultaneous over the pairs.
+    beside: the same keys -> what it gains over its selection alone, and over its algorithm alone,
+    with intervals that are simultaneous over both and the pairs.
     """
 
     selections: Mapping[str, Interval]
@@ -54,7 +55,8 @@ def crossings(
     Parameters
     ----------
     differences: environment -> entrant -> difference to ``control`` of each seed, in order of the
-    seeds. control: the plain pair.
+    seeds.
+    control: the plain pair.
     """
     plain_selection, _, plain_algorithm = control.partition(CROSS)
     out = {}

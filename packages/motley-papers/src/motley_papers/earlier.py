@@ -263,8 +263,8 @@ def still_planned(
 
     Parameters
     ----------
-    planned: (exhibit, cell, seed) -> name of the run. targets: (exhibit, cell, measure) -> target,
-    "" for measures without.
+    planned: (exhibit, cell, seed) -> name of the run.
+    targets: (exhibit, cell, measure) -> target, "" for measures without.
     """
     return [
         row

@@ -49,10 +49,12 @@ class ExhibitData:
 
     Parameters
     ----------
-    axes: name -> values, as far as there are runs. runs: cell -> its runs. measured: measure ->
-    cell -> mean and spread over seeds.
-    bounds: measure -> cells that are lower bounds. published: values of the paper. titles: measure
-    -> title of its axis.
+    axes: name -> values, as far as there are runs.
+    runs: cell -> its runs.
+    measured: measure -> cell -> mean and spread over seeds.
+    bounds: measure -> cells that are lower bounds.
+    published: values of the paper.
+    titles: measure -> title of its axis.
     curves: cell -> its runs with those of which the evaluations alone were kept; ``runs`` where it
     is left out.
     """

@@ -57,8 +57,9 @@ class Ranking:
 
     Parameters
     ----------
-    environments, control: names. standings: by mean rank, the leader first. unranked: entrants that
-    lack an environment.
+    environments, control: names.
+    standings: by mean rank, the leader first.
+    unranked: entrants that lack an environment.
     differences: (environment, entrant) -> mean and spread over seeds of the difference to the
     control, better above zero; those of unranked entrants, too.
     """

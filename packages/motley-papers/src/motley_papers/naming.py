@@ -33,7 +33,8 @@ def differences(
 
     Parameters
     ----------
-    exhibit: whose cells are ``ENVIRONMENT / ENTRANT``. measure: in percent.
+    exhibit: whose cells are ``ENVIRONMENT / ENTRANT``.
+    measure: in percent.
     """
     values: dict[tuple[str, str], dict[int, float]] = {}
     for row in rows:

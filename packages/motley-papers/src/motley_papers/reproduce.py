@@ -268,18 +268,21 @@ def reproduce(
 
     Parameters
     ----------
-    recipe: its name, its folder, or a recipe. exhibits: names like ``"table 3"``; all by default.
+    recipe: its name, its folder, or a recipe.
+    exhibits: names like ``"table 3"``; all by default.
     scale: ``smoke`` (every code path, two rounds), ``small`` (two cores, the minutes are in the
     recipe) or ``paper``.
-    seeds: instead of the recipe's. only: axis -> the values that are run now; exhibits and claims
-    without one are left out. overrides: settings as ``--set``.
-    out: folder of all, ``runs/<recipe>/<scale>`` by default. data: folder of data packs. progress:
-    show the runs on standard error.
-    run: False gathers what is finished, and runs nothing. on_ray, jobs: as in
-    :func:`motley.compare`.
+    seeds: instead of the recipe's.
+    only: axis -> the values that are run now; exhibits and claims without one are left out.
+    overrides: settings as ``--set``.
+    out: folder of all, ``runs/<recipe>/<scale>`` by default.
+    data: folder of data packs.
+    progress: show the runs on standard error.
+    run: False gathers what is finished, and runs nothing.
+    on_ray, jobs: as in :func:`motley.compare`.
     earlier: whether numbers that are kept with the recipe stand where a run is not in the folder.
-    unmeasured: run only what has no such number. measured: run only what has one, anew; runs that
-    are finished in ``out`` stay.
+    unmeasured: run only what has no such number.
+    measured: run only what has one, anew; runs that are finished in ``out`` stay.
     tell: is called with a sentence before the first run: how many there are, and how long they
     take; and with one where the numbers measured earlier lie elsewhere.
 

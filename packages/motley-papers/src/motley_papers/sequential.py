@@ -48,8 +48,8 @@ def boundaries(times: Sequence[float], level: float) -> list[float]:
 
     Parameters
     ----------
-    times: shares of the planned information at the looks, rising, the last 1. level: of all looks
-    together, in (0, 1).
+    times: shares of the planned information at the looks, rising, the last 1.
+    level: of all looks together, in (0, 1).
     """
     from scipy.special import ndtr, ndtri
 

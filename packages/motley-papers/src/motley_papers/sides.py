@@ -64,8 +64,8 @@ def least_std(ours: ArrayLike, theirs: ArrayLike | None, off: ArrayLike) -> Any:
 
     Parameters
     ----------
-    ours, theirs: the numbers of both sides [..., n]; None for theirs where a number is given. off:
-    mean differences from the null [...].
+    ours, theirs: the numbers of both sides [..., n]; None for theirs where a number is given.
+    off: mean differences from the null [...].
 
     >>> round(least_std([12, 12], [10, 10], 2.0), 4)
     1.4142

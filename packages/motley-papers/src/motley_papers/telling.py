@@ -142,8 +142,8 @@ def fill(
 
     Parameters
     ----------
-    numbers: scale -> its numbers; None where nothing was measured. scale, exhibits: leave out the
-    paragraphs that speak of others.
+    numbers: scale -> its numbers; None where nothing was measured.
+    scale, exhibits: leave out the paragraphs that speak of others.
 
     Raises
     ------

@@ -18,7 +18,8 @@ def with_tuned(keys: dict[str, Any], where: str, text: str) -> dict[str, Any]:
 
     Parameters
     ----------
-    where: the file, for messages. text: tables ``[AXIS."VALUE"]`` of settings; "" changes nothing.
+    where: the file, for messages.
+    text: tables ``[AXIS."VALUE"]`` of settings; "" changes nothing.
 
     Raises
     ------

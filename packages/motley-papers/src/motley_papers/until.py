@@ -45,8 +45,10 @@ class OpenComparison:
 
     Parameters
     ----------
-    claim: the claim. contrast: what its pairs say so far. cells: those it needs. seed: the next
-    one.
+    claim: the claim.
+    contrast: what its pairs say so far.
+    cells: those it needs.
+    seed: the next one.
     seeds_left: how many more decide it if mean and spread stay, at most as many as there may be.
     seed_s: wall seconds of a seed.
     """
@@ -114,8 +116,8 @@ def until_decided(
     ----------
     budget_s: wall seconds of this call; no seed is begun that is expected to take longer than what
     is left.
-    claims: parts of claims' texts; all claims of the exhibits by default. most: seeds of a
-    comparison at most.
+    claims: parts of claims' texts; all claims of the exhibits by default.
+    most: seeds of a comparison at most.
     tell: called with lines about what will be done and is done. The others are those of
     :func:`reproduce`.
 

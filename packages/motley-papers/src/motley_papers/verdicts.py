@@ -279,8 +279,8 @@ def judge(
     ----------
     values: of the exhibit's cells, as far as they have been run; those of every measure the claim
     needs.
-    printed: (measure, cell) -> the paper's number. looks: in seeds; None where there is one, at the
-    number planned.
+    printed: (measure, cell) -> the paper's number.
+    looks: in seeds; None where there is one, at the number planned.
     protocol: how much of the paper's the runs are.
     """
     if claim.tuned is not None:

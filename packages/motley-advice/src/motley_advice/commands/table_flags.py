@@ -17,8 +17,10 @@ class TableFlag(NamedTuple):
 
     Parameters
     ----------
-    key: the option. kind: of the flag's values; a list may be given several times. metavar: empty
-    for a flag without a value. flag: empty: the key's name.
+    key: the option.
+    kind: of the flag's values; a list may be given several times.
+    metavar: empty for a flag without a value.
+    flag: empty: the key's name.
     """
 
     key: str

@@ -101,8 +101,10 @@ def shared_rows(
 
     Parameters
     ----------
-    hashes: of each sample's bytes ``[n]``. owner, y: its client and class ``[n]``. counts: labels
-    of each client and class ``[K, C]``. certain: whether equal samples are copies for certain.
+    hashes: of each sample's bytes ``[n]``.
+    owner, y: its client and class ``[n]``.
+    counts: labels of each client and class ``[K, C]``.
+    certain: whether equal samples are copies for certain.
 
     If equal samples fell to clients by chance, class by class, a pair of clients would have about
     as many as the Poisson law says. Of samples that chance makes equal, pairs come together: one
@@ -177,8 +179,8 @@ def _dealt_apart(sample: NDArray[np.uint64], client: Ids, sizes: Floats) -> bool
 
     Parameters
     ----------
-    sample, client: hash and client of each sample, in the order of both ``[n]``. sizes: of the
-    clients ``[K]``.
+    sample, client: hash and client of each sample, in the order of both ``[n]``.
+    sizes: of the clients ``[K]``.
     """
     same = sample[1:] == sample[:-1]
     times = np.diff(np.flatnonzero(np.concatenate([[True], ~same, [True]])))

@@ -53,12 +53,14 @@ class ClientData:
 
     Parameters
     ----------
-    rows: the rows of each client's samples. read: returns the samples of rows ``[m]`` as an array
-    ``[m, ...]``.
+    rows: the rows of each client's samples.
+    read: returns the samples of rows ``[m]`` as an array ``[m, ...]``.
     labels: aligned with ``rows.values``: int64 classes ``[n]``, a class per position ``[n, T]``, or
     labels 0 and 1 ``[n, C]``.
-    classes: number of classes, C. targets: the kind of the targets as the task has them. columns:
-    of the samples. names, class_names: of the clients and the classes; empty: they have none.
+    classes: number of classes, C.
+    targets: the kind of the targets as the task has them.
+    columns: of the samples.
+    names, class_names: of the clients and the classes; empty: they have none.
     """
 
     rows: Ragged
@@ -137,9 +139,11 @@ class Sample:
 
     Parameters
     ----------
-    clients: ids of the S clients drawn, ascending. owner: position in ``clients`` of each sample's
-    client ``[m]``.
-    x: float32 cheap features ``[m, d]``. y: int64 classes ``[m]``. classes: C.
+    clients: ids of the S clients drawn, ascending.
+    owner: position in ``clients`` of each sample's client ``[m]``.
+    x: float32 cheap features ``[m, d]``.
+    y: int64 classes ``[m]``.
+    classes: C.
     """
 
     clients: Ids
@@ -240,8 +244,8 @@ def of_arrays(features: ArrayLike, labels: ArrayLike, client_ids: ArrayLike) -> 
 
     Parameters
     ----------
-    features: ``[n, ...]`` numbers. labels: ``[n]`` classes as whole numbers or strings, or real
-    numbers of a regression.
+    features: ``[n, ...]`` numbers.
+    labels: ``[n]`` classes as whole numbers or strings, or real numbers of a regression.
     client_ids: ``[n]`` numbers or strings; clients are numbered in sorted order.
 
     Raises

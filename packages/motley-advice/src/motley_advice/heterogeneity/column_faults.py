@@ -76,8 +76,11 @@ class Rows(NamedTuple):
 
     Parameters
     ----------
-    owner: client of each row ``[n]``. y: its class ``[n]``. x: its columns, float64 ``[n, D]``.
-    clients: K. classes: C.
+    owner: client of each row ``[n]``.
+    y: its class ``[n]``.
+    x: its columns, float64 ``[n, D]``.
+    clients: K.
+    classes: C.
     """
 
     owner: Ints
@@ -100,9 +103,11 @@ class ColumnFaults(NamedTuple):
 
     Parameters
     ----------
-    place, spread: whether the client's values lie, or spread, otherwise. constant: whether they are
-    all the same. size: of the most outlying column of each client, as a multiple of what is just
-    outlying ``[K]``. farther: whether the client lies much farther out than the others ``[K]``.
+    place, spread: whether the client's values lie, or spread, otherwise.
+    constant: whether they are all the same.
+    size: of the most outlying column of each client, as a multiple of what is just outlying
+    ``[K]``.
+    farther: whether the client lies much farther out than the others ``[K]``.
     """
 
     place: Bools
@@ -235,8 +240,8 @@ def excess(sums: Floats, variance: Floats, held: Floats) -> tuple[float, Floats]
 
     Parameters
     ----------
-    sums, variance: of each client and column, with their variance by chance ``[K, D]``. held: rows
-    of each client ``[K]``.
+    sums, variance: of each client and column, with their variance by chance ``[K, D]``.
+    held: rows of each client ``[K]``.
 
     Both count where they exceed what the median over so few clients may show by chance; a column's
     own from :data:`MANY` clients on.

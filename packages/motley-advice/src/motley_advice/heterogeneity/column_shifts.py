@@ -42,10 +42,13 @@ class ColumnShift(NamedTuple):
 
     Parameters
     ----------
-    column: its number. place, spread: whether values lie, or spread, otherwise. low, high: the
-    clients whose values lie lowest and highest (spread least and most where only that differs).
-    size: deviation of clients' mean normal scores beyond chance. several: whether clients still
-    differ without those that lie, or spread, farthest out, as many as may be odd ones.
+    column: its number.
+    place, spread: whether values lie, or spread, otherwise.
+    low, high: the clients whose values lie lowest and highest (spread least and most where only
+    that differs).
+    size: deviation of clients' mean normal scores beyond chance.
+    several: whether clients still differ without those that lie, or spread, farthest out, as many
+    as may be odd ones.
     """
 
     column: int
@@ -62,8 +65,8 @@ def column_shifts(rows: Rows, guessed: Ints, key: Key) -> list[ColumnShift]:
 
     Parameters
     ----------
-    guessed: class of each row that a classifier of the columns guesses ``[n]``. key: of the pairs
-    whose differences measure the spread.
+    guessed: class of each row that a classifier of the columns guesses ``[n]``.
+    key: of the pairs whose differences measure the spread.
     """
     strata = [rows._replace(y=guessed), rows]
     place, place_of_several, where, far = _differing(strata)
@@ -121,7 +124,8 @@ def _law(counts: Floats, judged: Bools) -> tuple[Floats, float, float]:
 
     Parameters
     ----------
-    counts: rows of each client and class ``[K, C]``. judged: the clients in Q ``[K]``.
+    counts: rows of each client and class ``[K, C]``.
+    judged: the clients in Q ``[K]``.
     """
     total = counts.sum(axis=0)
     judged_counts = counts[judged]

@@ -56,8 +56,8 @@ class Rules(NamedTuple):
 
     Parameters
     ----------
-    group: of each drawn client ``[S]``. conflicts: whether two groups are known to call samples
-    differently ``[G, G]``.
+    group: of each drawn client ``[S]``.
+    conflicts: whether two groups are known to call samples differently ``[G, G]``.
     """
 
     group: Ints

@@ -39,7 +39,8 @@ def duplicate_findings(
 
     Parameters
     ----------
-    hashes: of :func:`sample_hashes`. certain: of :func:`certain_copies`.
+    hashes: of :func:`sample_hashes`.
+    certain: of :func:`certain_copies`.
 
     Exact: two samples are the same if all their bytes are (labels are not compared). A copy that
     was rescaled or cropped is not found. Hashes have 64 bits, so that 10^7 different samples have

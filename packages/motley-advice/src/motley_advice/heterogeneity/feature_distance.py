@@ -48,8 +48,8 @@ def feature_findings(sample: Sample, few: Sample, population: int, key: Key) -> 
 
     Parameters
     ----------
-    sample: of which groups are made. few: samples of fewer clients, more of each, whose pairs are
-    compared.
+    sample: of which groups are made.
+    few: samples of fewer clients, more of each, whose pairs are compared.
 
     ``feature_shift`` is a lower bound: a linear classifier of a few dozen samples sees less than a
     better one of more, so values of federations whose clients have 20 and 500 samples do not

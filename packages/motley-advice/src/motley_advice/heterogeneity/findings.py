@@ -67,14 +67,14 @@ class Finding:
     Parameters
     ----------
     name: of the finding; the names in :data:`PROFILE` are part of the profile.
-    value: the number for the whole federation; NaN where it was not measured. low, high: its 95 %
-    interval; NaN without one.
+    value: the number for the whole federation; NaN where it was not measured.
+    low, high: its 95 % interval; NaN without one.
     unit: of value, interval and ``per_client``, e.g. ``"share"`` or ``"bytes"``.
     per_client: the same number for each client, ``[K]``, NaN for clients that were not measured;
     None where there is no such number.
     how: counted from all samples, estimated, or not measurable here.
-    needs: what must leave a client for this number. federated: how to get it without moving
-    samples; empty where nobody can.
+    needs: what must leave a client for this number.
+    federated: how to get it without moving samples; empty where nobody can.
     federated_bytes: bytes per client that this takes, up and down together; None where it is not
     known.
     note: one sentence about the number: what it says, what was sampled, or why it was not measured.
@@ -122,9 +122,12 @@ class OutlyingClient:
 
     Parameters
     ----------
-    client: its number, the row of ``per_client`` arrays. kind: in what it differs. columns: all
-    input columns with this fault; empty where it is none of columns. said: what was found. remedy:
-    what to do about it. name: the client's own name; empty: it has none.
+    client: its number, the row of ``per_client`` arrays.
+    kind: in what it differs.
+    columns: all input columns with this fault; empty where it is none of columns.
+    said: what was found.
+    remedy: what to do about it.
+    name: the client's own name; empty: it has none.
     """
 
     client: int
@@ -152,8 +155,9 @@ class DifferingColumn:
 
     Parameters
     ----------
-    column: its name. said: how clients differ in it. size: standard deviation of the clients' mean
-    normal scores within classes, beyond chance.
+    column: its name.
+    said: how clients differ in it.
+    size: standard deviation of the clients' mean normal scores within classes, beyond chance.
     """
 
     column: str
@@ -167,10 +171,11 @@ class Inspection:
 
     Parameters
     ----------
-    findings: by name, in the order in which they are shown. population: number of clients, K.
+    findings: by name, in the order in which they are shown.
+    population: number of clients, K.
     notes: sentences about the whole: what was sampled, which kind of targets the data has.
-    outlying: single clients that differ from all others. columns: in which the others differ among
-    themselves, the largest difference first.
+    outlying: single clients that differ from all others.
+    columns: in which the others differ among themselves, the largest difference first.
 
     Example
     -------

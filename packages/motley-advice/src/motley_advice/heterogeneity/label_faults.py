@@ -51,11 +51,13 @@ class LabelFault(NamedTuple):
 
     Parameters
     ----------
-    client: its number. swap: the class that each class should be called ``[C]``; None for random
-    labels. denied, expected: shares of its labels that the classifier denies, and that it denies at
-    others with the same classes. left: the share that it denies after the renaming. mended: whether
-    that is no more than at others. size: how many times as many standard errors beyond these as are
-    just outlying.
+    client: its number.
+    swap: the class that each class should be called ``[C]``; None for random labels.
+    denied, expected: shares of its labels that the classifier denies, and that it denies at others
+    with the same classes.
+    left: the share that it denies after the renaming.
+    mended: whether that is no more than at others.
+    size: how many times as many standard errors beyond these as are just outlying.
     """
 
     client: int

@@ -48,11 +48,11 @@ def measure(
 
     Parameters
     ----------
-    data: a federation, or a task that holds one. key: of the clients and samples drawn; the same
-    key gives the same bits.
+    data: a federation, or a task that holds one.
+    key: of the clients and samples drawn; the same key gives the same bits.
     first, names: the clients' data views under a drift: the position at which each client's window
-    begins ``[K]``, and what each client calls each class ``[K, C]``. without: clients that are left
-    out; the others are numbered anew.
+    begins ``[K]``, and what each client calls each class ``[K, C]``.
+    without: clients that are left out; the others are numbered anew.
 
     Raises
     ------
@@ -79,10 +79,10 @@ def measure_arrays(
 
     Parameters
     ----------
-    features: ``[n, ...]`` numbers. labels: ``[n]`` classes as whole numbers or strings, or real
-    numbers of a regression.
-    client_ids: ``[n]`` numbers or strings; clients are numbered in sorted order. key: of the
-    clients and samples drawn.
+    features: ``[n, ...]`` numbers.
+    labels: ``[n]`` classes as whole numbers or strings, or real numbers of a regression.
+    client_ids: ``[n]`` numbers or strings; clients are numbered in sorted order.
+    key: of the clients and samples drawn.
 
     Raises
     ------

@@ -28,8 +28,8 @@ class Near(NamedTuple):
 
     Parameters
     ----------
-    at: their positions, int32 ``[m, reach]``. far: their Euclidean distances, float32
-    ``[m, reach]``.
+    at: their positions, int32 ``[m, reach]``.
+    far: their Euclidean distances, float32 ``[m, reach]``.
     """
 
     at: NDArray[np.int32]
@@ -41,8 +41,9 @@ class Votes(NamedTuple):
 
     Parameters
     ----------
-    share: of the votes per class ``[m, C]``. number: of votes ``[m]``. winner: the class with most
-    votes ``[m]``.
+    share: of the votes per class ``[m, C]``.
+    number: of votes ``[m]``.
+    winner: the class with most votes ``[m]``.
     far: mean distance of those that vote ``[m]``, infinite without any.
     """
 

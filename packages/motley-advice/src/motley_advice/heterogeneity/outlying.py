@@ -110,8 +110,9 @@ def outlying_clients(
 
     Parameters
     ----------
-    hashes: of each sample's bytes, aligned with ``data.rows.values``. certain: which samples are
-    copies for certain ``[n]``. key: of the rows drawn.
+    hashes: of each sample's bytes, aligned with ``data.rows.values``.
+    certain: which samples are copies for certain ``[n]``.
+    key: of the rows drawn.
     """
     outlying = _copies(data, hashes, certain)
     outlying += _absent(data) if data.targets == "classes" else []
@@ -561,9 +562,10 @@ def _medians(
 
     Parameters
     ----------
-    values, own: of a column, and which are the client's ``[n]``. apart, times: difference and ratio
-    of the client's values to the median of others' of the same class; NaN: of no interest. called:
-    what the medians are of.
+    values, own: of a column, and which are the client's ``[n]``.
+    apart, times: difference and ratio of the client's values to the median of others' of the same
+    class; NaN: of no interest.
+    called: what the medians are of.
     """
     here, there = (float(np.median(values[part])) for part in (own, ~own))
     of = ""

@@ -134,8 +134,8 @@ def _spread_interval(number: Ints, denied: Ints) -> tuple[float, float]:
 
     Parameters
     ----------
-    number, denied: clear samples of each client and class, and those with a denied label
-    ``[S, C]``.
+    number, denied: clear samples of each client and class, and those with a denied label ``[S,
+    C]``.
     """
     total = number.sum(axis=1)
     least = total >= min(_FEW, int(total.max()))
@@ -170,7 +170,8 @@ def _findings(
     Parameters
     ----------
     judged: clear samples of each client and class, and those with a denied label ``[S, C]``: where
-    other clients vote, and where all do. hard: share of denied labels that hard samples make.
+    other clients vote, and where all do.
+    hard: share of denied labels that hard samples make.
     """
     number, denied = judged[0]
     total = number.sum(axis=1)

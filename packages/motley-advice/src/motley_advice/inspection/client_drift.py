@@ -103,8 +103,9 @@ def drift_after(ready: Ready, rounds: int, tell: Callable[[int], None]) -> list[
 
     Parameters
     ----------
-    ready: the parts of the run. rounds: server steps. tell: is told the number of each step that is
-    done.
+    ready: the parts of the run.
+    rounds: server steps.
+    tell: is told the number of each step that is done.
     """
     every = EvaluationSchedule(every=rounds + 1, per_client=False)
     config = dataclasses.replace(ready.config, stop=Stop(rounds=rounds), evaluate=every)

@@ -20,16 +20,17 @@ class InspectedFederation:
 
     Parameters
     ----------
-    label: file, folder or name that it was given by. inspection: its findings. facts: name and
-    value of what is known beside them.
-    pitfalls: sentences about its experiment, with the key to change. classes: picture of who holds
-    which class; None without classes.
-    drift: what diagnostics measured over the rounds of runs, name -> (rounds, values). clients:
-    name and number of training samples of each, ``[K]``, where clients have names.
+    label: file, folder or name that it was given by.
+    inspection: its findings.
+    facts: name and value of what is known beside them.
+    pitfalls: sentences about its experiment, with the key to change.
+    classes: picture of who holds which class; None without classes.
+    drift: what diagnostics measured over the rounds of runs, name -> (rounds, values).
+    clients: name and number of training samples of each, ``[K]``, where clients have names.
     profile_without_outlying: the profile in which outlying clients do not count; None: none is
     outlying.
-    columns: how the columns of a table were read; None: it was none. toml: an experiment with that
-    table; empty: none.
+    columns: how the columns of a table were read; None: it was none.
+    toml: an experiment with that table; empty: none.
     """
 
     label: str

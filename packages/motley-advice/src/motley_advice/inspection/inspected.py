@@ -29,8 +29,8 @@ class Inspected:
 
     Parameters
     ----------
-    federations: in the order in which they were given. pitfalls: sentences about all their runs
-    together.
+    federations: in the order in which they were given.
+    pitfalls: sentences about all their runs together.
     advice: at most five lines on what calls for what.
 
     Example

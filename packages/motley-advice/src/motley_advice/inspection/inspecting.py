@@ -90,16 +90,17 @@ def inspect(
     subject: the path of an experiment file or of a folder of runs, an Experiment, its keys,
     finished runs, a Federation or a Task; or of a table (``.csv``, ``.parquet``), or a folder with
     a file of samples for each client.
-    more: further ones, which stand beside it. rounds: server steps of a short run, after which
-    drift is measured again.
-    data: folder searched first for data packs. overrides: settings like ``"partition.alpha=0.1"``
-    for experiments, ``'decimal=","'`` for tables.
-    task: data and model of your own, for ``task = "own"``. allow_import: let components be named
-    ``"module:Class"``.
-    tell: is told what goes on, a few words at a time. label, client: the columns of a table that
-    hold the labels and the clients. table: how the files of a table are written and its columns
-    read, e.g. ``{"decimal": ",", "gaps": ["", "-9"]}``; options of
-    :class:`~motley.tasks.table_options.TableOptions`.
+    more: further ones, which stand beside it.
+    rounds: server steps of a short run, after which drift is measured again.
+    data: folder searched first for data packs.
+    overrides: settings like ``"partition.alpha=0.1"`` for experiments, ``'decimal=","'`` for
+    tables.
+    task: data and model of your own, for ``task = "own"``.
+    allow_import: let components be named ``"module:Class"``.
+    tell: is told what goes on, a few words at a time.
+    label, client: the columns of a table that hold the labels and the clients.
+    table: how the files of a table are written and its columns read, e.g. ``{"decimal": ",",
+    "gaps": ["", "-9"]}``; options of :class:`~motley.tasks.table_options.TableOptions`.
 
     Raises
     ------

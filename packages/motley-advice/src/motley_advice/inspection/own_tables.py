@@ -67,8 +67,9 @@ def federation_of(
 
     Parameters
     ----------
-    label: the column of what is to be predicted; ``label`` by default. client: the column of
-    clients, of a single table. table: how files are written and columns read, options of
+    label: the column of what is to be predicted; ``label`` by default.
+    client: the column of clients, of a single table.
+    table: how files are written and columns read, options of
     :class:`~motley.tasks.table_options.TableOptions`.
 
     Raises

@@ -34,7 +34,8 @@ class PlannedRounds(NamedTuple):
 
     Parameters
     ----------
-    lines: timelines of each round's cohort. online: clients online at each round's start ``[R]``.
+    lines: timelines of each round's cohort.
+    online: clients online at each round's start ``[R]``.
     """
 
     lines: list[Timelines]
@@ -90,7 +91,8 @@ def planned_rounds(loop: RoundLoop, rounds: int) -> PlannedRounds:
 
     Parameters
     ----------
-    loop: of :func:`synchronous_loop`, which is used up. rounds: how many.
+    loop: of :func:`synchronous_loop`, which is used up.
+    rounds: how many.
     """
     state = loop.state
     key = loop.setting.streams.key("select").fold("planned")

@@ -55,11 +55,13 @@ class InspectionSource:
 
     Parameters
     ----------
-    label: file, folder or name. experiment: whose clients are inspected; None for a federation
-    without one. federation: made in Python; None where the experiment makes it. variants: label ->
-    experiment, of a grid or of finished runs, seeds aside.
-    keys: all keys of every run, planned or finished. runs: the finished ones. toml: an experiment
-    with the table that was given, empty where none was.
+    label: file, folder or name.
+    experiment: whose clients are inspected; None for a federation without one.
+    federation: made in Python; None where the experiment makes it.
+    variants: label -> experiment, of a grid or of finished runs, seeds aside.
+    keys: all keys of every run, planned or finished.
+    runs: the finished ones.
+    toml: an experiment with the table that was given, empty where none was.
     """
 
     label: str

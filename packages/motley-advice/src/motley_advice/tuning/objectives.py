@@ -37,9 +37,9 @@ class ObjectiveValue:
 
     Parameters
     ----------
-    value: the metric, or the cost up to the target; NaN where training diverged. reached: whether
-    there is a target that was missed (False), so that ``value`` is a lower bound. order: what is
-    compared; smaller is better.
+    value: the metric, or the cost up to the target; NaN where training diverged.
+    reached: whether there is a target that was missed (False), so that ``value`` is a lower bound.
+    order: what is compared; smaller is better.
     """
 
     value: float

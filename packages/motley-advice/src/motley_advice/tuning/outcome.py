@@ -114,7 +114,9 @@ class TuningResult:
 
     Parameters
     ----------
-    plan: what was asked. methods: in the order given. directory: the study's folder.
+    plan: what was asked.
+    methods: in the order given.
+    directory: the study's folder.
     """
 
     plan: TuningPlan

@@ -46,9 +46,9 @@ class Halving:
 
     Parameters
     ----------
-    key: ``stop.rounds`` or ``stop.virtual_hours``; empty where every trial runs to its end. shares:
-    of a whole run, after which the best go on, ascending; the last is 1. factor: one trial in so
-    many goes on.
+    key: ``stop.rounds`` or ``stop.virtual_hours``; empty where every trial runs to its end.
+    shares: of a whole run, after which the best go on, ascending; the last is 1.
+    factor: one trial in so many goes on.
     """
 
     key: str = ""
@@ -109,8 +109,9 @@ class TuningPlan:
     Parameters
     ----------
     bases: the experiments in which every trial is run; a trial's value is the mean over them and
-    over ``seeds``. notes: what was added to the experiments, in sentences. repeated: runs of one
-    trial.
+    over ``seeds``.
+    notes: what was added to the experiments, in sentences.
+    repeated: runs of one trial.
     """
 
     bases: tuple[Experiment, ...]

@@ -131,9 +131,13 @@ class Proposals:
 
     Parameters
     ----------
-    storage: of the study's folder. name: of the method. spaces: by key. key: of the study.
-    objectives: their number. own_values: the values that the file has, which the first trial takes
-    where the spaces have them.
+    storage: of the study's folder.
+    name: of the method.
+    spaces: by key.
+    key: of the study.
+    objectives: their number.
+    own_values: the values that the file has, which the first trial takes where the spaces have
+    them.
     """
 
     def __init__(

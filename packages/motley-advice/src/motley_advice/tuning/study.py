@@ -82,22 +82,25 @@ def tune(
     Parameters
     ----------
     experiment: an Experiment, its keys, or the path of its TOML file; or several, in each of which
-    every trial is run: it is judged by the mean. over: key path -> space,
-    ``{"local.optimizer.lr": "log:0.001..1", "fedprox:algorithm.mu": [0.01, 0.1, 1.0]}``; a name and
-    a colon before a key: for this method alone. per: the methods,
-    ``"algorithm.name=fedavg,scaffold"``, ``"algorithm.name"`` with the values of the file's grid,
-    or label -> keys; None: the file's own. trials: of each method.
+    every trial is run: it is judged by the mean.
+    over: key path -> space, ``{"local.optimizer.lr": "log:0.001..1", "fedprox:algorithm.mu": [0.01,
+    0.1, 1.0]}``; a name and a colon before a key: for this method alone.
+    per: the methods, ``"algorithm.name=fedavg,scaffold"``, ``"algorithm.name"`` with the values of
+    the file's grid, or label -> keys; None: the file's own.
+    trials: of each method.
     objective: ``headline``, a metric, ``worst_tenth``, ``time_to:0.8`` or ``traffic_to:0.8``; of
     several the sum of ranks counts.
-    seeds: with which each trial is run; the file's by default. test_seeds: others, three by
-    default; none for no test.
+    seeds: with which each trial is run; the file's by default.
+    test_seeds: others, three by default; none for no test.
     rounds_first, hours_first: rounds or virtual hours after which the best trials go on, one in
-    ``factor``, and so on up to whole runs; None: all are whole runs. jobs: runs at a time. on_ray:
-    address of a Ray cluster, as for :func:`motley.compare`, on which all runs of a wave are put;
-    ``jobs`` then says for how many runs at a time trials are proposed together. out: the
-    study's folder, ``runs/<name>-tuned/<study id>`` by default; the same call goes on with a study
-    that was interrupted. data, overrides, task, allow_import, allow_other_numerics: as for
-    :func:`motley.run`. say: told what it will cost, and of each result.
+    ``factor``, and so on up to whole runs; None: all are whole runs.
+    jobs: runs at a time.
+    on_ray: address of a Ray cluster, as for :func:`motley.compare`, on which all runs of a wave are
+    put; ``jobs`` then says for how many runs at a time trials are proposed together.
+    out: the study's folder, ``runs/<name>-tuned/<study id>`` by default; the same call goes on with
+    a study that was interrupted.
+    data, overrides, task, allow_import, allow_other_numerics: as for :func:`motley.run`.
+    say: told what it will cost, and of each result.
 
     Raises
     ------

@@ -101,7 +101,8 @@ def usual(values: Floats, client: Ids, population: int) -> Usual:
 
     Parameters
     ----------
-    values, client: ``[n]``, at least one. population: K.
+    values, client: ``[n]``, at least one.
+    population: K.
 
     >>> found = usual(np.array([0.0, 2.0, 6.0, 8.0]), np.array([0, 0, 1, 1]), 3)
     >>> found.within, found.between, found.mean.round(2).tolist()
@@ -162,7 +163,8 @@ def common(residual: Floats, client: Ids, round: Ints) -> float:
 
     Parameters
     ----------
-    residual: of each value from its client's mean, ``[n]``. client, round: of each.
+    residual: of each value from its client's mean, ``[n]``.
+    client, round: of each.
     """
     several = np.bincount(client)[client] > 1
     at = np.unique(round, return_inverse=True)[1]

@@ -46,8 +46,10 @@ class Twin:
 
     Parameters
     ----------
-    path: of the experiment file. fits: a sentence on each law and how many later answers it held.
-    unknown: sentences on what the records cannot tell. stand_in: the recorded data is not there.
+    path: of the experiment file.
+    fits: a sentence on each law and how many later answers it held.
+    unknown: sentences on what the records cannot tell.
+    stand_in: the recorded data is not there.
     """
 
     path: Path
@@ -64,8 +66,9 @@ def twin(directory: str | Path, out: str | Path, data: Path | None = None) -> Tw
 
     Parameters
     ----------
-    directory: folder of a simulation, of a deployment, or of a Flower strategy (its ``out=``). out:
-    the experiment file. data: folder searched first for data, where the recorded task needs some.
+    directory: folder of a simulation, of a deployment, or of a Flower strategy (its ``out=``).
+    out: the experiment file.
+    data: folder searched first for data, where the recorded task needs some.
 
     Raises
     ------
@@ -234,8 +237,10 @@ class _Maker:
 
     Parameters
     ----------
-    records: what was recorded. path: of the experiment file. undivided: an answer's seconds are
-    taken as a whole. passes: the work of each dispatch in local steps.
+    records: what was recorded.
+    path: of the experiment file.
+    undivided: an answer's seconds are taken as a whole.
+    passes: the work of each dispatch in local steps.
     """
 
     def __init__(self, records: Records, path: Path, undivided: bool, passes: Floats) -> None:

@@ -25,10 +25,12 @@ class Records:
 
     Parameters
     ----------
-    run: where they come from. sizes: training samples of each client. client, round, outcome: of
-    each dispatch. steps: local steps, NaN where nothing says.
-    download_s, compute_s, upload_s: seconds, NaN where nothing says. bits_down, bits_up: of its
-    messages.
+    run: where they come from.
+    sizes: training samples of each client.
+    client, round, outcome: of each dispatch.
+    steps: local steps, NaN where nothing says.
+    download_s, compute_s, upload_s: seconds, NaN where nothing says.
+    bits_down, bits_up: of its messages.
     undivided: the seconds of a dispatch are known as a whole, all under ``compute_s``.
     notes: sentences on what was left out and what these records cannot tell.
     """

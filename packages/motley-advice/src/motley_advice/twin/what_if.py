@@ -45,10 +45,12 @@ class Rule:
 
     Parameters
     ----------
-    rule: what it is found again by, see :func:`_keys`. seconds: of the recorded number of rounds.
-    bits: of all messages until then. reached: share of the seeds that reach the target.
-    to_target_s, to_target_bits: until then, NaN unless all do. left_out: clients that take no part
-    in at least 80 % of the seeds.
+    rule: what it is found again by, see :func:`_keys`.
+    seconds: of the recorded number of rounds.
+    bits: of all messages until then.
+    reached: share of the seeds that reach the target.
+    to_target_s, to_target_bits: until then, NaN unless all do.
+    left_out: clients that take no part in at least 80 % of the seeds.
     """
 
     label: str
@@ -68,8 +70,11 @@ class Forecast:
 
     Parameters
     ----------
-    rules: the recorded rule first. source: folder of the recording. clients: how many. rounds,
-    seconds, bits, left_out: what was recorded. failures: variants that could not be run.
+    rules: the recorded rule first.
+    source: folder of the recording.
+    clients: how many.
+    rounds, seconds, bits, left_out: what was recorded.
+    failures: variants that could not be run.
     directory: of the runs.
     """
 
@@ -160,8 +165,10 @@ def what_if(
 
     Parameters
     ----------
-    path: the twin's file, ``twin.json`` beside it. over: key path -> values, as for
-    :func:`~motley.experiments.sweep.compare`. seeds: at least two. target: of the headline metric.
+    path: the twin's file, ``twin.json`` beside it.
+    over: key path -> values, as for :func:`~motley.experiments.sweep.compare`.
+    seeds: at least two.
+    target: of the headline metric.
     out, data, overrides, progress, jobs: as for :func:`~motley.experiments.sweep.compare`.
 
     Raises

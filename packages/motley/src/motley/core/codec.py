@@ -84,8 +84,8 @@ def decode(data: bytes | memoryview, *types: type, header: int | None = None) ->
 
     Parameters
     ----------
-    types: every dataclass that may occur; no other type is made. header: largest size in bytes of
-    everything but arrays, for bytes of strangers; None: no limit.
+    types: every dataclass that may occur; no other type is made.
+    header: largest size in bytes of everything but arrays, for bytes of strangers; None: no limit.
 
     Raises
     ------

@@ -87,7 +87,8 @@ def enter_run(experiment: Experiment, plan: PrivacyPlan, committed: str) -> dict
 
     Parameters
     ----------
-    plan: of the run. committed: the commitment to its secret, by which it is known.
+    plan: of the run.
+    committed: the commitment to its secret, by which it is known.
 
     Raises
     ------

@@ -96,11 +96,13 @@ def build(
 
     Parameters
     ----------
-    experiment: an Experiment, or its keys. data: folder searched first for data packs. writer:
-    where table rows go; None: nowhere.
-    task: data and model of your own, for ``task = "own"``. folder: where client states on disk go.
-    allow_import: let components be named ``"module:Class"``, which imports the module. secret: as
-    of :func:`prepare`.
+    experiment: an Experiment, or its keys.
+    data: folder searched first for data packs.
+    writer: where table rows go; None: nowhere.
+    task: data and model of your own, for ``task = "own"``.
+    folder: where client states on disk go.
+    allow_import: let components be named ``"module:Class"``, which imports the module.
+    secret: as of :func:`prepare`.
 
     Raises
     ------

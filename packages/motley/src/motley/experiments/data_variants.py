@@ -43,7 +43,8 @@ def check_variants(
 
     Parameters
     ----------
-    record: the run's ``run.json``. folder: searched first.
+    record: the run's ``run.json``.
+    folder: searched first.
 
     Raises
     ------

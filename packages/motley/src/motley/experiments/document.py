@@ -152,8 +152,9 @@ def _toml_mend(problem: str, line: str, remainder: str) -> str:
 
     Parameters
     ----------
-    problem: tomllib's message. line: the whole line. remainder: the line from where reading
-    stopped.
+    problem: tomllib's message.
+    line: the whole line.
+    remainder: the line from where reading stopped.
     """
     word = re.match(r"[A-Za-z_][^\s,}\]]*", remainder)
     mend = ""

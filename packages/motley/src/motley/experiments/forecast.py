@@ -25,10 +25,10 @@ class Pace:
 
     Parameters
     ----------
-    rounds: planned; None where the run ends by something else. begun_s, built_s, last_s, ended_s:
-    moments, NaN before: when it began, when its first round began, when its last round so far was
-    done, when it ended. first, last: numbers of the first and the last round that this process has
-    seen; 0 before.
+    rounds: planned; None where the run ends by something else.
+    begun_s, built_s, last_s, ended_s: moments, NaN before: when it began, when its first round
+    began, when its last round so far was done, when it ended.
+    first, last: numbers of the first and the last round that this process has seen; 0 before.
     """
 
     rounds: int | None

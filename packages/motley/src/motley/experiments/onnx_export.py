@@ -28,8 +28,9 @@ def export(module: nn.Module, inputs: Tensor, path: Path) -> float:
 
     Parameters
     ----------
-    module: in evaluation mode, on the CPU. inputs: ``[n, ...]`` model inputs on which the file is
-    compared with the module. path: of the file, with the weights in it.
+    module: in evaluation mode, on the CPU.
+    inputs: ``[n, ...]`` model inputs on which the file is compared with the module.
+    path: of the file, with the weights in it.
 
     Raises
     ------

@@ -140,8 +140,8 @@ def run_jobs(
 
     Parameters
     ----------
-    jobs: worker processes; each computes on its share of the cores, at least on one. work: function
-    that a worker can import.
+    jobs: worker processes; each computes on its share of the cores, at least on one.
+    work: function that a worker can import.
     display: shows the runs, which have the same numbers. Close the iterator to end all workers.
 
     Raises
@@ -270,7 +270,9 @@ def run_worker(descriptor: int, parent: int, total: int, threads: int) -> None:
 
     Parameters
     ----------
-    descriptor: of the connection to the parent. parent: its process id. total: cores of all runs.
+    descriptor: of the connection to the parent.
+    parent: its process id.
+    total: cores of all runs.
     threads: of this process.
     """
     # the parent sends it; a shell may have it ignored

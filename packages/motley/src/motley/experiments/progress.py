@@ -138,8 +138,9 @@ class RoundLog(_Shown):
 
     Parameters
     ----------
-    experiment: that is run. console: where to print; standard error by default. names: of clients,
-    by id.
+    experiment: that is run.
+    console: where to print; standard error by default.
+    names: of clients, by id.
     """
 
     def __init__(
@@ -178,8 +179,9 @@ class ProgressDisplay(ABC):
 
     Parameters
     ----------
-    experiments: the runs, in order. labels: what they are called. console: where to draw or print;
-    standard error by default.
+    experiments: the runs, in order.
+    labels: what they are called.
+    console: where to draw or print; standard error by default.
     """
 
     def __init__(

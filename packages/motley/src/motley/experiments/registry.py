@@ -156,8 +156,9 @@ def register(kind: str, name: str, cls: type) -> None:
 
     Parameters
     ----------
-    kind: one of ``motley list``, e.g. ``"selector"``. name: e.g. ``"mine"``. cls: frozen dataclass
-    of options that extends the kind's base class.
+    kind: one of ``motley list``, e.g. ``"selector"``.
+    name: e.g. ``"mine"``.
+    cls: frozen dataclass of options that extends the kind's base class.
 
     Raises
     ------

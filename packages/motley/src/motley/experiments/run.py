@@ -103,22 +103,23 @@ def run(
 
     Parameters
     ----------
-    experiment: an Experiment, its keys, or the path of its TOML file. overrides: settings like
-    ``"local.epochs=2"``.
-    out: the run's folder; ``runs/<name>/<run id>`` by default. resume: continue an interrupted run,
-    also one that :func:`~motley.experiments.sweep.compare` began under this name, or extend one
-    that finished under an earlier ``stop``; one that finished under the same is only loaded. In a
-    notebook an interrupted run is returned as far as it went.
-    data: folder searched first for data packs. progress: show the run on standard error, as a bar
-    on a terminal or lines in a log; left out: on a terminal and in a notebook, with a line at the
-    end.
+    experiment: an Experiment, its keys, or the path of its TOML file.
+    overrides: settings like ``"local.epochs=2"``.
+    out: the run's folder; ``runs/<name>/<run id>`` by default.
+    resume: continue an interrupted run, also one that :func:`~motley.experiments.sweep.compare`
+    began under this name, or extend one that finished under an earlier ``stop``; one that finished
+    under the same is only loaded. In a notebook an interrupted run is returned as far as it went.
+    data: folder searched first for data packs.
+    progress: show the run on standard error, as a bar on a terminal or lines in a log; left out: on
+    a terminal and in a notebook, with a line at the end.
     allow_other_numerics: resume although torch, instruction set, threads, engine or device differ;
     the bits then may, too.
     task: a federation and module of your own (:func:`motley.tasks.own_task`); the experiment says
     ``task = "own"`` or leaves it out.
-    on_round: called with the summary of every server step. on_end: called with the results, also of
-    a run that was finished before. Both may look and change nothing; an error in ``on_round`` ends
-    the run, which can be resumed, and is raised again.
+    on_round: called with the summary of every server step.
+    on_end: called with the results, also of a run that was finished before. Both may look and
+    change nothing; an error in ``on_round`` ends the run, which can be resumed, and is raised
+    again.
     allow_import: let components be named ``"module:Class"``, which imports the module.
     group: the comparison that the run belongs to, for trackers (``log``), and whether it is a
     control there; by default that of its name alone.
@@ -248,8 +249,9 @@ def run_built(
 
     Parameters
     ----------
-    record: of the run, which is written to ``run.json``. marks: what counts of the tables of a run
-    that is resumed; None for a new one. shown, on_round: as for :func:`run`.
+    record: of the run, which is written to ``run.json``.
+    marks: what counts of the tables of a run that is resumed; None for a new one.
+    shown, on_round: as for :func:`run`.
     """
     path = folder.path
     shown = shown or OneRun()
@@ -376,8 +378,8 @@ def run_record(
 
     Parameters
     ----------
-    note: of a deployment, added to those of its federation. secret: of a private run, to which the
-    record holds a commitment."""
+    note: of a deployment, added to those of its federation.
+    secret: of a private run, to which the record holds a commitment."""
     setting = config.setting
     data = setting.task.federation
     metrics = [

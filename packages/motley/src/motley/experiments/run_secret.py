@@ -91,8 +91,8 @@ def read_secret(folder: Path, committed: str | None, data: Mapping[str, str]) ->
 
     Parameters
     ----------
-    committed: the :func:`commitment` to the secret, as the run's record has it. data: as of
-    :func:`keep_secret`.
+    committed: the :func:`commitment` to the secret, as the run's record has it.
+    data: as of :func:`keep_secret`.
 
     Raises
     ------

@@ -201,8 +201,8 @@ def curve_figure(
 
     Parameters
     ----------
-    metric: of the evaluations or metrics; the headline by default. over: ``rounds``,
-    ``virtual_seconds`` or ``traffic``.
+    metric: of the evaluations or metrics; the headline by default.
+    over: ``rounds``, ``virtual_seconds`` or ``traffic``.
 
     Raises
     ------

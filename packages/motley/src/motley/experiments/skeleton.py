@@ -42,9 +42,9 @@ def skeleton(kind: str, name: str, package: bool = False) -> dict[str, str]:
 
     Parameters
     ----------
-    kind: one of :data:`SKELETONS`, in singular or plural. name: of the component and of its module,
-    in snake_case, e.g. ``"loudest_first"``. package: lay all of it in a folder of that name, the
-    test in ``tests``.
+    kind: one of :data:`SKELETONS`, in singular or plural.
+    name: of the component and of its module, in snake_case, e.g. ``"loudest_first"``.
+    package: lay all of it in a folder of that name, the test in ``tests``.
 
     Raises
     ------

@@ -99,8 +99,9 @@ def describe(
     ----------
     numerics: the conditions under which results are bit-identical (torch build, instruction set,
     threads, engine, device).
-    task: ``metric`` and ``classes``. parameters: D. command: what started it; the process's own
-    command line by default.
+    task: ``metric`` and ``classes``.
+    parameters: D.
+    command: what started it; the process's own command line by default.
     """
     return {
         "name": experiment.name,
@@ -289,8 +290,8 @@ class RunFolder:
 
         Parameters
         ----------
-        resume: whether to go on with an interrupted run, or with one that has ended. name: instead
-        of the run id.
+        resume: whether to go on with an interrupted run, or with one that has ended.
+        name: instead of the run id.
 
         Raises
         ------
@@ -474,7 +475,8 @@ def ensure_space(path: Path, needed: int = _NEEDED_BYTES) -> None:
 
     Parameters
     ----------
-    path: an existing folder. needed: bytes (by default 32 MiB).
+    path: an existing folder.
+    needed: bytes (by default 32 MiB).
 
     Raises
     ------

@@ -156,7 +156,8 @@ class Comparison(Carded):
 
         Parameters
         ----------
-        metric: the headline by default. over: ``rounds``, ``virtual_seconds`` or ``traffic``.
+        metric: the headline by default.
+        over: ``rounds``, ``virtual_seconds`` or ``traffic``.
 
         Raises
         ------
@@ -369,29 +370,32 @@ def compare(
 
     Parameters
     ----------
-    experiment: an Experiment, its keys, or the path of its TOML file. over: key path -> values,
-    over the file's ``[grid]``.
-    seeds: values of ``seed``. out: folder of all runs, ``runs/<name>`` by default. data: folder of
-    data packs.
-    overrides: settings like ``"local.epochs=2"``. progress: show the runs on standard error, as
-    bars on a terminal or lines in a log; left out: on a terminal and in a notebook, with a line at
-    the end.
+    experiment: an Experiment, its keys, or the path of its TOML file.
+    over: key path -> values, over the file's ``[grid]``.
+    seeds: values of ``seed``.
+    out: folder of all runs, ``runs/<name>`` by default.
+    data: folder of data packs.
+    overrides: settings like ``"local.epochs=2"``.
+    progress: show the runs on standard error, as bars on a terminal or lines in a log; left out: on
+    a terminal and in a notebook, with a line at the end.
     on_ray: address of a Ray cluster over which the runs are spread, ``auto``, or ``local`` for one
     that is started here.
     jobs: runs at a time on this machine, each in a process that computes on its share of the cores.
-    task: a federation and module of your own, as for :func:`~motley.experiments.run.run`. on_end:
-    called in this process with the results of each run as soon as they are there; an error in it
-    ends the comparison, and the same call goes on with it.
-    allow_import: let components be named ``"module:Class"``, which imports the module. grids: names
-    of the file's grids that are run; all by default. allow_other_numerics: resume runs although
-    torch, instruction set, threads, engine or device differ. against: label of the method that the
-    others are compared with, as tables call it; ``out`` remembers it (the usual one where none is
-    given), and the grid's order, for every later report.
+    task: a federation and module of your own, as for :func:`~motley.experiments.run.run`.
+    on_end: called in this process with the results of each run as soon as they are there; an error
+    in it ends the comparison, and the same call goes on with it.
+    allow_import: let components be named ``"module:Class"``, which imports the module.
+    grids: names of the file's grids that are run; all by default.
+    allow_other_numerics: resume runs although torch, instruction set, threads, engine or device
+    differ.
+    against: label of the method that the others are compared with, as tables call it; ``out``
+    remembers it (the usual one where none is given), and the grid's order, for every later report.
     controls: add the runs of the reference that remove, one by one and together, the settings in
     which the methods differ beside the method; they are ``controls`` of what is returned.
-    many_controls: also where these are more than 100. skip_refused: go on without variants that
-    cannot run, each with a warning. say: told before the first run what the controls cost and
-    whether *stable* will be empty; left out: the lines are printed where progress is shown.
+    many_controls: also where these are more than 100.
+    skip_refused: go on without variants that cannot run, each with a warning.
+    say: told before the first run what the controls cost and whether *stable* will be empty; left
+    out: the lines are printed where progress is shown.
 
     In a notebook an interrupted comparison is returned with the runs that were finished.
 
@@ -595,7 +599,9 @@ class _Cost:
 
     Parameters
     ----------
-    points: of the comparison and its controls. base: folder of all. jobs: runs at a time.
+    points: of the comparison and its controls.
+    base: folder of all.
+    jobs: runs at a time.
     """
 
     def __init__(self, points: Sequence[Point], base: Path, jobs: int, say: Say) -> None:
@@ -689,7 +695,8 @@ def _reference(against: str | None, labels: Mapping[Path, str], base: Path, say:
 
     Parameters
     ----------
-    labels: by folder of a run. say: told where what is remembered is not what is usual.
+    labels: by folder of a run.
+    say: told where what is remembered is not what is usual.
 
     Raises
     ------

@@ -17,8 +17,8 @@ class Point:
 
     Parameters
     ----------
-    label: what differs from the other runs of the sweep, in words; seeds aside. experiment: what is
-    run.
+    label: what differs from the other runs of the sweep, in words; seeds aside.
+    experiment: what is run.
     name: of its folder, all that the sweep sets, so that the folder does not depend on the other
     runs; ``label`` by default.
     control: whether it is a run of the reference with another method's setting.

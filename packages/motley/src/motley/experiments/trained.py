@@ -99,8 +99,8 @@ class TrainedRun(results.Run):
     Parameters
     ----------
     task: the task of a run whose data and model came from Python, or the source of its task; None:
-    the run's record says how its model is made. allow_import: whether a task or model that the
-    record names ``module:Class`` may be imported.
+    the run's record says how its model is made.
+    allow_import: whether a task or model that the record names ``module:Class`` may be imported.
     """
 
     task: Task | TaskSource | None = field(default=None, compare=False, repr=False)
@@ -148,7 +148,8 @@ class TrainedRun(results.Run):
         ----------
         x: ``[n, ...]`` samples as the data set has them. Texts: one, or a list of equally long
         ones. Rows of a table: a path, DataFrame, Arrow table, mapping of columns, list of records,
-        or array ``[n, columns]``. which: see :meth:`module`.
+        or array ``[n, columns]``.
+        which: see :meth:`module`.
         probabilities: return those of the classes, ``[n, C]``, instead of classes (their names,
         where the data has names). With several labels per sample both are ``[n, C]``, with a class
         per position ``[n, T]`` or ``[n, T, C]``; numbers are ``[n]`` or ``[n, d]``.
@@ -173,8 +174,9 @@ class TrainedRun(results.Run):
 
         Parameters
         ----------
-        path: of the file. x: samples on which both are compared, as for :meth:`predict`. which: see
-        :meth:`module`.
+        path: of the file.
+        x: samples on which both are compared, as for :meth:`predict`.
+        which: see :meth:`module`.
 
         Raises
         ------
@@ -195,7 +197,8 @@ class TrainedRun(results.Run):
 
         Parameters
         ----------
-        metric: the headline by default. over: ``rounds``, ``virtual_seconds`` or ``traffic``.
+        metric: the headline by default.
+        over: ``rounds``, ``virtual_seconds`` or ``traffic``.
 
         Raises
         ------

@@ -50,9 +50,10 @@ class Aspect:
 
     Parameters
     ----------
-    name: in words; *at equal NAME* is a comparison without it. keys: the keys that it consists of.
-    without: options of a component that are aspects of their own. unset: in words, where no key has
-    a value.
+    name: in words; *at equal NAME* is a comparison without it.
+    keys: the keys that it consists of.
+    without: options of a component that are aspects of their own.
+    unset: in words, where no key has a value.
     """
 
     name: str
@@ -322,8 +323,10 @@ class ComparedMethod:
 
     Parameters
     ----------
-    label: of the method. keys: its resolved experiment; ``algorithm`` is that which is fine-tuned,
-    and ``fine-tuning`` says for how long. world: the keys of data, clients and devices.
+    label: of the method.
+    keys: its resolved experiment; ``algorithm`` is that which is fine-tuned, and ``fine-tuning``
+    says for how long.
+    world: the keys of data, clients and devices.
     """
 
     label: str

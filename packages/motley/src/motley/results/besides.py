@@ -218,9 +218,9 @@ class Left:
     Parameters
     ----------
     last: the total by the last evaluation, from which that at equal budgets is to be subtracted;
-    None where the total is by the last evaluation itself, and without budgets. at_equal: NaN where
-    a run has no evaluation before the cut. seeds: of them the method and its reference have
-    finished so many.
+    None where the total is by the last evaluation itself, and without budgets.
+    at_equal: NaN where a run has no evaluation before the cut.
+    seeds: of them the method and its reference have finished so many.
     """
 
     label: str
@@ -235,8 +235,8 @@ class Besides:
 
     Parameters
     ----------
-    groups: label -> runs of a method, one method at least. controls: runs of the reference with a
-    method's value of a setting.
+    groups: label -> runs of a method, one method at least.
+    controls: runs of the reference with a method's value of a setting.
     """
 
     def __init__(self, groups: Groups, controls: Sequence[Run] = ()) -> None:

@@ -25,8 +25,8 @@ def best_rows(
 
     Parameters
     ----------
-    column: of each method, with the numbers of its runs (``each``). seeds: of each method's runs,
-    in the same order.
+    column: of each method, with the numbers of its runs (``each``).
+    seeds: of each method's runs, in the same order.
     higher: whether more is better.
 
     >>> from motley.results.measures import spread

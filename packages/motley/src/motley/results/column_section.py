@@ -22,8 +22,9 @@ def column_section(rows: Sequence[Sequence[str]], remarks: Sequence[str], of: st
 
     Parameters
     ----------
-    rows: name, type, values seen, gaps, what it becomes and an example, of each column. remarks:
-    sentences about rows, labels and clients. of: the label of the data, where there are several.
+    rows: name, type, values seen, gaps, what it becomes and an example, of each column.
+    remarks: sentences about rows, labels and clients.
+    of: the label of the data, where there are several.
     """
     cells = [TableRow(row[0] or "(no name)", [TableCell(text) for text in row[1:]]) for row in rows]
     blocks: list[Block] = [BulletList(remarks)] if remarks else []

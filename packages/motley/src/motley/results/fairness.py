@@ -129,9 +129,10 @@ class Gains:
 
     Parameters
     ----------
-    share: of clients that are better off; equal ones count half. median, worst: gain over clients;
-    positive is better.
-    clients: how many are counted. left_out: clients with too few test samples.
+    share: of clients that are better off; equal ones count half.
+    median, worst: gain over clients; positive is better.
+    clients: how many are counted.
+    left_out: clients with too few test samples.
     """
 
     share: float
@@ -147,8 +148,8 @@ def gains(run: Run, rival: Run | None = None, metric: str | None = None, least: 
 
     Parameters
     ----------
-    rival: with the same clients and test samples; None: the shared model of the run itself. metric:
-    default the headline.
+    rival: with the same clients and test samples; None: the shared model of the run itself.
+    metric: default the headline.
     least: clients with fewer test samples are left out.
 
     Raises

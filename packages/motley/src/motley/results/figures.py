@@ -216,8 +216,8 @@ def draw_line(
 
     Parameters
     ----------
-    form, style: as the format and the keywords of matplotlib's ``plot``. text: what the line shows,
-    in words.
+    form, style: as the format and the keywords of matplotlib's ``plot``.
+    text: what the line shows, in words.
     """
     (artist,) = axes.plot(x, y, *([form] if form else []), **{"color": colour(method), **style})
     return mark(artist, method, text)
@@ -440,7 +440,8 @@ def add_legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], siz
 
     Parameters
     ----------
-    handles, names: of its entries. size: of its letters, in points.
+    handles, names: of its entries.
+    size: of its letters, in points.
     """
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath

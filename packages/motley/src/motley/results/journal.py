@@ -31,7 +31,8 @@ class Journal:
 
     Parameters
     ----------
-    directory: of the run. marks: by table, what counts now; the journal begins with them.
+    directory: of the run.
+    marks: by table, what counts now; the journal begins with them.
     """
 
     def __init__(self, directory: Path, marks: Mapping[str, Mark]) -> None:

@@ -164,8 +164,9 @@ class LargeTables(Mapping[str, pa.Table]):
 
     Parameters
     ----------
-    directory: of the run. marks: what counts of its files, by table. small: the tables that are in
-    memory.
+    directory: of the run.
+    marks: what counts of its files, by table.
+    small: the tables that are in memory.
     """
 
     def __init__(

@@ -34,7 +34,9 @@ class Mark:
 
     Parameters
     ----------
-    file: name of the file, without its folder. rows: of the table. bytes: length of the part.
+    file: name of the file, without its folder.
+    rows: of the table.
+    bytes: length of the part.
     digest: checksum of these bytes in 32 hex digits; 16 are a blake2b hash, as earlier versions of
     Motley wrote it.
     """

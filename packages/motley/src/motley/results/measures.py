@@ -128,7 +128,8 @@ def curve(
 
     Parameters
     ----------
-    metric: another metric. scope: another scope with one row per evaluation, e.g. ``"validation"``.
+    metric: another metric.
+    scope: another scope with one row per evaluation, e.g. ``"validation"``.
     untrained: whether round 0, the evaluation of the model that no round has trained yet, is among
     them; it may have cost time and bits.
     """

@@ -76,7 +76,8 @@ class MethodRow:
 
     Parameters
     ----------
-    label: of the method. runs: one per seed, one at least.
+    label: of the method.
+    runs: one per seed, one at least.
     """
 
     def __init__(self, label: str, runs: Sequence[Run]) -> None:

@@ -29,9 +29,11 @@ class PrintTable:
 
     Parameters
     ----------
-    name: of its file. caption: what the numbers are and how their intervals were made. heads: title
-    and unit of each column of cells.
-    rows: label and cells of each method. best: column -> rows whose numbers are bold.
+    name: of its file.
+    caption: what the numbers are and how their intervals were made.
+    heads: title and unit of each column of cells.
+    rows: label and cells of each method.
+    best: column -> rows whose numbers are bold.
     """
 
     name: str

@@ -347,8 +347,9 @@ def class_picture(
 
     Parameters
     ----------
-    counts: ``[K, C]``. noise: share of wrong labels ``[K]``. classes: their names; numbers where
-    there are not C of them.
+    counts: ``[K, C]``.
+    noise: share of wrong labels ``[K]``.
+    classes: their names; numbers where there are not C of them.
     clients: their names ``[K]``, which are written below a few bars; empty: they have none.
     """
     order = np.lexsort((-counts.max(axis=1), counts.argmax(axis=1)))

@@ -28,8 +28,9 @@ class Stream:
 
     Parameters
     ----------
-    path: the file. schema: of every batch. mark: what counts of the file, which is cut there; None:
-    nothing does.
+    path: the file.
+    schema: of every batch.
+    mark: what counts of the file, which is cut there; None: nothing does.
 
     Raises
     ------

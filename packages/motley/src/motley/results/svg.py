@@ -36,7 +36,8 @@ def compact(svg: str, name: str, attributes: Mapping[str, str]) -> str:
 
     Parameters
     ----------
-    svg: as matplotlib writes it, with ``svg.fonttype`` none. name: goes before every id.
+    svg: as matplotlib writes it, with ``svg.fonttype`` none.
+    name: goes before every id.
     attributes: of the element.
     """
     old = ElementTree.fromstring(re.sub(r"<!DOCTYPE[^>]*>", "", svg))

@@ -64,10 +64,12 @@ class MethodTable(Table):
 
     Parameters
     ----------
-    compared: what is compared. shown: label and row of each line, from which columns take their
-    values. page, terminal, printed: the columns there; none where the table is not shown there.
-    name: of the files in print. title, remark: above and below it on the terminal. caption: in
-    print.
+    compared: what is compared.
+    shown: label and row of each line, from which columns take their values.
+    page, terminal, printed: the columns there; none where the table is not shown there.
+    name: of the files in print.
+    title, remark: above and below it on the terminal.
+    caption: in print.
     """
 
     compared: Compared
@@ -116,8 +118,9 @@ def _table(
 
     Parameters
     ----------
-    shown: label and row of each line. bold: whether a page sets the best numbers in bold. words:
-    ``name``, ``title``, ``remark`` and ``caption`` of the table.
+    shown: label and row of each line.
+    bold: whether a page sets the best numbers in bold.
+    words: ``name``, ``title``, ``remark`` and ``caption`` of the table.
     """
     lines = list(shown)
     page, terminal, printed = (

@@ -31,8 +31,8 @@ class Trackers:
 
     Parameters
     ----------
-    trackers: names, or tables of those that are to connect to a server. run: what they are told of
-    the run.
+    trackers: names, or tables of those that are to connect to a server.
+    run: what they are told of the run.
     """
 
     def __init__(self, trackers: Sequence[str | Mapping[str, Any]], run: TrackedRun) -> None:
@@ -117,8 +117,8 @@ def tracked(
 
     Parameters
     ----------
-    path: folder of the run. group: the comparison that it belongs to; by default one of its own, in
-    the folder above.
+    path: folder of the run.
+    group: the comparison that it belongs to; by default one of its own, in the folder above.
     kind: ``simulation`` or ``deployment``.
     """
     group = group or RunGroup(path.parent, experiment.method or experiment.name)

@@ -33,13 +33,16 @@ class TrackedRun:
 
     Parameters
     ----------
-    experiment: name of the experiment. label: what tells the run from others of the experiment,
-    seeds aside. kind: ``simulation`` or ``deployment``. config: the resolved experiment. version:
-    of Motley.
-    folder: of the run. store: folder for what several runs share.
+    experiment: name of the experiment.
+    label: what tells the run from others of the experiment, seeds aside.
+    kind: ``simulation`` or ``deployment``.
+    config: the resolved experiment.
+    version: of Motley.
+    folder: of the run.
+    store: folder for what several runs share.
     online: the tracker's table where it is to connect to its server, else empty.
-    start: the round after which the run goes on; 0 for a new one. history: returns the figures of
-    each round up to ``start``.
+    start: the round after which the run goes on; 0 for a new one.
+    history: returns the figures of each round up to ``start``.
     """
 
     experiment: str
