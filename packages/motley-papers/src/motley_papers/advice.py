@@ -385,7 +385,15 @@ def prove(
         advice = advise(profiles[name], evidence, personal)
         entrant = "" if advice is None else advice[0]
         gain = fmean(there[entrant]) if entrant else 0.0
-        out.append(Advised(name, entrant, gain, winner, fmean(there[winner])))
+        out.append(
+            Advised(
+                federation=name,
+                entrant=entrant,
+                gain=gain,
+                winner=winner,
+                winners_gain=fmean(there[winner]),
+            )
+        )
     return Proof(out)
 
 
@@ -420,7 +428,13 @@ def prove_left_out(
             name: entrants for name, entrants in evidence.gains[personal].items() if name != left
         }
         learned = Evidence({personal: remaining}, evidence.profiles)
-        out += prove(learned, {left: there}, evidence.profiles, winners[left], personal).advised
+        out += prove(
+            evidence=learned,
+            outside={left: there},
+            profiles=evidence.profiles,
+            winner=winners[left],
+            personal=personal,
+        ).advised
     return Proof(out)
 
 
@@ -464,11 +478,11 @@ def read_evidence(named: str, profiles: str, proof: str) -> Evidence:
             findings.setdefault(row["environment"], {})[row["finding"]] = float(row["value"])
         for row in csv_rows(proof):
             advice = Advised(
-                row["federation"],
-                row["entrant"],
-                float(row["gain"]),
-                row["winner"],
-                float(row["winners_gain"]),
+                federation=row["federation"],
+                entrant=row["entrant"],
+                gain=float(row["gain"]),
+                winner=row["winner"],
+                winners_gain=float(row["winners_gain"]),
             )
             advised.setdefault(kinds[row["model"]], []).append(advice)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -182,9 +182,9 @@ def reproduce(
         "--measured": measured,
     }
     reproduction = (
-        _until(recipe, names, until, sought, chosen, how)
+        _until(recipe=recipe, names=names, until=until, sought=sought, chosen=chosen, how=how)
         if until is not None
-        else _once(recipe, names, sought, chosen, how)
+        else _once(recipe=recipe, names=names, sought=sought, chosen=chosen, how=how)
     )
     _write(reproduction, formats, keep)
     raise_failures(reproduction.failures, len(reproduction.all_runs()))

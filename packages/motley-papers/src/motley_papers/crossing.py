@@ -79,11 +79,11 @@ def crossings(
         level = 1 - (1 - _LEVEL) / len(pairs)
         of_two = 1 - (1 - _LEVEL) / (2 * len(pairs))
         out[environment] = Crossing(
-            {name: interval(spread(values)) for name, values in selections.items()},
-            {name: interval(spread(values)) for name, values in algorithms.items()},
-            {pair: interval(spread(gains[pair])) for pair in pairs},
-            {pair: interval(spread(values), level) for pair, values in beyond.items()},
-            {
+            selections={name: interval(spread(values)) for name, values in selections.items()},
+            algorithms={name: interval(spread(values)) for name, values in algorithms.items()},
+            together={pair: interval(spread(gains[pair])) for pair in pairs},
+            interactions={pair: interval(spread(values), level) for pair, values in beyond.items()},
+            beside={
                 (s, a): (
                     _less(gains[s, a], selections[s], of_two),
                     _less(gains[s, a], algorithms[a], of_two),

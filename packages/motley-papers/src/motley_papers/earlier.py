@@ -231,17 +231,17 @@ def curve_points(run: Run, exhibit: str, cell: str) -> Iterator[CurvePoint]:
         at = evaluated.get(number) or rows[number]
         numbers = {**rows.get(number, {}), **evaluated.get(number, {})}
         yield CurvePoint(
-            run.directory.name,
-            exhibit,
-            cell,
-            run.seed,
-            number,
-            _short(at["time_s"]),
-            _short(numbers.get("paper_s")),
-            _short(at["total_bits"]),
-            _short(at["total_up_paper_bits"]),
-            _short(evaluated.get(number, {}).get("loss")),
-            _short(evaluated.get(number, {}).get("accuracy")),
+            run=run.directory.name,
+            exhibit=exhibit,
+            cell=cell,
+            seed=run.seed,
+            round=number,
+            virtual_s=_short(at["time_s"]),
+            paper_s=_short(numbers.get("paper_s")),
+            wire_bits=_short(at["total_bits"]),
+            paper_bits=_short(at["total_up_paper_bits"]),
+            loss=_short(evaluated.get(number, {}).get("loss")),
+            accuracy=_short(evaluated.get(number, {}).get("accuracy")),
         )
 
 

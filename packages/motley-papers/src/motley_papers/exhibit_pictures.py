@@ -154,7 +154,13 @@ def _measured_and_published(shown: ExhibitData, argument: str) -> Iterator[Panel
                 0.85 * ((i + 0.5) / len(last) - 0.5) if together else 0.0
             )
             _draw_cell(
-                axes, y, i, value, cell in bounds, published.get(cell, float("nan")), together
+                axes=axes,
+                y=y,
+                method=i,
+                value=value,
+                bound=cell in bounds,
+                printed=published.get(cell, float("nan")),
+                small=together,
             )
         axes.set_yticks(range(len(rows)), names, fontsize=8)
         axes.set_ylim(len(rows) - 0.5, -0.5)

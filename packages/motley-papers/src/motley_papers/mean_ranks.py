@@ -98,16 +98,34 @@ def rank(scores: Scores, control: str, higher: bool = True) -> Ranking:
         if all((environment, entrant) in differences for environment in environments)
     ]
     if not environments or len(covering) < 2:
-        return Ranking(environments, control, [], entrants, differences)
+        return Ranking(
+            environments=environments,
+            control=control,
+            standings=[],
+            unranked=entrants,
+            differences=differences,
+        )
     means = np.array(
         [
             [differences[environment, entrant].mean for entrant in covering]
             for environment in environments
         ]
     )
-    standings = _standings(covering, environments, control, means, differences)
+    standings = _standings(
+        entrants=covering,
+        environments=environments,
+        control=control,
+        means=means,
+        differences=differences,
+    )
     missing = [entrant for entrant in entrants if entrant not in covering]
-    return Ranking(environments, control, standings, missing, differences)
+    return Ranking(
+        environments=environments,
+        control=control,
+        standings=standings,
+        unranked=missing,
+        differences=differences,
+    )
 
 
 def ranks(means: Floats) -> Floats:
@@ -174,14 +192,14 @@ def _standings(
         signs = [sign(differences[cell]) for cell in cells if sure[cell]]
         out.append(
             Standing(
-                entrant,
-                float(placed[:, i].mean()),
-                float(np.median(means[:, i])),
-                wins,
-                len(cells) - wins - losses,
-                losses,
-                signs.count(1),
-                signs.count(-1),
+                entrant=entrant,
+                mean_rank=float(placed[:, i].mean()),
+                median=float(np.median(means[:, i])),
+                wins=wins,
+                ties=len(cells) - wins - losses,
+                losses=losses,
+                sure_wins=signs.count(1),
+                sure_losses=signs.count(-1),
             )
         )
     return sorted(out, key=lambda standing: standing.mean_rank)

@@ -33,21 +33,23 @@ def measured_rows(reproduction: Reproduction) -> list[MeasuredRow]:
                 before = reproduction.earlier_at(exhibit, cell)
                 for seed, value in sorted(seeds.items()):
                     run = here[seed].directory.name if seed in here else before[seed]
-                    rows.append(measured_row(cell, measure, seed, value, run))
+                    rows.append(
+                        measured_row(cell=cell, measure=measure, seed=seed, value=value, run=run)
+                    )
     return rows
 
 
 def measured_row(cell: Cell, measure: str, seed: int, value: Censored, run: str) -> MeasuredRow:
     """Return one measured number of one run, whose name is given."""
     return MeasuredRow(
-        cell.exhibit.name,
-        cell.name,
-        measure,
-        seed,
-        f"{value.value:.6g}",
-        str(value.reached).lower(),
-        run,
-        target_of(cell, measure),
+        exhibit=cell.exhibit.name,
+        cell=cell.name,
+        measure=measure,
+        seed=seed,
+        value=f"{value.value:.6g}",
+        exact=str(value.reached).lower(),
+        run=run,
+        target=target_of(cell, measure),
     )
 
 

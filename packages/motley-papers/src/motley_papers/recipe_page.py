@@ -412,7 +412,15 @@ def _pictures(reproduction: Reproduction, exhibit: Exhibit) -> tuple[Sequence[st
         for m in wanted
     }
     titles = {m: measure_of(m).title for m in wanted}
-    shown = ExhibitData(axes, runs, measured, bounds, printed, titles, curves)
+    shown = ExhibitData(
+        axes=axes,
+        runs=runs,
+        measured=measured,
+        bounds=bounds,
+        published=printed,
+        titles=titles,
+        curves=curves,
+    )
     drawn = [panel for kind in exhibit.pictures for panel in draw(kind, shown)]
     methods = list(axes.values())[-1] if axes else []
     if methods not in [list(panel.methods) for panel in drawn]:

@@ -190,7 +190,16 @@ class Reproduction:
                     if cell in there
                 }
                 protocol = self.recipe.protocol(exhibit, self.scale, claim)
-                out.append(judge(claim, exhibit, seen, printed, self.looks(claim), protocol))
+                out.append(
+                    judge(
+                        claim=claim,
+                        exhibit=exhibit,
+                        values=seen,
+                        printed=printed,
+                        looks=self.looks(claim),
+                        protocol=protocol,
+                    )
+                )
         return out
 
     def _is_about(self, claim: Claim, only: Place) -> bool:
@@ -317,7 +326,9 @@ def reproduce(
     if unmeasured or measured:
         names = {key: _id(experiment, ids) for key, experiment in wanted.items()}
         missing = _without_rows(
-            names, recipe, _earlier(recipe, size, chosen, _rows(kept_in), names)
+            names,
+            recipe,
+            _earlier(recipe=recipe, scale=size, chosen=chosen, rows=_rows(kept_in), names=names),
         )
         points = {name: point for name, point in points.items() if (name in missing) == unmeasured}
     # one seed of everything first
@@ -325,7 +336,13 @@ def reproduce(
     folders = [_folder(directory, point.experiment) for point in todo]
     if tell is not None and todo:
         tell(_forecast(recipe, size, folders))
-    failures = run_points(todo, folders, data, progress, on_ray, jobs)[1] if run else []
+    failures = (
+        run_points(
+            points=todo, folders=folders, data=data, progress=progress, on_ray=on_ray, jobs=jobs
+        )[1]
+        if run
+        else []
+    )
     reproduction, beside = (
         _gather(recipe, size, these, directory, seeds or (), settings, kept_in, ids)
         for these in (chosen, _claimed(recipe, chosen))
@@ -411,10 +428,21 @@ def _gather(
             settings,
         )
     names = {key: _id(experiment, ids) for key, experiment in shown.items()}
-    stored = _earlier(recipe, size, chosen, rows, names)
+    stored = _earlier(recipe=recipe, scale=size, chosen=chosen, rows=rows, names=names)
     own_plan = () if kept_in else seeds
     runs = _finished(directory, names)
-    return Reproduction(recipe, size, chosen, runs, 0, directory, [], stored, sequential, own_plan)
+    return Reproduction(
+        recipe=recipe,
+        scale=size,
+        exhibits=chosen,
+        runs=runs,
+        planned=0,
+        directory=directory,
+        failures=[],
+        earlier=stored,
+        sequential=sequential,
+        own_plan=own_plan,
+    )
 
 
 def _id(experiment: Experiment, ids: dict[int, str]) -> str:

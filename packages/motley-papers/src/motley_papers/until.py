@@ -196,12 +196,12 @@ def open_comparisons(reproduction: Reproduction, jobs: int = 1) -> list[OpenComp
                 left = max(1, min(_seeds_left(contrast, plan.most, claim), plan.most - len(seeds)))
                 out.append(
                     OpenComparison(
-                        claim,
-                        contrast,
-                        cells,
-                        seed,
-                        left,
-                        _seed_s(reproduction, cells, seed) / jobs,
+                        claim=claim,
+                        contrast=contrast,
+                        cells=cells,
+                        seed=seed,
+                        seeds_left=left,
+                        seed_s=_seed_s(reproduction, cells, seed) / jobs,
                     )
                 )
     return out
@@ -293,9 +293,14 @@ def _run(
     ]
     folders = [reproduction.directory / "runs" / point.experiment.result_id() for point in points]
     different = dict(zip(folders, points, strict=True))
-    failures = run_points(list(different.values()), list(different), data, progress, on_ray, jobs)[
-        1
-    ]
+    failures = run_points(
+        points=list(different.values()),
+        folders=list(different),
+        data=data,
+        progress=progress,
+        on_ray=on_ray,
+        jobs=jobs,
+    )[1]
     runs = dict(reproduction.runs)
     for cell, folder in zip(comparison.cells, folders, strict=True):
         if (RunFolder(folder).read() or {}).get("finished"):

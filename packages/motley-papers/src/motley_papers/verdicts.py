@@ -291,7 +291,13 @@ def judge(
     )
     measure = "" if named else claim.measure or exhibit.measures[0]
     compared = [] if claim.untested or claim.counterexample else comparisons(claim)
-    numbers = _Numbers(values, paper, looks, len(compared), protocol.kind != "other data")
+    numbers = _Numbers(
+        values=values,
+        printed=paper,
+        looks=looks,
+        of=len(compared),
+        theirs=protocol.kind != "other data",
+    )
     return Judged(
         claim,
         measure,
@@ -398,8 +404,12 @@ def _sides(
 ) -> tuple[Units, Units]:
     """The numbers of both sides, of the same cells and seeds."""
     varying = [axis for axis in exhibit.axes if axis not in {*where, *ours, *rival}]
-    a = _units(claim, exhibit, values, {**where, **ours}, varying)
-    b = _units(claim, exhibit, values, {**where, **rival}, varying)
+    a = _units(
+        claim=claim, exhibit=exhibit, values=values, place={**where, **ours}, varying=varying
+    )
+    b = _units(
+        claim=claim, exhibit=exhibit, values=values, place={**where, **rival}, varying=varying
+    )
     a, b = ({key: side[key] for key in a if key in b} for side in (a, b))
     return (_by_seed(a), _by_seed(b)) if claim.pair == "seed" else (a, b)
 
@@ -410,7 +420,12 @@ def _compare(
     if comparison.ours is None or comparison.rival is None:
         return _against_number(claim, exhibit, comparison.where, numbers)
     a, b = _sides(
-        claim, exhibit, numbers.values, comparison.where, comparison.ours, comparison.rival
+        claim=claim,
+        exhibit=exhibit,
+        values=numbers.values,
+        where=comparison.where,
+        ours=comparison.ours,
+        rival=comparison.rival,
     )
     x = [unit.value for unit in a.values()]
     y = [unit.value for unit in b.values()]
@@ -422,13 +437,26 @@ def _compare(
         f" ({comparison.words})" if comparison.where else ""
     )
     sides = _sides(
-        claim, exhibit, numbers.printed, comparison.where, comparison.ours, comparison.rival
+        claim=claim,
+        exhibit=exhibit,
+        values=numbers.printed,
+        where=comparison.where,
+        ours=comparison.ours,
+        rival=comparison.rival,
     )
     paper = [spread([unit.value for unit in side.values()]).mean for side in sides]
     off = paper[0] - paper[1]
     looks = _looks(a, numbers.looks)
     question = _Question(
-        up, claim.margin, proves, refutes, off, inf, looks, numbers.of, numbers.theirs
+        up=up,
+        margin=claim.margin,
+        proves=proves,
+        refutes=refutes,
+        printed=off,
+        largest=inf,
+        looks=looks,
+        of=numbers.of,
+        theirs=numbers.theirs,
     )
     tested = _test(x, y, question)
     return Contrast(
@@ -441,7 +469,7 @@ def _against_number(claim: Claim, exhibit: Exhibit, where: Place, numbers: _Numb
     bound = float(claim.above if claim.above is not None else claim.below or 0.0)
     varying = [axis for axis in exhibit.axes if axis not in where]
     units, paper = (
-        _units(claim, exhibit, numbers_of, where, varying)
+        _units(claim=claim, exhibit=exhibit, values=numbers_of, place=where, varying=varying)
         for numbers_of in (numbers.values, numbers.printed)
     )
     units, paper = (_by_seed(units), _by_seed(paper)) if claim.pair == "seed" else (units, paper)
@@ -455,7 +483,15 @@ def _against_number(claim: Claim, exhibit: Exhibit, where: Place, numbers: _Numb
     largest = inf if up else bound + claim.margin - measure_of(measure).least
     proves, refutes = exact or up, exact or not up
     question = _Question(
-        up, claim.margin, proves, refutes, off, largest, looks, numbers.of, numbers.theirs
+        up=up,
+        margin=claim.margin,
+        proves=proves,
+        refutes=refutes,
+        printed=off,
+        largest=largest,
+        looks=looks,
+        of=numbers.of,
+        theirs=numbers.theirs,
     )
     tested = _test(x, bound, question)
     return Contrast(label, spread(x), None, ours_exact=exact, rival_exact=True, **tested)

@@ -386,7 +386,13 @@ def compare(
 
     check_data(data)
     if target is not None:
-        check_target(file, target, data, set or [], _import_from_here(allow_import))
+        check_target(
+            experiment=file,
+            target=target,
+            data=data,
+            overrides=set or [],
+            allow_import=_import_from_here(allow_import),
+        )
     values = dict(parse_over(text) for text in over or [])
     comparison = compare_experiments(
         file,

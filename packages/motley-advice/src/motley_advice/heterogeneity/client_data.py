@@ -125,11 +125,11 @@ class ClientData:
         at = np.concatenate(drawn)
         owner = np.repeat(np.arange(len(chosen)), [len(positions) for positions in drawn])
         return Sample(
-            chosen,
-            owner,
-            cheap_features(self.read(self.rows.values[at]), key),
-            self.labels[at],
-            self.classes,
+            clients=chosen,
+            owner=owner,
+            x=cheap_features(self.read(self.rows.values[at]), key),
+            y=self.labels[at],
+            classes=self.classes,
         )
 
 
@@ -195,16 +195,24 @@ def of_federation(
     columns = _columns(federation.preparation)
     clients = federation.client_names
     if federation.classes is None:
-        return ClientData(rows, read, _bins(labels), BINS, "numbers", columns, clients)
+        return ClientData(
+            rows=rows,
+            read=read,
+            labels=_bins(labels),
+            classes=BINS,
+            targets="numbers",
+            columns=columns,
+            names=clients,
+        )
     return ClientData(
-        rows,
-        read,
-        labels,
-        federation.classes,
-        federation.targets,
-        columns,
-        clients,
-        tuple(federation.names),
+        rows=rows,
+        read=read,
+        labels=labels,
+        classes=federation.classes,
+        targets=federation.targets,
+        columns=columns,
+        names=clients,
+        class_names=tuple(federation.names),
     )
 
 
@@ -275,16 +283,23 @@ def of_arrays(features: ArrayLike, labels: ArrayLike, client_ids: ArrayLike) -> 
     )
     rows = Ragged(np.concatenate([[0], np.cumsum(sizes)]), order)
     if y.dtype.kind == "f" and len(np.unique(y)) > 2 * BINS:
-        return ClientData(rows, lambda at: x[at], _bins(y[order]), BINS, "numbers", names=clients)
+        return ClientData(
+            rows=rows,
+            read=lambda at: x[at],
+            labels=_bins(y[order]),
+            classes=BINS,
+            targets="numbers",
+            names=clients,
+        )
     names, classes = np.unique(y, return_inverse=True)
     labels = classes[order].astype(np.int64)
     class_names = tuple(map(str, names.tolist()))
     return ClientData(
-        rows,
-        lambda at: x[at],
-        labels,
-        len(names),
-        "classes",
+        rows=rows,
+        read=lambda at: x[at],
+        labels=labels,
+        classes=len(names),
+        targets="classes",
         names=clients,
         class_names=class_names,
     )

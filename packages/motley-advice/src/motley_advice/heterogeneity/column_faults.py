@@ -145,7 +145,13 @@ def column_faults(rows: Rows, key: Key) -> ColumnFaults:
     counted = ~farther[:, None] | (errors > enough[:, None])
     place &= counted
     spread &= counted
-    return ColumnFaults(place & ~constant, spread & ~constant, constant, size, farther)
+    return ColumnFaults(
+        place=place & ~constant,
+        spread=spread & ~constant,
+        constant=constant,
+        size=size,
+        farther=farther,
+    )
 
 
 def _far_enough(beyond: Floats, which: Bools) -> Floats:

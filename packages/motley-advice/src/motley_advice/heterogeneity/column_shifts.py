@@ -81,7 +81,13 @@ def column_shifts(rows: Rows, guessed: Ints, key: Key) -> list[ColumnShift]:
         low, high = int(np.nanargmin(scores)), int(np.nanargmax(scores))
         shifts.append(
             ColumnShift(
-                j, bool(place[j]), bool(spread[j]), low, high, float(size), bool(several[j])
+                column=j,
+                place=bool(place[j]),
+                spread=bool(spread[j]),
+                low=low,
+                high=high,
+                size=float(size),
+                several=bool(several[j]),
             )
         )
     return sorted(shifts, key=lambda each: -each.size)

@@ -65,8 +65,14 @@ def feature_findings(sample: Sample, few: Sample, population: int, key: Key) -> 
     x = standardised(sample.x)
     d = x.shape[1]
     return [
-        _shift(few, population, pairs, accuracies, d),
-        _domains(sample, population, x, key.fold("domains"), 8 * sample.classes * (d + 1)),
+        _shift(sample=few, population=population, pairs=pairs, accuracies=accuracies, d=d),
+        _domains(
+            sample=sample,
+            population=population,
+            x=x,
+            key=key.fold("domains"),
+            size=8 * sample.classes * (d + 1),
+        ),
     ]
 
 

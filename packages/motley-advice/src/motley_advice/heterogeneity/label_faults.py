@@ -131,7 +131,8 @@ def label_faults(rows: Rows, columns: ColumnFaults, key: Key) -> list[LabelFault
         unexplained = int((guess != swap[labels]).sum()) - expected[k]
         flagged = np.flatnonzero(columns.any[k])
         mended = (
-            _after_repair(rows, classifier, k, columns, key) - expected[k]
+            _after_repair(rows=rows, classifier=classifier, client=k, columns=columns, key=key)
+            - expected[k]
             if len(flagged)
             else np.inf
         )

@@ -121,17 +121,17 @@ def label_findings(data: ClientData) -> list[Finding]:
     )
     return [
         Finding(
-            "label_divergence",
-            max(mean, 0.0),
-            max(low, 0.0),
-            max(high, 0.0),
-            "distance",
-            clients,
-            "estimated",
-            table,
-            sums,
-            16 * c + 8,
-            note + "; what few samples add by chance is taken off",
+            name="label_divergence",
+            value=max(mean, 0.0),
+            low=max(low, 0.0),
+            high=max(high, 0.0),
+            unit="distance",
+            per_client=clients,
+            how="estimated",
+            needs=table,
+            federated=sums,
+            federated_bytes=16 * c + 8,
+            note=note + "; what few samples add by chance is taken off",
         ),
         Finding(
             "label_distance",

@@ -135,12 +135,12 @@ def _absent(data: ClientData) -> list[OutlyingClient]:
     """Return clients with an absent class; none where many have."""
     absent = [
         OutlyingClient(
-            absence.client,
-            "absent class",
-            (),
-            f"no sample of class {data.class_name(absence.label)!r}; elsewhere "
+            client=absence.client,
+            kind="absent class",
+            columns=(),
+            said=f"no sample of class {data.class_name(absence.label)!r}; elsewhere "
             f"{absence.share_elsewhere:.0%} are of it",
-            "ask whether its rows were left out there",
+            remedy="ask whether its rows were left out there",
         )
         for absence in absent_classes(data.histogram(slice(None)))
     ]
@@ -154,7 +154,11 @@ def _copies(data: ClientData, hashes: NDArray[np.uint64], certain: Bools) -> lis
     for which in (certain, ~certain):
         at = np.flatnonzero(which)
         pairs = shared_rows(
-            hashes[at], data.rows.owner[at], data.labels[at], counts, which is certain
+            hashes=hashes[at],
+            owner=data.rows.owner[at],
+            y=data.labels[at],
+            counts=counts,
+            certain=which is certain,
         )
         copies = _of_copies(data, hashes, pairs)
         outlying += copies if which is certain or not _widely(copies, len(data)) else []
@@ -189,11 +193,11 @@ def _of_copies(
             copied.append((client, len(mine) - len(np.unique(mine)), "repeat others there"))
     return [
         OutlyingClient(
-            client,
-            "copied data",
-            (),
-            f"{number} of {data.rows.sizes[client]} samples {where}",
-            "keep one of each: a copy counts twice, and is no test",
+            client=client,
+            kind="copied data",
+            columns=(),
+            said=f"{number} of {data.rows.sizes[client]} samples {where}",
+            remedy="keep one of each: a copy counts twice, and is no test",
         )
         for client, number, where in copied
     ]
@@ -231,7 +235,9 @@ def _columns(data: ClientData, key: Key) -> _SeenRows | None:
         if plain
         else cheap_features(raw, key).astype(np.float64)
     )
-    rows = Rows(data.rows.owner[at], data.labels[at], x, len(data), data.classes)
+    rows = Rows(
+        owner=data.rows.owner[at], y=data.labels[at], x=x, clients=len(data), classes=data.classes
+    )
     by_name = plain and len(data.columns.names) == x.shape[1]
     names = (
         data.columns.names
@@ -244,7 +250,7 @@ def _columns(data: ClientData, key: Key) -> _SeenRows | None:
         else (np.zeros(x.shape[1]), np.ones(x.shape[1]))
     )
     classes = tuple(map(data.class_name, range(data.classes))) if data.targets == "classes" else ()
-    return _SeenRows(rows, names, shift, scale, classes)
+    return _SeenRows(rows=rows, names=names, shift=shift, scale=scale, classes=classes)
 
 
 def _drawn(data: ClientData, clients: Ids, budget: int, key: Key) -> Ints:
@@ -456,7 +462,11 @@ def _of_labels(data: ClientData, fault: LabelFault) -> list[OutlyingClient]:
     )
     if fault.swap is None:
         remedy = "check its labels, or leave it out"
-        return [OutlyingClient(fault.client, "random labels", (), denied, remedy)]
+        return [
+            OutlyingClient(
+                client=fault.client, kind="random labels", columns=(), said=denied, remedy=remedy
+            )
+        ]
     names = [
         f"{data.class_name(a)} is {data.class_name(b)}"
         for a, b in enumerate(fault.swap.tolist())
@@ -467,12 +477,20 @@ def _of_labels(data: ClientData, fault: LabelFault) -> list[OutlyingClient]:
         sentence = f"{denied}; they agree if what it calls {called}"
         return [
             OutlyingClient(
-                fault.client, "swapped labels", (), sentence, "rename these classes there"
+                client=fault.client,
+                kind="swapped labels",
+                columns=(),
+                said=sentence,
+                remedy="rename these classes there",
             )
         ]
     sentence = f"{denied}; if what it calls {called}, it still denies {fault.left:.0%}"
     remedy = "look which of its rows have swapped labels: renaming classes would spoil the others"
-    return [OutlyingClient(fault.client, "swapped labels", (), sentence, remedy)]
+    return [
+        OutlyingClient(
+            client=fault.client, kind="swapped labels", columns=(), said=sentence, remedy=remedy
+        )
+    ]
 
 
 def _of_columns(
@@ -489,7 +507,13 @@ def _of_columns(
         "offset": 'look how it is measured there, or set task.scale = "client"',
     }
     return [
-        OutlyingClient(client, kind, tuple(those), _all_of(those), remedies[kind])  # type: ignore[arg-type]
+        OutlyingClient(
+            client=client,
+            kind=kind,  # type: ignore[arg-type]
+            columns=tuple(those),
+            said=_all_of(those),
+            remedy=remedies[kind],
+        )
         for kind, those in kinds.items()
     ]
 
@@ -606,11 +630,11 @@ def _constant(seen: _SeenRows, constant: Bools) -> list[OutlyingClient]:
         }
         outlying.append(
             OutlyingClient(
-                k,
-                "constant column",
-                tuple(those),
-                _all_of(those),
-                "repair the column, or leave it out with task.drop",
+                client=k,
+                kind="constant column",
+                columns=tuple(those),
+                said=_all_of(those),
+                remedy="repair the column, or leave it out with task.drop",
             )
         )
     return [] if _widely(outlying, seen.clients) else outlying

@@ -295,11 +295,11 @@ def _findings(
     low, high = sums.interval(population) if n < population else (math.nan, math.nan)
     return [
         Finding(
-            f"drift{suffix}",
-            b / (b + g) if b + g else 0.0,
-            low,
-            high,
-            "share",
+            name=f"drift{suffix}",
+            value=b / (b + g) if b + g else 0.0,
+            low=low,
+            high=high,
+            unit="share",
             note=f"B^2 / (B^2 + G^2) {scope}",
             **common,
         ),

@@ -120,7 +120,15 @@ def inspect(
         raise ConfigError(f"got {rounds!r}; expected a whole number of at least 0", "rounds")
     report: Tell = tell or (lambda text: None)
     sources = [
-        source_of(named, overrides, task, allow_import, label, client, table)
+        source_of(
+            subject=named,
+            overrides=overrides,
+            task=task,
+            allow_import=allow_import,
+            label=label,
+            client=client,
+            table=table,
+        )
         for named in (subject, *more)
     ]
     folder = None if data is None else Path(data)
@@ -191,11 +199,11 @@ def _one(
         inspection = measure(source.federation, Key(0))
         federation = source.federation
         return InspectedFederation(
-            label,
-            inspection,
-            _facts(federation),
-            of_data(inspection),
-            _classes(federation, label),
+            label=label,
+            inspection=inspection,
+            facts=_facts(federation),
+            pitfalls=of_data(inspection),
+            classes=_classes(federation, label),
             clients=clients_of(federation),
             profile_without_outlying=_without_outlying(
                 inspection, lambda without: measure(federation, Key(0), without=without)
@@ -221,7 +229,9 @@ def _one(
                 drift_at_start(synchronous_loop(ready)), _by_chance(experiment, ready, data)
             )
         )
-        committed = _pitfalls(source, experiment, ready, inspection, task)
+        committed = _pitfalls(
+            source=source, experiment=experiment, ready=ready, inspection=inspection, task=task
+        )
         without_outlying = _without_outlying(
             inspection, lambda without: measure(federation, key, *views, without)
         )
@@ -237,7 +247,15 @@ def _one(
     clients = clients_of(federation)
     columns = column_table(federation)
     return InspectedFederation(
-        label, inspection, facts, committed, classes, diagnosed, clients, without_outlying, columns
+        label=label,
+        inspection=inspection,
+        facts=facts,
+        pitfalls=committed,
+        classes=classes,
+        drift=diagnosed,
+        clients=clients,
+        profile_without_outlying=without_outlying,
+        columns=columns,
     )
 
 
@@ -263,9 +281,9 @@ def _first_views(ready: Ready) -> tuple[Ints | None, Ints | None]:
         return None, None
     key = ready.config.setting.streams.key("shift").fold("drift")
     ids = np.arange(len(data))
-    return drift.window(key, ids, data.train.sizes, 1, 0.0)[0], drift.tables(
-        key, ids, data.classes, 1, 0.0
-    )
+    return drift.window(key=key, ids=ids, sizes=data.train.sizes, round_index=1, time_s=0.0)[
+        0
+    ], drift.tables(key, ids, data.classes, 1, 0.0)
 
 
 def _here(experiment: Experiment) -> Experiment:
@@ -355,11 +373,11 @@ def _classes(federation: Federation, label: str) -> Picture | None:
     names = federation.client_names
     named = [name_of(k, names) for k in np.flatnonzero(with_samples).tolist()] if names else ()
     return class_picture(
-        counts[with_samples],
-        noise[with_samples],
-        list(federation.names),
-        f"Who holds what: {label}",
-        named,
+        counts=counts[with_samples],
+        noise=noise[with_samples],
+        classes=list(federation.names),
+        title=f"Who holds what: {label}",
+        clients=named,
     )
 
 

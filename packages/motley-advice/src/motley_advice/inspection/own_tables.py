@@ -84,10 +84,24 @@ def federation_of(
     all_rows = read_arrow(path, options.form)
     _check(path, list(all_rows.column_names), {"client": client, "label": label})
     numbers = _numbers_to_predict(all_rows.column(label), label, options, str(path))
-    inputs, y, ids = take_columns(all_rows, label, client, str(path), options, not numbers)
+    inputs, y, ids = take_columns(
+        table=all_rows,
+        label=label,
+        client=client,
+        where=str(path),
+        options=options,
+        classes=not numbers,
+    )
     options, why = _without_unusable(inputs, options, ids, str(path))
     dataset = make_dataset(
-        inputs, y, ids, not numbers, str(path), whole_numbers=True, options=options, column=client
+        x=inputs,
+        y=y,
+        client=ids,
+        classes=not numbers,
+        where=str(path),
+        whole_numbers=True,
+        options=options,
+        column=client,
     )
     return _noted(natural_federation(dataset, Split("client", _NONE), 0), options, why)
 
@@ -164,7 +178,9 @@ def _of_folder(path: Path, label: str, client: str | None, options: TableOptions
 def _numbers_to_predict(column: Any, name: str, options: TableOptions, where: str) -> bool:
     """Return whether labels are numbers with decimals, which are no classes."""
     try:
-        target = read_row_column(column, name, "target", options, where, typed=False)
+        target = read_row_column(
+            column=column, name=name, role="target", options=options, where=where, typed=False
+        )
     except DataError:
         return False
     values = target.values[~target.gone]

@@ -292,7 +292,16 @@ def pulled_is_not_personal(examined: Examined) -> str | None:
     algorithm = setting.algorithm
     if not examined.concepts_differ or algorithm.personal or not algorithm.local.shared:
         return None
-    context = JobContext(examined.ready.model.x, {}, None, 1, 1.0, 1, 1.0, setting.task.layout)
+    context = JobContext(
+        x=examined.ready.model.x,
+        download={},
+        client_state=None,
+        steps=1,
+        lr=1.0,
+        num_examples=1,
+        solver_norm=1.0,
+        layout=setting.task.layout,
+    )
     proximal = (
         algorithm.local.initial_state(examined.ready.model) is None
         and float(algorithm.local.correction(context).proximal) > 0

@@ -98,7 +98,13 @@ def source_of(
         path = Path(subject)
         options = {**(table or {}), **_of_task(overrides)}
         federation = federation_of(path, label, client, options)
-        toml = "" if path.is_dir() else experiment_of(federation, path, label, client, options)
+        toml = (
+            ""
+            if path.is_dir()
+            else experiment_of(
+                federation=federation, path=path, label=label, client=client, table=options
+            )
+        )
         return InspectionSource(table_name(path), federation=federation, toml=toml)
     if label is not None or client is not None or table:
         if (
@@ -139,7 +145,11 @@ def source_of(
         variants.setdefault(point.label, point.experiment)
     name = Path(subject).stem if isinstance(subject, str | Path) else experiment.name
     return InspectionSource(
-        name, experiment, None, variants, [point.experiment.resolved() for point in points]
+        label=name,
+        experiment=experiment,
+        federation=None,
+        variants=variants,
+        keys=[point.experiment.resolved() for point in points],
     )
 
 
@@ -162,7 +172,12 @@ def _of_runs(
             name: _experiment(run, task) for name, run in zip(label_runs(runs), runs, strict=True)
         }
         return InspectionSource(
-            label, _experiment(first, task), None, experiments, [run.config for run in runs], runs
+            label=label,
+            experiment=_experiment(first, task),
+            federation=None,
+            variants=experiments,
+            keys=[run.config for run in runs],
+            runs=runs,
         )
 
 

@@ -203,7 +203,14 @@ def _probing(loop: RoundLoop) -> list[Finding]:
     batches = probing.passes({"loss": None}, loop.federation, setting.work, ids)
     up = network.uplink_mbps(key, ids, 1)
     down = network.downlink_mbps(key, ids, 1)
-    seconds = probe_s(bits_down, down, batches, planner.step_s(ids, 1), VALUE_BITS, up)
+    seconds = probe_s(
+        bits_down=bits_down,
+        down_mbps=down,
+        batches=batches,
+        step_s=planner.step_s(ids, 1),
+        bits_up=VALUE_BITS,
+        up_mbps=up,
+    )
     each = (bits_down + VALUE_BITS) // 8
     exact = partial(
         Finding,

@@ -286,7 +286,16 @@ def plan_of(
     if halving.key:
         for method in methods:
             _check_horizon(method, bases, halving.key)
-    return TuningPlan(tuple(bases), methods, objectives, trials, tuned, tested, halving, notes)
+    return TuningPlan(
+        bases=tuple(bases),
+        methods=methods,
+        objectives=objectives,
+        trials=trials,
+        seeds=tuned,
+        test_seeds=tested,
+        halving=halving,
+        notes=notes,
+    )
 
 
 def _with_validation(bases: Sequence[Experiment]) -> tuple[tuple[Experiment, ...], tuple[str, ...]]:

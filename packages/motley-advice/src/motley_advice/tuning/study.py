@@ -167,7 +167,15 @@ def _run(
         ensure_space(folder)
         batch = _begun(folder, plan, jobs)
         with job_workers_kept(), opened(folder / "trials.log") as storage:
-            result = _Study(plan, folder, options, jobs, batch, say, storage).run()
+            result = _Study(
+                plan=plan,
+                folder=folder,
+                options=options,
+                jobs=jobs,
+                batch=batch,
+                say=say,
+                storage=storage,
+            ).run()
         write_results(result)
     return result
 
@@ -252,12 +260,12 @@ class _Study:
         key = Key(plan.seeds[0]).fold("tune")
         self._proposals = {
             m.label: Proposals(
-                storage,
-                m.label,
-                m.spaces,
-                key,
-                len(plan.objectives),
-                _given(m.experiment(plan.bases[0], {}), m.spaces),
+                storage=storage,
+                name=m.label,
+                spaces=m.spaces,
+                key=key,
+                objectives=len(plan.objectives),
+                own_values=_given(m.experiment(plan.bases[0], {}), m.spaces),
             )
             for m in plan.methods
         }

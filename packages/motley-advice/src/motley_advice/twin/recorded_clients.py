@@ -109,11 +109,11 @@ def read(directory: str | Path) -> Records:
         )
     sizes, unknown = _sizes(run, ids, columns["num_examples"])
     records = Records(
-        run,
-        sizes,
-        ids[usable],
-        at[usable],
-        outcome[usable],
+        run=run,
+        sizes=sizes,
+        client=ids[usable],
+        round=at[usable],
+        outcome=outcome[usable],
         steps=columns["local_steps"][usable],
         download_s=columns["download_s"][usable],
         compute_s=columns["compute_s"][usable],

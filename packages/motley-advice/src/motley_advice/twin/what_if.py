@@ -222,7 +222,16 @@ def what_if(
     clients = own[0].tables["federation"].num_rows
     source = recorded["source"]
     return Forecast(
-        tuple(rules), source, clients, rounds, seconds, bits, missing, target, failures, folder
+        rules=tuple(rules),
+        source=source,
+        clients=clients,
+        rounds=rounds,
+        seconds=seconds,
+        bits=bits,
+        left_out=missing,
+        target=target,
+        failures=failures,
+        directory=folder,
     )
 
 

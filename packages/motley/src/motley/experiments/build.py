@@ -136,7 +136,16 @@ def loop_of(
     states = _client_states(experiment, plan, selector, initial_client_state(plan, model), folder)
     keeps = LAST_UPDATE in selector.rule.needs().probed
     updates = open_last_updates(experiment.client_state, folder) if keeps else None
-    return simulation(plan, engine, selector, model, writer, states, updates, private)
+    return simulation(
+        config=plan,
+        engine=engine,
+        selector=selector,
+        model=model,
+        writer=writer,
+        client_states=states,
+        last_updates=updates,
+        private=private,
+    )
 
 
 def prepare(
@@ -277,7 +286,14 @@ def _client_states(
     begin = selector.rule.size(1, plan.cohort, population)
     reached = population if rounds is None else min(population, begin + step * rounds)
     moved = begin + step * experiment.checkpoint.every_rounds
-    return open_client_states(experiment.client_state, first, population, reached, moved, folder)
+    return open_client_states(
+        where=experiment.client_state,
+        first=first,
+        population=population,
+        reached=reached,
+        moved=moved,
+        folder=folder,
+    )
 
 
 def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: Streams) -> Setting:

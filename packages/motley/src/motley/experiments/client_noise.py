@@ -107,7 +107,14 @@ def client_noise(options: Privacy, config: RunConfig, multiplier: float) -> Clie
     colluders = 1 if options.colluders is None else options.colluders
     survivors = options.survivors or fewest_survivors(clients, colluders)
     size = _sent_numbers(config.setting)
-    noise = ClientNoise(options.clip, size, clients, survivors, colluders, multiplier)
+    noise = ClientNoise(
+        clip=options.clip,
+        size=size,
+        clients=clients,
+        survivors=survivors,
+        colluders=colluders,
+        noise_multiplier=multiplier,
+    )
     if survivors > cohort:
         raise ConfigError(
             f"of {clients} clients asked {survivors} must remain, and the server steps when "

@@ -274,7 +274,13 @@ class Local(KeyTable):
     def work(self, drop_single: bool = False) -> LocalWork:
         """Return the local work as plain numbers for planner and engines."""
         epochs = 1 if self.epochs is None and self.steps is None else self.epochs
-        work = LocalWork(self.batch_size, epochs, self.steps, self.max_steps, drop_single)
+        work = LocalWork(
+            batch_size=self.batch_size,
+            epochs=epochs,
+            steps=self.steps,
+            max_steps=self.max_steps,
+            drop_single=drop_single,
+        )
         return replace(work, micro_batch=self.micro_batch)
 
 

@@ -228,7 +228,15 @@ def _run_in(
                 number = round_of(loop.state.version + 1, experiment.stop.rounds)
                 shown.note(f"resumed at {number}")
             run_built(
-                experiment, loop, folder, record, checkpoints, trackers, marks, shown, on_round
+                experiment=experiment,
+                loop=loop,
+                folder=folder,
+                record=record,
+                checkpoints=checkpoints,
+                trackers=trackers,
+                marks=marks,
+                shown=shown,
+                on_round=on_round,
             )
         _tidy(path, checkpoints, experiment)
     return _ended(path, experiment, on_end, progress)
@@ -257,7 +265,16 @@ def run_built(
     shown = shown or OneRun()
     folder.write(record)
     save_preparation(loop.federation, path, experiment.privacy is not None)
-    written = _run_to_end(experiment, loop, checkpoints, path, marks, shown, on_round, trackers)
+    written = _run_to_end(
+        experiment=experiment,
+        loop=loop,
+        checkpoints=checkpoints,
+        path=path,
+        marks=marks,
+        shown=shown,
+        on_round=on_round,
+        trackers=trackers,
+    )
     nodes = nodes_record(loop.engine, record)
     ended = {**best_record(loop), **standstill_record(loop), **nodes}
     folder.write({**record, **ended, "tables": pack_marks(written), "finished": True})

@@ -73,7 +73,14 @@ def task_of(
         streams.key("split"),
         own_rows=experiment.part("partition").fixes_population,
     )
-    rows, reserved = _reserved(experiment, streams, source, dataset, rows, data)
+    rows, reserved = _reserved(
+        experiment=experiment,
+        streams=streams,
+        source=source,
+        dataset=dataset,
+        rows=rows,
+        folder=data,
+    )
     population = experiment.population or (
         len(np.unique(rows.groups)) if rows.groups is not None else 0
     )
@@ -133,16 +140,16 @@ def _federation(
         return None if getattr(experiment, key)["name"] == "none" else function
 
     return federate(
-        dataset,
-        rows,
-        parted.rows,
-        experiment.split,
-        streams.key("split"),
-        if_asked("label_noise", noisy),
-        parted.notes,
-        if_asked("concept_shift", renamed),
-        if_asked("feature_shift", moved),
-        parted.overlap,
+        dataset=dataset,
+        source=rows,
+        parts=parted.rows,
+        split=experiment.split,
+        key=streams.key("split"),
+        label_noise=if_asked("label_noise", noisy),
+        notes=parted.notes,
+        concept_shift=if_asked("concept_shift", renamed),
+        feature_shift=if_asked("feature_shift", moved),
+        overlap=parted.overlap,
     )
 
 
@@ -176,7 +183,11 @@ def _reserved(
         notes["public"] = f"{len(common)} samples without labels, held back from the task's own"
     elif wanted is not None and wanted.data is not None:
         fields["public"] = source.public(
-            dataset, wanted.data, wanted.examples, key.fold("public"), folder
+            dataset=dataset,
+            data=wanted.data,
+            examples=wanted.examples,
+            key=key.fold("public"),
+            folder=folder,
         )
         notes["public"] = f"{len(fields['public'])} samples of {wanted.data}, without labels"
     return dataclasses.replace(rows, notes=notes), fields
@@ -268,7 +279,13 @@ def server_context_of(setting: Setting, name: str) -> ServerContext | None:
             raise ConfigError(f"{name!r} needs {lacking}, {remedy}", key)
     network = FlatNetwork(task.model, setting.dtype, setting.device, precision=setting.precision)
     return ServerContext(
-        task.layout, data.pool, 0, network, public, held, per_position(loss_of(task), data.targets)
+        layout=task.layout,
+        population=data.pool,
+        accepted=0,
+        network=network,
+        public=public,
+        validation=held,
+        criterion=per_position(loss_of(task), data.targets),
     )
 
 
@@ -312,7 +329,7 @@ def with_drift(experiment: Experiment, streams: Streams, task: Task) -> Task:
     clean = data.y[torch.from_numpy(train.values)].cpu().numpy().astype(np.int64)
     keyed = (client_rows(train.owner),) if data.own_rows else ()
     order = drift.order(key, clean, train.owner, data.classes, len(data), *keyed)
-    _, window = drift.window(key, ids, train.sizes, 1, 0.0)
+    _, window = drift.window(key=key, ids=ids, sizes=train.sizes, round_index=1, time_s=0.0)
     ring = Ragged(train.offsets, train.values[order])
     moved = dataclasses.replace(
         data, train=ring, labels=data.labels[torch.from_numpy(order)], window=window

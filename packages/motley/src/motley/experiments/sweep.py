@@ -457,14 +457,14 @@ def compare(
     if controls:
         cost.begin(many_controls)
     runs, failures = run_points(
-        every,
-        cost.folders,
-        data,
-        shown,
-        on_ray,
-        jobs,
-        partial(cost.ended, on_end) if controls else on_end,
-        allow_other_numerics,
+        points=every,
+        folders=cost.folders,
+        data=data,
+        progress=shown,
+        on_ray=on_ray,
+        jobs=jobs,
+        on_end=partial(cost.ended, on_end) if controls else on_end,
+        allow_other_numerics=allow_other_numerics,
     )
     own_folders = {
         folder for folder, point in zip(cost.folders, every, strict=True) if not point.control
@@ -776,7 +776,13 @@ def run_points(
             reading.last_kept(),
             shown or nullcontext(),
             closing(
-                _outcomes(work, calls, shown, on_ray, share_among(jobs, len(calls)))
+                _outcomes(
+                    work=work,
+                    calls=calls,
+                    shown=shown,
+                    on_ray=on_ray,
+                    jobs=share_among(jobs, len(calls)),
+                )
             ) as outcomes,
         ):
             for number, error in outcomes:

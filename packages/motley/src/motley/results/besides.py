@@ -517,11 +517,11 @@ class Besides:
                 by_last = budgets and self.end != "final"
                 remaining.append(
                     Left(
-                        pair.method.label,
-                        self._difference(view, reference, seeds),
-                        self._difference(view, reference, seeds, "final") if by_last else None,
-                        {**at_equal, **budgets},
-                        len(finished),
+                        label=pair.method.label,
+                        total=self._difference(view, reference, seeds),
+                        last=self._difference(view, reference, seeds, "final") if by_last else None,
+                        at_equal={**at_equal, **budgets},
+                        seeds=len(finished),
                     )
                 )
         return remaining
@@ -665,12 +665,12 @@ class Besides:
             rows = [(title, [*words]) for title, words in zip(titles, turned, strict=True)]
             marks = [[*line] for line in zip(*marks, strict=True)]
         return PrintTable(
-            "besides",
-            f"What differs beside the method. {self._note()} Bold: not as the reference."
+            name="besides",
+            caption=f"What differs beside the method. {self._note()} Bold: not as the reference."
             + "".join(f" {_sentence(line)}" for line in self.sentences()),
-            heads,
-            rows,
-            {
+            heads=heads,
+            rows=rows,
+            best={
                 column: {at for at, line in enumerate(marks) if line[column]}
                 for column in range(len(heads))
             },
@@ -686,11 +686,13 @@ class Besides:
             unit = "points" if self.percent > 1 else ""
             tables.append(
                 PrintTable(
-                    "left",
-                    f"Differences as a whole and at equal settings. {self._how()}",
-                    [("Compared", ""), ("Difference", unit), ("Pairs", "seeds")],
-                    [(label, [how, interval, str(interval.n)]) for label, how, interval in lines],
-                    {},
+                    name="left",
+                    caption=f"Differences as a whole and at equal settings. {self._how()}",
+                    heads=[("Compared", ""), ("Difference", unit), ("Pairs", "seeds")],
+                    rows=[
+                        (label, [how, interval, str(interval.n)]) for label, how, interval in lines
+                    ],
+                    best={},
                 )
             )
         return tables

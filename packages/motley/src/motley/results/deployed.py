@@ -88,12 +88,12 @@ def real_clients(groups: Groups) -> Section:
 def round_seconds(groups: Groups) -> Picture:
     """Draw how long each round took, mean over seeds."""
     return _by_round(
-        groups,
-        "durations",
-        "How long a round took",
-        (("", _seconds),),
-        ("seconds", "minutes", "hours"),
-        (1, 60, 3600),
+        groups=groups,
+        name="durations",
+        title="How long a round took",
+        kinds=(("", _seconds),),
+        units=("seconds", "minutes", "hours"),
+        sizes=(1, 60, 3600),
     )
 
 
@@ -105,12 +105,12 @@ def round_traffic(groups: Groups) -> Picture:
         ("up", _bits("up_bits", "probe_up_bits")),
     )
     return _by_round(
-        groups,
-        "round-traffic",
-        "What travelled in a round",
-        kinds,
-        ("kB", "MB", "GB"),
-        (8e3, 8e6, 8e9),
+        groups=groups,
+        name="round-traffic",
+        title="What travelled in a round",
+        kinds=kinds,
+        units=("kB", "MB", "GB"),
+        sizes=(8e3, 8e6, 8e9),
     )
 
 

@@ -163,10 +163,14 @@ def gains(run: Run, rival: Run | None = None, metric: str | None = None, least: 
     """
     per_client, left_out = client_gains(run, rival, metric, least)
     if not len(per_client):
-        return Gains(np.nan, np.nan, np.nan, 0, left_out)
+        return Gains(share=np.nan, median=np.nan, worst=np.nan, clients=0, left_out=left_out)
     share = float(np.mean(per_client > 0) + np.mean(per_client == 0) / 2)
     return Gains(
-        share, float(np.median(per_client)), float(per_client.min()), len(per_client), left_out
+        share=share,
+        median=float(np.median(per_client)),
+        worst=float(per_client.min()),
+        clients=len(per_client),
+        left_out=left_out,
     )
 
 

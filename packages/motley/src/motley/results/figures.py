@@ -271,7 +271,11 @@ def to_svg(figure: Figure, name: str, description: str) -> Picture:
         {"data-axes": plots} if plots != "[]" else {}
     )
     return Picture(
-        name, description, compact(svg, name, about), figure.get_figwidth() > 1.2 * NARROW, figure
+        name=name,
+        about=description,
+        svg=compact(svg, name, about),
+        wide=figure.get_figwidth() > 1.2 * NARROW,
+        figure=figure,
     )
 
 

@@ -75,7 +75,9 @@ def follow(
             runs = folder.look()
             going = [progress for progress in runs if progress.state in ("going on", "preparing")]
             begun = time.monotonic()
-            if now != shown and _write_page(path, runs, finished, target, compared):
+            if now != shown and _write_page(
+                path=path, runs=runs, finished=finished, target=target, compared=compared
+            ):
                 shown = now
                 tell(f"{path}: {_said(runs)}")
             if now != before:

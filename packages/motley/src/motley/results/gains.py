@@ -131,7 +131,16 @@ def _row(label: str, over: str, pairs: Sequence[tuple[Run, Run | None]]) -> Gain
         sum(getattr(gains, kind) for gains in per_run) / len(per_run)
         for kind in ("clients", "left_out")
     )
-    return GainRow(label, over, share, median, worst, clients, left_out, percent)
+    return GainRow(
+        label=label,
+        over=over,
+        share=share,
+        median=median,
+        worst=worst,
+        clients=clients,
+        left_out=left_out,
+        percent=percent,
+    )
 
 
 def missing_local(groups: Groups) -> str | None:

@@ -134,7 +134,7 @@ def table(content: PrintTable) -> str:
         ]
         for at, (label, cells) in enumerate(content.rows)
     ]
-    return _float(content.name, content.caption, heads, rows, words)
+    return _float(name=content.name, caption=content.caption, heads=heads, rows=rows, words=words)
 
 
 def page_table(content: Table, name: str, title: str) -> str:
@@ -145,7 +145,11 @@ def page_table(content: Table, name: str, title: str) -> str:
     ]
     words = [content.words(i) for i in range(len(content.heads) - 1)]
     return _float(
-        name, f"{title}. {content.note}", [escaped(head) for head in content.heads], rows, words
+        name=name,
+        caption=f"{title}. {content.note}",
+        heads=[escaped(head) for head in content.heads],
+        rows=rows,
+        words=words,
     )
 
 

@@ -165,13 +165,13 @@ def _progress(folder: Path, run: Run | None, label: str) -> RunProgress:
     elif not going:
         state = "stopped"
     return RunProgress(
-        folder,
-        label,
-        run.seed,
-        state,
-        rounds,
-        planned,
-        metric,
+        directory=folder,
+        label=label,
+        seed=run.seed,
+        state=state,
+        rounds=rounds,
+        planned=planned,
+        metric=metric,
         score=percent * float(along.y[-1]) if len(along.y) else nan,
         best=percent * float(along.y.max() if better else along.y.min()) if len(along.y) else nan,
         time_s=spent["time_s"],

@@ -172,7 +172,14 @@ def ends(along: Curve, higher_is_better: bool = True) -> Ends:
     deviation = float(last.std(ddof=1)) if len(last) > 1 else float("nan")
     enough = np.count_nonzero(along.x > along.x[-1] / 2) >= STABLE
     drop = peak - final if higher_is_better else final - peak
-    return Ends(final, peak, mean if enough else float("nan"), drop, mean, deviation)
+    return Ends(
+        final=final,
+        peak=peak,
+        stable=mean if enough else float("nan"),
+        drop=drop,
+        last_ten=mean,
+        deviation=deviation,
+    )
 
 
 def by_validation(run: Run) -> float:
@@ -279,7 +286,11 @@ def participation(run: Run) -> Participation:
     rounds = np.asarray(run.column("clients", "round")[took_part], float)
     all_seen = float(rounds[first].max()) if seen and seen == len(counts) else float("nan")
     return Participation(
-        counts, float(counts.std()) if len(counts) else float("nan"), gini(counts), seen, all_seen
+        counts=counts,
+        std=float(counts.std()) if len(counts) else float("nan"),
+        gini=gini(counts),
+        seen=seen,
+        all_seen=all_seen,
     )
 
 
@@ -372,7 +383,13 @@ def shares(run: Run) -> Shares:
     proven = (
         len(carried) > 2 and np.ptp(carried) <= 1e-3 * carried.mean() and np.ptp(mbps[held]) > 0
     )
-    return Shares(theta, mbps, wanted, budget, float(carried.mean()) if proven else float("nan"))
+    return Shares(
+        theta=theta,
+        mbps=mbps,
+        wanted=wanted,
+        budget=budget,
+        ceiling=float(carried.mean()) if proven else float("nan"),
+    )
 
 
 def gini(counts: ArrayLike) -> float:
@@ -549,13 +566,13 @@ def band(curves: Sequence[Curve]) -> Band:
     curves = [c for c in curves if len(c.x)]
     if not curves:
         none = np.empty(0)
-        return Band(none, none, none, none, 0)
+        return Band(x=none, mean=none, low=none, high=none, n=0)
     grid = np.unique(np.concatenate([c.x for c in curves]))
     grid = grid[(grid >= max(c.x[0] for c in curves)) & (grid <= min(c.x[-1] for c in curves))]
     values = np.stack([stepwise(c, grid) for c in curves])
     mean = values.mean(axis=0)
     std = values.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(len(grid))
-    return Band(grid, mean, mean - std, mean + std, len(curves))
+    return Band(x=grid, mean=mean, low=mean - std, high=mean + std, n=len(curves))
 
 
 def best_mu(run: Run) -> Curve:

@@ -323,7 +323,14 @@ def differences(groups: Mapping[str, Sequence[Run]]) -> list[Difference]:
         ours, theirs = ([ends[method][seed] for seed in seeds] for method in (label, base))
         interval = measures.paired(ours, theirs, level)
         compared_rows.append(
-            Difference(label, base, end, interval, percent, _verdict(interval, better))
+            Difference(
+                label=label,
+                base=base,
+                end=end,
+                interval=interval,
+                percent=percent,
+                verdict=_verdict(interval, better),
+            )
         )
     return compared_rows
 

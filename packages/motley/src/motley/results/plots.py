@@ -293,17 +293,17 @@ def headline_bars(groups: Groups) -> Picture:
         left, right = figure.subplots(1, 2, width_ratios=[3, 1.15])
         stable = any(np.isfinite([e.stable for e in run_ends]).all() for run_ends in ends)
         _grouped_bars(
-            left,
-            numbers,
-            ends,
-            ("peak", "final", "stable") if stable else ("peak", "final"),
-            percent,
+            axes=left,
+            numbers=numbers,
+            ends=ends,
+            kinds=("peak", "final", "stable") if stable else ("peak", "final"),
+            percent=percent,
         )
         left.set(
             ylabel=name,
             title=f"Best, last, and {JUDGED['stable']}" if stable else "Best and last evaluation",
         )
-        _grouped_bars(right, numbers, ends, ("drop",), percent)
+        _grouped_bars(axes=right, numbers=numbers, ends=ends, kinds=("drop",), percent=percent)
         right.set(ylabel="points" if percent == 100 else name, title="Lost since the peak")
         add_legend(figure, *_handles(groups), size=9)
         return to_svg(

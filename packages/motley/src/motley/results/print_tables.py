@@ -63,14 +63,14 @@ def print_tables(groups: Groups, target: float | None = None) -> list[PrintTable
 def print_table(table: MethodTable) -> PrintTable:
     """Return a table of methods for print."""
     return PrintTable(
-        table.name,
-        table.caption,
-        [column.print_head(table.compared) for column in table.printed],
-        [
+        name=table.name,
+        caption=table.caption,
+        heads=[column.print_head(table.compared) for column in table.printed],
+        rows=[
             (label, [column.print_cell(row) for column in table.printed])
             for label, row in table.shown
         ],
-        table.bold,
+        best=table.bold,
     )
 
 

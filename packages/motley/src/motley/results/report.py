@@ -82,18 +82,27 @@ def report(
     with as_private_as(loaded):
         if format:
             return write_print_files(
-                groups,
-                Path(out),
-                [format] if isinstance(format, str) else format,
-                target,
-                controls,
+                groups=groups,
+                folder=Path(out),
+                formats=[format] if isinstance(format, str) else format,
+                target=target,
+                controls=controls,
             )
         predicted = (
             None
             if prediction is None
             else required_extension("report", "predicted")(groups, prediction)
         )
-        return write(report_page(groups, Path(out).parent, target, predicted, controls), out)
+        return write(
+            report_page(
+                groups=groups,
+                folder=Path(out).parent,
+                target=target,
+                predicted=predicted,
+                controls=controls,
+            ),
+            out,
+        )
 
 
 @contextmanager

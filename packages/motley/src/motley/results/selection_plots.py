@@ -263,7 +263,11 @@ def _shares(groups: Groups) -> dict[int, measures.Shares]:
                 for name in ("theta", "mbps", "wanted", "budget")
             )
             by_method[i] = measures.Shares(
-                theta, mbps, wanted, budget, ceilings[0] if same else float("nan")
+                theta=theta,
+                mbps=mbps,
+                wanted=wanted,
+                budget=budget,
+                ceiling=ceilings[0] if same else float("nan"),
             )
     return by_method
 
@@ -327,7 +331,11 @@ def class_distribution(run: Run) -> Picture | None:
     title = "Who holds what" + (f" (seed {run.seed})" if "seed" in run.meta else "")
     ids = np.asarray(run.column("federation", "client"), np.int64)[listed].tolist()
     return class_picture(
-        counts, noise, classes, title, [run.client_name(k) for k in ids] if run.client_names else ()
+        counts=counts,
+        noise=noise,
+        classes=classes,
+        title=title,
+        clients=[run.client_name(k) for k in ids] if run.client_names else (),
     )
 
 

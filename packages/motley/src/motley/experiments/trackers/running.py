@@ -123,15 +123,15 @@ def tracked(
     """
     group = group or RunGroup(path.parent, experiment.method or experiment.name)
     about = TrackedRun(
-        experiment.name,
-        group.label,
-        experiment.seed,
-        experiment.run_id(),
-        kind,
-        installed_versions().get("motley", "unknown"),
-        experiment.resolved(),
-        path,
-        group.folder,
+        experiment=experiment.name,
+        label=group.label,
+        seed=experiment.seed,
+        run_id=experiment.run_id(),
+        kind=kind,
+        version=installed_versions().get("motley", "unknown"),
+        config=experiment.resolved(),
+        folder=path,
+        store=group.folder,
     )
     trackers = Trackers(experiment.log, about)
     try:
