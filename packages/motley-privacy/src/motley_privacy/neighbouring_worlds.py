@@ -369,7 +369,8 @@ class _Worlds:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if _is_number(column) and not self.experiment.part("task").has_classes:
+        table: Any = self.experiment.part("task")
+        if _is_number(column) and not table.has_classes:
             return pc.negate(column)
         labels = column.unique().to_pylist()
         following = dict(zip(labels, [*labels[1:], labels[0]], strict=True))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from motley.algorithms import LOSSES
@@ -254,7 +255,8 @@ def check_end(experiment: Experiment, config: RunConfig, model: ModelState) -> N
     if "rounds" in limits:
         return
     always = experiment.availability["name"] == "always"
-    at_once = device["name"] == "constant" and experiment.part("device").seconds == 0
+    law: Any = experiment.part("device")
+    at_once = device["name"] == "constant" and law.seconds == 0
     waits = not always or overrides(failures, Failures, "drop_at")
     if (
         limits == {"virtual_hours"}
@@ -496,9 +498,10 @@ def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[
         raise ConfigError(
             f'{message}; let them train slices, e.g. algorithm = "heterofl", {hint}', "capacity"
         )
-    if limited:
+    chain: Sequence[Capacity] = ()
+    if limited and capacity is not None:
         _check_chosen(experiment, capacity, selector)
-    chain = capacity.chain if limited else []
+        chain = capacity.chain
     if any(rule.measure == "round" for rule in chain) and experiment.part("network").wants():
         raise ConfigError(
             "its links follow the clients' losses, which are not known before they are sent what "

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
 from pydantic import (
     BaseModel,
@@ -72,6 +72,32 @@ from motley.tasks.metrics import as_metric
 from motley.tasks.own import Own
 from motley.tasks.precision import Precision
 from motley.tasks.task import Task
+
+if TYPE_CHECKING:  # the types of components, by key
+    from motley.algorithms.local_optimisers import Solver
+    from motley.algorithms.parts import Aggregator, Loss, Method, Server
+    from motley.algorithms.schedules import Schedule
+    from motley.rounds.stage import StageOptions
+    from motley.selectors.selector import SelectionRule
+    from motley.tasks.task import TaskSource
+    from motley.timing.synchrony import Synchrony
+    from motley.transport.allocators.allocator import Allocator
+    from motley.transport.budgets import Budget
+    from motley.transport.compressors.compressor import Compressor
+    from motley.transport.feedback import Feedback
+    from motley.world.interfaces import (
+        Availability,
+        Capacity,
+        ConceptShift,
+        Device,
+        Dishonest,
+        Drift,
+        Failures,
+        FeatureShift,
+        LabelNoise,
+        Network,
+        Partition,
+    )
 
 __all__ = ["MOST_NAME_BYTES", "Experiment", "load"]
 
@@ -430,6 +456,63 @@ class Experiment(ShownExperiment, BaseModel):
                 "cohort",
             )
         return self.cohort
+
+    if TYPE_CHECKING:
+
+        @overload
+        def part(self, key: Literal["task"]) -> TaskSource: ...
+        @overload
+        def part(self, key: Literal["partition"]) -> Partition: ...
+        @overload
+        def part(self, key: Literal["label_noise"]) -> LabelNoise: ...
+        @overload
+        def part(self, key: Literal["feature_shift"]) -> FeatureShift: ...
+        @overload
+        def part(self, key: Literal["concept_shift"]) -> ConceptShift: ...
+        @overload
+        def part(self, key: Literal["drift"]) -> Drift: ...
+        @overload
+        def part(self, key: Literal["algorithm"]) -> Method: ...
+        @overload
+        def part(self, key: Literal["loss"]) -> Loss | None: ...
+        @overload
+        def part(self, key: Literal["aggregator"]) -> Aggregator | None: ...
+        @overload
+        def part(self, key: Literal["server"]) -> Server | None: ...
+        @overload
+        def part(self, key: Literal["selector"]) -> SelectionRule[Any]: ...
+        @overload
+        def part(self, key: Literal["device"]) -> Device: ...
+        @overload
+        def part(self, key: Literal["network"]) -> Network: ...
+        @overload
+        def part(self, key: Literal["availability"]) -> Availability: ...
+        @overload
+        def part(self, key: Literal["capacity"]) -> Capacity | None: ...
+        @overload
+        def part(self, key: Literal["failures"]) -> Failures: ...
+        @overload
+        def part(self, key: Literal["dishonest"]) -> Dishonest: ...
+        @overload
+        def part(self, key: Literal["synchrony"]) -> Synchrony: ...
+        @overload
+        def part(self, key: Literal["compressor"]) -> Compressor: ...
+        @overload
+        def part(self, key: Literal["quantizer"]) -> Compressor | None: ...
+        @overload
+        def part(self, key: Literal["feedback"]) -> Feedback: ...
+        @overload
+        def part(self, key: Literal["allocator"]) -> Allocator: ...
+        @overload
+        def part(self, key: Literal["budget"]) -> Budget: ...
+        @overload
+        def part(self, key: Literal["stage"]) -> StageOptions | None: ...
+        @overload
+        def part(self, key: Literal["local.optimizer"]) -> Solver: ...
+        @overload
+        def part(self, key: Literal["local.lr_schedule"]) -> Schedule: ...
+        @overload
+        def part(self, key: str) -> Any: ...
 
     def part(self, key: str) -> Any:
         """Return the component of a key (``"selector"``, ``"local.optimizer"``); None where the key

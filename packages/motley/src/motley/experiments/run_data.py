@@ -119,16 +119,17 @@ def _federation(
     _check_least(partition, parted.rows.sizes)
     clients = np.arange(len(parted.rows))
     shift = streams.key("shift")
-    noise, concepts, features = (
-        experiment.part(key) for key in ("label_noise", "concept_shift", "feature_shift")
-    )
+    noise = experiment.part("label_noise")
+    concepts = experiment.part("concept_shift")
+    features = experiment.part("feature_shift")
+    classes: Any = dataset.classes  # labels are changed in classification alone
 
     def noisy(labels: Any, owner: Any, *numbers: Any) -> Any:
         key = shift.fold("label_noise")
-        return noise.apply(key, labels, owner, dataset.classes, len(clients), *numbers)
+        return noise.apply(key, labels, owner, classes, len(clients), *numbers)
 
     def renamed(labels: Any, owner: Any) -> Any:
-        return concepts.apply(shift.fold("concept"), labels, owner, dataset.classes, len(clients))
+        return concepts.apply(shift.fold("concept"), labels, owner, classes, len(clients))
 
     def moved(x: Any, owner: Any, numbers: Any) -> Any:
         key = shift.fold("feature")

@@ -30,13 +30,15 @@ def upload_config_of(
     """
     compressor = experiment.part("compressor")
     if experiment.quantizer is not None:
+        chosen: Any = compressor  # the chain itself refuses what is no sparsifier or quantizer
+        quantizer: Any = experiment.part("quantizer")
         try:
-            compressor = Chain(compressor, experiment.part("quantizer"))
+            compressor = Chain(chosen, quantizer)
         except ConfigError as error:
             raise ConfigError(str(error), "quantizer") from None
-    feedback, allocator, budget = (
-        experiment.part(key) for key in ("feedback", "allocator", "budget")
-    )
+    feedback = experiment.part("feedback")
+    allocator = experiment.part("allocator")
+    budget = experiment.part("budget")
     upload_config = UploadConfig(compressor, feedback, allocator, budget)
     for key, reason in (
         ("feedback", feedback.refuses(compressor)),
