@@ -330,7 +330,8 @@ def with_drift(experiment: Experiment, streams: Streams, task: Task) -> Task:
     clean = data.y[torch.from_numpy(train.values)].cpu().numpy().astype(np.int64)
     keyed = (client_rows(train.owner),) if data.own_rows else ()
     order = drift.order(key, clean, train.owner, data.classes, len(data), *keyed)
-    _, window = drift.window(key=key, ids=ids, sizes=train.sizes, round_index=1, time_s=0.0)
+    # by position, as own components may name their arguments otherwise
+    _, window = drift.window(key, ids, train.sizes, 1, 0.0)
     ring = Ragged(train.offsets, train.values[order])
     moved = dataclasses.replace(
         data, train=ring, labels=data.labels[torch.from_numpy(order)], window=window
