@@ -77,7 +77,8 @@ class ClassNames:
 
         Parameters
         ----------
-        names: of its classes, in the order of its numbers; empty: it has none. who: the part.
+        names: of its classes, in the order of its numbers; empty: it has none.
+        who: the part.
 
         Raises
         ------

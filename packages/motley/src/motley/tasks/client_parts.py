@@ -245,8 +245,9 @@ def join_parts(
 
     Parameters
     ----------
-    client: a client in words, by its number. own: what a part is called in messages, e.g. "its
-    file". new_rows: makes the array that samples are put into (:func:`rows_in`); None: in memory.
+    client: a client in words, by its number.
+    own: what a part is called in messages, e.g. "its file".
+    new_rows: makes the array that samples are put into (:func:`rows_in`); None: in memory.
 
     Raises
     ------
@@ -408,9 +409,9 @@ class StoredArray:
 
     Parameters
     ----------
-    folder: of the file; made where it is missing. like: an array ``[n, ...]`` of the rows' shape
-    and type; it is not added. Rows are stored as uint8, int64 (other whole numbers) or float32
-    (everything else), as a model takes them.
+    folder: of the file; made where it is missing.
+    like: an array ``[n, ...]`` of the rows' shape and type; it is not added. Rows are stored as
+    uint8, int64 (other whole numbers) or float32 (everything else), as a model takes them.
 
     Raises
     ------

@@ -29,8 +29,10 @@ class ClientSources:
 
     Parameters
     ----------
-    clients: a list, a generator, or a mapping by name. test: ``client``, ``global``, what each
-    client tests on, or a single data set for the common model. reader: of data sets and loaders.
+    clients: a list, a generator, or a mapping by name.
+    test: ``client``, ``global``, what each client tests on, or a single data set for the common
+    model.
+    reader: of data sets and loaders.
     divided: how each client's rows are divided; None: as ``test`` says.
     """
 

@@ -25,8 +25,8 @@ class ColumnTable:
 
     Parameters
     ----------
-    rows: name, type, values seen, gaps, what it becomes, and an example. remarks: sentences about
-    rows, labels and clients.
+    rows: name, type, values seen, gaps, what it becomes, and an example.
+    remarks: sentences about rows, labels and clients.
     """
 
     rows: tuple[tuple[str, ...], ...]

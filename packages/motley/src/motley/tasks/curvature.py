@@ -45,8 +45,10 @@ def hutchinson(
 
     Parameters
     ----------
-    loss: a scalar with its graph. parameters: of the layers that are probed. probe: z, in their
-    shapes. proximal: mu, added to every entry.
+    loss: a scalar with its graph.
+    parameters: of the layers that are probed.
+    probe: z, in their shapes.
+    proximal: mu, added to every entry.
 
     Raises
     ------

@@ -23,7 +23,8 @@ class DenseOutputs(nn.Module):
 
     Parameters
     ----------
-    shape: of a sample's targets, e.g. ``(H, W)``. classes: whether these are classes.
+    shape: of a sample's targets, e.g. ``(H, W)``.
+    classes: whether these are classes.
     """
 
     def __init__(self, model: nn.Module, shape: tuple[int, ...], classes: bool) -> None:
@@ -65,7 +66,9 @@ class DenseLoss:
 
     Parameters
     ----------
-    function: the user's. shape: of a sample's targets. classes: whether these are classes.
+    function: the user's.
+    shape: of a sample's targets.
+    classes: whether these are classes.
     """
 
     function: LossFunction

@@ -23,9 +23,9 @@ class DividedRows:
 
     Parameters
     ----------
-    kind: ``last``: the last in time test; ``groups``: whole groups, drawn at random. share: of each
-    client's rows, at least. ranks: int64 ``[n]``, a number of each row's time, in the order of
-    times, or of its group.
+    kind: ``last``: the last in time test; ``groups``: whole groups, drawn at random.
+    share: of each client's rows, at least.
+    ranks: int64 ``[n]``, a number of each row's time, in the order of times, or of its group.
     """
 
     kind: Literal["last", "groups"]
@@ -44,8 +44,10 @@ class DividedRows:
 
         Parameters
         ----------
-        rows: of the data set. owner: the client of each. key: draws groups, of each client by its
-        own number. origin: of the data set's rows, for messages.
+        rows: of the data set.
+        owner: the client of each.
+        key: draws groups, of each client by its own number.
+        origin: of the data set's rows, for messages.
 
         Raises
         ------

@@ -122,12 +122,13 @@ class PartitionInput:
     Parameters
     ----------
     rows: rows of the data set, ascending; a partition returns positions in this list.
-    global_test: rows of the common test set, or None. notes: how it was made, for readers of the
-    results.
-    labels: int64 ``[len(rows)]`` classes (zeros where a sample has no class of its own). groups:
-    natural client of each of these rows, or None. measured: as of a
-    :class:`~motley.tasks.task.Dataset`. own_rows: the natural clients will be the clients, so that
-    no client's rows may change what is drawn for another's; else the rows are one pool.
+    global_test: rows of the common test set, or None.
+    notes: how it was made, for readers of the results.
+    labels: int64 ``[len(rows)]`` classes (zeros where a sample has no class of its own).
+    groups: natural client of each of these rows, or None.
+    measured: as of a :class:`~motley.tasks.task.Dataset`.
+    own_rows: the natural clients will be the clients, so that no client's rows may change what is
+    drawn for another's; else the rows are one pool.
     """
 
     rows: Ints
@@ -364,10 +365,10 @@ def federate(
     source: from :func:`partition_input`.
     parts: positions in ``source.rows`` of each client's rows.
     split: shares of the parts.
-    key: random stream of purpose ``split``. label_noise: changes training and validation labels,
-    never test labels.
-    overlap: clients may share rows; each gets copies of its own. owner: the client of each row of
-    ``parts``, where the caller has it.
+    key: random stream of purpose ``split``.
+    label_noise: changes training and validation labels, never test labels.
+    overlap: clients may share rows; each gets copies of its own.
+    owner: the client of each row of ``parts``, where the caller has it.
 
     If the data set has a test half per natural client (FEMNIST's writers) and the partition kept
     natural clients whole, the set's own test rows are each client's test part and ``test_fraction``

@@ -31,8 +31,9 @@ class Field(NamedTuple):
 
     Parameters
     ----------
-    name: its key in a dictionary; empty in a tuple. shape: of one sample's. kind: whole numbers,
-    booleans, or floating-point numbers.
+    name: its key in a dictionary; empty in a tuple.
+    shape: of one sample's.
+    kind: whole numbers, booleans, or floating-point numbers.
     """
 
     name: str
@@ -67,8 +68,9 @@ def packed(
 
     Parameters
     ----------
-    inputs: arrays ``[n, ...]``. fields: that the samples of all clients have. where: the samples,
-    for messages.
+    inputs: arrays ``[n, ...]``.
+    fields: that the samples of all clients have.
+    where: the samples, for messages.
 
     Raises
     ------

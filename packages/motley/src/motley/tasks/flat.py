@@ -51,7 +51,8 @@ class ModelState:
     ----------
     x: ``[D]`` trainable parameters in ``named_parameters()`` order.
     buffers: ``[Bf]`` floating buffers (BatchNorm statistics), of the same dtype, or float64 where
-    one of them is. counters: int64 ``[Bi]`` integer buffers.
+    one of them is.
+    counters: int64 ``[Bi]`` integer buffers.
     """
 
     x: Tensor
@@ -197,9 +198,12 @@ class FlatModule:
 
     Attributes
     ----------
-    w: ``[D]`` parameters; writing to it changes the module. g: ``[D]`` gradients; ``backward`` adds
-    to it (never set ``parameter.grad`` to None, zero ``g`` instead). buffers: ``[Bf]``. counters:
-    int64 ``[Bi]``. layout: names of ``w``.
+    w: ``[D]`` parameters; writing to it changes the module.
+    g: ``[D]`` gradients; ``backward`` adds to it (never set ``parameter.grad`` to None, zero ``g``
+    instead).
+    buffers: ``[Bf]``.
+    counters: int64 ``[Bi]``.
+    layout: names of ``w``.
 
     Buffers registered with ``persistent=False`` and frozen parameters are constants of the module:
     they are not part of its state.
@@ -394,8 +398,9 @@ class FlatNetwork:
 
     Parameters
     ----------
-    factory: makes fresh modules. dtype, device: of the arithmetic. precision: of matrix products
-    and convolutions.
+    factory: makes fresh modules.
+    dtype, device: of the arithmetic.
+    precision: of matrix products and convolutions.
     chunk: batch size of :meth:`outputs`.
 
     Example

@@ -45,7 +45,8 @@ def held_out_ids(key: Key, population: int, share: float) -> Ids:
 
     Parameters
     ----------
-    key: random stream of purpose ``split``. share: of the clients.
+    key: random stream of purpose ``split``.
+    share: of the clients.
     """
     count = held_out_count(population, share)
     if not count:

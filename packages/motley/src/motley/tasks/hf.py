@@ -514,8 +514,8 @@ class _Base(NamedTuple):
 
     Parameters
     ----------
-    model: its folder where there is a ``digest`` of it, else its configuration as JSON. head,
-    classes, names, padding: of a model that tells classes apart.
+    model: its folder where there is a ``digest`` of it, else its configuration as JSON.
+    head, classes, names, padding: of a model that tells classes apart.
     """
 
     model: str

@@ -78,8 +78,8 @@ def read(path: str | Path, only: Sequence[str] = ("*",)) -> dict[str, Tensor]:
     Parameters
     ----------
     path: a run's folder, a ``.safetensors`` file, or a ``.pt`` file of
-    ``torch.save(module.state_dict(), ...)``, which is read without running code from it. only:
-    patterns of names; the others are left out.
+    ``torch.save(module.state_dict(), ...)``, which is read without running code from it.
+    only: patterns of names; the others are left out.
 
     Raises
     ------
@@ -153,8 +153,9 @@ def check(
 
     Parameters
     ----------
-    only: patterns of the names that are meant. strict: refuse names that the module or the file
-    lacks. source: the file, for messages.
+    only: patterns of the names that are meant.
+    strict: refuse names that the module or the file lacks.
+    source: the file, for messages.
 
     Raises
     ------

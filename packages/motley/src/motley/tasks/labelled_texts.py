@@ -39,10 +39,14 @@ class LabelledTexts(NamedTuple):
 
     Parameters
     ----------
-    texts: ``[n]``; lists of words where each word has a class. labels: int64 ``[n]``, or of all
-    words in a row; :data:`IGNORED` where there is none. classes: their number. names: of the
-    classes; empty: they are numbers. groups: ``[n]``, the client of each text; None: they have
-    none. clients: names of the clients. test: bool ``[n]``. origin: of the rows, for messages.
+    texts: ``[n]``; lists of words where each word has a class.
+    labels: int64 ``[n]``, or of all words in a row; :data:`IGNORED` where there is none.
+    classes: their number.
+    names: of the classes; empty: they are numbers.
+    groups: ``[n]``, the client of each text; None: they have none.
+    clients: names of the clients.
+    test: bool ``[n]``.
+    origin: of the rows, for messages.
     """
 
     texts: list[Any]
@@ -73,8 +77,10 @@ def read_labelled(
 
     Parameters
     ----------
-    text, label: names of columns. client: of the column with the client of each row of a file;
-    empty: there is none. words: whether each word has a label. folder: searched first.
+    text, label: names of columns.
+    client: of the column with the client of each row of a file; empty: there is none.
+    words: whether each word has a label.
+    folder: searched first.
 
     Raises
     ------
@@ -255,7 +261,8 @@ def token_rows(
     Parameters
     ----------
     tokenizer: of ``transformers``; None: the bytes of UTF-8 are the tokens, with a blank between
-    words. words: whether texts are lists of words, of each of which the first token is found.
+    words.
+    words: whether texts are lists of words, of each of which the first token is found.
 
     Raises
     ------

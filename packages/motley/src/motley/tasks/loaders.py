@@ -91,10 +91,11 @@ class SampleReader:
 
     Parameters
     ----------
-    inputs: keys or places of a sample's inputs; None: all but the label. label: key or place of its
-    target; None: a column of classes, ``label``, ``labels``, ``target`` or ``y``, the second of a
-    pair. collate: makes a batch of a list of samples, in place of a loader's own. key: of what is
-    drawn while samples are read.
+    inputs: keys or places of a sample's inputs; None: all but the label.
+    label: key or place of its target; None: a column of classes, ``label``, ``labels``, ``target``
+    or ``y``, the second of a pair.
+    collate: makes a batch of a list of samples, in place of a loader's own.
+    key: of what is drawn while samples are read.
     """
 
     inputs: str | int | Sequence[str | int] | None = None

@@ -63,11 +63,12 @@ class Metric:
 
     Parameters
     ----------
-    name: under which it is reported. function: of outputs ``[n, ...]`` and targets ``[n, ...]``
-    (tensors), returns a number; NaN, or a ValueError, means that it is undefined for these samples.
-    None: the metric of this module with that name.
-    higher_is_better: which values are good. share: whether values lie in [0, 1] and are shown in
-    percent.
+    name: under which it is reported.
+    function: of outputs ``[n, ...]`` and targets ``[n, ...]`` (tensors), returns a number; NaN, or
+    a ValueError, means that it is undefined for these samples. None: the metric of this module with
+    that name.
+    higher_is_better: which values are good.
+    share: whether values lie in [0, 1] and are shown in percent.
     """
 
     name: str
@@ -87,8 +88,9 @@ class Metric:
 
         Parameters
         ----------
-        outputs: what :attr:`needs` says, ``[n, ...]``. targets: ``[n, ...]``. weight: positions of
-        each sample ``[n]``, where samples have positions.
+        outputs: what :attr:`needs` says, ``[n, ...]``.
+        targets: ``[n, ...]``.
+        weight: positions of each sample ``[n]``, where samples have positions.
 
         Raises
         ------
@@ -147,8 +149,9 @@ def chosen(
 
     Parameters
     ----------
-    entries: names, functions or Metrics, at least one. own: the task's, which may be named. key: of
-    messages.
+    entries: names, functions or Metrics, at least one.
+    own: the task's, which may be named.
+    key: of messages.
 
     Raises
     ------

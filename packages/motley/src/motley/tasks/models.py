@@ -72,8 +72,9 @@ def factory(
 
     Parameters
     ----------
-    shape: of one sample. outputs: of the last layer. dropout: set in the record if above 0; an
-    object says its own.
+    shape: of one sample.
+    outputs: of the last layer.
+    dropout: set in the record if above 0; an object says its own.
     sequences: whether samples are sequences of whole numbers, which take models of their own.
 
     Raises

@@ -278,9 +278,9 @@ def narrowed(
 
     Parameters
     ----------
-    factory, layout: of the whole model, the layout from :func:`cuttable`. divided: whether in
-    training the outputs of hidden linear layers and convolutions are divided by the width, so that
-    they are about as large as the whole model's.
+    factory, layout: of the whole model, the layout from :func:`cuttable`.
+    divided: whether in training the outputs of hidden linear layers and convolutions are divided by
+    the width, so that they are about as large as the whole model's.
     """
     module = factory()
     for entry in (*layout.entries, *layout.buffers):

@@ -38,9 +38,10 @@ def new_numbers(
 
     Parameters
     ----------
-    form: of the column in the rows that trained, empty: plain numbers. options: how those were
-    written. separators: of their texts, and whether each one's decimal mark is certain. where: the
-    new rows, for messages.
+    form: of the column in the rows that trained, empty: plain numbers.
+    options: how those were written.
+    separators: of their texts, and whether each one's decimal mark is certain.
+    where: the new rows, for messages.
 
     Raises
     ------

@@ -98,8 +98,9 @@ def attention(
 
     Parameters
     ----------
-    query: ``[..., T, E]``. key, value: ``[..., S, E]``. dropout: a layer of the module that calls
-    this; None: nothing is dropped.
+    query: ``[..., T, E]``.
+    key, value: ``[..., S, E]``.
+    dropout: a layer of the module that calls this; None: nothing is dropped.
     mask: broadcast to ``[..., T, S]``; bool, True where a query may attend to a key; or numbers
     that are added to the scores.
     causal: position t attends to the positions 0 .. t alone; needs T = S.

@@ -163,10 +163,10 @@ def own_task(
     over: what a loss function looks at: ``"sample"``, each sample by itself, or ``"batch"``, the
     whole batch (Cox, contrastive losses, class weights in a mean); None: what is seen when its
     values of batches are compared with those of each sample alone.
-    metric: one or several of: names (:mod:`motley.tasks.metrics`), functions of outputs
-    ``[n, ...]`` and targets ``[n, ...]`` that return a number,
-    :class:`~motley.tasks.metrics.Metric`, objects of torchmetrics. The first is the headline;
-    unless given, ``accuracy`` or, in regression, ``loss``, which are always measured.
+    metric: one or several of: names (:mod:`motley.tasks.metrics`), functions of outputs ``[n,
+    ...]`` and targets ``[n, ...]`` that return a number, :class:`~motley.tasks.metrics.Metric`,
+    objects of torchmetrics. The first is the headline; unless given, ``accuracy`` or, in
+    regression, ``loss``, which are always measured.
     transform: maps a raw batch to model input; see :data:`~motley.tasks.task.Transform`.
 
     Samples of several inputs reach the model as arguments of its ``forward``

@@ -91,7 +91,8 @@ def from_arrays(
     test, test_fraction, validation: see :class:`~motley.tasks.federate.Split`. Also the last rows
     of each client in time, ``test={"last": 0.2, "by": "time"}``, or whole groups of rows,
     ``test={"groups": 0.2, "by": "patient"}``, by a column, which is no input, an array ``[n]``, or
-    ``"order"``, the rows as they come. seed: of the split.
+    ``"order"``, the rows as they come.
+    seed: of the split.
 
     Raises
     ------
@@ -172,16 +173,17 @@ def from_clients(
     and perhaps ``test``, as a ``DatasetDict`` is.
     inputs: of data sets, the keys or places of what the model takes, where a sample is a dictionary
     or has more than two parts; None: all but the label. Several reach the model as keyword
-    arguments, or in their order (:class:`~motley.tasks.fields.TakesFields`). label: the key or
-    place of the target. collate: makes a batch of a list of samples, as a ``DataLoader``'s.
+    arguments, or in their order (:class:`~motley.tasks.fields.TakesFields`).
+    label: the key or place of the target.
+    collate: makes a batch of a list of samples, as a ``DataLoader``'s.
     test: what a share of them is set aside for, or a second list or generator: the samples that
     each client tests on; or a single data set, on which the common model tests. Then ``clients``
     holds training (and validation) samples only, and ``test_fraction`` means nothing. Or the last
     rows, or whole groups, as in :func:`from_arrays`; ``by`` is then a column of the clients'
     tables, ``"order"``, or a list or mapping with an array for each client.
-    store: a folder in which samples are put into a file, which is mapped into memory, where they
-    do not fit there; the file has no name and goes with the federation. Targets stay in memory, and
-    so does each pair of arrays while it is read. Tables are refused. Other parameters as there.
+    store: a folder in which samples are put into a file, which is mapped into memory, where they do
+    not fit there; the file has no name and goes with the federation. Targets stay in memory, and so
+    does each pair of arrays while it is read. Tables are refused. Other parameters as there.
 
     Raises
     ------

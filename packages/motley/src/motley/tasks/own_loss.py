@@ -96,7 +96,9 @@ def representative(targets: Tensor, kind: Targets, count: int = _JUDGED) -> Ints
 
     Parameters
     ----------
-    targets: ``[n, ...]``. kind: of the targets. count: of positions, at least 1.
+    targets: ``[n, ...]``.
+    kind: of the targets.
+    count: of positions, at least 1.
 
     >>> representative(torch.tensor([5, 5, 5, 7, 5, 7]), "classes", 4).tolist()
     [0, 3, 1, 2]

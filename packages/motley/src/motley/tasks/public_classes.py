@@ -33,8 +33,8 @@ def with_classes(
 
     Parameters
     ----------
-    classes: their number, or their names in the order of their numbers. line: what a private run
-    should write.
+    classes: their number, or their names in the order of their numbers.
+    line: what a private run should write.
 
     Raises
     ------

@@ -36,7 +36,8 @@ class Quadratic(TaskSource):
 
     Parameters
     ----------
-    dim: d. curvatures: ``a_k``, one per client; empty: all 1.
+    dim: d.
+    curvatures: ``a_k``, one per client; empty: all 1.
     minima: ``m_k``, ``population * dim`` numbers client by client; empty: standard normal numbers
     times ``spread``.
     examples: equal samples per client (its ``n_k``); empty: one each.

@@ -53,8 +53,9 @@ class RowSplit:
 
     Parameters
     ----------
-    kind: ``last``: the last in time; ``groups``: whole groups, drawn at random. share: of the rows,
-    at least. by: what time or which group a row is of: a column, :data:`ORDER`, or an array.
+    kind: ``last``: the last in time; ``groups``: whole groups, drawn at random.
+    share: of the rows, at least.
+    by: what time or which group a row is of: a column, :data:`ORDER`, or an array.
     """
 
     kind: Literal["last", "groups"]
@@ -98,8 +99,8 @@ def with_divided_rows(
 
     Parameters
     ----------
-    by: what time, or which group, each row is of, as arrays that follow each other. options: how
-    numbers and dates are written.
+    by: what time, or which group, each row is of, as arrays that follow each other.
+    options: how numbers and dates are written.
 
     Raises
     ------
@@ -129,7 +130,8 @@ def times_of(
 
     Parameters
     ----------
-    inputs: an array or an Arrow table. where: it, for messages.
+    inputs: an array or an Arrow table.
+    where: it, for messages.
 
     Raises
     ------

@@ -96,10 +96,9 @@ class Transformer(_Sequences):
 
     Parameters
     ----------
-    width: of the embedding; a multiple of ``heads``. layers: blocks of attention and two linear
-    layers with ``4 width`` between them.
-    dropout: of the embedding, the attention weights and each part's result, drawn from the client's
-    own seed.
+    width: of the embedding; a multiple of ``heads``.
+    layers: blocks of attention and two linear layers with ``4 width`` between them. dropout: of the
+    embedding, the attention weights and each part's result, drawn from the client's own seed.
     """
 
     width: int = 128

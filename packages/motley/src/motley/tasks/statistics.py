@@ -83,8 +83,9 @@ def fit(
 
     Parameters
     ----------
-    rows, owner: ``[m]`` the rows that clients hold, and whose they are. train: ``[m]`` which of
-    them train. names: of the clients.
+    rows, owner: ``[m]`` the rows that clients hold, and whose they are.
+    train: ``[m]`` which of them train.
+    names: of the clients.
 
     Raises
     ------

@@ -132,24 +132,28 @@ class Federation(Carded):
 
     Parameters
     ----------
-    x: ``[n, ...]`` features of all rows. y: clean targets of all rows, as in :class:`Dataset`.
-    train: rows of each client's training part. labels: ``[len(train.values)]`` targets aligned with
-    ``train.values``, as the clients have them (possibly noisy).
+    x: ``[n, ...]`` features of all rows.
+    y: clean targets of all rows, as in :class:`Dataset`.
+    train: rows of each client's training part.
+    labels: ``[len(train.values)]`` targets aligned with ``train.values``, as the clients have them
+    (possibly noisy).
     validation, test: rows of each client's own other parts (empty parts where there are none).
     global_test: rows of the common test set, or None.
-    classes: number of classes or of labels, None for regression. names: class names.
+    classes: number of classes or of labels, None for regression.
+    names: class names.
     noise: intended share of wrong labels per client, ``[K]``.
     validation_labels: ``[len(validation.values)]`` targets aligned with ``validation.values``,
     noisy like ``labels``; None if they are the clean ones.
     server: samples that the server validates with, as stored, and their clean targets; None if it
-    holds none. public: unlabelled samples, as stored, that server and clients may use; None if
-    there are none. No client and no test set contains any of these.
+    holds none.
+    public: unlabelled samples, as stored, that server and clients may use; None if there are none.
+    No client and no test set contains any of these.
     domain, cluster: ``[K]``, each client's feature shift and concept shift, as numbers; all 0
     without such a shift.
     window: the number of training samples that each client uses at a time, ``[K]``, under drift;
     None: all.
-    preparation: the map from raw samples to ``x``; None where ``x`` is what users have. statistics:
-    what its one-off exchange of statistics costs; None where there was none.
+    preparation: the map from raw samples to ``x``; None where ``x`` is what users have.
+    statistics: what its one-off exchange of statistics costs; None where there was none.
     held_out: the same federation with the samples of the clients that no round asks, which have
     none here; None if there are none.
     measured: what was worked out from the rows of all clients, as in :class:`Dataset`.
@@ -393,8 +397,8 @@ class TaskSource(ABC):
 
         Parameters
         ----------
-        key: of everything drawn (purpose ``data``). population: number of clients for sets that are
-        made for so many.
+        key: of everything drawn (purpose ``data``).
+        population: number of clients for sets that are made for so many.
         folder: searched first for data packs.
 
         Raises

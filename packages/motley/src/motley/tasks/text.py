@@ -196,8 +196,10 @@ class ClientWindows(NamedTuple):
 
     Parameters
     ----------
-    clients: their numbers. windows: int64 ``[n, T + 1]``. test: bool ``[n]``, whether a
-    window is for testing. groups: int64 ``[n]``, the client of each window.
+    clients: their numbers.
+    windows: int64 ``[n, T + 1]``.
+    test: bool ``[n]``, whether a window is for testing.
+    groups: int64 ``[n]``, the client of each window.
     """
 
     clients: list[int]
@@ -217,8 +219,8 @@ def join_windows(
 
     Parameters
     ----------
-    pairs: the training and test windows of each client, ``[m, T + 1]``. length, client: in words,
-    for the message.
+    pairs: the training and test windows of each client, ``[m, T + 1]``.
+    length, client: in words, for the message.
 
     Raises
     ------

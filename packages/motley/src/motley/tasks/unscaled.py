@@ -30,7 +30,8 @@ def warn_of_unscaled(
 
     Parameters
     ----------
-    make: makes a fresh module. transform: as for :func:`motley.tasks.own_task`.
+    make: makes a fresh module.
+    transform: as for :func:`motley.tasks.own_task`.
     """
     rows = federation.train.values
     if not len(rows) or federation.x.dtype == torch.int64:

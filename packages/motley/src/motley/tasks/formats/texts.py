@@ -23,8 +23,8 @@ class TextClients:
 
     Parameters
     ----------
-    names: of the clients (roles). train, test: the text of each client's halves, one string per
-    client; a half may be empty.
+    names: of the clients (roles).
+    train, test: the text of each client's halves, one string per client; a half may be empty.
     note: remark for readers of the results: where the text is from and how it was divided.
     """
 

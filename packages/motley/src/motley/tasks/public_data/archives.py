@@ -28,7 +28,8 @@ def unpack(archive: Path, target: Path, patterns: Sequence[str], max_bytes: int)
 
     Parameters
     ----------
-    patterns: of file names, e.g. ``*.bin``. max_bytes: of all files together, unpacked.
+    patterns: of file names, e.g. ``*.bin``.
+    max_bytes: of all files together, unpacked.
 
     Raises
     ------

@@ -35,8 +35,10 @@ class DownloadLimits:
     Parameters
     ----------
     stall_s: wall seconds without a byte, or at less than a kilobyte a second, until a connection is
-    given up. tries: attempts per address. pause_s: wall seconds before the second attempt, doubled
-    each time. max_bytes: size that no file may exceed.
+    given up.
+    tries: attempts per address.
+    pause_s: wall seconds before the second attempt, doubled each time.
+    max_bytes: size that no file may exceed.
     """
 
     stall_s: float = 30.0
@@ -78,8 +80,8 @@ def download(
 
     Parameters
     ----------
-    urls: addresses, tried in order. checksum: md5 (32 hex digits) or sha256 (64), empty where none
-    is known.
+    urls: addresses, tried in order.
+    checksum: md5 (32 hex digits) or sha256 (64), empty where none is known.
 
     Raises
     ------

@@ -45,10 +45,11 @@ class DiskLayout:
 
     Parameters
     ----------
-    kind: of the reader. path: below a place that is searched; below the Hugging Face cache for
-    ``parquet`` and ``csv text``.
-    files: patterns below ``path`` of which at least one must match. variant: name of the variant
-    that this layout holds.
+    kind: of the reader.
+    path: below a place that is searched; below the Hugging Face cache for ``parquet`` and ``csv
+    text``.
+    files: patterns below ``path`` of which at least one must match.
+    variant: name of the variant that this layout holds.
     """
 
     kind: Kind
@@ -68,12 +69,12 @@ class Variant:
 
     Parameters
     ----------
-    about: a remark for readers of results. digest: sha256 of the decoded arrays in canonical order,
-    None where it is not known.
+    about: a remark for readers of results.
+    digest: sha256 of the decoded arrays in canonical order, None where it is not known.
     ordered: sha256 of the decoded arrays in the order in which they are used, None where it is not
     known.
-    train, test: number of samples, 0 where it may be any. unknown: rows (of both halves) whose
-    pixels are not in either digest.
+    train, test: number of samples, 0 where it may be any.
+    unknown: rows (of both halves) whose pixels are not in either digest.
     means: published channel means of the training half, in [0, 1], exact to eight digits.
     """
 
@@ -92,10 +93,13 @@ class RemoteFile:
 
     Parameters
     ----------
-    name: at a mirror. urls: public addresses, tried in order. mb: size in units of 10^6 bytes, for
-    readers. checksum: hex digits of md5 or sha256, empty where none is published. folder: below the
-    folder of the data. unpack: what the archive's members must be named like to be kept; None for a
-    file that is no archive.
+    name: at a mirror.
+    urls: public addresses, tried in order.
+    mb: size in units of 10^6 bytes, for readers.
+    checksum: hex digits of md5 or sha256, empty where none is published.
+    folder: below the folder of the data.
+    unpack: what the archive's members must be named like to be kept; None for a file that is no
+    archive.
     """
 
     name: str
@@ -112,9 +116,14 @@ class PublicDataset:
 
     Parameters
     ----------
-    title: its full name. layouts: in the order of preference within a place. variants: by name, the
-    original first. downloads: files of the original. pack: files of the pack. licence: as far as
-    known. names: of the classes. prefix: of its IDX files.
+    title: its full name.
+    layouts: in the order of preference within a place.
+    variants: by name, the original first.
+    downloads: files of the original.
+    pack: files of the pack.
+    licence: as far as known.
+    names: of the classes.
+    prefix: of its IDX files.
     """
 
     title: str

@@ -38,11 +38,14 @@ class Verified:
 
     Parameters
     ----------
-    found: where it lies. variant: its name. about: the remark that runs record. digest: sha256 of
-    the decoded arrays in canonical order, of a text's file for packs of text, or empty. known:
-    whether the digest, or the means of the channels, are those expected.
-    size: number of images or characters, with the unit. clients: number of natural clients, 0 where
-    there are none.
+    found: where it lies.
+    variant: its name.
+    about: the remark that runs record.
+    digest: sha256 of the decoded arrays in canonical order, of a text's file for packs of text, or
+    empty.
+    known: whether the digest, or the means of the channels, are those expected.
+    size: number of images or characters, with the unit.
+    clients: number of natural clients, 0 where there are none.
     """
 
     found: Found
@@ -70,9 +73,10 @@ def get(
 
     Parameters
     ----------
-    name: a key of :data:`motley.tasks.public_data.facts.PUBLIC`. folder: :func:`default_folder` by
-    default. mirror: an address that has all files side by side, in place of the public hosts; it
-    may have the pack instead of the original files, and ``.gz`` files that were compressed anew.
+    name: a key of :data:`motley.tasks.public_data.facts.PUBLIC`.
+    folder: :func:`default_folder` by default.
+    mirror: an address that has all files side by side, in place of the public hosts; it may have
+    the pack instead of the original files, and ``.gz`` files that were compressed anew.
 
     Raises
     ------

@@ -23,7 +23,8 @@ class Found:
 
     Parameters
     ----------
-    layout: its form. path: the folder with its files.
+    layout: its form.
+    path: the folder with its files.
     """
 
     layout: DiskLayout
@@ -42,7 +43,8 @@ def search(name: str, folder: Path | None = None) -> Iterator[Found]:
 
     Parameters
     ----------
-    name: a key of :data:`motley.tasks.public_data.facts.PUBLIC`. folder: searched first.
+    name: a key of :data:`motley.tasks.public_data.facts.PUBLIC`.
+    folder: searched first.
     """
     layouts = PUBLIC[name].layouts
     for place in dict.fromkeys(places(folder)):
