@@ -143,16 +143,32 @@ def run_on_sections(tree: ast.AST) -> tuple[int, int]:
     run_on = 0
     sections = 0
     for node in ast.walk(tree):
-        if not isinstance(node, Function | ast.ClassDef | ast.Module):
+        if not isinstance(node, Function | ast.ClassDef):
             continue
         text = ast.get_docstring(node) or ""
+        names = described(node)
         for section in re.findall(r"(?:Parameters|Attributes)\n-+\n(.*?)(?:\n\n|\Z)", text, re.S):
             sections += 1
             joined = " ".join(section.split("\n"))
-            parameters = re.findall(r"(?:^|(?<=[.;] ))[\w*, ]+: ", joined)
-            starts = re.findall(r"^[\w*, ]+: ", section, re.MULTILINE)
-            run_on += len(parameters) > len(starts)
+            entries = re.findall(r"(?<=[.;] )([\w*]+(?:, [\w*]+)*): ", joined)
+            starts = re.findall(r"^([\w*]+(?:, [\w*]+)*): ", section, re.MULTILINE)
+            apart = [entry for entry in entries if entry not in starts]
+            run_on += any(names.issuperset(entry.split(", ")) for entry in apart)
     return run_on, sections
+
+
+def described(node: ast.AST) -> set[str]:
+    """Return the names that a docstring's sections may describe: parameters, fields, methods and
+    attributes of ``self``."""
+    names = {inner.arg for inner in ast.walk(node) if isinstance(inner, ast.arg)}
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name):
+            names.add(inner.target.id)
+        elif isinstance(inner, ast.Attribute):
+            names.add(inner.attr)
+        elif isinstance(inner, Function):
+            names.add(inner.name)
+    return names
 
 
 def language() -> dict[str, float]:
