@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Bools, Floats
 from motley.core.errors import DataError
-from motley.tasks.origin import Origin, row_of
+from motley.tasks.origin import Origin, number_of_row, row_of
 from motley.tasks.spellings import (
     Spelling,
     date_form,
@@ -296,8 +296,8 @@ def _advice(
     if odd_shapes <= set(_DATES) or ("time" in odd_shapes and readable_orders(strange)):
         what = "times or durations" if odd_shapes.isdisjoint(_DATES[:2]) else "dates or times"
         return (
-            f"{where}: column {name!r} holds {what} (row {row + 1} is {word!r}); leave it out with "
-            f'drop = ["{name}"]{_date_lines(strange)}{keep}'
+            f"{where}: column {name!r} holds {what} (row {number_of_row(where, row)} is {word!r}); "
+            f'leave it out with drop = ["{name}"]{_date_lines(strange)}{keep}'
         )
     if "unread" in odd_shapes:
         return (

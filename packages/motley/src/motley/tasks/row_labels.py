@@ -21,7 +21,7 @@ from motley.tasks.column_spelling import (
     refuse_doubt,
     refuse_spelling,
 )
-from motley.tasks.origin import row_of
+from motley.tasks.origin import Origin, number_of_row, row_of
 from motley.tasks.raw_table import (
     decoded,
     refuse_infinite,
@@ -92,7 +92,7 @@ def read_row_column(
     name: str,
     what: What,
     options: TableOptions,
-    where: str,
+    where: str | Origin,
     *,
     typed: bool = True,
     several: bool = False,
@@ -141,7 +141,9 @@ def read_row_column(
     return RowColumn(column.to_numpy(), gone)
 
 
-def _target(column: TextColumn, options: TableOptions, where: str, style: NumberStyle) -> RowColumn:
+def _target(
+    column: TextColumn, options: TableOptions, where: str | Origin, style: NumberStyle
+) -> RowColumn:
     """Return a column of text as numbers to predict."""
     column.forget(np.isin(column.numbers, options.absent_numbers))
     gone = np.append(column.absent, True)[column.codes]
@@ -157,7 +159,7 @@ def _from_text(
     column: TextColumn,
     what: What,
     options: TableOptions,
-    where: str,
+    where: str | Origin,
     *,
     typed: bool,
     several: bool,
@@ -220,19 +222,20 @@ def _numbers(column: TextColumn, there: Bools) -> NDArray[Any]:
     return np.append(np.where(there, column.numbers, 0), 0).astype(np.int64)
 
 
-def _refuse_words(column: TextColumn, there: Bools, where: str) -> None:
+def _refuse_words(column: TextColumn, there: Bools, where: str | Origin) -> None:
     """Refuse words where numbers are to be predicted."""
     shapes = [shape_of(word)[0] != "" for word in column.distinct]
     words = there & np.isnan(column.numbers) & ~np.array(shapes, bool)
     if words.any() and 2 * words.sum() >= there.sum():
         row, word = column.first(words)
         raise DataError(
-            f"{where}: the labels are words (row {row + 1} is {word!r}), and a regression predicts "
-            'numbers; for classes write task.name = "tabular", in Python regression=False'
+            f"{where}: the labels are words (row {number_of_row(where, row)} is {word!r}), and a "
+            'regression predicts numbers; for classes write task.name = "tabular", in Python '
+            "regression=False"
         )
 
 
-def _refuse_numbers_in_words(column: TextColumn, odd: Bools, where: str) -> None:
+def _refuse_numbers_in_words(column: TextColumn, odd: Bools, where: str | Origin) -> None:
     """Refuse labels that are numbers in another spelling."""
     for word, strange in zip(column.distinct, odd, strict=True):
         if strange and shape_of(word)[0].startswith(("decimal", "thousands", "comma")):
@@ -244,7 +247,7 @@ def _refuse_numbers_in_words(column: TextColumn, odd: Bools, where: str) -> None
             )
 
 
-def _refuse_truths(column: TextColumn, there: Bools, what: What, where: str) -> None:
+def _refuse_truths(column: TextColumn, there: Bools, what: What, where: str | Origin) -> None:
     """Refuse 0 and 1 of some rows where all others have words for no and yes."""
     number = ~np.isnan(column.numbers)
     some_numbers = [w for w, n, t in zip(column.distinct, number, there, strict=True) if n and t]
@@ -286,7 +289,7 @@ def label_texts(y: NDArray[Any]) -> frozenset[str]:
 
 
 def refuse_two_codes(
-    parts: Sequence[tuple[str, frozenset[str]]], where: str, classes: int | None = None
+    parts: Sequence[tuple[str, frozenset[str]]], where: str | Origin, classes: int | None = None
 ) -> None:
     """Refuse labels that are numbers in one part and words in another, or no and yes in two codes,
     such as 0 and 1 in one part and 1 and 2 in another.
@@ -374,7 +377,7 @@ def renamed_labels(y: NDArray[Any], options: TableOptions) -> NDArray[Any]:
 # ---------------------------------------------------------------------------------------- variants
 
 
-def refuse_variants(words: Sequence[str], where: str) -> None:
+def refuse_variants(words: Sequence[str], where: str | Origin) -> None:
     """Refuse labels of an array, each given once, that differ in blanks or capitals alone, or are
     both 0 and 1 and words for no and yes.
 
@@ -404,7 +407,7 @@ def refuse_variants(words: Sequence[str], where: str) -> None:
 
 
 def _joined(
-    column: TextColumn, there: Bools, what: What, options: TableOptions, where: str
+    column: TextColumn, there: Bools, what: What, options: TableOptions, where: str | Origin
 ) -> tuple[list[str], tuple[str, ...]]:
     """Return the name of each distinct text, and what was joined.
 
@@ -465,7 +468,7 @@ def _short_forms(words: Sequence[str]) -> list[tuple[str, str]]:
 def _variants(
     name: str,
     what: What,
-    where: str,
+    where: str | Origin,
     spelled: Iterable[str],
     blanks: bool,
     capitals: bool,

@@ -29,7 +29,7 @@ from motley.tasks.formats.sample_checks import (
     grouped,
     multilabel,
 )
-from motley.tasks.origin import Origin, row_of
+from motley.tasks.origin import Origin, number_of_row, row_of
 from motley.tasks.preparation import (
     ArrayPreparation,
     NumberColumn,
@@ -59,7 +59,7 @@ from motley.tasks.row_labels import (
 )
 from motley.tasks.row_splits import RowSplit, times_of, with_divided_rows
 from motley.tasks.table_files import read_arrow, separators_of
-from motley.tasks.table_lines import refuse_footer
+from motley.tasks.table_lines import file_rows, kept_rows, refuse_footer
 from motley.tasks.table_options import TableOptions
 from motley.tasks.task import Dataset
 
@@ -221,6 +221,8 @@ def make_dataset(
         (None, ()) if client is None else grouped(client, str(where), samples, column or "")
     )
     where = where if isinstance(where, Origin) else Origin.of_clients(where, groups, clients)
+    if hasattr(x, "column_names"):
+        where = replace(where, numbers=file_rows(x))
     table = _table_of(x, options, where)
     preparation: Preparation | None = None
     reading = None if table is None else table.reading
@@ -344,8 +346,8 @@ def read_targets(
     if not classes and np.asarray(y).dtype.kind in "OUS":
         example = np.asarray(y).ravel()[0]
         raise DataError(
-            f"{where}: the labels are words (row 1 is {example!r}), and a regression predicts "
-            "numbers; for classes write "
+            f"{where}: the labels are words (row {number_of_row(where, 0)} is {example!r}), and a "
+            "regression predicts numbers; for classes write "
             'task.name = "tabular", in Python regression=False'
         )
     if not classes:
@@ -443,17 +445,22 @@ def read_parts(
         check_columns(read[at], read[tables[0]], str(files[at][1]))
         owner = np.zeros(len(read[at]), np.int64)
         origin = Origin.of_clients(str(files[at][1]), owner, [files[at][0]])
+        origin = replace(origin, numbers=file_rows(read[at]))
         refuse_doubtful_points(read[at].drop_columns([label]), options, origin)
     if tables:
         whole = joined([read[at].select([label]) for at in tables])
         sizes = [len(read[at]) for at in tables]
         where = str(files[tables[0]][1].parent) if len(tables) > 1 else str(files[tables[0]][1])
+        origin = Origin(where)
+        if len(tables) > 1:
+            owner = np.repeat(np.arange(len(tables)), sizes)
+            origin = Origin.of_clients(where, owner, [files[at][0] for at in tables], "its file")
         column = read_row_column(
             whole.column(label),
             label,
             "label" if classes else "target",
             options,
-            where,
+            replace(origin, numbers=file_rows(whole)),
             # text beside numbers of another file may be numbers
             typed=separators_of(whole) == ""
             and len({read[at].schema.field(label).type for at in tables}) < 2,
@@ -464,10 +471,11 @@ def read_parts(
         for at, start, end in zip(tables, ends - sizes, ends, strict=True):
             name = client_in_words(0, (files[at][0],))
             gone = column.gone[start:end]
-            kept, said = _kept(gone, label, "label", str(files[at][1]), options, name)
+            origin = Origin(str(files[at][1]), numbers=file_rows(read[at]))
+            kept, said = _kept(gone, label, "label", origin, options, name)
             table = read[at].drop_columns([label])
             remarks = [*remarks_of(table), *(column.remarks if at == tables[0] else ()), *said]
-            table = with_remarks(table.filter(kept) if gone.any() else table, remarks)
+            table = with_remarks(kept_rows(table, kept), remarks)
             read[at] = (table, values[start:end][kept])
     if classes:
         for at, (x, y) in enumerate(read):
@@ -506,15 +514,16 @@ def take_columns(
     others = [label, *([client] if client else [])]
     check_names(table, others, where)
     refuse_footer(table, where, options.rename, options.form.comments)
-    whose = None if client is None else _row_column(table, client, "client", options, where)
+    origin = Origin(where, numbers=file_rows(table))
+    whose = None if client is None else _row_column(table, client, "client", options, origin)
     kept = np.ones(len(table), bool)
     remarks: list[str] = []
     if whose is not None and client is not None:
-        kept, said = _kept(whose.gone, client, "client", where, options)
+        kept, said = _kept(whose.gone, client, "client", origin, options)
         remarks = [*whose.remarks, *said]
-    target = _row_column(table, label, "label" if classes else "target", options, where)
+    target = _row_column(table, label, "label" if classes else "target", options, origin)
     names = None if whose is None else whose.values
-    both, said = _kept(target.gone & kept, label, "label", where, options, names)
+    both, said = _kept(target.gone & kept, label, "label", origin, options, names)
     kept &= both
     remarks += [*target.remarks, *said]
     if not kept.any() and len(kept):
@@ -523,7 +532,7 @@ def take_columns(
     inputs = with_remarks(table.drop_columns(others), [*remarks_of(table), *remarks])
     if kept.all():
         return inputs, values, names
-    return inputs.filter(kept), values[kept], None if names is None else names[kept]
+    return kept_rows(inputs, kept), values[kept], None if names is None else names[kept]
 
 
 def take_column(
@@ -537,9 +546,10 @@ def take_column(
     DataError: no such column, or a gap in it.
     """
     check_names(table, (name,), where)
-    column = _row_column(table, name, what, options, where)
+    origin = Origin(where, numbers=file_rows(table))
+    column = _row_column(table, name, what, options, origin)
     kept = replace(options, drop_rows=False)
-    _kept(column.gone, name, "client" if what == "client" else "label", where, kept)
+    _kept(column.gone, name, "client" if what == "client" else "label", origin, kept)
     inputs = with_remarks(table.drop_columns([name]), [*remarks_of(table), *column.remarks])
     values = by_value(column.values, column.gone, where) if what == "label" else column.values
     return inputs, values
@@ -558,7 +568,9 @@ def check_names(table: Any, columns: Sequence[str], where: str) -> None:
             )
 
 
-def _row_column(table: Any, name: str, what: What, options: TableOptions, where: str) -> RowColumn:
+def _row_column(
+    table: Any, name: str, what: What, options: TableOptions, where: Origin
+) -> RowColumn:
     """Return a column of labels or clients; what the columns of a text hold, their texts show."""
     typed = separators_of(table) == ""
     return read_row_column(
@@ -570,7 +582,7 @@ def _kept(
     gone: Bools,
     name: str,
     what: str,
-    where: str,
+    where: Origin,
     options: TableOptions,
     whose: NDArray[Any] | str | None = None,
 ) -> tuple[Bools, list[str]]:
@@ -584,11 +596,12 @@ def _kept(
         return ~gone, []
     count = f"{int(gone.sum()):,} of {len(gone):,} rows"
     if options.drop_rows:
-        return ~gone, [f"{count} of {Path(where).name} are left out: their {what} is missing"]
+        return ~gone, [f"{count} of {Path(where.where).name} are left out: their {what} is missing"]
     row = int(gone.argmax())
+    place = f"row {where.number(row)} of {where}"
     client = "" if whose is None else whose if isinstance(whose, str) else f"client {whose[row]}"
     raise DataError(
-        f"{f'{client}, ' if client else ''}row {row + 1} of {where}: the {what} is missing in "
+        f"{f'{client}, ' if client else ''}{place}: the {what} is missing in "
         f"column {name!r} (in {int(gone.sum())} of {len(gone)} rows); fill these rows, or write "
         "drop_rows = true to leave them out"
     )
