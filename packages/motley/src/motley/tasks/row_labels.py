@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -80,11 +82,13 @@ _CODES = (
 
 class RowColumn(NamedTuple):
     """The values of a column of labels or clients, ``[n]``, which of them are gaps, and what was
-    done to them."""
+    done to them; ``spelled``: the most frequent spelling of each client that ``fold`` put in small
+    letters."""
 
     values: NDArray[Any]
     gone: Bools
     remarks: tuple[str, ...] = ()
+    spelled: Mapping[str, str] = MappingProxyType({})
 
 
 def read_row_column(
@@ -172,8 +176,7 @@ def _from_text(
     if typed:
         if what == "label" and not several:
             _refuse_truths(column, there, what, where)
-        names, remarks = _joined(column, there, what, options, where)
-        return RowColumn(np.array([*names, ""], object)[column.codes], gone, remarks)
+        return _named(column, gone, what, options, where)
     if (readable | column.absent).all() and not _written_as_words(column, there, what):
         return RowColumn(_numbers(column, there)[column.codes], gone)
     words = [word for word, here in zip(column.distinct, there, strict=True) if here]
@@ -184,8 +187,7 @@ def _from_text(
         _refuse_numbers_in_words(column, there & ~readable, where)
     if not several:
         _refuse_truths(column, there, what, where)
-    named, remarks = _joined(column, there, what, options, where)
-    return RowColumn(np.array([*named, ""], object)[column.codes], gone, remarks)
+    return _named(column, gone, what, options, where)
 
 
 def _written_as_words(column: TextColumn, there: Bools, what: What) -> bool:
@@ -406,10 +408,44 @@ def refuse_variants(words: Sequence[str], where: str | Origin) -> None:
         refuse_two_codes([("some rows", numbers), ("others", others)], where)
 
 
+def _named(
+    column: TextColumn, gone: Bools, what: What, options: TableOptions, where: str | Origin
+) -> RowColumn:
+    """Return a column of words under their names.
+
+    Raises
+    ------
+    DataError: as of :func:`_joined`.
+    """
+    spelled = _spellings(column, options) if what == "client" and options.fold else {}
+    names, remarks = _joined(column, ~column.absent, what, options, where, spelled)
+    return RowColumn(np.array([*names, ""], object)[column.codes], gone, remarks, spelled)
+
+
+def _spellings(column: TextColumn, options: TableOptions) -> dict[str, str]:
+    """Return the most frequent spelling of each name in small letters, of equally frequent ones the
+    first; none of a name that ``rename`` gives."""
+    unfolded = replace(options, fold=False, rename={})
+    rows = np.bincount(column.codes[column.codes >= 0], minlength=len(column.given))
+    counts: dict[str, dict[str, int]] = {}
+    for name, given, count in zip(column.distinct, column.given, rows.tolist(), strict=True):
+        word = renamed(given, unfolded)
+        if word.casefold() == name:
+            of_name = counts.setdefault(name, {})
+            of_name[word] = of_name.get(word, 0) + count
+    return {name: max(words, key=lambda word: words[word]) for name, words in counts.items()}
+
+
 def _joined(
-    column: TextColumn, there: Bools, what: What, options: TableOptions, where: str | Origin
+    column: TextColumn,
+    there: Bools,
+    what: What,
+    options: TableOptions,
+    where: str | Origin,
+    shown: Mapping[str, str],
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Return the name of each distinct text, and what was joined.
+    """Return the name of each distinct text, and what was joined; ``shown``: the
+    spelling of some names in messages.
 
     Raises
     ------
@@ -445,8 +481,8 @@ def _joined(
     for at in here:
         joined.setdefault(names[at], []).append(column.given[at])
     remarks = [
-        f"{what} {name!r} is also written "
-        + ", ".join(repr(one) for one in sorted(given) if one != name)
+        f"{what} {shown.get(name, name)!r} is also written "
+        + ", ".join(repr(one) for one in sorted(given) if one != shown.get(name, name))
         for name, given in joined.items()
         if len(given) > 1
     ]

@@ -3,9 +3,10 @@ and scikit-learn's own small sets."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,8 @@ BUILTIN = ("breast_cancer", "diabetes", "iris", "wine")
 """Data sets of scikit-learn; ``diabetes`` has a number as its target."""
 
 _WHOLE = re.compile(r"-?\d+")
+_SPELLED = b"motley.clients"
+"""Of an Arrow table's metadata: how clients' names that are in small letters are shown."""
 
 Columns = tuple[Any, NDArray[Any], NDArray[Any] | None]
 """Features ``[n, ...]`` or an Arrow table of them, targets ``[n]`` or ``[n, d]``, client ids
@@ -220,6 +223,7 @@ def make_dataset(
     groups, clients = (
         (None, ()) if client is None else grouped(client, str(where), samples, column or "")
     )
+    clients = _spelled(x, clients)
     where = where if isinstance(where, Origin) else Origin.of_clients(where, groups, clients)
     if hasattr(x, "column_names"):
         where = replace(where, numbers=file_rows(x))
@@ -523,13 +527,15 @@ def take_columns(
         remarks = [*whose.remarks, *said]
     target = _row_column(table, label, "label" if classes else "target", options, origin)
     names = None if whose is None else whose.values
-    both, said = _kept(target.gone & kept, label, "label", origin, options, names)
+    shown = None if whose is None else _shown(whose)
+    both, said = _kept(target.gone & kept, label, "label", origin, options, shown)
     kept &= both
     remarks += [*target.remarks, *said]
     if not kept.any() and len(kept):
         raise DataError(f"{where}: no row has both a label and a client")
     values = by_value(target.values, ~kept, where) if classes else target.values
     inputs = with_remarks(table.drop_columns(others), [*remarks_of(table), *remarks])
+    inputs = _with_spellings(inputs, {} if whose is None else whose.spelled)
     if kept.all():
         return inputs, values, names
     return kept_rows(inputs, kept), values[kept], None if names is None else names[kept]
@@ -551,8 +557,32 @@ def take_column(
     kept = replace(options, drop_rows=False)
     _kept(column.gone, name, "client" if what == "client" else "label", origin, kept)
     inputs = with_remarks(table.drop_columns([name]), [*remarks_of(table), *column.remarks])
+    inputs = _with_spellings(inputs, column.spelled)
     values = by_value(column.values, column.gone, where) if what == "label" else column.values
     return inputs, values
+
+
+def _shown(column: RowColumn) -> NDArray[Any]:
+    """Return the clients of a column under the names that are shown."""
+    if not column.spelled:
+        return column.values
+    return np.array([column.spelled.get(name, name) for name in column.values], object)
+
+
+def _with_spellings(table: Any, spelled: Mapping[str, str]) -> Any:
+    """Return an Arrow table that carries how clients' names in small letters are shown."""
+    if not spelled:
+        return table
+    noted = {**(table.schema.metadata or {}), _SPELLED: json.dumps(dict(spelled)).encode()}
+    return table.replace_schema_metadata(noted)
+
+
+def _spelled(inputs: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return clients' names as the Arrow table of their inputs says that they are shown. Their
+    order, which numbers them, is that of the names in small letters."""
+    schema = getattr(inputs, "schema", None)
+    noted = json.loads((getattr(schema, "metadata", None) or {}).get(_SPELLED, b"{}"))
+    return tuple(noted.get(name, name) for name in names)
 
 
 def check_names(table: Any, columns: Sequence[str], where: str) -> None:
