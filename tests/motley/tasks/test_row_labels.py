@@ -520,3 +520,36 @@ def test_categories_that_are_no_words_are_refused(label: str) -> None:
     table = pa.table({"v": pairs, "w": [0, 1, 0, 1]})
     with pytest.raises(DataError, match=r"column 'v' has categories of the type struct<.*astype"):
         from_arrays(table, label, [0, 0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("sites", "rename", "names"),
+    [
+        # the most frequent spelling; of equally frequent ones the first
+        (["AKH Wien", "AKH WIEN", "AKH Wien", "graz", "Graz"], {}, ("AKH Wien", "graz")),
+        (["Zell", "zell ", "Amras", "Zell"], {}, ("Amras", "Zell")),
+        # numbered in the order of the names in small letters: graz, Wien
+        (["graz", "Wien", "WIEN", "WIEN"], {}, ("graz", "WIEN")),
+        (["Graz", "GRAZ", "Wien"], {"graz": "LKH Graz"}, ("LKH Graz", "Wien")),
+    ],
+)
+def test_fold_keeps_the_usual_spelling_of_clients(
+    tmp_path: Path, sites: list[str], rename: dict[str, str], names: tuple[str, ...]
+) -> None:
+    rows = [f"{site},{k + 0.5},{k % 2}" for k, site in enumerate(sites)]
+    made = load(tmp_path / "t.csv", rows, fold=True, trim=True, rename=rename)
+    assert made.client_names == names
+    assert made.groups is not None
+    order = [name.casefold() for name in names]
+    folded = [rename.get(site.strip().casefold(), site.strip().casefold()) for site in sites]
+    assert made.groups.tolist() == [order.index(name.casefold()) for name in folded]
+
+
+def test_a_message_names_a_folded_client_as_its_file_does(tmp_path: Path) -> None:
+    rows = ["Graz,1.5,0", "GRAZ,2.5,", "Graz,3.5,1"]
+    with pytest.raises(DataError, match=r"client Graz, row 2 of .*: the label is missing"):
+        load(tmp_path / "t.csv", rows, fold=True)
+    table = pa.table({"site": ["Graz", "GRAZ", "Graz", "Wien"] * 5, "v": np.arange(20) / 8})
+    y = np.arange(20) % 2
+    made = from_arrays(table, y, client="site", table={"fold": True})
+    assert made.client_names == ("Graz", "Wien")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Bools, Floats
 from motley.core.errors import DataError
-from motley.tasks.origin import Origin, row_of
+from motley.tasks.origin import Origin, number_of_row, row_of
 from motley.tasks.spellings import (
     Spelling,
     date_form,
@@ -131,7 +131,7 @@ def refuse_spelling(
             refuse_doubt(column, options, where, style)
         return
     spelling = options.spelling(column.name)
-    bare = [spelling.without_unit(word.strip())[0] for word in column.distinct]
+    bare = [spelling.without_unit(word)[0] for word in column.distinct]
     shapes = [
         _odd_shape(word, spelling) if strange else ("", "")
         for word, strange in zip(bare, odd, strict=True)
@@ -160,7 +160,7 @@ def refuse_doubt(
         return
     there = ~column.absent
     spelling = options.spelling(column.name)
-    words = [spelling.without_unit(word.strip())[0] for word in column.distinct]
+    words = [spelling.without_unit(word)[0] for word in column.distinct]
     grouped = np.array([_GROUPS.fullmatch(word) is not None for word in words], bool)
     short = np.array([re.fullmatch(r"[+-]?\d{1,3}", word) is not None for word in words], bool)
     if not (grouped & there).any() or (there & ~grouped & ~short).any():
@@ -170,7 +170,7 @@ def refuse_doubt(
     row, word = column.first(there & grouped)
     raise DataError(
         f'{row_of(where, row)}: got "{word}" in column {column.name!r} of a table with signs of '
-        f"decimal commas; {_readings(spelling.without_unit(word.strip())[0], column.name)}"
+        f"decimal commas; {_readings(spelling.without_unit(word)[0], column.name)}"
     )
 
 
@@ -242,7 +242,7 @@ def _refuse_mixed_units(
     spelling = options.spelling(column.name)
     units = np.array(
         [
-            spelling.without_unit(w.strip())[1] if ok else ""
+            spelling.without_unit(w)[1] if ok else ""
             for w, ok in zip(column.distinct, read, strict=True)
         ]
     )
@@ -303,8 +303,9 @@ def _advice(
     if odd_shapes <= set(_DATES) or ("time" in odd_shapes and readable_orders(strange)):
         moments = "times or durations" if odd_shapes.isdisjoint(_DATES[:2]) else "dates or times"
         return (
-            f"{where}: column {name!r} holds {moments} (row {row + 1} is {word!r}); leave it out "
-            f'with drop = ["{name}"]{_date_lines(strange)}{keep}'
+            f"{where}: column {name!r} holds {moments} (row {number_of_row(where, row)} is "
+            f"{word!r}); "
+            f'leave it out with drop = ["{name}"]{_date_lines(strange)}{keep}'
         )
     if "unread" in odd_shapes:
         return (
@@ -364,7 +365,7 @@ def _number_lines(
         return [f"all with one decimal mark (here: {marks_of_both})"]
     spelling = options.spelling(name)
     shaped = [
-        (spelling.without_unit(word.strip())[0], *shape)
+        (spelling.without_unit(word)[0], *shape)
         for word, strange, shape in zip(column.distinct, odd, shapes, strict=True)
         if strange
     ]
@@ -380,8 +381,14 @@ def _number_lines(
     dotted = any(
         "." in word and not np.isnan(number)
         for word, number in zip(column.distinct, column.numbers, strict=True)
+    ) or any(
+        "." in word and not np.isnan(plain_number(word)) and not _GROUPS.fullmatch(word)
+        for word in inner
     )
     lines = ["trim = true"] if "invisible" in names else []
+    units = list(dict.fromkeys(unit for _, _, unit in shaped if unit))
+    one_unit, bare_numbers = _unit_lines(column, odd, units, options)
+    lines += one_unit
     if "point" in names:
         word = next(word for word, shape, _ in shaped if shape == "point")
         lines.append(_both(word, ".", name))
@@ -394,16 +401,24 @@ def _number_lines(
     if decimals:
         lines.append(f'decimal = {{ "{name}" = "," }}' if style.points else 'decimal = ","')
     lines += [f'thousands = "{mark}"' for mark in marks[:1]]
-    units = list(dict.fromkeys(unit for _, _, unit in shaped if unit))
-    united = np.array([spelling.without_unit(word.strip())[1] != "" for word in column.distinct])
-    bare = ~odd & ~united & ~column.absent & ~np.isnan(column.numbers) & (column.numbers != 0)
-    if len(units) == 1 and bare.any() and "" not in options.units:
-        lines.append(_bare_readings(column.first(bare)[1], units[0], options))
-    elif len(units) == 1:
-        lines.append(_listed("units", dict.fromkeys((*options.units, *units))))
-    elif units:
+    if len(units) > 1:
         lines.append(f"them in one unit (here: {', '.join(units[:_MOST])})")
-    return lines
+    return lines + bare_numbers
+
+
+def _unit_lines(
+    column: TextColumn, odd: Bools, units: list[str], options: TableOptions
+) -> tuple[list[str], list[str]]:
+    """Return the option that leaves out the unit of all numbers, and the readings of those that
+    have none beside it; one of them where there is one unit, else neither."""
+    if len(units) != 1:
+        return [], []
+    spelling = options.spelling(column.name)
+    united = np.array([spelling.without_unit(word)[1] != "" for word in column.distinct])
+    bare = ~odd & ~united & ~column.absent & ~np.isnan(column.numbers) & (column.numbers != 0)
+    if bare.any() and "" not in options.units:
+        return [], [_bare_readings(column.first(bare)[1], units[0], options)]
+    return [_listed("units", dict.fromkeys((*options.units, *units)))], []
 
 
 def _both_marks(column: TextColumn) -> str:

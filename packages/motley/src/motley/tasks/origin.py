@@ -13,7 +13,7 @@ from typing_extensions import override
 from motley.core.arrays import Ints
 from motley.core.client_names import client_in_words
 
-__all__ = ["Origin", "row_of"]
+__all__ = ["Origin", "number_of_row", "row_of"]
 
 
 def _unnamed(client: int) -> str:
@@ -30,6 +30,8 @@ class Origin:
     client: a client in words.
     parts: what each client's own file or samples are called, where rows are counted within these;
     empty: within the whole.
+    numbers: ``[n]``, the number of each row there, from 0, where some rows were left out; None: no
+    row was.
 
     Example
     -------
@@ -37,12 +39,15 @@ class Origin:
     'client hosp_B, row 3 of all.csv'
     >>> Origin("the files", np.array([0, 1, 1]), parts="its file").row(2)
     'client 1, row 2 of its file'
+    >>> Origin("all.csv", numbers=np.array([0, 2, 3])).row(1)
+    'row 3 of all.csv'
     """
 
     where: str
     owner: Ints | None = None
     client: Callable[[int], str] = _unnamed
     parts: str = ""
+    numbers: Ints | None = None
 
     @classmethod
     def of_clients(
@@ -58,10 +63,22 @@ class Origin:
     def row(self, row: int) -> str:
         """Return a row in words; ``row`` is counted from 0."""
         if self.owner is None:
-            return f"row {row + 1} of {self.where}"
+            return f"row {self.number(row)} of {self.where}"
         client = int(self.owner[row])
-        number = int(np.count_nonzero(self.owner[:row] == client)) if self.parts else row
-        return f"{self.client(client)}, row {number + 1} of {self.parts or self.where}"
+        return f"{self.client(client)}, row {self.number(row)} of {self.parts or self.where}"
+
+    def number(self, row: int) -> int:
+        """Return the number of a row, counted from 1, where its owner counts it."""
+        if self.numbers is not None:
+            return int(self.numbers[row]) + 1
+        if self.parts and self.owner is not None:
+            return int(np.count_nonzero(self.owner[:row] == self.owner[row])) + 1
+        return row + 1
+
+
+def number_of_row(where: str | Origin, row: int) -> int:
+    """Return the number of a row of what a message is about, counted from 1."""
+    return where.number(row) if isinstance(where, Origin) else row + 1
 
 
 def row_of(where: str | Origin, row: int) -> str:

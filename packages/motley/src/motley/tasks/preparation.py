@@ -26,6 +26,7 @@ from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.untrusted import shortened
 from motley.tasks.fields import Field, in_words, packed
 from motley.tasks.new_rows import new_numbers
+from motley.tasks.origin import Origin, number_of_row
 from motley.tasks.raw_table import RawColumn, RawTable, arrow_table, read_column
 from motley.tasks.spellings import plain_number
 from motley.tasks.table_files import read_arrow
@@ -301,19 +302,21 @@ class TablePreparation(Preparation):
         ]
         with np.errstate(over="ignore"):
             encoded = np.concatenate(parts, axis=1).astype(np.float32)
-        self._check_finite(encoded)
+        where = table.where if isinstance(table, RawTable) else ""
+        self._check_finite(encoded, where)
         return torch.from_numpy(encoded)
 
-    def _check_finite(self, encoded: NDArray[np.float32]) -> None:
+    def _check_finite(self, encoded: NDArray[np.float32], where: str | Origin) -> None:
         """Refuse model inputs that float32 does not hold."""
         if np.isfinite(encoded).all():
             return
         row, at = np.argwhere(~np.isfinite(encoded))[0].tolist()
         name = [name for column in self.columns for name in column.inputs()][at]
+        number = number_of_row(where, row)
         raise DataError(
-            f"row {row + 1}: the number in column {name!r} is so far from the column's mean that "
-            "its model input is not finite; expected numbers of about the size of those that "
-            "trained"
+            f"row {number}: the number in column {name!r} is so far from the "
+            "column's mean that its model input is not finite; expected numbers of about the size "
+            "of those that trained"
         )
 
     @override

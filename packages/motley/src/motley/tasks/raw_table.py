@@ -11,7 +11,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -26,10 +26,11 @@ from motley.tasks.column_spelling import (
     refuse_doubt,
     refuse_spelling,
 )
-from motley.tasks.origin import Origin, row_of
+from motley.tasks.origin import Origin, number_of_row, row_of
 from motley.tasks.row_ids import refuse_ids
 from motley.tasks.spellings import is_compact_date, visible
 from motley.tasks.table_files import REMARKS, SEPARATORS, separators_of
+from motley.tasks.table_lines import file_rows, with_file_rows
 from motley.tasks.table_options import TableOptions
 
 __all__ = [
@@ -273,7 +274,15 @@ def joined(tables: Sequence[Any]) -> Any:
     merged = {key: value for schema in schemas for key, value in schema.items()}
     marks = "".join(dict.fromkeys(mark for table in tables for mark in separators_of(table)))
     merged |= {SEPARATORS: marks.encode()} if marks else {}
-    return with_remarks(pa.table(columns).replace_schema_metadata(merged), remarks)
+    joined = with_remarks(pa.table(columns).replace_schema_metadata(merged), remarks)
+    numbers = [file_rows(table) for table in tables]
+    if all(rows is None for rows in numbers):
+        return joined
+    of_each = [
+        np.arange(len(table)) if rows is None else rows
+        for table, rows in zip(tables, numbers, strict=True)
+    ]
+    return with_file_rows(joined, np.concatenate(of_each))
 
 
 def remarks_of(table: Any) -> list[str]:
@@ -289,7 +298,7 @@ def with_remarks(table: Any, remarks: Sequence[str]) -> Any:
 
 
 def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTable:
-    """Return the columns of an Arrow table of inputs.
+    """Return the columns of an Arrow table of inputs; messages count rows as their file has them.
 
     Raises
     ------
@@ -304,6 +313,8 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
                     f"{key}: {where} has no column {name!r}{suggest(name, names)}; its columns: "
                     f"{shortened(', '.join(names), 300)}"
                 )
+    if (numbers := file_rows(table)) is not None:
+        where = replace(where if isinstance(where, Origin) else Origin(where), numbers=numbers)
     inputs = [name for name in names if name not in options.drop]
     if not inputs:
         raise DataError(
@@ -455,10 +466,11 @@ def _dates(column: Any, name: str, where: str | Origin) -> DataError:
     import pyarrow as pa
 
     long = pa.types.is_time(column.type) or pa.types.is_duration(column.type)
+    first = number_of_row(where, 0)
     means = "hours of them" if long else "numbers of dates, the days since 1970-01-01"
     return DataError(
-        f"{where}: column {name!r} holds dates or times ({column.type}, row 1 is "
-        f'{column[0].as_py()}); leave it out with drop = ["{name}"], or write dates = '
+        f"{where}: column {name!r} holds dates or times ({column.type}, row "
+        f'{first} is {column[0].as_py()}); leave it out with drop = ["{name}"], or write dates = '
         f'"year first", which makes {means}'
     )
 
@@ -518,10 +530,11 @@ def refuse_compact_dates(values: Floats, name: str, where: str | Origin) -> None
         return
     distinct = np.unique(there)
     if len(distinct) > 1 and all(is_compact_date(f"{value:.0f}") for value in distinct.tolist()):
+        first = number_of_row(where, int((~np.isnan(values)).argmax()))
         raise DataError(
-            f"{where}: column {name!r} holds dates written as numbers (row 1 is "
-            f'{there[0]:.0f}); leave it out with drop = ["{name}"], or take the numbers as they '
-            f'are, numbers = ["{name}"]'
+            f"{where}: column {name!r} holds dates written as numbers (row "
+            f'{first} is {there[0]:.0f}); leave it out with drop = ["{name}"], or take the '
+            f'numbers as they are, numbers = ["{name}"]'
         )
 
 

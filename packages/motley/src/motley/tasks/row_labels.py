@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,7 +23,7 @@ from motley.tasks.column_spelling import (
     refuse_doubt,
     refuse_spelling,
 )
-from motley.tasks.origin import row_of
+from motley.tasks.origin import Origin, number_of_row, row_of
 from motley.tasks.raw_table import (
     decoded,
     refuse_infinite,
@@ -80,11 +82,13 @@ _CODES = (
 
 class RowColumn(NamedTuple):
     """The values of a column of labels or clients, ``[n]``, which of them are gaps, and what was
-    done to them."""
+    done to them; ``spelled``: the most frequent spelling of each client that ``fold`` put in small
+    letters."""
 
     values: NDArray[Any]
     gone: Bools
     remarks: tuple[str, ...] = ()
+    spelled: Mapping[str, str] = MappingProxyType({})
 
 
 def read_row_column(
@@ -92,7 +96,7 @@ def read_row_column(
     name: str,
     role: Role,
     options: TableOptions,
-    where: str,
+    where: str | Origin,
     *,
     typed: bool = True,
     several: bool = False,
@@ -141,7 +145,9 @@ def read_row_column(
     return RowColumn(column.to_numpy(), gone)
 
 
-def _target(column: TextColumn, options: TableOptions, where: str, style: NumberStyle) -> RowColumn:
+def _target(
+    column: TextColumn, options: TableOptions, where: str | Origin, style: NumberStyle
+) -> RowColumn:
     """Return a column of text as numbers to predict."""
     column.forget(np.isin(column.numbers, options.absent_numbers))
     gone = np.append(column.absent, True)[column.codes]
@@ -157,7 +163,7 @@ def _from_text(
     column: TextColumn,
     role: Role,
     options: TableOptions,
-    where: str,
+    where: str | Origin,
     *,
     typed: bool,
     several: bool,
@@ -170,8 +176,7 @@ def _from_text(
     if typed:
         if role == "label" and not several:
             _refuse_truths(column, there, role, where)
-        names, remarks = _joined(column, there, role, options, where)
-        return RowColumn(np.array([*names, ""], object)[column.codes], gone, remarks)
+        return _named(column, gone, role, options, where)
     if (readable | column.absent).all() and not _written_as_words(column, there, role):
         return RowColumn(_numbers(column, there)[column.codes], gone)
     words = [word for word, here in zip(column.distinct, there, strict=True) if here]
@@ -182,8 +187,7 @@ def _from_text(
         _refuse_numbers_in_words(column, there & ~readable, where)
     if not several:
         _refuse_truths(column, there, role, where)
-    named, remarks = _joined(column, there, role, options, where)
-    return RowColumn(np.array([*named, ""], object)[column.codes], gone, remarks)
+    return _named(column, gone, role, options, where)
 
 
 def _written_as_words(column: TextColumn, there: Bools, role: Role) -> bool:
@@ -220,19 +224,20 @@ def _numbers(column: TextColumn, there: Bools) -> NDArray[Any]:
     return np.append(np.where(there, column.numbers, 0), 0).astype(np.int64)
 
 
-def _refuse_words(column: TextColumn, there: Bools, where: str) -> None:
+def _refuse_words(column: TextColumn, there: Bools, where: str | Origin) -> None:
     """Refuse words where numbers are to be predicted."""
     shapes = [shape_of(word)[0] != "" for word in column.distinct]
     words = there & np.isnan(column.numbers) & ~np.array(shapes, bool)
     if words.any() and 2 * words.sum() >= there.sum():
         row, word = column.first(words)
         raise DataError(
-            f"{where}: the labels are words (row {row + 1} is {word!r}), and a regression predicts "
-            'numbers; for classes write task.name = "tabular", in Python regression=False'
+            f"{where}: the labels are words (row {number_of_row(where, row)} is {word!r}), and a "
+            'regression predicts numbers; for classes write task.name = "tabular", in Python '
+            "regression=False"
         )
 
 
-def _refuse_numbers_in_words(column: TextColumn, odd: Bools, where: str) -> None:
+def _refuse_numbers_in_words(column: TextColumn, odd: Bools, where: str | Origin) -> None:
     """Refuse labels that are numbers in another spelling."""
     for word, strange in zip(column.distinct, odd, strict=True):
         if strange and shape_of(word)[0].startswith(("decimal", "thousands", "comma")):
@@ -244,7 +249,7 @@ def _refuse_numbers_in_words(column: TextColumn, odd: Bools, where: str) -> None
             )
 
 
-def _refuse_truths(column: TextColumn, there: Bools, role: Role, where: str) -> None:
+def _refuse_truths(column: TextColumn, there: Bools, role: Role, where: str | Origin) -> None:
     """Refuse 0 and 1 of some rows where all others have words for no and yes."""
     numeral = ~np.isnan(column.numbers)
     some_numbers = [w for w, n, t in zip(column.distinct, numeral, there, strict=True) if n and t]
@@ -294,7 +299,7 @@ def label_texts(y: NDArray[Any]) -> frozenset[str]:
 
 
 def refuse_two_codes(
-    parts: Sequence[tuple[str, frozenset[str]]], where: str, classes: int | None = None
+    parts: Sequence[tuple[str, frozenset[str]]], where: str | Origin, classes: int | None = None
 ) -> None:
     """Refuse labels that are numbers in one part and words in another, or no and yes in two codes,
     such as 0 and 1 in one part and 1 and 2 in another.
@@ -384,7 +389,7 @@ def renamed_labels(y: NDArray[Any], options: TableOptions) -> NDArray[Any]:
 # ---------------------------------------------------------------------------------------- variants
 
 
-def refuse_variants(words: Sequence[str], where: str) -> None:
+def refuse_variants(words: Sequence[str], where: str | Origin) -> None:
     """Refuse labels of an array, each given once, that differ in blanks or capitals alone, or are
     both 0 and 1 and words for no and yes.
 
@@ -413,10 +418,44 @@ def refuse_variants(words: Sequence[str], where: str) -> None:
         refuse_two_codes([("some rows", numbers), ("others", texts)], where)
 
 
+def _named(
+    column: TextColumn, gone: Bools, role: Role, options: TableOptions, where: str | Origin
+) -> RowColumn:
+    """Return a column of words under their names.
+
+    Raises
+    ------
+    DataError: as of :func:`_joined`.
+    """
+    spelled = _spellings(column, options) if role == "client" and options.fold else {}
+    names, remarks = _joined(column, ~column.absent, role, options, where, spelled)
+    return RowColumn(np.array([*names, ""], object)[column.codes], gone, remarks, spelled)
+
+
+def _spellings(column: TextColumn, options: TableOptions) -> dict[str, str]:
+    """Return the most frequent spelling of each name in small letters, of equally frequent ones the
+    first; none of a name that ``rename`` gives."""
+    unfolded = replace(options, fold=False, rename={})
+    rows = np.bincount(column.codes[column.codes >= 0], minlength=len(column.written))
+    counts: dict[str, dict[str, int]] = {}
+    for name, text, count in zip(column.distinct, column.written, rows.tolist(), strict=True):
+        word = renamed(text, unfolded)
+        if word.casefold() == name:
+            of_name = counts.setdefault(name, {})
+            of_name[word] = of_name.get(word, 0) + count
+    return {name: max(words, key=lambda word: words[word]) for name, words in counts.items()}
+
+
 def _joined(
-    column: TextColumn, there: Bools, role: Role, options: TableOptions, where: str
+    column: TextColumn,
+    there: Bools,
+    role: Role,
+    options: TableOptions,
+    where: str | Origin,
+    shown: Mapping[str, str],
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Return the name of each distinct text, and what was joined.
+    """Return the name of each distinct text, and what was joined; ``shown``: the
+    spelling of some names in messages.
 
     Raises
     ------
@@ -452,8 +491,8 @@ def _joined(
     for at in here:
         joined.setdefault(names[at], []).append(column.written[at])
     remarks = [
-        f"{role} {name!r} is also written "
-        + ", ".join(repr(form) for form in sorted(forms) if form != name)
+        f"{role} {shown.get(name, name)!r} is also written "
+        + ", ".join(repr(form) for form in sorted(forms) if form != shown.get(name, name))
         for name, forms in joined.items()
         if len(forms) > 1
     ]
@@ -475,7 +514,7 @@ def _short_forms(words: Sequence[str]) -> list[tuple[str, str]]:
 def _variants(
     name: str,
     role: Role,
-    where: str,
+    where: str | Origin,
     spelled: Iterable[str],
     blanks: bool,
     capitals: bool,

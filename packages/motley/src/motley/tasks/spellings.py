@@ -105,8 +105,7 @@ class Spelling:
             date = date_number(word, self.dates)
             if date is not None:
                 return date
-        text = word.strip().translate(_MINUS)
-        text = self.without_unit(text)[0]
+        text = self.without_unit(word)[0]
         if self.thousands:
             marks = {" ": _SPACES, "'": _APOSTROPHES}.get(self.thousands, self.thousands)
             integer, mark, decimals = text.partition(self.decimal)
@@ -129,12 +128,17 @@ class Spelling:
         """Return what a text with a number is, in words; nothing for a plain number."""
         if self.dates and date_number(word, self.dates) is not None:
             return date_form(word, self.dates)
-        unit = "" if "" in self.units else self.without_unit(word.strip().translate(_MINUS))[1]
+        unit = "" if "" in self.units else self.without_unit(word)[1]
         return f"a number in {unit}" if unit else ""
 
     def without_unit(self, text: str) -> tuple[str, str]:
         """Return a text without the unit before or behind its number, and the unit; the text itself
-        and "" where it has none of :attr:`units`."""
+        and "" where it has none of :attr:`units`. Blanks at its ends go, and each minus is ``-``.
+
+        >>> Spelling(units=("$",)).without_unit("\u2212$3,357 ")
+        ('-3,357', '$')
+        """
+        text = text.strip().translate(_MINUS)
         for unit in sorted(self.units, key=len, reverse=True):
             if text.endswith(unit):
                 return text.removesuffix(unit).strip(), unit

@@ -235,7 +235,12 @@ def _read_text(path: Path, form: TableFormat) -> Any:
         )
     noted = json.dumps(remarks).encode()
     last = _last_line(path if data is None else data)
-    metadata = {SEPARATORS: sep.encode(), REMARKS: noted, **footer_of(table, last, sep)}
+    metadata = {
+        **(table.schema.metadata or {}),
+        SEPARATORS: sep.encode(),
+        REMARKS: noted,
+        **footer_of(table, last, sep),
+    }
     return table.replace_schema_metadata(metadata)
 
 

@@ -11,19 +11,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from motley.core.arrays import Bools, Ints
 from motley.core.errors import DataError
 
 __all__ = [
     "comment_line",
+    "file_rows",
     "footer_of",
+    "kept_rows",
     "refuse_footer",
     "uneven_line",
+    "with_file_rows",
     "without_comments",
     "without_heads",
 ]
 
 _FOOTER = b"motley.footer"
 """Of an Arrow table's metadata: its last row, where that may be no row of data."""
+_ROWS = b"motley.rows"
+"""Of an Arrow table's metadata: the number of each row in its file, where some were left out."""
 _TOTAL = re.compile(
     r"(?:(?:(?:grand|sub)[ -]?)?totals?|total général|totale|totaal|sum|summe|somme|insgesamt|"
     r"gesamt(?:summe)?|zwischensumme|mean|average|avg\.?|mittelwert|durchschnitt|moyenne)\s*[:=]?"
@@ -54,7 +62,29 @@ def without_heads(table: Any) -> tuple[Any, int]:
         repeats = same if repeats is None else pc.and_(repeats, same)
         if not pc.any(repeats).as_py():
             return table, 0
-    return table.filter(pc.invert(repeats)), int(pc.sum(repeats).as_py())
+    return kept_rows(table, ~np.asarray(repeats)), int(pc.sum(repeats).as_py())
+
+
+def kept_rows(table: Any, kept: Bools) -> Any:
+    """Return the rows of an Arrow table that are kept, ``[n]``, with their numbers in the file."""
+    if kept.all():
+        return table
+    numbers = np.flatnonzero(kept) if (before := file_rows(table)) is None else before[kept]
+    return with_file_rows(table.filter(kept), numbers)
+
+
+def with_file_rows(table: Any, numbers: Ints) -> Any:
+    """Return an Arrow table that carries the number of each row in its file, from 0."""
+    noted = {**(table.schema.metadata or {}), _ROWS: numbers.astype(np.int64).tobytes()}
+    return table.replace_schema_metadata(noted)
+
+
+def file_rows(table: Any) -> Ints | None:
+    """Return the number of each row of an Arrow table in its file, from 0; None where no row was
+    left out."""
+    noted = (table.schema.metadata or {}).get(_ROWS)
+    numbers = None if noted is None else np.frombuffer(noted, np.int64)
+    return None if numbers is None or len(numbers) != len(table) else numbers
 
 
 def comment_line(marks: Sequence[str], mark: str) -> str:
@@ -121,7 +151,9 @@ def footer_of(table: Any, last_line: str, sep: str) -> dict[bytes, bytes]:
             mark = last_line[: end + len(sep)]
         elif any(table.column(before)[-1].as_py() is not None for before in range(at)):
             mark = ""
-        footer = {"column": name, "word": word.strip(), "row": len(table), "mark": mark}
+        numbers = file_rows(table)
+        row = len(table) if numbers is None else int(numbers[-1]) + 1
+        footer = {"column": name, "word": word.strip(), "row": row, "mark": mark}
         return {_FOOTER: json.dumps(footer).encode()}
     return {}
 

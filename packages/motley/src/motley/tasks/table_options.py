@@ -67,7 +67,8 @@ class TableOptions:
     dates, which become the days since 1970-01-01, in UTC where they have a UTC offset, as times and
     durations become hours; left out: dates are refused.
     trim: labels and clients that differ in blanks, or characters that nobody sees, are one. fold:
-    labels, clients and words in small letters, ß as ss. rename: labels, clients and words under
+    labels, clients and words that differ in capitals alone, or in ß and ss, are one, in small
+    letters; clients in their most frequent spelling. rename: labels, clients and words under
     another name, ``{ Y = "yes" }``.
 
     Raises

@@ -3,9 +3,10 @@ and scikit-learn's own small sets."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from motley.tasks.formats.sample_checks import (
     grouped,
     multilabel,
 )
-from motley.tasks.origin import Origin, row_of
+from motley.tasks.origin import Origin, number_of_row, row_of
 from motley.tasks.preparation import (
     ArrayPreparation,
     NumberColumn,
@@ -59,7 +60,7 @@ from motley.tasks.row_labels import (
 )
 from motley.tasks.row_splits import RowSplit, times_of, with_divided_rows
 from motley.tasks.table_files import read_arrow, separators_of
-from motley.tasks.table_lines import refuse_footer
+from motley.tasks.table_lines import file_rows, kept_rows, refuse_footer
 from motley.tasks.table_options import TableOptions
 from motley.tasks.task import Dataset
 
@@ -79,6 +80,8 @@ BUILTIN = ("breast_cancer", "diabetes", "iris", "wine")
 """Data sets of scikit-learn; ``diabetes`` has a number as its target."""
 
 _WHOLE = re.compile(r"-?\d+")
+_SPELLED = b"motley.clients"
+"""Of an Arrow table's metadata: how clients' names that are in small letters are shown."""
 
 Columns = tuple[Any, NDArray[Any], NDArray[Any] | None]
 """Features ``[n, ...]`` or an Arrow table of them, targets ``[n]`` or ``[n, d]``, client ids
@@ -220,7 +223,10 @@ def make_dataset(
     groups, clients = (
         (None, ()) if client is None else grouped(client, str(where), samples, column or "")
     )
+    clients = _spelled(x, clients)
     where = where if isinstance(where, Origin) else Origin.of_clients(where, groups, clients)
+    if hasattr(x, "column_names"):
+        where = replace(where, numbers=file_rows(x))
     table = _table_of(x, options, where)
     preparation: Preparation | None = None
     reading = None if table is None else table.reading
@@ -344,8 +350,8 @@ def read_targets(
     if not classes and np.asarray(y).dtype.kind in "OUS":
         example = np.asarray(y).ravel()[0]
         raise DataError(
-            f"{where}: the labels are words (row 1 is {example!r}), and a regression predicts "
-            "numbers; for classes write "
+            f"{where}: the labels are words (row {number_of_row(where, 0)} is {example!r}), and a "
+            "regression predicts numbers; for classes write "
             'task.name = "tabular", in Python regression=False'
         )
     if not classes:
@@ -443,17 +449,22 @@ def read_parts(
         check_columns(read[at], read[tables[0]], str(files[at][1]))
         owner = np.zeros(len(read[at]), np.int64)
         origin = Origin.of_clients(str(files[at][1]), owner, [files[at][0]])
+        origin = replace(origin, numbers=file_rows(read[at]))
         refuse_doubtful_points(read[at].drop_columns([label]), options, origin)
     if tables:
         all_labels = joined([read[at].select([label]) for at in tables])
         sizes = [len(read[at]) for at in tables]
         where = str(files[tables[0]][1].parent) if len(tables) > 1 else str(files[tables[0]][1])
+        origin = Origin(where)
+        if len(tables) > 1:
+            owner = np.repeat(np.arange(len(tables)), sizes)
+            origin = Origin.of_clients(where, owner, [files[at][0] for at in tables], "its file")
         column = read_row_column(
             all_labels.column(label),
             label,
             "label" if classes else "target",
             options,
-            where,
+            replace(origin, numbers=file_rows(all_labels)),
             # text beside numbers of another file may be numbers
             typed=separators_of(all_labels) == ""
             and len({read[at].schema.field(label).type for at in tables}) < 2,
@@ -464,10 +475,11 @@ def read_parts(
         for at, start, end in zip(tables, ends - sizes, ends, strict=True):
             name = client_in_words(0, (files[at][0],))
             gone = column.gone[start:end]
-            present, notes = _kept(gone, label, "label", str(files[at][1]), options, name)
+            origin = Origin(str(files[at][1]), numbers=file_rows(read[at]))
+            present, notes = _kept(gone, label, "label", origin, options, name)
             table = read[at].drop_columns([label])
             remarks = [*remarks_of(table), *(column.remarks if at == tables[0] else ()), *notes]
-            table = with_remarks(table.filter(present) if gone.any() else table, remarks)
+            table = with_remarks(kept_rows(table, present), remarks)
             read[at] = (table, values[start:end][present])
     if classes:
         for at, (x, y) in enumerate(read):
@@ -506,24 +518,27 @@ def take_columns(
     row_columns = [label, *([client] if client else [])]
     check_names(table, row_columns, where)
     refuse_footer(table, where, options.rename, options.form.comments)
-    whose = None if client is None else _row_column(table, client, "client", options, where)
+    origin = Origin(where, numbers=file_rows(table))
+    whose = None if client is None else _row_column(table, client, "client", options, origin)
     present = np.ones(len(table), bool)
     remarks: list[str] = []
     if whose is not None and client is not None:
-        present, notes = _kept(whose.gone, client, "client", where, options)
+        present, notes = _kept(whose.gone, client, "client", origin, options)
         remarks = [*whose.remarks, *notes]
-    target = _row_column(table, label, "label" if classes else "target", options, where)
+    target = _row_column(table, label, "label" if classes else "target", options, origin)
     names = None if whose is None else whose.values
-    both, notes = _kept(target.gone & present, label, "label", where, options, names)
+    shown = None if whose is None else _shown(whose)
+    both, notes = _kept(target.gone & present, label, "label", origin, options, shown)
     present &= both
     remarks += [*target.remarks, *notes]
     if not present.any() and len(present):
         raise DataError(f"{where}: no row has both a label and a client")
     values = by_value(target.values, ~present, where) if classes else target.values
     inputs = with_remarks(table.drop_columns(row_columns), [*remarks_of(table), *remarks])
+    inputs = _with_spellings(inputs, {} if whose is None else whose.spelled)
     if present.all():
         return inputs, values, names
-    return inputs.filter(present), values[present], None if names is None else names[present]
+    return kept_rows(inputs, present), values[present], None if names is None else names[present]
 
 
 def take_column(
@@ -537,12 +552,37 @@ def take_column(
     DataError: no such column, or a gap in it.
     """
     check_names(table, (name,), where)
-    column = _row_column(table, name, role, options, where)
+    origin = Origin(where, numbers=file_rows(table))
+    column = _row_column(table, name, role, options, origin)
     strict = replace(options, drop_rows=False)
-    _kept(column.gone, name, "client" if role == "client" else "label", where, strict)
+    _kept(column.gone, name, "client" if role == "client" else "label", origin, strict)
     inputs = with_remarks(table.drop_columns([name]), [*remarks_of(table), *column.remarks])
+    inputs = _with_spellings(inputs, column.spelled)
     values = by_value(column.values, column.gone, where) if role == "label" else column.values
     return inputs, values
+
+
+def _shown(column: RowColumn) -> NDArray[Any]:
+    """Return the clients of a column under the names that are shown."""
+    if not column.spelled:
+        return column.values
+    return np.array([column.spelled.get(name, name) for name in column.values], object)
+
+
+def _with_spellings(table: Any, spelled: Mapping[str, str]) -> Any:
+    """Return an Arrow table that carries how clients' names in small letters are shown."""
+    if not spelled:
+        return table
+    noted = {**(table.schema.metadata or {}), _SPELLED: json.dumps(dict(spelled)).encode()}
+    return table.replace_schema_metadata(noted)
+
+
+def _spelled(inputs: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return clients' names as the Arrow table of their inputs says that they are shown. Their
+    order, which numbers them, is that of the names in small letters."""
+    schema = getattr(inputs, "schema", None)
+    noted = json.loads((getattr(schema, "metadata", None) or {}).get(_SPELLED, b"{}"))
+    return tuple(noted.get(name, name) for name in names)
 
 
 def check_names(table: Any, columns: Sequence[str], where: str) -> None:
@@ -558,7 +598,9 @@ def check_names(table: Any, columns: Sequence[str], where: str) -> None:
             )
 
 
-def _row_column(table: Any, name: str, role: Role, options: TableOptions, where: str) -> RowColumn:
+def _row_column(
+    table: Any, name: str, role: Role, options: TableOptions, where: Origin
+) -> RowColumn:
     """Return a column of labels or clients; what the columns of a text hold, their texts show."""
     typed = separators_of(table) == ""
     return read_row_column(
@@ -570,7 +612,7 @@ def _kept(
     gone: Bools,
     name: str,
     role: str,
-    where: str,
+    where: Origin,
     options: TableOptions,
     whose: NDArray[Any] | str | None = None,
 ) -> tuple[Bools, list[str]]:
@@ -584,14 +626,15 @@ def _kept(
         return ~gone, []
     count = f"{int(gone.sum()):,} of {len(gone):,} rows"
     if options.drop_rows:
-        return ~gone, [f"{count} of {Path(where).name} are left out: their {role} is missing"]
+        return ~gone, [f"{count} of {Path(where.where).name} are left out: their {role} is missing"]
     row = int(gone.argmax())
+    place = f"row {where.number(row)} of {where}"
     if whose is None or isinstance(whose, str):
         client = whose or ""
     else:
         client = f"client {whose[row]}"
     raise DataError(
-        f"{f'{client}, ' if client else ''}row {row + 1} of {where}: the {role} is missing in "
+        f"{f'{client}, ' if client else ''}{place}: the {role} is missing in "
         f"column {name!r} (in {int(gone.sum())} of {len(gone)} rows); fill these rows, or write "
         "drop_rows = true to leave them out"
     )
