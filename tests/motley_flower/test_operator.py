@@ -352,7 +352,7 @@ def test_another_certificate_than_the_folder_s_is_shown_until_the_server_starts_
         shown = _shown_certificate(there)
         thread.join(timeout=10)
     assert shown.open is True
-    assert "start server/start again" in shown.found
+    assert "start server/start again" in shown.finding
     assert _shown_certificate(there).open is None  # nobody answers now
 
 
@@ -380,14 +380,14 @@ def test_another_account_that_reaches_the_superlink_is_an_open_door(there, accou
     accounts.reach |= {owner: True, 65534: True}
     door = doors._local_accounts(there)
     assert door.open is True
-    assert f"reaches 127.0.0.1:8000; as root, nft -D ACCOUNT={owner}" in door.found
+    assert f"reaches 127.0.0.1:8000; as root, nft -D ACCOUNT={owner}" in door.finding
     accounts.reach[65534] = False
     door = doors._local_accounts(there)
-    assert (door.open, door.found) == (False, "nobody does not reach 127.0.0.1:8000")
+    assert (door.open, door.finding) == (False, "nobody does not reach 127.0.0.1:8000")
     accounts.reach[owner] = False  # nothing runs there, and nothing is known of the firewall
     door = doors._local_accounts(there)
     assert (door.open, door.needed) == (None, True)
-    assert door.found.startswith("not checked: nothing answers at 127.0.0.1:8000")
+    assert door.finding.startswith("not checked: nothing answers at 127.0.0.1:8000")
     assert set(accounts.tried) == {(65534, 8000), (owner, 8000)}
 
 
@@ -396,7 +396,7 @@ def test_who_is_not_root_cannot_try_it_and_that_is_no_pass(there, accounts):
     accounts.reach[65534] = PermissionError(1, "Operation not permitted")
     door = doors._local_accounts(there)
     assert (door.open, door.needed) == (None, True)
-    assert "not checked: only root can try it as another account; sudo " in door.found
+    assert "not checked: only root can try it as another account; sudo " in door.finding
 
 
 def test_a_server_that_runs_as_root_is_an_open_door(there, accounts, monkeypatch):
@@ -406,7 +406,7 @@ def test_a_server_that_runs_as_root_is_an_open_door(there, accounts, monkeypatch
     accounts.reach[0] = True
     door = doors._local_accounts(there)
     assert door.open is True
-    assert "is root's, and so is the app; give it its own account" in door.found
+    assert "is root's, and so is the app; give it its own account" in door.finding
 
 
 def test_a_client_checks_its_own_port_clock_and_files(there, accounts, capsys, monkeypatch):

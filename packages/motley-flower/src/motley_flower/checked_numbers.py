@@ -83,12 +83,12 @@ def numbers_of(value: Any, name: str, length: int | None = None) -> Floats:
         or not 0 < len(value) <= LONGEST_LIST
         or len(value) != (length or len(value))
     ):
-        got = f"{len(value)} numbers" if isinstance(value, list) else one_line(value, 60)
+        received = f"{len(value)} numbers" if isinstance(value, list) else one_line(value, 60)
         raise NodeError(
-            f"{one_line(name)} is {got}; expected a list of {length or f'1 to {LONGEST_LIST}'} "
-            "numbers"
+            f"{one_line(name)} is {received}; expected a list of {length or f'1 to {LONGEST_LIST}'}"
+            " numbers"
         )
-    return np.array([number_of(one, name) for one in value], np.float64)
+    return np.array([number_of(number, name) for number in value], np.float64)
 
 
 def signal_shape(name: str, model_size: int) -> tuple[int, ...]:

@@ -100,7 +100,9 @@ def _text(error: Exception, private: Callable[[], bool]) -> str:
     names = {last.name, f"{last.parent.name}/{last.name}"} if _HERE in last.parents else set()
     if names & _EXCHANGE and type(error) in _SENTENCES and not _certainly(private):
         return f"{_SENTENCE}{error}"
-    own = [one for one in frames if not one.filename.startswith((*_INSTALLED, str(_HERE), "<"))]
+    own = [
+        frame for frame in frames if not frame.filename.startswith((*_INSTALLED, str(_HERE), "<"))
+    ]
     at = (own or frames)[-1]
     return f"at {Path(at.filename).name}, line {at.lineno}, in {at.name}"
 

@@ -87,13 +87,15 @@ class ClientList:
     @property
     def names(self) -> dict[int, str]:
         """The clients' names by id, the revoked ones too: they may have taken part before."""
-        return {one.id: one.name for one in self.clients}
+        return {client.id: client.name for client in self.clients}
 
     @property
     def examples(self) -> dict[int, float]:
         """The largest numbers of training samples that count, by client id, where the file says
         one."""
-        return {one.id: one.examples for one in self.clients if one.examples is not None}
+        return {
+            client.id: client.examples for client in self.clients if client.examples is not None
+        }
 
     def look(self) -> None:
         """Read the file again if it has changed; a file that cannot be used is logged, and what was
@@ -127,7 +129,7 @@ class ClientList:
     def log_run(self, grid: Any) -> None:
         """Add to the log that a run begins: its number, app and account, as far as Flower's grid
         tells them."""
-        told = getattr(grid, "run", None)
+        run = getattr(grid, "run", None)
         names = {
             "run": "run_id",
             "app": "fab_id",
@@ -135,34 +137,34 @@ class ClientList:
             "app_hash": "fab_hash",
             "account": "flwr_aid",
         }
-        self.log("run", {name: getattr(told, field, None) for name, field in names.items()})
+        self.log("run", {name: getattr(run, field, None) for name, field in names.items()})
 
     def _read(self) -> None:
         try:
             now = self.path.stat()
-            found = tomllib.loads(self.path.read_text(encoding="utf-8"))
+            content = tomllib.loads(self.path.read_text(encoding="utf-8"))
         except OSError as error:
-            said = (
+            sentence = (
                 f"cannot read {self.path}: {error.strerror}; motley deployment init DIR writes one"
             )
-            raise ConfigError(said, "clients") from None
+            raise ConfigError(sentence, "clients") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{self.path} is no TOML: {error}", "clients") from None
-        self.clients = _checked(self.path, found)
-        self._by_key = {one.key: one for one in self.clients}
+        self.clients = _checked(self.path, content)
+        self._by_key = {client.key: client for client in self.clients}
         self._state = (now.st_mtime_ns, now.st_size)
 
 
-def _checked(path: Path, found: Mapping[str, Any]) -> tuple[ListedClient, ...]:
+def _checked(path: Path, content: Mapping[str, Any]) -> tuple[ListedClient, ...]:
     """Return the clients of a file.
 
     Raises
     ------
     ConfigError: anything but a list of clients with names, ids and keys of their own.
     """
-    rows = found.get("client")
+    rows = content.get("client")
     if (
-        set(found) != {"client"}
+        set(content) != {"client"}
         or not isinstance(rows, list)
         or not all(isinstance(row, dict) for row in rows)
     ):
@@ -170,19 +172,19 @@ def _checked(path: Path, found: Mapping[str, Any]) -> tuple[ListedClient, ...]:
             f"{path} holds no clients; expected [[client]] tables with name, id and key", "clients"
         )
     clients = tuple(_client(path, row) for row in rows)
-    for what in ("name", "id", "key"):
-        values = [getattr(one, what) for one in clients]
+    for column in ("name", "id", "key"):
+        values = [getattr(client, column) for client in clients]
         twice = next((value for value in values if values.count(value) > 1), None)
         if twice is not None:
             raise ConfigError(
-                f"{path} has the {what} {twice!r:.80} twice; expected one client for each",
+                f"{path} has the {column} {twice!r:.80} twice; expected one client for each",
                 "clients",
             )
     return clients
 
 
 def _client(path: Path, row: Mapping[str, Any]) -> ListedClient:
-    name, client, key, revoked = (row.get(what) for what in ("name", "id", "key", "revoked"))
+    name, client, key, revoked = (row.get(column) for column in ("name", "id", "key", "revoked"))
     if not isinstance(name, str) or not _NAME.fullmatch(name) or set(row) - _KEYS:
         raise ConfigError(
             f"{path} has a client {dict(row)!r:.120}; expected name (letters, digits, _ . -), id, "
@@ -196,13 +198,13 @@ def _client(path: Path, row: Mapping[str, Any]) -> ListedClient:
             "clients",
         )
     try:
-        known = openssh_key(str(key).encode())
+        public_key = openssh_key(str(key).encode())
     except ValueError:
-        said = (
+        sentence = (
             f"{path} has {name} with key = {key!r:.60}; expected the line of its node.pub, "
             "'ecdsa-sha2-nistp384 AAAA...'"
         )
-        raise ConfigError(said, "clients") from None
+        raise ConfigError(sentence, "clients") from None
     examples = row.get("examples")
     if examples is not None and (
         isinstance(examples, bool) or not isinstance(examples, int) or not 0 < examples < 2**53
@@ -212,7 +214,7 @@ def _client(path: Path, row: Mapping[str, Any]) -> ListedClient:
             "clients",
         )
     most = None if examples is None else float(examples)
-    return ListedClient(name, client, known, "" if revoked is None else str(revoked), most)
+    return ListedClient(name, client, public_key, "" if revoked is None else str(revoked), most)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -228,20 +230,20 @@ def openssh_key(data: bytes) -> str:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization
     except ModuleNotFoundError:
-        said = f"the file of clients needs cryptography; {install_hint(folder='motley-flower')}"
-        raise ConfigError(said, "clients") from None
+        sentence = f"the file of clients needs cryptography; {install_hint(folder='motley-flower')}"
+        raise ConfigError(sentence, "clients") from None
     load: Any = (
         serialization.load_pem_public_key
         if data.lstrip().startswith(b"-----")
         else serialization.load_ssh_public_key
     )
     try:
-        whole = load(data.strip()).public_bytes(
+        line = load(data.strip()).public_bytes(
             serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
         )
     except (UnsupportedAlgorithm, TypeError, AttributeError) as problem:
         raise ValueError(str(problem)) from None
-    return str(whole.decode())
+    return str(line.decode())
 
 
 def fingerprint(public_key: bytes | str) -> str:

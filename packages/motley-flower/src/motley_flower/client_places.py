@@ -84,24 +84,24 @@ class ClientPlaces:
         """Return those of Flower's connected nodes that may be a client, and note which may not."""
         nodes = list(nodes)
         self._keys = {
-            int(one.node_id): bytes(getattr(one, "public_key", b"") or b"") for one in nodes
+            int(node.node_id): bytes(getattr(node, "public_key", b"") or b"") for node in nodes
         }
         if self.listed is None:
             return set(self._keys)
         self.listed.look()
-        found = {node: self.listed.client_of(key) for node, key in self._keys.items()}
-        for node, one in sorted(found.items()):
-            if one is None:
+        owners = {node: self.listed.client_of(key) for node, key in self._keys.items()}
+        for node, owner in sorted(owners.items()):
+            if owner is None:
                 self._refuse_stranger(node)
-            elif one.revoked:
+            elif owner.revoked:
                 self._note(
-                    one.id,
+                    owner.id,
                     "refused",
                     node,
-                    f"{one.name}, {self._named(node)}, is revoked since {one.revoked}",
+                    f"{owner.name}, {self._named(node)}, is revoked since {owner.revoked}",
                 )
         self._owners = {
-            node: one for node, one in found.items() if one is not None and not one.revoked
+            node: owner for node, owner in owners.items() if owner is not None and not owner.revoked
         }
         return set(self._owners)
 
@@ -113,17 +113,17 @@ class ClientPlaces:
 
     def claimed(self, node: int, claim: object) -> None:
         """Note where a node of the file says that it is another client than its key's."""
-        one = self._owners.get(node)
-        if self.listed is None or one is None or claim == one.id:
+        owner = self._owners.get(node)
+        if self.listed is None or owner is None or claim == owner.id:
             return
-        other = (
+        name = (
             self.listed.names.get(claim, "of no name") if isinstance(claim, int) else "of no name"
         )
-        said = (
-            f"{one.name}, {self._named(node)}, says that it is client {claim!r:.40} ({other}); "
-            f"by its key it is {one.name}"
+        reason = (
+            f"{owner.name}, {self._named(node)}, says that it is client {claim!r:.40} ({name}); "
+            f"by its key it is {owner.name}"
         )
-        self._note(one.id, "refused", node, said)
+        self._note(owner.id, "refused", node, reason)
 
     def assign(self, connected: Iterable[int], claims: Mapping[int, int]) -> None:
         """Give each client one node: that of before while it keeps its place, else the lowest that
@@ -140,18 +140,18 @@ class ClientPlaces:
         for node in sorted(connected & claims.keys()):
             client, (holder, named) = claims[node], self._held.get(claims[node], (node, ""))
             if holder != node and holder in connected and self._keeps(holder, client, claims):
-                said = (
+                reason = (
                     f"{self._named(node)} claims client {client}, which {named}, still "
                     "connected, is; it waits"
                 )
-                self._note(client, "waits", node, said)
+                self._note(client, "waits", node, reason)
                 continue
             if client in self.node_of:  # two claims at one look, and neither held it before
-                said = (
+                reason = (
                     f"{self._named(node)} claims client {client}, as {self._held[client][1]} "
                     "did; it waits"
                 )
-                self._note(client, "waits", node, said)
+                self._note(client, "waits", node, reason)
                 continue
             if holder != node:
                 self._note(
@@ -166,17 +166,17 @@ class ClientPlaces:
         for client in before.keys() - self.node_of.keys():
             _LOG.info("client %d is gone", client)
 
-    def note(self, node: int, event: PlaceEvent, said: str, client: int = NOBODY) -> None:
-        """Note what a node did, in words that follow its name, once as long as it is the same.
+    def note(self, node: int, event: PlaceEvent, words: str, client: int = NOBODY) -> None:
+        """Note what a node did, in ``words`` that follow its name, once as long as it is the same.
 
         ``client``: which one it is, where no file says so."""
-        one = self._owners.get(node)
+        owner = self._owners.get(node)
         reason = (
-            f"{self._named(node)} {said}"
-            if one is None
-            else f"{one.name}, {self._named(node)}, {said}"
+            f"{self._named(node)} {words}"
+            if owner is None
+            else f"{owner.name}, {self._named(node)}, {words}"
         )
-        self._note(client if one is None else one.id, event, node, reason)
+        self._note(client if owner is None else owner.id, event, node, reason)
 
     def take(self) -> list[Happened]:
         """Return the incidents since the last call, and forget them."""
@@ -208,12 +208,12 @@ class ClientPlaces:
     def _note(self, client: int, event: PlaceEvent, node: int, reason: str) -> None:
         """Note an incident, in the log of the deployment too, once for each node as long as its
         reason is the same."""
-        told = (node, f"{event} {client} {reason}")
-        if event != "changed" and told in self._told:
+        incident = (node, f"{event} {client} {reason}")
+        if event != "changed" and incident in self._told:
             return
         if len(self._told) >= MOST_TOLD:
             self._told.clear()
-        self._told.add(told)
+        self._told.add(incident)
         if len(self.happened) >= MOST_KEPT:  # nobody takes them
             del self.happened[0]
         self.happened.append(Happened(client, event, reason))

@@ -89,8 +89,8 @@ def add(
     from motley_flower.operator.kits import add_client, open_deployment
 
     there = open_deployment(folder)
-    one = add_client(there, name, key)
-    tell(f"{name} is client {one.id}; its kit: {there.folder / 'clients' / name}")
+    client = add_client(there, name, key)
+    tell(f"{name} is client {client.id}; its kit: {there.folder / 'clients' / name}")
     _tell_superlink(there)
 
 
@@ -100,8 +100,8 @@ def revoke(name: Name, folder: Where = Path()) -> None:
     from motley_flower.operator.kits import open_deployment, revoke_client
 
     there = open_deployment(folder)
-    one = revoke_client(there, name)
-    tell(f"{name}, client {one.id}, is refused from the next round on")
+    client = revoke_client(there, name)
+    tell(f"{name}, client {client.id}, is refused from the next round on")
     _tell_superlink(there)
 
 
@@ -179,7 +179,7 @@ def check(folder: Folder) -> None:
         opened = opened + (door.open is True)
         untried = untried + (door.open is None and door.needed)
         sign = {True: "OPEN", False: "shut", None: "?" if door.needed else "-"}[door.open]
-        tell(f"{sign:<5} {door.name}: {door.found}")
+        tell(f"{sign:<5} {door.name}: {door.finding}")
     if opened or untried:
         say(f"{opened} doors are open, {untried} could not be tried")
     raise typer.Exit(1 if opened or untried else 0)

@@ -29,17 +29,17 @@ class Majority(Generic[T]):
     def __init__(self, value: T | None = None) -> None:
         self.value = value
 
-    def decide(self, said: Collection[T], awaited: int) -> T | None:
+    def decide(self, answers: Collection[T], awaited: int) -> T | None:
         """Return what is decided; None as long as nothing is.
 
         Parameters
         ----------
-        said: by each node that has answered. awaited: how many clients the run waits for; more than
-        half of them, and of those that have answered, must agree, and at least two where the run
-        waits for two or more.
+        answers: by each node that has answered.
+        awaited: how many clients the run waits for; more than half of them, and of those that have
+        answered, must agree, and at least two where the run waits for two or more.
         """
-        if self.value is None and said:
-            most, votes = Counter(said).most_common(1)[0]
-            if votes >= min(2, awaited) and 2 * votes > max(len(said), awaited):
+        if self.value is None and answers:
+            most, votes = Counter(answers).most_common(1)[0]
+            if votes >= min(2, awaited) and 2 * votes > max(len(answers), awaited):
                 self.value = most
         return self.value

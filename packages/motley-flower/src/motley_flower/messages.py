@@ -185,14 +185,14 @@ def _in_words(error: Any) -> str:
     reason = shortened(str(error.reason or ""), LONGEST_ERROR)
     if error.code == _RAISED:
         return f"its client app raised {_raised(reason)}"
-    known = {
+    sentences = {
         _NEVER_LOADED: "its client app cannot be loaded; the node's own log says why",
         _EXPIRED: "no answer before the message expired",
         _REPLY_EXPIRED: "no answer before the message expired",
         _NODE_GONE: "its node is gone: Flower hears no heartbeat",
         _KILLED: "the process of its client app was killed, perhaps for want of memory",
     }
-    return known.get(error.code) or f"error {error.code}"
+    return sentences.get(error.code) or f"error {error.code}"
 
 
 def failure_of_app(error: str) -> str:
@@ -238,13 +238,13 @@ class Outbox:
             # in Flower's simulation a message that is not accepted gets no id at all, so positions
             # may not agree
             name = message.metadata.message_id or (ids[i] if i < len(ids) else "")
-            one = SentMessage(int(message.metadata.dst_node_id), name, sent_s=begin_s)
+            entry = SentMessage(int(message.metadata.dst_node_id), name, sent_s=begin_s)
             if name in accepted and name not in self.pending:
-                self.pending[name] = one
+                self.pending[name] = entry
             else:
-                one.error = "the message could not be left for the node"
-                one.arrived_s = self.clock.now()
-            sent.append(one)
+                entry.error = "the message could not be left for the node"
+                entry.arrived_s = self.clock.now()
+            sent.append(entry)
         return sent
 
     def collect(self) -> list[SentMessage]:
@@ -261,17 +261,17 @@ class Outbox:
                     "httpcore",
                 ):
                     raise  # the server's own connection failed, not a client's reply
-                one = self.pending.pop(name)
-                one.error = f"a reply that cannot be read: {type(problem).__name__}"
-                one.unreadable = True
-                one.arrived_s = self.clock.now()
-                answered.append(one)
+                lost = self.pending.pop(name)
+                lost.error = f"a reply that cannot be read: {type(problem).__name__}"
+                lost.unreadable = True
+                lost.arrived_s = self.clock.now()
+                answered.append(lost)
                 continue
             for reply in replies:
-                known = self.pending.pop(reply.metadata.reply_to_message_id, None)
-                if known is not None:  # else the reply answers no message, or answers one twice
-                    self._fill_in(known, reply)
-                    answered.append(known)
+                entry = self.pending.pop(reply.metadata.reply_to_message_id, None)
+                if entry is not None:  # else the reply answers no message, or answers one twice
+                    self._fill_in(entry, reply)
+                    answered.append(entry)
         return answered
 
     def _fill_in(self, sent: SentMessage, reply: Any) -> None:
@@ -287,11 +287,11 @@ class Outbox:
 
     def give_up(self, sent: Iterable[SentMessage], error: str) -> None:
         """Stop waiting for replies to these messages."""
-        for one in sent:
-            if self.pending.get(one.message_id) is one:
-                del self.pending[one.message_id]
-                one.error = error
-                one.unanswered = True
+        for entry in sent:
+            if self.pending.get(entry.message_id) is entry:
+                del self.pending[entry.message_id]
+                entry.error = error
+                entry.unanswered = True
 
     def wait(
         self, sent: Sequence[SentMessage], limit_s: float, beside: Callable[[], None] | None = None

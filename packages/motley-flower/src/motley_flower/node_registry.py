@@ -317,11 +317,11 @@ class NodeRegistry:
             admitted = self.places.admit(self._outbox.grid.get_nodes())
             self._asked += self._outbox.send(self._questions(admitted - self._activated.keys()))
 
-    def dismiss(self, client: int, said: str) -> None:
+    def dismiss(self, client: int, words: str) -> None:
         """Let an enrolled client be none in this round, and note why."""
         node = self.node_of.pop(client)
         del self.enrolled[client], self._client_of[node]
-        self.places.note(node, "refused", said, client)
+        self.places.note(node, "refused", words, client)
 
     def restore(
         self, numbers: Mapping[int, int], enrolled: Mapping[int, Enrolment], classes: int | None
@@ -439,29 +439,31 @@ class NodeRegistry:
         ------
         ConfigError: so it is, and the registry waits for answers; otherwise it is logged.
         """
-        self._problems = {node: one for node, one in self._problems.items() if node in connected}
+        self._problems = {
+            node: problem for node, problem in self._problems.items() if node in connected
+        }
         if self._by_node or any(sent.pending for sent in self._asked):
             return
         kind = Majority[str]().decide([kind for kind, _ in self._problems.values()], self.awaited)
         if not kind:
             return
         alike = [problem for of, problem in self._problems.values() if of == kind]
-        said = str(alike[0])
+        sentence = str(alike[0])
         if kind == "an error":
-            said = (
+            sentence = (
                 f"all {len(alike)} nodes answered {ENROL!r} with an error; expected app = "
                 "with_reports(ClientApp()), or "
                 '@app.query("motley_enrol"), and a SuperNode with --node-config '
                 f'"{self.key}=<whole number>" (the first error: '
-                f"{said:.300})"
+                f"{sentence:.300})"
             )
         elif kind == "no use":
-            said = f"no node's answer to {ENROL!r} can be used; the first: {said:.300}"
+            sentence = f"no node's answer to {ENROL!r} can be used; the first: {sentence:.300}"
         if self.wait:
-            raise ConfigError(said)
-        if said != self.refusal:
-            self.refusal = said
-            LOG.warning("%s", said)
+            raise ConfigError(sentence)
+        if sentence != self.refusal:
+            self.refusal = sentence
+            LOG.warning("%s", sentence)
 
     def _read(self, answer: SentMessage) -> Enrolment:
         deaf = self.lacks is not None and any(words in answer.error for words in _NO_ANSWER)
@@ -489,26 +491,28 @@ class NodeRegistry:
     def _claims(self, connected: set[int]) -> dict[int, int]:
         """Return which client each node is, of those connected nodes that have answered and agree
         with most of them."""
-        known = {node: one for node, one in self._by_node.items() if node in connected}
-        if self.places.listed is None and self.lacks is not None and known:
-            self._decide_naming([one.client != NOBODY for one in known.values()])
+        nodes = {node: report for node, report in self._by_node.items() if node in connected}
+        if self.places.listed is None and self.lacks is not None and nodes:
+            self._decide_naming([report.client != NOBODY for report in nodes.values()])
             for node in [
-                node for node, one in known.items() if (one.client == NOBODY) != self._numbers_nodes
+                node
+                for node, report in nodes.items()
+                if (report.client == NOBODY) != self._numbers_nodes
             ]:
-                said = "no client" if known.pop(node).client == NOBODY else "its client"
+                claim = "no client" if nodes.pop(node).client == NOBODY else "its client"
                 self.places.note(
                     node,
                     "refused",
-                    f"names {said}; expected {self.key!r} in --node-config of all, or of none",
+                    f"names {claim}; expected {self.key!r} in --node-config of all, or of none",
                 )
         sizes = {
-            node: np.size(one.signals["label_histogram"])
-            for node, one in known.items()
-            if "label_histogram" in one.signals
+            node: np.size(report.signals["label_histogram"])
+            for node, report in nodes.items()
+            if "label_histogram" in report.signals
         }
         classes = self._classes.decide(list(sizes.values()), self.awaited)
         for node in [node for node, size in sizes.items() if size != classes]:
-            del known[node]
+            del nodes[node]
             expected = (
                 f"{classes}, as most say"
                 if classes
@@ -520,8 +524,8 @@ class NodeRegistry:
                 f"has labels of {sizes[node]} classes; expected {expected}",
             )
         return {
-            node: self._number(node) if one.client == NOBODY else one.client
-            for node, one in known.items()
+            node: self._number(node) if report.client == NOBODY else report.client
+            for node, report in nodes.items()
         }
 
     def _decide_naming(self, named: list[bool]) -> None:

@@ -57,13 +57,13 @@ def stopping_in_a_sentence(path: Path) -> Iterator[None]:
     stopped.unlink(missing_ok=True)
 
     def say(why: str) -> None:
-        said = (
+        sentence = (
             f"the deployment stops: {why}; submitted again with out = {path} it goes on after "
             "its last finished round"
         )
-        _LOG.error("%s", said)
+        _LOG.error("%s", sentence)
         with suppress(OSError):  # the disk may be full
-            stopped.write_text(f"{datetime.now(UTC).isoformat(timespec='seconds')} {said}\n")
+            stopped.write_text(f"{datetime.now(UTC).isoformat(timespec='seconds')} {sentence}\n")
 
     try:
         with _hearing_signals(lambda: say(_TOLD)):
@@ -100,6 +100,6 @@ def _hearing_signals(hear: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        for known, handler in handlers.items():
-            if signal.getsignal(known) is handle:
-                signal.signal(known, handler)
+        for caught, handler in handlers.items():
+            if signal.getsignal(caught) is handle:
+                signal.signal(caught, handler)

@@ -75,7 +75,7 @@ class Node:
         which = (client if self.task is not None else None, str(folder), str(data), *holds)
         if self._runtime is None or self._runtime[0] != which:
             task = None if self.task is None else self.task(client, config)
-            made = ClientRuntime(
+            runtime = ClientRuntime(
                 as_experiment(self.experiment),
                 Path(folder),
                 task,
@@ -83,7 +83,7 @@ class Node:
                 self.secrets,
                 *holds,
             )
-            self._runtime = which, made
+            self._runtime = which, runtime
         return self._runtime[1]
 
     def client(self, context: Any) -> int:

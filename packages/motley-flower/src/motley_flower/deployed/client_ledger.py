@@ -110,9 +110,9 @@ class ClientLedger:
         except (OSError, UnicodeDecodeError) as error:
             raise self._damaged(str(error)) from None
         try:
-            told = json.loads(text)
-            record = restored(told)
-            sound = "digest" in told and not changed(told)
+            content = json.loads(text)
+            record = restored(content)
+            sound = "digest" in content and not changed(content)
         except (ValueError, TypeError, RecursionError) as error:
             raise self._damaged(str(error)) from None
         if not sound:

@@ -61,9 +61,9 @@ class Limits:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not (isinstance(value, int | float) and 0 < value < np.inf):
-                what = "seconds" if name.endswith("_s") else "times the median number of samples"
+                unit = "seconds" if name.endswith("_s") else "times the median number of samples"
                 raise ConfigError(
-                    f"got {name} = {value!r}; expected a positive number of {what}",
+                    f"got {name} = {value!r}; expected a positive number of {unit}",
                     f"limits.{name}",
                 )
 
@@ -130,11 +130,11 @@ class ClientRegistry:
                 sorted(beyond)[:5],
                 len(self.met) - 1,
             )
-        known = ids[(ids >= 0) & (ids < len(self.met))]
+        in_range = ids[(ids >= 0) & (ids < len(self.met))]
         for client, event, reason in self.transport.transport.happened():
             self.incidents.note(client, event, reason)
-        self._note_connections({int(client) for client in known if self.met[client]})
-        return known
+        self._note_connections({int(client) for client in in_range if self.met[client]})
+        return in_range
 
     def _note_connections(self, connected: set[int]) -> None:
         """Note which of the clients met have come back since the last look, and which are gone."""
@@ -185,10 +185,10 @@ class ClientRegistry:
         all of it as ``kind``."""
         sent = self._send(ledger, orders, kind, step)
         until_s = self.transport.now_s + self.limits.query_s
-        found: dict[int, T] = {}
+        answers: dict[int, T] = {}
         while sent:
             replies = self.transport.wait(list(sent), until_s)
-            found |= self._read(ledger, sent, replies, read, kind, step)
+            answers |= self._read(ledger, sent, replies, read, kind, step)
             if not replies:
                 break
         for order in sent.values():
@@ -199,7 +199,7 @@ class ClientRegistry:
                 f"no answer to a question within {self.limits.query_s:g} s",
             )
             self.silent(order.client)
-        return found
+        return answers
 
     def _send(
         self, ledger: Ledger, orders: Mapping[int, Order], kind: Kind, step: int
@@ -221,7 +221,7 @@ class ClientRegistry:
     ) -> dict[int, T]:
         """Return what was read from sound replies, by client; answered requests are taken out of
         ``sent``."""
-        found = {}
+        answers = {}
         sizes = {}
         for reply in replies:
             order = sent.pop(reply.message, None)
@@ -231,7 +231,7 @@ class ClientRegistry:
             try:
                 if reply.data is None:
                     raise CodecError(reply.reason or "lost")
-                found[order.client] = read(order, reply.data)
+                answers[order.client] = read(order, reply.data)
                 self.heard(order.client)
             except CodecError as error:
                 why = in_a_line(error)
@@ -243,7 +243,7 @@ class ClientRegistry:
                     self.failed(order.client)
                 self.silent(order.client)
         _bill(ledger, kind, "up", sizes, step)
-        return found
+        return answers
 
     def meet(self, ledger: Ledger, step: int, until_s: float | None = None) -> Ids:
         """Ask clients that are present and were never met what they have, and those whose app
@@ -252,11 +252,11 @@ class ClientRegistry:
         ``until_s``: when to stop waiting for answers; None: answers that are not here already are
         taken in by a later call, so that a newcomer keeps no other client waiting."""
         self.present()
-        asked = {order.client for order in self._asked.values()}
+        pending = {order.client for order in self._asked.values()}
         new = [
             k
             for k in self.answering().tolist()
-            if (not self.met[k] or k in self.unsure) and k not in asked
+            if (not self.met[k] or k in self.unsure) and k not in pending
         ]
         self._asked |= self._send(
             ledger, {k: self.codec.enrol(self.run, k) for k in new}, "enrol", step
@@ -266,10 +266,10 @@ class ClientRegistry:
             replies = self.transport.wait(
                 list(self._asked), self.transport.now_s if until_s is None else until_s
             )
-            found = self._read(
+            enrolments = self._read(
                 ledger, self._asked, replies, self.codec.read_enrolment, "enrol", step
             )
-            for client, (examples, signals) in found.items():
+            for client, (examples, signals) in enrolments.items():
                 self.unsure.discard(client)
                 if self.met[client]:  # all else stays as it was said first
                     self.signals[SHARE][client] = signals[SHARE]
@@ -314,9 +314,9 @@ class ClientRegistry:
                 if client in listed
                 else f"{self.limits.sample_cap:g} times the median"
             )
-            said = f"its {self.examples[client]} samples count as {caps[client]:.0f}, {why}"
-            _LOG.warning("client %d: %s", client, said)
-            self.incidents.note(client, "capped", said)
+            sentence = f"its {self.examples[client]} samples count as {caps[client]:.0f}, {why}"
+            _LOG.warning("client %d: %s", client, sentence)
+            self.incidents.note(client, "capped", sentence)
         self._capped = capped
 
     def gather(self, ledger: Ledger, step: int) -> Ids:
@@ -370,12 +370,12 @@ class ClientRegistry:
         ``whole_bits``: see :meth:`MeasuredSpeeds.learn`."""
         landed = landed_table(dispatches)
         # of an answer that cannot be read nobody knows how long the work took
-        read = np.isfinite([one.compute_s for one in dispatches])
+        read = np.isfinite([dispatch.compute_s for dispatch in dispatches])
         lines = landed.timelines[read]
         good = self.speeds.learn(
             lines, landed.columns["bits_up"][read], np.broadcast_to(whole_bits, len(read))[read]
         )
-        widths = np.array([one.width for one in dispatches])
+        widths = np.array([dispatch.width for dispatch in dispatches])
         self.trained[lines.client[good]] = widths[read][good]
 
     def estimates(

@@ -104,8 +104,8 @@ class ClientRuntime:
             algorithm.server.init(algorithm.local.sent(model), population)
         )
         self.first = initial_client_state(self.config, model)
-        said = _share(share, algorithm.local.slicing is not None)
-        self.share = min(said, _fitting(self.config, memory_mb))
+        declared = _share(share, algorithm.local.slicing is not None)
+        self.share = min(declared, _fitting(self.config, memory_mb))
         self.secrets = secrets
         self.signals = ClientSignals(experiment, folder)
         plan = self.config.privacy
@@ -150,9 +150,9 @@ class ClientRuntime:
                 "population",
             )
         if order.kind in ("train", "secure") and bool(order.secure) != (self.secrets is not None):
-            asked, own = ("masked", "clear") if order.secure else ("clear", "masked")
+            wanted, own = ("masked", "clear") if order.secure else ("clear", "masked")
             raise ConfigError(
-                f"the server asks for {asked} updates, and this client sends {own} ones",
+                f"the server asks for {wanted} updates, and this client sends {own} ones",
                 "secure_aggregation",
             )
         if self.secrets is not None:
@@ -178,18 +178,18 @@ class ClientRuntime:
         """Report, where wanted, the number of training samples of a client, their label counts,
         and the share of the ranks that it can hold."""
         data = self.setting.task.federation
-        known: dict[str, Callable[[], Any]] = {
+        available: dict[str, Callable[[], Any]] = {
             "num_examples": lambda: data.train.sizes,
             "label_histogram": data.histogram,
             SHARE: lambda: np.full(len(data), self.share),
         }
-        unknown = sorted(set(order.want) - known.keys())
+        unknown = sorted(set(order.want) - available.keys())
         if unknown:
             raise CodecError(
                 f"got an order to report {unknown[0][:40]!r} at enrolment; known are: "
-                f"{', '.join(known)}"
+                f"{', '.join(available)}"
             )
-        report = {name: _number(known[name]()[order.client]) for name in order.want}
+        report = {name: _number(available[name]()[order.client]) for name in order.want}
         return {"signals": self.signals.sent(order, report)}
 
     def _probe(self, order: Order) -> dict[str, Any]:
@@ -206,8 +206,8 @@ class ClientRuntime:
         own = {order.client: split_state(memory)[0]}
         slices = Slices(np.array([order.width])) if order.width < 1 else None
         met = self.engine.measure(who, self._model(order), own, order.probed, key, None, slices)
-        told = {name: _number(value[0]) for name, value in met.items()}
-        return {"signals": self.signals.sent(order, told), "forgot": forgot}
+        values = {name: _number(value[0]) for name, value in met.items()}
+        return {"signals": self.signals.sent(order, values), "forgot": forgot}
 
     def _secure(self, order: Order) -> dict[str, Any]:
         """Answer a step of secure aggregation."""
@@ -229,10 +229,10 @@ class ClientRuntime:
         job = dataclasses.replace(job, layers=layers, width=order.width)
         want = frozenset(order.want) & REPORTED | {"loss", "update_norm"}
         (result,) = self.engine.train([job], self._model(order), {order.client: own}, want)
-        told = {name: _number(result.signals[name]) for name in order.want}
+        values = {name: _number(result.signals[name]) for name in order.want}
         report = {
             "steps": result.steps,
-            "signals": self.signals.sent(order, told),
+            "signals": self.signals.sent(order, values),
             "forgot": forgot,
         }
         # else zeros and noise are sent, and nobody sees it
@@ -251,8 +251,8 @@ class ClientRuntime:
     def _model(self, order: Order) -> dict[str, Tensor]:
         """Return the model of an order; of fewer ranks the others are 0."""
         layout = self.setting.task.layout
-        found = unpack(order.model, sent_part(self.like, layout, order.width))
-        return found | {"x": widened(found["x"], layout, order.width)[0]}
+        model = unpack(order.model, sent_part(self.like, layout, order.width))
+        return model | {"x": widened(model["x"], layout, order.width)[0]}
 
     def _upload(
         self, order: Order, result: TrainResult, before: Mapping[str, Tensor]
@@ -289,12 +289,12 @@ class ClientRuntime:
             key,
             result.curvature,
         )
-        whole = {
+        full_packets = {
             name: Packet(value.numel(), value.reshape(-1))
             for name, value in values.items()
             if name != "delta"
         }
-        return wire.encode({**whole, "delta": sent.packet}, CONSTANTS), sent.client_state
+        return wire.encode({**full_packets, "delta": sent.packet}, CONSTANTS), sent.client_state
 
     def _weighed(self, order: Order, part: Part) -> Tensor:
         """Return a part of an upload, times the client's weight ``min(n, n_max) / n_max`` where it
@@ -330,7 +330,7 @@ def _fitting(config: RunConfig, memory_mb: object) -> float:
     ConfigError: no memory is said, or too little.
     """
     capacity = config.world.capacity
-    found = 1.0
+    share = 1.0
     for rule in [] if capacity is None else capacity.chain:
         if not isinstance(rule, CapacityByMemory) or rule.batch_sizes:
             continue
@@ -345,7 +345,7 @@ def _fitting(config: RunConfig, memory_mb: object) -> float:
                 MEMORY,
             )
         takes = {level: config.setting.memory(level).total / MEGABYTE for level in rule.levels}
-        fits = [level for level, one in takes.items() if one <= memory_mb]
+        fits = [level for level, megabytes in takes.items() if megabytes <= memory_mb]
         least = rule.levels[-1]
         if not fits and rule.too_little == "refuse":
             raise ConfigError(
@@ -354,8 +354,8 @@ def _fitting(config: RunConfig, memory_mb: object) -> float:
                 'too_little = "least"',
                 MEMORY,
             )
-        found = min(found, max(fits, default=least))
-    return found
+        share = min(share, max(fits, default=least))
+    return share
 
 
 def _number(value: object) -> Told:

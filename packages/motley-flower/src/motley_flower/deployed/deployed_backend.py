@@ -109,16 +109,16 @@ class DeployedClients:
     def busy(self) -> set[int]:
         """Clients that cannot be asked: in flight, cancelled without an answer, or lost since the
         last step."""
-        return {one.client for one in (*self.in_flight, *self.ended, *self.cancelled)}
+        return {dispatch.client for dispatch in (*self.in_flight, *self.ended, *self.cancelled)}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take over what was saved. A server that starts again finds none of its messages: the
         clients in flight are dropped."""
         restore_fields(self, saved)
-        for one in self.in_flight:
-            one.outcome, one.arrives_s = Outcome.DROPPED, self.now_s
+        for dispatch in self.in_flight:
+            dispatch.outcome, dispatch.arrives_s = Outcome.DROPPED, self.now_s
             self.registry.incidents.note(
-                one.client, "lost", "the server was started again", one.dispatch
+                dispatch.client, "lost", "the server was started again", dispatch.dispatch
             )
         self.in_flight, self.ended = [], self.in_flight
 
@@ -197,8 +197,8 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         """Return what these clients reported when they were met, and estimates of their speed."""
         registry = state.clients.registry
         steps = self.setting.work.total(registry.examples[ids])
-        whole = self._whole_upload_bits(registry.trained[ids])
-        estimates = registry.estimates(ids, steps, whole, GUESS_S)
+        full_bits = self._whole_upload_bits(registry.trained[ids])
+        estimates = registry.estimates(ids, steps, full_bits, GUESS_S)
         reported = {name: value[ids] for name, value in registry.signals.items()}
         if self.private is not None:
             self.private.account.asked(self.codec.enrolled, ids)
@@ -267,7 +267,7 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         learning = {
             name: batches for name, batches in wanted.items() if SIGNALS[name].kind != "system"
         }
-        found: dict[int, Mapping[str, Floats]] = {int(client): {} for client in ids}
+        measured: dict[int, Mapping[str, Floats]] = {int(client): {} for client in ids}
         if learning:
             widths = dict(zip(ids.tolist(), self._held(state, Cohort(ids)).tolist(), strict=True))
             accepted = clients.accepted
@@ -285,23 +285,23 @@ class DeployedBackend(ClientBackend[DeployedClients]):
                 )
                 for client in ids.tolist()
             }
-            found = registry.ask(
+            measured = registry.ask(
                 state.ledger, orders, self.codec.read_measured, "probe", state.version + 1
             )
-            named = {} if self.private is not None else excessive(found)
+            named = {} if self.private is not None else excessive(measured)
             for client, reason in named.items():
-                del found[client]
+                del measured[client]
                 _LOG.warning("client %d cannot be asked: %s", client, reason)
                 registry.incidents.note(client, "unanswered", reason)
             self._tick(clients)
-        answered = np.array(sorted(found), np.int64)
+        answered = np.array(sorted(measured), np.int64)
         steps = self.setting.work.total(registry.examples[answered])
-        whole = self._whole_upload_bits(registry.trained[answered])
-        known = registry.estimates(answered, steps, whole)
-        signals = {name: known[name] for name in wanted.keys() - learning.keys()}
+        full_bits = self._whole_upload_bits(registry.trained[answered])
+        estimates = registry.estimates(answered, steps, full_bits)
+        signals = {name: estimates[name] for name in wanted.keys() - learning.keys()}
         if len(answered):
             signals |= {
-                name: np.stack([found[client][name] for client in answered.tolist()])
+                name: np.stack([measured[client][name] for client in answered.tolist()])
                 for name in learning
             }
         return answered, signals
@@ -311,9 +311,9 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         experiment's capacity gives it, and no more than it has said that it can hold."""
         if self.slices is None:
             return np.ones(len(cohort.ids))
-        given = self.slices.chosen(cohort).widths(cohort.ids, state.draw_index)
-        said = state.clients.registry.signals[SHARE][cohort.ids, 0]
-        return np.asarray(np.minimum(given, said), np.float64)
+        assigned = self.slices.chosen(cohort).widths(cohort.ids, state.draw_index)
+        declared = state.clients.registry.signals[SHARE][cohort.ids, 0]
+        return np.asarray(np.minimum(assigned, declared), np.float64)
 
     def _model(self, state: State, download: Tensors, width: float = 1.0) -> bytes:
         """Return a model, or this share of its ranks, as one message; packed once for all its
@@ -330,11 +330,11 @@ class DeployedBackend(ClientBackend[DeployedClients]):
             try:
                 packed[width] = pack(sent_part(download, self.setting.task.layout, width))
             except CodecError:
-                said = (
+                sentence = (
                     f"the model is not finite after {state.version} steps; lower "
                     "local.optimizer.lr, or clip"
                 )
-                raise ConfigError(said, "local.optimizer.lr") from None
+                raise ConfigError(sentence, "local.optimizer.lr") from None
         return packed[width]
 
     # ---------------------------------------------------------------------- sending out and waiting
@@ -394,7 +394,7 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         }
         for i, client in enumerate(cohort.ids.tolist()):
             row = {name: column[i] for name, column in columns.items()}
-            one = DeployedDispatch(
+            dispatch = DeployedDispatch(
                 client,
                 state.dispatch + i,
                 state.version,
@@ -404,37 +404,37 @@ class DeployedBackend(ClientBackend[DeployedClients]):
                 **row,
                 want=self._wanted(state, client),
             )
-            sent.append(one)
+            sent.append(dispatch)
             if self.sums is None or client in secure:
-                kept = clients.accepted.get(client, -1)
+                last_accepted = clients.accepted.get(client, -1)
                 sealed[client] = self.codec.train(
                     clients.registry.run,
-                    one,
-                    kept,
-                    self._model(state, order.download, one.width),
+                    dispatch,
+                    last_accepted,
+                    self._model(state, order.download, dispatch.width),
                     secure.get(client, b""),
                 ).seal()
-                one.bits_down = 8 * len(sealed[client])
+                dispatch.bits_down = 8 * len(sealed[client])
         messages = (
             self.transport.transport.push(sealed, "train", self.limits.work_s) if sealed else {}
         )
         clients.in_flight += sent
-        for one in sent:
-            one.message = messages.get(one.client, "")
-            if not one.message:
-                one.bits_down = 0
+        for dispatch in sent:
+            dispatch.message = messages.get(dispatch.client, "")
+            if not dispatch.message:
+                dispatch.bits_down = 0
                 unsent = (
                     "its message could not be sent"
-                    if one.client in sealed
+                    if dispatch.client in sealed
                     else "it takes no part in secure aggregation"
                 )
-                self._lose(clients, one, unsent)
+                self._lose(clients, dispatch, unsent)
             elif self.private is not None:
-                self.private.account.asked(one.want, np.array([one.client]))
+                self.private.account.asked(dispatch.want, np.array([dispatch.client]))
         self.channel.send(
             state.ledger,
             cohort.ids,
-            np.array([one.bits_down for one in sent], np.int64),
+            np.array([dispatch.bits_down for dispatch in sent], np.int64),
             state.version + 1,
         )
         return allocation
@@ -452,15 +452,15 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         moment itself."""
         clients = state.clients
         waited = {
-            one.message: one
-            for one in (*clients.in_flight, *clients.cancelled)
-            if not math.isfinite(one.arrives_s)
+            dispatch.message: dispatch
+            for dispatch in (*clients.in_flight, *clients.cancelled)
+            if not math.isfinite(dispatch.arrives_s)
         }
         until_s = min(
             [
                 until_s,
                 clients.now_s + self.limits.work_s,
-                *(one.expires_s for one in waited.values()),
+                *(dispatch.expires_s for dispatch in waited.values()),
             ]
         )
         replies = self.transport.wait(list(waited), until_s, clients.seen)
@@ -468,77 +468,83 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         clients.registry.present(fresh=False)
         self._tick(clients)
         for reply in replies:
-            one = waited.pop(reply.message, None)
-            if one is not None:  # else the same answer once more
-                self._receive(state, one, reply)
-        for one in waited.values():
-            if clients.now_s >= one.expires_s:
-                clients.registry.silent(one.client)
-                self._lose(clients, one, f"no answer within {self.limits.work_s:g} s")
+            dispatch = waited.pop(reply.message, None)
+            if dispatch is not None:  # else the same answer once more
+                self._receive(state, dispatch, reply)
+        for dispatch in waited.values():
+            if clients.now_s >= dispatch.expires_s:
+                clients.registry.silent(dispatch.client)
+                self._lose(clients, dispatch, f"no answer within {self.limits.work_s:g} s")
 
-    def _receive(self, state: State, one: DeployedDispatch, reply: Reply) -> None:
+    def _receive(self, state: State, dispatch: DeployedDispatch, reply: Reply) -> None:
         """Take an answer in: it is checked at once. When the server no longer waits for it, it is
         billed, and that is all."""
         clients = state.clients
         if reply.data is None:
             if reply.unanswered:
-                clients.registry.silent(one.client)
+                clients.registry.silent(dispatch.client)
             why = (
                 f"no answer within {self.limits.work_s:g} s"
                 if reply.unanswered
                 else in_a_line(reply.reason)
             )
             if failure_of_app(why):
-                clients.registry.failed(one.client)
-            self._lose(clients, one, why or "lost")
-            self._check_app(clients, one.client, why)
+                clients.registry.failed(dispatch.client)
+            self._lose(clients, dispatch, why or "lost")
+            self._check_app(clients, dispatch.client, why)
             return
-        clients.registry.heard(one.client)
-        one.arrives_s = clients.now_s
-        one.bits_up = 8 * len(reply.data) if isinstance(reply.data, bytes) else 0
-        if one in clients.cancelled:
-            clients.cancelled.remove(one)
-            bits = np.array([one.bits_up])
-            paper = np.array([one.paper_bits])
-            ids = np.array([one.client])
+        clients.registry.heard(dispatch.client)
+        dispatch.arrives_s = clients.now_s
+        dispatch.bits_up = 8 * len(reply.data) if isinstance(reply.data, bytes) else 0
+        if dispatch in clients.cancelled:
+            clients.cancelled.remove(dispatch)
+            bits = np.array([dispatch.bits_up])
+            paper = np.array([dispatch.paper_bits])
+            ids = np.array([dispatch.client])
             self.channel.receive(state.ledger, ids, bits, paper, state.version + 1, "late")
             _LOG.info(
                 "client %d answered dispatch %d of round %d too late",
-                one.client,
-                one.dispatch,
-                one.version + 1,
+                dispatch.client,
+                dispatch.dispatch,
+                dispatch.version + 1,
             )
-            self._learn_late(state, one, reply.data)
-            late_s = clients.now_s - one.start_s
+            self._learn_late(state, dispatch, reply.data)
+            late_s = clients.now_s - dispatch.start_s
             clients.registry.incidents.note(
-                one.client, "answered late", f"its upload came after {late_s:.0f} s", one.dispatch
+                dispatch.client,
+                "answered late",
+                f"its upload came after {late_s:.0f} s",
+                dispatch.dispatch,
             )
             return
         why = "its numbers are not finite"
         try:
-            one.result, answer = self.codec.read_trained(
-                clients.registry.run, one, reply.data, state.server.model.buffers
+            dispatch.result, answer = self.codec.read_trained(
+                clients.registry.run, dispatch, reply.data, state.server.model.buffers
             )
         except CodecError as error:
             why = in_a_line(error)
-            _LOG.warning("client %d sent what cannot be used: %s", one.client, why)
+            _LOG.warning("client %d sent what cannot be used: %s", dispatch.client, why)
         else:
-            one.compute_s = float(answer.compute_s)
+            dispatch.compute_s = float(answer.compute_s)
             if answer.forgot:
-                _LOG.warning("client %d has lost what it kept, and began anew", one.client)
+                _LOG.warning("client %d has lost what it kept, and began anew", dispatch.client)
                 clients.registry.incidents.note(
-                    one.client, "state lost", "it lost what it kept, and began anew", one.dispatch
+                    dispatch.client,
+                    "state lost",
+                    "it lost what it kept, and began anew",
+                    dispatch.dispatch,
                 )
-        if one.result is None or not one.result.finite:
-            clients.registry.incidents.note(one.client, "rejected", why, one.dispatch)
+        if dispatch.result is None or not dispatch.result.finite:
+            clients.registry.incidents.note(dispatch.client, "rejected", why, dispatch.dispatch)
             if self.config.privacy is None:
-                self._end(clients, one, Outcome.REJECTED)
+                self._end(clients, dispatch, Outcome.REJECTED)
             else:
                 # it stays a member of the sum, to which it adds nothing: else others would see what
                 # its data did
-                one.result = one.result or self._nothing(one)
+                dispatch.result = dispatch.result or self._nothing(dispatch)
 
-    def _learn_late(self, state: State, one: DeployedDispatch, data: object) -> None:
+    def _learn_late(self, state: State, dispatch: DeployedDispatch, data: object) -> None:
         """Take in how long a client took that answered too late, where its steps or its share of
         the ranks follow seconds: else it would be sent as much again, and be late again."""
         timed = self.slices is not None and self.slices.timed
@@ -547,19 +553,19 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         clients = state.clients
         try:
             _, answer = self.codec.read_trained(
-                clients.registry.run, one, data, state.server.model.buffers
+                clients.registry.run, dispatch, data, state.server.model.buffers
             )
         except CodecError:
             return
-        one.compute_s = float(answer.compute_s)
-        self._learn_speeds(clients, [one])
+        dispatch.compute_s = float(answer.compute_s)
+        self._learn_speeds(clients, [dispatch])
 
     def _learn_speeds(
         self, clients: DeployedClients, dispatches: Sequence[DeployedDispatch]
     ) -> None:
         """Take in how long clients took; a compressed upload is shorter than a whole one."""
-        whole = self._whole_upload_bits(np.array([one.width for one in dispatches]))
-        clients.registry.learn(dispatches, whole)
+        full_bits = self._whole_upload_bits(np.array([dispatch.width for dispatch in dispatches]))
+        clients.registry.learn(dispatches, full_bits)
 
     def _whole_upload_bits(self, widths: Floats) -> int | Ids:
         """Return the bits of an upload that is not compressed with these shares of the ranks."""
@@ -567,17 +573,17 @@ class DeployedBackend(ClientBackend[DeployedClients]):
             return self.channel.upload_bits
         return self.slices.sizes.upload_bits(self.channel, widths)[0]
 
-    def _nothing(self, one: DeployedDispatch) -> TrainResult:
+    def _nothing(self, dispatch: DeployedDispatch) -> TrainResult:
         """Return the result of a client of a private run whose answer cannot be read: no update,
         noisy middles as signals."""
         noise = {} if self.config.privacy is None else self.config.privacy.options.signal_noise
         signals = dict.fromkeys(self.codec.want, math.nan)
-        for name in one.want:
+        for name in dispatch.want:
             how = noise[name]
             absent = np.full(1, np.nan)
-            law = partial(released, SystemRandomness(), [one.client], name)
+            law = partial(released, SystemRandomness(), [dispatch.client], name)
             signals[name] = float((bounded if how.noise == "gumbel" else law)(absent, how)[0])
-        return TrainResult(one.client, {}, None, one.steps, signals, False)
+        return TrainResult(dispatch.client, {}, None, dispatch.steps, signals, False)
 
     def _check_app(self, clients: DeployedClients, client: int, error: str) -> None:
         """Raise if nobody ever delivered and the apps of all connected clients, and of more than
@@ -599,26 +605,26 @@ class DeployedBackend(ClientBackend[DeployedClients]):
                     f"client {client}: {error}"
                 )
 
-    def _lose(self, clients: DeployedClients, one: DeployedDispatch, why: str) -> None:
-        clients.registry.incidents.note(one.client, "lost", why, one.dispatch)
+    def _lose(self, clients: DeployedClients, dispatch: DeployedDispatch, why: str) -> None:
+        clients.registry.incidents.note(dispatch.client, "lost", why, dispatch.dispatch)
         _LOG.warning(
             "client %d is lost (dispatch %d of round %d): %s",
-            one.client,
-            one.dispatch,
-            one.version + 1,
+            dispatch.client,
+            dispatch.dispatch,
+            dispatch.version + 1,
             why,
         )
-        if one in clients.cancelled:
-            clients.cancelled.remove(one)
+        if dispatch in clients.cancelled:
+            clients.cancelled.remove(dispatch)
         else:
-            self._end(clients, one, Outcome.DROPPED)
+            self._end(clients, dispatch, Outcome.DROPPED)
 
-    def _end(self, clients: DeployedClients, one: DeployedDispatch, outcome: Outcome) -> None:
+    def _end(self, clients: DeployedClients, dispatch: DeployedDispatch, outcome: Outcome) -> None:
         """Take a dispatch out of flight that will not be aggregated."""
-        one.outcome = outcome
-        one.arrives_s = min(one.arrives_s, clients.now_s)
-        clients.in_flight.remove(one)
-        clients.ended.append(one)
+        dispatch.outcome = outcome
+        dispatch.arrives_s = min(dispatch.arrives_s, clients.now_s)
+        clients.in_flight.remove(dispatch)
+        clients.ended.append(dispatch)
 
     # ---------------------------------------------------------------------------- the server's step
 
@@ -628,25 +634,25 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         taken = []
         staying = []
         scale = np.ones(len(clients.in_flight)) if step.scale is None else step.scale
-        for i, one in enumerate(clients.in_flight):
+        for i, dispatch in enumerate(clients.in_flight):
             if stay[i]:
-                staying.append(one)
+                staying.append(dispatch)
                 continue
-            one.outcome = Outcome.ACCEPTED if step.accept[i] else Outcome.LATE
-            one.scale = float(scale[i])
-            taken.append(one)
-            if not math.isfinite(one.arrives_s):
-                clients.cancelled.append(one)
+            dispatch.outcome = Outcome.ACCEPTED if step.accept[i] else Outcome.LATE
+            dispatch.scale = float(scale[i])
+            taken.append(dispatch)
+            if not math.isfinite(dispatch.arrives_s):
+                clients.cancelled.append(dispatch)
         self._reject_excessive(clients, taken)
         if self.sums is not None:
             self.sums.close(state, taken, clients.summed)
-        landed = sorted([*taken, *clients.ended], key=lambda one: one.client)
+        landed = sorted([*taken, *clients.ended], key=lambda dispatch: dispatch.client)
         clients.in_flight = staying
         clients.ended = []
         clients.landed = landed
-        outcome = np.array([one.outcome for one in landed], np.int8)
-        sent = np.array([one.bits_up > 0 for one in landed], bool)
-        factors = None if step.scale is None else np.array([one.scale for one in landed])
+        outcome = np.array([dispatch.outcome for dispatch in landed], np.int8)
+        sent = np.array([dispatch.bits_up > 0 for dispatch in landed], bool)
+        factors = None if step.scale is None else np.array([dispatch.scale for dispatch in landed])
         table = landed_table(landed)
         if self.private is not None:  # nobody's number of samples is known here
             table = InFlight(
@@ -664,11 +670,13 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         if guard is None or self.config.privacy is not None:
             return
         accepted = {
-            one.client: one
-            for one in dispatches
-            if one.outcome == Outcome.ACCEPTED and one.result is not None
+            dispatch.client: dispatch
+            for dispatch in dispatches
+            if dispatch.outcome == Outcome.ACCEPTED and dispatch.result is not None
         }
-        results = {client: one.result for client, one in accepted.items() if one.result}
+        results = {
+            client: dispatch.result for client, dispatch in accepted.items() if dispatch.result
+        }
         signals = {client: result.signals for client, result in results.items()}
         scalars = {
             client: {
@@ -681,10 +689,10 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         # weights such as q-FedAvg's are powers of losses, and honest ones differ by more
         named = {**excessive(scalars, guard.factor**2), **excessive(signals, guard.factor)}
         for client, reason in named.items():
-            one = accepted[client]
-            one.outcome = Outcome.REJECTED
+            dispatch = accepted[client]
+            dispatch.outcome = Outcome.REJECTED
             _LOG.warning("client %d sent what cannot be used: %s", client, reason)
-            clients.registry.incidents.note(client, "rejected", reason, one.dispatch)
+            clients.registry.incidents.note(client, "rejected", reason, dispatch.dispatch)
 
     def uploads(self, state: State, landed: Landed, rows: Ids, sums: bool = False) -> Uploads:
         """Return the uploads that were received and checked, in order of client id."""

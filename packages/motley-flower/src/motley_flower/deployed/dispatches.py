@@ -70,7 +70,7 @@ def waiting_table(dispatches: Sequence[DeployedDispatch]) -> InFlight:
     never."""
     start_s = _column(dispatches, "start_s", np.float64)
     arrives_s = _column(dispatches, "arrives_s", np.float64)
-    dropped = np.array([one.outcome == Outcome.DROPPED for one in dispatches], bool)
+    dropped = np.array([dispatch.outcome == Outcome.DROPPED for dispatch in dispatches], bool)
     ints = {
         name: _column(dispatches, name, np.int64)
         for name in ("client", "dispatch", "version", "steps")
@@ -97,9 +97,9 @@ def landed_table(dispatches: Sequence[DeployedDispatch]) -> InFlight:
     lines = seen.timelines
     down = seen.columns["bits_down"].astype(float)
     up = seen.columns["bits_up"].astype(float)
-    whole = np.where(np.isfinite(lines.arrives_s), lines.arrives_s - lines.start_s, np.nan)
-    work = np.fmin(np.fmax(_column(dispatches, "compute_s", np.float64), 0.0), whole)
-    downloaded = lines.start_s + (whole - work) * down / np.maximum(down + up, 1.0)
+    elapsed_s = np.where(np.isfinite(lines.arrives_s), lines.arrives_s - lines.start_s, np.nan)
+    work = np.fmin(np.fmax(_column(dispatches, "compute_s", np.float64), 0.0), elapsed_s)
+    downloaded = lines.start_s + (elapsed_s - work) * down / np.maximum(down + up, 1.0)
     computed = downloaded + work
     arrives = np.where(np.isfinite(lines.arrives_s), lines.arrives_s, np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -119,4 +119,4 @@ def landed_table(dispatches: Sequence[DeployedDispatch]) -> InFlight:
 
 
 def _column(dispatches: Sequence[DeployedDispatch], name: str, dtype: Any) -> NDArray[Any]:
-    return np.array([getattr(one, name, 0) for one in dispatches], dtype)
+    return np.array([getattr(dispatch, name, 0) for dispatch in dispatches], dtype)

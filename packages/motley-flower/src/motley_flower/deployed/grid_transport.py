@@ -150,16 +150,16 @@ class GridTransport:
             for client, node in nodes.items()
         ]
         sent = zip(nodes, self.outbox.send(sending), strict=True)
-        return {client: one.message_id for client, one in sent if not one.error}
+        return {client: message.message_id for client, message in sent if not message.error}
 
     def pull(self, messages: Sequence[str]) -> list[Reply]:
         """Return the replies that have come for these messages, without waiting; an error in place
         of an answer means that the client is lost."""
         for answer in self.outbox.collect():
             lost = b"" if answer.unreadable else None
-            said = lost if answer.error or answer.reply is None else bytes_in(answer.reply)
+            data = lost if answer.error or answer.reply is None else bytes_in(answer.reply)
             self._came[answer.message_id] = Reply(
-                answer.message_id, said, answer.error, answer.unanswered
+                answer.message_id, data, answer.error, answer.unanswered
             )
         return [self._came.pop(name) for name in messages if name in self._came]
 
@@ -197,17 +197,17 @@ class WaitingTransport:
         return self._present
 
     def wait(
-        self, messages: Sequence[str], until_s: float, known: Collection[int] | None = None
+        self, messages: Sequence[str], until_s: float, seen: Collection[int] | None = None
     ) -> list[Reply]:
         """Return the replies to these messages as soon as there is one; none at ``until_s``, or
-        when a client connects that is not among the ``known``."""
+        when a client connects that is not among the ``seen``."""
         while True:
             replies = self.transport.pull(messages) if messages else []
             left = until_s - self.now_s
             if (
                 replies
                 or left <= 0
-                or (known is not None and not self.present(fresh=False) <= set(known))
+                or (seen is not None and not self.present(fresh=False) <= set(seen))
             ):
                 return replies
             self.transport.sleep(min(self.poll_s, left))

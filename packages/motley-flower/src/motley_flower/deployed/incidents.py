@@ -81,7 +81,7 @@ class IncidentLog:
         taken = self._incidents
         self._incidents = []
         return (
-            {name: [getattr(one, name) for one in taken] for name in _Incident._fields}
+            {name: [getattr(incident, name) for incident in taken] for name in _Incident._fields}
             if taken
             else {}
         )

@@ -55,16 +55,16 @@ class ClientStateFile:
         self.first = first
         self._last: tuple[int, ClientState | None] = (-1, first)
 
-    def take(self, kept: int) -> tuple[ClientState | None, bool]:
-        """Return the state after dispatch ``kept``, and whether it should be here and is not."""
+    def take(self, dispatch: int) -> tuple[ClientState | None, bool]:
+        """Return the state after ``dispatch``, and whether it should be here and is not."""
         if self.first is None:
             return None, False
-        if kept < 0:
+        if dispatch < 0:
             self._last = (-1, self.first)
             return self.first, False
-        found = self._read()
-        forgot = kept not in found
-        self._last = (kept, self.first if forgot else found[kept])
+        states = self._read()
+        forgot = dispatch not in states
+        self._last = (dispatch, self.first if forgot else states[dispatch])
         return self._last[1], forgot
 
     def put(self, dispatch: int, state: ClientState | None) -> None:
@@ -77,10 +77,10 @@ class ClientStateFile:
         """
         if self.first is None or state is None:
             return
-        kept, last = self._last
+        last_dispatch, last = self._last
         tensors = {f"{_NEXT}.{name}": _own(value) for name, value in state.items()}
         tensors |= {f"{_LAST}.{name}": _own(value) for name, value in (last or {}).items()}
-        about = {_LAST: str(kept), _NEXT: str(dispatch)}
+        about = {_LAST: str(last_dispatch), _NEXT: str(dispatch)}
         data = save(tensors, {**about, _DIGEST: _digest(tensors, about)})
         try:
             private_folder(self.path.parent)
@@ -116,11 +116,11 @@ class ClientStateFile:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
             if about.pop(_DIGEST, None) != _digest(tensors, about):
                 raise ValueError("its digest differs")
-            found = {int(about[which]): self._state(tensors, which) for which in (_LAST, _NEXT)}
+            states = {int(about[which]): self._state(tensors, which) for which in (_LAST, _NEXT)}
         except (OSError, SafetensorError, KeyError, ValueError) as error:
             _LOG.warning("%s is damaged (%s); its client begins anew", self.path, error)
             return {}
-        return found
+        return states
 
     def _state(self, tensors: Mapping[str, Tensor], which: str) -> ClientState:
         state = {name: tensors[f"{which}.{name}"] for name in self.first or {}}

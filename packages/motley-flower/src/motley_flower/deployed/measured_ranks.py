@@ -35,7 +35,7 @@ class MeasuredSlices(HeldSlices):
         self.registry = registry
         # a rule that looks at the seconds of a step is refused
         super().__init__(setting, world, lambda ids, _: np.ones(len(ids)))
-        self.timed = any(one.measure == "round" for one in self._chain)
+        self.timed = any(rule.measure == "round" for rule in self._chain)
 
     def speed(self, ids: Ids, widths: Floats) -> Floats:
         """Return the seconds of a step, a download and an upload with these shares, ``[n, 3]``;

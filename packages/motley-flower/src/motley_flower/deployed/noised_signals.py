@@ -72,18 +72,18 @@ class ClientSignals:
         names = {name: None for name in (*order.want, *order.probed) if name not in public}
         for name in names:
             own = self.own.signal_noise.get(name)
-            asked = order.noise.get(name)
+            requested = order.noise.get(name)
             if own is None:
                 raise ConfigError(
                     f"the server asks for {name!r}, and this client's [privacy] has no noise for "
                     "it",
                     "privacy",
                 )
-            if asked != (own.noise, own.low, own.high, own.multiplier):
+            if requested != (own.noise, own.low, own.high, own.multiplier):
                 raise ConfigError(
-                    f"the server asks for {name!r} {_words(asked)}, and this client's [privacy] "
-                    f"for it {_words((own.noise, own.low, own.high, own.multiplier))}; give both "
-                    "the same [privacy]",
+                    f"the server asks for {name!r} {_words(requested)}, and this client's "
+                    f"[privacy] for it {_words((own.noise, own.low, own.high, own.multiplier))}; "
+                    "give both the same [privacy]",
                     f"privacy.signal_noise.{name}",
                 )
         if order.kind == "train" and order.most_examples != (self.own.max_examples or 0):
@@ -130,14 +130,14 @@ def _words(noise: Noise | None) -> str:
     return f"with {law} noise of multiplier {multiplier!r}{interval}"
 
 
-def _noise(name: str, asked: Noise) -> SignalNoise:
+def _noise(name: str, requested: Noise) -> SignalNoise:
     """Return the noise that an order asks for.
 
     Raises
     ------
     ConfigError: an interval or a multiplier that cannot be.
     """
-    law, low, high, multiplier = asked
+    law, low, high, multiplier = requested
     how = SignalNoise(multiplier, low, high, law)
     check_noise(name, how)
     if not (math.isfinite(how.scale) and multiplier > 0):
@@ -148,12 +148,12 @@ def _noise(name: str, asked: Noise) -> SignalNoise:
     return how
 
 
-def _sent(name: str, value: Told, asked: Noise | None) -> Told:
+def _sent(name: str, value: Told, requested: Noise | None) -> Told:
     """Return a signal with the noise asked for; Gumbel noise is the server's, and the client clips
     alone."""
-    if asked is None:
+    if requested is None:
         return value
-    how = _noise(name, asked)
+    how = _noise(name, requested)
     row = np.asarray(value, np.float64)[None]
     if row.ndim != (2 if name == HISTOGRAM else 1):
         raise ConfigError(

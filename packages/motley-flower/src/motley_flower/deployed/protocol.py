@@ -348,9 +348,9 @@ def packet_spec(value: Tensor) -> PacketSpec:
     ContractError: a dtype that the wire does not know.
     """
     if value.dtype not in _CODING:
-        known = ", ".join(sorted(set(CODINGS)))
+        names = ", ".join(sorted(set(CODINGS)))
         raise ContractError(
-            f"a tensor of dtype {value.dtype} cannot travel; the wire knows {known}"
+            f"a tensor of dtype {value.dtype} cannot travel; the wire knows {names}"
         )
     return PacketSpec(value.numel(), value.numel(), coding=_CODING[value.dtype])
 
@@ -381,5 +381,5 @@ def unpack(data: bytes, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     CodecError: bytes that hold anything else.
     """
     specs = {name: packet_spec(value) for name, value in like.items()}
-    found = wire.decode(data, specs, CONSTANTS)
-    return {name: found[name].dense().reshape(value.shape) for name, value in like.items()}
+    packets = wire.decode(data, specs, CONSTANTS)
+    return {name: packets[name].dense().reshape(value.shape) for name, value in like.items()}

@@ -77,10 +77,10 @@ class RequestCodec:
         self.private = config.privacy is not None
         always = set() if self.private else {"loss", "update_norm"} if masked is None else {"loss"}
         self.want = tuple(sorted(frozenset(requirements.reported) & REPORTED | always))
-        kept = {"num_examples", HISTOGRAM} & requirements.enrolled
+        enrolled = {"num_examples", HISTOGRAM} & requirements.enrolled
         if self.setting.algorithm.local.slicing is not None:
-            kept |= {SHARE}
-        self.enrolled = tuple(sorted(kept if self.private else {*kept, "num_examples"}))
+            enrolled |= {SHARE}
+        self.enrolled = tuple(sorted(enrolled if self.private else {*enrolled, "num_examples"}))
         self.noise: dict[str, Noise] = {}
         self.most_examples = 0
         if config.privacy is not None:
@@ -211,8 +211,8 @@ class RequestCodec:
             raise CodecError(
                 f"got {counts.max():g} samples of one label from a client with {examples:g} samples"
             )
-        told = {HISTOGRAM, SHARE}.intersection(order.want)
-        return int(examples), {name: np.atleast_1d(signals[name]) for name in sorted(told)}
+        reported = {HISTOGRAM, SHARE}.intersection(order.want)
+        return int(examples), {name: np.atleast_1d(signals[name]) for name in sorted(reported)}
 
     def read_measured(self, order: Order, data: object) -> dict[str, Floats]:
         """Return what a probe measured; raises as :meth:`read_enrolment`."""
@@ -250,14 +250,16 @@ class RequestCodec:
             return TrainResult(dispatch.client, {}, None, answer.steps, signals, True), answer
         packets = wire.decode(answer.upload, specs, CONSTANTS)
         before = dict.fromkeys(CONSTANTS, buffers)
-        found = {name: _sound(name, packets[name].dense(), before.get(name)) for name in self.whole}
+        values = {
+            name: _sound(name, packets[name].dense(), before.get(name)) for name in self.whole
+        }
         held = None
         if dispatch.width < 1:
             layout = self.setting.task.layout
-            found["delta"], held = widened(found["delta"], layout, dispatch.width)
+            values["delta"], held = widened(values["delta"], layout, dispatch.width)
         parts = {
             name: Part(
-                found[name].reshape(p.value.shape), p.fold, held if name == "delta" else None
+                values[name].reshape(p.value.shape), p.fold, held if name == "delta" else None
             )
             for name, p in self.whole.items()
         }
@@ -289,15 +291,15 @@ class RequestCodec:
 
     def _read(self, order: Order, data: object, limit: int) -> Answer:
         answer = open_answer(data, limit)
-        named, asked = ((a.run, a.client, a.round, a.dispatch) for a in (answer, order))
-        if named != asked:
-            got, expected = (
+        named, requested = ((a.run, a.client, a.round, a.dispatch) for a in (answer, order))
+        if named != requested:
+            received, expected = (
                 f"client {a.client}, round {a.round}, dispatch {a.dispatch}"
                 for a in (answer, order)
             )
-            other = "" if answer.run == order.run else " of another deployment"
+            origin = "" if answer.run == order.run else " of another deployment"
             raise CodecError(
-                f"got the answer to another request{other} ({got}); expected {expected}"
+                f"got the answer to another request{origin} ({received}); expected {expected}"
             )
         return answer
 
@@ -325,12 +327,12 @@ def _sound(name: str, value: Tensor, before: Tensor | None) -> Tensor:
 def _checked(answer: Answer, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Floats]:
     """Return the signals of an answer by name, sorted: exactly those asked for, of these shapes."""
     if answer.signals.keys() != shapes.keys():
-        other = ", ".join(
+        differing = ", ".join(
             one_line(name, 40) for name in sorted(answer.signals.keys() ^ shapes.keys())[:4]
         )
-        raise CodecError(f"got other signals than were asked for: {other}")
-    found = {name: np.asarray(answer.signals[name], np.float64) for name in sorted(shapes)}
-    for name, value in found.items():
+        raise CodecError(f"got other signals than were asked for: {differing}")
+    signals = {name: np.asarray(answer.signals[name], np.float64) for name in sorted(shapes)}
+    for name, value in signals.items():
         if value.shape != shapes[name]:
             raise CodecError(
                 f"got the signal {name!r} of shape {list(value.shape)}; expected "
@@ -340,4 +342,4 @@ def _checked(answer: Answer, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
         infinite = np.isinf(value).any() and name != "loss"
         if infinite or (np.abs(value[np.isfinite(value)]) > LARGEST_NUMBER).any():
             raise CodecError(f"got the signal {name!r} with a number above {LARGEST_NUMBER:.2g}")
-    return found
+    return signals

@@ -66,8 +66,8 @@ def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -
             "shows none; take another selector"
         )
     if algorithm.aggregator.sees_single_uploads or algorithm.local.uploads != {"delta"}:
-        said = "the algorithm needs single updates, or clients send more than an update"
-        return f"{said}; take one whose server averages, such as fedavg, fedprox or feddyn"
+        reason = "the algorithm needs single updates, or clients send more than an update"
+        return f"{reason}; take one whose server averages, such as fedavg, fedprox or feddyn"
     if config.privacy is not None and config.privacy.client_noise is None:
         return (
             "the server of a private run clips single uploads and adds the noise itself, and under "
@@ -101,23 +101,24 @@ def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -
             'together; take weights = "uniform" with max_weight = 1, or weights = "examples" with '
             "the largest number of samples of a client"
         )
-    asked = config.synchrony.asked(config.cohort)
+    invited = config.synchrony.asked(config.cohort)
     try:
-        options.check_cohort(asked)
-        if options.needed(asked) > config.cohort:
+        options.check_cohort(invited)
+        if options.needed(invited) > config.cohort:
             return (
-                f"over_select asks {asked} clients, of which {options.needed(asked)} must remain, "
-                f"and the server steps when {config.cohort} have delivered; lower over_select"
+                f"over_select asks {invited} clients, of which {options.needed(invited)} must "
+                f"remain, and the server steps when {config.cohort} have delivered; lower "
+                "over_select"
             )
         if options.draws:
             check_drawable(rule, options.draw_rule, options.draws)
     except ConfigError as error:
         return str(error)
-    unlike = _unlike(ready.config.privacy, options, asked)
+    unlike = _unlike(ready.config.privacy, options, invited)
     return unlike or (_undrawable(ready, options, rounds_done) if options.draws else None)
 
 
-def _unlike(plan: PrivacyPlan | None, options: SecureOptions, asked: int) -> str | None:
+def _unlike(plan: PrivacyPlan | None, options: SecureOptions, invited: int) -> str | None:
     """Return why the options of the masks are not those of the noise under them, in a sentence."""
     noise = None if plan is None else plan.client_noise
     if noise is None:
@@ -132,8 +133,8 @@ def _unlike(plan: PrivacyPlan | None, options: SecureOptions, asked: int) -> str
             f"sums with this noise take {noise.modulus_bits} bits, and modulus_bits is "
             f"{options.modulus_bits}; write SecureOptions(..., modulus_bits={noise.modulus_bits})"
         )
-    reason = noise.refuses(options.needed(asked), asked)
-    share = (noise.survivors - 0.5) / asked
+    reason = noise.refuses(options.needed(invited), invited)
+    share = (noise.survivors - 0.5) / invited
     mend = f"write SecureOptions(..., threshold={share:.4g}) at both ends"
     return f"{reason}; {mend}" if reason else None
 
@@ -236,7 +237,7 @@ class DeployedSums(SecureExchange):
                 "these alone",
                 "register",
             )
-        return self.agree(state.selector, count, lambda asked: self._ask(state, asked))
+        return self.agree(state.selector, count, lambda requests: self._ask(state, requests))
 
     def open(self, state: RunState[Any], cohort: Collection[int]) -> dict[int, bytes]:
         """Exchange keys and shares; return the message that each client must have to mask its
@@ -244,8 +245,8 @@ class DeployedSums(SecureExchange):
         drawn cohort only these clients are asked; the others have dropped out."""
         self._round = None
         run = hashlib.blake2b(self.clients.run.encode(), digest_size=16).digest()
-        asked = tuple(sorted(set(cohort) & self.register.keys()))
-        members, link = self._drawn or (asked, b"")
+        invited_ids = tuple(sorted(set(cohort) & self.register.keys()))
+        members, link = self._drawn or (invited_ids, b"")
         try:
             terms = self.terms(run, state.draw_index, self.delta.value.numel(), members)
             unsafe = self.noise and self.noise.refuses(terms.threshold, len(members))
@@ -253,7 +254,9 @@ class DeployedSums(SecureExchange):
                 raise RoundAbandonedError(unsafe)
             return self.begin(
                 terms,
-                lambda told: self._ask(state, {k: told[k] for k in asked if k in told}),
+                lambda requests: self._ask(
+                    state, {k: requests[k] for k in invited_ids if k in requests}
+                ),
                 link,
             )
         except (ConfigError, RoundAbandonedError) as problem:
@@ -268,7 +271,7 @@ class DeployedSums(SecureExchange):
     ) -> None:
         """Unmask the sum of the accepted updates: their dispatches get the mean, or are rejected.
         The cohort of the sum is added to those that were summed before."""
-        accepted = [one for one in dispatches if one.outcome == Outcome.ACCEPTED]
+        accepted = [dispatch for dispatch in dispatches if dispatch.outcome == Outcome.ACCEPTED]
         begun = self._round
         self._round = None
         if not accepted:
@@ -279,21 +282,21 @@ class DeployedSums(SecureExchange):
                 raise RoundAbandonedError(
                     "the server was started again in mid-round; nothing is unmasked"
                 )
-            mean = self._mean(begun, {one.client: one.masked for one in accepted})
+            mean = self._mean(begun, {dispatch.client: dispatch.masked for dispatch in accepted})
             survivors = begun.server.survivors
             value = torch.from_numpy(mean).to(self.delta.value.dtype)
             why = begun.server.problems
         except RoundAbandonedError as problem:
-            why = {one.client: str(problem) for one in accepted}
+            why = {dispatch.client: str(problem) for dispatch in accepted}
             _LOG.warning("round %d: no secure sum: %s", state.version + 1, problem)
-        for one in accepted:
-            if one.client in survivors and one.result is not None:
+        for dispatch in accepted:
+            if dispatch.client in survivors and dispatch.result is not None:
                 parts = {"delta": self.delta._replace(value=value.reshape(self.delta.value.shape))}
-                one.result = dataclasses.replace(one.result, parts=parts)
+                dispatch.result = dataclasses.replace(dispatch.result, parts=parts)
             else:
-                one.outcome = Outcome.REJECTED
-                said = why.get(one.client, "its masked update cannot be used")
-                self.clients.incidents.note(one.client, "rejected", said, one.dispatch)
+                dispatch.outcome = Outcome.REJECTED
+                reason = why.get(dispatch.client, "its masked update cannot be used")
+                self.clients.incidents.note(dispatch.client, "rejected", reason, dispatch.dispatch)
         if survivors:
             self.history = self.history if self.history.sums else CohortHistory(summed)
             self.count_sum(state.version + 1, survivors)
@@ -307,11 +310,11 @@ class DeployedSums(SecureExchange):
         total = self.noise.opened(begun.opened(masked)[:-1])
         return total / len(begun.server.survivors)
 
-    def _ask(self, state: RunState[Any], asked: Mapping[int, bytes]) -> Mapping[int, object]:
+    def _ask(self, state: RunState[Any], requests: Mapping[int, bytes]) -> Mapping[int, object]:
         """Send one step's messages and return the answers by client; they are billed as uploads."""
         orders = {
             k: self.codec.secure(self.clients.run, k, state.draw_index, data)
-            for k, data in asked.items()
+            for k, data in requests.items()
         }
         return self.clients.ask(
             state.ledger, orders, self.codec.read_secure, "upload", state.version + 1

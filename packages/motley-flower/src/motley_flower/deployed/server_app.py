@@ -327,7 +327,7 @@ def deployment(
         clients = DeployedClients(registry, ClientStates(initial_client_state(config, model)))
         noise = None if config.privacy is None else config.privacy.client_noise
         sums = None if options is None else _sums(options, register, registry, codec, parts, noise)
-        made = DeployedBackend(
+        deployed = DeployedBackend(
             config=config,
             pipeline=pipeline,
             codec=codec,
@@ -337,7 +337,7 @@ def deployment(
             sums=sums,
             private=private,
         )
-        return made, [DeploymentStage(made)]
+        return deployed, [DeploymentStage(deployed)]
 
     return RoundLoop(config, engine, selector, model, backend)
 
@@ -404,7 +404,7 @@ def _refuses_work(experiment: Experiment, ready: Ready) -> str | None:
     if (
         slicing is not None
         and capacity is not None
-        and any(one.measure == "time" for one in capacity.chain)
+        and any(rule.measure == "time" for rule in capacity.chain)
     ):
         return (
             "steps of real clients do not take what the file says; write capacity = "
@@ -494,10 +494,10 @@ def _refuses_private(experiment: Experiment, ready: Ready) -> str | None:
         )
     looks = looks_at_time(experiment, config, ready.selector.rule)
     if looks is not None and config.privacy.options.sizes == "private":
-        said = (
+        reason = (
             f"real clients take as long as their data makes them, and {looks[0]}; write {looks[1]}"
         )
-        return f'{said}, or, where the numbers of samples are no secret, privacy.sizes = "public"'
+        return f'{reason}, or, where the numbers of samples are no secret, privacy.sizes = "public"'
     if config.weights == "examples" and isinstance(config.synchrony, Asynchronous):
         return (
             "clients weigh their uploads themselves, before they are mixed with the newest "
@@ -602,7 +602,7 @@ def _ready(
         raise ConfigError(f"this experiment cannot be deployed: {reason}")
     plan = ready.config.privacy
     if options is None and plan is not None and plan.client_noise is not None:
-        said = (
+        sentence = (
             'noise_by = "clients" is noise for a sum, and the server would see every upload '
             "with too little"
         )
@@ -610,7 +610,7 @@ def _ready(
             f"give run(...) secure_aggregation=SecureOptions(clip={plan.options.clip:g}) and a "
             "register"
         )
-        raise ConfigError(f"{said}; {mend}", "privacy.noise_by")
+        raise ConfigError(f"{sentence}; {mend}", "privacy.noise_by")
     if options is not None:
         from motley_flower.deployed.secure_rounds import secure_refusal  # needs the extra
 
@@ -626,7 +626,7 @@ def _go(
     marks: Mapping[str, Mark] | None,
     path: Path,
     shown: OneRun,
-    told: Callable[[RoundSummary], None] | None,
+    on_round: Callable[[RoundSummary], None] | None,
     trackers: Trackers,
 ) -> Mapping[str, Mark]:
     """Run from wherever the deployment is to its end; ``marks``: what counts of the tables of one
@@ -639,8 +639,8 @@ def _go(
         done = written_step(loop, writer, trackers)
         checkpoints.save(loop.state.version, loop.save(), writer.sync())
         shown.round(done)
-        if told is not None:
-            told(done)
+        if on_round is not None:
+            on_round(done)
     written = writer.finish()
     loop.engine.close()
     save_model(loop.setting, loop.newcomer_model(), path / "model.safetensors")

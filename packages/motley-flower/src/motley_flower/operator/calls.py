@@ -114,5 +114,5 @@ def pem_of(key: Any) -> bytes:
         load_ssh_public_key,
     )
 
-    known = load_ssh_public_key(key.encode()) if isinstance(key, str) else key
-    return bytes(known.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    loaded = load_ssh_public_key(key.encode()) if isinstance(key, str) else key
+    return bytes(loaded.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))

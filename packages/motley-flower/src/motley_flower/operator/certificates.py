@@ -62,11 +62,11 @@ def new_authority(folder: Path, name: str) -> None:
     key = ec.generate_private_key(ec.SECP384R1())
     named = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name[:64])])
     usage = x509.KeyUsage(
-        False,
-        False,
-        False,
-        False,
-        False,
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
         key_cert_sign=True,
         crl_sign=True,
         encipher_only=False,
@@ -97,11 +97,11 @@ def new_server_certificate(authority: Path, folder: Path, names: Sequence[str]) 
     key = ec.generate_private_key(ec.SECP384R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0][:64])])
     usage = x509.KeyUsage(
-        True,
-        False,
-        False,
-        False,
-        False,
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
         key_cert_sign=False,
         crl_sign=False,
         encipher_only=False,

@@ -59,13 +59,13 @@ class Door(NamedTuple):
 
     Parameters
     ----------
-    name: what was tried. open: whether it is; None: it could not be tried. found: what was found,
+    name: what was tried. open: whether it is; None: it could not be tried. finding: what was found,
     in words. needed: whether a door that could not be tried is a fault.
     """
 
     name: str
     open: bool | None
-    found: str
+    finding: str
     needed: bool = True
 
 
@@ -121,11 +121,11 @@ def _other_account(name: str, folder: Path, port: int, firewall: Path) -> Door:
     """Try a port of 127.0.0.1 as an account that is not the folder's owner; nothing is tried where
     the owner does not reach it, either."""
     owner = folder.stat().st_uid
-    other = next(uid for uid in (NOBODY, NOBODY - 1) if uid != owner)
+    outsider = next(uid for uid in (NOBODY, NOBODY - 1) if uid != owner)
     try:
-        if _reached_as(other, port):
+        if _reached_as(outsider, port):
             mend = f"as root, nft -D ACCOUNT={_account(owner)} -f {firewall}"
-            return Door(name, True, f"{_account(other)} reaches 127.0.0.1:{port}; {mend}")
+            return Door(name, True, f"{_account(outsider)} reaches 127.0.0.1:{port}; {mend}")
         if not _reached_as(owner, port):
             return Door(name, None, f"not checked: nothing answers at 127.0.0.1:{port}; start it")
     except PermissionError:
@@ -133,7 +133,7 @@ def _other_account(name: str, folder: Path, port: int, firewall: Path) -> Door:
         return Door(name, None, f"{root} deployment check {shlex.quote(str(folder))}")
     if owner == 0:
         return Door(name, True, f"{folder} is root's, and so is the app; give it its own account")
-    return Door(name, False, f"{_account(other)} does not reach 127.0.0.1:{port}")
+    return Door(name, False, f"{_account(outsider)} does not reach 127.0.0.1:{port}")
 
 
 def _reached_as(uid: int, port: int) -> bool:
@@ -167,8 +167,8 @@ def _reached(there: Deployment, public: Address, alive: Called) -> Iterator[Door
     yield _activation(public, "an unregistered key", new_private_key())
     yield _refused("a node that registers itself", _registration(public))
     yield _foreign_authority(there)
-    for what, path in INNER.items():
-        yield _refused(f"{what}, from a client's address", call(public, path))
+    for name, path in INNER.items():
+        yield _refused(f"{name}, from a client's address", call(public, path))
     yield _direct(there)
     yield from _known_keys(there, public)
     yield _shown_certificate(there)
@@ -178,10 +178,10 @@ def _authority(there: Deployment) -> Path:
     return there.folder / "server" / "ca.crt"
 
 
-def _refused(name: str, found: Called) -> Door:
-    if found.status == 0:
-        return Door(name, None, f"no answer: {found.why}")
-    return Door(name, found.status not in REFUSED, f"HTTP {found.status}")
+def _refused(name: str, reply: Called) -> Door:
+    if reply.status == 0:
+        return Door(name, None, f"no answer: {reply.why}")
+    return Door(name, reply.status not in REFUSED, f"HTTP {reply.status}")
 
 
 def _registration(public: Address) -> Called:
@@ -197,17 +197,17 @@ def _activation(public: Address, name: str, key: Any) -> Door:
     request = fleet.ActivateNodeRequest(
         public_key=pem_of(key.public_key()), heartbeat_interval=30.0
     )
-    found = call(public, "/v1/fleet/activate-node", request, signed(key))
-    if found.status == 200:
+    reply = call(public, "/v1/fleet/activate-node", request, signed(key))
+    if reply.status == 200:
         answer = fleet.ActivateNodeResponse()
-        answer.ParseFromString(found.body)
+        answer.ParseFromString(reply.body)
         call(
             public,
             "/v1/fleet/deactivate-node",
             fleet.DeactivateNodeRequest(node_id=answer.node_id),
             signed(key),
         )
-    return _refused(name, found)
+    return _refused(name, reply)
 
 
 def _foreign_authority(there: Deployment) -> Door:
@@ -234,10 +234,10 @@ def _foreign_authority(there: Deployment) -> Door:
 def _direct(there: Deployment) -> Door:
     """Look whether the SuperLink itself is reached at the server's public addresses."""
     name = "the SuperLink's own port"
-    found = []
+    addresses = []
     for host in {
-        one[4][0]
-        for one in socket.getaddrinfo(there.server, None, socket.AF_UNSPEC, socket.SOCK_STREAM)
+        entry[4][0]
+        for entry in socket.getaddrinfo(there.server, None, socket.AF_UNSPEC, socket.SOCK_STREAM)
     } - {
         "127.0.0.1",
         "::1",
@@ -246,9 +246,11 @@ def _direct(there: Deployment) -> Door:
             with socket.socket(socket.AF_INET6 if ":" in str(host) else socket.AF_INET) as tried:
                 tried.settimeout(5)
                 if tried.connect_ex((str(host), port)) == 0:
-                    found.append(f"{host}:{port}")
+                    addresses.append(f"{host}:{port}")
     return Door(
-        name, bool(found), f"{', '.join(found)} answers" if found else "not reached from outside"
+        name,
+        bool(addresses),
+        f"{', '.join(addresses)} answers" if addresses else "not reached from outside",
     )
 
 
@@ -258,23 +260,27 @@ def _known_keys(there: Deployment, public: Address) -> Iterator[Door]:
     fleet = flower("proto.fleet_pb2")
     clients = there.clients.clients
     path: Callable[[str], Path] = lambda name: there.folder / "clients" / name / "node.key"  # noqa: E731
-    active = next((one for one in clients if not one.revoked and path(one.name).exists()), None)
+    active = next(
+        (client for client in clients if not client.revoked and path(client.name).exists()), None
+    )
     if active is None:
         why = "not tried: no client's key is here, as it should be"
         yield Door("another client's id", None, why, needed=False)
     else:
         request = fleet.PullMessagesRequest()
         request.node.node_id = 1 + hash(active.name) % 2**62
-        found = call(
+        reply = call(
             public, "/v1/fleet/pull-messages", request, signed(load_private_key(path(active.name)))
         )
-        yield _refused("another client's id", found)._replace(
-            found=f"with the key of {active.name}: HTTP {found.status}"
+        yield _refused("another client's id", reply)._replace(
+            finding=f"with the key of {active.name}: HTTP {reply.status}"
         )
-    for one in clients:
-        if one.revoked and path(one.name).exists():
+    for client in clients:
+        if client.revoked and path(client.name).exists():
             yield _activation(
-                public, f"{one.name}, revoked {one.revoked}", load_private_key(path(one.name))
+                public,
+                f"{client.name}, revoked {client.revoked}",
+                load_private_key(path(client.name)),
             )
 
 
@@ -309,8 +315,8 @@ def _certificates(there: Deployment) -> Iterator[Door]:
             yield Door(name, True, f"{path} is valid from {begin:%Y-%m-%d %H:%M} UTC on")
         else:
             low = days < LEAST_DAYS
-            found = f"{path} is valid until {end:%Y-%m-%d}, {days} days{mend if low else ''}"
-            yield Door(name, low, found)
+            validity = f"{path} is valid until {end:%Y-%m-%d}, {days} days{mend if low else ''}"
+            yield Door(name, low, validity)
 
 
 def _shown_certificate(there: Deployment) -> Door:

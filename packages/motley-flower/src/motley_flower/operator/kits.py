@@ -133,13 +133,13 @@ def open_deployment(folder: Path) -> Deployment:
     ConfigError: there is none.
     """
     try:
-        told = tomllib.loads((folder / "deployment.toml").read_text())
+        settings = tomllib.loads((folder / "deployment.toml").read_text())
         return Deployment(
             folder.absolute(),
-            str(told["server"]),
-            int(told["port"]),
-            int(told["link_port"]),
-            int(told.get("largest_mb", LARGEST_MB)),
+            str(settings["server"]),
+            int(settings["port"]),
+            int(settings["link_port"]),
+            int(settings.get("largest_mb", LARGEST_MB)),
         )
     except (OSError, tomllib.TOMLDecodeError, KeyError, ValueError):
         raise ConfigError(
@@ -161,15 +161,17 @@ def add_client(there: Deployment, name: str, key: Path | None = None) -> ListedC
     ConfigError: a client of that name, or a key that was revoked or is none.
     """
     _check_names([name])
-    known = {one.name: one for one in there.clients.clients}
-    before = known.get(name)
+    by_name = {client.name: client for client in there.clients.clients}
+    before = by_name.get(name)
     if before is not None and not before.revoked:
         raise ConfigError(
             f"{name} is a client already; give it a new key with "
             f"{pages.command('revoke', there.folder, name)}, then add again"
         )
     number = (
-        max((one.id for one in known.values()), default=-1) + 1 if before is None else before.id
+        max((client.id for client in by_name.values()), default=-1) + 1
+        if before is None
+        else before.id
     )
     public = None if key is None else _public_key(key)
     if public is not None and fingerprint(public) in _revoked(there):
@@ -185,15 +187,15 @@ def add_client(there: Deployment, name: str, key: Path | None = None) -> ListedC
         public = new_client_key(kit)
     else:
         write_secret(kit / "node.pub", public + "\n")
-    one = ListedClient(name, number, openssh_key(public.encode()))
-    _write_kit(there, one, kit, made_here=key is None)
-    _write_clients(there, [*(other for other in known.values() if other.name != name), one])
+    client = ListedClient(name, number, openssh_key(public.encode()))
+    _write_kit(there, client, kit, made_here=key is None)
+    _write_clients(there, [*(listed for listed in by_name.values() if listed.name != name), client])
     about: dict[str, object] = {"client": number, "name": name, "key": fingerprint(public)}
     there.clients.log(
         "added" if before is None else "changed",
         about | ({} if before is None else {"before": fingerprint(before.key)}),
     )
-    return one
+    return client
 
 
 def revoke_client(there: Deployment, name: str) -> ListedClient:
@@ -204,14 +206,14 @@ def revoke_client(there: Deployment, name: str) -> ListedClient:
     ConfigError: no such client.
     """
     listed = there.clients.clients
-    found = next((one for one in listed if one.name == name), None)
-    if found is None or found.revoked:
-        active = ", ".join(one.name for one in listed if not one.revoked)
+    before = next((client for client in listed if client.name == name), None)
+    if before is None or before.revoked:
+        active = ", ".join(client.name for client in listed if not client.revoked)
         raise ConfigError(
             f"got {name!r:.80}, which is no client; expected one of {active or 'nobody'}"
         )
-    gone = ListedClient(found.name, found.id, found.key, f"{datetime.now(UTC):%Y-%m-%d}")
-    _write_clients(there, [gone if one.name == name else one for one in listed])
+    gone = ListedClient(before.name, before.id, before.key, f"{datetime.now(UTC):%Y-%m-%d}")
+    _write_clients(there, [gone if client.name == name else client for client in listed])
     there.clients.log("revoked", {"client": gone.id, "name": name, "key": fingerprint(gone.key)})
     return gone
 
@@ -230,10 +232,10 @@ def renew_certificate(there: Deployment) -> None:
             f"{authority} holds no ca.key, which signs for the server; put the folder authority "
             "back from where it is locked away, and take it off again afterwards"
         )
-    with tempfile.TemporaryDirectory(dir=server, prefix=".renewed-") as made:
-        new_server_certificate(authority, Path(made), _names(there.server))
+    with tempfile.TemporaryDirectory(dir=server, prefix=".renewed-") as scratch:
+        new_server_certificate(authority, Path(scratch), _names(there.server))
         for name in ("server.key", "server.crt"):
-            (Path(made) / name).replace(server / name)
+            (Path(scratch) / name).replace(server / name)
     there.clients.log("renewed", {"server": there.server})
 
 
@@ -287,8 +289,8 @@ def _revoked(there: Deployment) -> set[str]:
     try:
         lines = [json.loads(line) for line in (there.folder / LOG_NAME).read_text().splitlines()]
     except (OSError, ValueError):
-        return {fingerprint(one.key) for one in there.clients.clients if one.revoked}
-    return {str(one.get("key")) for one in lines if one.get("event") == "revoked"}
+        return {fingerprint(client.key) for client in there.clients.clients if client.revoked}
+    return {str(entry.get("key")) for entry in lines if entry.get("event") == "revoked"}
 
 
 def _make(folder: Path) -> None:
@@ -302,13 +304,13 @@ def _make(folder: Path) -> None:
 def _write_clients(there: Deployment, clients: Sequence[ListedClient]) -> None:
     """Write the file of clients anew, whole or not at all: a server app may be reading it."""
     text = "# Who is a client of this deployment; the server app looks here before each round.\n"
-    for one in sorted(clients, key=lambda one: one.id):
+    for client in sorted(clients, key=lambda client: client.id):
         keys = {
-            "name": one.name,
-            "id": one.id,
-            "key": one.key,
-            "revoked": one.revoked or None,
-            "examples": None if one.examples is None else round(one.examples),
+            "name": client.name,
+            "id": client.id,
+            "key": client.key,
+            "revoked": client.revoked or None,
+            "examples": None if client.examples is None else round(client.examples),
         }
         # a table of its own also where it would fit into a line: people edit this file
         text += f"\n[[client]]\n{to_toml(keys)}"
@@ -365,31 +367,31 @@ def _write_server(there: Deployment) -> None:
         to_toml({"superlink": {"default": "here", "here": link}}),
     )
     lines = {
-        what: pages.command(what, there.folder)
-        for what in ("add", "check", "limit", "renew", "revoke")
+        action: pages.command(action, there.folder)
+        for action in ("add", "check", "limit", "renew", "revoke")
     }
     home = shlex.quote(str(folder / "flwr"))
     page = pages.SERVER_PAGE.format(**names, **lines, home=home)
     write_secret(there.folder / "README.md", page)
 
 
-def _write_kit(there: Deployment, one: ListedClient, kit: Path, made_here: bool) -> None:
+def _write_kit(there: Deployment, client: ListedClient, kit: Path, made_here: bool) -> None:
     # what the operator types, whose folder no client knows
-    lines = {what: pages.command(what, "DIR", one.name) for what in ("add_key", "revoke")}
+    lines = {action: pages.command(action, "DIR", client.name) for action in ("add_key", "revoke")}
     lines["check"] = pages.command("check", ".")
     names = {
-        "name": one.name,
-        "client": one.id,
+        "name": client.name,
+        "client": client.id,
         "server": there.server,
         "port": there.port,
-        "fingerprint": fingerprint(one.key),
+        "fingerprint": fingerprint(client.key),
         "local_port": pages.LOCAL_PORT,
         "origin": (pages.KEY_MADE_HERE if made_here else pages.KEY_MADE_THERE).format(**lines),
         **lines,
     }
     write_secret(kit / "ca.crt", (there.folder / "server" / "ca.crt").read_bytes())
     write_secret(kit / "start", pages.CLIENT_START.format(**names), 0o700)
-    about = {"name": one.name, "server": there.server, "port": there.port}
+    about = {"name": client.name, "server": there.server, "port": there.port}
     write_secret(kit / KIT_FILE, to_toml(about))
     firewall = pages.FIREWALL.format(port=pages.LOCAL_PORT, what=pages.CLIENT_PORT)
     write_secret(kit / "firewall.nft", firewall)

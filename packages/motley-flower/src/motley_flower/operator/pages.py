@@ -30,14 +30,16 @@ _COMMANDS = {
 
 
 def command(
-    what: str, folder: Path | str, name: str = "NAME", key: Path | str = "node.key.pub"
+    action: str, folder: Path | str, name: str = "NAME", key: Path | str = "node.key.pub"
 ) -> str:
     """Return a line to type, quoted for a shell.
 
     Parameters
     ----------
-    what: ``add``, ``add_key``, ``check``, ``limit``, ``register``, ``renew`` or ``revoke``. folder:
-    of the deployment. name: of a client. key: the file of a public key.
+    action: ``add``, ``add_key``, ``check``, ``limit``, ``register``, ``renew`` or ``revoke``.
+    folder: of the deployment.
+    name: of a client.
+    key: the file of a public key.
 
     Example
     -------
@@ -46,7 +48,7 @@ def command(
     """
     words = {"folder": str(folder), "name": name, "key": str(key)}
     quoted = {word: shlex.quote(value) for word, value in words.items()}
-    return f"motley deployment {_COMMANDS[what].format(**quoted)}"
+    return f"motley deployment {_COMMANDS[action].format(**quoted)}"
 
 
 FLEET_CALLS = (

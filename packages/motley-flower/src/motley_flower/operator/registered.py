@@ -32,16 +32,16 @@ def register_clients(there: Deployment, wait_s: float = 0.0) -> dict[str, list[s
     end_s = time.monotonic() + wait_s
     listing = control.ListNodesResponse()
     while (
-        found := call(at, "/v1/control/list-nodes", control.ListNodesRequest())
+        answer := call(at, "/v1/control/list-nodes", control.ListNodesRequest())
     ).status == 0 and time.monotonic() < end_s:
         time.sleep(0.5)
-    listing.ParseFromString(_checked(at, "list-nodes", found))
+    listing.ParseFromString(_checked(at, "list-nodes", answer))
     nodes = {
         openssh_key(node.public_key): node
         for node in listing.nodes_info
         if node.status != "unregistered"
     }
-    wanted = {one.key: one.name for one in clients.clients if not one.revoked}
+    wanted = {client.key: client.name for client in clients.clients if not client.revoked}
     done: dict[str, list[str]] = {"registered": [], "unregistered": []}
     for key in nodes.keys() - wanted.keys():
         _do(at, "unregister-node", control.UnregisterNodeRequest(node_id=nodes[key].node_id))
@@ -59,15 +59,15 @@ def register_clients(there: Deployment, wait_s: float = 0.0) -> dict[str, list[s
     return done
 
 
-def _do(at: Address, what: str, message: Any) -> None:
-    _checked(at, what, call(at, f"/v1/control/{what}", message))
+def _do(at: Address, action: str, message: Any) -> None:
+    _checked(at, action, call(at, f"/v1/control/{action}", message))
 
 
-def _checked(at: Address, what: str, found: Any) -> bytes:
-    if found.status != 200:
-        said = found.why or f"HTTP {found.status} {found.body[:200]!r}"
+def _checked(at: Address, action: str, answer: Any) -> bytes:
+    if answer.status != 200:
+        reason = answer.why or f"HTTP {answer.status} {answer.body[:200]!r}"
         raise ConfigError(
-            f"the SuperLink at {at.host}:{at.port} does not answer {what} ({said}); start it with "
-            "server/start, and ask as the account that firewall.nft lets through"
+            f"the SuperLink at {at.host}:{at.port} does not answer {action} ({reason}); start it "
+            "with server/start, and ask as the account that firewall.nft lets through"
         )
-    return bytes(found.body)
+    return bytes(answer.body)

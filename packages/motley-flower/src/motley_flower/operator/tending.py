@@ -110,9 +110,9 @@ def _logged(path: Path) -> Iterator[tuple[str, object]]:
     with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8") as file:
         for line in file:
             with contextlib.suppress(ValueError, AttributeError):  # a line that was cut short
-                found = json.loads(line)
-                if found.get("event") in (SUBMITTED, ENDED):
-                    yield found["event"], found.get("run")
+                entry = json.loads(line)
+                if entry.get("event") in (SUBMITTED, ENDED):
+                    yield entry["event"], entry.get("run")
 
 
 def _runs(at: Address, log: RunLog) -> list[Any]:
@@ -126,14 +126,14 @@ def _runs(at: Address, log: RunLog) -> list[Any]:
     control = flower("proto.control_pb2")
     runs: list[Any] = []
     while True:
-        found = call(
+        answer = call(
             at, "/v1/control/list-runs", control.ListRunsRequest(limit=PAGE, skip=len(runs))
         )
-        if found.status != 200:
-            said = found.why or f"HTTP {found.status}"
-            raise ConfigError(f"the SuperLink at {at.host}:{at.port} does not list runs ({said})")
+        if answer.status != 200:
+            reason = answer.why or f"HTTP {answer.status}"
+            raise ConfigError(f"the SuperLink at {at.host}:{at.port} does not list runs ({reason})")
         listing = control.ListRunsResponse()
-        listing.ParseFromString(found.body)
+        listing.ParseFromString(answer.body)
         page = list(listing.run_dict.values())
         runs += page
         if len(page) < PAGE or all(log.ended(run.run_id) for run in page):

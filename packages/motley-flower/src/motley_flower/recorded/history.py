@@ -80,7 +80,9 @@ class History:
         if self._new:
             if self._stream is None:
                 self._stream = Stream(self._folder / FILE, _SCHEMA, self._mark)
-            columns = zip(*((*one[:2], codec.encode(one.value)) for one in self._new), strict=True)
+            columns = zip(
+                *((*entry[:2], codec.encode(entry.value)) for entry in self._new), strict=True
+            )
             self._stream.append(pa.record_batch([*map(pa.array, columns)], schema=_SCHEMA))
             self._stream.sync()
             self._mark = self._stream.mark

@@ -37,9 +37,9 @@ def pack(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "biuf":
         return ("scalar" if isinstance(value, np.generic) else "array", np.array(value))
     if type(value) in (list, tuple):
-        return (type(value).__name__, [pack(one) for one in value])
+        return (type(value).__name__, [pack(element) for element in value])
     if type(value) is dict and all(type(key) in (str, int) for key in value):
-        return ("dict", {key: pack(one) for key, one in value.items()})
+        return ("dict", {key: pack(element) for key, element in value.items()})
     if isinstance(value, app.ArrayRecord):
         return ("ArrayRecord", {name: pack(array) for name, array in value.items()})
     if isinstance(value, app.Array):
@@ -61,7 +61,7 @@ def unpack(packed: Any) -> Any:
     if kind in ("list", "tuple"):
         return (list if kind == "list" else tuple)(map(unpack, content))
     if kind == "dict":
-        return {key: unpack(one) for key, one in content.items()}
+        return {key: unpack(element) for key, element in content.items()}
     if kind == "ArrayRecord":
         return app.ArrayRecord({name: unpack(array) for name, array in content.items()})
     if kind == "Array":
@@ -74,8 +74,8 @@ def attributes_of(strategy: Any) -> list[dict[str, Any]]:
     """Return the attributes of a strategy, and of each that it wraps (differential privacy), the
     outermost first."""
     return [
-        {name: value for name, value in vars(one).items() if name not in ("motley", "strategy")}
-        for one in nested(strategy)
+        {name: value for name, value in vars(inner).items() if name not in ("motley", "strategy")}
+        for inner in nested(strategy)
     ]
 
 
@@ -99,36 +99,36 @@ class AttributeValues:
         return cls(
             strategy,
             [
-                {name: _digest(value) for name, value in one.items()}
-                for one in attributes_of(strategy)
+                {name: _digest(value) for name, value in attributes.items()}
+                for attributes in attributes_of(strategy)
             ],
         )
 
     def changed(self) -> tuple[list[dict[str, Any]], list[str], list[str]]:
         """Return the attributes that have changed, packed; the names and types of those that have
         and cannot be written; and those of objects that may have changed inside."""
-        found = []
+        changes = []
         lost = []
         unsure = []
         for before, now in zip(self.before, attributes_of(self.strategy), strict=True):
-            kept = {}
+            packed = {}
             for name, value in now.items():
                 was = before.get(name)
                 digest = _digest(value)
                 if digest is not value and digest != was:
-                    kept[name] = pack(value)
+                    packed[name] = pack(value)
                 elif digest is value and was is not value:
                     lost.append(f"{name!r} (a {type(value).__name__})")
                 elif digest is value and not callable(value):
                     unsure.append(f"{name!r} (a {type(value).__name__})")
-            found.append(kept)
-        return found, lost, unsure
+            changes.append(packed)
+        return changes, lost, unsure
 
-    def restore(self, found: list[dict[str, Any]]) -> None:
+    def restore(self, changes: list[dict[str, Any]]) -> None:
         """Give the strategy the attributes that :meth:`changed` returned."""
-        for one, kept in zip(nested(self.strategy), found, strict=True):
-            for name, value in kept.items():
-                setattr(one, name, unpack(value))
+        for inner, packed in zip(nested(self.strategy), changes, strict=True):
+            for name, value in packed.items():
+                setattr(inner, name, unpack(value))
 
 
 def _digest(value: Any) -> Any:

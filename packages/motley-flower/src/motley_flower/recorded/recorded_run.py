@@ -96,19 +96,19 @@ class RecordedRun(RoundObserver):
 
     @override
     @contextmanager
-    def going(self, strategy: Any, given: dict[str, Any]) -> Iterator[None]:
-        self.rounds = given.get("num_rounds")
+    def going(self, strategy: Any, arguments: dict[str, Any]) -> Iterator[None]:
+        self.rounds = arguments.get("num_rounds")
         if self._attributes.strategy is None:
             self._attributes = AttributeValues.of(strategy)
         with self.files.held():
             saved = self.files.open(
-                self.rounds, given.get("initial_arrays"), attributes_of(strategy)
+                self.rounds, arguments.get("initial_arrays"), attributes_of(strategy)
             )
             if saved is not None:
                 self._restore(saved)
             self._announce(saved is not None)
             with stopping_in_a_sentence(self.files.path):
-                with self._quiet_replay(), super().going(strategy, given):
+                with self._quiet_replay(), super().going(strategy, arguments):
                     yield
                 self.files.finish(self.trained_step, self._saved)
         self.files.report()

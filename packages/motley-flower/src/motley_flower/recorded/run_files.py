@@ -135,8 +135,8 @@ class RunFiles:
         rule = self.coordinator.selector.rule
         numbers = {
             name: value
-            for one in attributes
-            for name, value in one.items()
+            for values in attributes
+            for name, value in values.items()
             if type(value) in (int, float, bool)
         }
         paper = rule.paper
@@ -150,10 +150,10 @@ class RunFiles:
             "stop": {"rounds": rounds},
             "task": {"name": "Flower app"},
         }
-        known = json.dumps([config[key] for key in _SAME], sort_keys=True)
+        identity = json.dumps([config[key] for key in _SAME], sort_keys=True)
         return {
             "name": config["name"],
-            "run_id": f"{hashlib.blake2b(known.encode(), digest_size=8).hexdigest()}-strategy",
+            "run_id": f"{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}-strategy",
             "seed": selector.seed,
             "config": config,
             "numerics": {},
@@ -208,10 +208,10 @@ class RunFiles:
             writer.add(table, columns)
         writer.flush()
 
-    def tells(self, found: Mapping[str, float]) -> None:
+    def tells(self, metrics: Mapping[str, float]) -> None:
         """Note the names of metrics; the first of accuracy and loss that is measured leads the
         report."""
-        metric = next((name for name in ("accuracy", "loss") if name in found), None)
+        metric = next((name for name in ("accuracy", "loss") if name in metrics), None)
         if self._metric is None and metric is not None:
             self._metric = self._record["task"]["metric"] = metric
             self._folder.write(self._record)
@@ -275,8 +275,8 @@ def _check_same(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -
     StoreError: it does, with what differs.
     """
     held, new = (
-        {key: one.get("config", {}).get(key) for key in _SAME}
-        for one in (json.loads(to_json(record)) for record in (before, now))
+        {key: described.get("config", {}).get(key) for key in _SAME}
+        for described in (json.loads(to_json(record)) for record in (before, now))
     )
     for key in _SAME:
         pairs = [(key, held[key], new[key])]

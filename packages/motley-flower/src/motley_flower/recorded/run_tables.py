@@ -46,19 +46,22 @@ def client_rows(coordinator: SelectionCoordinator, step: int, zero_s: float) -> 
         )
     )
     first = state.dispatched - len(reports)
-    sent_s = min((one.sent_s for one in current.sent.values()), default=math.nan)
+    sent_s = min((message.sent_s for message in current.sent.values()), default=math.nan)
     return {
         "round": step,
         "dispatch": list(range(first, first + len(reports))),
-        "client": [one.id for one in reports],
-        "outcome": [one.outcome.name.lower() for one in reports],
+        "client": [report.id for report in reports],
+        "outcome": [report.outcome.name.lower() for report in reports],
         "version": step - 1,
         "staleness": 0,
-        "score": np.array([scores.get(one.id, math.nan) for one in reports]),
+        "score": np.array([scores.get(report.id, math.nan) for report in reports]),
         "start_s": sent_s - zero_s,
-        "loss": np.array([_scalar(one.signals, "loss", "loss_rms") for one in reports]),
-        "update_norm": np.array([_scalar(one.signals, "update_norm") for one in reports]),
-        **{name: np.array([getattr(one, name) for one in reports], float) for name in _AS_REPORTED},
+        "loss": np.array([_scalar(report.signals, "loss", "loss_rms") for report in reports]),
+        "update_norm": np.array([_scalar(report.signals, "update_norm") for report in reports]),
+        **{
+            name: np.array([getattr(report, name) for report in reports], float)
+            for name in _AS_REPORTED
+        },
     }
 
 
@@ -79,11 +82,11 @@ def incident_rows(coordinator: SelectionCoordinator, step: int, now_s: float) ->
 
 def federation_rows(coordinator: SelectionCoordinator, clients: Iterable[int]) -> dict[str, Any]:
     """Return the rows of ``federation`` of clients that have enrolled."""
-    known = [coordinator.registry.enrolled[client] for client in clients]
-    labels = [one.signals.get("label_histogram") for one in known]
+    enrolments = [coordinator.registry.enrolled[client] for client in clients]
+    labels = [enrolment.signals.get("label_histogram") for enrolment in enrolments]
     return {
-        "client": [one.client for one in known],
-        "num_train": np.array([one.num_examples for one in known]),
+        "client": [enrolment.client for enrolment in enrolments],
+        "num_train": np.array([enrolment.num_examples for enrolment in enrolments]),
         "held_out": 0,
         "labels": [None if counts is None else np.asarray(counts, np.int64) for counts in labels],
     }
@@ -94,10 +97,10 @@ def round_row(coordinator: SelectionCoordinator, step: int, start_s: float) -> d
     at its end: time and traffic."""
     current = coordinator.opened
     state = coordinator.state
-    accepted = [one for one in current.reports if one.outcome == Outcome.ACCEPTED]
-    outcomes = [one.outcome.name.lower() for one in current.reports]
+    accepted = [report for report in current.reports if report.outcome == Outcome.ACCEPTED]
+    outcomes = [report.outcome.name.lower() for report in current.reports]
     losses, norms = (
-        [_scalar(one.signals, *names) for one in accepted]
+        [_scalar(report.signals, *names) for report in accepted]
         for names in (("loss", "loss_rms"), ("update_norm",))
     )
     return {
@@ -143,25 +146,25 @@ def evaluation_rows(
     place: the columns that say of what it is: round, selections, time, traffic, scope, client.
     weight_key: of the number of samples.
     """
-    found = named_metrics(metrics)
+    numbers = named_metrics(metrics)
     place = {
         **place,
-        "examples": math.nan if weight_key is None else found.pop(weight_key, math.nan),
+        "examples": math.nan if weight_key is None else numbers.pop(weight_key, math.nan),
     }
     # which is a scope of the table of metrics alone
     first = _HEADLINES if place["scope"] != "pooled" else ()
     rows: list[tuple[str, dict[str, Any]]] = []
-    if found.keys() & set(first):
-        rows.append(("evaluations", {**place, **{name: found.get(name) for name in first}}))
-    others = [name for name in found if name not in first]
-    if others:
+    if numbers.keys() & set(first):
+        rows.append(("evaluations", {**place, **{name: numbers.get(name) for name in first}}))
+    names = [name for name in numbers if name not in first]
+    if names:
         rows.append(
             (
                 "metrics",
                 {
                     **place,
-                    "metric": others,
-                    "value": [found[name] for name in others],
+                    "metric": names,
+                    "value": [numbers[name] for name in names],
                     "undefined": 0,
                 },
             )
@@ -172,12 +175,14 @@ def evaluation_rows(
 def mean_metrics(each: Iterable[Mapping[str, Any]], weight_key: str | None) -> dict[str, float]:
     """Return the mean over clients of the single numbers that all of them report but their weight,
     each client counting alike."""
-    found = [
+    numbers = [
         {name: value for name, value in named_metrics(metrics).items() if name != weight_key}
         for metrics in each
     ]
-    names = [name for name in (found[0] if found else ()) if all(name in one for one in found)]
-    return {name: sum(one[name] for one in found) / len(found) for name in names}
+    names = [
+        name for name in (numbers[0] if numbers else ()) if all(name in row for row in numbers)
+    ]
+    return {name: sum(row[name] for row in numbers) / len(numbers) for name in names}
 
 
 def _scalar(signals: Mapping[str, Any], *names: str) -> float:
@@ -188,5 +193,5 @@ def _scalar(signals: Mapping[str, Any], *names: str) -> float:
 
 
 def _mean(values: list[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return sum(known) / len(known) if known else math.nan
+    finite = [value for value in values if not math.isnan(value)]
+    return sum(finite) / len(finite) if finite else math.nan

@@ -22,7 +22,7 @@ def save_selection(coordinator: SelectionCoordinator) -> dict[str, Any]:
     return {
         "selector": coordinator.selector.save(),
         "state": save(coordinator.state),
-        "told": dict(coordinator.counts.told),
+        "told": dict(coordinator.counts.observed),
         "classes": registry.classes,
         "numbers": dict(registry.numbers),
         "enrolled": save(registry.enrolled),
@@ -53,7 +53,7 @@ def restore_selection(
     registry = coordinator.registry
     coordinator.selector.restore(saved["selector"])
     restore(state, saved["state"])
-    coordinator.counts.told = dict(saved["told"])
+    coordinator.counts.observed = dict(saved["told"])
     state.rows[:] = [
         dataclasses.replace(row, round=row.round + state.round - rounds) for row in rows
     ]

@@ -90,18 +90,18 @@ class DrawTable:
         """Return the selector whose choice among these clients is the draw."""
         if self.rule == "uniform":
             return Selector(Uniform(), seed)
-        known = [self.numbers[client] for client in clients]
+        values = [self.numbers[client] for client in clients]
         rule: Any = (
             Uniform("weighted_wor") if self.rule == "weighted" else TiFL(self.tiers, credits=1)
         )
-        made = Selector(rule, seed)
+        selector = Selector(rule, seed)
         if self.rule == "weighted":
-            made.state = made.state.put(clients, {SIZE: known})
+            selector.state = selector.state.put(clients, {SIZE: values})
         else:
-            made.state = replace(
-                made.state, clients=made.state.clients.put(clients, {"tier": known})
+            selector.state = replace(
+                selector.state, clients=selector.state.clients.put(clients, {"tier": values})
             )
-        return made
+        return selector
 
     @classmethod
     def of(cls, rule: DrawRule, selector: Any, roster: Sequence[int]) -> DrawTable:
@@ -146,7 +146,7 @@ def check_drawable(rule: object, wanted: DrawRule, rounds: int) -> None:
     kind = (
         "tiers"
         if type(rule) is TiFL
-        else next((kind for known, kind in kinds if rule == known), None)
+        else next((kind for candidate, kind in kinds if rule == candidate), None)
     )
     if kind is None:
         raise ConfigError(

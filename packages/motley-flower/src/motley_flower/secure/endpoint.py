@@ -257,7 +257,7 @@ class SecureEndpoint:
         register = hashlib.sha256(
             codec.encode([[client, key] for client, key in keys])
         ).hexdigest()[:32]
-        made = not path.exists()
+        created = not path.exists()
         with _opened(path) as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # clients of several runs write to it
             with os.fdopen(os.dup(file), "r+") as lines:
@@ -268,7 +268,7 @@ class SecureEndpoint:
                     os.fsync(file)
 
                 yield sum(line.split()[:1] == [register] for line in lines), add
-        if made:
+        if created:
             sync_folder(path.parent)
 
 

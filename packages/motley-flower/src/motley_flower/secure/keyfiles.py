@@ -78,17 +78,18 @@ def as_register(register: Mapping[int, bytes] | str | os.PathLike[str]) -> dict[
         return _checked_register(register, "the register")
     text = _text(register, "register")
     try:
-        told = strict_json(text) if len(text) <= _LARGEST else None
+        content = strict_json(text) if len(text) <= _LARGEST else None
     except ValueError as problem:
         raise ConfigError(f"{register} holds no register: {problem}", "register") from None
-    if not isinstance(told, dict) or not all(map(_ID.fullmatch, told)):
+    if not isinstance(content, dict) or not all(map(_ID.fullmatch, content)):
         raise ConfigError(
             f'{register} holds no register; expected {{"0": "<64 hex digits>", ...}} of client ids '
             "from 0 to 2^32 - 1",
             "register",
         )
     keys = {
-        int(k): bytes.fromhex(_checked(key, f"client {k}", "register")) for k, key in told.items()
+        int(k): bytes.fromhex(_checked(key, f"client {k}", "register"))
+        for k, key in content.items()
     }
     return _checked_register(keys, str(register))
 
@@ -102,11 +103,11 @@ def strict_json(text: str) -> Any:
     """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        table = dict(pairs)
+        if len(table) < len(pairs):
             name = Counter(name for name, _ in pairs).most_common(1)[0][0]
             raise ValueError(f"{name[:40]!r} occurs twice; write each name once")
-        return found
+        return table
 
     try:
         return json.loads(text, object_pairs_hook=once)

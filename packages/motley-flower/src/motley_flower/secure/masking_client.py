@@ -127,21 +127,21 @@ class SecureClient:
         this client's own key changed.
         """
         terms, body = self._opened(message, Step.SHARES)
-        clients, found = terms.members(body, KEYS_SIZE)
-        for client, keys in found.items():
+        clients, keys_of = terms.members(body, KEYS_SIZE)
+        for client, keys in keys_of.items():
             public = keys[:-SIGNATURE]
             signature = keys[-SIGNATURE:]
             if not verify(self.register[client], signature, terms.signed_keys(client, public)):
                 raise SecureAggregationError(f"the keys of client {client} are not signed by it")
         own = self._public_keys(terms)
-        if found.get(self.client, b"")[:-SIGNATURE] != own:
+        if keys_of.get(self.client, b"")[:-SIGNATURE] != own:
             raise SecureAggregationError(
                 "this client's own keys are missing or changed in the list of the cohort's"
             )
-        parts = [half for keys in found.values() for half in (keys[:32], keys[32:64])]
+        parts = [half for keys in keys_of.values() for half in (keys[:32], keys[32:64])]
         if len(set(parts)) != len(parts):
             raise SecureAggregationError("a key occurs twice in the list of the cohort's")
-        self._keys = {client: keys[:-SIGNATURE] for client, keys in found.items()}
+        self._keys = {client: keys[:-SIGNATURE] for client, keys in keys_of.items()}
         at = {client: i for i, client in enumerate(terms.cohort)}
         n = len(terms.cohort)
         shares = list(
@@ -186,13 +186,13 @@ class SecureClient:
                 f"got a vector {vector.dtype}{list(vector.shape)}; expected {terms.size + 1} "
                 "numbers"
             )
-        clients, found = terms.members(body, ENVELOPE, self.client)
+        clients, envelopes = terms.members(body, ENVELOPE, self.client)
         if self.client not in clients or not set(clients) <= set(self._keys):
             raise SecureAggregationError(
                 "the list of shares lacks this client, or holds one that sent no keys"
             )
         shares = {self.client: self._shares[self.client]}
-        for peer, envelope in found.items():
+        for peer, envelope in envelopes.items():
             shares[peer] = (
                 open_envelope(self._envelope_key(terms, peer, peer, self.client), envelope, b"")
                 or b""
@@ -238,8 +238,8 @@ class SecureClient:
         """
         terms, body = self._opened(message, Step.UNMASK)
         if terms.options.active:
-            _, found = terms.members(body, SIGNATURE)
-            for client, signature in found.items():
+            _, signatures = terms.members(body, SIGNATURE)
+            for client, signature in signatures.items():
                 if not verify(
                     self.register[client], signature, terms.signed_survivors(self._survivors)
                 ):
@@ -259,7 +259,9 @@ class SecureClient:
 
     def _take_survivors(self, terms: SecureTerms, body: bytes) -> None:
         survivors, _ = terms.members(body)
-        if self.client not in survivors or not all(self._shares.get(one) for one in survivors):
+        if self.client not in survivors or not all(
+            self._shares.get(client) for client in survivors
+        ):
             raise SecureAggregationError(
                 "the list of survivors lacks this client, or holds one that sent no shares that it "
                 "could open"

@@ -48,8 +48,8 @@ ENVELOPE = _NONCE + 2 * SEED + _TAG
 
 def derive(secret: bytes, *info: bytes) -> bytes:
     """Return 32 bytes by HKDF-SHA256; each part of ``info`` is preceded by its length."""
-    told = b"".join(struct.pack("<I", len(part)) + part for part in info)
-    return HKDF(SHA256(), 32, None, b"motley secure aggregation" + told).derive(secret)
+    context = b"".join(struct.pack("<I", len(part)) + part for part in info)
+    return HKDF(SHA256(), 32, None, b"motley secure aggregation" + context).derive(secret)
 
 
 def public_key(private: bytes) -> bytes:
@@ -99,12 +99,12 @@ def verify(public: bytes, signature: bytes, message: bytes) -> bool:
 def split_seed(seed: bytes, threshold: int, clients: int) -> list[bytes]:
     """Return one share, 16 bytes, for each of ``clients``; any ``threshold`` of them give the seed.
     Shares are numbered from 1."""
-    return [share for _, share in Shamir.split(threshold, clients, seed, False)]
+    return [share for _, share in Shamir.split(threshold, clients, seed, ssss=False)]
 
 
 def combine_shares(shares: Sequence[tuple[int, bytes]]) -> bytes:
     """Return the seed of exactly ``threshold`` shares, each with its number."""
-    return Shamir.combine(list(shares), False)
+    return Shamir.combine(list(shares), ssss=False)
 
 
 def seal_envelope(key: bytes, content: bytes, context: bytes, entropy: Entropy) -> bytes:

@@ -94,10 +94,10 @@ class CohortHistory:
         >>> history.add([0, 1, 2]), history.add([0, 1])
         ([], [2])
         """
-        known = tuple(sorted(cohort))
-        if known in self.sums:
+        members = tuple(sorted(cohort))
+        if members in self.sums:
             return []
-        self.sums.append(known)
+        self.sums.append(members)
         new = sorted(set(self._in_row_space()) - self.disclosed)
         self.disclosed |= set(new)
         return new

@@ -74,74 +74,76 @@ class SecureServer:
 
     def keys(self, answers: Answers) -> Messages:
         """Take the clients' keys and return the list of them."""
-        found = self._read(answers, Step.KEYS, self.terms.cohort, KEYS_SIZE)
-        counts = Counter(half for keys in found.values() for half in (keys[:32], keys[32:64]))
-        for client, keys in list(found.items()):
+        bodies = self._read(answers, Step.KEYS, self.terms.cohort, KEYS_SIZE)
+        counts = Counter(half for keys in bodies.values() for half in (keys[:32], keys[32:64]))
+        for client, keys in list(bodies.items()):
             # of either kind every client would refuse the whole list
             halves = keys[:32], keys[32:64]
             if any(counts[half] > 1 or not is_public_key(half) for half in halves):
-                self._strike(client, "its keys are another's, or none", found)
+                self._strike(client, "its keys are another's, or none", bodies)
             elif not verify(
                 self.register[client],
                 keys[-SIGNATURE:],
                 self.terms.signed_keys(client, keys[:-SIGNATURE]),
             ):
-                self._strike(client, "its keys are not signed by it", found)
-        self._keys = self._enough(found)
+                self._strike(client, "its keys are not signed by it", bodies)
+        self._keys = self._enough(bodies)
         return self._told(Step.SHARES, self._keys, *self._keys.values())
 
     def shares(self, answers: Answers) -> Messages:
         """Take the envelopes and return to every client those that are for it."""
         size = (len(self._keys) - 1) * ENVELOPE
-        found = self._enough(self._read(answers, Step.SHARES, self._keys, size))
-        self._sharing = tuple(found)
-        others = {client: peers(list(self._keys), client) for client in found}
+        bodies = self._enough(self._read(answers, Step.SHARES, self._keys, size))
+        self._sharing = tuple(bodies)
+        peers_of = {client: peers(list(self._keys), client) for client in bodies}
         boxes = {
             client: {
-                to: body[i * ENVELOPE : (i + 1) * ENVELOPE] for i, to in enumerate(others[client])
+                to: body[i * ENVELOPE : (i + 1) * ENVELOPE] for i, to in enumerate(peers_of[client])
             }
-            for client, body in found.items()
+            for client, body in bodies.items()
         }
-        bitmap = self.terms.bits(found)
+        bitmap = self.terms.bits(bodies)
         return {
             client: sealed(
                 Step.MASKED,
                 self.terms,
                 bitmap,
-                *(boxes[one][client] for one in peers(self._sharing, client)),
+                *(boxes[peer][client] for peer in peers(self._sharing, client)),
             )
-            for client in found
+            for client in bodies
         }
 
     def masked(self, answers: Answers) -> Messages:
         """Take the masked vectors and return the list of survivors, none of whom could not open
         another's envelope."""
         marks = len(self.terms.bits(()))
-        found = self._read(answers, Step.MASKED, self._sharing, marks + self._total.nbytes)
-        for client, body in list(found.items()):
+        bodies = self._read(answers, Step.MASKED, self._sharing, marks + self._total.nbytes)
+        for client, body in list(bodies.items()):
             try:
                 accused = listed(self.terms.cohort, body[:marks], 0)
                 self._accused[client] = accused.keys() & set(self._sharing) - {client}
             except SecureAggregationError as problem:
-                self._strike(client, str(problem), found)
-        self._strike_accused(found)
-        for body in self._enough(found).values():
+                self._strike(client, str(problem), bodies)
+        self._strike_accused(bodies)
+        for body in self._enough(bodies).values():
             self._total += np.frombuffer(body, self._total.dtype, offset=marks)
-        self.survivors = tuple(found)
-        return self._told(Step.CONSISTENCY if self.terms.options.active else Step.UNMASK, found)
+        self.survivors = tuple(bodies)
+        return self._told(Step.CONSISTENCY if self.terms.options.active else Step.UNMASK, bodies)
 
-    def _strike_accused(self, found: Messages) -> None:
+    def _strike_accused(self, bodies: Messages) -> None:
         """Strike clients off until nobody left accuses another: always those in most accusations,
         as accuser or accused, so that one client whose envelopes are garbage goes alone, and one
         that accuses many goes alone; of a single accusation nobody knows who is right, and both
         go."""
         for accused in self._accused.values():
             for client in accused:
-                accusers = [str(one) for one, names in self._accused.items() if client in names]
+                accusers = [
+                    str(accuser) for accuser, names in self._accused.items() if client in names
+                ]
                 self.problems[client] = (
                     f"its envelopes could not be opened by clients {', '.join(accusers)}"
                 )
-        while pairs := [(a, b) for a in found for b in self._accused[a] if b in found]:
+        while pairs := [(a, b) for a in bodies for b in self._accused[a] if b in bodies]:
             counts = Counter(client for pair in pairs for client in pair)
             most = max(counts.values())
             for client in [client for client, count in counts.items() if count == most]:
@@ -149,17 +151,17 @@ class SecureServer:
                 why = self.problems.get(
                     client, f"it could not open the envelopes of clients {names}"
                 )
-                self._strike(client, why, found)
+                self._strike(client, why, bodies)
 
     def signatures(self, answers: Answers) -> Messages:
         """Take the signatures of the survivors and return all of them; only under security =
         "active"."""
-        found = self._read(answers, Step.CONSISTENCY, self.survivors, SIGNATURE)
-        said = self.terms.signed_survivors(self.terms.bits(self.survivors))
-        for client, signature in list(found.items()):
-            if not verify(self.register[client], signature, said):
-                self._strike(client, "its signature of the survivors is wrong", found)
-        return self._told(Step.UNMASK, self._enough(found), *found.values())
+        bodies = self._read(answers, Step.CONSISTENCY, self.survivors, SIGNATURE)
+        statement = self.terms.signed_survivors(self.terms.bits(self.survivors))
+        for client, signature in list(bodies.items()):
+            if not verify(self.register[client], signature, statement):
+                self._strike(client, "its signature of the survivors is wrong", bodies)
+        return self._told(Step.UNMASK, self._enough(bodies), *bodies.values())
 
     def unmask(self, answers: Answers) -> Words:
         """Take the shares and return the sum of the survivors' vectors, [size + 1], modulo 2^32 or
@@ -171,14 +173,14 @@ class SecureServer:
         the round is abandoned.
         """
         terms = self.terms
-        found = self._enough(
+        bodies = self._enough(
             self._read(answers, Step.UNMASK, self.survivors, SEED * len(self._sharing))
         )
         at = {client: i + 1 for i, client in enumerate(terms.cohort)}
         shares: dict[int, list[tuple[int, bytes]]] = {}
         for i, client in enumerate(self._sharing):
             holders = self._holders(client)
-            givers = [giver for giver in found if giver in holders][: terms.threshold]
+            givers = [giver for giver in bodies if giver in holders][: terms.threshold]
             if holders and len(givers) < terms.threshold:
                 raise RoundAbandonedError(
                     f"{len(givers)} clients have shares of client {client}, and {terms.threshold} "
@@ -186,7 +188,7 @@ class SecureServer:
                 )
             if holders:
                 shares[client] = [
-                    (at[giver], found[giver][i * SEED : (i + 1) * SEED]) for giver in givers
+                    (at[giver], bodies[giver][i * SEED : (i + 1) * SEED]) for giver in givers
                 ]
         for client, seed in zip(shares, self.mapped(combine_shares, shares.values()), strict=True):
             if client in self.survivors:
@@ -208,7 +210,7 @@ class SecureServer:
     def _holders(self, client: int) -> list[int]:
         """Return the survivors that have a share of this client's secrets and, if they are others,
         a mask with it."""
-        return [one for one in self.survivors if client not in self._accused[one]]
+        return [survivor for survivor in self.survivors if client not in self._accused[survivor]]
 
     def _remove_lost(self, client: int, seed: bytes) -> None:
         """Remove what the survivors' masks with a lost client left in the sum."""
@@ -218,9 +220,9 @@ class SecureServer:
                 f"the shares of client {client}'s mask key do not fit together; the round is "
                 "abandoned"
             )
-        for other in self._holders(client):
-            key = pair_key(private, self._keys[other][32:64], self.terms, client, other)
-            add_stream(self._total, key, -1 if other < client else 1)
+        for holder in self._holders(client):
+            key = pair_key(private, self._keys[holder][32:64], self.terms, client, holder)
+            add_stream(self._total, key, -1 if holder < client else 1)
 
     # ------------------------------------------------------------------------------------- answers
 
@@ -230,39 +232,39 @@ class SecureServer:
 
     def _read(self, answers: Answers, step: Step, clients: Iterable[int], size: int) -> Messages:
         """Return the bodies of sound answers, in order of client id."""
-        found = {}
+        bodies = {}
         for client in clients:
             try:
                 if client in answers:
-                    found[client] = opened(answers[client], step, self.terms)
-                    if len(found[client]) != size:
+                    bodies[client] = opened(answers[client], step, self.terms)
+                    if len(bodies[client]) != size:
                         raise SecureAggregationError(
-                            f"got {len(found[client])} bytes; expected {size}"
+                            f"got {len(bodies[client])} bytes; expected {size}"
                         )
             except SecureAggregationError as problem:
-                self._strike(client, str(problem), found)
-        return found
+                self._strike(client, str(problem), bodies)
+        return bodies
 
-    def _strike(self, client: int, why: str, found: Messages) -> None:
+    def _strike(self, client: int, why: str, bodies: Messages) -> None:
         self.problems[client] = why
-        found.pop(client, None)
+        bodies.pop(client, None)
 
-    def _enough(self, found: Messages) -> Messages:
+    def _enough(self, bodies: Messages) -> Messages:
         """Return the answers if there are enough of them.
 
         Raises
         ------
         RoundAbandonedError: fewer than the threshold.
         """
-        if len(found) < self.terms.threshold:
+        if len(bodies) < self.terms.threshold:
             self._total = self._total[:0]
             why = "".join(
                 f"; client {client}: {reason}"
                 for client, reason in sorted(self.problems.items())[:3]
             )
             raise RoundAbandonedError(
-                f"round {self.terms.round}: {len(found)} of {len(self.terms.cohort)} clients are "
+                f"round {self.terms.round}: {len(bodies)} of {len(self.terms.cohort)} clients are "
                 f"left, and {self.terms.threshold} are needed; the round is abandoned and nothing "
                 f"is unmasked{why}"
             )
-        return found
+        return bodies

@@ -198,8 +198,8 @@ class SecureOptions:
         """
         if self.threshold is not None:
             return min(math.floor(self.threshold * clients) + 1, clients)
-        asked = self.asked_colluders(clients)
-        return max(asked + 2, (clients + asked if self.active else clients) // 2 + 1)
+        colluders = self.asked_colluders(clients)
+        return max(colluders + 2, (clients + colluders if self.active else clients) // 2 + 1)
 
     def tolerated(self, clients: int) -> int:
         """Return how many clients of a cohort may work together with the server, and it still
@@ -253,13 +253,13 @@ class SecureOptions:
             )
         self.encoding(clients)
         borne = self.tolerated(clients)
-        asked = self.asked_colluders(clients)
+        colluders = self.asked_colluders(clients)
         t = self.needed(clients)
-        if t > clients or borne < asked:
+        if t > clients or borne < colluders:
             mend = "leave threshold out" if self.threshold is not None else "lower colluders"
             raise ConfigError(
                 f"{t} of {clients} clients must remain, and with them {max(borne, 0)} colluding "
-                f"clients are borne; colluders = {self.colluders:.4g} asks for {asked}, and no "
+                f"clients are borne; colluders = {self.colluders:.4g} asks for {colluders}, and no "
                 f"cohort of {clients} bears more than {clients - 2}: {mend}",
                 "colluders" if self.threshold is None else "threshold",
             )
@@ -376,13 +376,13 @@ class SecureTerms:
         threshold.
         """
         parts = listed(self.cohort, body, each, without)
-        found = tuple(parts)
-        if len(found) < self.threshold:
+        clients = tuple(parts)
+        if len(clients) < self.threshold:
             raise SecureAggregationError(
-                f"got {len(found)} of {len(self.cohort)} clients; expected at least "
+                f"got {len(clients)} of {len(self.cohort)} clients; expected at least "
                 f"{self.threshold}: nothing is revealed"
             )
-        return found, {client: part for client, part in parts.items() if client != without}
+        return clients, {client: part for client, part in parts.items() if client != without}
 
     def signed_keys(self, client: int, keys: bytes) -> bytes:
         """Return what a client signs of its two public keys."""
@@ -450,14 +450,14 @@ def listed(
         raise SecureAggregationError(
             f"got {len(body)} bytes; expected {size + sum(sizes.values())} for {len(sizes)} clients"
         )
-    found = {}
+    bodies = {}
     at = size
     for client, length in sizes.items():
-        found[client] = body[at : at + length]
+        bodies[client] = body[at : at + length]
         at += length
-    return found
+    return bodies
 
 
 def peers(clients: Sequence[int], client: int) -> list[int]:
     """Return the other clients of a sequence."""
-    return [one for one in clients if one != client]
+    return [peer for peer in clients if peer != client]

@@ -89,8 +89,8 @@ def draw(
     link: s_t. nonces: client -> its nonce; these clients are the roster. cohort: clients a round.
     round: t. table: rule and numbers of the draw.
     """
-    said = b"".join(struct.pack("<I", client) + nonces[client] for client in sorted(nonces))
-    seed = int.from_bytes(_hash(link, said, struct.pack("<Q", round))[:15], "little")
+    nonce_list = b"".join(struct.pack("<I", client) + nonces[client] for client in sorted(nonces))
+    seed = int.from_bytes(_hash(link, nonce_list, struct.pack("<Q", round))[:15], "little")
     chosen = table.selector(seed, sorted(nonces)).select(round, sorted(nonces), cohort)
     return tuple(sorted(chosen.ids.tolist()))
 
@@ -160,23 +160,23 @@ class DrawServer:
         state: dict[str, Any] = codec.decode(saved)
         frozen: bytes = state["frozen"]
         _, clients, cohort, rounds = _SIZES.unpack(frozen[: _SIZES.size])
-        made = None
+        server = None
         if clients == len(register):
             table = DrawTable.read(frozen[_FIXED:], sorted(register))
-            made = cls(register, cohort, rounds, table, lambda size: state["seed"])
-        if made is None or made.frozen != frozen:
+            server = cls(register, cohort, rounds, table, lambda size: state["seed"])
+        if server is None or server.frozen != frozen:
             raise ConfigError(
                 f"got a register of {len(register)} clients; expected the one that the clients "
                 f"agreed on before the first round, of {clients}: start the server again with that "
                 "register",
                 "register",
             )
-        made.commitments = dict(state["commitments"])
-        made.nonces = dict(state["nonces"])
-        made.signatures = dict(state["signatures"])
-        made.rounds = list(state["rounds"])
-        made.lost = made.rounds[-1]["round"] + 1 if made.rounds else 1
-        return made
+        server.commitments = dict(state["commitments"])
+        server.nonces = dict(state["nonces"])
+        server.signatures = dict(state["signatures"])
+        server.rounds = list(state["rounds"])
+        server.lost = server.rounds[-1]["round"] + 1 if server.rounds else 1
+        return server
 
     def check(self, round: int) -> None:
         """Refuse to ask clients for the round that was next when the server was killed: some may
@@ -218,10 +218,10 @@ class DrawServer:
 
     def committed(self, answers: Mapping[int, object]) -> dict[int, bytes]:
         """Take the commitments and return the list of them."""
-        found = self._sound(answers, self.roster, LINK + SIGNATURE)
+        bodies = self._sound(answers, self.roster, LINK + SIGNATURE)
         self.commitments = {
             k: body
-            for k, body in found.items()
+            for k, body in bodies.items()
             if verify(self.register[k], body[LINK:], _said_commitment(self.frozen, k, body[:LINK]))
         }
         if len(self.commitments) < max(_needed(self.roster), self.cohort):
@@ -233,12 +233,12 @@ class DrawServer:
 
     def signed(self, answers: Mapping[int, object]) -> dict[int, bytes]:
         """Take the signatures of the list of commitments and return them."""
-        said = _said_list(self.frozen, self.commitments)
-        found = self._sound(answers, self.commitments, SIGNATURE)
+        statement = _said_list(self.frozen, self.commitments)
+        bodies = self._sound(answers, self.commitments, SIGNATURE)
         self.signatures = {
             k: signature
-            for k, signature in found.items()
-            if verify(self.register[k], signature, said)
+            for k, signature in bodies.items()
+            if verify(self.register[k], signature, statement)
         }
         if len(self.signatures) < _needed(self.roster):
             raise RoundAbandonedError(
@@ -249,9 +249,9 @@ class DrawServer:
 
     def opened(self, answers: Mapping[int, object]) -> dict[int, bytes]:
         """Take the nonces and return the list of them: all that were committed to."""
-        found = self._sound(answers, self.commitments, LINK)
+        bodies = self._sound(answers, self.commitments, LINK)
         self.nonces = {
-            k: nonce for k, nonce in found.items() if _hash(nonce) == self.commitments[k][:LINK]
+            k: nonce for k, nonce in bodies.items() if _hash(nonce) == self.commitments[k][:LINK]
         }
         missing = sorted(self.commitments.keys() - self.nonces.keys())
         if missing:
@@ -285,13 +285,13 @@ class DrawServer:
             "nonces": self.nonces,
             "signatures": self.signatures,
         }
-        told = {
+        published = {
             name: {str(k): value.hex() for k, value in table.items()}
             for name, table in tables.items()
         }
         size = {"cohort": self.cohort, "length": len(self._chain) - 1, "end": self._chain[0].hex()}
         table = {"rule": self.table.rule, "table": self.table.body(self.roster).hex()}
-        return json.dumps({"version": VERSION, **table, **size, **told, "rounds": self.rounds})
+        return json.dumps({"version": VERSION, **table, **size, **published, "rounds": self.rounds})
 
     def _sound(
         self, answers: Mapping[int, object], clients: Collection[int], size: int
@@ -302,8 +302,8 @@ class DrawServer:
             if isinstance(body := answers.get(k), bytes) and len(body) == size
         }
 
-    def _told(self, step: str, told: Mapping[int, bytes]) -> dict[int, bytes]:
-        message = bytes([DRAWS[step]]) + bitmap(self.roster, told) + b"".join(told.values())
+    def _told(self, step: str, bodies: Mapping[int, bytes]) -> dict[int, bytes]:
+        message = bytes([DRAWS[step]]) + bitmap(self.roster, bodies) + b"".join(bodies.values())
         return dict.fromkeys(self.commitments, message)
 
 
@@ -406,13 +406,13 @@ class DrawClient:
         return commitment + sign(self.identity, _said_commitment(body, self.client, commitment))
 
     def _sign(self, body: bytes) -> bytes:
-        found = listed(self.roster, body, LINK + SIGNATURE)
-        _check_commitments(self.register, self._state.frozen, found)
-        if found.get(self.client, b"")[:LINK] != _hash(self._state.nonce):
+        commitments = listed(self.roster, body, LINK + SIGNATURE)
+        _check_commitments(self.register, self._state.frozen, commitments)
+        if commitments.get(self.client, b"")[:LINK] != _hash(self._state.nonce):
             raise SecureAggregationError("this client's own commitment is missing or changed")
-        self._state.commitments = found
+        self._state.commitments = commitments
         self._state.next = "signed"
-        return sign(self.identity, _said_list(self._state.frozen, found))
+        return sign(self.identity, _said_list(self._state.frozen, commitments))
 
     def _open(self, body: bytes) -> bytes:
         signatures = listed(self.roster, body, SIGNATURE)
@@ -421,9 +421,9 @@ class DrawClient:
         return self._state.nonce
 
     def _end(self, body: bytes) -> bytes:
-        found = listed(self.roster, body, LINK)
-        _check_nonces(self._state.commitments, found)
-        self._state.nonces = found
+        nonces = listed(self.roster, body, LINK)
+        _check_nonces(self._state.commitments, nonces)
+        self._state.nonces = nonces
         self._state.commitments = {}
         self._state.next = "the rounds"
         return b"ready"
@@ -499,18 +499,18 @@ def verify_draws(transcript: str, register: Mapping[int, bytes]) -> int:
     SecureAggregationError: the first thing that does not follow, with its round or client.
     """
     try:
-        told = strict_json(transcript)
+        content = strict_json(transcript)
         tables = {
-            name: {int(k): bytes.fromhex(v) for k, v in told[name].items()}
+            name: {int(k): bytes.fromhex(v) for k, v in content[name].items()}
             for name in ("commitments", "nonces", "signatures")
         }
-        table = DrawTable.read(bytes.fromhex(told["table"]), sorted(register))
+        table = DrawTable.read(bytes.fromhex(content["table"]), sorted(register))
         frozen = _frozen(
-            register, told["cohort"], told["length"], bytes.fromhex(told["end"]), table
+            register, content["cohort"], content["length"], bytes.fromhex(content["end"]), table
         )
         rounds = [
             (int(row["round"]), bytes.fromhex(row["link"]), tuple(row["cohort"]))
-            for row in told["rounds"]
+            for row in content["rounds"]
         ]
     except (ValueError, KeyError, TypeError, AttributeError, struct.error):
         raise SecureAggregationError("got a transcript that cannot be read") from None
@@ -526,8 +526,8 @@ def verify_draws(transcript: str, register: Mapping[int, bytes]) -> int:
                 "order"
             )
         last = round_
-        _check_link(link, round_, told["length"], bytes.fromhex(told["end"]))
-        if cohort != draw(link, nonces, told["cohort"], round_, table):
+        _check_link(link, round_, content["length"], bytes.fromhex(content["end"]))
+        if cohort != draw(link, nonces, content["cohort"], round_, table):
             raise SecureAggregationError(
                 f"the cohort of round {round_} is not the one that was drawn"
             )
@@ -540,8 +540,8 @@ def _check_commitments(
     """Refuse a list of commitments that are not signed by their clients, or of too few of the
     register."""
     for client, signed in commitments.items():
-        said = _said_commitment(frozen, client, signed[:LINK])
-        if client not in register or not verify(register[client], signed[LINK:], said):
+        statement = _said_commitment(frozen, client, signed[:LINK])
+        if client not in register or not verify(register[client], signed[LINK:], statement):
             raise SecureAggregationError(f"the commitment of client {client} is not signed by it")
     _enough(register, commitments, "commitments")
 
@@ -553,9 +553,9 @@ def _check_signatures(
     signatures: Mapping[int, bytes],
 ) -> None:
     """Refuse signatures of another list of commitments, or of too few of the register."""
-    said = _said_list(frozen, commitments)
+    statement = _said_list(frozen, commitments)
     for client, signature in signatures.items():
-        if client not in commitments or not verify(register[client], signature, said):
+        if client not in commitments or not verify(register[client], signature, statement):
             raise SecureAggregationError(f"client {client} has not signed this list of commitments")
     _enough(register, signatures, "signatures of the list of commitments")
 
@@ -573,18 +573,18 @@ def _check_nonces(commitments: Mapping[int, bytes], nonces: Mapping[int, bytes])
             )
 
 
-def _enough(register: Mapping[int, bytes], found: Collection[int], what: str) -> None:
-    if len(found) < _needed(register):
+def _enough(register: Mapping[int, bytes], clients: Collection[int], kind: str) -> None:
+    if len(clients) < _needed(register):
         raise SecureAggregationError(
-            f"got {len(found)} {what} of {len(register)} clients; expected {_needed(register)}"
+            f"got {len(clients)} {kind} of {len(register)} clients; expected {_needed(register)}"
         )
 
 
 def _check_link(link: bytes, round: int, rounds: int, end: bytes) -> None:
-    found = link
+    digest = link
     for _ in range(round if 1 <= round <= rounds else 0):
-        found = _hash(found)
-    if not 1 <= round <= rounds or found != end:
+        digest = _hash(digest)
+    if not 1 <= round <= rounds or digest != end:
         raise SecureAggregationError(
             f"the link of round {round} is not of the chain that the server committed to"
         )

@@ -21,7 +21,9 @@ def nested(strategy: Any) -> Iterator[Any]:
 
 def attribute(strategy: Any, name: str, default: Any = None) -> Any:
     """Return an attribute of a strategy or of the first strategy inside it that has it."""
-    return next((getattr(one, name) for one in nested(strategy) if hasattr(one, name)), default)
+    return next(
+        (getattr(inner, name) for inner in nested(strategy) if hasattr(inner, name)), default
+    )
 
 
 @contextlib.contextmanager
@@ -29,15 +31,15 @@ def temporarily(strategy: Any, values: Mapping[str, float]) -> Iterator[None]:
     """Set attributes of a strategy, and of those inside it, within a block; attributes that it does
     not have are not added."""
     before = [
-        (one, name, vars(one)[name])
-        for one in nested(strategy)
+        (inner, name, vars(inner)[name])
+        for inner in nested(strategy)
         for name in values
-        if name in vars(one)
+        if name in vars(inner)
     ]
-    for one, name, _ in before:
-        setattr(one, name, values[name])
+    for inner, name, _ in before:
+        setattr(inner, name, values[name])
     try:
         yield
     finally:
-        for one, name, value in before:
-            setattr(one, name, value)
+        for inner, name, value in before:
+            setattr(inner, name, value)

@@ -39,7 +39,7 @@ class ClientNeeds:
     def of(cls, rule: str, needs: SignalRequirements, reported: frozenset[str]) -> ClientNeeds:
         """Return the needs of a rule; ``reported``: those with a reply that the server does not
         compute itself."""
-        told = frozenset(
+        enrolled = frozenset(
             name
             for name in needs.enrolled
             if SIGNALS[name].kind == "enrolment" and name != "num_examples"
@@ -47,7 +47,7 @@ class ClientNeeds:
         probed = frozenset(
             name for name in needs.probed if SIGNALS[name].kind not in ("system", "channel")
         )
-        return cls(rule, told, probed, reported)
+        return cls(rule, enrolled, probed, reported)
 
     def lacks(self, content: Any) -> str:
         """Return in a sentence what an app does not report, and the line that adds it; empty if
@@ -58,9 +58,9 @@ class ClientNeeds:
         content: the records of its answer to the enrolment query; None: it does not answer.
         """
         declared: Mapping[str, Any] = {} if content is None else content.config_records[RECORD]
-        told = set() if content is None else set(only_metrics(content)[1])
+        metrics = set() if content is None else set(only_metrics(content)[1])
         missing = {
-            "enrolled": self.enrolled - told,
+            "enrolled": self.enrolled - metrics,
             "probed": self.probed - _names(declared, "probed"),
             "reported": self.reported - _names(declared, "reported"),
         }

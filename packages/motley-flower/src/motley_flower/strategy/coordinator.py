@@ -111,14 +111,14 @@ class SelectionCoordinator:
         computed = needs.reported & UPDATE_SIGNALS if settings.uploads == "as_sent" else frozenset()
         self.signals = ReplySignals(computed, Streams(selector.seed), keeps)
         reported = (needs.reported - computed) | self.signals.reported
-        told = ClientNeeds.of(type(selector.rule).__name__, needs, reported)
+        client_needs = ClientNeeds.of(type(selector.rule).__name__, needs, reported)
         self.registry = NodeRegistry(
             settings.key,
             needs.enrolled - {"last_layer"},
             settings.query_limit_s,
             settings.clock,
             max_examples=most,
-            lacks=told.lacks,
+            lacks=client_needs.lacks,
             clients=settings.clients,
             classes=settings.classes,
         )
@@ -236,7 +236,8 @@ class SelectionCoordinator:
         look of all."""
         state = self.state
         registry = self.registry
-        target = max(min_clients if state.found is None else min(min_clients, state.found), 1)
+        present = min_clients if state.connected is None else min(min_clients, state.connected)
+        target = max(present, 1)
         registry.awaited = min_clients
         self.refresh(current.grid, current.model)
         # an answer that came too late, as when Ray starts its workers, is asked again
@@ -247,11 +248,14 @@ class SelectionCoordinator:
         if len(registry.node_of) < min_clients:
             registry.awaited = min(2, min_clients)  # most of those that are there
             self.refresh(current.grid, current.model)
-        found = len(registry.node_of)
-        state.found = found if found < min_clients else None
-        if found < target:
+        connected = len(registry.node_of)
+        state.connected = connected if connected < min_clients else None
+        if connected < target:
             LOG.warning(
-                "round %d: %d clients are connected; %d were waited for", state.round, found, target
+                "round %d: %d clients are connected; %d were waited for",
+                state.round,
+                connected,
+                target,
             )
 
     def refresh(self, grid: Grid, model: Any, wait_s: float | None = None) -> None:
@@ -299,11 +303,13 @@ class SelectionCoordinator:
         """Measure the candidates on a model and let the selector observe it; ``version``: NaN for a
         rehearsed model."""
         measured = self.prober.measure(current, model)
-        known = self.signals.before_choice(self.state, measured)
-        signals = {client: {**found, **known.get(client, {})} for client, found in measured.items()}
+        computed = self.signals.before_choice(self.state, measured)
+        signals = {
+            client: {**values, **computed.get(client, {})} for client, values in measured.items()
+        }
         reports = [
-            Report(client, Outcome.PROBED, version, signals=found)
-            for client, found in signals.items()
+            Report(client, Outcome.PROBED, version, signals=values)
+            for client, values in signals.items()
         ]
         self.selector.observe(self.state.round, reports)
 
@@ -334,7 +340,9 @@ class SelectionCoordinator:
         sent = list(sent)
         if current is None:
             return
-        current.sent |= {one.node: one for one in sent if one.node in current.clients}
+        current.sent |= {
+            message.node: message for message in sent if message.node in current.clients
+        }
         if current.evaluation:
             self.state.add_exchange("evaluate", sent, current.evaluation)
             current.evaluation = 0.0
@@ -364,8 +372,8 @@ class SelectionCoordinator:
             messages, current.model, current.model_key, forms, bounds
         )
         current.checked = checked = {
-            k: dataclasses.replace(one, bits=current.bits_up.get(k, one.bits))
-            for k, one in checked.items()
+            k: dataclasses.replace(reply, bits=current.bits_up.get(k, reply.bits))
+            for k, reply in checked.items()
         }
         self._look_for_app_errors(current, checked)
         model = model_vector(arrays_of(current.model)) if self.signals.compares else np.zeros(0)
@@ -385,8 +393,8 @@ class SelectionCoordinator:
         checked = self.reader.fit(current.checked, current.form.with_tied())
         lacking = {
             k
-            for k, one in checked.items()
-            if one.result is None and current.checked[k].result is not None
+            for k, reply in checked.items()
+            if reply.result is None and current.checked[k].result is not None
         }
         self.reject("the strategy needs what the records of the reply lack", lacking)
         return self._usable(current, checked)
@@ -482,7 +490,7 @@ class SelectionCoordinator:
         state.add_traffic("train", bits_down, reply.bits)
 
     def _num_examples(self, client: int, result: ClientResult | None) -> float:
-        enrolled = self.counts.told.get(client, math.nan)
+        enrolled = self.counts.observed.get(client, math.nan)
         return (
             enrolled
             if not math.isnan(enrolled) or result is None or self.reader.weight_key != EXAMPLES
@@ -533,12 +541,12 @@ class SelectionCoordinator:
         for client in clients:
             self.state.refusals[client] = self.state.refusals.get(client, 0) + 1
             if self.state.refusals[client] == MOST_REFUSALS:
-                said = (
+                sentence = (
                     f"is asked no more by this run: {MOST_REFUSALS} steps in a row were "
                     "refused for its uploads"
                 )
                 self.registry.places.note(
-                    self.registry.node_of.get(client, -1), "set aside", said, client
+                    self.registry.node_of.get(client, -1), "set aside", sentence, client
                 )
 
     def reject(self, reason: str, clients: Collection[int] | None = None) -> None:
@@ -592,15 +600,21 @@ class SelectionCoordinator:
         if "num_examples" not in self.registry.wanted or self.reader.weight_key != EXAMPLES:
             return
         new = [
-            one
-            for one in reports
-            if one.outcome == Outcome.ACCEPTED and one.id not in self.state.sized
+            report
+            for report in reports
+            if report.outcome == Outcome.ACCEPTED and report.id not in self.state.sized
         ]
-        new = [one for one in new if math.isnan(self.registry.enrolled[one.id].num_examples)]
-        self.state.sized |= {one.id for one in new}
+        new = [
+            report for report in new if math.isnan(self.registry.enrolled[report.id].num_examples)
+        ]
+        self.state.sized |= {report.id for report in new}
         if new:
             self.selector.observe(
-                0, [Report(one.id, Outcome.ENROLLED, num_examples=one.num_examples) for one in new]
+                0,
+                [
+                    Report(report.id, Outcome.ENROLLED, num_examples=report.num_examples)
+                    for report in new
+                ],
             )
 
     def _open(self) -> OpenRound:
@@ -631,17 +645,24 @@ class SelectionCoordinator:
 
     def usable_evaluations(self, replies: Sequence[Any]) -> list[Any]:
         """Return the usable evaluations, sorted by client, in the form that most of them have."""
-        found = {self.registry.client_at(reply.metadata.src_node_id): reply for reply in replies}
-        messages = {client: reply for client, reply in found.items() if client is not None}
+        by_client = {
+            self.registry.client_at(reply.metadata.src_node_id): reply for reply in replies
+        }
+        messages = {client: reply for client, reply in by_client.items() if client is not None}
         checked = self.reader.evaluations(messages, self.counts.evaluation_bounds(messages))
-        for client, one in checked.items():
-            if one.problem is not None:
+        for client, evaluation in checked.items():
+            if evaluation.problem is not None:
                 node = self.registry.node_of[client]
-                said = f"an evaluation cannot be used: {one.problem}"
-                self.registry.places.note(node, "rejected", said, client)
-        usable = {client: one.message for client, one in checked.items() if one.result is not None}
+                sentence = f"an evaluation cannot be used: {evaluation.problem}"
+                self.registry.places.note(node, "rejected", sentence, client)
+        usable = {
+            client: evaluation.message
+            for client, evaluation in checked.items()
+            if evaluation.result is not None
+        }
         self.evaluations = {
-            k: dict(next(iter(one.content.metric_records.values()))) for k, one in usable.items()
+            k: dict(next(iter(message.content.metric_records.values())))
+            for k, message in usable.items()
         }
         return list(usable.values())
 
@@ -659,8 +680,8 @@ def _replace_accepted(
     reports: Sequence[Report], spared: Collection[int] = (), **changes: Any
 ) -> list[Report]:
     """Return reports, those of accepted clients changed but for ``spared``."""
-    chosen = [one.outcome == Outcome.ACCEPTED and one.id not in spared for one in reports]
+    chosen = [report.outcome == Outcome.ACCEPTED and report.id not in spared for report in reports]
     return [
-        dataclasses.replace(one, **changes) if change else one
-        for one, change in zip(reports, chosen, strict=True)
+        dataclasses.replace(report, **changes) if change else report
+        for report, change in zip(reports, chosen, strict=True)
     ]

@@ -24,17 +24,21 @@ def observe_enrolments(selector: Selector[Any], registry: NodeRegistry, new: lis
         selector.observe(0, new)
         return
     except ValueError as problem:
-        said = str(problem)
-    known = selector.to_bytes()
-    fits = [one for one in new if _observes(Selector.from_bytes(known, type(selector.rule)), one)]
-    strange = sorted({one.id for one in new} - {one.id for one in fits})
+        reason = str(problem)
+    saved = selector.to_bytes()
+    fits = [
+        report
+        for report in new
+        if _observes(Selector.from_bytes(saved, type(selector.rule)), report)
+    ]
+    strange = sorted({report.id for report in new} - {report.id for report in fits})
     if len(strange) >= min(2, registry.awaited) and 2 * len(strange) > len(registry.node_of):
         raise ConfigError(
-            f"the selector cannot take in what these clients report at enrolment ({said}); it "
+            f"the selector cannot take in what these clients report at enrolment ({reason}); it "
             "comes from another federation"
         )
     for client in strange:
-        registry.dismiss(client, f"reports what the selector cannot take in: {said}")
+        registry.dismiss(client, f"reports what the selector cannot take in: {reason}")
     if fits:
         selector.observe(0, fits)
 

@@ -50,8 +50,12 @@ class _LegacyMethods:
         """Run the strategy's rounds from its own first model, else from a client's, as Flower."""
 
         def evaluate(step: int, model: Any) -> Any:
-            found = self.strategy.evaluate(step, _parameters(model))
-            return None if found is None else _numbers({"loss": float(found[0]), **found[1]})
+            evaluation = self.strategy.evaluate(step, _parameters(model))
+            return (
+                None
+                if evaluation is None
+                else _numbers({"loss": float(evaluation[0]), **evaluation[1]})
+            )
 
         grid = _TranslatingGrid(grid)
         observer = self.motley.observer
@@ -67,19 +71,19 @@ class _LegacyMethods:
         app = flower()
         question = app.RecordDict({"getparametersins.config": app.ConfigRecord()})
         for node in sorted(grid.get_node_ids()):
-            asked = app.Message(question, node, "get_parameters")
-            for reply in grid.send_and_receive([asked], timeout=timeout):
+            request = app.Message(question, node, "get_parameters")
+            for reply in grid.send_and_receive([request], timeout=timeout):
                 if not reply.has_error():
                     return _array_record(_parameters(reply.content["getparametersres.parameters"]))
         raise ConfigError("no client gave the first model; expected clients, or initial_parameters")
 
-    def _configure(self, what: str, step: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
+    def _configure(self, phase: str, step: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
         """Return the strategy's orders to ``fit`` or ``evaluate`` as messages."""
-        translate = getattr(flower("compat.common.recorddict_compat"), f"{what}ins_to_recorddict")
-        configure = getattr(self.strategy, f"configure_{what}")
+        translate = getattr(flower("compat.common.recorddict_compat"), f"{phase}ins_to_recorddict")
+        configure = getattr(self.strategy, f"configure_{phase}")
         key = Key(self.motley.selector.seed).fold("legacy", step)
-        clients = _Clients(grid, None if what == "fit" else key)
-        kind = "train" if what == "fit" else "evaluate"
+        clients = _Clients(grid, None if phase == "fit" else key)
+        kind = "train" if phase == "fit" else "evaluate"
         return [
             flower().Message(translate(order, keep_input=True), proxy.node_id, kind)
             for proxy, order in configure(step, _parameters(arrays), clients)
@@ -125,11 +129,13 @@ class _Clients(dict[str, _Proxy]):
 
     def sample(self, num_clients: int, min_num_clients: Any = None, criterion: Any = None) -> Any:
         """Return clients that meet a criterion."""
-        found = [proxy for proxy in self.values() if criterion is None or criterion.select(proxy)]
+        eligible = [
+            proxy for proxy in self.values() if criterion is None or criterion.select(proxy)
+        ]
         if self._rng is None:
-            return found
-        drawn = self._rng.choice(len(found), min(num_clients, len(found)), replace=False)
-        return [found[i] for i in sorted(drawn)]
+            return eligible
+        drawn = self._rng.choice(len(eligible), min(num_clients, len(eligible)), replace=False)
+        return [eligible[i] for i in sorted(drawn)]
 
 
 class _TranslatingGrid(ForwardingGrid):
@@ -148,15 +154,15 @@ class _TranslatingGrid(ForwardingGrid):
 def _translated(content: Any) -> Any:
     """Return what a client of the older API replies, as records of the new one."""
     app = flower()
-    what = next((name for name in ("fitres", "evaluateres") if f"{name}.status" in content), None)
-    if what is None or content[f"{what}.status"]["code"] != 0:
+    prefix = next((name for name in ("fitres", "evaluateres") if f"{name}.status" in content), None)
+    if prefix is None or content[f"{prefix}.status"]["code"] != 0:
         return content
-    metrics = content[f"{what}.metrics"]
-    examples = content[f"{what}.num_examples"]["num_examples"]
+    metrics = content[f"{prefix}.metrics"]
+    examples = content[f"{prefix}.num_examples"]["num_examples"]
     numbers = _numbers({EXAMPLES: examples, **metrics, **content.get("evaluateres.loss", {})})
     words = {name: value for name, value in metrics.items() if name not in numbers}
     records = {"words": app.ConfigRecord(words), "metrics": numbers}
-    if what == "fitres":
+    if prefix == "fitres":
         records["arrays"] = _array_record(_parameters(content["fitres.parameters"]))
     return app.RecordDict(records)
 
@@ -192,8 +198,8 @@ def _results(replies: Iterable[Any], kind: str) -> tuple[list[Any], list[Runtime
         node, content = reply.metadata.src_node_id, reply.content
         metrics = dict(content["metrics"])
         examples = metrics.pop(EXAMPLES)
-        found = _parameters(content["arrays"]) if kind == "FitRes" else metrics.pop("loss")
-        said = {**metrics, **content["words"]}
-        result = getattr(common, kind)(common.Status(common.Code.OK, ""), found, examples, said)
+        value = _parameters(content["arrays"]) if kind == "FitRes" else metrics.pop("loss")
+        reported = {**metrics, **content["words"]}
+        result = getattr(common, kind)(common.Status(common.Code.OK, ""), value, examples, reported)
         results.append((_Proxy(str(node), node), result))
     return results, failures

@@ -58,27 +58,29 @@ class SignalProber:
         ConfigError: no client ever answered, because of the client app.
         """
         system = self.wanted.keys() - set(self.learning)
-        known = {client: self._system_signals(client, system) for client in current.candidates}
+        system_signals = {
+            client: self._system_signals(client, system) for client in current.candidates
+        }
         if not self.learning:
-            return known
+            return system_signals
         answers = self._ask(current, model)
         useless: list[NodeError] = []
         size = sum(math.prod(array.shape) for array in model.values())
-        found = {}
+        measured = {}
         for client, answer in zip(current.candidates, answers, strict=True):
             self.state.note_answer(client, answer, self.longest_pause)
             try:
-                found[client] = self._read(answer, size) | known[client]
+                measured[client] = self._read(answer, size) | system_signals[client]
             except NodeError as problem:
                 useless += [problem] if answer.reply is not None else []
                 self.registry.places.note(
                     answer.node, "unanswered", f"cannot be measured: {problem}", client
                 )
-        for client, reason in excessive(found).items():
-            del found[client]
+        for client, reason in excessive(measured).items():
+            del measured[client]
             node = self.registry.node_of[client]
             self.registry.places.note(node, "unanswered", f"cannot be measured: {reason}", client)
-        self.state.probed |= bool(found)
+        self.state.probed |= bool(measured)
         # one alone is no sign of the app
         if not self.state.probed and len(useless) >= min(2, self.registry.awaited):
             raise ConfigError(
@@ -87,7 +89,7 @@ class SignalProber:
                 'answer @app.query("motley_probe") with one MetricRecord of these keys (the first '
                 f"problem: {useless[0]!s:.300})"
             )
-        return found
+        return measured
 
     def _ask(self, current: OpenRound, model: Any) -> list[SentMessage]:
         app = flower()

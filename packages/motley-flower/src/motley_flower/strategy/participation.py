@@ -107,7 +107,7 @@ def participation(run: Iterable[ParticipationRow] | _Run) -> str:
         (row.round, 0 if row.purpose == "probe" else 2, _exchange(row, width))
         for row in run.exchanges
     ]
-    lines += [line for *_, line in sorted(each, key=lambda one: one[:2])]
+    lines += [line for *_, line in sorted(each, key=lambda entry: entry[:2])]
     return "\n".join(lines + _totals(run.traffic, width))
 
 
@@ -130,17 +130,17 @@ def _exchange(row: ExchangeRow, width: int) -> str:
 def _line(
     round: object,
     client: object,
-    what: str,
+    label: str,
     loss: str,
     seconds: float,
     bits_down: float,
     bits_up: float,
     width: int,
 ) -> str:
-    took = "-" if math.isnan(seconds) else f"{seconds:.1f}"
+    elapsed = "-" if math.isnan(seconds) else f"{seconds:.1f}"
     return (
         f"{round:>5}  {client:>{width}}  "
-        f"{what:<14}{loss:>8}{took:>9}{bits_down / 8000:>9.1f}{bits_up / 8000:>9.1f}"
+        f"{label:<14}{loss:>8}{elapsed:>9}{bits_down / 8000:>9.1f}{bits_up / 8000:>9.1f}"
     )
 
 
@@ -151,12 +151,12 @@ def _totals(traffic: Mapping[str, float], width: int) -> list[str]:
         {name.removesuffix(end): bits for name, bits in traffic.items() if name.endswith(end)}
         for end in _ENDS
     )
-    whole = sum(traffic.values())
+    total_bits = sum(traffic.values())
     lines = [
         _line(
             "total",
             "-",
-            f"{name} {(down[name] + up[name]) / whole:.0%}",
+            f"{name} {(down[name] + up[name]) / total_bits:.0%}",
             "-",
             math.nan,
             down[name],

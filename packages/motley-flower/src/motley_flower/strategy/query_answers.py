@@ -96,7 +96,7 @@ def measured(message: Any, signals: Mapping[str, Any]) -> Any:
     name."""
     app = flower()
     numbers = {
-        name: [float(one) for one in value] if hasattr(value, "__len__") else float(value)
+        name: [float(number) for number in value] if hasattr(value, "__len__") else float(value)
         for name, value in signals.items()
     }
     return app.Message(app.RecordDict({"measured": app.MetricRecord(numbers)}), reply_to=message)

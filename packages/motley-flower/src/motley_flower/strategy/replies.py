@@ -35,7 +35,13 @@ from motley_flower.checked_numbers import (
 )
 from motley_flower.messages import content_bits, flower
 from motley_flower.node_registry import EXAMPLES
-from motley_flower.strategy.reply_forms import Item, ReplyForm, RunForm, arrays_form, metric_items
+from motley_flower.strategy.reply_forms import (
+    Entry,
+    ReplyForm,
+    RunForm,
+    arrays_form,
+    metric_entries,
+)
 
 __all__ = [
     "CheckedReply",
@@ -240,13 +246,15 @@ class ReplyReader:
         metric_key, metrics = only_metrics(content)
         main = model_key if model_key in records else next(iter(records))
         arrays: dict[str, NDArray[Any]] = {}
-        items: list[Item] = []
+        record_entries: list[Entry] = []
         for key, record in records.items():
-            found = _arrays_of(record, model if shapes and key == main else None, self.largest)
+            record_arrays = _arrays_of(
+                record, model if shapes and key == main else None, self.largest
+            )
             if key == main:
-                arrays = found
+                arrays = record_arrays
             else:
-                items.append(("record", key, arrays_form(found, shapes)))
+                record_entries.append(("record", key, arrays_form(record_arrays, shapes)))
         size = sum(array.size for array in arrays.values())
         weight = self._weight(metrics, self.wanted)
         steps = (
@@ -258,7 +266,7 @@ class ReplyReader:
         signals = signals_of(metrics, self.wanted | {"loss"}, size)
         form = ReplyForm(
             ("model", arrays_form(arrays, shapes)),
-            metric_items(metrics) | set(items),
+            metric_entries(metrics) | set(record_entries),
             main,
             metric_key,
         )
@@ -311,7 +319,7 @@ class ReplyReader:
                         f"{self.weight_key!r} is {weight:g}; expected at most {bound.most:g}"
                     )
                 result = ClientResult(
-                    weight, {}, math.nan, {}, ReplyForm((), metric_items(metrics), "", key)
+                    weight, {}, math.nan, {}, ReplyForm((), metric_entries(metrics), "", key)
                 )
                 checked[client] = CheckedReply(
                     message, 0.0, result, None, message.content, bound.counts
@@ -353,17 +361,17 @@ def _arrays_of(
         raise AppError(
             f"the arrays are not those sent: missing {_listed(missing)}, more {_listed(extra)}"
         )
-    found = {}
+    arrays = {}
     left = largest
     for name in like if like is not None else record:
         if like is None:
-            found[name] = array_of(record[name], str(name), None, None, left)
+            arrays[name] = array_of(record[name], str(name), None, None, left)
         else:
             shape = tuple(like[name].shape)
             dtype = str(like[name].dtype)
-            found[name] = array_of(record[name], str(name), shape, dtype, math.prod(shape) * 8)
-        left -= found[name].nbytes
-    return found
+            arrays[name] = array_of(record[name], str(name), shape, dtype, math.prod(shape) * 8)
+        left -= arrays[name].nbytes
+    return arrays
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -401,26 +409,26 @@ def array_of(
         raise NodeError(
             f"array {one_line(name)} weighs {len(data)} bytes; expected at most {int(largest)}"
         )
-    found, fortran, kind, begin = array_header(data, name)
-    if found != declared or str(kind) != str(array.dtype):
+    header_shape, fortran, kind, begin = array_header(data, name)
+    if header_shape != declared or str(kind) != str(array.dtype):
         raise NodeError(
             f"array {one_line(name)} says it is {array.dtype}{list(declared)} and holds "
-            f"{kind}{list(found)}"
+            f"{kind}{list(header_shape)}"
         )
     # floats of another width; and BatchNorm's count of batches, a whole number, of which a
     # strategy's mean makes a float
-    allowed = "fiu" if found == () else "f"
+    allowed = "fiu" if header_shape == () else "f"
     same = (
         dtype is None
         or str(kind) == dtype
         or (kind.kind in allowed and np.dtype(dtype).kind == "f")
     )
-    if not same or (shape is not None and found != tuple(shape)):
+    if not same or (shape is not None and header_shape != tuple(shape)):
         raise AppError(
-            f"array {one_line(name)} is {kind}{list(found)}; expected {dtype}{list(shape or ())}, "
-            "as sent"
+            f"array {one_line(name)} is {kind}{list(header_shape)}; expected "
+            f"{dtype}{list(shape or ())}, as sent"
         )
-    size = math.prod(found) if min(found, default=0) >= 0 else -1
+    size = math.prod(header_shape) if min(header_shape, default=0) >= 0 else -1
     if len(data) - begin != size * kind.itemsize:
         raise NodeError(
             f"array {one_line(name)} holds {len(data) - begin} bytes for {size} numbers of "
@@ -436,7 +444,7 @@ def array_of(
             f"array {one_line(name)} holds a number that is not finite, or larger than "
             f"{LARGEST_NUMBER:.0e}"
         )
-    return numbers.reshape(found, order="F" if fortran else "C")
+    return numbers.reshape(header_shape, order="F" if fortran else "C")
 
 
 def array_header(data: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:

@@ -1,7 +1,7 @@
 """The form of a run's replies: what more than half of the clients send, and never what a single one
 sends first.
 
-A reply consists of *items*: its model, each further ArrayRecord, each number of its MetricRecord
+A reply consists of *entries*: its model, each further ArrayRecord, each number of its MetricRecord
 with its length. What more than half of the clients sent last belongs to the form. A reply without
 it cannot be used; what a reply has beyond it is left out.
 """
@@ -17,25 +17,25 @@ from typing import Any
 from motley_flower.checked_numbers import AppError
 from motley_flower.messages import flower
 
-__all__ = ["Item", "ReplyForm", "RunForm", "arrays_form", "metric_items"]
+__all__ = ["Entry", "ReplyForm", "RunForm", "arrays_form", "metric_entries"]
 
-Item = tuple[Any, ...]
+Entry = tuple[Any, ...]
 """``("model", arrays)``, ``("record", key, arrays)`` or ``("metric", name, length)``, where arrays
 are (name, dtype, shape)."""
 
 
-def arrays_form(arrays: Mapping[str, Any], shapes: bool) -> Item:
+def arrays_form(arrays: Mapping[str, Any], shapes: bool) -> Entry:
     """Return names, dtypes and, where they count, shapes of arrays."""
     return tuple(
         sorted(
-            (str(name), str(one.dtype), tuple(one.shape) if shapes else ())
-            for name, one in arrays.items()
+            (str(name), str(array.dtype), tuple(array.shape) if shapes else ())
+            for name, array in arrays.items()
         )
     )
 
 
-def metric_items(metrics: Mapping[str, Any]) -> frozenset[Item]:
-    """Return the items of a MetricRecord; the length of a single number is -1."""
+def metric_entries(metrics: Mapping[str, Any]) -> frozenset[Entry]:
+    """Return the entries of a MetricRecord; the length of a single number is -1."""
     return frozenset(
         ("metric", name, len(value) if isinstance(value, list) else -1)
         for name, value in metrics.items()
@@ -48,12 +48,13 @@ class ReplyForm:
 
     Parameters
     ----------
-    model: the item of the model; empty in an evaluation. items: all others. model_key, metric_key:
-    of the two records.
+    model: the entry of the model; empty in an evaluation.
+    entries: all others.
+    model_key, metric_key: of the two records.
     """
 
-    model: Item
-    items: frozenset[Item]
+    model: Entry
+    entries: frozenset[Entry]
     model_key: str
     metric_key: str
 
@@ -64,14 +65,15 @@ class RunForm:
 
     Parameters
     ----------
-    model: the item that the model must be. items: what every reply must hold beside it. tied: items
-    that half of the clients send.
+    model: the entry that the model must be.
+    entries: what every reply must hold beside it.
+    tied: entries that half of the clients send.
     model_key, metric_key: what the two records are called.
     """
 
-    model: Item
-    items: frozenset[Item]
-    tied: frozenset[Item]
+    model: Entry
+    entries: frozenset[Entry]
+    tied: frozenset[Entry]
     model_key: str
     metric_key: str
 
@@ -87,15 +89,15 @@ class RunForm:
         included. like: what the run asks for: the model as it was sent, and the numbers that must
         be there.
         """
-        counts = Counter(item for form in last.values() for item in form.items)
+        counts = Counter(entry for form in last.values() for entry in form.entries)
         return cls(
             _usual(
                 [form.model for form in now.values()],
                 [form.model for form in last.values()],
                 like.model,
             ),
-            frozenset(item for item, count in counts.items() if 2 * count > len(last)),
-            frozenset(item for item, count in counts.items() if 2 * count == len(last)),
+            frozenset(entry for entry, count in counts.items() if 2 * count > len(last)),
+            frozenset(entry for entry, count in counts.items() if 2 * count == len(last)),
             _usual(
                 [form.model_key for form in now.values()],
                 [form.model_key for form in last.values()],
@@ -110,13 +112,13 @@ class RunForm:
 
     def with_tied(self) -> RunForm:
         """Return the form in which what half of the clients send is asked of all."""
-        return dataclasses.replace(self, items=self.items | self.tied, tied=frozenset())
+        return dataclasses.replace(self, entries=self.entries | self.tied, tied=frozenset())
 
     def check(self, form: ReplyForm) -> None:
         """Refuse a reply of another form; raises AppError."""
         if form.model != self.model:
             raise AppError("the arrays of the reply are not of the form of the others'")
-        missing = sorted(str(item[1]) for item in self.items - form.items)
+        missing = sorted(str(entry[1]) for entry in self.entries - form.entries)
         if missing:
             raise AppError(
                 "the records of the reply are not of the form of the others': they lack "
@@ -127,16 +129,16 @@ class RunForm:
         """Return the records of a reply without what is beyond the form; the same object where
         nothing is."""
         same_names = (form.model_key, form.metric_key) == (self.model_key, self.metric_key)
-        if form.items == self.items and same_names:
+        if form.entries == self.entries and same_names:
             return content
         app = flower()
-        kept = {item[1] for item in self.items if item[0] == "metric"}
-        records = {name for kind, name, *_ in self.items if kind == "record"}
+        metric_keys = {entry[1] for entry in self.entries if entry[0] == "metric"}
+        records = {name for kind, name, *_ in self.entries if kind == "record"}
         fitted = {}
         for name, record in content.items():
             if name == form.metric_key:
                 fitted[self.metric_key] = app.MetricRecord(
-                    {key: value for key, value in record.items() if key in kept}
+                    {key: value for key, value in record.items() if key in metric_keys}
                 )
             elif name == form.model_key and form.model:
                 fitted[self.model_key] = record
@@ -151,6 +153,6 @@ def _usual(now: Sequence[Any], last: Collection[Any], like: Any) -> Any:
     ever = list(last)
     return max(
         dict.fromkeys(now),
-        key=lambda one: (ever.count(one), one == like, now.count(one)),
+        key=lambda form: (ever.count(form), form == like, now.count(form)),
         default=like,
     )

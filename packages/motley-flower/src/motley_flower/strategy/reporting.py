@@ -127,19 +127,19 @@ class _ReportingApp:
         query = message.content[RECORD]
         examples, labels, classes = self.motley_data
         key = query["key"]
-        told = dict[str, Any]()
+        enrolment = dict[str, Any]()
         if key in context.node_config:
-            told[key] = client_of_node(context.node_config, key)
+            enrolment[key] = client_of_node(context.node_config, key)
         if labels is not None and classes is not None:
             counts = counts_of(labels(context), classes)
-            told[EXAMPLES] = sum(counts)
-            told |= (
+            enrolment[EXAMPLES] = sum(counts)
+            enrolment |= (
                 {"label_histogram": counts}
                 if "label_histogram" in query["wanted"].split(",")
                 else {}
             )
         if examples is not None:
-            told[EXAMPLES] = int(examples(context))
+            enrolment[EXAMPLES] = int(examples(context))
         # of a client_fn, which gets no config at a probe
         torch = "torch" in sys.modules
         older = vars(self).get("_call") is not None
@@ -149,26 +149,26 @@ class _ReportingApp:
                 sorted(self.motley_reports | (MEASURED_IN_TRAINING if torch else frozenset()))
             ),
         }
-        content = {"enrolment": app.MetricRecord(told), RECORD: app.ConfigRecord(declared)}
+        content = {"enrolment": app.MetricRecord(enrolment), RECORD: app.ConfigRecord(declared)}
         return app.Message(app.RecordDict(content), reply_to=message)
 
     def _probed(self, message: Any, context: Any) -> Any:
-        asked = wanted(message)
-        found: dict[str, float] = {}
-        training = {name: batches for name, batches in asked.items() if name != "val_loss"}
+        requested = wanted(message)
+        values: dict[str, float] = {}
+        training = {name: batches for name, batches in requested.items() if name != "val_loss"}
         if training:
             limits = [batches or 0 for batches in training.values()]
-            found |= self._without_steps(
+            values |= self._without_steps(
                 message, context, training, max(limits) if all(limits) else None
             )
-        if "val_loss" in asked:
+        if "val_loss" in requested:
             from motley_flower.strategy.torch_measures import LossMeter
 
             with LossMeter(trains=False) as meter:
                 super().__call__(_copy(message, "evaluate"), context)  # type: ignore[misc]
-            found |= {"val_loss": meter.signals()["loss"]} if meter.samples else {}
-        _refuse_unmeasured(asked, found)
-        return measured(message, {name: found[name] for name in asked})
+            values |= {"val_loss": meter.signals()["loss"]} if meter.samples else {}
+        _refuse_unmeasured(requested, values)
+        return measured(message, {name: values[name] for name in requested})
 
     def _without_steps(
         self, message: Any, context: Any, names: Iterable[str], batches: int | None = None
@@ -176,37 +176,41 @@ class _ReportingApp:
         """Return these signals of the received model on the training samples."""
         from motley_flower.strategy.torch_measures import LossMeter, without_steps
 
-        asked = _copy(message, "train")
+        request = _copy(message, "train")
         held = copy.deepcopy(context)
         meter = LossMeter(
             robust="robust_loss" in names, gradients="grad_norm" in names, batches=batches
         )
-        return without_steps(lambda: super(_ReportingApp, self).__call__(asked, held), meter)  # type: ignore[misc]
+        return without_steps(lambda: super(_ReportingApp, self).__call__(request, held), meter)  # type: ignore[misc]
 
     def _trained(self, message: Any, context: Any) -> Any:
-        asked = [name for name in str(message.content[RECORD]["wanted"]).split(",") if name]
-        missing = [name for name in asked if name not in self.motley_reports]
+        requested = [name for name in str(message.content[RECORD]["wanted"]).split(",") if name]
+        missing = [name for name in requested if name not in self.motley_reports]
         message = _copy(message, message.metadata.message_type)
         if "torch" not in sys.modules:  # and nothing but the app's own reports was declared
             return super().__call__(message, context)  # type: ignore[misc]
         from motley_flower.strategy.torch_measures import LossMeter
 
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         before = {name: _BEFORE_TRAINING[name] for name in missing if name in _BEFORE_TRAINING}
         if before:
-            known = self._without_steps(message, context, before.values())
-            found |= {name: known[source] for name, source in before.items() if source in known}
+            before_steps = self._without_steps(message, context, before.values())
+            values |= {
+                name: before_steps[source]
+                for name, source in before.items()
+                if source in before_steps
+            }
         with LossMeter() as meter:
             reply = super().__call__(message, context)  # type: ignore[misc]
-        found = {**meter.signals(), **found}
+        values = {**meter.signals(), **values}
         records = [] if reply.has_error() else list(reply.content.metric_records.values())
         if not reply.has_error() and _OLDER_METRICS in reply.content:
             records = [reply.content[_OLDER_METRICS]]
         if len(records) == 1:
-            _refuse_unmeasured(set(missing) - {"local_steps"}, {**found, **records[0]})
+            _refuse_unmeasured(set(missing) - {"local_steps"}, {**values, **records[0]})
             for name in ["loss", *missing]:  # the loss is for the table
-                if name in found and name not in records[0]:
-                    records[0][name] = found[name]
+                if name in values and name not in records[0]:
+                    records[0][name] = values[name]
         return reply
 
 
@@ -218,8 +222,8 @@ def _copy(message: Any, kind: str) -> Any:
     return copied
 
 
-def _refuse_unmeasured(names: Iterable[str], found: Collection[str]) -> None:
-    lost = sorted(name for name in names if name not in found)
+def _refuse_unmeasured(names: Iterable[str], values: Collection[str]) -> None:
+    lost = sorted(name for name in names if name not in values)
     if lost:
         raise ConfigError(
             f"with_reports could not measure {', '.join(lost)}: the app called none of PyTorch's "

@@ -30,14 +30,14 @@ def named_metrics(metrics: Metrics) -> dict[str, float]:
     >>> named_metrics({"eval_acc": 0.5, "eval_loss": 2.0, "num-examples": 10})
     {'num-examples': 10.0, 'loss': 2.0, 'accuracy': 0.5}
     """
-    found = {
+    numbers = {
         str(name): float(value) for name, value in metrics.items() if isinstance(value, int | float)
     }
     for name, endings in (("loss", ("loss",)), ("accuracy", ("accuracy", "acc"))):
-        like = next((one for one in found if one.lower().endswith(endings)), None)
-        if name not in found and like is not None:
-            found[name] = found.pop(like)
-    return found
+        like = next((key for key in numbers if key.lower().endswith(endings)), None)
+        if name not in numbers and like is not None:
+            numbers[name] = numbers.pop(like)
+    return numbers
 
 
 class _Selection(Protocol):
@@ -96,19 +96,19 @@ class RoundObserver:
             sys.stderr.flush()
 
     @contextmanager
-    def going(self, strategy: Any, given: dict[str, Any]) -> Iterator[None]:
+    def going(self, strategy: Any, arguments: dict[str, Any]) -> Iterator[None]:
         """Observe a strategy's loop within a block.
 
         Parameters
         ----------
-        given: the arguments of its ``start``, by name; its function of evaluation is replaced by
-        one that is observed.
+        arguments: the arguments of its ``start``, by name; its function of evaluation is replaced
+        by one that is observed.
         """
-        self.rounds = given.get("num_rounds")
+        self.rounds = arguments.get("num_rounds")
         self.step = 0
-        evaluate = given.get("evaluate_fn")
+        evaluate = arguments.get("evaluate_fn")
         if evaluate is not None:
-            given["evaluate_fn"] = lambda step, arrays: self.evaluate(evaluate, step, arrays)
+            arguments["evaluate_fn"] = lambda step, arrays: self.evaluate(evaluate, step, arrays)
         yield
         self.end_round()
 
@@ -184,6 +184,6 @@ class RoundObserver:
         )
 
     def _score(self, metrics: Metrics) -> None:
-        found = named_metrics(metrics)
-        name = next((name for name in ("accuracy", "loss") if name in found), None)
-        self.score = self.score if name is None else f"{name} {found[name]:#.3g}"
+        numbers = named_metrics(metrics)
+        name = next((name for name in ("accuracy", "loss") if name in numbers), None)
+        self.score = self.score if name is None else f"{name} {numbers[name]:#.3g}"

@@ -32,14 +32,14 @@ class SampleCounts:
     ----------
     registry: of the nodes. key: by which the strategy weighs; None: it does not. max_examples: the
     largest number of any client;
-    None: the clients' median decides. told: by client, the number that the selector knows; NaN
-    where it was told none.
+    None: the clients' median decides. observed: by client, the number that the selector knows; NaN
+    where it knows none.
     """
 
     registry: NodeRegistry
     key: str | None
     max_examples: float | None
-    told: dict[int, float] = field(default_factory=dict)
+    observed: dict[int, float] = field(default_factory=dict)
 
     def believed(self, clients: Iterable[int]) -> dict[int, float]:
         """Return how many samples each client counts as having; NaN where it never said."""
@@ -51,10 +51,10 @@ class SampleCounts:
     def caps(self, clients: Iterable[int]) -> dict[int, float]:
         """Return the largest number of samples that counts of each client; infinite where nothing
         bounds it."""
-        known = self._listed
+        listed = self._listed
         most = self.max_examples if self.key in (None, EXAMPLES) else None
         usual = weight_cap([self._said(k) for k in self.registry.node_of]) if most is None else most
-        return {client: known.get(client, usual) for client in clients}
+        return {client: listed.get(client, usual) for client in clients}
 
     def changed(self) -> dict[int, float]:
         """Return what the selector must be told: the numbers of connected clients that count
@@ -62,19 +62,19 @@ class SampleCounts:
         now = self.believed(self.registry.node_of)
         for client, node in self.registry.node_of.items():
             if now[client] < self._said(client):
-                said = (
+                sentence = (
                     f"says that it has {self._said(client):g} samples; more than "
                     f"{_CAP[client in self._listed]} do not count"
                 )
-                self.registry.places.note(node, "capped", said, client)
-        now = {k: n for k, n in now.items() if not math.isnan(n) and n != self.told.get(k)}
-        self.told |= now
+                self.registry.places.note(node, "capped", sentence, client)
+        now = {k: n for k, n in now.items() if not math.isnan(n) and n != self.observed.get(k)}
+        self.observed |= now
         return now
 
     def counting(self, report: Report) -> Report:
         """Return an enrolment with the number of samples that counts, as :meth:`changed` found it
         last."""
-        number = self.told.get(report.id, report.num_examples)
+        number = self.observed.get(report.id, report.num_examples)
         signals = {
             name: number if name == "num_examples" else value
             for name, value in report.signals.items()
@@ -106,9 +106,9 @@ class SampleCounts:
         if self.key != EXAMPLES:
             return dict.fromkeys(clients, WeightBound(most))
         caps = self.caps(clients)
-        known = self.believed(clients)
+        believed = self.believed(clients)
         return {
-            k: WeightBound(min(most, caps[k]), caps[k] if math.isnan(known[k]) else known[k])
+            k: WeightBound(min(most, caps[k]), caps[k] if math.isnan(believed[k]) else believed[k])
             for k in clients
         }
 

@@ -99,8 +99,8 @@ class MaskedUpdates:
         refuse_single(_asked(message))
         if message.metadata.message_type.partition(".")[0] != "train":
             return call_next(message, context)
-        asked = secure_bytes(message.content)
-        if asked is None:
+        request = secure_bytes(message.content)
+        if request is None:
             raise SecureAggregationError(
                 "the server asks for an update in the clear; this client sends masked ones only"
             )
@@ -111,7 +111,9 @@ class MaskedUpdates:
             return (
                 reply
                 if reply.has_error()
-                else _masked(reply, message, sent, self._endpoint(message, context), asked, wanted)
+                else _masked(
+                    reply, message, sent, self._endpoint(message, context), request, wanted
+                )
             )
 
     def _endpoint(self, message: Any, context: Any) -> SecureEndpoint:
@@ -129,8 +131,8 @@ def _asked(message: Any) -> list[str]:
     names: list[str] = []
     for record in message.content.config_records.values():
         for key in ("signals", "wanted"):
-            told = record.get(key, [])
-            names += told.split(",") if isinstance(told, str) else map(str, told)
+            value = record.get(key, [])
+            names += value.split(",") if isinstance(value, str) else map(str, value)
     return names
 
 
@@ -139,7 +141,7 @@ def _masked(
     message: Any,
     sent: Mapping[str, Any],
     at: SecureEndpoint,
-    asked: object,
+    request: object,
     wanted: list[str],
 ) -> Any:
     """Return the app's reply with a masked update in place of its model, and no metric that is not
@@ -149,10 +151,10 @@ def _masked(
     vector = difference(trained, sent)
     weight = int(metrics.get(EXAMPLES, 1))
     app = flower()
-    content = {RECORD: secure_record(at.masked(asked, vector, weight))}
-    told = {name: metrics[name] for name in wanted if name in metrics}
+    content = {RECORD: secure_record(at.masked(request, vector, weight))}
+    reported = {name: metrics[name] for name in wanted if name in metrics}
     return app.Message(
-        app.RecordDict({**content, "metrics": app.MetricRecord(told)}), reply_to=message
+        app.RecordDict({**content, "metrics": app.MetricRecord(reported)}), reply_to=message
     )
 
 
@@ -164,13 +166,13 @@ def difference(trained: Mapping[str, Any], sent: Mapping[str, Any]) -> Any:
     ------
     ConfigError: the arrays are not those of the model that was sent.
     """
-    other = [
+    differing = [
         name for name in sent if name not in trained or trained[name].shape != sent[name].shape
     ]
-    if other or len(trained) != len(sent):
+    if differing or len(trained) != len(sent):
         raise ConfigError(
             "the app's reply has other arrays than the model sent: "
-            f"{', '.join([*other, *trained][:3])}"
+            f"{', '.join([*differing, *trained][:3])}"
         )
     parts = [
         trained[k].astype(np.float64) - sent[k].astype(np.float64)

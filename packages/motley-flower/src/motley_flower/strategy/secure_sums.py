@@ -145,7 +145,9 @@ class SecureSums(SecureExchange):
         if not self.options.draws:
             return None
         if self.draws is None:
-            self.draws = self.agree(self.selector, self.m, lambda asked: self._ask(current, asked))
+            self.draws = self.agree(
+                self.selector, self.m, lambda requests: self._ask(current, requests)
+            )
         cohort, self._link = self.draws.draw(self.state.round)
         return Cohort(np.array(cohort, np.int64))
 
@@ -164,11 +166,11 @@ class SecureSums(SecureExchange):
             if strange:
                 raise RoundAbandonedError(f"client {strange[0]} is not in the register of keys")
             terms = self.terms(self.run, self.state.round, size, clients)
-            envelopes = self.begin(terms, lambda asked: self._ask(current, asked), self._link)
+            envelopes = self.begin(terms, lambda requests: self._ask(current, requests), self._link)
         except (ConfigError, RoundAbandonedError) as problem:
             self._abandon(current, str(problem))
             return []
-        kept = []
+        outgoing = []
         app = flower()
         for message in messages:
             envelope = envelopes.get(current.clients[message.metadata.dst_node_id])
@@ -180,7 +182,7 @@ class SecureSums(SecureExchange):
                     }
                 )
                 about = message.metadata
-                kept.append(
+                outgoing.append(
                     app.Message(
                         content,
                         about.dst_node_id,
@@ -190,25 +192,25 @@ class SecureSums(SecureExchange):
                     )
                 )
         self._note_problems(current)
-        return kept
+        return outgoing
 
     def close(self, current: OpenRound, replies: Iterable[Any]) -> list[Any]:
         """Return the replies with the survivors' mean in place of their masked updates, and error
         replies as they are."""
         replies = list(replies)
         sound = {
-            current.clients[one.metadata.src_node_id]: one
-            for one in replies
-            if not one.has_error() and one.metadata.src_node_id in current.clients
+            current.clients[reply.metadata.src_node_id]: reply
+            for reply in replies
+            if not reply.has_error() and reply.metadata.src_node_id in current.clients
         }
-        failed = [one for one in replies if one.has_error()]
+        failed = [reply for reply in replies if reply.has_error()]
         if self._round is None:
             return failed
-        current.bits_up = {client: content_bits(one.content) for client, one in sound.items()}
+        current.bits_up = {client: content_bits(reply.content) for client, reply in sound.items()}
         server = self._round.server
         try:
             mean, _ = self._round.close(
-                {client: secure_bytes(one.content) for client, one in sound.items()}
+                {client: secure_bytes(reply.content) for client, reply in sound.items()}
             )
         except RoundAbandonedError as problem:
             self._abandon(current, str(problem))
@@ -225,22 +227,22 @@ class SecureSums(SecureExchange):
         """Put the mean model in the place of a masked update; all replies hold the same, so each
         counts as one sample."""
         metrics: Mapping[str, Any] = next(iter(content.metric_records.values()), {})
-        told = {name: metrics[name] for name in self.wanted.split(",") if name in metrics}
+        reported = {name: metrics[name] for name in self.wanted.split(",") if name in metrics}
         for name in list(content):
             del content[name]
         content[key], content["metrics"] = (
             model,
-            flower().MetricRecord({**told, self.weight_key or EXAMPLES: 1}),
+            flower().MetricRecord({**reported, self.weight_key or EXAMPLES: 1}),
         )
 
-    def _ask(self, current: OpenRound, asked: Mapping[int, bytes]) -> dict[int, object]:
+    def _ask(self, current: OpenRound, requests: Mapping[int, bytes]) -> dict[int, object]:
         """Send one step's messages and return the answers by client."""
         app = flower()
         node_of = self.registry.node_of
-        clients = {node_of[client]: client for client in asked if client in node_of}
+        clients = {node_of[client]: client for client in requests if client in node_of}
         messages = [
             app.Message(
-                app.RecordDict({RECORD: secure_record(asked[client], run=self.run.hex())}),
+                app.RecordDict({RECORD: secure_record(requests[client], run=self.run.hex())}),
                 node,
                 SECURE,
                 ttl=self.limit_s,
@@ -249,20 +251,20 @@ class SecureSums(SecureExchange):
         ]
         answers: dict[int, object] = {}
         up = 0.0
-        for one in exchange(current.grid, messages, self.limit_s, self.clock):
-            client = clients[one.node]
-            if one.error:
+        for answer in exchange(current.grid, messages, self.limit_s, self.clock):
+            client = clients[answer.node]
+            if answer.error:
                 LOG.warning(
                     "round %d: client %d takes no part in secure aggregation: %s",
                     self.state.round,
                     client,
-                    one.error,
+                    answer.error,
                 )
-                if one.node in current.clients:
-                    current.sent[one.node] = SentMessage(one.node, error=one.error)
+                if answer.node in current.clients:
+                    current.sent[answer.node] = SentMessage(answer.node, error=answer.error)
             else:
-                answers[client] = secure_bytes(one.reply.content)
-                up += content_bits(one.reply.content)
+                answers[client] = secure_bytes(answer.reply.content)
+                up += content_bits(answer.reply.content)
         self.state.add_traffic(
             "secure", sum(content_bits(message.content) for message in messages), up
         )

@@ -61,7 +61,7 @@ class GuardedStep:
         self._coordinator = coordinator
         self._aggregate = aggregate
         self._current = coordinator.opened
-        self._before = [_copied(vars(one)) for one in self._strategies]
+        self._before = [_copied(vars(inner)) for inner in self._strategies]
 
     def take(self, replies: list[Any]) -> tuple[Any, Any]:
         """Return the new model and the metrics; None for both where no sound step can be made.
@@ -75,10 +75,10 @@ class GuardedStep:
             return first.arrays, first.metrics
         for find in (self._spoiling_alone, self._standing_out):
             named = find(replies)
-            rest = [reply for reply in replies if self._client(reply) not in named]
-            if not named or not rest:
+            remaining = [reply for reply in replies if self._client(reply) not in named]
+            if not named or not remaining:
                 continue
-            again = self._attempt(rest)
+            again = self._attempt(remaining)
             if not again.problem:
                 self._coordinator.blame(
                     f"{first.problem}; the step was made again without it", named
@@ -88,8 +88,8 @@ class GuardedStep:
 
     def put_back(self) -> None:
         """Give the strategy the state that it had before the step."""
-        for one, before in zip(self._strategies, self._before, strict=True):
-            now = vars(one)
+        for inner, before in zip(self._strategies, self._before, strict=True):
+            now = vars(inner)
             for name in [name for name in now if name not in before and name not in _NOT_KEPT]:
                 del now[name]
             now.update(_copied(before))
@@ -148,8 +148,8 @@ class GuardedStep:
             return "with it the model gets other names or shapes than were sent"
         if not all(_finite(array.numpy()) for array in arrays.values()):
             return "with it the model gets numbers that are not finite"
-        for one, before in zip(self._strategies, self._before, strict=True):
-            for name, value in vars(one).items():
+        for inner, before in zip(self._strategies, self._before, strict=True):
+            for name, value in vars(inner).items():
                 if name not in _NOT_KEPT and not _finite(value) and _finite(before.get(name)):
                     return f"with it the strategy's {name!r} gets numbers that are not finite"
         return ""
@@ -174,7 +174,11 @@ class GuardedStep:
         if self._coordinator.settings.uploads != "as_sent" or self._coordinator.secure is not None:
             return []
         updates = [
-            [np.subtract(one.arrays[name], sent[name], dtype=np.float64) for one in results if one]
+            [
+                np.subtract(result.arrays[name], sent[name], dtype=np.float64)
+                for result in results
+                if result
+            ]
             for name in sent
         ]
         return [clients[i] for i in outlying_of_arrays(updates)]
@@ -183,15 +187,15 @@ class GuardedStep:
 def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of a strategy's attributes; what cannot be copied stays the same object."""
     memo: dict[int, Any] = {}
-    kept = {}
+    copies = {}
     for name, value in state.items():
         if name in _NOT_KEPT:
             continue
         try:
-            kept[name] = copy.deepcopy(value, memo)
+            copies[name] = copy.deepcopy(value, memo)
         except Exception:  # whatever an object that cannot be copied may raise
-            kept[name] = value
-    return kept
+            copies[name] = value
+    return copies
 
 
 def _copy_of(content: Any) -> Any:

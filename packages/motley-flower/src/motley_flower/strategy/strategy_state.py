@@ -40,7 +40,8 @@ class SelectionState:
     far.
     rows: the participation table, which a record has in its tables. exchanges: probes and federated
     evaluations, which a record has in its history. traffic: bits by purpose and direction.
-    found: how many clients were connected when more were awaited in vain; None where enough were.
+    connected: the number of clients connected when more were awaited in vain; None where enough
+    were.
     initial_layer: last layer of the first model sent, ``[d]``. consensus: of the server's steps,
     ``[D]``.
     last_updates: of the clients, where the selector compares them with the consensus.
@@ -57,7 +58,7 @@ class SelectionState:
     rows: list[ParticipationRow] = field(default_factory=list, metadata=FIXED)
     exchanges: list[ExchangeRow] = field(default_factory=list, metadata=FIXED)
     traffic: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_TRAFFIC, 0.0))
-    found: int | None = None
+    connected: int | None = None
     initial_layer: Floats | None = None
     consensus: Floats | None = None
     last_updates: LastUpdates = field(default_factory=LastUpdates)
@@ -105,9 +106,11 @@ class SelectionState:
     def add_exchange(self, purpose: str, sent: Sequence[SentMessage], bits_down: float) -> None:
         """Count a probe or a federated evaluation: its messages, and ``bits_down``, the size of all
         of them."""
-        answered = [one for one in sent if not one.error]
-        bits_up = sum(content_bits(one.reply.content) for one in answered)
-        seconds = max((one.arrived_s - one.sent_s for one in answered), default=math.nan)
+        answered = [message for message in sent if not message.error]
+        bits_up = sum(content_bits(message.reply.content) for message in answered)
+        seconds = max(
+            (message.arrived_s - message.sent_s for message in answered), default=math.nan
+        )
         self.exchanges.append(
             ExchangeRow(self.round, purpose, len(sent), len(answered), seconds, bits_down, bits_up)
         )

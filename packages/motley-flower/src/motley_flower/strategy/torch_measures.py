@@ -129,19 +129,19 @@ class LossMeter(TorchFunctionMode):
                 if each.ndim
                 else each.double().reshape(1)
             )
-            found = {"loss": each.sum(), "squares": (each**2).sum()}
+            terms = {"loss": each.sum(), "squares": (each**2).sum()}
             if (
                 self.robust
                 and func is functional.cross_entropy
                 and not arguments["target"].is_floating_point()
             ):
-                found["robust_loss"] = (
+                terms["robust_loss"] = (
                     FlashRobust().loss(arguments["input"], arguments["target"], {}).double().sum()
                 )
         self.calls = self.calls + 1
         self.samples = self.samples + len(each)
         self._since_step = self._since_step + len(each)
-        for name, value in found.items():
+        for name, value in terms.items():
             self._sums[name] = self._sums[name] + value if name in self._sums else value
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
@@ -152,7 +152,7 @@ class LossMeter(TorchFunctionMode):
     def take_gradients(self, optimizer: Any, *_: Any) -> None:
         """Add the gradients of an optimizer's parameters, weighted by the samples since its last
         step, and leave none."""
-        for parameter in (one for group in optimizer.param_groups for one in group["params"]):
+        for parameter in (tensor for group in optimizer.param_groups for tensor in group["params"]):
             if parameter.grad is not None and self.gradients:
                 part = parameter.grad.detach().double() * self._since_step
                 key = id(parameter)
@@ -164,20 +164,20 @@ class LossMeter(TorchFunctionMode):
         """Return the means over the samples: ``loss``, ``loss_rms``, and where asked for
         ``robust_loss`` and ``grad_norm``; what training alone has, ``local_steps`` and
         ``learning_rates``; nothing that was not measured."""
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         if self.samples:
             mean = {name: float(total) / self.samples for name, total in self._sums.items()}
-            found = {"loss": mean["loss"], "loss_rms": math.sqrt(mean["squares"])}
-            found |= {"robust_loss": mean["robust_loss"]} if "robust_loss" in mean else {}
+            values = {"loss": mean["loss"], "loss_rms": math.sqrt(mean["squares"])}
+            values |= {"robust_loss": mean["robust_loss"]} if "robust_loss" in mean else {}
         if self._gradient and self.samples:
             squares = sum(float((part**2).sum()) for part in self._gradient.values())
-            found["grad_norm"] = math.sqrt(squares) / self.samples
+            values["grad_norm"] = math.sqrt(squares) / self.samples
         if self.steps and self.trains and not self.passes:
-            found["local_steps"] = float(self.steps)
-            found |= (
+            values["local_steps"] = float(self.steps)
+            values |= (
                 {} if math.isnan(self.learning_rates) else {"learning_rates": self.learning_rates}
             )
-        return found
+        return values
 
 
 class _EnoughError(BaseException):

@@ -217,14 +217,14 @@ class _SelectingStrategy:
 
     def _start(self, grid: Grid, *args: Any, **options: Any) -> Any:
         limited, start = LimitedGrid(grid, self.motley.settings.link_s), super().start  # type: ignore[misc]
-        given = inspect.signature(start).bind(
+        bound = inspect.signature(start).bind(
             _RecordingGrid(limited, self.motley), *args, **options
         )
-        given.apply_defaults()
+        bound.apply_defaults()
         if self.motley.settings.clients is not None:
             self.motley.settings.clients.log_run(limited)
-        with private_files(), self.motley.observer.going(self, given.arguments):
-            return start(*given.args, **given.kwargs)
+        with private_files(), self.motley.observer.going(self, bound.arguments):
+            return start(*bound.args, **bound.kwargs)
 
     start = _start
 
@@ -269,14 +269,14 @@ class _SelectingStrategy:
         failed = [reply for reply in replies if reply.has_error()]
         aggregate = super().aggregate_train  # type: ignore[misc]
         step = GuardedStep(
-            self, coordinator, lambda some: aggregate(server_round, [*some, *failed])
+            self, coordinator, lambda accepted: aggregate(server_round, [*accepted, *failed])
         )
         arrays, metrics = step.take(usable) if usable or failed else (None, None)
         if coordinator.rehearsal:
             step.put_back()
-        kept = arrays if coordinator.close_round(arrays) else None
-        coordinator.observer.trained(server_round, kept, metrics)
-        return kept, metrics
+        model = arrays if coordinator.close_round(arrays) else None
+        coordinator.observer.trained(server_round, model, metrics)
+        return model, metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: Any, config: Any, grid: Any
@@ -371,7 +371,7 @@ class _RecordingGrid(ForwardingGrid):
         registry = self._coordinator.registry
         sent = exchange(self._grid, messages, timeout, self._coordinator.clock, registry.attend)
         self._coordinator.record(sent)
-        for one in sent:
-            if one.reply is not None and one.reply.has_error():  # a strategy may log it
-                one.reply.error = flower().Error(one.reply.error.code, one.error)
-        return [one.reply for one in sent if one.reply is not None]
+        for answer in sent:
+            if answer.reply is not None and answer.reply.has_error():  # a strategy may log it
+                answer.reply.error = flower().Error(answer.reply.error.code, answer.error)
+        return [answer.reply for answer in sent if answer.reply is not None]
