@@ -48,10 +48,11 @@ class ListedClient:
 
     Parameters
     ----------
-    name: for people. id: whole number from 0, the client's number in every table. key: public key,
-    an OpenSSH line without a comment.
-    revoked: date from which the client is refused; empty for a client that is one. examples: the
-    largest number of training samples that counts; None: the file does not say.
+    name: for people.
+    id: whole number from 0, the client's number in every table.
+    key: public key, an OpenSSH line without a comment.
+    revoked: date from which the client is refused; empty for a client that is one.
+    examples: the largest number of training samples that counts; None: the file does not say.
     """
 
     name: str
@@ -70,7 +71,8 @@ class ClientList:
 
     Attributes
     ----------
-    clients: all of the file, the revoked ones too. names: by client id.
+    clients: all of the file, the revoked ones too.
+    names: by client id.
 
     Raises
     ------
@@ -214,7 +216,13 @@ def _client(path: Path, row: Mapping[str, Any]) -> ListedClient:
             "clients",
         )
     most = None if examples is None else float(examples)
-    return ListedClient(name, client, public_key, "" if revoked is None else str(revoked), most)
+    return ListedClient(
+        name=name,
+        id=client,
+        key=public_key,
+        revoked="" if revoked is None else str(revoked),
+        examples=most,
+    )
 
 
 @functools.lru_cache(maxsize=4096)

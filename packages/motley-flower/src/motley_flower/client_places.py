@@ -38,7 +38,8 @@ class Happened(NamedTuple):
 
     Parameters
     ----------
-    client: whose place it is; :data:`NOBODY` for an unknown node's. event: in one or two words.
+    client: whose place it is; :data:`NOBODY` for an unknown node's.
+    event: in one or two words.
     reason: in words.
     """
 
@@ -52,13 +53,14 @@ class ClientPlaces:
 
     Parameters
     ----------
-    listed: the file of clients; None: each node's word counts. keep_s: how long a node that was
-    started again keeps its place.
+    listed: the file of clients; None: each node's word counts.
+    keep_s: how long a node that was started again keeps its place.
     clock: the server's.
 
     Attributes
     ----------
-    node_of: the node of every connected client. happened: incidents since :meth:`take`.
+    node_of: the node of every connected client.
+    happened: incidents since :meth:`take`.
     """
 
     def __init__(self, listed: ClientList | None, keep_s: float, clock: WallClock) -> None:
@@ -131,8 +133,8 @@ class ClientPlaces:
 
         Parameters
         ----------
-        connected: nodes that may be a client. claims: node -> the client that it is, of the nodes
-        that have answered.
+        connected: nodes that may be a client.
+        claims: node -> the client that it is, of the nodes that have answered.
         """
         before = self.node_of
         self.node_of = {}

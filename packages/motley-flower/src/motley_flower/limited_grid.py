@@ -33,7 +33,8 @@ class LimitedGrid(ForwardingGrid):
 
     Parameters
     ----------
-    grid: Flower's. limit_s: real seconds that one call may take.
+    grid: Flower's.
+    limit_s: real seconds that one call may take.
     """
 
     def __init__(self, grid: Grid, limit_s: float) -> None:

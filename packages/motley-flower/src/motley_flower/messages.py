@@ -91,7 +91,8 @@ class SentMessage:
 
     Parameters
     ----------
-    node: the id of the receiving node. message_id: Flower's id of the message.
+    node: the id of the receiving node.
+    message_id: Flower's id of the message.
     reply: Flower's reply, which may be an error reply; None if nothing readable came within the
     limit.
     error: why there is no usable reply; empty where there is one, and while the message is pending.
@@ -216,7 +217,8 @@ class Outbox:
 
     Parameters
     ----------
-    grid: Flower's. clock: the server's.
+    grid: Flower's.
+    clock: the server's.
     """
 
     def __init__(self, grid: Grid, clock: WallClock = WALL_CLOCK) -> None:

@@ -18,7 +18,8 @@ def client_of_node(config: Mapping[str, Any], key: str) -> int:
 
     Parameters
     ----------
-    config: the node's, of ``--node-config``. key: of the client's id.
+    config: the node's, of ``--node-config``.
+    key: of the client's id.
 
     Raises
     ------

@@ -82,7 +82,8 @@ class Enrolment:
     Parameters
     ----------
     client: the client's id; :data:`~motley_flower.client_places.NOBODY` where the node names none.
-    num_examples: training samples; NaN if not reported. signals: enrolment signals, by name.
+    num_examples: training samples; NaN if not reported.
+    signals: enrolment signals, by name.
     declares: whether the app says what it can report
     (:func:`~motley_flower.strategy.reporting.with_reports`).
     """
@@ -111,11 +112,12 @@ def read_enrolment(
 
     Parameters
     ----------
-    metrics: of the answer. key: of the client's id. wanted: enrolment signals that the selector
-    needs.
+    metrics: of the answer.
+    key: of the client's id.
+    wanted: enrolment signals that the selector needs.
     max_examples: the largest number of training samples that a client may claim; None: 2^53, and
-    where the selector wants the number, it must be told. number: the client's id where the answer
-    names none; None: it must name one.
+    where the selector wants the number, it must be told.
+    number: the client's id where the answer names none; None: it must name one.
 
     Raises
     ------
@@ -183,20 +185,21 @@ class NodeRegistry:
     lacks: given the records of a node's answer, None where its app answers no such query, returns
     what the selector needs and does not get, empty if nothing, and nodes without client ids are
     numbered. None: every node must name its client.
-    clients: the file of clients; None: a node is the client that it says. classes: of labels; None:
-    what most nodes say.
+    clients: the file of clients; None: a node is the client that it says.
+    classes: of labels; None: what most nodes say.
 
     Attributes
     ----------
-    places: which node is which client, and the incidents about it. enrolled: every client that ever
-    enrolled.
+    places: which node is which client, and the incidents about it.
+    enrolled: every client that ever enrolled.
     awaited: clients that the run waits for: of them, too, more than half must agree on what holds
     for the whole federation.
     looked: whether anybody looked for nodes before.
     bits_down, bits_up: traffic so far.
     numbers: by node, the client's id where no node names one.
     restarted: nodes that were found started again at the last look; they are asked anew which
-    client they are. refusal: why no node is known, although some answered; empty where none did.
+    client they are.
+    refusal: why no node is known, although some answered; empty where none did.
 
     Raises
     ------

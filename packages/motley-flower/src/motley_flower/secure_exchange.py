@@ -34,7 +34,8 @@ class SecureExchange:
 
     Parameters
     ----------
-    options: of the protocol. register: client -> public key, or the file.
+    options: of the protocol.
+    register: client -> public key, or the file.
 
     Attributes
     ----------
@@ -67,7 +68,9 @@ class SecureExchange:
 
         Parameters
         ----------
-        run: name of the run, 16 bytes. size: numbers of an update. members: the cohort.
+        run: name of the run, 16 bytes.
+        size: numbers of an update.
+        members: the cohort.
 
         Raises
         ------
@@ -77,7 +80,14 @@ class SecureExchange:
         if self.draws is not None:
             self.draws.check(round)
         now_ms = time.time_ns() // 10**6
-        return SecureTerms(run, round, now_ms, self.options, size, tuple(members))
+        return SecureTerms(
+            run=run,
+            round=round,
+            attempt=now_ms,
+            options=self.options,
+            size=size,
+            cohort=tuple(members),
+        )
 
     def begin(self, terms: SecureTerms, ask: SendRequests, link: bytes) -> dict[int, bytes]:
         """Exchange keys and shares; return the message that each client must have to mask its

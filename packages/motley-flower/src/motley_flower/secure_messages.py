@@ -33,8 +33,8 @@ def secure_record(data: bytes, wanted: str = "", run: str = "") -> Any:
 
     Parameters
     ----------
-    wanted: metrics to report with the update, with commas. run: name of the run, in a message of
-    the server.
+    wanted: metrics to report with the update, with commas.
+    run: name of the run, in a message of the server.
     """
     named = {name: value for name, value in (("wanted", wanted), ("run", run)) if value}
     return flower().ConfigRecord({_KEY: data, **named})

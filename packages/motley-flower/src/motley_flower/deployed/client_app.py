@@ -140,18 +140,20 @@ def serve(
 
     Parameters
     ----------
-    app: the ClientApp. experiment: the same as the server's. folder: for what its clients keep
-    between rounds, an absolute path; None: as the node's configuration says,
-    ``--node-config 'partition-id=3 folder="/srv/client"'``, to which ``share=0.5`` adds that the
-    client can hold half of the ranks of adapters, under ``lora_fedavg`` and ``flexlora``;
-    ``memory_mb=512`` says what it has for training, where ``capacity`` is ``by_memory``.
+    app: the ClientApp.
+    experiment: the same as the server's.
+    folder: for what its clients keep between rounds, an absolute path; None: as the node's
+    configuration says, ``--node-config 'partition-id=3 folder="/srv/client"'``, to which
+    ``share=0.5`` adds that the client can hold half of the ranks of adapters, under ``lora_fedavg``
+    and ``flexlora``; ``memory_mb=512`` says what it has for training, where ``capacity`` is
+    ``by_memory``.
     task: makes a client's data and model (:func:`~motley_flower.deployed.own_data.client_task`),
-    for ``task = "own"``;
-    None: as the experiment says. data: folder to look into first for data packs; None: as the
-    node's configuration says, or none.
-    key: of ``--node-config``. secure_aggregation: as the server's; then the client sends masked
-    updates only. identity: file of the client's private key; ``{client}`` in it stands for the
-    client's number. register: all clients' public keys, or their file.
+    for ``task = "own"``; None: as the experiment says.
+    data: folder to look into first for data packs; None: as the node's configuration says, or none.
+    key: of ``--node-config``.
+    secure_aggregation: as the server's; then the client sends masked updates only.
+    identity: file of the client's private key; ``{client}`` in it stands for the client's number.
+    register: all clients' public keys, or their file.
     cap: rounds that the client takes part in at most, in all runs with this register; None: all.
     agreements: on draws that it takes part in at most, likewise: a server that begins anew chooses
     among draws.
@@ -160,8 +162,16 @@ def serve(
     if secure_aggregation is not None:
         from motley_flower.deployed.secure_rounds import ClientSecrets
 
-        secrets = ClientSecrets(secure_aggregation, identity, register, cap, agreements)
-    node = Node(experiment, folder, task, data, key, secrets)
+        secrets = ClientSecrets(
+            options=secure_aggregation,
+            identity=identity,
+            register=register,
+            cap=cap,
+            agreements=agreements,
+        )
+    node = Node(
+        experiment=experiment, folder=folder, task=task, data=data, key=key, secrets=secrets
+    )
     app.query(ENROL.partition(".")[2])(node.enrol)
     app.query("motley")(node.answer)
     app.train("motley")(node.answer)

@@ -33,8 +33,11 @@ class ClientLedger:
 
     Parameters
     ----------
-    folder: of the client. terms: what the budget is of, as a short text. client: its number.
-    max_signals: most values of each signal. max_rounds: most updates.
+    folder: of the client.
+    terms: what the budget is of, as a short text.
+    client: its number.
+    max_signals: most values of each signal.
+    max_rounds: most updates.
     """
 
     def __init__(
@@ -50,8 +53,9 @@ class ClientLedger:
 
         Parameters
         ----------
-        occasion: of the request; asked again on the same one, a client sends what it sent. names:
-        of signals. update: whether an update is asked for.
+        occasion: of the request; asked again on the same one, a client sends what it sent.
+        names: of signals.
+        update: whether an update is asked for.
 
         Raises
         ------
@@ -67,8 +71,8 @@ class ClientLedger:
 
         Parameters
         ----------
-        occasion, update: as in :meth:`check`, and so are the errors. draws: signal -> what draws
-        its noisy value.
+        occasion, update: as in :meth:`check`, and so are the errors.
+        draws: signal -> what draws its noisy value.
         """
         with self._locked():
             record = self._read()

@@ -38,11 +38,12 @@ class Limits:
     start_s: for the whole population to come, before round 1, and for those it knows when a
     deployment goes on.
     work_s: for a client's upload; then it counts as dropped. Also how long a message may live.
-    query_s: for answers to short questions (enrolment, probes). poll_s: between two polls for
-    answers.
-    look_s: between two looks at who is there. pause_s, longest_pause_s: how long a connected client
-    that did not answer is not asked, the first time and at most; doubled each time, and forgotten
-    when it answers. link_s: for the SuperLink to answer a call.
+    query_s: for answers to short questions (enrolment, probes).
+    poll_s: between two polls for answers.
+    look_s: between two looks at who is there.
+    pause_s, longest_pause_s: how long a connected client that did not answer is not asked, the
+    first time and at most; doubled each time, and forgotten when it answers.
+    link_s: for the SuperLink to answer a call.
     sample_cap: how many times the median number of samples of the clients met one client's number
     counts at most, in weights and for the selector, where the file of clients gives no
     ``examples``; the number itself is fixed at enrolment.
@@ -73,18 +74,21 @@ class ClientRegistry:
 
     Parameters
     ----------
-    run: the name of the deployment. codec: writes requests and reads answers. transport: carries
-    them. population: K.
+    run: the name of the deployment.
+    codec: writes requests and reads answers.
+    transport: carries them.
+    population: K.
     limits: of waiting.
 
     Attributes
     ----------
-    met: bool ``[K]``. examples: int64 ``[K]``, as each client said once, 0 for a client that was
-    never met. signals: name -> ``[K, d]``, reported at enrolment.
+    met: bool ``[K]``.
+    examples: int64 ``[K]``, as each client said once, 0 for a client that was never met.
+    signals: name -> ``[K, d]``, reported at enrolment.
     incidents: what went wrong with clients, until it is written.
-    speeds: measured the last time a client delivered. trained: ``[K]``, the share of the ranks
-    that it trained then. unsure: clients met whose app failed, and which are asked anew which share
-    they hold."""
+    speeds: measured the last time a client delivered.
+    trained: ``[K]``, the share of the ranks that it trained then.
+    unsure: clients met whose app failed, and which are asked anew which share they hold."""
 
     def __init__(
         self,
@@ -207,7 +211,13 @@ class ClientRegistry:
         """Return the requests by the numbers of their messages."""
         sealed = {client: order.seal() for client, order in orders.items()}
         sent = self.transport.transport.push(sealed, "query", self.limits.query_s) if sealed else {}
-        _bill(ledger, kind, "down", {client: len(sealed[client]) for client in sent}, step)
+        _bill(
+            ledger=ledger,
+            kind=kind,
+            direction="down",
+            sizes={client: len(sealed[client]) for client in sent},
+            step=step,
+        )
         return {message: orders[client] for client, message in sent.items()}
 
     def _read(
@@ -242,7 +252,7 @@ class ClientRegistry:
                     self._refused.add(order.client)
                     self.failed(order.client)
                 self.silent(order.client)
-        _bill(ledger, kind, "up", sizes, step)
+        _bill(ledger=ledger, kind=kind, direction="up", sizes=sizes, step=step)
         return answers
 
     def meet(self, ledger: Ledger, step: int, until_s: float | None = None) -> Ids:
@@ -415,5 +425,10 @@ def _bill(
 ) -> None:
     if sizes:
         ledger.post(
-            kind, direction, list(sizes), [8 * size for size in sizes.values()], step, paper_bits=0
+            kind=kind,
+            direction=direction,
+            ids=list(sizes),
+            bits=[8 * size for size in sizes.values()],
+            round=step,
+            paper_bits=0,
         )

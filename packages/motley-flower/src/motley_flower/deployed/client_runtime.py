@@ -66,12 +66,14 @@ class ClientRuntime:
 
     Parameters
     ----------
-    experiment: the same as the server's. folder: where client states are stored. task: data and
-    model of the client's own;
-    None: the experiment's. data: folder to look into first for data packs. secrets: of secure
-    aggregation; None: updates are sent in the clear. share: of the ranks of adapters that these
-    clients can hold at most. memory_mb: megabytes of 10^6 bytes that they have for training, by
-    which ``by_memory`` gives shares; None: unknown.
+    experiment: the same as the server's.
+    folder: where client states are stored.
+    task: data and model of the client's own; None: the experiment's.
+    data: folder to look into first for data packs.
+    secrets: of secure aggregation; None: updates are sent in the clear.
+    share: of the ranks of adapters that these clients can hold at most.
+    memory_mb: megabytes of 10^6 bytes that they have for training, by which ``by_memory`` gives
+    shares; None: unknown.
 
     Raises
     ------
@@ -279,15 +281,15 @@ class ClientRuntime:
         job = Job(order.client, order.dispatch, order.steps, order.lr)
         key = self.setting.key("compress", job)
         sent = compress_update(
-            upload_config.feedback,
-            upload_config.compressor,
-            values["delta"],
-            before,
-            order.theta,
-            order.budget,
-            layout,
-            key,
-            result.curvature,
+            feedback=upload_config.feedback,
+            compressor=upload_config.compressor,
+            delta=values["delta"],
+            client_state=before,
+            ratio=order.theta,
+            budget=order.budget,
+            layout=layout,
+            key=key,
+            curvature=result.curvature,
         )
         full_packets = {
             name: Packet(value.numel(), value.reshape(-1))

@@ -33,7 +33,9 @@ class NoisySums:
 
     Parameters
     ----------
-    noise: of the client's own experiment. cap: most sums of a client. folder: of the client.
+    noise: of the client's own experiment.
+    cap: most sums of a client.
+    folder: of the client.
     agreed: fingerprint of the experiment, which holds its ``[privacy]``.
     """
 

@@ -71,18 +71,19 @@ class DeployedClients:
 
     Parameters
     ----------
-    registry: the clients that were met. client_states: only the initial state of
-    every client; what clients keep lies with them. now_s: the moment of the last event; between two
-    events no time passes.
+    registry: the clients that were met.
+    client_states: only the initial state of every client; what clients keep lies with them.
+    now_s: the moment of the last event; between two events no time passes.
     failed: while nobody has delivered, the clients whose app failed, by how it did.
     draws: the hash chain of verified draws, and what the clients agreed on; empty without them.
     summed: the cohorts whose sums the server knows, under secure aggregation.
     paper_s: none, for time is real.
-    in_flight: sent out, not answered or waiting for the server's step. ended: lost or rejected
-    since the last step.
-    cancelled: the server no longer waits for them, and they have not answered. landed: those of the
-    current step. accepted: client -> number of its last accepted dispatch. seen: clients that were
-    connected at the last look.
+    in_flight: sent out, not answered or waiting for the server's step.
+    ended: lost or rejected since the last step.
+    cancelled: the server no longer waits for them, and they have not answered.
+    landed: those of the current step.
+    accepted: client -> number of its last accepted dispatch.
+    seen: clients that were connected at the last look.
     """
 
     registry: ClientRegistry
@@ -286,7 +287,11 @@ class DeployedBackend(ClientBackend[DeployedClients]):
                 for client in ids.tolist()
             }
             measured = registry.ask(
-                state.ledger, orders, self.codec.read_measured, "probe", state.version + 1
+                ledger=state.ledger,
+                orders=orders,
+                read=self.codec.read_measured,
+                kind="probe",
+                step=state.version + 1,
             )
             named = {} if self.private is not None else excessive(measured)
             for client, reason in named.items():
@@ -395,12 +400,12 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         for i, client in enumerate(cohort.ids.tolist()):
             row = {name: column[i] for name, column in columns.items()}
             dispatch = DeployedDispatch(
-                client,
-                state.dispatch + i,
-                state.version,
-                int(steps[i]),
-                start_s,
-                start_s + self.limits.work_s,
+                client=client,
+                dispatch=state.dispatch + i,
+                version=state.version,
+                steps=int(steps[i]),
+                start_s=start_s,
+                expires_s=start_s + self.limits.work_s,
                 **row,
                 want=self._wanted(state, client),
             )
@@ -583,7 +588,14 @@ class DeployedBackend(ClientBackend[DeployedClients]):
             absent = np.full(1, np.nan)
             law = partial(released, SystemRandomness(), [dispatch.client], name)
             signals[name] = float((bounded if how.noise == "gumbel" else law)(absent, how)[0])
-        return TrainResult(dispatch.client, {}, None, dispatch.steps, signals, False)
+        return TrainResult(
+            client=dispatch.client,
+            parts={},
+            client_state=None,
+            steps=dispatch.steps,
+            signals=signals,
+            finite=False,
+        )
 
     def _check_app(self, clients: DeployedClients, client: int, error: str) -> None:
         """Raise if nobody ever delivered and the apps of all connected clients, and of more than
@@ -658,7 +670,7 @@ class DeployedBackend(ClientBackend[DeployedClients]):
             table = InFlight(
                 table.timelines, {**table.columns, "examples": np.full(len(landed), np.nan)}
             )
-        return Landed(table, outcome, sent, factors, step.mix)
+        return Landed(dispatches=table, outcome=outcome, sent=sent, scale=factors, mix=step.mix)
 
     def _reject_excessive(
         self, clients: DeployedClients, dispatches: Sequence[DeployedDispatch]

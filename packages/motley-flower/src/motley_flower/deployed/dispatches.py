@@ -26,15 +26,20 @@ class DeployedDispatch:
 
     Parameters
     ----------
-    client, dispatch, version, steps: of the request. start_s, expires_s: when it was sent, and when
-    it is given up. draw_index .. paper_bits: the columns of
-    :data:`~motley.rounds.in_flight.DISPATCH_COLUMNS`. width: share of the ranks that the model sent
-    has. want: signals that it is to report.
-    bits_down: of the request. message: the transport's number of it. arrives_s: when the answer
-    came; infinite before.
-    compute_s: seconds of work, as the client says. bits_up: of its answer. outcome: as soon as it
-    is known. result: the upload, checked. masked: the upload under secure aggregation. scale:
-    factor for its staleness."""
+    client, dispatch, version, steps: of the request.
+    start_s, expires_s: when it was sent, and when it is given up. draw_index ..
+    paper_bits: the columns of :data:`~motley.rounds.in_flight.DISPATCH_COLUMNS`.
+    width: share of the ranks that the model sent has.
+    want: signals that it is to report.
+    bits_down: of the request.
+    message: the transport's number of it.
+    arrives_s: when the answer came; infinite before.
+    compute_s: seconds of work, as the client says.
+    bits_up: of its answer.
+    outcome: as soon as it is known.
+    result: the upload, checked.
+    masked: the upload under secure aggregation.
+    scale: factor for its staleness."""
 
     client: int
     dispatch: int
@@ -105,15 +110,15 @@ def landed_table(dispatches: Sequence[DeployedDispatch]) -> InFlight:
     with np.errstate(divide="ignore", invalid="ignore"):
         up_mbps = np.where(arrives > computed, up / (arrives - computed) / 1e6, np.nan)
     timed = Timelines(
-        lines.client,
-        lines.dispatch,
-        lines.version,
-        lines.steps,
-        lines.start_s,
-        downloaded,
-        computed,
-        arrives,
-        lines.dropped,
+        client=lines.client,
+        dispatch=lines.dispatch,
+        version=lines.version,
+        steps=lines.steps,
+        start_s=lines.start_s,
+        downloaded_s=downloaded,
+        computed_s=computed,
+        arrives_s=arrives,
+        dropped=lines.dropped,
     )
     return InFlight(timed, {**seen.columns, "up_mbps": up_mbps})
 

@@ -56,9 +56,10 @@ class Reply(NamedTuple):
 
     Parameters
     ----------
-    message: the message's number. data: what the client sent, unchecked; None when the client is
-    lost. reason: of the loss, in words. unanswered: whether it is lost because it said nothing in
-    time, though it may be connected."""
+    message: the message's number.
+    data: what the client sent, unchecked; None when the client is lost.
+    reason: of the loss, in words.
+    unanswered: whether it is lost because it said nothing in time, though it may be connected."""
 
     message: str
     data: object
@@ -71,10 +72,12 @@ class GridTransport:
 
     Parameters
     ----------
-    grid: Flower's. key: of ``--node-config``, a client's stable whole number. limit_s: for a new
-    node to say which client it is; nobody waits for it.
-    clock: of the server. link_s: for the SuperLink to answer one call. clients: the file that says
-    who is a client; None: a node is the client that it says.
+    grid: Flower's.
+    key: of ``--node-config``, a client's stable whole number.
+    limit_s: for a new node to say which client it is; nobody waits for it.
+    clock: of the server.
+    link_s: for the SuperLink to answer one call.
+    clients: the file that says who is a client; None: a node is the client that it says.
     """
 
     def __init__(
@@ -169,9 +172,10 @@ class WaitingTransport:
 
     Parameters
     ----------
-    transport: of the deployment. poll_s: seconds between two polls for answers. look_s: seconds
-    between two looks at which clients are connected. start_s: seconds that the deployment has run
-    already.
+    transport: of the deployment.
+    poll_s: seconds between two polls for answers.
+    look_s: seconds between two looks at which clients are connected.
+    start_s: seconds that the deployment has run already.
     """
 
     def __init__(

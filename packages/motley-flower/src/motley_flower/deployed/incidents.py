@@ -72,7 +72,14 @@ class IncidentLog:
         are kept short and printable."""
         at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         self._incidents.append(
-            _Incident(self._now_s(), at, int(client), event, dispatch, in_a_line(reason))
+            _Incident(
+                time_s=self._now_s(),
+                at=at,
+                client=int(client),
+                event=event,
+                dispatch=dispatch,
+                reason=in_a_line(reason),
+            )
         )
 
     def take(self) -> dict[str, Any]:

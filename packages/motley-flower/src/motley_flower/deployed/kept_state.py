@@ -46,8 +46,9 @@ class ClientStateFile:
 
     Parameters
     ----------
-    folder: of the client. run: the deployment. first: the initial state; None for methods that keep
-    nothing.
+    folder: of the client.
+    run: the deployment.
+    first: the initial state; None for methods that keep nothing.
     """
 
     def __init__(self, folder: Path, run: str, client: int, first: ClientState | None) -> None:

@@ -28,7 +28,8 @@ class MeasuredSlices(HeldSlices):
 
     Parameters
     ----------
-    setting, world: of the run. registry: of the clients, with what was measured.
+    setting, world: of the run.
+    registry: of the clients, with what was measured.
     """
 
     def __init__(self, setting: Setting, world: World, registry: ClientRegistry) -> None:

@@ -35,7 +35,8 @@ class ClientSignals:
 
     Parameters
     ----------
-    experiment: the client's own. folder: of the client.
+    experiment: the client's own.
+    folder: of the client.
 
     Raises
     ------
@@ -163,6 +164,6 @@ def _sent(name: str, value: Told, requested: Noise | None) -> Told:
     noisy = (
         bounded(row, how)
         if how.noise == "gumbel"
-        else released(SystemRandomness(), [0], name, row, how)
+        else released(source=SystemRandomness(), ids=[0], name=name, value=row, how=how)
     )
     return np.asarray(noisy[0], np.float64)

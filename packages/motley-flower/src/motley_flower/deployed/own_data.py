@@ -49,10 +49,11 @@ def client_task(
 
     Parameters
     ----------
-    client, population: its number, and K. x, y: ``[n, ...]`` inputs, ``[n]`` classes from 0,
-    ``[n, T]`` a class per position, or ``[n]``, ``[n, d]`` numbers.
-    model, loss, over, transform: as for :func:`motley.tasks.own_task`. classes: C, all of the
-    federation's; None in regression.
+    client, population: its number, and K.
+    x, y: ``[n, ...]`` inputs, ``[n]`` classes from 0, ``[n, T]`` a class per position, or ``[n]``,
+    ``[n, d]`` numbers.
+    model, loss, over, transform: as for :func:`motley.tasks.own_task`.
+    classes: C, all of the federation's; None in regression.
 
     Raises
     ------

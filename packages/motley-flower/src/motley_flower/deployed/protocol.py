@@ -109,18 +109,23 @@ class Order:
     Parameters
     ----------
     kind: enrol (report what you have), probe (measure this model), train or secure (a step of
-    secure aggregation). run: name of the deployment. agreed: fingerprint of the experiment,
-    :func:`agreement`. client: the receiver. round, dispatch: repeated in the answer. kept: dispatch
-    of the client's last accepted upload, whose state it goes on from; -1: none. steps, lr: local
-    work.
-    theta, budget: the client's share of the update, and the round's mean. width: share of the ranks
-    of adapters that the model has here, and that the client trains or measures. want: signals
-    reported with an update, or at enrolment.
-    probed: signals to measure, and on how many batches (None: all). noise: signal -> what the
-    client adds to it before it sends it.
+    secure aggregation).
+    run: name of the deployment.
+    agreed: fingerprint of the experiment, :func:`agreement`.
+    client: the receiver.
+    round, dispatch: repeated in the answer.
+    kept: dispatch of the client's last accepted upload, whose state it goes on from; -1: none.
+    steps, lr: local work.
+    theta, budget: the client's share of the update, and the round's mean.
+    width: share of the ranks of adapters that the model has here, and that the client trains or
+    measures.
+    want: signals reported with an update, or at enrolment.
+    probed: signals to measure, and on how many batches (None: all).
+    noise: signal -> what the client adds to it before it sends it.
     most_examples: samples at which a client's weight is capped, where it multiplies its upload by
-    it; 0: it does not. model: the packed download. secure: a message of secure aggregation; the
-    upload is the answer to it.
+    it; 0: it does not.
+    model: the packed download.
+    secure: a message of secure aggregation; the upload is the answer to it.
     """
 
     kind: str
@@ -153,11 +158,13 @@ class Answer:
 
     Parameters
     ----------
-    run, client, round, dispatch: of the order. steps: taken. compute_s: seconds of work. signals:
-    those asked for, by name; both as float64 arrays, single numbers of no dimension, so that no
-    length depends on values. finite: whether there is an upload; an update that is not finite is
-    not sent. forgot: whether the state of the last accepted upload is gone, and the client began
-    anew.
+    run, client, round, dispatch: of the order.
+    steps: taken.
+    compute_s: seconds of work.
+    signals: those asked for, by name; both as float64 arrays, single numbers of no dimension, so
+    that no length depends on values.
+    finite: whether there is an upload; an update that is not finite is not sent.
+    forgot: whether the state of the last accepted upload is gone, and the client began anew.
     upload: the parts, encoded.
     """
 

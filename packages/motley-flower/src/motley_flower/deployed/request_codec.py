@@ -56,8 +56,10 @@ class RequestCodec:
 
     Parameters
     ----------
-    experiment, config: of the run. requirements: signals that the selector needs. parts: of a whole
-    upload. masked: bytes of an upload under secure aggregation; None: uploads are read one by one.
+    experiment, config: of the run.
+    requirements: signals that the selector needs.
+    parts: of a whole upload.
+    masked: bytes of an upload under secure aggregation; None: uploads are read one by one.
     """
 
     def __init__(
@@ -121,11 +123,11 @@ class RequestCodec:
         dispatch, -1 for none; ``width``: share of the ranks that the model has."""
         noise = self._noise(wanted)
         return Order(
-            "probe",
-            run,
-            self.agreed,
-            client,
-            round,
+            kind="probe",
+            run=run,
+            agreed=self.agreed,
+            client=client,
+            round=round,
             kept=accepted,
             width=width,
             probed=dict(wanted),
@@ -135,7 +137,9 @@ class RequestCodec:
 
     def secure(self, run: str, client: int, round: int, data: bytes) -> Order:
         """Return a step of secure aggregation."""
-        return Order("secure", run, self.agreed, client, round, secure=data)
+        return Order(
+            kind="secure", run=run, agreed=self.agreed, client=client, round=round, secure=data
+        )
 
     def read_secure(self, order: Order, data: object) -> bytes:
         """Return a client's answer to a step of secure aggregation; raises as
@@ -148,19 +152,19 @@ class RequestCodec:
         """Return the request to train a model; ``secure``: what the client needs to mask its
         update."""
         return Order(
-            "train",
-            run,
-            self.agreed,
-            dispatch.client,
-            dispatch.draw_index,
-            dispatch.dispatch,
-            accepted,
-            dispatch.steps,
-            dispatch.lr,
-            dispatch.theta,
-            dispatch.budget,
-            dispatch.width,
-            dispatch.want,
+            kind="train",
+            run=run,
+            agreed=self.agreed,
+            client=dispatch.client,
+            round=dispatch.draw_index,
+            dispatch=dispatch.dispatch,
+            kept=accepted,
+            steps=dispatch.steps,
+            lr=dispatch.lr,
+            theta=dispatch.theta,
+            budget=dispatch.budget,
+            width=dispatch.width,
+            want=dispatch.want,
             noise=self._noise(dispatch.want),
             most_examples=self.most_examples,
             model=model,
@@ -244,10 +248,24 @@ class RequestCodec:
         if not answer.finite or (
             answer.steps and not math.isfinite(signals.get("loss", 0.0)) and "loss" in dispatch.want
         ):
-            return TrainResult(dispatch.client, {}, None, answer.steps, signals, False), answer
+            return TrainResult(
+                client=dispatch.client,
+                parts={},
+                client_state=None,
+                steps=answer.steps,
+                signals=signals,
+                finite=False,
+            ), answer
         if self.masked is not None:
             dispatch.masked = answer.upload
-            return TrainResult(dispatch.client, {}, None, answer.steps, signals, True), answer
+            return TrainResult(
+                client=dispatch.client,
+                parts={},
+                client_state=None,
+                steps=answer.steps,
+                signals=signals,
+                finite=True,
+            ), answer
         packets = wire.decode(answer.upload, specs, CONSTANTS)
         before = dict.fromkeys(CONSTANTS, buffers)
         values = {
@@ -263,7 +281,14 @@ class RequestCodec:
             )
             for name, p in self.whole.items()
         }
-        return TrainResult(dispatch.client, parts, None, answer.steps, signals, True), answer
+        return TrainResult(
+            client=dispatch.client,
+            parts=parts,
+            client_state=None,
+            steps=answer.steps,
+            signals=signals,
+            finite=True,
+        ), answer
 
     def expected(self, dispatch: DeployedDispatch) -> dict[str, PacketSpec]:
         """Return how each part of the upload that this client was asked for is written."""

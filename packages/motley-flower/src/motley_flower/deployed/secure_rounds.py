@@ -173,10 +173,12 @@ class DeployedSums(SecureExchange):
 
     Parameters
     ----------
-    options: of the protocol. register: client -> public key, or the file. clients: those of the
-    deployment. codec: writes requests.
-    parts: of a plain upload, which is the update alone. noise: that clients add before they mask;
-    None: they add none.
+    options: of the protocol.
+    register: client -> public key, or the file.
+    clients: those of the deployment.
+    codec: writes requests.
+    parts: of a plain upload, which is the update alone.
+    noise: that clients add before they mask; None: they add none.
     """
 
     def __init__(
@@ -317,7 +319,11 @@ class DeployedSums(SecureExchange):
             for k, data in requests.items()
         }
         return self.clients.ask(
-            state.ledger, orders, self.codec.read_secure, "upload", state.version + 1
+            ledger=state.ledger,
+            orders=orders,
+            read=self.codec.read_secure,
+            kind="upload",
+            step=state.version + 1,
         )
 
 
@@ -326,11 +332,11 @@ class ClientSecrets:
 
     Parameters
     ----------
-    options: as the server's. identity: file of the client's private key; ``{client}`` in it stands
-    for the client's number.
-    register: all clients' public keys, or the file. cap: rounds that the client takes part in at
-    most, in all runs with this register; None: all. agreements: on draws that it takes part in at
-    most, likewise.
+    options: as the server's.
+    identity: file of the client's private key; ``{client}`` in it stands for the client's number.
+    register: all clients' public keys, or the file.
+    cap: rounds that the client takes part in at most, in all runs with this register; None: all.
+    agreements: on draws that it takes part in at most, likewise.
     """
 
     def __init__(
@@ -351,7 +357,14 @@ class ClientSecrets:
         """Return the client's endpoint in one run, whose state lies in its folder."""
         own = read_identity(self.identity.format(client=client))
         return SecureEndpoint(
-            folder, run, client, own, self.register, self.options, self.cap, self.agreements
+            folder=folder,
+            run=run,
+            client=client,
+            identity=own,
+            register=self.register,
+            options=self.options,
+            cap=self.cap,
+            agreements=self.agreements,
         )
 
     def answer(

@@ -114,24 +114,26 @@ def run(
     Parameters
     ----------
     grid: Flower's ``Grid``, or a :class:`~motley_flower.deployed.grid_transport.GridTransport`.
-    experiment: an Experiment, its keys, or the path of its TOML file. overrides: settings like
-    ``"local.epochs=2"``.
+    experiment: an Experiment, its keys, or the path of its TOML file.
+    overrides: settings like ``"local.epochs=2"``.
     out: folder of the run, ``runs/<name>/<result id>-deployed`` by default; an interrupted
     deployment goes on there.
-    data: folder to look into first for data packs. task: the server's model and test samples, where
-    data lies with the clients alone.
-    limits: how long to wait for what. key: of ``--node-config``, a client's stable whole number.
-    told: called with the summary of every server step. progress: print a line about every round on
-    standard error; or an object of your own that is told of them. report: write ``report.html`` at
-    the end.
-    selector: one that has learned elsewhere, in place of a new one;
+    data: folder to look into first for data packs.
+    task: the server's model and test samples, where data lies with the clients alone.
+    limits: how long to wait for what.
+    key: of ``--node-config``, a client's stable whole number.
+    told: called with the summary of every server step.
+    progress: print a line about every round on standard error; or an object of your own that is
+    told of them.
+    report: write ``report.html`` at the end.
+    selector: one that has learned elsewhere, in place of a new one.
     rounds_done, clients_sent: what lies behind it (``loop.state.draw_index``,
     ``loop.state.dispatch``), so that it goes on counting.
-    secure_aggregation: the server learns the sum of the updates alone. register: all clients'
-    public keys, or their file.
+    secure_aggregation: the server learns the sum of the updates alone.
+    register: all clients' public keys, or their file.
     clients: the file of clients, ``clients.toml``: only nodes whose key it names are clients, and
-    each is the client that it names.
-    None: a node is the client that it says, and an id is worth nothing.
+    each is the client that it names. None: a node is the client that it says, and an id is worth
+    nothing.
 
     Raises
     ------
@@ -140,8 +142,21 @@ def run(
     log_sentences_alone()
     experiment = as_experiment(experiment, overrides)
     limits = limits or Limits()
-    ready = _ready(experiment, data, task, selector, secure_aggregation, rounds_done)
-    transport = _transport(grid, key, limits, clients, len(ready.config.setting.task.federation))
+    ready = _ready(
+        experiment=experiment,
+        data=data,
+        task=task,
+        selector=selector,
+        options=secure_aggregation,
+        rounds_done=rounds_done,
+    )
+    transport = _transport(
+        grid=grid,
+        key=key,
+        limits=limits,
+        clients=clients,
+        population=len(ready.config.setting.task.federation),
+    )
     # a simulation is another run, and a deployment that has ended is not extended
     name = f"{experiment.result_id()}-deployed"
     path = Path(out) if out is not None else default_folder(experiment).with_name(name)
@@ -161,7 +176,12 @@ def run(
         save_preparation(ready.config.setting.task.federation, path, experiment.privacy is not None)
         saved = (checkpoints := Checkpoints(path / "checkpoints", name)).load()
         loop = deployment(
-            experiment, ready, transport, limits, _spent_s(saved), (secure_aggregation, register)
+            experiment=experiment,
+            ready=ready,
+            transport=transport,
+            limits=limits,
+            now_s=_spent_s(saved),
+            secure=(secure_aggregation, register),
         )
         if clients is not None:
             backend: Any = loop.backend
@@ -172,7 +192,15 @@ def run(
         marks = _restored(loop, saved) if state == "interrupted" else None
         shown = _shown(progress, experiment, loop, path, bool(saved), limits, transport.names)
         with stopping_in_a_sentence(path), tracked(experiment, path, kind="deployment") as trackers:
-            written = _go(loop, checkpoints, marks, path, shown, told, trackers)
+            written = _go(
+                loop=loop,
+                checkpoints=checkpoints,
+                marks=marks,
+                path=path,
+                shown=shown,
+                on_round=told,
+                trackers=trackers,
+            )
         folder.write(
             {
                 **record,
@@ -199,10 +227,17 @@ def _record(
 
     Parameters
     ----------
-    names: of its clients, by id. secret: of a private one."""
+    names: of its clients, by id.
+    secret: of a private one."""
     # no command: Flower's own line of the ServerApp is of no use to anybody, and holds a token
     record = {
-        **run_record(experiment, ready.config, ready.engine, REAL, secret),
+        **run_record(
+            experiment=experiment,
+            config=ready.config,
+            engine=ready.engine,
+            note=REAL,
+            secret=secret,
+        ),
         "run_id": name,
         "command": "",
     }
@@ -302,8 +337,9 @@ def deployment(
 
     Parameters
     ----------
-    ready: what the experiment prepares. transport: carries messages. now_s: seconds that the
-    deployment has run already.
+    ready: what the experiment prepares.
+    transport: carries messages.
+    now_s: seconds that the deployment has run already.
     secure: options of secure aggregation, None for none, and the register of keys.
     """
     config, engine, selector, model = ready
@@ -317,13 +353,15 @@ def deployment(
     ) -> tuple[DeployedBackend, list[Stage]]:
         parts = pipeline.channel.parts
         codec = RequestCodec(
-            experiment,
-            config,
-            needs,
-            parts,
-            None if options is None else options.upload_bytes(parts["delta"].value.numel()),
+            experiment=experiment,
+            config=config,
+            requirements=needs,
+            parts=parts,
+            masked=None if options is None else options.upload_bytes(parts["delta"].value.numel()),
         )
-        registry = ClientRegistry(label, codec, waiting, population, limits)
+        registry = ClientRegistry(
+            run=label, codec=codec, transport=waiting, population=population, limits=limits
+        )
         clients = DeployedClients(registry, ClientStates(initial_client_state(config, model)))
         noise = None if config.privacy is None else config.privacy.client_noise
         sums = None if options is None else _sums(options, register, registry, codec, parts, noise)
@@ -339,7 +377,9 @@ def deployment(
         )
         return deployed, [DeploymentStage(deployed)]
 
-    return RoundLoop(config, engine, selector, model, backend)
+    return RoundLoop(
+        config=config, engine=engine, selector=selector, model=model, make_backend=backend
+    )
 
 
 def _sums(
@@ -352,7 +392,9 @@ def _sums(
 ) -> DeployedSums:
     from motley_flower.deployed.secure_rounds import DeployedSums  # needs the extra
 
-    return DeployedSums(options, register, clients, codec, parts, noise)
+    return DeployedSums(
+        options=options, register=register, clients=clients, codec=codec, parts=parts, noise=noise
+    )
 
 
 def refuses(experiment: Experiment, ready: Ready) -> str | None:
@@ -547,7 +589,8 @@ def _check_proxy(clients: Path, largest: int) -> None:
     Parameters
     ----------
     clients: the file of clients, beside which ``motley deployment init`` writes what the proxy
-    takes; nothing is known of another. largest: bytes of an answer, at most.
+    takes; nothing is known of another.
+    largest: bytes of an answer, at most.
 
     Raises
     ------

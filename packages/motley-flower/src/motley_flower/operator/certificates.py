@@ -89,8 +89,8 @@ def new_server_certificate(authority: Path, folder: Path, names: Sequence[str]) 
 
     Parameters
     ----------
-    authority: folder with ``ca.key`` and ``ca.crt``. names: host names and IP addresses; the first
-    is the subject.
+    authority: folder with ``ca.key`` and ``ca.crt``.
+    names: host names and IP addresses; the first is the subject.
     """
     signer = load_pem_private_key((authority / "ca.key").read_bytes(), None)
     issuer = x509.load_pem_x509_certificate((authority / "ca.crt").read_bytes())

@@ -36,7 +36,8 @@ def ahead_s(date: str, now: datetime) -> float:
 
     Parameters
     ----------
-    date: the server's, as HTTP writes it. now: of the clock.
+    date: the server's, as HTTP writes it.
+    now: of the clock.
 
     Raises
     ------

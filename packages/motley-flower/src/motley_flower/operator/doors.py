@@ -59,8 +59,10 @@ class Door(NamedTuple):
 
     Parameters
     ----------
-    name: what was tried. open: whether it is; None: it could not be tried. finding: what was found,
-    in words. needed: whether a door that could not be tried is a fault.
+    name: what was tried.
+    open: whether it is; None: it could not be tried.
+    finding: what was found, in words.
+    needed: whether a door that could not be tried is a fault.
     """
 
     name: str

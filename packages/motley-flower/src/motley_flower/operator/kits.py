@@ -58,9 +58,11 @@ class Deployment:
 
     Parameters
     ----------
-    folder: an absolute path. server: the name or address that clients connect to. port: of the
-    proxy. link_port: of the SuperLink, on 127.0.0.1. largest_mb: megabytes (2^20 bytes) of the
-    largest upload that the proxy lets through.
+    folder: an absolute path.
+    server: the name or address that clients connect to.
+    port: of the proxy.
+    link_port: of the SuperLink, on 127.0.0.1.
+    largest_mb: megabytes (2^20 bytes) of the largest upload that the proxy lets through.
     """
 
     folder: Path
@@ -87,8 +89,9 @@ def begin(
 
     Parameters
     ----------
-    server: ``fl.example.org``, or ``fl.example.org:443``. names: of the clients, who are numbered
-    from 0. link_port, largest_mb: of :class:`Deployment`.
+    server: ``fl.example.org``, or ``fl.example.org:443``.
+    names: of the clients, who are numbered from 0.
+    link_port, largest_mb: of :class:`Deployment`.
 
     Raises
     ------
@@ -107,7 +110,13 @@ def begin(
             "--server",
         )
     _check_names(names)
-    there = Deployment(folder.absolute(), host, int(port or PORT), link_port, largest_mb)
+    there = Deployment(
+        folder=folder.absolute(),
+        server=host,
+        port=int(port or PORT),
+        link_port=link_port,
+        largest_mb=largest_mb,
+    )
     if folder.exists() and any(folder.iterdir()):
         raise StoreError(
             f"{folder} holds something; expected a new folder, for nothing is overwritten"
@@ -135,11 +144,11 @@ def open_deployment(folder: Path) -> Deployment:
     try:
         settings = tomllib.loads((folder / "deployment.toml").read_text())
         return Deployment(
-            folder.absolute(),
-            str(settings["server"]),
-            int(settings["port"]),
-            int(settings["link_port"]),
-            int(settings.get("largest_mb", LARGEST_MB)),
+            folder=folder.absolute(),
+            server=str(settings["server"]),
+            port=int(settings["port"]),
+            link_port=int(settings["link_port"]),
+            largest_mb=int(settings.get("largest_mb", LARGEST_MB)),
         )
     except (OSError, tomllib.TOMLDecodeError, KeyError, ValueError):
         raise ConfigError(

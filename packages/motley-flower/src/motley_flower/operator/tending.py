@@ -41,8 +41,8 @@ def tend(there: Deployment, looks: int | None = None, superlink: int | None = No
 
     Parameters
     ----------
-    looks: how often; None: for ever. superlink: the number of its process; None: nobody looks
-    whether it can still start apps.
+    looks: how often; None: for ever.
+    superlink: the number of its process; None: nobody looks whether it can still start apps.
 
     Raises
     ------

@@ -27,7 +27,8 @@ class HistoryEntry(NamedTuple):
     Parameters
     ----------
     kind: metrics of the training, of the clients' and of the server's evaluation, or an exchange
-    beside training. value: plain values, see :func:`~motley_flower.recorded.plain_values.pack`.
+    beside training.
+    value: plain values, see :func:`~motley_flower.recorded.plain_values.pack`.
     """
 
     kind: Literal["training", "clients", "server", "exchange"]
@@ -40,8 +41,8 @@ class History:
 
     Parameters
     ----------
-    folder: of the run. mark: what counts of the file, which the first new entry cuts there; None:
-    nothing does.
+    folder: of the run.
+    mark: what counts of the file, which the first new entry cuts there; None: nothing does.
     """
 
     def __init__(self, folder: Path, mark: Mark | None) -> None:

@@ -86,8 +86,8 @@ class AttributeValues:
 
     Parameters
     ----------
-    strategy: that is watched. before: by strategy and name, an attribute's digest, or itself where
-    it has none.
+    strategy: that is watched.
+    before: by strategy and name, an attribute's digest, or itself where it has none.
     """
 
     strategy: Any

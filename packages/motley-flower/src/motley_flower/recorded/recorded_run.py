@@ -62,8 +62,8 @@ class RecordedRun(RoundObserver):
 
     Parameters
     ----------
-    out: the run's folder. strategy: name of its class. See
-    :class:`~motley_flower.strategy.round_observer.RoundObserver`.
+    out: the run's folder.
+    strategy: name of its class. See :class:`~motley_flower.strategy.round_observer.RoundObserver`.
 
     Attributes
     ----------

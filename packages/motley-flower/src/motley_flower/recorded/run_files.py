@@ -43,7 +43,9 @@ class RunFiles:
 
     Parameters
     ----------
-    path: the run's folder. coordinator: of the run. strategy: name of its class.
+    path: the run's folder.
+    coordinator: of the run.
+    strategy: name of its class.
 
     Attributes
     ----------
@@ -84,8 +86,8 @@ class RunFiles:
 
         Parameters
         ----------
-        rounds: of the strategy's loop; None where it does not say. model: the first model, an
-        ArrayRecord.
+        rounds: of the strategy's loop; None where it does not say.
+        model: the first model, an ArrayRecord.
 
         Raises
         ------

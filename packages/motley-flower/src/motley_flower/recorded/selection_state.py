@@ -41,8 +41,8 @@ def restore_selection(
 
     Parameters
     ----------
-    rows: the participation table up to then, whose rounds are those of the run. rounds: of the run
-    so far; the selector may have had others before it.
+    rows: the participation table up to then, whose rounds are those of the run.
+    rounds: of the run so far; the selector may have had others before it.
 
     Raises
     ------
@@ -76,14 +76,14 @@ def participation_rows(
     }
     return [
         ParticipationRow(
-            row["round"],
-            row["client"],
-            "accepted" if row["outcome"] == "rehearsed" else row["outcome"],
-            _number(row["compute_s"]),
-            _number(row["bits_down"]),
-            _number(row["bits_up"], 0.0),
-            {} if row["loss"] is None else {"loss": row["loss"]},
-            why.get((row["round"], row["client"]), ""),
+            round=row["round"],
+            client=row["client"],
+            outcome="accepted" if row["outcome"] == "rehearsed" else row["outcome"],
+            seconds=_number(row["compute_s"]),
+            bits_down=_number(row["bits_down"]),
+            bits_up=_number(row["bits_up"], 0.0),
+            signals={} if row["loss"] is None else {"loss": row["loss"]},
+            reason=why.get((row["round"], row["client"]), ""),
         )
         for row in clients
     ]

@@ -39,8 +39,9 @@ class DrawTable:
 
     Parameters
     ----------
-    rule: of the draws. numbers: client -> its number of samples or its tier; empty under
-    ``uniform``. tiers: how many there are.
+    rule: of the draws.
+    numbers: client -> its number of samples or its tier; empty under ``uniform``.
+    tiers: how many there are.
     """
 
     rule: DrawRule = "uniform"

@@ -41,9 +41,11 @@ class FixedPoint:
 
     Parameters
     ----------
-    clip: numbers are clipped to ``[-clip, clip]``. bits: of one number, 1 to 24. clients: the
-    largest cohort. max_weight: the largest weight of a client, a whole number. modulus_bits: 32 or
-    64, the width of a number on the wire.
+    clip: numbers are clipped to ``[-clip, clip]``.
+    bits: of one number, 1 to 24.
+    clients: the largest cohort.
+    max_weight: the largest weight of a client, a whole number.
+    modulus_bits: 32 or 64, the width of a number on the wire.
 
     Raises
     ------
@@ -95,7 +97,9 @@ class FixedPoint:
 
         Parameters
         ----------
-        values: finite numbers, [n]. weight: 1 to ``max_weight``. entropy: of the rounding.
+        values: finite numbers, [n].
+        weight: 1 to ``max_weight``.
+        entropy: of the rounding.
 
         Raises
         ------

@@ -37,10 +37,15 @@ class SecureEndpoint:
 
     Parameters
     ----------
-    folder: of the client. run: name of the run. client: its id. identity: its private key.
-    register: client -> public key. options: of the protocol. cap: rounds it takes part in at most;
-    None: all. agreements: on draws that it takes part in at most. Both count in all runs with this
-    identity and register: it is the server that names runs.
+    folder: of the client.
+    run: name of the run.
+    client: its id.
+    identity: its private key.
+    register: client -> public key.
+    options: of the protocol.
+    cap: rounds it takes part in at most; None: all.
+    agreements: on draws that it takes part in at most. Both count in all runs with this identity
+    and register: it is the server that names runs.
     """
 
     def __init__(
@@ -124,8 +129,9 @@ class SecureEndpoint:
 
         Parameters
         ----------
-        message: with the peers' envelopes. values: the update, [size]. weight: the client's number
-        of samples; not used where all weigh the same.
+        message: with the peers' envelopes.
+        values: the update, [size].
+        weight: the client's number of samples; not used where all weigh the same.
 
         Raises
         ------

@@ -27,8 +27,9 @@ class SecureRound:
 
     Parameters
     ----------
-    terms: of the round. register: client -> public key. ask: sends a question to clients and
-    returns their answers.
+    terms: of the round.
+    register: client -> public key.
+    ask: sends a question to clients and returns their answers.
     link: proves that the cohort was drawn; empty without draws.
     """
 

@@ -86,21 +86,23 @@ class SecureOptions:
 
     Parameters
     ----------
-    clip: every coordinate of an update is clipped to ``[-clip, clip]``. bits: of one coordinate.
+    clip: every coordinate of an update is clipped to ``[-clip, clip]``.
+    bits: of one coordinate.
     max_weight: the largest weight of a client, its number of samples; 1: all clients weigh the
-    same. modulus_bits: 32 or 64, the width of a coordinate on the wire.
+    same.
+    modulus_bits: 32 or 64, the width of a coordinate on the wire.
     security: ``"active"``: the server may send anything; ``"honest_but_curious"``: it follows the
     protocol, and one step is saved.
     threshold: share of the cohort above which clients must remain in every step. None: the least
     that bears ``colluders``.
     draws: rounds whose cohorts are drawn so that clients can recompute them
-    (:mod:`motley_flower.secure.verifiable_draws`); 0: none are. draw_rule: how they are drawn,
-    ``"uniform"``, ``"weighted"`` by samples or by ``"tiers"``
+    (:mod:`motley_flower.secure.verifiable_draws`); 0: none are.
+    draw_rule: how they are drawn, ``"uniform"``, ``"weighted"`` by samples or by ``"tiers"``
     (:mod:`motley_flower.secure.drawable`).
     colluders: clients of a cohort that may work together with the server, and it still learns no
-    single update: a share of the cohort below 1, or a number. cohort: clients of a drawn round;
-    needed with ``draws``: in larger cohorts, which share more clients, a server that says that
-    clients dropped out has the difference of two sums.
+    single update: a share of the cohort below 1, or a number.
+    cohort: clients of a drawn round; needed with ``draws``: in larger cohorts, which share more
+    clients, a server that says that clients dropped out has the difference of two sums.
 
     Raises
     ------
@@ -172,7 +174,13 @@ class SecureOptions:
 
     def encoding(self, clients: int) -> FixedPoint:
         """Return the encoding for a cohort of this size; a sum that could overflow is refused."""
-        return FixedPoint(self.clip, self.bits, clients, self.max_weight, self.modulus_bits)
+        return FixedPoint(
+            clip=self.clip,
+            bits=self.bits,
+            clients=clients,
+            max_weight=self.max_weight,
+            modulus_bits=self.modulus_bits,
+        )
 
     def upload_bytes(self, size: int) -> int:
         """Return the bytes of a masked update of this many numbers in the largest cohort."""
@@ -271,9 +279,12 @@ class SecureTerms:
 
     Parameters
     ----------
-    run: name of the run, 16 bytes. round: its number. attempt: grows with every try of a round.
+    run: name of the run, 16 bytes.
+    round: its number.
+    attempt: grows with every try of a round.
     options: of the protocol.
-    size: numbers in a client's vector, without its weight. cohort: client ids, rising.
+    size: numbers in a client's vector, without its weight.
+    cohort: client ids, rising.
 
     Raises
     ------

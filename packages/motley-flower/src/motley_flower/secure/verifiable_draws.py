@@ -86,8 +86,11 @@ def draw(
 
     Parameters
     ----------
-    link: s_t. nonces: client -> its nonce; these clients are the roster. cohort: clients a round.
-    round: t. table: rule and numbers of the draw.
+    link: s_t.
+    nonces: client -> its nonce; these clients are the roster.
+    cohort: clients a round.
+    round: t.
+    table: rule and numbers of the draw.
     """
     nonce_list = b"".join(struct.pack("<I", client) + nonces[client] for client in sorted(nonces))
     seed = int.from_bytes(_hash(link, nonce_list, struct.pack("<Q", round))[:15], "little")
@@ -101,8 +104,11 @@ class DrawServer:
 
     Parameters
     ----------
-    register: client -> Ed25519 public key: the roster. cohort: clients a round. rounds: length of
-    the chain. table: rule and numbers of the draws. entropy: of the chain.
+    register: client -> Ed25519 public key: the roster.
+    cohort: clients a round.
+    rounds: length of the chain.
+    table: rule and numbers of the draws.
+    entropy: of the chain.
 
     Raises
     ------
@@ -129,7 +135,13 @@ class DrawServer:
             self._chain.append(_hash(self._chain[-1]))
         self._chain.reverse()  # s_0, s_1, ...
         self.table = table or DrawTable()
-        self.frozen = _frozen(self.register, cohort, rounds, self._chain[0], self.table)
+        self.frozen = _frozen(
+            register=self.register,
+            cohort=cohort,
+            rounds=rounds,
+            end=self._chain[0],
+            table=self.table,
+        )
         self.commitments: dict[int, bytes] = {}
         self.nonces: dict[int, bytes] = {}
         self.signatures: dict[int, bytes] = {}
@@ -327,9 +339,10 @@ class DrawClient:
     Parameters
     ----------
     client, identity, register: as of :class:`~motley_flower.secure.masking_client.SecureClient`.
-    rule: by which it lets itself be drawn. rounds: of the chain, at most: a server that knows all
-    draws may leave out rounds, and has the more choice the longer the chain is. cohort: clients of
-    every round; None: as many as the server says.
+    rule: by which it lets itself be drawn.
+    rounds: of the chain, at most: a server that knows all draws may leave out rounds, and has the
+    more choice the longer the chain is.
+    cohort: clients of every round; None: as many as the server says.
     """
 
     def __init__(
@@ -379,7 +392,8 @@ class DrawClient:
         table = DrawTable.read(body[_FIXED:], self.roster)
         end = body[_SIZES.size : _SIZES.size + LINK]
         if (
-            body != _frozen(self.register, cohort, rounds, end, table)
+            body
+            != _frozen(register=self.register, cohort=cohort, rounds=rounds, end=end, table=table)
             or not 1 <= rounds <= self.rounds
         ):
             raise SecureAggregationError(
@@ -491,8 +505,8 @@ def verify_draws(transcript: str, register: Mapping[int, bytes]) -> int:
 
     Parameters
     ----------
-    transcript: of :meth:`DrawServer.transcript`. register: client -> public key, known from
-    elsewhere.
+    transcript: of :meth:`DrawServer.transcript`.
+    register: client -> public key, known from elsewhere.
 
     Raises
     ------
@@ -506,7 +520,11 @@ def verify_draws(transcript: str, register: Mapping[int, bytes]) -> int:
         }
         table = DrawTable.read(bytes.fromhex(content["table"]), sorted(register))
         frozen = _frozen(
-            register, content["cohort"], content["length"], bytes.fromhex(content["end"]), table
+            register=register,
+            cohort=content["cohort"],
+            rounds=content["length"],
+            end=bytes.fromhex(content["end"]),
+            table=table,
         )
         rounds = [
             (int(row["round"]), bytes.fromhex(row["link"]), tuple(row["cohort"]))

@@ -28,8 +28,9 @@ def address_messages(
 
     Parameters
     ----------
-    messages: the strategy's. clients: node -> client, the chosen, in order of client id. cohort:
-    the selector's choice.
+    messages: the strategy's.
+    clients: node -> client, the chosen, in order of client id.
+    cohort: the selector's choice.
 
     Raises
     ------

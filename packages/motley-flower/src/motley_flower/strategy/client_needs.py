@@ -27,7 +27,8 @@ class ClientNeeds:
 
     Parameters
     ----------
-    rule: its class's name. enrolled, probed, reported: signals that only a client can tell.
+    rule: its class's name.
+    enrolled, probed, reported: signals that only a client can tell.
     """
 
     rule: str

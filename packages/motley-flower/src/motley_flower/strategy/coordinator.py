@@ -63,15 +63,18 @@ class SelectionCoordinator:
 
     Parameters
     ----------
-    selector: chooses the clients. m: clients a round. settings: of the run.
+    selector: chooses the clients.
+    m: clients a round.
+    settings: of the run.
     weight_key: the strategy's ``weighted_by_key``; None: the strategy has none.
 
     Attributes
     ----------
-    state: everything that changes from round to round. registry: the nodes and their clients.
+    state: everything that changes from round to round.
+    registry: the nodes and their clients.
     counts: their numbers of samples.
-    secure: secure aggregation; None: the server reads single uploads. observer: is told of every
-    round.
+    secure: secure aggregation; None: the server reads single uploads.
+    observer: is told of every round.
     evaluations: by client, the metrics of the last evaluation that could be used.
 
     Raises
@@ -190,8 +193,9 @@ class SelectionCoordinator:
 
         Parameters
         ----------
-        grid: Flower's. model: the ArrayRecord that will be sent. model_key: its key in the
-        strategy's messages.
+        grid: Flower's.
+        model: the ArrayRecord that will be sent.
+        model_key: its key in the strategy's messages.
         min_clients: how many connected clients are waited for, at most ``settings.wait_s``.
         records: what the strategy sends beside the model, by key; for client apps whose train
         function is asked to measure.
@@ -263,8 +267,9 @@ class SelectionCoordinator:
 
         Parameters
         ----------
-        model: the ArrayRecord of this round. wait_s: how long answers of new nodes are waited for;
-        None: at the first look as long as they may take, then not at all.
+        model: the ArrayRecord of this round.
+        wait_s: how long answers of new nodes are waited for; None: at the first look as long as
+        they may take, then not at all.
 
         Raises
         ------
@@ -369,7 +374,11 @@ class SelectionCoordinator:
         for client in forms.keys() - self.registry.node_of.keys():
             del forms[client]
         checked, current.form = self.reader.read_all(
-            messages, current.model, current.model_key, forms, bounds
+            messages=messages,
+            model=current.model,
+            model_key=current.model_key,
+            forms=forms,
+            bounds=bounds,
         )
         current.checked = checked = {
             k: dataclasses.replace(reply, bits=current.bits_up.get(k, reply.bits))
@@ -477,14 +486,14 @@ class SelectionCoordinator:
             )
         )
         row = ParticipationRow(
-            state.round,
-            client,
-            outcome.name.lower(),
-            seconds if arrived else math.nan,
-            bits_down,
-            reply.bits,
-            signals,
-            reason,
+            round=state.round,
+            client=client,
+            outcome=outcome.name.lower(),
+            seconds=seconds if arrived else math.nan,
+            bits_down=bits_down,
+            bits_up=reply.bits,
+            signals=signals,
+            reason=reason,
         )
         state.rows.append(row)
         state.add_traffic("train", bits_down, reply.bits)

@@ -29,8 +29,9 @@ class SignalProber:
 
     Parameters
     ----------
-    wanted: signal -> batches (None: all data), as a rule's ``needs().probed``. registry: of the
-    nodes. state: of the run.
+    wanted: signal -> batches (None: all data), as a rule's ``needs().probed``.
+    registry: of the nodes.
+    state: of the run.
     longest_pause: rounds, at most, that a client without an answer in time is left out.
     """
 

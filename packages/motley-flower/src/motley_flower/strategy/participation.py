@@ -20,9 +20,11 @@ class ParticipationRow:
 
     Parameters
     ----------
-    outcome: ``"accepted"``, ``"dropped"`` or ``"rejected"``. seconds: from sending to arrival; NaN
-    for a dropped client, also where its node said that it was lost.
-    bits_down, bits_up: sizes of the message and the reply. signals: what the selector observes.
+    outcome: ``"accepted"``, ``"dropped"`` or ``"rejected"``.
+    seconds: from sending to arrival; NaN for a dropped client, also where its node said that it was
+    lost.
+    bits_down, bits_up: sizes of the message and the reply.
+    signals: what the selector observes.
     reason: of a loss or rejection.
     """
 
@@ -43,8 +45,9 @@ class ExchangeRow:
 
     Parameters
     ----------
-    purpose: ``"probe"`` or ``"evaluate"``. asked, answered: clients. seconds: until the last
-    answer, or the limit.
+    purpose: ``"probe"`` or ``"evaluate"``.
+    asked, answered: clients.
+    seconds: until the last answer, or the limit.
     bits_down, bits_up: sizes of all messages and of all answers.
     """
 

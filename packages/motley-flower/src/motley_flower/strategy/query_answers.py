@@ -39,10 +39,12 @@ def enrolled(
 
     Parameters
     ----------
-    message, context: of the handler. num_examples: training samples. labels, classes: the samples'
-    labels, from 0, and the number of classes; counts per class are sent only where the selector
-    wants them. estimates: seconds or megabits a second that the client knows of itself
-    (``compute_estimate_s``, ``uplink_mbps``, ...).
+    message, context: of the handler.
+    num_examples: training samples.
+    labels, classes: the samples' labels, from 0, and the number of classes; counts per class are
+    sent only where the selector wants them.
+    estimates: seconds or megabits a second that the client knows of itself (``compute_estimate_s``,
+    ``uplink_mbps``, ...).
 
     Raises
     ------

@@ -65,7 +65,8 @@ class WeightBound(NamedTuple):
 
     Parameters
     ----------
-    most: a reply that says more is refused. counts: what is above it counts as much.
+    most: a reply that says more is refused.
+    counts: what is above it counts as much.
     """
 
     most: float = math.inf
@@ -81,10 +82,11 @@ class ClientResult:
 
     Parameters
     ----------
-    weight: the client's weight in the strategy's mean, ``weighted_by_key``. signals: reported by
-    the client, by name.
-    steps: local steps; NaN if not reported. arrays: the updated model, by name. form: of the
-    reply's records.
+    weight: the client's weight in the strategy's mean, ``weighted_by_key``.
+    signals: reported by the client, by name.
+    steps: local steps; NaN if not reported.
+    arrays: the updated model, by name.
+    form: of the reply's records.
     """
 
     weight: float
@@ -100,10 +102,12 @@ class CheckedReply:
 
     Parameters
     ----------
-    message: Flower's; None if none came. bits: its size. result: what it holds, if it can be used.
+    message: Flower's; None if none came.
+    bits: its size.
+    result: what it holds, if it can be used.
     problem: why it cannot.
-    content: the message's records as the client sent them. counts: the largest weight that it
-    counts with.
+    content: the message's records as the client sent them.
+    counts: the largest weight that it counts with.
     """
 
     message: Any = None
@@ -120,11 +124,12 @@ class ReplyReader:
 
     Parameters
     ----------
-    wanted: signals that clients themselves must report. weight_key: the strategy's
-    ``weighted_by_key``; None: it has none.
+    wanted: signals that clients themselves must report.
+    weight_key: the strategy's ``weighted_by_key``; None: it has none.
     uploads: ``"as_sent"``: the arrays have the names, shapes and dtypes of the model sent;
     ``"any"``: any plain finite numbers (trees, adapters), whose names and dtypes must be alike in
-    all replies. largest: bytes of one reply's arrays, under ``"any"``.
+    all replies.
+    largest: bytes of one reply's arrays, under ``"any"``.
     """
 
     wanted: frozenset[str]
@@ -144,9 +149,11 @@ class ReplyReader:
 
         Parameters
         ----------
-        messages: the replies, by client. model: the ArrayRecord that was sent. model_key: its key.
-        forms: by client, the form of its last reply; updated. bounds: by client, of its weight in
-        the mean.
+        messages: the replies, by client.
+        model: the ArrayRecord that was sent.
+        model_key: its key.
+        forms: by client, the form of its last reply; updated.
+        bounds: by client, of its weight in the mean.
         """
         checked = {
             client: self._read(message, model, model_key, bounds.get(client, _UNBOUNDED))
@@ -226,7 +233,14 @@ class ReplyReader:
                     f"{self.weight_key!r} is more than the client said at enrolment, or than "
                     "max_examples"
                 )
-            return CheckedReply(message, bits, result, None, message.content, bound.counts)
+            return CheckedReply(
+                message=message,
+                bits=bits,
+                result=result,
+                problem=None,
+                content=message.content,
+                counts=bound.counts,
+            )
         except NodeError as problem:
             return CheckedReply(message, bits, None, problem)
         except Exception as problem:  # whatever records of a foreign kind may raise
@@ -270,7 +284,7 @@ class ReplyReader:
             main,
             metric_key,
         )
-        return ClientResult(weight, signals, steps, arrays, form)
+        return ClientResult(weight=weight, signals=signals, steps=steps, arrays=arrays, form=form)
 
     def _weight(self, metrics: Mapping[str, Any], wanted: frozenset[str]) -> float:
         """Check that all metrics are finite numbers and none is missing; return the weight in the
@@ -319,10 +333,19 @@ class ReplyReader:
                         f"{self.weight_key!r} is {weight:g}; expected at most {bound.most:g}"
                     )
                 result = ClientResult(
-                    weight, {}, math.nan, {}, ReplyForm((), metric_entries(metrics), "", key)
+                    weight=weight,
+                    signals={},
+                    steps=math.nan,
+                    arrays={},
+                    form=ReplyForm((), metric_entries(metrics), "", key),
                 )
                 checked[client] = CheckedReply(
-                    message, 0.0, result, None, message.content, bound.counts
+                    message=message,
+                    bits=0.0,
+                    result=result,
+                    problem=None,
+                    content=message.content,
+                    counts=bound.counts,
                 )
             except NodeError as problem:
                 checked[client] = CheckedReply(message, 0.0, None, problem)
@@ -390,8 +413,9 @@ def array_of(
 
     Parameters
     ----------
-    name: for messages. shape, dtype: what the array must have; None: any. Floats may differ in
-    width. largest: bytes of its numbers.
+    name: for messages.
+    shape, dtype: what the array must have; None: any. Floats may differ in width.
+    largest: bytes of its numbers.
 
     Raises
     ------

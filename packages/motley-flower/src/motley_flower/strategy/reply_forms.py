@@ -85,9 +85,9 @@ class RunForm:
 
         Parameters
         ----------
-        now: by client, of this round's replies. last: by client, of its last reply, this round's
-        included. like: what the run asks for: the model as it was sent, and the numbers that must
-        be there.
+        now: by client, of this round's replies.
+        last: by client, of its last reply, this round's included.
+        like: what the run asks for: the model as it was sent, and the numbers that must be there.
         """
         counts = Counter(entry for form in last.values() for entry in form.entries)
         return cls(

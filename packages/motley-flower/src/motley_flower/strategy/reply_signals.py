@@ -87,8 +87,9 @@ class ReplySignals:
 
     Parameters
     ----------
-    wanted: names in :data:`~motley.core.server_signals.UPDATE_SIGNALS`. streams: of the selector's
-    seed. keeps: whether every client's last update is kept for
+    wanted: names in :data:`~motley.core.server_signals.UPDATE_SIGNALS`.
+    streams: of the selector's seed.
+    keeps: whether every client's last update is kept for
     :data:`~motley.core.server_signals.LAST_UPDATE`; lost when the server starts again.
     """
 
@@ -120,13 +121,13 @@ class ReplySignals:
         rates = float(result.signals.get(LEARNING_RATES, math.nan))
         same = _of_size(state.consensus, len(update))
         return update_signals(
-            self.wanted,
-            update,
-            rates,
-            lambda: last_layer(result.arrays),
-            output_bias(result.arrays),
-            same,
-            self.streams,
+            wanted=self.wanted,
+            update=update,
+            rates=rates,
+            last_layer=lambda: last_layer(result.arrays),
+            output_bias=output_bias(result.arrays),
+            consensus=same,
+            streams=self.streams,
         )
 
     def before_choice(

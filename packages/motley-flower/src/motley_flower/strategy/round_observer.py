@@ -60,14 +60,16 @@ class RoundObserver:
 
     Parameters
     ----------
-    coordinator: of the run. title: first word of each line. shown: whether lines are printed.
+    coordinator: of the run.
+    title: first word of each line.
+    shown: whether lines are printed.
 
     Attributes
     ----------
-    rounds: of the strategy's loop; None where it does not say. step: number of the round that is
-    open, or was last; 0 before round 1.
-    asked, accepted: clients asked in it, and how many of their updates were used. score: newest
-    metric with its name.
+    rounds: of the strategy's loop; None where it does not say.
+    step: number of the round that is open, or was last; 0 before round 1.
+    asked, accepted: clients asked in it, and how many of their updates were used.
+    score: newest metric with its name.
     model: of a run that goes on in its folder, as it was after its last round; None: there is none.
     """
 

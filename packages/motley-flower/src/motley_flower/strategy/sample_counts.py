@@ -30,10 +30,10 @@ class SampleCounts:
 
     Parameters
     ----------
-    registry: of the nodes. key: by which the strategy weighs; None: it does not. max_examples: the
-    largest number of any client;
-    None: the clients' median decides. observed: by client, the number that the selector knows; NaN
-    where it knows none.
+    registry: of the nodes.
+    key: by which the strategy weighs; None: it does not.
+    max_examples: the largest number of any client; None: the clients' median decides.
+    observed: by client, the number that the selector knows; NaN where it knows none.
     """
 
     registry: NodeRegistry

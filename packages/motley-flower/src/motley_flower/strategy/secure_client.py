@@ -50,11 +50,12 @@ class MaskedUpdates:
 
     Parameters
     ----------
-    options: as the server's. identity: file of the client's private key; ``{client}`` in it stands
-    for the client's number.
-    register: all clients' public keys, or the file that holds them. folder: for what the client
-    must not forget: which message it has answered, and what it agreed on; one subfolder for every
-    run. key: of ``--node-config``, the client's whole number.
+    options: as the server's.
+    identity: file of the client's private key; ``{client}`` in it stands for the client's number.
+    register: all clients' public keys, or the file that holds them.
+    folder: for what the client must not forget: which message it has answered, and what it agreed
+    on; one subfolder for every run.
+    key: of ``--node-config``, the client's whole number.
     cap: rounds that the client takes part in at most, in all runs with this register; None: all.
     agreements: on draws that it takes part in at most, likewise.
     """
@@ -112,7 +113,12 @@ class MaskedUpdates:
                 reply
                 if reply.has_error()
                 else _masked(
-                    reply, message, sent, self._endpoint(message, context), request, wanted
+                    reply=reply,
+                    message=message,
+                    sent=sent,
+                    at=self._endpoint(message, context),
+                    request=request,
+                    wanted=wanted,
                 )
             )
 
@@ -122,7 +128,14 @@ class MaskedUpdates:
         register = as_register(self.register)
         run = secure_run(message.content)
         return SecureEndpoint(
-            self.folder, run, client, own, register, self.options, self.cap, self.agreements
+            folder=self.folder,
+            run=run,
+            client=client,
+            identity=own,
+            register=register,
+            options=self.options,
+            cap=self.cap,
+            agreements=self.agreements,
         )
 
 

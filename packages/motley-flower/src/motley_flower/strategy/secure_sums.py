@@ -87,9 +87,13 @@ class SecureSums(SecureExchange):
 
     Parameters
     ----------
-    options: of the protocol. register: client -> public key, or the file. selector: chooses ``m``
-    clients a round. settings: of the run. reader: of the replies. registry: of the nodes. state: of
-    the run.
+    options: of the protocol.
+    register: client -> public key, or the file.
+    selector: chooses ``m`` clients a round.
+    settings: of the run.
+    reader: of the replies.
+    registry: of the nodes.
+    state: of the run.
     """
 
     def __init__(

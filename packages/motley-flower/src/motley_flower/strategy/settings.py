@@ -27,10 +27,10 @@ class SelectionSettings:
     ``"any"``: plain finite numbers.
     largest_upload: bytes of one reply's arrays, under ``"any"``.
     max_examples: the largest ``num-examples`` of any client, at enrolment and in replies, or the
-    largest of the strategy's own weight.
-    None: a client's replies are bounded by what it said at enrolment, of which at most ten times
-    the median of the connected clients counts, and the run ends in a sentence where most clients
-    said nothing. A number in the file of clients goes before either.
+    largest of the strategy's own weight. None: a client's replies are bounded by what it said at
+    enrolment, of which at most ten times the median of the connected clients counts, and the run
+    ends in a sentence where most clients said nothing. A number in the file of clients goes before
+    either.
     weights: ``"strategy"``: as the strategy weighs; ``"selector"``: by the cohort's weights,
     normalised by the strategy.
     rounds_done, clients_sent: rounds and dispatches of the selector before this run, if it comes

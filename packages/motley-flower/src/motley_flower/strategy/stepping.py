@@ -46,8 +46,8 @@ class GuardedStep:
 
     Parameters
     ----------
-    strategy: whose state is put back after a step that is not sound. coordinator: of the run; is
-    told whose replies are rejected.
+    strategy: whose state is put back after a step that is not sound.
+    coordinator: of the run; is told whose replies are rejected.
     aggregate: given replies, returns the strategy's new model and metrics.
     """
 

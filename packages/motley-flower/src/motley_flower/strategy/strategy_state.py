@@ -36,21 +36,23 @@ class SelectionState:
 
     Parameters
     ----------
-    round: number of the last round that was opened. dispatched: clients that were asked to train so
-    far.
-    rows: the participation table, which a record has in its tables. exchanges: probes and federated
-    evaluations, which a record has in its history. traffic: bits by purpose and direction.
+    round: number of the last round that was opened.
+    dispatched: clients that were asked to train so far.
+    rows: the participation table, which a record has in its tables.
+    exchanges: probes and federated evaluations, which a record has in its history.
+    traffic: bits by purpose and direction.
     connected: the number of clients connected when more were awaited in vain; None where enough
     were.
-    initial_layer: last layer of the first model sent, ``[d]``. consensus: of the server's steps,
-    ``[D]``.
+    initial_layer: last layer of the first model sent, ``[d]``.
+    consensus: of the server's steps, ``[D]``.
     last_updates: of the clients, where the selector compares them with the consensus.
     round_trips: by client, seconds from sending to arrival of its last accepted reply.
     pauses: by client that did not answer in time, the rounds of its pause and the last of them.
-    reply_forms: by connected client, the form of its last reply. app_errors: by reason, the clients
-    whose replies were useless since a reply was last usable. sized: clients whose number of samples
-    came with a reply. probed: whether any client ever answered a probe. refusals: by client, from
-    how many steps in a row its upload was dropped.
+    reply_forms: by connected client, the form of its last reply.
+    app_errors: by reason, the clients whose replies were useless since a reply was last usable.
+    sized: clients whose number of samples came with a reply.
+    probed: whether any client ever answered a probe.
+    refusals: by client, from how many steps in a row its upload was dropped.
     """
 
     round: int = 0
@@ -112,7 +114,15 @@ class SelectionState:
             (message.arrived_s - message.sent_s for message in answered), default=math.nan
         )
         self.exchanges.append(
-            ExchangeRow(self.round, purpose, len(sent), len(answered), seconds, bits_down, bits_up)
+            ExchangeRow(
+                round=self.round,
+                purpose=purpose,
+                asked=len(sent),
+                answered=len(answered),
+                seconds=seconds,
+                bits_down=bits_down,
+                bits_up=bits_up,
+            )
         )
         self.add_traffic(purpose, bits_down, bits_up)
 
@@ -128,18 +138,20 @@ class OpenRound:
 
     Parameters
     ----------
-    grid: Flower's. model: the ArrayRecord that is sent. model_key: its key in the strategy's
-    messages.
+    grid: Flower's.
+    model: the ArrayRecord that is sent.
+    model_key: its key in the strategy's messages.
     records: what the strategy sends beside the model, by key.
     candidates: client -> node, the clients that were probed before the choice.
-    cohort: the selector's choice. clients: node -> client, those asked to train, in order of client
-    id.
-    bits_down: by node, the size of its message. bits_up: by client, the size of its reply where it
-    was replaced by a mean.
+    cohort: the selector's choice.
+    clients: node -> client, those asked to train, in order of client id.
+    bits_down: by node, the size of its message.
+    bits_up: by client, the size of its reply where it was replaced by a mean.
     sent: by node, its message and the reply.
-    reports: of the clients asked to train, in order of client id. checked: by client, the replies
-    after the checks. form: of the round's replies. evaluation: bits of all messages of a federated
-    evaluation.
+    reports: of the clients asked to train, in order of client id.
+    checked: by client, the replies after the checks.
+    form: of the round's replies.
+    evaluation: bits of all messages of a federated evaluation.
     """
 
     grid: Grid

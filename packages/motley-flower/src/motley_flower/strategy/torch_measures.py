@@ -63,7 +63,8 @@ class LossMeter(TorchFunctionMode):
 
     Attributes
     ----------
-    calls, samples: numbers of calls, and of samples in them. steps: of all optimizers.
+    calls, samples: numbers of calls, and of samples in them.
+    steps: of all optimizers.
     learning_rates: their sum over the steps; NaN if an optimizer has several at once.
 
     >>> outputs = torch.tensor([[0.0, 0.0]], requires_grad=True)

@@ -77,18 +77,20 @@ def with_selector(
     ----------
     strategy: of Flower's Message API, or of the older one (``flwr.server.strategy``). It is copied;
     the selector replaces its fractions and minima of training, and ``min_available_nodes`` is how
-    many clients a round waits for, at most ``wait_s``. key .. longest_pause: see
-    :class:`~motley_flower.strategy.settings.SelectionSettings`.
+    many clients a round waits for, at most ``wait_s``. key ..
+    longest_pause: see :class:`~motley_flower.strategy.settings.SelectionSettings`.
     out: the run's folder: tables, traffic, selector and model after every round, a report at the
     end. Started again with the same folder, the strategy goes on at the next round. None: nothing
-    is kept. progress: print a line about every round on standard error.
+    is kept.
+    progress: print a line about every round on standard error.
     secure_aggregation: the server gets the sum of the updates alone; the client app needs
-    :class:`~motley_flower.strategy.secure_client.MaskedUpdates`. register: all clients' public
-    keys, or their file.
+    :class:`~motley_flower.strategy.secure_client.MaskedUpdates`.
+    register: all clients' public keys, or their file.
     clients: the file of clients, ``clients.toml``: only nodes whose key it names are clients, and
-    each is the client that it names.
-    None: a node is the client that it says, and an id is worth nothing. classes: of labels, for
-    rules that want their counts; None: what more than half of the clients say.
+    each is the client that it names. None: a node is the client that it says, and an id is worth
+    nothing.
+    classes: of labels, for rules that want their counts; None: what more than half of the clients
+    say.
 
     Raises
     ------
@@ -100,21 +102,21 @@ def with_selector(
     _check_strategy(strategy)
     selector = build(selector) if isinstance(selector, str) else selector
     settings = SelectionSettings(
-        key,
-        query_limit_s,
-        wait_s,
-        uploads,
-        largest_upload,
-        max_examples,
-        weights,
-        rounds_done,
-        clients_sent,
-        save,
-        clock,
-        link_s,
-        longest_pause,
-        None if clients is None else ClientList(clients),
-        classes,
+        key=key,
+        query_limit_s=query_limit_s,
+        wait_s=wait_s,
+        uploads=uploads,
+        largest_upload=largest_upload,
+        max_examples=max_examples,
+        weights=weights,
+        rounds_done=rounds_done,
+        clients_sent=clients_sent,
+        save=save,
+        clock=clock,
+        link_s=link_s,
+        longest_pause=longest_pause,
+        clients=None if clients is None else ClientList(clients),
+        classes=classes,
     )
     wrapped = _wrapped(strategy, f"{type(strategy).__name__}With{type(selector.rule).__name__}")
     wrapped.motley = SelectionCoordinator(
@@ -177,7 +179,13 @@ def _secure_sums(
     """
     from motley_flower.strategy.secure_sums import SecureSums, check_secure
 
-    check_secure(strategy, coordinator.selector, coordinator.m, coordinator.settings, options)
+    check_secure(
+        strategy=strategy,
+        selector=coordinator.selector,
+        m=coordinator.m,
+        settings=coordinator.settings,
+        options=options,
+    )
     coordinator.registry.lacks = None  # the register names clients, and so must every node
     if register is None:
         raise ConfigError(
@@ -185,14 +193,14 @@ def _secure_sums(
             "register",
         )
     return SecureSums(
-        options,
-        register,
-        coordinator.selector,
-        coordinator.m,
-        coordinator.settings,
-        coordinator.reader,
-        coordinator.registry,
-        coordinator.state,
+        options=options,
+        register=register,
+        selector=coordinator.selector,
+        m=coordinator.m,
+        settings=coordinator.settings,
+        reader=coordinator.reader,
+        registry=coordinator.registry,
+        state=coordinator.state,
     )
 
 
@@ -239,7 +247,11 @@ class _SelectingStrategy:
         config_key = attribute(self, "configrecord_key", "config")
         records = {config_key: flower().ConfigRecord({**config, "server-round": server_round})}
         nodes = coordinator.open_round(
-            grid, arrays, attribute(self, "arrayrecord_key", "arrays"), min_clients, records
+            grid=grid,
+            model=arrays,
+            model_key=attribute(self, "arrayrecord_key", "arrays"),
+            min_clients=min_clients,
+            records=records,
         )
         if not nodes:
             return []
@@ -369,7 +381,13 @@ class _RecordingGrid(ForwardingGrid):
         for message in messages:
             message.metadata.ttl = min(message.metadata.ttl, timeout + EXPIRY_S)
         registry = self._coordinator.registry
-        sent = exchange(self._grid, messages, timeout, self._coordinator.clock, registry.attend)
+        sent = exchange(
+            grid=self._grid,
+            messages=messages,
+            limit_s=timeout,
+            clock=self._coordinator.clock,
+            beside=registry.attend,
+        )
         self._coordinator.record(sent)
         for answer in sent:
             if answer.reply is not None and answer.reply.has_error():  # a strategy may log it

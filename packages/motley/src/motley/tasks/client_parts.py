@@ -271,14 +271,14 @@ def join_parts(
                 check_columns(x, rows[0], name)
             origin = Origin(where, owner, client, own)
             return make_dataset(
-                joined(rows),
-                targets.array(),
-                owner,
-                not regression,
-                origin,
-                multilabel,
-                True,
-                options,
+                x=joined(rows),
+                y=targets.array(),
+                client=owner,
+                classes=not regression,
+                where=origin,
+                several=multilabel,
+                whole_numbers=True,
+                options=options,
             )
         parts = iter(held)
     arrays = (
@@ -292,7 +292,14 @@ def join_parts(
     owner = _clients(itertools.chain((first,), words), targets, samples)
     origin = Origin(where, owner, client, own)
     return make_dataset(
-        samples.array(), targets.array(), owner, not regression, origin, multilabel, True, options
+        x=samples.array(),
+        y=targets.array(),
+        client=owner,
+        classes=not regression,
+        where=origin,
+        several=multilabel,
+        whole_numbers=True,
+        options=options,
     )
 
 

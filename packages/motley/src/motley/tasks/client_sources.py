@@ -208,4 +208,6 @@ def without_column(
             f"got {column!r} as the name of a column, and x is an array; give an array, or x as a "
             "DataFrame"
         )
-    return take_column(inputs, column, role, "the table given", options)
+    return take_column(
+        table=inputs, name=column, role=role, where="the table given", options=options
+    )

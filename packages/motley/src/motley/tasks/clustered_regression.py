@@ -154,7 +154,16 @@ class ClusteredRegression(TaskSource):
         flat = [torch.from_numpy(values.reshape(population * n, -1)).float() for values in (x, y)]
         client = np.repeat(np.arange(population), n)
         nowhere = np.zeros(len(client), bool)
-        return Dataset(flat[0], flat[1], None, nowhere, client, (), note, generated=True)
+        return Dataset(
+            x=flat[0],
+            y=flat[1],
+            classes=None,
+            test=nowhere,
+            groups=client,
+            names=(),
+            notes=note,
+            generated=True,
+        )
 
     @override
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:

@@ -41,10 +41,11 @@ class TextColumn:
 
     Parameters
     ----------
-    distinct: the distinct texts as the options call them; two may have become the same. written: as
-    they are in the file. codes: ``[n]``, the position of each row's text, -1 for a missing one.
-    absent: ``[len(distinct)]``, whether a text stands for a gap. numbers: the number in each text
-    as the options read it, NaN where there is none.
+    distinct: the distinct texts as the options call them; two may have become the same.
+    written: as they are in the file.
+    codes: ``[n]``, the position of each row's text, -1 for a missing one.
+    absent: ``[len(distinct)]``, whether a text stands for a gap.
+    numbers: the number in each text as the options read it, NaN where there is none.
     """
 
     name: str
@@ -114,7 +115,8 @@ def refuse_spelling(
 
     Parameters
     ----------
-    kind: what the column is said to be; None: nothing is said. style: of the column's table.
+    kind: what the column is said to be; None: nothing is said.
+    style: of the column's table.
 
     Raises
     ------
@@ -312,7 +314,7 @@ def _advice(
             f'{row_of(where, row)}: got "{word}" in column {name!r}, and hexadecimal numbers, '
             f'powers and fractions are not read; leave it out with drop = ["{name}"]{keep}'
         )
-    lines = _number_lines(column, odd, shapes, options, style)
+    lines = _number_lines(column=column, odd=odd, shapes=shapes, options=options, style=style)
     unread = [
         word
         for word, strange, (shape, _) in zip(column.distinct, odd, shapes, strict=True)

@@ -189,11 +189,11 @@ def partition_input(
     elif split.test == "global":
         owner = dataset.groups if own_rows and dataset.groups is not None else np.zeros_like(rows)
         taken = stratified(
-            client_rows(owner) if own_rows else rows,
-            owner,
-            _classes(dataset, rows),
-            split.test_fraction,
-            key.fold("global"),
+            numbers=client_rows(owner) if own_rows else rows,
+            owner=owner,
+            labels=_classes(dataset, rows),
+            share=split.test_fraction,
+            key=key.fold("global"),
         )
         global_test = rows[taken]
         rows = rows[~taken]
@@ -207,7 +207,15 @@ def partition_input(
     if global_test is not None and not dataset.test.any() and groups is not None:
         measured["a common test set is drawn"] = ("split.test", 'split = { test = "client" }')
     labels = _classes(dataset, rows, shared)
-    return PartitionInput(rows, global_test, labels, groups, {"test": note}, measured, own_rows)
+    return PartitionInput(
+        rows=rows,
+        global_test=global_test,
+        labels=labels,
+        groups=groups,
+        notes={"test": note},
+        measured=measured,
+        own_rows=own_rows,
+    )
 
 
 def _check_divided(dataset: Dataset, split: Split) -> None:
@@ -248,7 +256,9 @@ def hold_out(
     free = np.flatnonzero(~dataset.test[source.rows])
     taken = np.zeros(len(source.rows), bool)
     numbers = source.numbers(source.rows, owner)
-    taken[free] = stratified(numbers[free], owner[free], source.labels[free], share, key)
+    taken[free] = stratified(
+        numbers=numbers[free], owner=owner[free], labels=source.labels[free], share=share, key=key
+    )
     if not taken.any():
         raise ConfigError(
             f"a share of {share:g} of {len(source.rows)} samples leaves nothing to keep back; give "
@@ -389,9 +399,27 @@ def federate(
     if concept_shift is not None:
         _check_classes(dataset, "a concept shift", "concept_shift")
         labels, cluster = concept_shift(labels, owner)  # type: ignore[assignment]  # clusters are whole numbers
-    roles = _roles(dataset, split, rows, numbers, owner, labels, key, population)
+    roles = _roles(
+        dataset=dataset,
+        split=split,
+        rows=rows,
+        numbers=numbers,
+        owner=owner,
+        labels=labels,
+        key=key,
+        population=population,
+    )
     names = _client_names(dataset, rows, owner, population)
-    dataset, traffic = _prepared(dataset, source, parts, roles.train, overlap, split, key, names)
+    dataset, traffic = _prepared(
+        dataset=dataset,
+        source=source,
+        parts=parts,
+        train=roles.train,
+        overlap=overlap,
+        split=split,
+        key=key,
+        names=names,
+    )
     samples = _Samples(dataset.x, dataset.y, source.global_test, rows).apart(overlap)
     x = samples.x
     y = samples.y
@@ -400,7 +428,9 @@ def federate(
         y = y.index_copy(0, at, torch.from_numpy(labels))
     if feature_shift is not None:
         at = torch.from_numpy(samples.position)
-        x, domain = _with_features(x, at, owner, numbers, feature_shift)
+        x, domain = _with_features(
+            x=x, at=at, owner=owner, numbers=numbers, feature_shift=feature_shift
+        )
     noise = np.zeros(population)
     train, validation, test = (_take(samples.position, parts, role) for role in roles[:3])
     if label_noise is None:
@@ -504,23 +534,29 @@ def _roles(
         test = dataset.divided.test(rows, owner, key.fold("test"), origin)
         notes = {"test": dataset.divided.in_words}
     elif split.test == "client":
-        test = stratified(numbers, owner, labels, split.test_fraction, key.fold("test"))
+        test = stratified(
+            numbers=numbers,
+            owner=owner,
+            labels=labels,
+            share=split.test_fraction,
+            key=key.fold("test"),
+        )
     validation = np.zeros(len(rows), bool)
     if split.validation > 0.0:
         training = np.flatnonzero(~test)
         validation[training] = stratified(
-            numbers[training],
-            owner[training],
-            labels[training],
-            split.validation,
-            key.fold("validation"),
+            numbers=numbers[training],
+            owner=owner[training],
+            labels=labels[training],
+            share=split.validation,
+            key=key.fold("validation"),
         )
     return _Roles(
-        ~test & ~validation,
-        validation,
-        test,
-        notes,
-        _shares(dataset, split, rows, owner, population),
+        train=~test & ~validation,
+        validation=validation,
+        test=test,
+        notes=notes,
+        shares=_shares(dataset, split, rows, owner, population),
     )
 
 

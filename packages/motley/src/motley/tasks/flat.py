@@ -340,7 +340,14 @@ def _buffers(module: nn.Module) -> tuple[list[_Buffer], list[_Buffer]]:
         layer, _, short = name.rpartition(".")
         owner = _submodule(module, layer)
         kinds[0 if value.is_floating_point() else 1].append(
-            _Buffer(owner, short, name, slice(0, 0), value.shape, value.dtype)
+            _Buffer(
+                owner=owner,
+                name=short,
+                full=name,
+                place=slice(0, 0),
+                shape=value.shape,
+                dtype=value.dtype,
+            )
         )
     floating, integer = kinds
     integer.sort(key=lambda buffer: buffer.dtype != torch.int64)

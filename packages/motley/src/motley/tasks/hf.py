@@ -173,11 +173,11 @@ class PretrainedModel(TaskSource):
         outputs = self._vocabulary(windows)
         left = len(texts.names) - len(clients)
         return Dataset(
-            torch.from_numpy(windows[:, :-1].clip(min=0)),
-            torch.from_numpy(np.ascontiguousarray(windows[:, 1:])),
-            outputs,
-            test,
-            groups,
+            x=torch.from_numpy(windows[:, :-1].clip(min=0)),
+            y=torch.from_numpy(np.ascontiguousarray(windows[:, 1:])),
+            classes=outputs,
+            test=test,
+            groups=groups,
             notes={
                 "data": texts.note,
                 "clients": f"{len(clients)}; {left} left out, with fewer than {self.min_examples} "
@@ -208,7 +208,9 @@ class PretrainedModel(TaskSource):
         words = self.head == "token"
         text = self.text or ("tokens" if words else "text")
         label = self.label or ("labels" if words else "label")
-        read = read_labelled(self.data, text, label, self.client, words, folder)
+        read = read_labelled(
+            data=self.data, text=text, label=label, client=self.client, words=words, folder=folder
+        )
         tokenizer = self._tokenizer()
         if words and tokenizer is not None and not tokenizer.is_fast:
             raise DataError(
@@ -216,7 +218,14 @@ class PretrainedModel(TaskSource):
                 '"fast" tokenizer, with tokenizer.json'
             )
         padding = _padding(_config(self.base), tokenizer)
-        rows = token_rows(read.texts, tokenizer, self.window, words, padding, read.origin)
+        rows = token_rows(
+            texts=read.texts,
+            tokenizer=tokenizer,
+            window=self.window,
+            words=words,
+            padding=padding,
+            origin=read.origin,
+        )
         self._vocabulary(rows.tokens)
         y = read.labels
         if rows.places is not None:
@@ -232,13 +241,13 @@ class PretrainedModel(TaskSource):
             warnings.warn(f"task.window: {note}", stacklevel=2)
             notes["texts"] = note
         dataset = Dataset(
-            torch.from_numpy(rows.tokens),
-            y,
-            read.classes,
-            read.test,
-            read.groups,
-            read.names,
-            notes,
+            x=torch.from_numpy(rows.tokens),
+            y=y,
+            classes=read.classes,
+            test=read.test,
+            groups=read.groups,
+            names=read.names,
+            notes=notes,
             client_names=read.clients,
         )
         named = () if self.classes is not None else _named_classes(_config(self.base))

@@ -190,7 +190,15 @@ def digits() -> Dataset:
     x = torch.from_numpy((pixels.reshape(-1, 1, 8, 8) / 16.0).astype(np.float32))
     y = torch.from_numpy(classes.astype(np.int64))
     names = tuple(map(str, range(10)))
-    return Dataset(x, y, 10, np.zeros(len(y), bool), None, names, {"data": "scikit-learn's digits"})
+    return Dataset(
+        x=x,
+        y=y,
+        classes=10,
+        test=np.zeros(len(y), bool),
+        groups=None,
+        names=names,
+        notes={"data": "scikit-learn's digits"},
+    )
 
 
 @cache

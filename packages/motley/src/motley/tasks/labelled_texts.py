@@ -114,7 +114,16 @@ def read_labelled(
     texts = _texts(all_rows.column(text), text, words, origin)
     labels, classes, class_names = _labels(all_rows.column(label), label, texts, words, origin)
     test = np.repeat([file.test for file in files] or [False], sizes)
-    return LabelledTexts(texts, labels, classes, class_names, groups, names, test, origin)
+    return LabelledTexts(
+        texts=texts,
+        labels=labels,
+        classes=classes,
+        names=class_names,
+        groups=groups,
+        clients=names,
+        test=test,
+        origin=origin,
+    )
 
 
 def _path(data: str, folder: Path | None) -> Path:
@@ -186,7 +195,9 @@ def _labels(
         place = where.row(int((~labelled).argmax()))
         raise DataError(f"{place}: there is no label in column {name!r}; fill or drop such rows")
     targets = by_value(_compact(values[labelled]), np.zeros(int(labelled.sum()), bool), str(where))
-    numbers, classes, names = read_targets(targets, True, False, where, len(targets))
+    numbers, classes, names = read_targets(
+        y=targets, classes=True, several=False, where=where, n=len(targets)
+    )
     labels = torch.full((len(labelled),), IGNORED)
     labels[torch.from_numpy(labelled)] = numbers
     return labels, int(classes or 0), names

@@ -168,7 +168,14 @@ class SampleReader:
             all_rows = len(rows) == len(loader.dataset)
             return self._parted(tensors if all_rows else [tensor[rows] for tensor in tensors], who)
         collate = self.collate or loader.collate_fn
-        return self._collated(loader.dataset, rows, loader.batch_size or 32, collate, who, key)
+        return self._collated(
+            data=loader.dataset,
+            rows=rows,
+            size=loader.batch_size or 32,
+            collate=collate,
+            who=who,
+            key=key,
+        )
 
     def _each(self, data: Any, who: str, key: Key) -> Read:
         """Return the samples of a data set, which are read one by one."""
@@ -179,7 +186,9 @@ class SampleReader:
                 batches = iter(lambda: list(islice(samples, 32)), [])
                 return self._joined((self._parted(collate(batch), who) for batch in batches), who)
             return self._joined((self._parted(_one(sample), who) for sample in samples), who)
-        return self._collated(data, list(range(len(data))), 32, self.collate, who, key)
+        return self._collated(
+            data=data, rows=list(range(len(data))), size=32, collate=self.collate, who=who, key=key
+        )
 
     def _collated(
         self,

@@ -340,22 +340,66 @@ _ALL: tuple[Targets, ...] = ("classes", "positions", "multilabel", "numbers")
 _NUMBERS: tuple[Targets, ...] = ("numbers",)
 _TOP = re.compile(r"top([1-9]\d{0,5})")
 _RULES: Mapping[str, _Rule] = {
-    "accuracy": _Rule("hit", _mean, True, True, (*_CLASSES, "multilabel")),
-    "auroc": _Rule("outputs", _auroc, True, True, ("classes", "multilabel")),
-    "balanced_accuracy": _Rule("predicted", _balanced_accuracy, True, True, _CLASSES),
-    "loss": _Rule("loss", _mean, False, False, _ALL),
-    "macro_f1": _Rule("predicted", _macro_f1, True, True, (*_CLASSES, "multilabel")),
-    "mae": _Rule("outputs", _of_sklearn("mean_absolute_error"), False, False, _NUMBERS),
-    "perplexity": _Rule("nll", _perplexity, False, False, _CLASSES),
-    "r2": _Rule("outputs", _of_sklearn("r2_score", 2, force_finite=False), True, False, _NUMBERS),
-    "rmse": _Rule("outputs", _of_sklearn("root_mean_squared_error"), False, False, _NUMBERS),
+    "accuracy": _Rule(
+        needs="hit",
+        compute=_mean,
+        higher_is_better=True,
+        share=True,
+        targets=(*_CLASSES, "multilabel"),
+    ),
+    "auroc": _Rule(
+        needs="outputs",
+        compute=_auroc,
+        higher_is_better=True,
+        share=True,
+        targets=("classes", "multilabel"),
+    ),
+    "balanced_accuracy": _Rule(
+        needs="predicted",
+        compute=_balanced_accuracy,
+        higher_is_better=True,
+        share=True,
+        targets=_CLASSES,
+    ),
+    "loss": _Rule(needs="loss", compute=_mean, higher_is_better=False, share=False, targets=_ALL),
+    "macro_f1": _Rule(
+        needs="predicted",
+        compute=_macro_f1,
+        higher_is_better=True,
+        share=True,
+        targets=(*_CLASSES, "multilabel"),
+    ),
+    "mae": _Rule(
+        needs="outputs",
+        compute=_of_sklearn("mean_absolute_error"),
+        higher_is_better=False,
+        share=False,
+        targets=_NUMBERS,
+    ),
+    "perplexity": _Rule(
+        needs="nll", compute=_perplexity, higher_is_better=False, share=False, targets=_CLASSES
+    ),
+    "r2": _Rule(
+        needs="outputs",
+        compute=_of_sklearn("r2_score", 2, force_finite=False),
+        higher_is_better=True,
+        share=False,
+        targets=_NUMBERS,
+    ),
+    "rmse": _Rule(
+        needs="outputs",
+        compute=_of_sklearn("root_mean_squared_error"),
+        higher_is_better=False,
+        share=False,
+        targets=_NUMBERS,
+    ),
 }
 
 
 def _rule(name: str) -> _Rule:
     """Return the rule of a name; raise ConfigError for an unknown one."""
     if _TOP.fullmatch(name):
-        return _Rule(name, _mean, True, True, _CLASSES)
+        return _Rule(needs=name, compute=_mean, higher_is_better=True, share=True, targets=_CLASSES)
     if name not in _RULES:
         raise ConfigError(
             f"got {name!r}{suggest(name, [*_RULES, 'top5'])}; expected one of: "

@@ -169,7 +169,9 @@ class Linear(Model):
 
     @override
     def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
-        return _stack(math.prod(shape), (), outputs, 0.0, self.bias)
+        return _stack(
+            inputs=math.prod(shape), hidden=(), outputs=outputs, dropout=0.0, bias=self.bias
+        )
 
 
 @dataclass(frozen=True)

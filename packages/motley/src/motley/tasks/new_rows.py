@@ -50,11 +50,18 @@ def new_numbers(
     """
     column = decoded(table.column(name), name, where)
     if not is_text(column.type):
-        raw = read_column(column, name, "numbers", options, where)
+        raw = read_column(column=column, name=name, kind="numbers", options=options, where=where)
         there = ~np.isnan(raw.values) & (raw.values != 0)
         if there.any() and not _same(raw.form, form):
             row = int(there.argmax())
-            raise _other_form(name, row, str(column[row].as_py()), form, options, where)
+            raise _other_form(
+                name=name,
+                row=row,
+                word=str(column[row].as_py()),
+                form=form,
+                options=options,
+                where=where,
+            )
         return raw
     texts = text_column(column, name, options)
     texts.forget(np.isin(texts.numbers, options.absent_numbers))
@@ -66,10 +73,14 @@ def new_numbers(
         number = texts.numbers[at]
         if np.isnan(number) or (number != 0 and not _same(spelling.form(word), form)):
             row = texts.first(np.arange(len(texts.distinct)) == at)[0]
-            raise _other_form(name, row, word, form, options, where)
+            raise _other_form(
+                name=name, row=row, word=word, form=form, options=options, where=where
+            )
     if not form:
-        _refuse_doubt(texts, table, options, separators, where)
-    return read_column(column, name, "numbers", options, where)
+        _refuse_doubt(
+            column=texts, table=table, options=options, separators=separators, where=where
+        )
+    return read_column(column=column, name=name, kind="numbers", options=options, where=where)
 
 
 def _same(form: str, trained: str) -> bool:

@@ -26,7 +26,8 @@ class Origin:
 
     Parameters
     ----------
-    where: the whole, e.g. a file. owner: ``[n]``, the client of each row; None: rows have none.
+    where: the whole, e.g. a file.
+    owner: ``[n]``, the client of each row; None: rows have none.
     client: a client in words.
     parts: what each client's own file or samples are called, where rows are counted within these;
     empty: within the whole.

@@ -111,7 +111,12 @@ def from_arrays(
     ids: NDArray[Any] | None = None
     if isinstance(y, str) and isinstance(client, str) and is_table(inputs):
         inputs, targets, ids = take_columns(
-            inputs, y, client, "the table given", options, not regression
+            table=inputs,
+            label=y,
+            client=client,
+            where="the table given",
+            options=options,
+            classes=not regression,
         )
     else:
         inputs, targets = without_column(inputs, y, options, "target" if regression else "label")
@@ -129,12 +134,12 @@ def from_arrays(
     inputs, times = times_of(inputs, divided, len(targets), where)
     column = client if isinstance(client, str) else None
     dataset = make_dataset(
-        inputs,
-        targets,
-        ids,
-        not regression,
-        where,
-        multilabel,
+        x=inputs,
+        y=targets,
+        client=ids,
+        classes=not regression,
+        where=where,
+        several=multilabel,
         whole_numbers=True,
         options=options,
         column=column,
@@ -207,7 +212,13 @@ def from_clients(
     if not regression:
         parts = with_one_code(parts, options, lambda: _count(classes) or reader.class_count)
     dataset = join_parts(
-        parts, regression, multilabel, options, sources.words, "its samples", new_rows
+        parts=parts,
+        regression=regression,
+        multilabel=multilabel,
+        options=options,
+        client=sources.words,
+        own="its samples",
+        new_rows=new_rows,
     )
     names = classes or reader.names or None
     if reader.names and not isinstance(names, int) and set(names or ()) & set(reader.names):
@@ -293,12 +304,12 @@ def from_files(
     names = tuple(dict.fromkeys(file.client for file in files))
     try:
         dataset = join_parts(
-            parts,
-            regression,
-            multilabel,
-            options,
-            partial(client_in_words, names=names),
-            "its file",
+            parts=parts,
+            regression=regression,
+            multilabel=multilabel,
+            options=options,
+            client=partial(client_in_words, names=names),
+            own="its file",
         )
     except DataError as error:
         for file, (x, _, _) in zip(files, parts, strict=True):
@@ -396,4 +407,11 @@ def natural_federation(dataset: Dataset, split: Split, seed: int) -> Federation:
         owner, minlength=int(dataset.groups.max()) + 1 if dataset.groups is not None else 1
     )
     parts = Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), order)
-    return federate(dataset, rows, parts, split, key, owner=owner if in_order else None)
+    return federate(
+        dataset=dataset,
+        source=rows,
+        parts=parts,
+        split=split,
+        key=key,
+        owner=owner if in_order else None,
+    )

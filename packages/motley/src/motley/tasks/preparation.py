@@ -81,7 +81,8 @@ class ArrayPreparation(Preparation):
 
     Parameters
     ----------
-    shape: of one sample. shift, scale: in the units of the raw samples, broadcast against a sample.
+    shape: of one sample.
+    shift, scale: in the units of the raw samples, broadcast against a sample.
     """
 
     shape: tuple[int, ...]
@@ -164,8 +165,8 @@ class TextPreparation(Preparation):
 
     Parameters
     ----------
-    alphabet: the known characters. window: the most characters that a model reads; of longer texts
-    it reads the last ones.
+    alphabet: the known characters.
+    window: the most characters that a model reads; of longer texts it reads the last ones.
     unknown: whether other characters have a place.
     """
 
@@ -267,11 +268,14 @@ class TablePreparation(Preparation):
 
     Parameters
     ----------
-    columns: in the table's order. clients: whether each client has statistics of its own. gaps:
-    texts that stand for a missing entry. written: the options that say how a file writes a table
-    and its numbers, as :func:`written` returns them. forms: what the entries of columns of numbers
-    are, where they are no plain numbers: dates, times, numbers in a unit. separators: of the texts,
-    and whether each one's decimal mark is certain; empty: commas.
+    columns: in the table's order.
+    clients: whether each client has statistics of its own.
+    gaps: texts that stand for a missing entry.
+    written: the options that say how a file writes a table and its numbers, as :func:`written`
+    returns them.
+    forms: what the entries of columns of numbers are, where they are no plain numbers: dates,
+    times, numbers in a unit.
+    separators: of the texts, and whether each one's decimal mark is certain; empty: commas.
     """
 
     columns: tuple[NumberColumn | WordColumn, ...]
@@ -337,20 +341,20 @@ class TablePreparation(Preparation):
         where = Path(raw).name if isinstance(raw, str | Path) else "x"
         rows = tuple(
             read_column(
-                _spelled(table.column(column.name), column),
-                column.name,
-                "words",
-                self.options,
-                where,
+                column=_spelled(table.column(column.name), column),
+                name=column.name,
+                kind="words",
+                options=self.options,
+                where=where,
             )
             if isinstance(column, WordColumn)
             else new_numbers(
-                table,
-                column.name,
-                self.forms.get(column.name, ""),
-                self.options,
-                self.separators,
-                where,
+                table=table,
+                name=column.name,
+                form=self.forms.get(column.name, ""),
+                options=self.options,
+                separators=self.separators,
+                where=where,
             )
             for column in self.columns
         )

@@ -79,13 +79,13 @@ class Quadratic(TaskSource):
         y = root * minima.reshape(population, self.dim)[client]
         note = {"data": f"parabolas in {self.dim} dimensions"}
         return Dataset(
-            torch.from_numpy(root),
-            torch.from_numpy(y),
-            None,
-            test,
-            client,
-            (),
-            note,
+            x=torch.from_numpy(root),
+            y=torch.from_numpy(y),
+            classes=None,
+            test=test,
+            groups=client,
+            names=(),
+            notes=note,
             generated=True,
         )
 

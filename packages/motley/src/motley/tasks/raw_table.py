@@ -95,8 +95,9 @@ class TableReading:
 
     Parameters
     ----------
-    columns: of each input column. remarks: what was done to rows, labels and clients. unread:
-    columns that are no inputs, and why.
+    columns: of each input column.
+    remarks: what was done to rows, labels and clients.
+    unread: columns that are no inputs, and why.
     """
 
     columns: tuple[ColumnReading, ...] = ()
@@ -110,9 +111,11 @@ class RawTable:
 
     Parameters
     ----------
-    columns: ``[n]`` values each. options: how they become inputs. where: the table, for messages.
-    reading: how they were read. separators: of the texts, and whether each one's decimal mark is
-    certain.
+    columns: ``[n]`` values each.
+    options: how they become inputs.
+    where: the table, for messages.
+    reading: how they were read.
+    separators: of the texts, and whether each one's decimal mark is certain.
     """
 
     columns: tuple[RawColumn, ...]
@@ -329,7 +332,14 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
         kind: Kind | None = "numbers" if taken else None
         if as_words:
             kind = "words"
-        column = read_column(table.column(name), name, kind, options, where, style)
+        column = read_column(
+            column=table.column(name),
+            name=name,
+            kind=kind,
+            options=options,
+            where=where,
+            style=style,
+        )
         if kind is None:
             refuse_ids(column.name, column.values, column.words, where)
         columns.append(column)
@@ -343,7 +353,13 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
     unread = tuple((name, "left out by drop") for name in options.drop)
     reading = TableReading(tuple(readings), tuple(remarks), unread)
     certain = bool(options.decimal) or style.points
-    return RawTable(tuple(columns), options, where, reading, dict.fromkeys(marks, certain))
+    return RawTable(
+        columns=tuple(columns),
+        options=options,
+        where=where,
+        reading=reading,
+        separators=dict.fromkeys(marks, certain),
+    )
 
 
 def refuse_doubtful_points(table: Any, options: TableOptions, where: str | Origin) -> None:
@@ -582,7 +598,7 @@ def _from_text(
         values = np.append(np.where(column.absent, np.nan, truths), np.nan)
         return RawColumn(name, values[column.codes])
     if kind != "words":
-        refuse_spelling(column, kind, options, where, style)
+        refuse_spelling(column=column, kind=kind, options=options, where=where, style=style)
     if kind != "words" and not np.isnan(column.numbers[there]).any():
         values = np.append(np.where(column.absent, np.nan, column.numbers), np.nan)
         refuse_infinite(values[column.codes], name, where)
@@ -705,21 +721,30 @@ def _reading(column: RawColumn, raw: Any, options: TableOptions) -> ColumnReadin
         more = f" and {len(column.words) - _SHOWN:,} more" if len(column.words) > _SHOWN else ""
         seen = f"{', '.join(column.words[:_SHOWN])}{more}"
         return ColumnReading(
-            column.name,
-            "words",
-            seen,
-            int(gone.sum()),
-            example,
-            value,
-            column.words,
-            _alike(column.words),
+            name=column.name,
+            kind="words",
+            seen=seen,
+            gaps=int(gone.sum()),
+            example=example,
+            value=value,
+            words=column.words,
+            remark=_alike(column.words),
         )
     seen = "no value" if not there.size else f"{there.min():g} to {there.max():g}"
     remark = "there is no value" if not there.size else ""
     if there.size and there.min() == there.max() and len(there) > 1:
         seen, remark = f"{there[0]:g}", "all rows hold the same number"
     missing = int(gone.sum())
-    return ColumnReading(column.name, "numbers", seen, missing, example, value, None, remark)
+    return ColumnReading(
+        name=column.name,
+        kind="numbers",
+        seen=seen,
+        gaps=missing,
+        example=example,
+        value=value,
+        words=None,
+        remark=remark,
+    )
 
 
 def _alike(words: Sequence[str]) -> str:

@@ -44,7 +44,7 @@ def refuse_ids(
     if words is None and (there != np.floor(there)).any():
         return
     keep = "numbers" if words is None else "words"
-    why = _why(name, values, there, words, where)
+    why = _why(name=name, values=values, there=there, words=words, where=where)
     if why:
         raise DataError(
             f"{where}: column {name!r} {why}, like an id; leave it out with drop = "

@@ -152,7 +152,7 @@ def _target(
     column.forget(np.isin(column.numbers, options.absent_numbers))
     gone = np.append(column.absent, True)[column.codes]
     _refuse_words(column, ~column.absent, where)
-    refuse_spelling(column, "numbers", options, where, style)
+    refuse_spelling(column=column, kind="numbers", options=options, where=where, style=style)
     refuse_doubt(column, options, where, style)
     numbers = np.append(column.numbers, np.nan)[column.codes]
     refuse_infinite(numbers, column.name, where)
@@ -306,8 +306,8 @@ def refuse_two_codes(
 
     Parameters
     ----------
-    parts: name and distinct labels of each. classes: how many were named; where no more are there,
-    nothing is refused.
+    parts: name and distinct labels of each.
+    classes: how many were named; where no more are there, nothing is refused.
 
     Raises
     ------

@@ -75,9 +75,10 @@ class Spelling:
 
     Parameters
     ----------
-    decimal: the mark before decimals. thousands: the mark between groups of three digits; empty:
-    there is none. units: texts before or behind a number that are left out. dates: the order of a
-    date's numbers; empty: dates are no numbers.
+    decimal: the mark before decimals.
+    thousands: the mark between groups of three digits; empty: there is none.
+    units: texts before or behind a number that are left out.
+    dates: the order of a date's numbers; empty: dates are no numbers.
     """
 
     decimal: str = "."

@@ -119,13 +119,13 @@ class Synthetic(TaskSource):
             f"{starts[-1]} samples"
         }
         return Dataset(
-            torch.from_numpy(x),
-            torch.from_numpy(y),
-            self.classes,
-            test,
-            client,
-            (),
-            note,
+            x=torch.from_numpy(x),
+            y=torch.from_numpy(y),
+            classes=self.classes,
+            test=test,
+            groups=client,
+            names=(),
+            notes=note,
             generated=True,
         )
 

@@ -91,12 +91,13 @@ class TableFormat:
 
     Parameters
     ----------
-    sep: what divides columns of a text; empty: recognised. encoding: of its letters, where they
-    are not UTF-8. header_rows:
-    lines that hold the names of columns, which are joined where there are several; 0: columns are
-    called x0, x1, ... comment: what a line, or the first cell of a sheet's row, begins with that is
-    none of the table; a list where there are several. sheet: of an Excel file; empty: its only one
-    that is not empty.
+    sep: what divides columns of a text; empty: recognised.
+    encoding: of its letters, where they are not UTF-8.
+    header_rows: lines that hold the names of columns, which are joined where there are several; 0:
+    columns are called x0, x1, ...
+    comment: what a line, or the first cell of a sheet's row, begins with that is none of the table;
+    a list where there are several.
+    sheet: of an Excel file; empty: its only one that is not empty.
 
     Raises
     ------

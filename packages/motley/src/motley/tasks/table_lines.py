@@ -99,7 +99,8 @@ def uneven_line(path: Path, data: bytes, sep: str, marks: Sequence[str]) -> Data
 
     Parameters
     ----------
-    data: the text in UTF-8. marks: of comments.
+    data: the text in UTF-8.
+    marks: of comments.
     """
     lines = data.decode("utf-8-sig", errors="replace").splitlines(keepends=True)
     reader = csv.reader(lines, delimiter=sep)
@@ -130,8 +131,8 @@ def footer_of(table: Any, last_line: str, sep: str) -> dict[bytes, bytes]:
 
     Parameters
     ----------
-    last_line: of the text, from which a comment's mark is taken. sep: what divides its columns;
-    both empty for a sheet.
+    last_line: of the text, from which a comment's mark is taken.
+    sep: what divides its columns; both empty for a sheet.
     """
     import pyarrow.compute as pc
 
@@ -167,7 +168,8 @@ def refuse_footer(table: Any, where: str, rename: Mapping[str, str], marks: Sequ
 
     Parameters
     ----------
-    rename: words that are named here are no such rows. marks: of comments.
+    rename: words that are named here are no such rows.
+    marks: of comments.
 
     Raises
     ------

@@ -164,7 +164,13 @@ class TableOptions:
     @cached_property
     def form(self) -> TableFormat:
         """How a file writes the table."""
-        return TableFormat(self.sep, self.encoding, self.header_rows, self.comment, self.sheet)
+        return TableFormat(
+            sep=self.sep,
+            encoding=self.encoding,
+            header_rows=self.header_rows,
+            comment=self.comment,
+            sheet=self.sheet,
+        )
 
     @cached_property
     def absent(self) -> frozenset[str]:

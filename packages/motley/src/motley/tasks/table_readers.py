@@ -102,9 +102,11 @@ def read_table(
     Parameters
     ----------
     label, client: names of columns (an ``.npz`` always has the arrays ``y`` and ``client``).
-    classes: whether targets are classes; else numbers. options: how columns become inputs.
+    classes: whether targets are classes; else numbers.
+    options: how columns become inputs.
     client_groups: how many groups the numbers of the column ``client`` are cut into; None: each of
-    its entries is a client. test: how clients divide their rows.
+    its entries is a client.
+    test: how clients divide their rows.
     """
     options = options or TableOptions()
     if data in BUILTIN:
@@ -115,13 +117,20 @@ def read_table(
             (table, None)
             if client is None
             else take_columns(
-                table.append_column(label, [y]), label, client, where, options, classes
+                table=table.append_column(label, [y]),
+                label=label,
+                client=client,
+                where=where,
+                options=options,
+                classes=classes,
             )[::2]
         )
         ids = cut(ids, client_groups, where)
         column = client if client_groups is None else None
         inputs, times = times_of(inputs, test, len(y), where)
-        dataset = make_dataset(inputs, y, ids, classes, where, options=options, column=column)
+        dataset = make_dataset(
+            x=inputs, y=y, client=ids, classes=classes, where=where, options=options, column=column
+        )
         return dataset if test is None else with_divided_rows(dataset, test, [times], options)
     path = Path(data).expanduser()
     if is_folder(path):
@@ -136,17 +145,19 @@ def read_table(
             f"{', '.join(BUILTIN)}, or the path of an .npz, .csv, .parquet or other table that "
             f"exists{where_paths_start(data)}"
         )
-    inputs, targets, ids = read_columns(path, label, client, options, classes)
+    inputs, targets, ids = read_columns(
+        path=path, label=label, client=client, options=options, classes=classes
+    )
     number = options.spelling(client or "").number
     ids = cut(ids, client_groups, str(path), number)
     column = client if client_groups is None else None
     inputs, times = times_of(inputs, test, len(targets), str(path))
     dataset = make_dataset(
-        inputs,
-        targets,
-        ids,
-        classes,
-        str(path),
+        x=inputs,
+        y=targets,
+        client=ids,
+        classes=classes,
+        where=str(path),
         options=options,
         column=column,
         test=_test_half(path),
@@ -205,14 +216,17 @@ def make_dataset(
 
     Parameters
     ----------
-    x: features, ``[n, ...]`` or an Arrow table. y: targets; those per pixel are ``[n, H, W]``.
-    client: client ids. several: a sample may have several labels, ``[n, C]``, 0 or 1 each.
+    x: features, ``[n, ...]`` or an Arrow table.
+    y: targets; those per pixel are ``[n, H, W]``.
+    client: client ids.
+    several: a sample may have several labels, ``[n, C]``, 0 or 1 each.
     whole_numbers: whether an array of whole numbers stays so, as in
     :func:`~motley.tasks.formats.sample_checks.features`.
     options: how a table's columns become inputs; None: features must be complete numbers, and stay
-    as they are. column: from which the ids are, see
-    :func:`~motley.tasks.formats.sample_checks.grouped`. test: ``[n]``, whether a row is of the
-    data's own test half; None: it has none. Arrays are scaled by the other rows.
+    as they are.
+    column: from which the ids are, see :func:`~motley.tasks.formats.sample_checks.grouped`.
+    test: ``[n]``, whether a row is of the data's own test half; None: it has none. Arrays are
+    scaled by the other rows.
 
     Raises
     ------
@@ -255,16 +269,18 @@ def make_dataset(
     y = np.asarray(y)
     dense = y.shape[1:] if y.ndim > 2 and not several else ()
     y = y.reshape(len(y), -1) if dense else y
-    target, count, names = read_targets(y, classes, several, where, len(rows))
+    target, count, names = read_targets(
+        y=y, classes=classes, several=several, where=where, n=len(rows)
+    )
     notes = {"data": Path(str(where)).name}
     return Dataset(
-        rows,
-        target,
-        count,
-        np.zeros(len(rows), bool) if test is None else test,
-        groups,
-        names,
-        notes,
+        x=rows,
+        y=target,
+        classes=count,
+        test=np.zeros(len(rows), bool) if test is None else test,
+        groups=groups,
+        names=names,
+        notes=notes,
         preparation=preparation,
         table=table,
         measured=measured,
@@ -416,7 +432,14 @@ def read_columns(
     if path.suffix.lower() == ".npz":
         return _from_npz(path)
     options = options or TableOptions()
-    return take_columns(read_arrow(path, options.form), label, client, str(path), options, classes)
+    return take_columns(
+        table=read_arrow(path, options.form),
+        label=label,
+        client=client,
+        where=str(path),
+        options=options,
+        classes=classes,
+    )
 
 
 def read_parts(
@@ -431,8 +454,9 @@ def read_parts(
 
     Parameters
     ----------
-    files: client and path. classes: whether targets are classes; else numbers. count: how many
-    classes were named.
+    files: client and path.
+    classes: whether targets are classes; else numbers.
+    count: how many classes were named.
 
     Raises
     ------
@@ -460,11 +484,11 @@ def read_parts(
             owner = np.repeat(np.arange(len(tables)), sizes)
             origin = Origin.of_clients(where, owner, [files[at][0] for at in tables], "its file")
         column = read_row_column(
-            all_labels.column(label),
-            label,
-            "label" if classes else "target",
-            options,
-            replace(origin, numbers=file_rows(all_labels)),
+            column=all_labels.column(label),
+            name=label,
+            role="label" if classes else "target",
+            options=options,
+            where=replace(origin, numbers=file_rows(all_labels)),
             # text beside numbers of another file may be numbers
             typed=separators_of(all_labels) == ""
             and len({read[at].schema.field(label).type for at in tables}) < 2,
@@ -508,7 +532,8 @@ def take_columns(
 
     Parameters
     ----------
-    options: how labels and clients are written. classes: whether targets are classes; else numbers.
+    options: how labels and clients are written.
+    classes: whether targets are classes; else numbers.
 
     Raises
     ------
@@ -519,13 +544,23 @@ def take_columns(
     check_names(table, row_columns, where)
     refuse_footer(table, where, options.rename, options.form.comments)
     origin = Origin(where, numbers=file_rows(table))
-    whose = None if client is None else _row_column(table, client, "client", options, origin)
+    whose = (
+        None
+        if client is None
+        else _row_column(table=table, name=client, role="client", options=options, where=origin)
+    )
     present = np.ones(len(table), bool)
     remarks: list[str] = []
     if whose is not None and client is not None:
         present, notes = _kept(whose.gone, client, "client", origin, options)
         remarks = [*whose.remarks, *notes]
-    target = _row_column(table, label, "label" if classes else "target", options, origin)
+    target = _row_column(
+        table=table,
+        name=label,
+        role="label" if classes else "target",
+        options=options,
+        where=origin,
+    )
     names = None if whose is None else whose.values
     shown = None if whose is None else _shown(whose)
     both, notes = _kept(target.gone & present, label, "label", origin, options, shown)
@@ -553,7 +588,7 @@ def take_column(
     """
     check_names(table, (name,), where)
     origin = Origin(where, numbers=file_rows(table))
-    column = _row_column(table, name, role, options, origin)
+    column = _row_column(table=table, name=name, role=role, options=options, where=origin)
     strict = replace(options, drop_rows=False)
     _kept(column.gone, name, "client" if role == "client" else "label", origin, strict)
     inputs = with_remarks(table.drop_columns([name]), [*remarks_of(table), *column.remarks])
@@ -604,7 +639,13 @@ def _row_column(
     """Return a column of labels or clients; what the columns of a text hold, their texts show."""
     typed = separators_of(table) == ""
     return read_row_column(
-        table.column(name), name, role, options, where, typed=typed, style=NumberStyle(table)
+        column=table.column(name),
+        name=name,
+        role=role,
+        options=options,
+        where=where,
+        typed=typed,
+        style=NumberStyle(table),
     )
 
 

@@ -112,13 +112,13 @@ class NextCharacter(TaskSource):
         y = windows[:, 1:] if self.targets == "every" else windows[:, -1]
         prepare = TextPreparation("".join(letters), self.window, unknown=not named)
         return Dataset(
-            x,
-            torch.from_numpy(np.ascontiguousarray(y)),
-            len(names),
-            test,
-            groups,
-            names,
-            self._notes(texts, names, clients),
+            x=x,
+            y=torch.from_numpy(np.ascontiguousarray(y)),
+            classes=len(names),
+            test=test,
+            groups=groups,
+            names=names,
+            notes=self._notes(texts, names, clients),
             preparation=prepare,
             measured=measured,
             client_names=texts.names,

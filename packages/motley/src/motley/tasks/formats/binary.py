@@ -77,7 +77,15 @@ def read_idx(folder: Path, prefix: str = "") -> Dataset:
             for p, t in zip(images, y, strict=True)
         ]
     )
-    return Dataset(pixels, target, classes, test, None, (), {"data": f"IDX files of {folder.name}"})
+    return Dataset(
+        x=pixels,
+        y=target,
+        classes=classes,
+        test=test,
+        groups=None,
+        names=(),
+        notes={"data": f"IDX files of {folder.name}"},
+    )
 
 
 _LARGEST = 4 * 2**30
@@ -159,13 +167,13 @@ def read_cifar(folder: Path) -> Dataset:
     names = _names(folder, bool(suffix), hundred)
     held = np.arange(len(labels)) >= len(labels) - len(batches[-1][1])
     return Dataset(
-        images,
-        y,
-        classes,
-        held,
-        None,
-        names if len(names) == classes else (),
-        {"data": folder.name},
+        x=images,
+        y=y,
+        classes=classes,
+        test=held,
+        groups=None,
+        names=names if len(names) == classes else (),
+        notes={"data": folder.name},
     )
 
 

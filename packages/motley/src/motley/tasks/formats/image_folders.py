@@ -80,13 +80,13 @@ def read(folder: Path) -> Dataset:
         folder, [path for path in files if path not in read_files and path.name != _LISTED]
     )
     return Dataset(
-        torch.from_numpy(decoded.pixels),
-        y,
-        len(classes),
-        flags,
-        groups,
-        tuple(classes),
-        {"data": f"pictures of {folder.name}", **decoded.notes},
+        x=torch.from_numpy(decoded.pixels),
+        y=y,
+        classes=len(classes),
+        test=flags,
+        groups=groups,
+        names=tuple(classes),
+        notes={"data": f"pictures of {folder.name}", **decoded.notes},
         client_names=named,
         measured=decoded.measured,
     )

@@ -69,7 +69,15 @@ def read(folder: Path) -> Dataset:
         pixels = pixels.view(-1, 1, side, side)
     target, classes = class_labels(np.concatenate(y), origin, len(pixels))
     notes = {"data": f"LEAF JSON of {folder.name}"}
-    return Dataset(pixels, target, classes, np.array(test), groups, notes=notes, client_names=names)
+    return Dataset(
+        x=pixels,
+        y=target,
+        classes=classes,
+        test=np.array(test),
+        groups=groups,
+        notes=notes,
+        client_names=names,
+    )
 
 
 def user_data(path: Path) -> dict[str, Any]:

@@ -190,4 +190,13 @@ def read(path: Path) -> Dataset:
     names = tuple(str(name) for name in np.ravel(data["classes"])) if "classes" in data else ()
     y, classes = class_labels(data["y"], origin, len(x), len(names) or None)
     test = data.get("test", np.zeros(len(x), bool))
-    return Dataset(x, torch.as_tensor(y), classes, test, groups, names, notes, client_names=clients)
+    return Dataset(
+        x=x,
+        y=torch.as_tensor(y),
+        classes=classes,
+        test=test,
+        groups=groups,
+        names=names,
+        notes=notes,
+        client_names=clients,
+    )

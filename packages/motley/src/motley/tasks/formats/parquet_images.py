@@ -100,7 +100,14 @@ def read(folder: Path) -> Dataset:
     )
     notes = {"data": f"Parquet files of {folder.name}"}
     return Dataset(
-        torch.from_numpy(pixels), target, classes, test, groups, names, notes, client_names=writers
+        x=torch.from_numpy(pixels),
+        y=target,
+        classes=classes,
+        test=test,
+        groups=groups,
+        names=names,
+        notes=notes,
+        client_names=writers,
     )
 
 

@@ -127,20 +127,26 @@ def verify(name: str, location: Found) -> Verified:
         digest = PACKS[layout.files[0]] if layout.kind == "pack" else ""
         size = f"{sum(map(len, text.train + text.test)):,} characters"
         return Verified(
-            location, layout.variant, text.note, digest, bool(digest), size, len(text.names)
+            found=location,
+            variant=layout.variant,
+            about=text.note,
+            digest=digest,
+            known=bool(digest),
+            size=size,
+            clients=len(text.names),
         )
     data = reading.read(name, location)
     digest = canonical.digest(canonical.canonical(canonical.without(data, variant.unknown)))
     verified = digest == variant.digest or bool(variant.means)
     clients = 0 if data.groups is None else len(set(data.groups.tolist()))
     return Verified(
-        location,
-        layout.variant,
-        data.notes["data"],
-        digest,
-        verified,
-        f"{len(data.test):,} images",
-        clients,
+        found=location,
+        variant=layout.variant,
+        about=data.notes["data"],
+        digest=digest,
+        known=verified,
+        size=f"{len(data.test):,} images",
+        clients=clients,
     )
 
 

@@ -86,13 +86,13 @@ def _pool(
     test = np.repeat([False, True], [len(y[0]), len(y[1])])
     target = torch.from_numpy(np.concatenate(y).astype(np.int64))
     return Dataset(
-        torch.from_numpy(images),
-        target,
-        len(names),
-        test,
-        groups,
-        names,
-        {"data": note} if note else {},
+        x=torch.from_numpy(images),
+        y=target,
+        classes=len(names),
+        test=test,
+        groups=groups,
+        names=names,
+        notes={"data": note} if note else {},
     )
 
 
@@ -101,11 +101,11 @@ def _mnist(folder: Path) -> Dataset:
     groups = np.concatenate([data["writer_train"], data["writer_test"]]).astype(np.int64)
     note = "MNIST; natural clients are NIST's writers, none of whom is in both halves"
     return _pool(
-        [data["x_train"], data["x_test"]],
-        [data["y_train"], data["y_test"]],
-        _names(data),
-        groups,
-        note,
+        x=[data["x_train"], data["x_test"]],
+        y=[data["y_train"], data["y_test"]],
+        names=_names(data),
+        groups=groups,
+        note=note,
     )
 
 
