@@ -583,7 +583,14 @@ class DeployedBackend(ClientBackend[DeployedClients]):
             absent = np.full(1, np.nan)
             law = partial(released, SystemRandomness(), [dispatch.client], name)
             signals[name] = float((bounded if how.noise == "gumbel" else law)(absent, how)[0])
-        return TrainResult(dispatch.client, {}, None, dispatch.steps, signals, False)
+        return TrainResult(
+            client=dispatch.client,
+            parts={},
+            client_state=None,
+            steps=dispatch.steps,
+            signals=signals,
+            finite=False,
+        )
 
     def _check_app(self, clients: DeployedClients, client: int, error: str) -> None:
         """Raise if nobody ever delivered and the apps of all connected clients, and of more than
