@@ -107,7 +107,13 @@ def begin(
             "--server",
         )
     _check_names(names)
-    there = Deployment(folder.absolute(), host, int(port or PORT), link_port, largest_mb)
+    there = Deployment(
+        folder=folder.absolute(),
+        server=host,
+        port=int(port or PORT),
+        link_port=link_port,
+        largest_mb=largest_mb,
+    )
     if folder.exists() and any(folder.iterdir()):
         raise StoreError(
             f"{folder} holds something; expected a new folder, for nothing is overwritten"
@@ -135,11 +141,11 @@ def open_deployment(folder: Path) -> Deployment:
     try:
         settings = tomllib.loads((folder / "deployment.toml").read_text())
         return Deployment(
-            folder.absolute(),
-            str(settings["server"]),
-            int(settings["port"]),
-            int(settings["link_port"]),
-            int(settings.get("largest_mb", LARGEST_MB)),
+            folder=folder.absolute(),
+            server=str(settings["server"]),
+            port=int(settings["port"]),
+            link_port=int(settings["link_port"]),
+            largest_mb=int(settings.get("largest_mb", LARGEST_MB)),
         )
     except (OSError, tomllib.TOMLDecodeError, KeyError, ValueError):
         raise ConfigError(

@@ -209,7 +209,13 @@ class SecureClient:
         add_stream(total, derive(self._own, b"own mask", terms.digest), 1)
         private = mask_key(self._mask, terms, self.client)
         for peer in peers([peer for peer, share in shares.items() if share], self.client):
-            key = pair_key(private, self._keys[peer][32:], terms, self.client, peer)
+            key = pair_key(
+                private=private,
+                public=self._keys[peer][32:],
+                terms=terms,
+                client=self.client,
+                peer=peer,
+            )
             add_stream(total, key, 1 if self.client < peer else -1)
         self._next = Step.CONSISTENCY if terms.options.active else Step.UNMASK
         return sealed(Step.MASKED, terms, terms.bits(spoilt), total.tobytes())

@@ -221,7 +221,13 @@ class SecureServer:
                 "abandoned"
             )
         for holder in self._holders(client):
-            key = pair_key(private, self._keys[holder][32:64], self.terms, client, holder)
+            key = pair_key(
+                private=private,
+                public=self._keys[holder][32:64],
+                terms=self.terms,
+                client=client,
+                peer=holder,
+            )
             add_stream(self._total, key, -1 if holder < client else 1)
 
     # ------------------------------------------------------------------------------------- answers

@@ -172,7 +172,13 @@ class SecureOptions:
 
     def encoding(self, clients: int) -> FixedPoint:
         """Return the encoding for a cohort of this size; a sum that could overflow is refused."""
-        return FixedPoint(self.clip, self.bits, clients, self.max_weight, self.modulus_bits)
+        return FixedPoint(
+            clip=self.clip,
+            bits=self.bits,
+            clients=clients,
+            max_weight=self.max_weight,
+            modulus_bits=self.modulus_bits,
+        )
 
     def upload_bytes(self, size: int) -> int:
         """Return the bytes of a masked update of this many numbers in the largest cohort."""
@@ -348,7 +354,9 @@ class SecureTerms:
             )
         cohort = struct.unpack(f"<{n}I", body[_TERMS.size :])
         try:
-            terms = cls(run, round_, attempt, options, size, cohort)
+            terms = cls(
+                run=run, round=round_, attempt=attempt, options=options, size=size, cohort=cohort
+            )
         except ConfigError as error:
             raise SecureAggregationError(f"the round is refused: {error}") from None
         if terms.body != body:

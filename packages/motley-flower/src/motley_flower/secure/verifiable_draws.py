@@ -129,7 +129,13 @@ class DrawServer:
             self._chain.append(_hash(self._chain[-1]))
         self._chain.reverse()  # s_0, s_1, ...
         self.table = table or DrawTable()
-        self.frozen = _frozen(self.register, cohort, rounds, self._chain[0], self.table)
+        self.frozen = _frozen(
+            register=self.register,
+            cohort=cohort,
+            rounds=rounds,
+            end=self._chain[0],
+            table=self.table,
+        )
         self.commitments: dict[int, bytes] = {}
         self.nonces: dict[int, bytes] = {}
         self.signatures: dict[int, bytes] = {}
@@ -163,7 +169,13 @@ class DrawServer:
         server = None
         if clients == len(register):
             table = DrawTable.read(frozen[_FIXED:], sorted(register))
-            server = cls(register, cohort, rounds, table, lambda size: state["seed"])
+            server = cls(
+                register=register,
+                cohort=cohort,
+                rounds=rounds,
+                table=table,
+                entropy=lambda size: state["seed"],
+            )
         if server is None or server.frozen != frozen:
             raise ConfigError(
                 f"got a register of {len(register)} clients; expected the one that the clients "
@@ -274,7 +286,9 @@ class DrawServer:
                 "draws",
             )
         link = self._chain[round]
-        cohort = draw(link, self.nonces, self.cohort, round, self.table)
+        cohort = draw(
+            link=link, nonces=self.nonces, cohort=self.cohort, round=round, table=self.table
+        )
         self.rounds.append({"round": round, "link": link.hex(), "cohort": list(cohort)})
         return cohort, link
 
@@ -379,7 +393,8 @@ class DrawClient:
         table = DrawTable.read(body[_FIXED:], self.roster)
         end = body[_SIZES.size : _SIZES.size + LINK]
         if (
-            body != _frozen(self.register, cohort, rounds, end, table)
+            body
+            != _frozen(register=self.register, cohort=cohort, rounds=rounds, end=end, table=table)
             or not 1 <= rounds <= self.rounds
         ):
             raise SecureAggregationError(
@@ -442,7 +457,9 @@ class DrawClient:
             )
         _, _, size, rounds = _SIZES.unpack(self._state.frozen[: _SIZES.size])
         _check_link(link, round, rounds, self._state.frozen[_SIZES.size : _SIZES.size + LINK])
-        if tuple(cohort) != draw(link, self._state.nonces, size, round, self._table):
+        if tuple(cohort) != draw(
+            link=link, nonces=self._state.nonces, cohort=size, round=round, table=self._table
+        ):
             raise SecureAggregationError(
                 f"the cohort of round {round} is not the one that was drawn"
             )
@@ -506,7 +523,11 @@ def verify_draws(transcript: str, register: Mapping[int, bytes]) -> int:
         }
         table = DrawTable.read(bytes.fromhex(content["table"]), sorted(register))
         frozen = _frozen(
-            register, content["cohort"], content["length"], bytes.fromhex(content["end"]), table
+            register=register,
+            cohort=content["cohort"],
+            rounds=content["length"],
+            end=bytes.fromhex(content["end"]),
+            table=table,
         )
         rounds = [
             (int(row["round"]), bytes.fromhex(row["link"]), tuple(row["cohort"]))
@@ -527,7 +548,9 @@ def verify_draws(transcript: str, register: Mapping[int, bytes]) -> int:
             )
         last = round_
         _check_link(link, round_, content["length"], bytes.fromhex(content["end"]))
-        if cohort != draw(link, nonces, content["cohort"], round_, table):
+        if cohort != draw(
+            link=link, nonces=nonces, cohort=content["cohort"], round=round_, table=table
+        ):
             raise SecureAggregationError(
                 f"the cohort of round {round_} is not the one that was drawn"
             )
