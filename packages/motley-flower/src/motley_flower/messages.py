@@ -153,11 +153,8 @@ def _last_line(text: str) -> str:
     """Return the last line that is not empty, at most :data:`LONGEST_REASON` characters of it,
     without control characters."""
     lines = [line for line in text.splitlines() if line.strip()]
-    return (
-        "".join(sign if sign.isprintable() else " " for sign in lines[-1].strip()[:LONGEST_REASON])
-        if lines
-        else ""
-    )
+    last = lines[-1].strip()[:LONGEST_REASON] if lines else ""
+    return "".join(sign if sign.isprintable() else " " for sign in last)
 
 
 def _raised(reason: str) -> str:

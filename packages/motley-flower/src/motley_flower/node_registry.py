@@ -137,13 +137,11 @@ def read_enrolment(
     for name in sorted(wanted):
         sent_as = EXAMPLES if name == "num_examples" else name
         if sent_as in metrics:
-            signals[name] = (
-                _histogram(
-                    metrics[sent_as], LARGEST_WHOLE if math.isnan(examples) else int(examples)
-                )
-                if name == "label_histogram"
-                else number_of(metrics[sent_as], sent_as)
-            )
+            if name == "label_histogram":
+                most = LARGEST_WHOLE if math.isnan(examples) else int(examples)
+                signals[name] = _histogram(metrics[sent_as], most)
+            else:
+                signals[name] = number_of(metrics[sent_as], sent_as)
         elif name == "num_examples" and max_examples is not None:
             continue  # the first reply tells it
         elif SIGNALS[name].kind != "system":
@@ -419,13 +417,10 @@ class NodeRegistry:
         node = answer.node
         length = min(max(2 * self._pauses.get(node, (0, 0))[1], 1), LONGEST_PAUSE)
         self._pauses[node] = (length, length)
-        kind = (
-            str(problem)
-            if isinstance(problem, AppError)
-            else "an error"
-            if answer.error
-            else "no use"
-        )
+        if isinstance(problem, AppError):
+            kind = str(problem)
+        else:
+            kind = "an error" if answer.error else "no use"
         silent = answer.unanswered or (bool(answer.error) and answer.reply is None)
         self._problems[node] = ("" if silent else kind, problem)
         self.places.note(

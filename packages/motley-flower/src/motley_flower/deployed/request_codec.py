@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 
 import numpy as np
 import torch
@@ -77,7 +78,9 @@ class RequestCodec:
         self.specs = {name: packet_spec(part.value) for name, part in parts.items()}
         self.masked = masked
         self.private = config.privacy is not None
-        always = set() if self.private else {"loss", "update_norm"} if masked is None else {"loss"}
+        always: set[str] = set()
+        if not self.private:
+            always = {"loss", "update_norm"} if masked is None else {"loss"}
         self.want = tuple(sorted(frozenset(requirements.reported) & REPORTED | always))
         enrolled = {"num_examples", HISTOGRAM} & requirements.enrolled
         if self.setting.algorithm.local.slicing is not None:
@@ -245,27 +248,20 @@ class RequestCodec:
         most = dispatch.steps + self._phase_steps(dispatch)
         if not 0 <= answer.steps <= most:
             raise CodecError(f"got {answer.steps} local steps; expected 0 to {most}")
+        result = partial(
+            TrainResult,
+            client=dispatch.client,
+            client_state=None,
+            steps=answer.steps,
+            signals=signals,
+        )
         if not answer.finite or (
             answer.steps and not math.isfinite(signals.get("loss", 0.0)) and "loss" in dispatch.want
         ):
-            return TrainResult(
-                client=dispatch.client,
-                parts={},
-                client_state=None,
-                steps=answer.steps,
-                signals=signals,
-                finite=False,
-            ), answer
+            return result(parts={}, finite=False), answer
         if self.masked is not None:
             dispatch.masked = answer.upload
-            return TrainResult(
-                client=dispatch.client,
-                parts={},
-                client_state=None,
-                steps=answer.steps,
-                signals=signals,
-                finite=True,
-            ), answer
+            return result(parts={}, finite=True), answer
         packets = wire.decode(answer.upload, specs, CONSTANTS)
         before = dict.fromkeys(CONSTANTS, buffers)
         values = {
@@ -281,14 +277,7 @@ class RequestCodec:
             )
             for name, p in self.whole.items()
         }
-        return TrainResult(
-            client=dispatch.client,
-            parts=parts,
-            client_state=None,
-            steps=answer.steps,
-            signals=signals,
-            finite=True,
-        ), answer
+        return result(parts=parts, finite=True), answer
 
     def expected(self, dispatch: DeployedDispatch) -> dict[str, PacketSpec]:
         """Return how each part of the upload that this client was asked for is written."""

@@ -161,7 +161,7 @@ def run(
     name = f"{experiment.result_id()}-deployed"
     path = Path(out) if out is not None else default_folder(experiment).with_name(name)
     with private_files(), (folder := RunFolder(path)).lock():
-        if (state := folder.state(experiment, True, name)) == "finished":
+        if (state := folder.state(experiment, resume=True, name=name)) == "finished":
             _tidy(path)
             return _ended(path, report)
         ensure_space(path)

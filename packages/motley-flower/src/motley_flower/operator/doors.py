@@ -80,7 +80,7 @@ def doors(there: Deployment) -> Iterator[Door]:
             f"{there.server}:{there.port} does not answer ({alive.why}), and no door of it was "
             "tried; start server/start, and try again"
         )
-        yield Door("the server", None, why)
+        yield Door("the server", open=None, finding=why)
     else:
         yield from _reached(there, public, alive)
     yield from _certificates(there)
@@ -115,7 +115,7 @@ def _local_accounts(there: Deployment) -> Door:
     server = there.folder / "server"
     if not (server / "state.db").exists():
         why = f"not tried: no SuperLink was started in {server}; try it on the server"
-        return Door(name, None, why, needed=False)
+        return Door(name, open=None, finding=why, needed=False)
     return _other_account(name, server, there.link_port, server / "firewall.nft")
 
 
@@ -127,15 +127,25 @@ def _other_account(name: str, folder: Path, port: int, firewall: Path) -> Door:
     try:
         if _reached_as(outsider, port):
             mend = f"as root, nft -D ACCOUNT={_account(owner)} -f {firewall}"
-            return Door(name, True, f"{_account(outsider)} reaches 127.0.0.1:{port}; {mend}")
+            return Door(
+                name, open=True, finding=f"{_account(outsider)} reaches 127.0.0.1:{port}; {mend}"
+            )
         if not _reached_as(owner, port):
-            return Door(name, None, f"not checked: nothing answers at 127.0.0.1:{port}; start it")
+            return Door(
+                name,
+                open=None,
+                finding=f"not checked: nothing answers at 127.0.0.1:{port}; start it",
+            )
     except PermissionError:
         root = f"not checked: only root can try it as another account; sudo {sys.argv[0]}"
-        return Door(name, None, f"{root} deployment check {shlex.quote(str(folder))}")
+        return Door(name, open=None, finding=f"{root} deployment check {shlex.quote(str(folder))}")
     if owner == 0:
-        return Door(name, True, f"{folder} is root's, and so is the app; give it its own account")
-    return Door(name, False, f"{_account(outsider)} does not reach 127.0.0.1:{port}")
+        return Door(
+            name,
+            open=True,
+            finding=f"{folder} is root's, and so is the app; give it its own account",
+        )
+    return Door(name, open=False, finding=f"{_account(outsider)} does not reach 127.0.0.1:{port}")
 
 
 def _reached_as(uid: int, port: int) -> bool:
@@ -182,8 +192,8 @@ def _authority(there: Deployment) -> Path:
 
 def _refused(name: str, reply: Called) -> Door:
     if reply.status == 0:
-        return Door(name, None, f"no answer: {reply.why}")
-    return Door(name, reply.status not in REFUSED, f"HTTP {reply.status}")
+        return Door(name, open=None, finding=f"no answer: {reply.why}")
+    return Door(name, open=reply.status not in REFUSED, finding=f"HTTP {reply.status}")
 
 
 def _registration(public: Address) -> Called:
@@ -223,14 +233,16 @@ def _foreign_authority(there: Deployment) -> Door:
         ):
             return Door(
                 name,
-                True,
-                "the server's certificate is also one of a public authority's: any other of its "
-                "customers may pass",
+                open=True,
+                finding="the server's certificate is also one of a public authority's: any "
+                "other of its customers may pass",
             )
     except ssl.SSLError:
-        return Door(name, False, "clients know the server by this deployment's authority alone")
+        return Door(
+            name, open=False, finding="clients know the server by this deployment's authority alone"
+        )
     except OSError as problem:
-        return Door(name, None, f"no answer: {problem}")
+        return Door(name, open=None, finding=f"no answer: {problem}")
 
 
 def _direct(there: Deployment) -> Door:
@@ -251,8 +263,8 @@ def _direct(there: Deployment) -> Door:
                     addresses.append(f"{host}:{port}")
     return Door(
         name,
-        bool(addresses),
-        f"{', '.join(addresses)} answers" if addresses else "not reached from outside",
+        open=bool(addresses),
+        finding=f"{', '.join(addresses)} answers" if addresses else "not reached from outside",
     )
 
 
@@ -267,7 +279,7 @@ def _known_keys(there: Deployment, public: Address) -> Iterator[Door]:
     )
     if active is None:
         why = "not tried: no client's key is here, as it should be"
-        yield Door("another client's id", None, why, needed=False)
+        yield Door("another client's id", open=None, finding=why, needed=False)
     else:
         request = fleet.PullMessagesRequest()
         request.node.node_id = 1 + hash(active.name) % 2**62
@@ -290,9 +302,11 @@ def _clocks(alive: Called) -> Door:
     try:
         apart = abs(ahead_s(alive.date, datetime.now(UTC)))
     except ValueError:
-        return Door("clocks", None, "the server tells no date")
+        return Door("clocks", open=None, finding="the server tells no date")
     return Door(
-        "clocks", apart > MOST_APART_S, f"this machine and the server differ by {apart:.0f} s"
+        "clocks",
+        open=apart > MOST_APART_S,
+        finding=f"this machine and the server differ by {apart:.0f} s",
     )
 
 
@@ -305,20 +319,22 @@ def _certificates(there: Deployment) -> Iterator[Door]:
         try:
             certificate = x509.load_pem_x509_certificate(path.read_bytes())
         except (OSError, ValueError) as problem:
-            yield Door(name, None, f"{path} cannot be read: {problem}")
+            yield Door(name, open=None, finding=f"{path} cannot be read: {problem}")
             continue
         now = datetime.now(UTC)
         begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         days = (end - now).days
         mend = "" if file == "ca.crt" else f"; {command('renew', there.folder)} makes a new one"
         if now >= end:
-            yield Door(name, True, f"{path} expired on {end:%Y-%m-%d}{mend}")
+            yield Door(name, open=True, finding=f"{path} expired on {end:%Y-%m-%d}{mend}")
         elif now < begin:
-            yield Door(name, True, f"{path} is valid from {begin:%Y-%m-%d %H:%M} UTC on")
+            yield Door(
+                name, open=True, finding=f"{path} is valid from {begin:%Y-%m-%d %H:%M} UTC on"
+            )
         else:
             low = days < LEAST_DAYS
             validity = f"{path} is valid until {end:%Y-%m-%d}, {days} days{mend if low else ''}"
-            yield Door(name, low, validity)
+            yield Door(name, open=low, finding=validity)
 
 
 def _shown_certificate(there: Deployment) -> Door:
@@ -329,10 +345,10 @@ def _shown_certificate(there: Deployment) -> Door:
         shown = ssl.get_server_certificate((there.server, there.port), timeout=15)
         own = ssl.PEM_cert_to_DER_cert(path.read_text())
     except (OSError, ValueError) as problem:
-        return Door(name, None, f"not compared with {path}: {problem}")
+        return Door(name, open=None, finding=f"not compared with {path}: {problem}")
     if ssl.PEM_cert_to_DER_cert(shown) != own:
-        return Door(name, True, f"another than {path}; start server/start again")
-    return Door(name, False, f"that of {path}")
+        return Door(name, open=True, finding=f"another than {path}; start server/start again")
+    return Door(name, open=False, finding=f"that of {path}")
 
 
 def _file_modes(folder: Path) -> Door:
@@ -345,6 +361,6 @@ def _file_modes(folder: Path) -> Door:
     shown = ", ".join(loose[:5]) + (f" and {len(loose) - 5} more" if len(loose) > 5 else "")
     return Door(
         "file modes",
-        bool(loose),
-        f"others can open {shown}; chmod -R go= {folder}" if loose else "the owner's alone",
+        open=bool(loose),
+        finding=f"others can open {shown}; chmod -R go= {folder}" if loose else "the owner's alone",
     )

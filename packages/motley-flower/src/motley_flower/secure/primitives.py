@@ -49,7 +49,7 @@ ENVELOPE = _NONCE + 2 * SEED + _TAG
 def derive(secret: bytes, *info: bytes) -> bytes:
     """Return 32 bytes by HKDF-SHA256; each part of ``info`` is preceded by its length."""
     context = b"".join(struct.pack("<I", len(part)) + part for part in info)
-    return HKDF(SHA256(), 32, None, b"motley secure aggregation" + context).derive(secret)
+    return HKDF(SHA256(), 32, salt=None, info=b"motley secure aggregation" + context).derive(secret)
 
 
 def public_key(private: bytes) -> bytes:

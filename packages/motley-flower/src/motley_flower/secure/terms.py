@@ -359,7 +359,9 @@ class SecureTerms:
             )
         cohort = struct.unpack(f"<{n}I", body[_TERMS.size :])
         try:
-            terms = cls(run, round_, attempt, options, size, cohort)
+            terms = cls(
+                run=run, round=round_, attempt=attempt, options=options, size=size, cohort=cohort
+            )
         except ConfigError as error:
             raise SecureAggregationError(f"the round is refused: {error}") from None
         if terms.body != body:

@@ -175,7 +175,13 @@ class DrawServer:
         server = None
         if clients == len(register):
             table = DrawTable.read(frozen[_FIXED:], sorted(register))
-            server = cls(register, cohort, rounds, table, lambda size: state["seed"])
+            server = cls(
+                register=register,
+                cohort=cohort,
+                rounds=rounds,
+                table=table,
+                entropy=lambda size: state["seed"],
+            )
         if server is None or server.frozen != frozen:
             raise ConfigError(
                 f"got a register of {len(register)} clients; expected the one that the clients "
@@ -286,7 +292,9 @@ class DrawServer:
                 "draws",
             )
         link = self._chain[round]
-        cohort = draw(link, self.nonces, self.cohort, round, self.table)
+        cohort = draw(
+            link=link, nonces=self.nonces, cohort=self.cohort, round=round, table=self.table
+        )
         self.rounds.append({"round": round, "link": link.hex(), "cohort": list(cohort)})
         return cohort, link
 
@@ -456,7 +464,9 @@ class DrawClient:
             )
         _, _, size, rounds = _SIZES.unpack(self._state.frozen[: _SIZES.size])
         _check_link(link, round, rounds, self._state.frozen[_SIZES.size : _SIZES.size + LINK])
-        if tuple(cohort) != draw(link, self._state.nonces, size, round, self._table):
+        if tuple(cohort) != draw(
+            link=link, nonces=self._state.nonces, cohort=size, round=round, table=self._table
+        ):
             raise SecureAggregationError(
                 f"the cohort of round {round} is not the one that was drawn"
             )
@@ -545,7 +555,9 @@ def verify_draws(transcript: str, register: Mapping[int, bytes]) -> int:
             )
         last = round_
         _check_link(link, round_, content["length"], bytes.fromhex(content["end"]))
-        if cohort != draw(link, nonces, content["cohort"], round_, table):
+        if cohort != draw(
+            link=link, nonces=nonces, cohort=content["cohort"], round=round_, table=table
+        ):
             raise SecureAggregationError(
                 f"the cohort of round {round_} is not the one that was drawn"
             )

@@ -399,11 +399,9 @@ def _arrays_of(
 
 def _listed(names: Iterable[str]) -> str:
     names = [one_line(name, 40) for name in names]
-    return (
-        ", ".join(names[:5]) + (f" and {len(names) - 5} others" if len(names) > 5 else "")
-        if names
-        else "none"
-    )
+    if not names:
+        return "none"
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} others" if len(names) > 5 else "")
 
 
 def array_of(
