@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import motley
+from motley.algorithms.aggregators.mean import Mean
 from motley.core.errors import ConfigError, EngineError, ModelError
 from motley.core.own_code import (
     definition,
@@ -127,3 +129,54 @@ def test_a_run_of_a_users_component_shows_the_line_with_the_traceback(
     with pytest.raises(LookupError, match="round 1") as caught:
         motley.run(keys, on_round=stopped, out=tmp_path / "run")
     assert "test_own_code.py" in caught.value.__notes__[0]
+
+
+KEYS = {"cohort": 2, "stop": {"rounds": 1}}
+
+
+def two_clients() -> Any:
+    x = torch.arange(40.0).view(20, 2) / 40
+    return from_clients([(x[k::2], torch.arange(10) % 2) for k in range(2)])
+
+
+class CountedLoss:
+    """Cross-entropy, and something else from a call on."""
+
+    def __init__(self, good: int, then: Any) -> None:
+        self.good = good
+        self.then = then
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> Any:
+        self.good -= 1
+        return self.then() if self.good < 0 else nn.functional.cross_entropy(outputs, targets)
+
+
+def no_index() -> None:
+    raise IndexError("mine")
+
+
+def test_a_loss_that_fails_or_gives_nothing_later_is_named_with_its_file() -> None:
+    for then, message in (
+        (no_index, r"got CountedLoss \(.*test_own_code.py, line \d+\), .*\(mine, in .*_code.py, "),
+        (lambda: None, r"the loss CountedLoss \(.*test_own_code.py, line \d+\) gives NoneType; "),
+    ):
+        seen = CountedLoss(10**6, then)
+        task = own_task(two_clients(), lambda: nn.Linear(2, 2), loss=seen, over="batch")
+        seen.good = 0
+        with pytest.raises((ConfigError, ModelError), match=message):
+            motley.run(dict(KEYS), task=task)
+
+
+@dataclass(frozen=True)
+class Nothing(Mean):
+    """Forgets to return the totals."""
+
+    def finish(self, total: Any, divide: Any) -> Any:
+        super().finish(total, divide)
+
+
+def test_an_aggregator_that_returns_nothing_is_named_and_no_round_without_change() -> None:
+    task = own_task(two_clients(), lambda: nn.Linear(2, 2))
+    message = r"finish of Nothing \(.*test_own_code.py, line \d+\) returned None; expected"
+    with pytest.raises(ConfigError, match=message):
+        motley.run({**KEYS, "aggregator": Nothing()}, task=task)

@@ -9,7 +9,9 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from motley.cli import app
 from motley.core.errors import ConfigError
 from motley.experiments.skeleton import SKELETONS, skeleton
 from motley.selectors.selector import SelectionRule
@@ -144,3 +146,8 @@ def test_types_of_generated_files_are_right(written: Path) -> None:
 def test_bad_kinds_and_names(kind: str, name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         skeleton(kind, name)
+
+
+def test_the_help_names_every_kind() -> None:
+    shown = CliRunner().invoke(app, ["new", "--help"]).output
+    assert [kind for kind in SKELETONS if kind not in shown] == []

@@ -651,7 +651,7 @@ def new(
         str,
         typer.Argument(
             metavar="KIND",
-            help="selector, algorithm, server, aggregator, task, partition, compressor",
+            help="selector, algorithm, server, aggregator, stage, task, partition, compressor",
         ),
     ],
     name: Annotated[

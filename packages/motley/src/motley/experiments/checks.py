@@ -20,6 +20,7 @@ from motley.algorithms.ranked import FactorServer
 from motley.algorithms.task_loss import loss_of
 from motley.core.components import overrides
 from motley.core.errors import ConfigError
+from motley.core.own_code import definition, place_in_own_code
 from motley.core.records import SIGNALS, SignalRequirements
 from motley.engines.engine import PRE_TRAINING, Setting
 from motley.experiments.config import Experiment
@@ -29,6 +30,7 @@ from motley.rounds.upload_signals import SERVER_SIGNALS
 from motley.selectors.selector import Selector
 from motley.tasks.metrics import COLUMNS, chosen
 from motley.tasks.own import sample_outputs
+from motley.tasks.own_loss import plain_function
 from motley.tasks.precision import uncomputable
 from motley.tasks.task import NO_CLASSES, ModelState, Task
 from motley.timing.synchrony import Synchrony
@@ -216,8 +218,11 @@ def _check_loss(experiment: Experiment, task: Task, loss: Loss) -> None:
             single = (
                 "; one output for two classes is for loss = 'bce'" if outputs.shape[-1] == 1 else ""
             )
+            function = definition(plain_function(task.loss)) if callable(task.loss) else None
+            got = function if key == "task" and function else repr(names[key])
+            reason = f"{error}{place_in_own_code(error)}"
             raise ConfigError(
-                f"got {names[key]!r}, which cannot take {shapes} ({error}){single}", key
+                f"got {got}, which cannot take {shapes} ({reason}){single}", key
             ) from None
 
 

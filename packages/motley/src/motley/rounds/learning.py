@@ -13,6 +13,8 @@ import numpy as np
 from motley.algorithms.parts import ClientState, ServerContext, ServerState, Tensors, Upload
 from motley.algorithms.weights import divide_by
 from motley.core.arrays import Ids
+from motley.core.errors import ConfigError
+from motley.core.own_code import definition
 from motley.core.records import Outcome
 from motley.core.server_signals import Value
 from motley.engines.engine import Engine, TrainResult, client_losses
@@ -131,6 +133,13 @@ class Learning:
         # a private sum has a fixed divisor
         divisor = "none" if private else divide_by(self.config.weights)
         total = aggregator.finish(accumulator, divisor)
+        if not isinstance(total, Mapping):
+            name = definition(aggregator) or type(aggregator).__name__
+            raise ConfigError(
+                f"finish of {name} returned {total!r}; expected the totals by part, "
+                '{"delta": ...}',
+                "aggregator",
+            )
         step = dataclasses.replace(step, results={**step.results, **results}, total=total)
         failed = [row for row, result in results.items() if not result.finite]
         if failed:

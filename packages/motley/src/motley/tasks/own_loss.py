@@ -20,7 +20,7 @@ from torch.func import vmap
 
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ConfigError, ModelError
-from motley.core.own_code import place_in_own_code
+from motley.core.own_code import definition, place_in_own_code
 from motley.tasks.targets import IGNORED, Targets
 
 __all__ = [
@@ -78,7 +78,18 @@ class OverBatch:
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of each sample ``[B]``."""
         value = self.function(outputs, targets)
+        if not isinstance(value, Tensor):
+            raise _no_tensor(value, self.function)
         return value if value.dim() else value.expand(len(outputs))
+
+
+def _no_tensor(value: object, function: LossFunction) -> ModelError:
+    """Return the error that a loss function returned something else than a tensor."""
+    name = definition(function)
+    return ModelError(
+        f"the loss {f'{name} ' if name else ''}gives {type(value).__name__}; expected a tensor "
+        "with one value per sample, or one for the batch"
+    )
 
 
 def plain_function(loss: LossFunction) -> LossFunction:
@@ -344,10 +355,7 @@ def _tried(function: LossFunction, outputs: Tensor, targets: Tensor) -> tuple[Te
                     f"batches see; write it out of place, {name} = {name} - 1 for {name} -= 1"
                 )
         if not isinstance(value, Tensor):
-            raise ModelError(
-                f"the loss gives {type(value).__name__}; expected a tensor with one value per "
-                "sample, or one for the batch"
-            )
+            raise _no_tensor(value, function)
         if not value.requires_grad:
             raise ModelError(
                 "the loss does not depend on the outputs in a way that has a gradient (argmax, "
