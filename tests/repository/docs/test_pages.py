@@ -48,7 +48,16 @@ PAGES = [
 FENCE = re.compile(
     r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE
 )
-OPTIONAL = {"pandas", "polars", "duckdb", "flwr", "transformers", "peft", "datasets"}
+OPTIONAL = {
+    "pandas",
+    "polars",
+    "duckdb",
+    "flwr",
+    "transformers",
+    "peft",
+    "datasets",
+    "flwr_datasets",
+}
 WHOLE = {"task": "image", "population": 10, "cohort": 2, "stop": {"rounds": 1}}
 
 
