@@ -11,7 +11,8 @@ from rich.console import Console
 
 from motley.core import extensions
 from motley.core.errors import ConfigError
-from motley.engines.engine import Engine, EngineEvent
+from motley.engines.engine import EngineEvent
+from motley.engines.local import LocalEngine
 from motley.experiments.config import Experiment
 from motley.experiments.progress import ProgressLog
 from motley.experiments.run import _divided_as, run
@@ -31,8 +32,8 @@ def test_events_of_the_engine_are_incidents_of_no_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = [[], [EngineEvent("2026-01-02T03:04:05Z", "lost", "the node 10.0.0.2 is gone")]]
-    monkeypatch.setattr(Engine, "worker_shape", "2 x 1")
-    monkeypatch.setattr(Engine, "take_events", lambda engine: waiting.pop(0))
+    # an engine of its own kind that tells of its machines, with workers or without
+    monkeypatch.setattr(LocalEngine, "take_events", lambda engine: waiting.pop(0), raising=False)
     done = run(KEYS, out=tmp_path / "run")
     (row,) = done.tables["incidents"].to_pylist()
     assert (row["round"], row["at"], row["client"], row["event"]) == (

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import motley
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, ContractError
 from motley.experiments.build import build
 from motley.rounds.stage import Stage, Stages
 
@@ -53,6 +53,30 @@ def test_a_stage_is_called_only_where_it_overrides_a_place() -> None:
 def test_two_stages_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="two stages are named 'counting'; name each once"):
         Stages([Counting(), Counting()])
+
+
+class Forgetful(Stage):
+    """Saves what it does not restore."""
+
+    def save(self, state: Any) -> dict[str, int]:
+        """Return a count."""
+        return {"steps": 1}
+
+
+class Silent(Counting):
+    """Saves nothing that could be restored."""
+
+    name = "silent"
+
+    def save(self, state: Any) -> Any:
+        """Return nothing."""
+
+
+def test_a_stage_that_would_forget_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the stage 'Forgetful' has one of save and restore"):
+        Stages([Forgetful()])
+    with pytest.raises(ContractError, match="save of the stage 'silent' returned NoneType"):
+        Stages([Silent()]).save(None)  # type: ignore[arg-type]
 
 
 def test_what_a_stage_remembers_is_in_the_checkpoint_under_its_name() -> None:

@@ -36,7 +36,7 @@ from motley.commands.shared_options import (
     tell,
 )
 from motley.core.errors import ConfigError, StoreError, UserError
-from motley.core.extensions import COMES_WITH, extension, required_extension
+from motley.core.extensions import COMES_WITH, extension, extensions, required_extension
 from motley.core.own_code import in_one_line, own_code_in
 from motley.core.untrusted import printable, shortened
 
@@ -82,6 +82,10 @@ _WIDTH = 160
 """Columns of the summary where no terminal says how wide it is."""
 
 
+_BESIDE = ("audit-privacy", "deployment", "inspect", "reproduce", "tune", "twin", "what-if")
+"""Commands of Motley's own distributions, which are told of where they are missing."""
+
+
 def _missing(name: str) -> Callable[[], None]:
     """Return a command that says which distribution has it."""
 
@@ -94,15 +98,7 @@ def _missing(name: str) -> Callable[[], None]:
 def _add_commands(app: typer.Typer) -> None:
     """Add the commands of the distributions beside this one; one that is missing says where it
     is."""
-    for name in (
-        "audit-privacy",
-        "deployment",
-        "inspect",
-        "reproduce",
-        "tune",
-        "twin",
-        "what-if",
-    ):
+    for name in sorted({*_BESIDE, *extensions("command")}):
         command = extension("command", name)
         if command is None:
             about = f"Comes with {COMES_WITH[name]}, which is not installed."

@@ -16,6 +16,7 @@ import numpy as np
 
 from motley.algorithms.parts import ClientState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
+from motley.core.components import overrides
 from motley.core.keys import Key
 from motley.core.last_updates import LastUpdates
 from motley.core.records import SIGNALS, Cohort, Outcome
@@ -719,7 +720,7 @@ def own_stages(backend: SimulatedBackend) -> list[Stage]:
     stages: list[Stage] = [] if backend.lies is None else [backend.lies]
     if recalibrates(backend.config):
         stages.append(Recalibration(backend.config, backend.engine, backend))
-    if backend.engine.worker_shape is not None:
+    if overrides(backend.engine, Engine, "take_events"):
         stages.append(EngineEvents(backend.engine))
     return stages
 

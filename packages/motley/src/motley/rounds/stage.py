@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from motley.algorithms.parts import ServerState, Tensors, Upload
 from motley.core.arrays import Floats, Ids
 from motley.core.components import overrides
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, ContractError
 from motley.core.records import Cohort, Reports
 from motley.core.server_signals import Value
 from motley.rounds.round import LandedReports, ReceivedUpload, Round
@@ -219,7 +219,7 @@ class Stages:
 
     Raises
     ------
-    ConfigError: two stages have one name.
+    ConfigError: two stages have one name, or one saves what it does not restore.
     """
 
     available: tuple[Stage, ...]
@@ -248,6 +248,14 @@ class Stages:
         for name in names:
             if names.count(name) > 1:
                 raise ConfigError(f"two stages are named {name!r}; name each once", "stage")
+        for name, stage in zip(names, self.all, strict=True):
+            both = overrides(stage, Stage, "save"), overrides(stage, Stage, "restore")
+            if both[0] != both[1]:
+                raise ConfigError(
+                    f"the stage {name!r} has one of save and restore, and would begin anew where "
+                    "a run is resumed; write both",
+                    "stage",
+                )
         self._kept = {
             name: stage
             for name, stage in zip(names, self.all, strict=True)
@@ -255,8 +263,20 @@ class Stages:
         }
 
     def save(self, state: RunState[Any]) -> dict[str, Any]:
-        """Return what the stages remember, by their names."""
-        return {name: stage.save(state) for name, stage in self._kept.items()}
+        """Return what the stages remember, by their names.
+
+        Raises
+        ------
+        ContractError: a stage returns something else than values by name.
+        """
+        saved = {name: stage.save(state) for name, stage in self._kept.items()}
+        for name, values in saved.items():
+            if not isinstance(values, Mapping):
+                raise ContractError(
+                    f"save of the stage {name!r} returned {type(values).__name__}; expected a "
+                    "mapping of what it remembers, by name"
+                )
+        return saved
 
     def restore(self, state: RunState[Any], saved: Mapping[str, Any]) -> None:
         """Take over what :meth:`save` returned; a stage that was not in the run then (of another
