@@ -24,8 +24,8 @@ from motley.experiments.build import prepare
 from motley.experiments.privacy import selection_seed
 from motley.privacy.noise import SecretRandomness, SystemRandomness
 from motley.privacy.privacy_ledger import PrivacyState
+from motley.privacy.private_rounds import PrivateRounds
 from motley.privacy.published import SECRET
-from motley.rounds.private import PrivateRounds
 from motley.selectors.selector import Selector
 from motley.transport import wire
 from motley_flower.deployed.client_app import Node

@@ -10,7 +10,7 @@ import pytest
 import motley_privacy.privacy_attack as audits
 from motley.cli import call
 from motley.core.errors import ConfigError
-from motley.rounds import private
+from motley.privacy import private_rounds
 from motley_privacy.privacy_attack import audit, own_runs, stand_in
 
 pytest.importorskip("dp_accounting")
@@ -73,9 +73,9 @@ def test_hardly_any_noise_is_found_out():
 def test_a_false_account_is_found_out(monkeypatch):
     """Noise a thousandth of what the account believes: the attack finds more than the bound, and
     says so."""
-    real = private.noised_sum
+    real = private_rounds.noised_sum
     monkeypatch.setattr(
-        private,
+        private_rounds,
         "noised_sum",
         lambda total, empty, deviation, **named: real(
             total=total, empty=empty, deviation=deviation / 1e3, **named

@@ -17,8 +17,8 @@ from motley.core.records import Outcome
 from motley.experiments import run_data
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
-from motley.rounds import private, rows
-from motley.rounds.private import PrivateRounds
+from motley.privacy import private_rounds
+from motley.privacy.private_rounds import PrivateRounds
 from motley_privacy.replay import replay
 
 pytest.importorskip("dp_accounting")
@@ -254,15 +254,15 @@ def test_a_number_of_rows_that_changes_the_others_is_found(people, monkeypatch):
 
 def test_a_release_that_moves_further_than_it_is_counted_is_found(monkeypatch):
     monkeypatch.setattr(
-        private, "clipped", lambda upload, *given: (upload._replace(weight=1.0), True)
+        private_rounds, "clipped", lambda upload, *given: (upload._replace(weight=1.0), True)
     )
     assert ("(sums)", "sum") in found("far", privacy={**PRIVACY, "clip": 0.001})
 
 
 def test_a_signal_that_is_not_clipped_is_found(monkeypatch):
-    real = private.released
+    real = private_rounds.released
     monkeypatch.setattr(
-        private,
+        private_rounds,
         "released",
         lambda source, ids, name, value, how: value + 0 * real(source, ids, name, value, how),
     )
@@ -274,7 +274,7 @@ def test_a_signal_that_is_not_clipped_is_found(monkeypatch):
 
 
 def test_a_clear_column_is_found(monkeypatch):
-    monkeypatch.setattr(rows, "without_clear", lambda table, columns: dict(columns))
+    monkeypatch.setattr(private_rounds, "without_clear", lambda table, columns: dict(columns))
     differs = found("other")
     assert {
         ("clients.parquet", "num_examples"),

@@ -13,7 +13,7 @@ import motley
 from motley.core.errors import ConfigError
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
-from motley.rounds.private import PrivateRounds
+from motley.privacy.private_rounds import PrivateRounds
 
 pytest.importorskip("dp_accounting")
 OPTIONS = {

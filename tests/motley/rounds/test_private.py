@@ -21,8 +21,8 @@ from motley.experiments.config import Experiment
 from motley.experiments.registry import catalogue
 from motley.privacy.noise import noisy_shares
 from motley.privacy.options import Privacy
+from motley.privacy.private_rounds import PrivateRounds
 from motley.rounds.learning import Learning
-from motley.rounds.private import PrivateRounds
 from motley.tasks.own import from_clients, own_task
 from motley.testing.algorithms import adapted, mlp
 from motley.world.interfaces import Failures

@@ -3,6 +3,8 @@ server's model."""
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 import motley
 from motley.core.errors import ConfigError, ContractError
 from motley.experiments.build import build
-from motley.rounds.stage import Stage, Stages
+from motley.rounds.stage import Stage, StageOptions, Stages
 
 KEYS: dict[str, Any] = {
     "task": {"name": "quadratic", "minima": [1.0]},
@@ -120,6 +122,54 @@ def test_the_average_changes_nothing_else_and_goes_on_after_a_kill() -> None:
     assert plain.state.server.model.x.item() == loop.state.server.model.x.item()
     one, two = (run.stages.all[-1].models(run.state)["server_average"].x for run in (loop, again))
     assert one.item() == two.item()
+
+
+class Discreet(Stage):
+    """Doubles the durations of uploads, and leaves losses out of the tables."""
+
+    def landed(self, state: Any, reports: Any) -> Any:
+        """Double the seconds of uploads."""
+        return dataclasses.replace(reports, upload_s=2 * reports.upload_s)
+
+    def written(self, table: str, columns: Any) -> Any:
+        """Leave the losses out."""
+        return {name: value for name, value in columns.items() if name != LEFT_OUT.get(table)}
+
+
+LEFT_OUT = {"rounds": "train_loss", "clients": "loss"}
+
+
+@dataclass(frozen=True)
+class DiscreetOptions(StageOptions):
+    """Makes the stage."""
+
+    def make(self) -> Discreet:
+        """Return it."""
+        return Discreet()
+
+
+def test_tables_hold_what_the_stages_let_be_written(tmp_path: Path) -> None:
+    keys = {**KEYS, "network": {"name": "uniform", "up_mbps": [8.0, 8.0]}}
+    told = []
+    plain, discreet = (
+        motley.run(
+            {**keys, "stage": stage},
+            out=tmp_path / name,
+            progress=False,
+            on_round=lambda summary: told.append(summary.train_loss),
+        )
+        for name, stage in (("plain", None), ("discreet", DiscreetOptions()))
+    )
+    assert np.isfinite(told[:4]).all()
+    assert np.isnan(told[4:]).all()
+    for table, column in LEFT_OUT.items():
+        assert discreet.tables[table][column].null_count == 4
+        assert plain.tables[table][column].null_count == 0
+    seconds = [np.array(run.column("clients", "upload_s")) for run in (plain, discreet)]
+    assert seconds[0].min() > 0
+    assert (seconds[1] == 2 * seconds[0]).all()
+    for run in (plain, discreet):
+        assert list(run.column("rounds", "accepted")) == [1, 1, 1, 1]
 
 
 def test_a_stage_counts_for_the_run_id() -> None:

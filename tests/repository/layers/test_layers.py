@@ -94,7 +94,7 @@ ALLOWED: dict[str, set[str]] = {
         "timing",
         "transport",
     },
-    "privacy": {"core", "selectors.selector", "algorithms.parts", "algorithms.weights"},
+    "privacy": {"core", "selectors.selector", "algorithms.parts", "algorithms.weights", "rounds"},
     "rounds": {
         "core",
         "algorithms.parts",
@@ -114,7 +114,6 @@ ALLOWED: dict[str, set[str]] = {
         "transport.packet",
         "transport.upload_config",
         "transport.wire",
-        "privacy",
         "results.marks",
         "results.stream",
         "results.writer",

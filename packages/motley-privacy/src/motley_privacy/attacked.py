@@ -33,8 +33,8 @@ from motley.privacy.noise import bounded
 from motley.privacy.options import SignalNoise
 from motley.privacy.privacy_ledger import PrivacyState
 from motley.privacy.privacy_plan import PrivacyPlan
+from motley.privacy.private_rounds import PrivateRounds
 from motley.privacy.sums import UPDATES_OF_A_SUM, clipped
-from motley.rounds.private import PrivateRounds
 from motley.rounds.run_config import RunConfig
 from motley.rounds.simulated import simulation
 from motley.selectors.selector import Selector
@@ -75,7 +75,7 @@ class AttackedRounds(PrivateRounds):
 
     Parameters
     ----------
-    plan, empty: as in :class:`~motley.rounds.private.PrivateRounds`.
+    plan, empty: as in :class:`~motley.privacy.private_rounds.PrivateRounds`.
     canary: of this world.
     selector: of the run, which says whether the canary is drawn where cohorts are hidden.
 
@@ -362,18 +362,20 @@ def attacked_run(
     ------
     ContractError: there is no plan of privacy.
     """
-    if config.privacy is None:
+    plan = config.privacy
+    if not isinstance(plan, PrivacyPlan):
         raise ContractError("a run under attack has a plan of privacy")
     if canary.rate is not None:
         selector = _Accompanied(selector.rule, selector.seed, selector.horizon)
         selector.canary = canary.client
 
+    def attacked_stage(plan: PrivacyPlan, empty: Parts) -> AttackedRounds:
+        return AttackedRounds(plan, empty, canary, selector)
+
     source = Streams(selector.seed).key("privacy")
-
-    def private(plan: PrivacyPlan, empty: Parts) -> AttackedRounds:
-        return AttackedRounds(dataclasses.replace(plan, source=source), empty, canary, selector)
-
-    loop = simulation(config, engine, selector, model, private=private, evaluates=False)
+    attacked_plan = dataclasses.replace(plan, source=source, make_stage=attacked_stage)
+    config = dataclasses.replace(config, privacy=attacked_plan)
+    loop = simulation(config, engine, selector, model, evaluates=False)
     while not loop.done:
         loop.step()
     rounds: Any = loop.private

@@ -173,7 +173,7 @@ def _planned(keys: Mapping[str, Any], data: Path | None, clear: bool) -> _Planne
     )
     plan = ready.config.privacy
     rounds = experiment.stop.rounds
-    if plan is None or rounds is None:
+    if not isinstance(plan, PrivacyPlan) or rounds is None:
         raise ConfigError(
             "a trial has a number of rounds; write e.g. stop = { rounds = 20 }", "stop.rounds"
         )

@@ -9,6 +9,7 @@ difference with probability one. Reference: docs/privacy.md#attack.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from motley.experiments.config import Experiment
 from motley.experiments.run import run_built, run_record
 from motley.experiments.store import RunFolder
 from motley.experiments.trackers.running import tracked
+from motley.privacy.privacy_plan import PrivacyPlan
 from motley.privacy.published import NOT_COVERED, kind_of
 from motley.results.schema import TABLES
 from motley.results.stream import read_unmarked
@@ -221,7 +223,11 @@ class _World:
         self.experiment = experiment
         self.path = path
         ready = prepare(experiment, task=task, secret=_NOISE)
-        self.loop: RoundLoop = loop_of(experiment, ready, private=private)
+        plan = ready.config.privacy
+        if isinstance(plan, PrivacyPlan):
+            audited = dataclasses.replace(plan, make_stage=private)
+            ready = ready._replace(config=dataclasses.replace(ready.config, privacy=audited))
+        self.loop: RoundLoop = loop_of(experiment, ready)
         rounds: Any = self.loop.private
         self.rounds: RecordedRounds = rounds
 

@@ -21,7 +21,7 @@ from motley.core.arrays import Floats, Ids
 from motley.core.keys import Streams
 from motley.core.records import SIGNALS, Outcome, Reports
 from motley.privacy.options import SignalNoise
-from motley.rounds.private import PrivateRounds
+from motley.privacy.private_rounds import PrivateRounds
 from motley.selectors.selector import Selector
 from motley_privacy.audited import AuditedWorlds
 from motley_privacy.likelihood_ratios import Observed, gaussian_ratio, laplace_ratio

@@ -41,6 +41,7 @@ from motley.world.capacity import MEGABYTE, CapacityByMemory
 from motley_flower.deployed.client_sums import NoisySums
 from motley_flower.deployed.kept_state import ClientStateFile
 from motley_flower.deployed.noised_signals import ClientSignals
+from motley_flower.deployed.private_plan import plan_of
 from motley_flower.deployed.protocol import (
     CONSTANTS,
     Answer,
@@ -110,7 +111,7 @@ class ClientRuntime:
         self.share = min(declared, _fitting(self.config, memory_mb))
         self.secrets = secrets
         self.signals = ClientSignals(experiment, folder)
-        plan = self.config.privacy
+        plan = plan_of(self.config)
         noise = None if plan is None else plan.client_noise
         if noise is not None and secrets is None:
             raise ConfigError(

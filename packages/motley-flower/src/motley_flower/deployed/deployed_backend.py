@@ -36,11 +36,11 @@ from motley.core.records import SIGNALS, Cohort, Outcome, Reports
 from motley.core.saved_state import FIXED, restore_fields
 from motley.engines.engine import TrainResult
 from motley.privacy.noise import SystemRandomness, bounded, released
+from motley.privacy.private_rounds import PrivateRounds
 from motley.rounds.backend import ClientBackend, DispatchOrder, Sizes, Uploads
 from motley.rounds.client_state import ClientStates
 from motley.rounds.in_flight import InFlight, Landed
 from motley.rounds.measured_speeds import GUESS_S, steps_in_time
-from motley.rounds.private import PrivateRounds
 from motley.rounds.round import LandedReports, ReceivedUpload, Round
 from motley.rounds.run_config import RunConfig
 from motley.rounds.stage import Blamed, Stage
@@ -52,6 +52,7 @@ from motley_flower.deployed.dispatches import DeployedDispatch, landed_table, wa
 from motley_flower.deployed.grid_transport import Reply, WaitingTransport
 from motley_flower.deployed.incidents import in_a_line
 from motley_flower.deployed.measured_ranks import MeasuredSlices
+from motley_flower.deployed.private_plan import plan_of
 from motley_flower.deployed.protocol import pack
 from motley_flower.deployed.ranks import sent_part
 from motley_flower.deployed.request_codec import RequestCodec
@@ -581,7 +582,8 @@ class DeployedBackend(ClientBackend[DeployedClients]):
     def _nothing(self, dispatch: DeployedDispatch) -> TrainResult:
         """Return the result of a client of a private run whose answer cannot be read: no update,
         noisy middles as signals."""
-        noise = {} if self.config.privacy is None else self.config.privacy.options.signal_noise
+        plan = plan_of(self.config)
+        noise = {} if plan is None else plan.options.signal_noise
         signals = dict.fromkeys(self.codec.want, math.nan)
         for name in dispatch.want:
             how = noise[name]

@@ -32,6 +32,7 @@ from motley.transport import wire
 from motley.transport.packet import PacketSpec
 from motley_flower.checked_numbers import signal_shape
 from motley_flower.deployed.dispatches import DeployedDispatch
+from motley_flower.deployed.private_plan import plan_of
 from motley_flower.deployed.protocol import (
     CONSTANTS,
     SPARE,
@@ -88,8 +89,9 @@ class RequestCodec:
         self.enrolled = tuple(sorted(enrolled if self.private else {*enrolled, "num_examples"}))
         self.noise: dict[str, Noise] = {}
         self.most_examples = 0
-        if config.privacy is not None:
-            options = config.privacy.options
+        plan = plan_of(config)
+        if plan is not None:
+            options = plan.options
             self.noise = {
                 name: (how.noise, how.low, how.high, how.multiplier)
                 for name, how in options.signal_noise.items()

@@ -33,6 +33,7 @@ from motley.timing.synchrony import Synchronous
 from motley_flower.deployed.client_registry import ClientRegistry
 from motley_flower.deployed.client_sums import NoisySums
 from motley_flower.deployed.dispatches import DeployedDispatch
+from motley_flower.deployed.private_plan import plan_of
 from motley_flower.deployed.request_codec import RequestCodec
 from motley_flower.secure_exchange import Register, SecureExchange
 from motley_flower.secure_messages import missing_extra
@@ -68,7 +69,7 @@ def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -
     if algorithm.aggregator.sees_single_uploads or algorithm.local.uploads != {"delta"}:
         reason = "the algorithm needs single updates, or clients send more than an update"
         return f"{reason}; take one whose server averages, such as fedavg, fedprox or feddyn"
-    if config.privacy is not None and config.privacy.client_noise is None:
+    if config.privacy is not None and not config.privacy.noised_by_clients:
         return (
             "the server of a private run clips single uploads and adds the noise itself, and under "
             "masks it sees no upload; let "
@@ -114,7 +115,7 @@ def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -
             check_drawable(rule, options.draw_rule, options.draws)
     except ConfigError as error:
         return str(error)
-    unlike = _unlike(ready.config.privacy, options, invited)
+    unlike = _unlike(plan_of(ready.config), options, invited)
     return unlike or (_undrawable(ready, options, rounds_done) if options.draws else None)
 
 

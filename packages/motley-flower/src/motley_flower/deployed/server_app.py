@@ -60,9 +60,8 @@ from motley.results.writer import Writer, remove_streams
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.client_state import ClientStates
 from motley.rounds.loop import RoundLoop
-from motley.rounds.private import PrivateRounds
 from motley.rounds.run_config import RoundSummary
-from motley.rounds.stage import Stage
+from motley.rounds.stage import PrivateStage, Stage
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload_pipeline import UploadPipeline, initial_client_state
 from motley.rounds.upload_signals import SERVER_SIGNALS
@@ -77,6 +76,7 @@ from motley_flower.deployed.deployed_backend import (
     DeploymentStage,
 )
 from motley_flower.deployed.grid_transport import GridTransport, WaitingTransport
+from motley_flower.deployed.private_plan import plan_of, rounds_of
 from motley_flower.deployed.request_codec import RequestCodec
 from motley_flower.real_run import REAL, log_sentences_alone, stopping_in_a_sentence
 
@@ -169,8 +169,8 @@ def run(
         if secret is not None and _hidden(experiment):
             ready = ready._replace(selector=_drawn_from(secret, experiment, ready.selector))
         record = _record(experiment, ready, name, transport.names, secure_aggregation, secret)
-        if ready.config.privacy is not None:
-            plan = ready.config.privacy
+        plan = plan_of(ready.config)
+        if plan is not None:
             record["privacy"] = in_ledger(experiment, plan, record["privacy"])
         folder.write(record)
         save_preparation(ready.config.setting.task.federation, path, experiment.privacy is not None)
@@ -349,7 +349,7 @@ def deployment(
     population, (options, register) = len(config.setting.task.federation), secure
 
     def backend(
-        pipeline: UploadPipeline, watch: Stopwatch, private: PrivateRounds | None
+        pipeline: UploadPipeline, watch: Stopwatch, private: PrivateStage | None
     ) -> tuple[DeployedBackend, list[Stage]]:
         parts = pipeline.channel.parts
         codec = RequestCodec(
@@ -363,7 +363,8 @@ def deployment(
             run=label, codec=codec, transport=waiting, population=population, limits=limits
         )
         clients = DeployedClients(registry, ClientStates(initial_client_state(config, model)))
-        noise = None if config.privacy is None else config.privacy.client_noise
+        plan = plan_of(config)
+        noise = None if plan is None else plan.client_noise
         sums = None if options is None else _sums(options, register, registry, codec, parts, noise)
         deployed = DeployedBackend(
             config=config,
@@ -373,7 +374,7 @@ def deployment(
             limits=limits,
             clients=clients,
             sums=sums,
-            private=private,
+            private=None if private is None else rounds_of(private),
         )
         return deployed, [DeploymentStage(deployed)]
 
@@ -515,9 +516,10 @@ _ONCE = (
 def _refuses_private(experiment: Experiment, ready: Ready) -> str | None:
     """Return why a private experiment cannot be deployed, as :func:`refuses`."""
     config = ready.config
-    if config.privacy is None:
+    plan = plan_of(config)
+    if plan is None:
         return None
-    if config.privacy.options.noise_seed is not None:
+    if plan.options.noise_seed is not None:
         return (
             "the noise of a deployment comes from the operating system and from no seed; leave "
             "privacy.noise_seed out"
@@ -535,7 +537,7 @@ def _refuses_private(experiment: Experiment, ready: Ready) -> str | None:
             "write local = { steps = 10 }"
         )
     looks = looks_at_time(experiment, config, ready.selector.rule)
-    if looks is not None and config.privacy.options.sizes == "private":
+    if looks is not None and plan.options.sizes == "private":
         reason = (
             f"real clients take as long as their data makes them, and {looks[0]}; write {looks[1]}"
         )
@@ -643,7 +645,7 @@ def _ready(
     reason = refuses(experiment, ready)
     if reason:
         raise ConfigError(f"this experiment cannot be deployed: {reason}")
-    plan = ready.config.privacy
+    plan = plan_of(ready.config)
     if options is None and plan is not None and plan.client_noise is not None:
         sentence = (
             'noise_by = "clients" is noise for a sum, and the server would see every upload '

@@ -45,9 +45,8 @@ from motley.experiments.run_secret import new_secret
 from motley.experiments.upload_settings import recalibration_of, upload_config_of
 from motley.results.writer import Writer
 from motley.rounds.client_state import ClientStates, open_client_states
-from motley.rounds.loop import MakePrivate, RoundLoop
+from motley.rounds.loop import RoundLoop
 from motley.rounds.planning import with_batch_sizes
-from motley.rounds.private import PrivateRounds
 from motley.rounds.run_config import EvaluationSchedule, RunConfig
 from motley.rounds.simulated import simulation
 from motley.rounds.stored_last_updates import open_last_updates
@@ -121,14 +120,8 @@ def loop_of(
     ready: Ready,
     writer: Writer | None = None,
     folder: Path | None = None,
-    private: MakePrivate = PrivateRounds,
 ) -> RoundLoop:
-    """Return a simulation of the parts of an experiment.
-
-    Parameters
-    ----------
-    private: makes the privacy of a private run; an audit has its own. The others as of
-    :func:`build`."""
+    """Return a simulation of the parts of an experiment; parameters as of :func:`build`."""
     plan, engine, selector, model = ready
     if isinstance(engine, Distributed):  # the run keeps samples in the form in which workers do
         setting = dataclasses.replace(plan.setting, task=engine.setting.task)
@@ -144,7 +137,6 @@ def loop_of(
         writer=writer,
         client_states=states,
         last_updates=updates,
-        private=private,
     )
 
 

@@ -22,6 +22,7 @@ from motley.privacy.disclosure import algorithm_refuses, noised, unbounded
 from motley.privacy.noise import SecretRandomness, Source
 from motley.privacy.options import HISTOGRAM, Privacy
 from motley.privacy.privacy_plan import PrivacyPlan
+from motley.privacy.private_rounds import PrivateRounds
 from motley.privacy.sums import MOST_COUNT_NOISE, MOST_UPLOADS, update_multiplier
 from motley.rounds.run_config import RunConfig
 from motley.selectors.selector import SelectionRule, Selector
@@ -80,8 +81,22 @@ def with_privacy(
     update *= _correlation(options, z, config)
     _check_exact(max(population, config.synchrony.max_uploads(config.cohort)), update)
     shares = {name: c / options.clip for name, c in _part_clips(options, config).items()}
-    numbers = (divisor, count, max_rounds, max_signals, releases, total, shares)
-    plan = PrivacyPlan(options, needs, z, update, *numbers, added, source)
+    plan = PrivacyPlan(
+        options=options,
+        needs=needs,
+        noise_multiplier=z,
+        update_multiplier=update,
+        divisor=divisor,
+        count_noise=count,
+        max_rounds=max_rounds,
+        max_signals=max_signals,
+        releases=releases,
+        bound=total,
+        make_stage=PrivateRounds,
+        shares=shares,
+        client_noise=added,
+        source=source,
+    )
     return replace(config, privacy=plan)
 
 

@@ -32,7 +32,7 @@ from motley.experiments.config import Experiment, load
 from motley.experiments.data_variants import check_variants, data_variants
 from motley.experiments.file_tables import Checkpointing
 from motley.experiments.progress import OneRun, display, in_notebook, last_line, watched
-from motley.experiments.run_secret import commitment, keep_secret, secret_of
+from motley.experiments.run_secret import keep_secret, secret_of
 from motley.experiments.shown import run_in_words
 from motley.experiments.store import (
     RunFolder,
@@ -219,8 +219,9 @@ def _run_in(
                 record["numerics"],
                 private,
             )
-            if secret is not None and loop.config.privacy is not None:
-                record["privacy"] = in_ledger(experiment, loop.config.privacy, record["privacy"])
+            plan: Any = loop.config.privacy
+            if secret is not None and plan is not None:
+                record["privacy"] = in_ledger(experiment, plan, record["privacy"])
                 if state == "new":
                     keep_secret(path, secret, experiment.data_digests())
             marks = None if state == "new" else _restore(loop, checkpoints, before, path)
@@ -438,9 +439,7 @@ def run_record(
     )
     claimed: dict[str, Any] = {}
     if config.privacy is not None:
-        claimed["privacy"] = config.privacy.record(simulated=note is None)
-        if secret is not None:
-            claimed["privacy"]["commitment"] = commitment(secret)
+        claimed["privacy"] = config.privacy.record(simulated=note is None, secret=secret)
     return {
         **record,
         "personal": personal,

@@ -3,17 +3,19 @@ claim adds up."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from motley.algorithms.parts import Parts
 from motley.core.keys import Key
 from motley.core.records import SignalRequirements
 from motley.privacy.accounting import Bound, Release
 from motley.privacy.claim import claim
 from motley.privacy.distributed_noise import ClientNoise
-from motley.privacy.noise import NoiseOrigin, Source, SystemRandomness
+from motley.privacy.noise import NoiseOrigin, SecretRandomness, Source, SystemRandomness
 from motley.privacy.options import Privacy
+from motley.rounds.stage import PrivateStage
 
 __all__ = ["PrivacyPlan"]
 
@@ -35,6 +37,8 @@ class PrivacyPlan:
     bound: their epsilon.
     shares: part of an upload -> its clip over ``privacy.clip``, 1 where left out.
     client_noise: what clients add before they mask; None: the server adds the noise.
+    make_stage: makes the stage of a run of this plan and of an upload whose model did not move; an
+    audit has its own.
     source: what a simulation draws its noise from.
     """
 
@@ -48,9 +52,19 @@ class PrivacyPlan:
     max_signals: int
     releases: tuple[Release, ...]
     bound: Bound
+    make_stage: Callable[[PrivacyPlan, Parts], PrivateStage] = field(compare=False)
     shares: Mapping[str, float] = field(default_factory=dict)
     client_noise: ClientNoise | None = None
     source: Source | Key = field(default_factory=SystemRandomness, repr=False, compare=False)
+
+    @property
+    def noised_by_clients(self) -> bool:
+        """Whether clients add the noise of a sum."""
+        return self.client_noise is not None
+
+    def stage(self, empty: Parts) -> PrivateStage:
+        """Return a new stage of this plan; ``empty``: an upload whose model did not move."""
+        return self.make_stage(self, empty)
 
     def signal_cap(self, name: str) -> int:
         """Return how often a client sends a signal at most: once at enrolment, else ``max_signals``
@@ -69,8 +83,14 @@ class PrivacyPlan:
         origin = self.origin(simulated)
         return claim(self.options, self.bound, self.max_rounds, caps, origin, self.client_noise)
 
-    def record(self, simulated: bool) -> dict[str, Any]:
-        """Return the claim for ``run.json``."""
+    def record(self, simulated: bool, secret: bytes | None = None) -> dict[str, Any]:
+        """Return the claim for ``run.json``.
+
+        Parameters
+        ----------
+        simulated: whether the clients are.
+        secret: that the noise is drawn from, to which the record holds a commitment.
+        """
         options = self.options
         by_clients = self.client_noise
         return {
@@ -88,4 +108,5 @@ class PrivacyPlan:
             "noise": self.origin(simulated),
             "claim": list(self.claim(simulated)),
             **({} if by_clients is None else {"noise_by": "clients", **by_clients.record()}),
+            **({} if secret is None else {"commitment": SecretRandomness(secret).commitment}),
         }

@@ -62,7 +62,7 @@ class Learning:
     def noised_by_clients(self) -> bool:
         """Whether clients add the noise of a private run, also one whose update is not finite."""
         plan = self.config.privacy
-        return plan is not None and plan.client_noise is not None
+        return plan is not None and plan.noised_by_clients
 
     def learn(self, state: RunState[Any], step: Round, rehearse: Rehearse) -> Round:
         """Return the round with outcomes, results of training and the total that the server stepped

@@ -19,13 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from motley.algorithms.parts import Parts, ServerState, Tensors
+from motley.algorithms.parts import ServerState, Tensors
 from motley.core.arrays import Bools
 from motley.core.last_updates import LastUpdates
 from motley.core.saved_state import save
 from motley.engines.cores import torch_threads
 from motley.engines.engine import Engine
-from motley.privacy.privacy_plan import PrivacyPlan
 from motley.results.writer import Writer
 from motley.rounds.backend import ClientBackend
 from motley.rounds.channel import Channel, empty_upload
@@ -34,12 +33,11 @@ from motley.rounds.diagnostics import Diagnostics
 from motley.rounds.evaluation import Personal
 from motley.rounds.examining import Examining
 from motley.rounds.learning import Learning
-from motley.rounds.private import PrivateRounds, rounded_seconds
 from motley.rounds.refusals import Refusals
 from motley.rounds.round import Round
 from motley.rounds.rows import Tables
 from motley.rounds.run_config import RoundSummary, RunConfig
-from motley.rounds.stage import Stage, Stages
+from motley.rounds.stage import PrivateStage, Stage, Stages
 from motley.rounds.staleness import Staleness
 from motley.rounds.standstill import Standstill
 from motley.rounds.state import RunState, Scores
@@ -50,19 +48,17 @@ from motley.selectors.selector import Selector
 from motley.tasks.task import ModelState
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
 
-__all__ = ["MakeBackend", "MakePrivate", "RoundLoop"]
+__all__ = ["MakeBackend", "RoundLoop"]
 
 LARGE = 1_000_000
 """Parameters from which the loop's own vector arithmetic uses all threads: below, threads wait for
 each other."""
 
 MakeBackend = Callable[
-    [UploadPipeline, Stopwatch, PrivateRounds | None], tuple[ClientBackend[Any], Sequence[Stage]]
+    [UploadPipeline, Stopwatch, PrivateStage | None], tuple[ClientBackend[Any], Sequence[Stage]]
 ]
 """Upload pipeline, stopwatch and privacy of a run -> where its clients are, and stages that only
 such a backend has, called before all others."""
-MakePrivate = Callable[[PrivacyPlan, Parts], PrivateRounds]
-"""Plan of a private run, and an upload whose model did not move -> its privacy."""
 
 
 class RoundLoop:
@@ -77,7 +73,6 @@ class RoundLoop:
     make_backend: makes the clients' side.
     writer: where table rows go; None: nowhere.
     last_updates: the store of clients' last updates; None: RAM.
-    private: makes the privacy of a private run; an audit has its own.
     more: stages before those of the experiment.
     evaluates: whether the model is evaluated at all.
 
@@ -107,7 +102,6 @@ class RoundLoop:
         make_backend: MakeBackend,
         writer: Writer | None = None,
         last_updates: LastUpdates | None = None,
-        private: MakePrivate = PrivateRounds,
         more: Sequence[Stage] = (),
         evaluates: bool = True,
     ) -> None:
@@ -127,11 +121,10 @@ class RoundLoop:
             config.upload_config, self.setting, self.channel, selector.horizon
         )
         plan = config.privacy
-        self.private = None if plan is None else private(plan, parts)
+        self.private: PrivateStage | None = None if plan is None else plan.stage(parts)
         self.backend, own = make_backend(self.pipeline, self.watch, self.private)
         if self.private is not None:
             self.private.begin(len(self.federation), self.backend.simulated)
-        self.tables = Tables(writer, plan is not None)
         signals = UploadSignals(selector.rule.needs(), self.setting, last_updates)
         guard = config.guard
         self.refusals = None if guard is None else Refusals(guard, self.backend, plan is not None)
@@ -139,6 +132,7 @@ class RoundLoop:
         self.stages = Stages(self._made_stages([*own, *more], signals))
         for stage in self.stages.all:
             stage.init(config, server)
+        self.tables = Tables(writer, self.stages.written)
         first = initial_client_state(config, model)
         self.examining = Examining(
             config=config,
@@ -325,8 +319,8 @@ class RoundLoop:
             version: sent for version, sent in state.downloads.items() if version in flying
         }
         reports = step.reports()
-        if self.private is not None:
-            reports = rounded_seconds(reports)
+        for stage in self.stages.landed:
+            reports = stage.landed(state, reports)
         with self.watch("select"):
             self.choosing.tell(state, reports.heard(), state.draw_index)
         last = self.done

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,11 @@ from motley.core.arrays import Ids
 from motley.core.records import Outcome, Reports
 from motley.core.strict_json import finite
 from motley.core.work import LocalWork
-from motley.privacy.published import without_clear
 from motley.results.writer import Writer
 from motley.rounds.channel import traffic_row
 from motley.rounds.in_flight import InFlight
 from motley.rounds.round import Round
+from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 from motley.tasks.task import Federation
 
@@ -65,17 +65,11 @@ def stamp(state: RunState[Any]) -> dict[str, float]:
     }
 
 
-def round_row(
-    reports: Reports, weights: NDArray[np.float64], private: bool = False
-) -> dict[str, Any]:
+def round_row(reports: Reports, weights: NDArray[np.float64]) -> dict[str, Any]:
     """Return the part of a row of ``rounds`` that the reports tell: counts by outcome, mean loss
     and update norm of the accepted.
 
-    Parameters
-    ----------
-    weights: ``[n]``, raw weights of the updates.
-    private: whether clear numbers of clients' data are NaN.
-    """
+    ``weights``: ``[n]``, raw weights of the updates."""
     accepted = reports.outcome == Outcome.ACCEPTED
     row: dict[str, Any] = {
         kind.name.lower(): int((reports.outcome == kind).sum())
@@ -88,7 +82,7 @@ def round_row(
         row[column] = float(values.mean()) if len(values) else float("nan")
     aggregated = np.isin(reports.outcome, (Outcome.ACCEPTED, Outcome.REHEARSED))
     row["weight_sum"] = float(weights[aggregated].sum())
-    return {**dict.fromkeys(row, float("nan")), **without_clear("rounds", row)} if private else row
+    return row
 
 
 def federation_rows(
@@ -143,12 +137,12 @@ class Tables:
     Parameters
     ----------
     writer: writes them; None: they go nowhere.
-    private: leave out the columns that hold clear numbers of clients' data.
+    stages: those that leave columns out.
     """
 
-    def __init__(self, writer: Writer | None, private: bool) -> None:
+    def __init__(self, writer: Writer | None, stages: Sequence[Stage] = ()) -> None:
         self.writer = writer
-        self.private = private
+        self.stages = stages
 
     def write(self, table: str, columns: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> None:
         """Write the rows of a table.
@@ -161,10 +155,17 @@ class Tables:
         for number, block in enumerate(blocks):
             if number:
                 self.writer.flush()
-            self.writer.add(table, without_clear(table, block) if self.private else block)
+            self.writer.add(table, self._written(table, block))
+
+    def _written(self, table: str, columns: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the columns of a table that the stages let be written."""
+        for stage in self.stages:
+            columns = stage.written(table, columns)
+        return columns
 
     def write_round(self, state: RunState[Any], step: Round, reports: Reports) -> dict[str, Any]:
-        """Write the rows of a server step, and return that of the table ``rounds``.
+        """Write the rows of a server step, and return that of the table ``rounds``; a number that
+        is not written is NaN.
 
         Parameters
         ----------
@@ -173,7 +174,7 @@ class Tables:
         dispatches = step.landed.dispatches
         row = {
             **stamp(state),
-            **round_row(reports, dispatches.columns["weight"], self.private),
+            **round_row(reports, dispatches.columns["weight"]),
             **step.row,
             **traffic_row(state.ledger),
             "dispatch": state.dispatch,
@@ -183,7 +184,7 @@ class Tables:
         self.write("rounds", row)
         if len(dispatches):
             self.write("clients", {"round": state.version, **client_rows(dispatches, reports)})
-        return row
+        return {**dict.fromkeys(row, float("nan")), **self._written("rounds", row)}
 
 
 def notes_text(notes: Mapping[str, float]) -> str | None:

@@ -11,14 +11,13 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from motley.algorithms.parts import ExtraExchange, ServerContext
+from motley.algorithms.parts import ExtraExchange, Parts, ServerContext
 from motley.algorithms.schedules import ConstantSchedule, Schedule
 from motley.algorithms.weights import Weighting, own_weights
 from motley.core.arrays import Floats, Ids
 from motley.core.bounds import Count, NotNegative, Positive
 from motley.core.records import SIGNALS
 from motley.engines.engine import Setting
-from motley.privacy.privacy_plan import PrivacyPlan
 from motley.rounds.guard import Guard
 from motley.selectors.selector import Selector
 from motley.tasks.task import ModelState
@@ -115,6 +114,31 @@ class Recalibrate:
     of the model's layers."""
 
 
+class PrivatePlan(Protocol):
+    """What is fixed about the privacy of a run, as far as the round loop knows of it."""
+
+    @property
+    def divisor(self) -> float:
+        """The fixed number that sums are divided by."""
+
+    @property
+    def noised_by_clients(self) -> bool:
+        """Whether clients add the noise of a sum."""
+
+    def stage(self, empty: Parts) -> Any:
+        """Return a new :class:`~motley.rounds.stage.PrivateStage`; ``empty``: an upload whose model
+        did not move."""
+
+    def record(self, simulated: bool, secret: bytes | None = None) -> dict[str, Any]:
+        """Return the claim for ``run.json``.
+
+        Parameters
+        ----------
+        simulated: whether the clients are.
+        secret: that the noise is drawn from, to which the record holds a commitment.
+        """
+
+
 class MakesStage(Protocol):
     """What makes a stage of a run (:class:`~motley.rounds.stage.StageOptions`)."""
 
@@ -166,7 +190,7 @@ class RunConfig:
     upload_config: UploadConfig = field(default_factory=UploadConfig)
     recalibrate: Recalibrate | None = None
     guard: Guard | None = field(default_factory=Guard)
-    privacy: PrivacyPlan | None = None
+    privacy: PrivatePlan | None = None
     stage: MakesStage | None = None
 
     @cached_property

@@ -31,15 +31,14 @@ from motley.rounds.engine_events import EngineEvents
 from motley.rounds.holdings.holding import Bits, Holding
 from motley.rounds.in_flight import InFlight, Landed
 from motley.rounds.lies import Lies
-from motley.rounds.loop import MakePrivate, RoundLoop
+from motley.rounds.loop import RoundLoop
 from motley.rounds.measured_speeds import GUESS_S, MeasuredSpeeds, steps_in_time
 from motley.rounds.planning import LinkLoads, WorkPlanner
-from motley.rounds.private import PrivateRounds
 from motley.rounds.recalibration import Recalibration, recalibrates
 from motley.rounds.round import ReceivedUpload
 from motley.rounds.rows import federation_rows
 from motley.rounds.run_config import RunConfig
-from motley.rounds.stage import Stage
+from motley.rounds.stage import PrivateStage, Stage
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload_pipeline import (
@@ -65,7 +64,6 @@ def simulation(
     writer: Writer | None = None,
     client_states: ClientStates | None = None,
     last_updates: LastUpdates | None = None,
-    private: MakePrivate = PrivateRounds,
     more: Sequence[Stage] = (),
     evaluates: bool = True,
 ) -> RoundLoop:
@@ -82,7 +80,7 @@ def simulation(
     )
 
     def backend(
-        pipeline: UploadPipeline, watch: Stopwatch, private: PrivateRounds | None
+        pipeline: UploadPipeline, watch: Stopwatch, private: PrivateStage | None
     ) -> tuple[SimulatedBackend, list[Stage]]:
         simulated = SimulatedBackend(
             config=config,
@@ -102,7 +100,6 @@ def simulation(
         make_backend=backend,
         writer=writer,
         last_updates=last_updates,
-        private=private,
         more=more,
         evaluates=evaluates,
     )

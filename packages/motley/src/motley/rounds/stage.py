@@ -16,12 +16,14 @@ remembers: it saves and restores that itself, under its name.
     total       learn       the aggregate before the server steps on it
     after       learn       the server has stepped
     blamed      learn       what a refused step has shown of clients
+    landed      report      the reports on all that ended with the step, before anybody hears them
     ended       report      the step has ended, for everybody who took part in it
     reports     report      what the selector hears of clients; tables show all
     evaluated   examine     the figures of the server's model
     result      examine     the server's state that counts as the run's, now
     models      examine     further models, which are examined beside the server's
     rows        report      rows of tables
+    written     report      which columns of a table are written
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from motley.rounds.run_config import RunConfig
 from motley.rounds.state import RunState
 from motley.tasks.task import ModelState
 
-__all__ = ["Arrived", "Blamed", "ChosenCohort", "Stage", "StageOptions", "Stages"]
+__all__ = ["Arrived", "Blamed", "ChosenCohort", "PrivateStage", "Stage", "StageOptions", "Stages"]
 
 
 class Arrived(NamedTuple):
@@ -159,6 +161,11 @@ class Stage:
     def blamed(self, state: RunState[Any], step: Round, blamed: Blamed) -> None:
         """Take note of what a refused step has shown of clients."""
 
+    def landed(self, state: RunState[Any], reports: LandedReports) -> LandedReports:
+        """Return the reports on all dispatches that ended with a step, as tables and everybody get
+        them."""
+        return reports
+
     def ended(self, state: RunState[Any], step: Round, reports: LandedReports) -> Round:
         """Return the round with notes, after its step has ended.
 
@@ -201,6 +208,25 @@ class Stage:
         """
         return ()
 
+    def written(self, table: str, columns: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the columns of some rows of a table that are written; those left out stay
+        empty."""
+        return columns
+
+
+class PrivateStage(Stage):
+    """The stage of a private run, which its plan makes."""
+
+    def begin(self, population: int, simulated: bool) -> None:
+        """Make ready, before round 1.
+
+        Parameters
+        ----------
+        population: K.
+        simulated: whether all noise comes from the plan's source; else it comes from the operating
+        system, and clients add their own.
+        """
+
 
 class StageOptions(ABC):
     """The options of a stage that an experiment names (key ``stage``); a frozen dataclass."""
@@ -232,12 +258,14 @@ class Stages:
     total: tuple[Stage, ...]
     after: tuple[Stage, ...]
     blamed: tuple[Stage, ...]
+    landed: tuple[Stage, ...]
     ended: tuple[Stage, ...]
     reports: tuple[Stage, ...]
     evaluated: tuple[Stage, ...]
     result: tuple[Stage, ...]
     models: tuple[Stage, ...]
     rows: tuple[Stage, ...]
+    written: tuple[Stage, ...]
 
     def __init__(self, stages: Iterable[Stage] = ()) -> None:
         self.all = tuple(stages)

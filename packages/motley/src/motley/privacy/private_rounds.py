@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from motley.privacy.noise import Source, SystemRandomness, entropy_of, noise, re
 from motley.privacy.options import HISTOGRAM
 from motley.privacy.privacy_ledger import PrivacyState
 from motley.privacy.privacy_plan import PrivacyPlan
+from motley.privacy.published import without_clear
 from motley.privacy.sums import (
     UPDATES_OF_A_SUM,
     clipped,
@@ -32,20 +33,19 @@ from motley.privacy.sums import (
     noised_sum,
     noisy_count,
 )
-from motley.rounds.round import Round
-from motley.rounds.stage import Arrived, Stage
+from motley.rounds.round import LandedReports, Round
+from motley.rounds.stage import Arrived, PrivateStage
 from motley.rounds.state import RunState
 
-__all__ = ["PrivateRounds", "rounded_seconds"]
+__all__ = ["PrivateRounds"]
 
 SECONDS = 2.0**-20
 """Step of the durations of a private run, in seconds; those of the last bits are far smaller."""
-R = TypeVar("R", bound=Reports)
 
 _SENT = (Outcome.ENROLLED, Outcome.PROBED, Outcome.ACCEPTED, Outcome.REJECTED, Outcome.REHEARSED)
 
 
-class PrivateRounds(Stage):
+class PrivateRounds(PrivateStage):
     """Clips, noises and counts what clients release, as a run's plan says.
 
     Parameters
@@ -78,15 +78,8 @@ class PrivateRounds(Stage):
         self.local = True
         self._uploads, self._unclipped = 0, 0  # of the step under way
 
+    @override
     def begin(self, population: int, simulated: bool) -> None:
-        """Make ready, before round 1.
-
-        Parameters
-        ----------
-        population: K.
-        simulated: all noise comes from the plan's source; else from the operating system, and
-        clients add their own.
-        """
         self.local = not simulated
         if simulated:
             self.source = self.plan.source
@@ -114,6 +107,23 @@ class PrivateRounds(Stage):
         self.account.enter(step.landed.dispatches.timelines.client[step.accepted])
 
     @override
+    def landed(self, state: RunState[Any], reports: LandedReports) -> LandedReports:
+        """Return reports whose durations are whole steps of :data:`SECONDS`.
+
+        A duration is the difference of two moments, and its last bits follow the moments: a clock
+        that follows one client's number of samples would tell of it in the durations of all."""
+
+        def rounded(seconds: Floats) -> Floats:
+            return np.rint(seconds / SECONDS) * SECONDS
+
+        return dataclasses.replace(
+            reports,
+            download_s=rounded(reports.download_s),
+            compute_s=rounded(reports.compute_s),
+            upload_s=rounded(reports.upload_s),
+        )
+
+    @override
     def reports(self, state: RunState[Any], reports: Reports) -> Reports:
         return self.heard(self.account, reports)
 
@@ -130,6 +140,10 @@ class PrivateRounds(Stage):
     @override
     def rows(self, state: RunState[Any], last: bool) -> Iterable[tuple[str, Mapping[str, Any]]]:
         return [("privacy", self.account.rows())] if last else ()
+
+    @override
+    def written(self, table: str, columns: Mapping[str, Any]) -> Mapping[str, Any]:
+        return without_clear(table, columns)
 
     def capped(self, state: PrivacyState, ids: Ids, weights: Floats) -> Floats:
         """Count a choice of these clients, and return their raw weights, capped:
@@ -298,20 +312,3 @@ class PrivateRounds(Stage):
         self._uploads = 0
         self._unclipped = 0
         return noised
-
-
-def rounded_seconds(reports: R) -> R:
-    """Return reports whose durations are whole steps of :data:`SECONDS`.
-
-    A duration is the difference of two moments, and its last bits follow the moments: a clock that
-    follows one client's number of samples would tell of it in the durations of all."""
-
-    def rounded(seconds: Floats) -> Floats:
-        return np.rint(seconds / SECONDS) * SECONDS
-
-    return dataclasses.replace(
-        reports,
-        download_s=rounded(reports.download_s),
-        compute_s=rounded(reports.compute_s),
-        upload_s=rounded(reports.upload_s),
-    )
