@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from motley.privacy.accounting import Release, bound
+from motley_privacy.accounting import Release, bound
 from motley_privacy.likelihood_ratios import attacked, sums_alone
 from motley_privacy.two_worlds import DELTA, ROWS
 

@@ -7,6 +7,7 @@ import csv
 import dataclasses
 import types
 import typing
+from copy import copy
 from typing import Any
 
 import annotated_types
@@ -23,6 +24,7 @@ from motley.results.schema import TABLES
 from motley.selectors.catalogue import CATALOGUE as SELECTORS
 from motley.testing.selectors import CHECKS
 from motley_flower.strategy.reporting import MEASURED_BEFORE, MEASURED_IN_TRAINING
+from motley_privacy.privacy_table import PrivacyFile
 
 __all__ = [
     "ORDER",
@@ -104,8 +106,13 @@ def fields_of(model: type) -> dict[str, FieldInfo]:
     """List the keys of a table, each with its type, its default and the text below it in the
     code."""
     if issubclass(model, BaseModel):
-        return model.model_fields
-    texts = config.Experiment.model_json_schema()["$defs"][model.__name__]["properties"]
+        fields = dict(model.model_fields)
+        if model is config.Experiment:  # whose table has an owner
+            fields["privacy"] = copy(fields["privacy"])
+            fields["privacy"].annotation = PrivacyFile.model_fields["privacy"].annotation
+        return fields
+    schemas = [file.model_json_schema()["$defs"] for file in (config.Experiment, PrivacyFile)]
+    texts = {**schemas[0], **schemas[1]}[model.__name__]["properties"]
     hints = typing.get_type_hints(model, include_extras=True)
     found = {}
     for field in dataclasses.fields(model):
@@ -152,7 +159,8 @@ def _arm(arm: Any) -> str:
     if origin is tuple:
         return f"a list of {_arm(_arms(typing.get_args(arm)[0])[0]).removeprefix('a ')}s"
     if origin is list:
-        return f"{_arm(typing.get_args(arm)[0])}, once or several times"
+        each = " or ".join(_arm(kind) for kind in _arms(typing.get_args(arm)[0]))
+        return f"{each}, once or several times"
     if origin is dict:
         inner = typing.get_args(arm)[1]
         if float in typing.get_args(inner):

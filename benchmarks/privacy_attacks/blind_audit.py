@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from motley.cli import call
-from motley.privacy.private_rounds import PrivateRounds
+from motley_privacy.private_rounds import PrivateRounds
 
 FILE = """
 task = { name = "quadratic" }

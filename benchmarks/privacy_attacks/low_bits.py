@@ -14,8 +14,8 @@ import math
 
 import numpy as np
 
-from motley.privacy.noise import SystemRandomness, released
-from motley.privacy.options import SignalNoise
+from motley_privacy.noise import SystemRandomness, released
+from motley_privacy.options import SignalNoise
 
 HOW = SignalNoise(5.0, 0.0, 5.0)
 TRIALS = 1000

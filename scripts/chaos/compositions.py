@@ -34,10 +34,10 @@ from motley.experiments import document, registry
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.experiments.run import with_own
-from motley.privacy.options import Privacy
 from motley.selectors.defence import Defence
 from motley.tasks.metrics import known
 from motley.timing.stragglers import Stragglers
+from motley_privacy.options import Privacy
 
 __all__ = [
     "SHARES",

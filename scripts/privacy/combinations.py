@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 
 from motley.core.components import imports
 from motley.core.errors import DataError, UserError
-from motley.core.records import SIGNALS
+from motley.core.records import HISTOGRAM, SIGNALS
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment, load
+from motley.experiments.disclosure import noised
 from motley.experiments.registry import build, catalogue
 from motley.experiments.run_data import task_of
 from motley.experiments.sweep import expand
-from motley.privacy.disclosure import noised
-from motley.privacy.options import HISTOGRAM
 from motley.tasks.image import Image
 from motley.tasks.tabular import Tabular
 from motley.tasks.task import Task

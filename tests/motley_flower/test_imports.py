@@ -41,6 +41,18 @@ def test_the_strategy_side_imports_core_and_the_selectors_alone(path):
             assert ".deployed" not in str(node.module), f"{path.stem} imports {node.module}"
 
 
+def test_a_deployment_that_is_not_private_loads_nothing_of_private_training():
+    """Modules take it inside functions, or for types alone, but for the one that private
+    deployments import."""
+    loading = {
+        module(path)
+        for path in FOLDER.rglob("[a-z]*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("motley_privacy")
+    }
+    assert loading == {"motley_flower.deployed.private_deployments"}
+
+
 def test_no_modules_know_each_other():
     """Not for their types either: whoever reads one need not read the other first."""
     files = sorted(FOLDER.rglob("[a-z]*.py"))

@@ -14,8 +14,6 @@ import torch
 import motley
 from motley.core.errors import ConfigError, SecureAggregationError
 from motley.experiments.build import prepare
-from motley.privacy import distributed_noise
-from motley.privacy.distributed_noise import ClientNoise
 from motley_flower.deployed.client_app import Node
 from motley_flower.deployed.client_runtime import ClientRuntime
 from motley_flower.deployed.client_sums import NoisySums
@@ -25,6 +23,8 @@ from motley_flower.deployed.secure_rounds import ClientSecrets, secure_refusal
 from motley_flower.secure.keyfiles import new_identity
 from motley_flower.secure.masking_client import SecureClient
 from motley_flower.secure.terms import SecureOptions, SecureTerms
+from motley_privacy import distributed_noise
+from motley_privacy.distributed_noise import ClientNoise
 from tests.motley_flower.client_runtimes import answers, deploy, experiment
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode
 from tests.motley_flower.test_secure_loop import apart

@@ -16,16 +16,11 @@ import numpy as np
 import pytest
 
 from motley.core.errors import CodecError, ConfigError, StoreError
+from motley.core.files import SECRET
 from motley.core.keys import Streams
 from motley.core.records import Outcome, SignalRequirements
 from motley.engines.local import Sequential
-from motley.experiments import run_secret
 from motley.experiments.build import prepare
-from motley.experiments.privacy import selection_seed
-from motley.privacy.noise import SecretRandomness, SystemRandomness
-from motley.privacy.privacy_ledger import PrivacyState
-from motley.privacy.private_rounds import PrivateRounds
-from motley.privacy.published import SECRET
 from motley.selectors.selector import Selector
 from motley.transport import wire
 from motley_flower.deployed.client_app import Node
@@ -35,6 +30,11 @@ from motley_flower.deployed.protocol import Order, open_answer, pack
 from motley_flower.deployed.secure_rounds import secure_refusal
 from motley_flower.deployed.server_app import refuses
 from motley_flower.secure.terms import SecureOptions
+from motley_privacy import run_secret
+from motley_privacy.noise import SecretRandomness, SystemRandomness
+from motley_privacy.privacy_ledger import PrivacyState
+from motley_privacy.private_admission import selection_seed
+from motley_privacy.private_rounds import PrivateRounds
 from tests.motley_flower.asked_process import asked_in_a_process
 from tests.motley_flower.client_runtimes import answers, deploy, experiment, federation
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from motley.core.keys import Streams
-from motley.privacy.noise import noise
 from motley.selectors.selector import Selector
 from motley_privacy.attacked import Canary, attacked_run
+from motley_privacy.noise import noise
 from motley_privacy.privacy_attack import own_runs
 
 pytest.importorskip("dp_accounting")

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from motley.privacy.accounting import Release, bound
+from motley_privacy.accounting import Release, bound
 from motley_privacy.likelihood_ratios import (
     Observed,
     attacked,

@@ -10,7 +10,7 @@ import pytest
 import motley_privacy.privacy_attack as audits
 from motley.cli import call
 from motley.core.errors import ConfigError
-from motley.privacy import private_rounds
+from motley_privacy import private_rounds
 from motley_privacy.privacy_attack import audit, own_runs, stand_in
 
 pytest.importorskip("dp_accounting")

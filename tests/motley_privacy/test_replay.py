@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv
 
-import motley.experiments.privacy as checks
+import motley_privacy.private_admission as checks
 from motley.cli import call
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome
 from motley.experiments import run_data
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
-from motley.privacy import private_rounds
-from motley.privacy.private_rounds import PrivateRounds
+from motley_privacy import private_rounds
+from motley_privacy.private_rounds import PrivateRounds
 from motley_privacy.replay import replay
 
 pytest.importorskip("dp_accounting")

@@ -128,7 +128,7 @@ def test_what_is_in_the_other_wheels(tmp_path: Path) -> None:
     assert names >= {"motley_advice/commands/twin.py", "motley_advice/py.typed"}
     with zipfile.ZipFile(built("motley-privacy", "wheel", ".whl", tmp_path)) as archive:
         names = set(archive.namelist())
-    assert names >= {"motley_privacy/audit_command.py", "motley_privacy/replay.py"}
+    assert names >= {"motley_privacy/audit_command.py", "motley_privacy/privacy_table.py"}
     with zipfile.ZipFile(built("motley-ray", "wheel", ".whl", tmp_path)) as archive:
         names = set(archive.namelist())
     assert names >= {"motley_ray/cluster.py", "motley_ray/spread_runs.py"}

@@ -7,8 +7,8 @@ import pytest
 
 import motley
 from motley.core.errors import StoreError
-from motley.privacy.published import SECRET
-from tests.motley.experiments.test_run_secret import table
+from motley.core.files import SECRET
+from tests.motley_privacy.test_run_secret import table
 
 pytest.importorskip("dp_accounting")
 pytest.importorskip("optuna")

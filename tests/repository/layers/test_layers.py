@@ -55,7 +55,6 @@ ALLOWED: dict[str, set[str]] = {
         "core",
         "algorithms",
         "engines",
-        "privacy",
         "results",
         "rounds",
         "selectors",
@@ -94,7 +93,6 @@ ALLOWED: dict[str, set[str]] = {
         "timing",
         "transport",
     },
-    "privacy": {"core", "selectors.selector", "algorithms.parts", "algorithms.weights", "rounds"},
     "rounds": {
         "core",
         "algorithms.parts",
@@ -145,7 +143,7 @@ ALLOWED: dict[str, set[str]] = {
     "motley_advice.twin": {"=timing", "core", "experiments", "results", "rounds.planning"},
 }
 WHOLE = {
-    "motley_flower": {"motley", "motley_flower"},
+    "motley_flower": {"motley", "motley_flower", "motley_privacy"},
     "motley_papers": {"motley", "motley_advice", "motley_papers"},
     "motley_privacy": {"motley", "motley_privacy"},
     "motley_ray": {"motley", "motley_ray"},

@@ -1,1 +1,2 @@
-"""Audits of private runs: worlds that differ in one client, and attacks on what they publish."""
+"""Private training: differential privacy of the rounds and of the choice, the account of both, and
+audits: worlds that differ in one client, and attacks on what a run publishes."""

@@ -27,19 +27,19 @@ from motley.core.errors import ContractError
 from motley.core.keys import Streams
 from motley.core.records import SIGNALS, Cohort, Reports
 from motley.engines.engine import Engine
-from motley.privacy.correlated import coefficients
-from motley.privacy.distributed_noise import ClientNoise
-from motley.privacy.noise import bounded
-from motley.privacy.options import SignalNoise
-from motley.privacy.privacy_ledger import PrivacyState
-from motley.privacy.privacy_plan import PrivacyPlan
-from motley.privacy.private_rounds import PrivateRounds
-from motley.privacy.sums import UPDATES_OF_A_SUM, clipped
 from motley.rounds.run_config import RunConfig
 from motley.rounds.simulated import simulation
 from motley.selectors.selector import Selector
 from motley.tasks.task import ModelState
+from motley_privacy.correlated import coefficients
+from motley_privacy.distributed_noise import ClientNoise
 from motley_privacy.likelihood_ratios import gaussian_ratio, laplace_ratio, mixture_ratio
+from motley_privacy.noise import bounded
+from motley_privacy.options import SignalNoise
+from motley_privacy.privacy_ledger import PrivacyState
+from motley_privacy.privacy_plan import PrivacyPlan
+from motley_privacy.private_rounds import PrivateRounds
+from motley_privacy.sums import UPDATES_OF_A_SUM, clipped
 
 __all__ = ["Canary", "attacked_run"]
 
@@ -75,7 +75,7 @@ class AttackedRounds(PrivateRounds):
 
     Parameters
     ----------
-    plan, empty: as in :class:`~motley.privacy.private_rounds.PrivateRounds`.
+    plan, empty: as in :class:`~motley_privacy.private_rounds.PrivateRounds`.
     canary: of this world.
     selector: of the run, which says whether the canary is drawn where cohorts are hidden.
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from motley.privacy.privacy_plan import PrivacyPlan
 from motley.selectors.defence import Defence
 from motley.selectors.selector import SelectionRule
 from motley_privacy.likelihood_ratios import Observed
+from motley_privacy.privacy_plan import PrivacyPlan
 
 __all__ = ["AuditedWorlds"]
 

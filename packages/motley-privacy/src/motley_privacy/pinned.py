@@ -29,11 +29,11 @@ from typing_extensions import override
 from motley.algorithms.parts import Parts, Upload
 from motley.core.arrays import Ids
 from motley.core.records import SIGNALS, Outcome, Reports
-from motley.privacy.privacy_ledger import PrivacyState
-from motley.privacy.privacy_plan import PrivacyPlan
-from motley.privacy.private_rounds import PrivateRounds
-from motley.privacy.published import HEARD
-from motley.privacy.sums import UPDATES_OF_A_SUM
+from motley_privacy.privacy_ledger import PrivacyState
+from motley_privacy.privacy_plan import PrivacyPlan
+from motley_privacy.private_rounds import PrivateRounds
+from motley_privacy.published import HEARD
+from motley_privacy.sums import UPDATES_OF_A_SUM
 
 __all__ = ["CertainDifference", "PinnedRounds", "RecordedRounds", "Releases", "same"]
 
@@ -85,7 +85,7 @@ class RecordedRounds(PrivateRounds):
 
     Parameters
     ----------
-    plan, empty: as in :class:`~motley.privacy.private_rounds.PrivateRounds`.
+    plan, empty: as in :class:`~motley_privacy.private_rounds.PrivateRounds`.
     """
 
     def __init__(self, plan: PrivacyPlan, empty: Parts) -> None:
@@ -125,7 +125,7 @@ class PinnedRounds(RecordedRounds):
 
     Parameters
     ----------
-    plan, empty: as in :class:`~motley.privacy.private_rounds.PrivateRounds`.
+    plan, empty: as in :class:`~motley_privacy.private_rounds.PrivateRounds`.
     first: the releases of the first world.
     client: in whose data the worlds differ.
     absent: whether it has no data here, and sends zeros and the middles of its signals.

@@ -16,11 +16,11 @@ from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
-from motley.privacy.disclosure import noised
-from motley.privacy.privacy_plan import PrivacyPlan
+from motley.experiments.disclosure import noised
 from motley_privacy.audited import AuditedWorlds
 from motley_privacy.canary_runs import CanaryRuns, with_canary
 from motley_privacy.likelihood_ratios import Attack, Observed, attacked, ceiling
+from motley_privacy.privacy_plan import PrivacyPlan
 from motley_privacy.stand_in import StandIn
 
 __all__ = ["Audit", "audit", "check_trials", "own_runs", "stand_in"]

@@ -3,7 +3,7 @@ with the same counted releases, and compare all that is published.
 
 The first world runs and its releases are recorded; every other world runs with these releases
 (:mod:`motley_privacy.pinned`), each in a folder of its own. What then differs in a column that is
-not on the short list of what the claim does not cover (:mod:`motley.privacy.published`) is a
+not on the short list of what the claim does not cover (:mod:`motley_privacy.published`) is a
 difference with probability one. Reference: docs/privacy.md#attack.
 """
 
@@ -27,8 +27,6 @@ from motley.experiments.config import Experiment
 from motley.experiments.run import run_built, run_record
 from motley.experiments.store import RunFolder
 from motley.experiments.trackers.running import tracked
-from motley.privacy.privacy_plan import PrivacyPlan
-from motley.privacy.published import NOT_COVERED, kind_of
 from motley.results.schema import TABLES
 from motley.results.stream import read_unmarked
 from motley.results.writer import remove_streams
@@ -43,6 +41,8 @@ from motley_privacy.pinned import (
     Releases,
     same,
 )
+from motley_privacy.privacy_plan import PrivacyPlan
+from motley_privacy.published import NOT_COVERED, kind_of
 
 __all__ = ["folder_columns", "replay"]
 

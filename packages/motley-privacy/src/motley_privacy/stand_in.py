@@ -20,11 +20,11 @@ from motley.algorithms.parts import Part, Upload
 from motley.core.arrays import Floats, Ids
 from motley.core.keys import Streams
 from motley.core.records import SIGNALS, Outcome, Reports
-from motley.privacy.options import SignalNoise
-from motley.privacy.private_rounds import PrivateRounds
 from motley.selectors.selector import Selector
 from motley_privacy.audited import AuditedWorlds
 from motley_privacy.likelihood_ratios import Observed, gaussian_ratio, laplace_ratio
+from motley_privacy.options import SignalNoise
+from motley_privacy.private_rounds import PrivateRounds
 from motley_privacy.two_worlds import DIMENSIONS, LARGEST_LOSS, clipped_rows, optima, server_rate
 
 __all__ = ["StandIn"]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Floats
 from motley.core.keys import Key
-from motley.privacy.accounting import Release, bound
+from motley_privacy.accounting import Release, bound
 from motley_privacy.likelihood_ratios import Observed, gaussian_ratio, laplace_ratio
 
 __all__ = [

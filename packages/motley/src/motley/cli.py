@@ -82,7 +82,17 @@ _WIDTH = 160
 """Columns of the summary where no terminal says how wide it is."""
 
 
-_BESIDE = ("audit-privacy", "deployment", "inspect", "reproduce", "tune", "twin", "what-if")
+_BESIDE = (
+    "audit-privacy",
+    "deployment",
+    "forget-noise",
+    "inspect",
+    "privacy-ledger",
+    "reproduce",
+    "tune",
+    "twin",
+    "what-if",
+)
 """Commands of Motley's own distributions, which are told of where they are missing."""
 
 
@@ -596,41 +606,6 @@ def _lines(row: Mapping[str, Any]) -> list[str]:
 def _shown(default: Any) -> str:
     """Return a default in words; a number as TOML has it, which may be ``inf``."""
     return str(default) if isinstance(default, float) else json.dumps(default)
-
-
-@app.command("privacy-ledger")
-def privacy_ledger(
-    data: Annotated[
-        str | None, typer.Argument(metavar="DATA", help="The name or path of a data set.")
-    ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option("--budget", metavar="EPSILON", min=0.0, help="Let no run go beyond it."),
-    ] = None,
-    delta: Annotated[float, typer.Option("--delta", help="At which epsilons are shown.")] = 1e-5,
-) -> None:
-    """Show what all private runs so far release of each data set together, or set its budget."""
-    from motley.experiments.all_runs import ledger_lines, set_budget
-
-    if budget is not None:
-        if data is None:
-            raise ConfigError("whose budget? give the data set's name or path", "--budget")
-        set_budget(data, budget, delta)
-    tell("\n".join(ledger_lines(data, delta)))
-
-
-@app.command("forget-noise")
-def forget_noise(where: Where) -> None:
-    """Delete the secret from which a private run drew its noise, and its checkpoints: nobody can
-    take the noise away then, and the run cannot go on."""
-    from motley.experiments.run_secret import forget_secret
-    from motley.experiments.store import RunFolder
-
-    with RunFolder(where).lock():
-        forget_secret(where)
-    tell(
-        f"{where}: the secret of the noise and the checkpoints are deleted; tables and models stay"
-    )
 
 
 @app.command()

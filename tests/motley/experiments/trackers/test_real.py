@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import motley
-from motley.privacy.published import kind_of
+from motley_privacy.published import kind_of
 from tests.motley.experiments.trackers.backends import (
     REAL,
     MLflowServer,

@@ -8,7 +8,7 @@ from typing import Any
 
 from motley.core.untrusted import printable
 from motley.experiments import document
-from motley.experiments.all_runs import lines_of
+from motley.experiments.private_runs import private_training
 from motley.experiments.store import slug
 from motley.results import measures
 from motley.results.blocks import (
@@ -204,10 +204,9 @@ def _released(result: TuningResult) -> list[str]:
     experiments = [
         method.plan.experiment(base, method.values) for method in result.methods for base in bases
     ]
-    return [
-        f"All private runs so far, every trial and test among them: {line}"
-        for line in lines_of(experiments)
-    ]
+    private = [experiment for experiment in experiments if experiment.privacy is not None]
+    lines = private_training().lines_of(private) if private else []
+    return [f"All private runs so far, every trial and test among them: {line}" for line in lines]
 
 
 def _trials_table(result: TuningResult) -> Table:

@@ -14,19 +14,13 @@ from typing import Any
 from motley.core.components import imports
 from motley.core.errors import ConfigError, StoreError, UserError
 from motley.core.extensions import required_extension
-from motley.core.files import disk_error, replacing, with_digest
+from motley.core.files import SECRET_FILES, disk_error, replacing, with_digest
 from motley.core.keys import Key
 from motley.core.strict_json import to_json
 from motley.experiments.config import Experiment
 from motley.experiments.parallel import job_workers_kept
+from motley.experiments.private_runs import private_training
 from motley.experiments.run import as_experiment, with_own
-from motley.experiments.run_secret import (
-    SECRET_FILES,
-    commitment,
-    keep_secret,
-    new_secret,
-    read_secret,
-)
 from motley.experiments.store import RunFolder, ensure_space, installed_versions, slug
 from motley.experiments.sweep import run_points
 from motley.experiments.sweep_point import Point
@@ -198,7 +192,7 @@ def _begun(folder: Path, plan: TuningPlan, jobs: int) -> int:
                 f"{folder} holds another study; choose another output folder, or leave --out away"
             )
         if private:
-            read_secret(folder, record.get("commitment"), data)
+            private_training().secret_of(folder, {"privacy": record}, data)
         return int(record["batch"])
     before = (".lock", "study.json.new", *SECRET_FILES)
     foreign = [entry.name for entry in folder.iterdir() if entry.name not in before]
@@ -210,9 +204,9 @@ def _begun(folder: Path, plan: TuningPlan, jobs: int) -> int:
     batch = max(1, ceil(jobs / (len(plan.methods) * plan.repeated)))
     begun: dict[str, Any] = {"plan": about, "batch": batch, "jobs": jobs}
     if private:
-        secret = new_secret()
-        keep_secret(folder, secret, data)
-        begun["commitment"] = commitment(secret)
+        training = private_training()
+        secret = training.secret_of(folder, {}, data)
+        begun["commitment"] = training.keep_secret(folder, secret, data)
     record = with_digest({**begun, "versions": installed_versions("optuna")})
     try:
         with replacing(path) as file:

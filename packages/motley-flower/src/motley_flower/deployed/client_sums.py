@@ -19,11 +19,11 @@ from torch import Tensor
 
 from motley.core.errors import SecureAggregationError
 from motley.core.files import disk_error, sync_folder, write_whole
-from motley.privacy.distributed_noise import ClientNoise
 
 if TYPE_CHECKING:
     from motley_flower.secure.encoding import Words
     from motley_flower.secure.terms import SecureTerms
+    from motley_privacy.distributed_noise import ClientNoise
 
 __all__ = ["NoisySums"]
 

@@ -35,8 +35,6 @@ from motley.core.outliers import excessive
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
 from motley.core.saved_state import FIXED, restore_fields
 from motley.engines.engine import TrainResult
-from motley.privacy.noise import SystemRandomness, bounded, released
-from motley.privacy.private_rounds import PrivateRounds
 from motley.rounds.backend import ClientBackend, DispatchOrder, Sizes, Uploads
 from motley.rounds.client_state import ClientStates
 from motley.rounds.in_flight import InFlight, Landed
@@ -60,6 +58,7 @@ from motley_flower.messages import SHARE, failure_of_app
 
 if TYPE_CHECKING:
     from motley_flower.deployed.secure_rounds import DeployedSums
+    from motley_privacy.private_rounds import PrivateRounds
 
 __all__ = ["DeployedBackend", "DeployedClients", "DeploymentStage"]
 
@@ -582,6 +581,8 @@ class DeployedBackend(ClientBackend[DeployedClients]):
     def _nothing(self, dispatch: DeployedDispatch) -> TrainResult:
         """Return the result of a client of a private run whose answer cannot be read: no update,
         noisy middles as signals."""
+        from motley_privacy.noise import SystemRandomness, bounded, released
+
         plan = plan_of(self.config)
         noise = {} if plan is None else plan.options.signal_noise
         signals = dict.fromkeys(self.codec.want, math.nan)

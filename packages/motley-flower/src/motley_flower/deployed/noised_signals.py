@@ -15,17 +15,20 @@ import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from motley.core.errors import ConfigError
+from motley.core.extensions import required_extension
+from motley.core.records import HISTOGRAM
 from motley.experiments.config import Experiment
 from motley.experiments.lineage import digest_of
-from motley.experiments.privacy import cap, sum_cap
-from motley.privacy.noise import SystemRandomness, bounded, released
-from motley.privacy.options import HISTOGRAM, SignalNoise, check_noise
 from motley_flower.deployed.client_ledger import ClientLedger
 from motley_flower.deployed.protocol import Noise, Order, Told, agreement
+
+if TYPE_CHECKING:
+    from motley_privacy.options import Privacy, SignalNoise
 
 __all__ = ["ClientSignals"]
 
@@ -44,10 +47,12 @@ class ClientSignals:
     """
 
     def __init__(self, experiment: Experiment, folder: Path) -> None:
-        self.own = experiment.privacy
+        self.own: Privacy | None = experiment.privacy
         self.folder = folder
         if self.own is None:
             return
+        from motley_privacy.private_admission import cap, sum_cap
+
         rounds = experiment.stop.rounds
         self._caps = (
             cap("max_signals", self.own.max_signals, rounds),
@@ -136,8 +141,12 @@ def _noise(name: str, requested: Noise) -> SignalNoise:
 
     Raises
     ------
-    ConfigError: an interval or a multiplier that cannot be.
+    ConfigError: an interval or a multiplier that cannot be, or noise that comes with a
+    distribution that is not installed.
     """
+    required_extension("table", "privacy", f"privacy.signal_noise.{name}")
+    from motley_privacy.options import SignalNoise, check_noise
+
     law, low, high, multiplier = requested
     how = SignalNoise(multiplier, low, high, law)
     check_noise(name, how)
@@ -155,6 +164,8 @@ def _sent(name: str, value: Told, requested: Noise | None) -> Told:
     if requested is None:
         return value
     how = _noise(name, requested)
+    from motley_privacy.noise import SystemRandomness, bounded, released
+
     row = np.asarray(value, np.float64)[None]
     if row.ndim != (2 if name == HISTOGRAM else 1):
         raise ConfigError(

@@ -5,14 +5,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from motley.experiments.config import Experiment
 from motley.rounds.run_config import RunConfig
 from motley.rounds.stage import PrivateStage
 
 if TYPE_CHECKING:
-    from motley.privacy.privacy_plan import PrivacyPlan
-    from motley.privacy.private_rounds import PrivateRounds
+    from motley_privacy.privacy_plan import PrivacyPlan
+    from motley_privacy.private_rounds import PrivateRounds
 
-__all__ = ["plan_of", "rounds_of"]
+__all__ = ["hides_cohorts", "plan_of", "rounds_of"]
+
+
+def hides_cohorts(experiment: Experiment) -> bool:
+    """Return whether an experiment is private, and its account counts on hidden cohorts."""
+    return experiment.privacy is not None and experiment.privacy.cohorts == "hidden"
 
 
 def plan_of(config: RunConfig) -> PrivacyPlan | None:

@@ -34,9 +34,9 @@ from torch import Tensor
 from motley import __version__
 from motley.core import codec
 from motley.core.errors import CodecError, ContractError
+from motley.core.records import NoiseLaw
 from motley.core.untrusted import one_line
 from motley.experiments.config import Experiment
-from motley.privacy.options import NoiseLaw
 from motley.transport import wire
 from motley.transport.packet import CODINGS, Coding, Packet, PacketSpec
 

@@ -21,11 +21,10 @@ from motley.algorithms.parts import Part, Parts
 from motley.core.arrays import Floats
 from motley.core.errors import CodecError
 from motley.core.outliers import LARGEST_NUMBER
-from motley.core.records import SignalRequirements
+from motley.core.records import HISTOGRAM, SignalRequirements
 from motley.core.untrusted import one_line
 from motley.engines.engine import REPORTED, Job, TrainResult
 from motley.experiments.config import Experiment
-from motley.privacy.options import HISTOGRAM
 from motley.rounds.run_config import RunConfig
 from motley.tasks.finite import without_constants
 from motley.transport import wire

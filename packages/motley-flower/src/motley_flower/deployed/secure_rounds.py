@@ -14,7 +14,7 @@ import logging
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -24,8 +24,6 @@ from motley.core.arrays import Floats
 from motley.core.errors import ConfigError, RoundAbandonedError
 from motley.core.records import Outcome
 from motley.experiments.build import Ready
-from motley.privacy.distributed_noise import ClientNoise
-from motley.privacy.privacy_plan import PrivacyPlan
 from motley.rounds.run_config import RunConfig
 from motley.rounds.state import RunState
 from motley.timing.deadline import Deadline
@@ -37,6 +35,10 @@ from motley_flower.deployed.private_plan import plan_of
 from motley_flower.deployed.request_codec import RequestCodec
 from motley_flower.secure_exchange import Register, SecureExchange
 from motley_flower.secure_messages import missing_extra
+
+if TYPE_CHECKING:
+    from motley_privacy.distributed_noise import ClientNoise
+    from motley_privacy.privacy_plan import PrivacyPlan
 
 try:
     from motley_flower.secure.drawable import check_drawable

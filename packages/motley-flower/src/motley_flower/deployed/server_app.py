@@ -30,12 +30,8 @@ from typing import TYPE_CHECKING, Any
 
 from motley.core.errors import ConfigError
 from motley.core.files import private_files, replacing
-from motley.core.keys import Streams
-from motley.experiments.all_runs import in_ledger
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
-from motley.experiments.privacy import selection_seed
-from motley.experiments.private_time import looks_at_time
 from motley.experiments.progress import OneRun, RoundLog
 from motley.experiments.run import (
     as_experiment,
@@ -47,11 +43,9 @@ from motley.experiments.run import (
     standstill_record,
     written_step,
 )
-from motley.experiments.run_secret import keep_secret, secret_of
 from motley.experiments.store import RunFolder, default_folder, ensure_space
 from motley.experiments.trackers.running import Trackers, tracked
 from motley.experiments.trained import save_preparation
-from motley.privacy.noise import SecretRandomness
 from motley.results.load import Run
 from motley.results.load import load as load_results
 from motley.results.marks import Mark, pack_marks
@@ -67,7 +61,6 @@ from motley.rounds.upload_pipeline import UploadPipeline, initial_client_state
 from motley.rounds.upload_signals import SERVER_SIGNALS
 from motley.selectors.selector import Selector
 from motley.tasks.task import Task
-from motley.timing.asynchronous import Asynchronous
 from motley_flower.client_list import ClientList
 from motley_flower.deployed.client_registry import ClientRegistry, Limits
 from motley_flower.deployed.deployed_backend import (
@@ -76,15 +69,15 @@ from motley_flower.deployed.deployed_backend import (
     DeploymentStage,
 )
 from motley_flower.deployed.grid_transport import GridTransport, WaitingTransport
-from motley_flower.deployed.private_plan import plan_of, rounds_of
+from motley_flower.deployed.private_plan import hides_cohorts, plan_of, rounds_of
 from motley_flower.deployed.request_codec import RequestCodec
 from motley_flower.real_run import REAL, log_sentences_alone, stopping_in_a_sentence
 
 if TYPE_CHECKING:
     from motley.algorithms.parts import Parts
-    from motley.privacy.distributed_noise import ClientNoise
     from motley_flower.deployed.secure_rounds import DeployedSums
     from motley_flower.secure.terms import SecureOptions
+    from motley_privacy.distributed_noise import ClientNoise
 
 __all__ = ["Limits", "deployment", "refuses", "run"]
 
@@ -165,13 +158,19 @@ def run(
             _tidy(path)
             return _ended(path, report)
         ensure_space(path)
-        secret = _secret(experiment, folder, state) if experiment.privacy is not None else None
-        if secret is not None and _hidden(experiment):
-            ready = ready._replace(selector=_drawn_from(secret, experiment, ready.selector))
-        record = _record(experiment, ready, name, transport.names, secure_aggregation, secret)
-        plan = plan_of(ready.config)
+        secret, plan = None, plan_of(ready.config)
         if plan is not None:
-            record["privacy"] = in_ledger(experiment, plan, record["privacy"])
+            from motley_flower.deployed import private_deployments as private
+
+            before = folder.read() or {}
+            secret = private.deployment_secret(experiment, path, before, state == "new")
+            if hides_cohorts(experiment):
+                ready = ready._replace(
+                    selector=private.drawn_from(secret, experiment, ready.selector)
+                )
+        record = _record(experiment, ready, name, transport.names, secure_aggregation, secret)
+        if plan is not None:
+            record["privacy"] = private.in_ledger(experiment, plan, record["privacy"])
         folder.write(record)
         save_preparation(ready.config.setting.task.federation, path, experiment.privacy is not None)
         saved = (checkpoints := Checkpoints(path / "checkpoints", name)).load()
@@ -248,29 +247,6 @@ def _record(
     from motley_flower.deployed.secure_rounds import secure_claim  # needs the extra
 
     return record | secure_claim(ready.config, options)
-
-
-def _secret(experiment: Experiment, folder: RunFolder, state: str) -> bytes:
-    """Return the secret of a private deployment: a new one, which is written, or the one that it
-    began with."""
-    data = experiment.data_digests()
-    secret = secret_of(folder.path, folder.read() or {}, data)
-    if state == "new":
-        keep_secret(folder.path, secret, data)
-    return secret
-
-
-def _hidden(experiment: Experiment) -> bool:
-    """Return whether the account of a private deployment counts on hidden cohorts."""
-    return experiment.privacy is not None and experiment.privacy.cohorts == "hidden"
-
-
-def _drawn_from(secret: bytes, experiment: Experiment, selector: Selector[Any]) -> Selector[Any]:
-    """Return a selector that draws its cohorts from the server's secret: clients hold the
-    experiment's seed, and could compute what is drawn from it."""
-    streams = Streams(experiment.seed, experiment.pin)
-    seed = selection_seed(experiment.privacy, streams, SecretRandomness(secret))
-    return Selector(selector.rule, seed, selector.horizon, selector.defence)
 
 
 def _spent_s(saved: Mapping[str, Any] | None) -> float:
@@ -515,39 +491,11 @@ _ONCE = (
 
 def _refuses_private(experiment: Experiment, ready: Ready) -> str | None:
     """Return why a private experiment cannot be deployed, as :func:`refuses`."""
-    config = ready.config
-    plan = plan_of(config)
-    if plan is None:
+    if experiment.privacy is None:
         return None
-    if plan.options.noise_seed is not None:
-        return (
-            "the noise of a deployment comes from the operating system and from no seed; leave "
-            "privacy.noise_seed out"
-        )
-    draw = ready.selector.rule.known_draw(config.cohort, len(config.setting.task.federation))
-    if _hidden(experiment) and (draw is None or draw.scheme != "poisson"):
-        return (
-            "real clients come and go, and a fixed number of those that are there is drawn, each "
-            "more often than the account of hidden cohorts counts; write selector = "
-            '"poisson", or privacy.cohorts = "seen"'
-        )
-    if config.setting.work.steps is None:
-        return (
-            "local steps tell the server numbers of samples where work is counted in epochs; "
-            "write local = { steps = 10 }"
-        )
-    looks = looks_at_time(experiment, config, ready.selector.rule)
-    if looks is not None and plan.options.sizes == "private":
-        reason = (
-            f"real clients take as long as their data makes them, and {looks[0]}; write {looks[1]}"
-        )
-        return f'{reason}, or, where the numbers of samples are no secret, privacy.sizes = "public"'
-    if config.weights == "examples" and isinstance(config.synchrony, Asynchronous):
-        return (
-            "clients weigh their uploads themselves, before they are mixed with the newest "
-            'model; write weights = "uniform"'
-        )
-    return None
+    from motley_flower.deployed.private_deployments import refuses_private
+
+    return refuses_private(experiment, ready)
 
 
 def _transport(
@@ -635,7 +583,7 @@ def _ready(
             f"got a selector {selector.rule!r}; expected the experiment's, {ready.selector.rule!r}",
             "selector",
         )
-    if selector is not None and _hidden(experiment):
+    if selector is not None and hides_cohorts(experiment):
         raise ConfigError(
             "got a selector, which draws by its own seed, and hidden cohorts are drawn from a "
             'secret of the server; leave it out, or write privacy.cohorts = "seen"',

@@ -2,7 +2,8 @@
 
 Motley imports none of them: the command asks here what is installed beside it. A distribution adds
 a command to the group ``motley.command``, a public function of ``motley`` to ``motley.function``, a
-kind of ``motley list`` to ``motley.listing``, a section of the report to ``motley.report``, advice
+kind of ``motley list`` to ``motley.listing``, what reads a table of the experiment file and does
+what it asks for to ``motley.table``, a section of the report to ``motley.report``, advice
 for ``motley inspect`` to ``motley.advice``, a module that runs experiments elsewhere to
 ``motley.runner``, and components to the group of their kind.
 """
@@ -20,8 +21,11 @@ __all__ = ["COMES_WITH", "added_modules", "extension", "extensions", "required_e
 COMES_WITH = {
     "audit-privacy": "motley-privacy",
     "deployment": "motley-flower",
+    "forget-noise": "motley-privacy",
     "inspect": "motley-advice",
     "predicted": "motley-advice",
+    "privacy": "motley-privacy",
+    "privacy-ledger": "motley-privacy",
     "ray": "motley-ray",
     "recipe": "motley-papers",
     "reproduce": "motley-papers",
@@ -29,7 +33,7 @@ COMES_WITH = {
     "twin": "motley-advice",
     "what-if": "motley-advice",
 }
-"""Commands, functions, sections, kinds, engines and runners that a distribution of Motley's
+"""Commands, functions, tables, sections, kinds, engines and runners that a distribution of Motley's
 repository adds, and its folder there."""
 
 

@@ -18,6 +18,8 @@ from motley.core.errors import DataError, StoreError
 from motley.core.strict_json import to_json
 
 __all__ = [
+    "SECRET",
+    "SECRET_FILES",
     "ReadsFiles",
     "changed",
     "check_file",
@@ -36,6 +38,11 @@ __all__ = [
     "with_digest",
     "write_whole",
 ]
+
+SECRET = "secret.json"
+"""The file of a run's folder from which its noise is made: never in a copy that is given away."""
+SECRET_FILES = (SECRET, f"{SECRET}.new")
+"""Files of a folder in which something private began, but has no record yet."""
 
 
 def disk_error(error: OSError, path: Path) -> StoreError:

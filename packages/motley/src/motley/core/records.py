@@ -21,9 +21,11 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, ContractError, suggest
 
 __all__ = [
+    "HISTOGRAM",
     "SIGNALS",
     "Cohort",
     "Draw",
+    "NoiseLaw",
     "Outcome",
     "Report",
     "Reports",
@@ -89,6 +91,10 @@ class Signal:
 
 _CLIENT: tuple[When, ...] = ("probed", "reported")
 _PLANNER: tuple[When, ...] = ("enrolled", "probed")
+NoiseLaw = Literal["laplace", "gaussian", "gumbel"]
+"""The law of the noise that a client, or of ``gumbel`` the server, adds to a signal."""
+HISTOGRAM = "label_histogram"
+"""The signal of the numbers of samples by class, sent once a run."""
 SIGNALS: Mapping[str, Signal] = MappingProxyType(
     {
         "loss": Signal(

@@ -39,9 +39,8 @@ from motley.experiments.checks import (
     with_metrics,
 )
 from motley.experiments.config import Experiment
-from motley.experiments.privacy import noise_source, selection_seed, with_privacy
+from motley.experiments.private_runs import private_training
 from motley.experiments.run_data import server_context_of, task_of, with_drift
-from motley.experiments.run_secret import new_secret
 from motley.experiments.upload_settings import recalibration_of, upload_config_of
 from motley.results.writer import Writer
 from motley.rounds.client_state import ClientStates, open_client_states
@@ -199,10 +198,14 @@ def _planned(
     check_dishonest(experiment.part("dishonest"), len(federation))
     world = World(*map(experiment.part, _WORLD))
     setting = with_batch_sizes(_setting(experiment, task, algorithm, streams), world)
-    source = noise_source(experiment.privacy, new_secret() if secret is None else secret)
+    options = experiment.privacy
+    private = None if options is None else private_training()
+    source = None if private is None else private.noise_source(options, secret)
     selector = Selector(
         experiment.part("selector"),
-        selection_seed(experiment.privacy, streams, source),
+        streams.key("select").words()[0] >> 1
+        if private is None
+        else private.selection_seed(options, streams, source),
         experiment.stop.rounds,
         experiment.defence,
     )
@@ -239,7 +242,9 @@ def _planned(
     )
     model = initial(setting.task.model, streams.key("init"), setting.dtype)
     _check_weights(model, setting.task.layout)
-    return with_privacy(experiment, plan, selector, source), selector, model
+    if private is not None:
+        plan = private.with_privacy(experiment, plan, selector, source)
+    return plan, selector, model
 
 
 def _training_pool(experiment: Experiment, task: Task, streams: Streams) -> tuple[Task, Federation]:

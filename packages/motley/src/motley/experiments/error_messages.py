@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 from pydantic import BaseModel, ValidationError
 
 from motley.core.errors import ConfigError, suggest
+from motley.core.extensions import extension
 from motley.experiments.document import to_toml
 
 __all__ = ["config_error", "device_hint"]
@@ -134,6 +135,9 @@ def _fields(table: Any, loc: Sequence[int | str]) -> list[str]:
     dataclass."""
     for part in loc:
         hint = get_type_hints(table).get(str(part))
+        owner = extension("table", str(part)) if hint is Any else None
+        if owner is not None:
+            hint = get_type_hints(owner.PrivacyFile)[str(part)]
         table = next((kind for kind in (hint, *get_args(hint)) if _is_table(kind)), None)
         if table is None:
             return []

@@ -32,10 +32,10 @@ from pydantic import (
 from motley.algorithms.local_optimisers import Clip
 from motley.core import bounds
 from motley.core.errors import ConfigError, DataError, suggest
+from motley.core.extensions import required_extension
 from motley.core.files import no_file
 from motley.core.work import LocalWork
 from motley.experiments.trackers import TRACKERS
-from motley.privacy.options import Privacy
 from motley.rounds.guard import Guard
 from motley.selectors.defence import Defence
 from motley.tasks import initial_weights
@@ -49,6 +49,7 @@ __all__ = [
     "Grids",
     "GuardKey",
     "InitialWeights",
+    "KeyTable",
     "Local",
     "LogKey",
     "Names",
@@ -224,25 +225,15 @@ DefenceKey = Annotated[
 
 
 def _privacy(value: object) -> object:
-    """Return None for ``"off"``, and the options of privacy with a clip that adapts, given as a
-    table, in two keys."""
-    if isinstance(value, str):
-        if value != "off":
-            raise ConfigError(
-                f'got {value!r}; expected "off" or a table, e.g. [privacy] with clip, epsilon and '
-                "delta",
-                "privacy",
-            )
+    """Return the options in ``[privacy]``, as the distribution that owns the table reads them; None
+    for ``"off"``."""
+    if value is None or value == "off":
         return None
-    if not isinstance(value, Mapping) or not isinstance(value.get("clip"), Mapping):
-        return value
-    adaptive = dict(value["clip"])
-    return {**value, "clip": adaptive.pop("initial", 0.1), "adaptive": adaptive}
+    return required_extension("table", "privacy", "privacy").read(value)
 
 
-PrivacyKey = Annotated[Privacy | None, BeforeValidator(_privacy), StrictTable]
-"""``[privacy]``, with ``clip = 1.0`` or ``clip = { initial = 0.1, quantile = 0.5 }``;
-``privacy = "off"`` in a grid: none."""
+PrivacyKey = Annotated[Any, BeforeValidator(_privacy)]
+"""``[privacy]``; ``privacy = "off"`` in a grid: none."""
 
 
 class Local(KeyTable):

@@ -20,7 +20,7 @@ from motley.core.paper import Paper, public_code
 
 if TYPE_CHECKING:  # they import torch
     from motley.algorithms.parts import Tuning
-    from motley.privacy.disclosure import Disclosure
+    from motley.experiments.disclosure import Disclosure
 
 __all__ = [
     "KINDS",
@@ -305,7 +305,7 @@ def _leaves(cls: type, options: Iterable[Option]) -> dict[str, Any] | None:
 def disclosure(component: object) -> Disclosure:
     """Return what leaves a client under a selection rule, or under an algorithm on plain FedAvg."""
     from motley.algorithms.fedavg import plain_fedavg
-    from motley.privacy.disclosure import algorithm_disclosure, selector_disclosure
+    from motley.experiments.disclosure import algorithm_disclosure, selector_disclosure
     from motley.selectors.selector import SelectionRule
 
     if isinstance(component, SelectionRule):

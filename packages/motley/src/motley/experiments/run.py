@@ -25,14 +25,14 @@ from motley.core.round_line import round_of
 from motley.core.usable_cores import at_once
 from motley.engines.engine import Engine, Setting
 from motley.experiments import document
-from motley.experiments.all_runs import in_ledger
 from motley.experiments.build import build
 from motley.experiments.client_models import save_client_models
 from motley.experiments.config import Experiment, load
 from motley.experiments.data_variants import check_variants, data_variants
+from motley.experiments.disclosure import algorithm_disclosure, selector_disclosure
 from motley.experiments.file_tables import Checkpointing
+from motley.experiments.private_runs import private_training
 from motley.experiments.progress import OneRun, display, in_notebook, last_line, watched
-from motley.experiments.run_secret import keep_secret, secret_of
 from motley.experiments.shown import run_in_words
 from motley.experiments.store import (
     RunFolder,
@@ -47,7 +47,6 @@ from motley.experiments.trackers.running import Trackers, tracked
 from motley.experiments.trackers.tracker import RunGroup
 from motley.experiments.trained import TrainedRun, describe_samples, save_preparation
 from motley.experiments.trained import load as load_run
-from motley.privacy.disclosure import algorithm_disclosure, selector_disclosure
 from motley.results.marks import Mark, pack_marks
 from motley.results.writer import Writer, remove_streams
 from motley.rounds.checkpoint import Checkpoints
@@ -195,10 +194,11 @@ def _run_in(
             experiment = experiment.replace(
                 {"engine.name": folder.need(before, "numerics", "engine")}
             )
-        private = experiment.privacy is not None
-        secret = secret_of(path, before, experiment.data_digests()) if private else None
+        private = None if experiment.privacy is None else private_training()
+        data_digests = experiment.data_digests() if private is not None else {}
+        secret = None if private is None else private.secret_of(path, before, data_digests)
         # the same noise on a sum that is rounded otherwise would show the difference
-        allow_other_numerics = allow_other_numerics and not private
+        allow_other_numerics = allow_other_numerics and private is None
         if not allow_other_numerics:
             experiment = _divided_as(before, experiment)
         ensure_space(path)
@@ -217,13 +217,13 @@ def _run_in(
             _check_numerics(
                 {} if allow_other_numerics else before.get("numerics", {}),
                 record["numerics"],
-                private,
+                private is not None,
             )
-            plan: Any = loop.config.privacy
-            if secret is not None and plan is not None:
-                record["privacy"] = in_ledger(experiment, plan, record["privacy"])
+            plan = loop.config.privacy
+            if private is not None and secret is not None and plan is not None:
+                record["privacy"] = private.in_ledger(experiment, plan, record["privacy"])
                 if state == "new":
-                    keep_secret(path, secret, experiment.data_digests())
+                    private.keep_secret(path, secret, data_digests)
             marks = None if state == "new" else _restore(loop, checkpoints, before, path)
             if loop.state.version > 0 and not loop.done:
                 number = round_of(loop.state.version + 1, experiment.stop.rounds)

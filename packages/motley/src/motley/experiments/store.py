@@ -29,6 +29,7 @@ from typing import Any, Literal
 
 from motley.core.errors import DataError, StoreError
 from motley.core.files import (
+    SECRET_FILES,
     disk_error,
     irregular,
     is_folder,
@@ -40,7 +41,7 @@ from motley.core.files import (
 from motley.core.strict_json import to_json
 from motley.experiments.config import MOST_NAME_BYTES, Experiment
 from motley.experiments.lineage import digest_of, lineage_id
-from motley.experiments.run_secret import SECRET_FILES, secret_of
+from motley.experiments.private_runs import private_training
 from motley.results.marks import mark_of, pack_marks
 from motley.results.record import read_record
 
@@ -282,7 +283,7 @@ class RunFolder:
     def _check_data(self, record: Mapping[str, Any], experiment: Experiment) -> None:
         """Refuse a private run of other data, which its id says nothing of."""
         if experiment.privacy is not None:
-            secret_of(self.path, record, experiment.data_digests())
+            private_training().secret_of(self.path, record, experiment.data_digests())
 
     def state(self, experiment: Experiment, resume: bool, name: str | None = None) -> State:
         """Return the state of an experiment's run in this folder: new, interrupted, finished, or

@@ -27,7 +27,7 @@ def signals_in_words(sent: Mapping[str, str]) -> str:
 
 def leaving(disclosure: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the lines (what, in words) of one component's disclosure, a mapping with the fields of
-    :class:`motley.privacy.disclosure.Disclosure`; occasions at which nothing is sent are left
+    :class:`motley.experiments.disclosure.Disclosure`; occasions at which nothing is sent are left
     out."""
     lines = [(when, signals_in_words(disclosure[when])) for when in OCCASIONS if disclosure[when]]
     choice = [("choice on data", disclosure["choice"])] if disclosure.get("choice") else []

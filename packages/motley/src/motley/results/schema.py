@@ -40,7 +40,7 @@
 ====================  ==============================================================================
 
 Columns with clear numbers of clients' data (samples, labels, losses, norms, weights) are null in a
-private run, see `motley.privacy.published`.
+private run, see `motley_privacy.published`.
 
 ``*_paper_bits`` follow the papers' convention (uplink only, 32 bits a sent value); the others count
 everything that travels. So does ``paper_s``: local steps and these bits take time, nothing else

@@ -1,0 +1,48 @@
+"""The commands ``motley privacy-ledger`` and ``motley forget-noise``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from motley.commands.shared_options import tell
+from motley.core.errors import ConfigError
+
+__all__ = ["forget_noise", "privacy_ledger"]
+
+
+def privacy_ledger(
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", help="The name or path of a data set.")
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option("--budget", metavar="EPSILON", min=0.0, help="Let no run go beyond it."),
+    ] = None,
+    delta: Annotated[float, typer.Option("--delta", help="At which epsilons are shown.")] = 1e-5,
+) -> None:
+    """Show what all private runs so far release of each data set together, or set its budget."""
+    from motley_privacy.all_runs import ledger_lines, set_budget
+
+    if budget is not None:
+        if data is None:
+            raise ConfigError("whose budget? give the data set's name or path", "--budget")
+        set_budget(data, budget, delta)
+    tell("\n".join(ledger_lines(data, delta)))
+
+
+def forget_noise(
+    where: Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs.")],
+) -> None:
+    """Delete the secret from which a private run drew its noise, and its checkpoints: nobody can
+    take the noise away then, and the run cannot go on."""
+    from motley.experiments.store import RunFolder
+    from motley_privacy.run_secret import forget_secret
+
+    with RunFolder(where).lock():
+        forget_secret(where)
+    tell(
+        f"{where}: the secret of the noise and the checkpoints are deleted; tables and models stay"
+    )
