@@ -61,7 +61,7 @@ tolerance, epsilon at z = 1 and z = 4."""
 
 
 def test_the_table_of_the_page_has_the_golden_epsilons():
-    page = (Path(__file__).parents[3] / "docs" / "privacy.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
     _, _, after = page.partition(
         "| K = 1000, m = 100, 200 rounds, delta = 1e-5 | z = 1 | z = 4 |\n| --- | --- | --- |\n"
     )
@@ -288,7 +288,7 @@ def test_a_target_that_the_signals_alone_exceed_is_refused():
         calibrated(every(1.0, 20), (LOSSES,), 2.0, DELTA, "zero_out")
 
 
-def test_the_error_without_the_library_names_the_extra(monkeypatch):
+def test_the_error_without_the_library_names_the_distribution(monkeypatch):
     real = builtins.__import__
 
     def without(name, *args, **options):
@@ -297,7 +297,7 @@ def test_the_error_without_the_library_names_the_extra(monkeypatch):
         return real(name, *args, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ConfigError, match=r"pip install './packages/motley\[privacy\]'"):
+    with pytest.raises(ConfigError, match=r"pip install ./packages/motley-privacy in a checkout"):
         bound.__wrapped__((every(3.0),), DELTA, "zero_out")
 
 

@@ -115,7 +115,7 @@ def test_pixels_are_not_scaled_by_all_clients():
 
 def test_the_femnist_example_is_admitted():
     """It had the default scale, whose statistics are written to preparation.json."""
-    path = Path(__file__).parents[3] / "examples" / "private_femnist.toml"
+    path = Path(__file__).parents[2] / "examples" / "private_femnist.toml"
     assert tomllib.loads(path.read_text())["task"]["scale"] == "unit"
 
 

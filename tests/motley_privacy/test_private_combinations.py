@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("dp_accounting")
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_four_admitted_combinations_show_nothing_beside_their_releases(tmp_path):

@@ -148,4 +148,5 @@ def test_the_tests_need_what_extras_bring():
         "flwr>=1.41,<2",
         *PROJECT["dependencies"],
     }
-    assert dev >= {*extras["privacy"], *extras["tune"], *extras["tensorboard"], *flower}
+    privacy = FILES["motley-privacy"]["project"]["dependencies"]
+    assert dev >= {*privacy, *extras["tune"], *extras["tensorboard"], *flower}
