@@ -98,7 +98,7 @@ def test_hidden_cohorts_come_from_a_secret_of_the_server(tmp_path, monkeypatch):
     done = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
     rule = setup.part("selector")
     streams = Streams(setup.seed)
-    of_seed = selection_seed(None, streams, SystemRandomness())
+    of_seed = selection_seed(setup.privacy, streams, SystemRandomness())
     of_secret = selection_seed(setup.privacy, streams, SecretRandomness(bytes(range(32))))
     assert cohorts(done) == drawn(rule, of_secret)
     assert cohorts(done) != drawn(rule, of_seed)
