@@ -28,6 +28,7 @@ from motley_privacy.privacy_table import PrivacyFile
 
 __all__ = [
     "ORDER",
+    "algorithm_leaves",
     "columns",
     "components",
     "contract",
@@ -37,6 +38,7 @@ __all__ = [
     "presets",
     "purposes",
     "selection_rules",
+    "selector_leaves",
     "signals",
 ]
 

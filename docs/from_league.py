@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from cells import ROOT, code, prose, table
+from cells import ROOT, code, prose, signed, table
 
 from motley.experiments import document
 from motley.results.blocks import Picture
@@ -484,8 +484,8 @@ def league_selectors() -> str:
         "environments; of such rules that choose and change nothing else, its median is highest.",
         f"- **`{quick}`** where speeds differ: with the same virtual time it gained "
         f"{slow[quick]:.1f} points in the mean of {_slow_environments(found)} environments, the "
-        f"most of rules that only choose. Over all it ranges from {_signed(found[quick][least])} "
-        f"({_in_words(least)}) to {_signed(found[quick][most])} ({_in_words(most)}).",
+        f"most of rules that only choose. Over all it ranges from {signed(found[quick][least])} "
+        f"({_in_words(least)}) to {signed(found[quick][most])} ({_in_words(most)}).",
     ]
     surely = [
         (*again, place)
@@ -505,7 +505,7 @@ def league_selectors() -> str:
             str(_ahead(gains)),
             str(_behind(gains)),
             str(sum(gain < 0 for gain in gains.values())),
-            _signed(median(gains.values())),
+            signed(median(gains.values())),
             _worst(gains),
         )
         for name, gains in sorted(found.items(), key=lambda one: -median(one[1].values()))
@@ -580,11 +580,7 @@ def _behind(gains: Mapping[str, float]) -> int:
 
 
 def _worst(gains: Mapping[str, float]) -> str:
-    return _signed(min(gains.values()))
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.1f}".replace("-", "−")
+    return signed(min(gains.values()))
 
 
 @cache

@@ -10,7 +10,18 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from cells import ROOT, prose, table
+from cells import (
+    ROOT,
+    difference,
+    listed,
+    prose,
+    rate,
+    short,
+    signed,
+    table,
+    with_bounds,
+    with_deviation,
+)
 
 from motley.results.measures import Interval, Spread, interval, level_together, spread
 
@@ -22,14 +33,14 @@ __all__ = [
     "cluster_traffic",
     "comparison_errors",
     "comparison_rules",
+    "csv_table",
+    "defence_cost",
     "fine_tuning",
     "floor",
     "fuzzed_models",
     "gpu",
     "heterogeneity",
-    "inspect_kinds",
     "inspect_outlying",
-    "inspect_truth",
     "liars",
     "loopback",
     "measured",
@@ -42,6 +53,8 @@ __all__ = [
     "traffic",
     "tuned",
     "tuned_best",
+    "twin",
+    "twin_real",
     "uploads",
     "very_many",
 ]
@@ -63,89 +76,51 @@ def speed() -> str:
     """List client steps per second and their ratio to the plain loop, from
     ``benchmarks/measured/engines.json``."""
     found = measured("engines")
-    rows = []
-    for row in found["rows"]:
-        best = row["best_steps_per_s"]
-        loop = max(value for name, value in best.items() if name != "engine")
-        goal = f">= {row['goal']:g}" if row["goal"] else "-"
-        ratio = f"{row['ratio']:.2f} ({row['median_ratio']:.2f})"
-        rows.append(
-            (row["workload"], f"`{row['engine']}`", _rate(best["engine"]), _rate(loop), ratio, goal)
-        )
-    head = (
-        "workload",
-        "engine",
-        "client steps / s",
-        "plain loop",
-        "ratio of the best (of the medians)",
-        "goal",
-    )
-    return f"{found['cores']} cores, torch {found['torch']}.\n\n{table(head, rows)}"
+    rows = [
+        {**row, "loop": max(v for k, v in row["best_steps_per_s"].items() if k != "engine")}
+        for row in found["rows"]
+    ]
+    columns = {
+        "workload": "{workload}",
+        "engine": "`{engine}`",
+        "client steps / s": "{best_steps_per_s[engine]:rate}",
+        "plain loop": "{loop:rate}",
+        "ratio of the best (of the medians)": "{ratio:.2f} ({median_ratio:.2f})",
+        "goal": "{goal:goal}",
+    }
+    return f"{found['cores']} cores, torch {found['torch']}.\n\n{listed(rows, columns)}"
 
 
 def precision() -> str:
     """List client steps per second in both precisions, from
     ``benchmarks/measured/precision.json``."""
     found = measured("precision")
-    rows = []
-    for row in found["rows"]:
-        best = row["best_steps_per_s"]
-        goal = f">= {row['goal']:g}" if row["goal"] else "-"
-        ratio = f"{row['ratio']:.2f} ({row['median_ratio']:.2f})"
-        rows.append(
-            (
-                row["workload"],
-                f"`{row['engine']}`",
-                _rate(best["float32"]),
-                _rate(best["bfloat16"]),
-                ratio,
-                goal,
-            )
-        )
-    head = (
-        "workload",
-        "engine",
-        "float32, client steps / s",
-        "bfloat16",
-        "ratio of the best (of the medians)",
-        "goal",
-    )
-    busy = (
-        "" if found["load_before"] < BUSY else f" The load before was {found['load_before']:.1f}."
-    )
-    return (
-        f"One thread, `{found['instructions']}`, torch "
-        f"{found['torch']}.{busy}\n\n{table(head, rows)}"
-    )
+    columns = {
+        "workload": "{workload}",
+        "engine": "`{engine}`",
+        "float32, client steps / s": "{best_steps_per_s[float32]:rate}",
+        "bfloat16": "{best_steps_per_s[bfloat16]:rate}",
+        "ratio of the best (of the medians)": "{ratio:.2f} ({median_ratio:.2f})",
+        "goal": "{goal:goal}",
+    }
+    load = found["load_before"]
+    busy = "" if load < BUSY else f" The load before was {load:.1f}."
+    head = f"One thread, `{found['instructions']}`, torch {found['torch']}.{busy}"
+    return f"{head}\n\n{listed(found['rows'], columns)}"
 
 
 def precision_accuracy() -> str:
     """Compare where runs in both precisions end, from
     ``benchmarks/measured/precision_accuracy.json``."""
-    rows = []
-    for row in measured("precision_accuracy")["rows"]:
-        ends = [f"{sum(row[name]) / len(row[name]):.2f}" for name in ("float32", "bfloat16")]
-        low, high = row["interval"]
-        rows.append(
-            (
-                row["experiment"],
-                str(len(row["seeds"])),
-                *ends,
-                f"{row['difference']:+.2f}",
-                f"{low:+.2f} to {high:+.2f}",
-            )
-        )
-    return table(
-        (
-            "experiment",
-            "seeds",
-            "float32, %",
-            "bfloat16, %",
-            "difference, points",
-            "95 % of it, paired",
-        ),
-        rows,
-    )
+    columns = {
+        "experiment": "{experiment}",
+        "seeds": "{seeds:count}",
+        "float32, %": "{float32:mean}",
+        "bfloat16, %": "{bfloat16:mean}",
+        "difference, points": "{difference:+.2f}",
+        "95 % of it, paired": "{interval[0]:+.2f} to {interval[1]:+.2f}",
+    }
+    return listed(measured("precision_accuracy")["rows"], columns)
 
 
 def fine_tuning() -> str:
@@ -169,7 +144,7 @@ def fine_tuning() -> str:
         ends = [
             _beside(row[what], row[f"{what}_difference"]) for what in ("perplexity", "worst_tenth")
         ]
-        saved = "-" if row["saved"] is None else _interval(row["saved"], 0)
+        saved = "-" if row["saved"] is None else with_bounds(row["saved"], 0)
         there = f"{row['reached']} of {row['seeds']}"
         rows.append((*words[row["arm"]], there, costs[0], saved, *costs[1:], *ends))
         held.append(
@@ -208,43 +183,32 @@ def fine_tuning() -> str:
     )
 
 
-def _interval(bounds: Sequence[float], digits: int) -> str:
-    mean, low, high = (f"{value:.{digits}f}".replace("-", "−") for value in bounds)
-    return f"{mean} ({low} to {high})"
-
-
 def _beside(value: float, difference: Sequence[float] | None) -> str:
-    return f"{value:.2f}" + ("" if difference is None else f"; {_interval(difference, 2)}")
+    return f"{value:.2f}" + ("" if difference is None else f"; {with_bounds(difference, 2)}")
 
 
 def floor() -> str:
     """Say where the time of a local step goes on one core, and its bound, from
     ``benchmarks/measured/floor.json``."""
     found = measured("floor")
-    rows = []
-    for row in found["rows"]:
-        shares = [
-            f"{100 * row['shares'][kind]:.0f} %"
-            for kind in ("products", "gathering", "other", "outside")
-        ]
-        reached = f"{row['gflop_per_step'] / row['ms_per_step'] * 1e3:.0f} of {row['gflops']:.0f}"
-        rows.append(
-            (row["workload"], f"`{row['engine']}`", f"{row['ms_per_step']:.3g}", *shares, reached)
-        )
-    head = (
-        "workload",
-        "engine",
-        "ms a step",
-        "products",
-        "gathering",
-        "other operations",
-        "outside of operations",
-        "GFLOP/s",
-    )
-    copied = max(row["gb_per_s"] for row in found["rows"])
+    rows = [
+        {**row, "reached": row["gflop_per_step"] / row["ms_per_step"] * 1e3}
+        for row in found["rows"]
+    ]
+    columns = {
+        "workload": "{workload}",
+        "engine": "`{engine}`",
+        "ms a step": "{ms_per_step:.3g}",
+        "products": "{shares[products]:share}",
+        "gathering": "{shares[gathering]:share}",
+        "other operations": "{shares[other]:share}",
+        "outside of operations": "{shares[outside]:share}",
+        "GFLOP/s": "{reached:.0f} of {gflops:.0f}",
+    }
+    copied = max(row["gb_per_s"] for row in rows)
     return (
         f"torch {found['torch']}; memory is copied with up to {copied:.0f} GB/s, read and "
-        f"written.\n\n{table(head, rows)}"
+        f"written.\n\n{listed(rows, columns)}"
     )
 
 
@@ -256,10 +220,10 @@ def gpu() -> str:
     for name, row in found["workloads"].items():
         speeds = row["median_steps_per_s"]
         engines = [
-            _rate(speeds[engine]) if engine in speeds else "-"
+            rate(speeds[engine]) if engine in speeds else "-"
             for engine in ("sequential", "batched", "vmap")
         ]
-        rows.append((name, *engines, _rate(speeds["loop"]), f"{row['median_ratio']:.2f}"))
+        rows.append((name, *engines, rate(speeds["loop"]), f"{row['median_ratio']:.2f}"))
     head = ("workload", "`sequential`", "`batched`", "`vmap`", "plain loop", "best / loop")
     machine = found["machine"]
     agreement = found["agreement"]
@@ -285,23 +249,21 @@ def fuzzed_models() -> str:
     """Count what became of random models in each engine, from
     ``benchmarks/measured/fuzz_models.json``."""
     found = measured("fuzz_models")
-    outcomes = ("equal", "fell back", "rule", "refused", "told")
-    rows = []
-    for name, counts in found["engines"].items():
-        silent = counts.get("different", 0) + counts.get("crashed", 0)
-        rows.append(
-            (f"`{name}`", *(f"{counts.get(each, 0):,}" for each in outcomes), f"{silent:,}")
-        )
-    head = (
-        "engine",
-        "equal to torch",
-        "equal, with the next engine",
-        "a batch of one that torch refuses",
-        "refused in a sentence",
-        "differs, as a sentence says",
-        "differs silently, or crashes",
-    )
-    return f"{found['cases']:,} models, commit {found['commit']}:\n\n{table(head, rows)}"
+    columns = {
+        "engine": "`{name}`",
+        "equal to torch": "{equal:,}",
+        "equal, with the next engine": "{fell back:,}",
+        "a batch of one that torch refuses": "{rule:,}",
+        "refused in a sentence": "{refused:,}",
+        "differs, as a sentence says": "{told:,}",
+        "differs silently, or crashes": "{silent:,}",
+    }
+    none = dict.fromkeys(("equal", "fell back", "rule", "refused", "told"), 0)
+    rows = [
+        {**none, **n, "name": name, "silent": n.get("different", 0) + n.get("crashed", 0)}
+        for name, n in found["engines"].items()
+    ]
+    return f"{found['cases']:,} models, commit {found['commit']}:\n\n{listed(rows, columns)}"
 
 
 def cluster_prediction() -> str:
@@ -418,10 +380,6 @@ _SUMS = 3
 worker."""
 
 
-def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
 def loopback() -> str:
     """Put the ledger's bytes beside those on the wire, for one client and round, from
     ``benchmarks/measured/loopback.json``."""
@@ -479,10 +437,12 @@ def overhead() -> str:
     """List milliseconds a round outside training, peak memory and import time, from
     ``benchmarks/measured/overhead.json``."""
     found = measured("overhead")
-    rows = [
-        (f"{r['population']:,}", str(r["cohort"]), f"`{r['selector']}`", f"{r['total']:.1f}")
-        for r in found["rounds"]
-    ]
+    columns = {
+        "clients": "{population:,}",
+        "cohort": "{cohort}",
+        "selector": "`{selector}`",
+        "ms a round": "{total:.1f}",
+    }
     memory = found["memory"]
     start = found["import"]
     text = (
@@ -493,39 +453,40 @@ def overhead() -> str:
         f"{start['one_round_s']:.1f} s from the command to its end, of which importing torch takes "
         f"{start['torch_s']:.1f} ({start['machine']})."
     )
-    return f"{table(('clients', 'cohort', 'selector', 'ms a round'), rows)}\n\n{text}"
+    return f"{listed(found['rounds'], columns)}\n\n{text}"
+
+
+def _mapped_mib(found: dict[str, Any]) -> float:
+    """Return the MiB of a client's samples, which are mapped into memory."""
+    return float(found["samples"] * (found["width"] * 4 + 8) / 2**20)
 
 
 def very_many() -> str:
     """List what runs with millions of clients cost, and how memory went over many rounds, from
     ``benchmarks/measured/million.json``, ``millions.json``, ``hundred_millions.json`` and
     ``long_runs.json``."""
-    rows = []
-    for found in map(measured, ("million", "millions", "hundred_millions")):
-        mapped = found["clients"] * found["samples"] * (found["width"] * 4 + 8) / 2**20
-        rows += [
-            (
-                f"{found['clients'] / 1e6:g} ({found['samples']} × {found['width']})",
-                f"`{name}`",
-                f"{run['to_round_1_s']:.1f}",
-                f"{run['outside_s']:.2f}",
-                f"{run['peak_mib']:,.0f} ({run['peak_mib'] - mapped:,.0f})",
-                f"{run['checkpoint_bytes'] / 1e6:.1f} MB, {run['checkpoint_s']:.2f} s",
-                f"{run['finish_s']:.1f}",
-                f"{run['resume_s']:.1f}",
-            )
-            for name, run in found["runs"].items()
-        ]
-    head = (
-        "million clients (samples × numbers)",
-        "rule",
-        "to the end of round 1, s",
-        "a round outside training, s",
-        "peak, MiB (without what is mapped)",
-        "checkpoint",
-        "to end, s",
-        "to resume, s",
-    )
+    rows = [
+        {
+            **found,
+            **run,
+            "rule": name,
+            "millions": found["clients"] / 1e6,
+            "own": run["peak_mib"] - found["clients"] * _mapped_mib(found),
+            "checkpoint_mb": run["checkpoint_bytes"] / 1e6,
+        }
+        for found in map(measured, ("million", "millions", "hundred_millions"))
+        for name, run in found["runs"].items()
+    ]
+    columns = {
+        "million clients (samples × numbers)": "{millions:g} ({samples} × {width})",
+        "rule": "`{rule}`",
+        "to the end of round 1, s": "{to_round_1_s:.1f}",
+        "a round outside training, s": "{outside_s:.2f}",
+        "peak, MiB (without what is mapped)": "{peak_mib:,.0f} ({own:,.0f})",
+        "checkpoint": "{checkpoint_mb:.1f} MB, {checkpoint_s:.2f} s",
+        "to end, s": "{finish_s:.1f}",
+        "to resume, s": "{resume_s:.1f}",
+    }
     some = measured("millions")
     peaks = {name: run["peak_mib"] for name, run in some["runs"].items()}
     beside = (peaks["hetero_select_v1"] - peaks["oort"]) * 2**20 / some["clients"]
@@ -535,29 +496,30 @@ def very_many() -> str:
         for name, run in long["long"].items()
     )
     count = next(iter(long["long"].values()))["rounds"]
+    machine = measured("hundred_millions")
     return (
-        f"{table(head, rows)}\n\nOn {found['cores']} cores ({found['machine']}). A checkpoint is "
-        "written whole, and so seldom that all of them take a twentieth of a run at most. Memory "
-        f"ends first: `hetero_select_v1` takes {beside:.0f} bytes a client more than `oort` at the "
-        "peak, with 100 million clients more than 24 GB, which was not run.\n\nResident memory in "
-        f"MiB of {long['clients']:,} clients, ten a round, after {count // 20:,}, {count // 2:,} "
-        f"and {count:,} rounds: {curves}. "
-        "`hetero_select` keeps the last update of each client that ever took part."
+        f"{listed(rows, columns)}\n\nOn {machine['cores']} cores ({machine['machine']}). A "
+        "checkpoint is written whole, and so seldom that all of them take a twentieth of a run at "
+        f"most. Memory ends first: `hetero_select_v1` takes {beside:.0f} bytes a client more than "
+        "`oort` at the peak, with 100 million clients more than 24 GB, which was not run."
+        f"\n\nResident memory in MiB of {long['clients']:,} clients, ten a round, after "
+        f"{count // 20:,}, {count // 2:,} and {count:,} rounds: {curves}. `hetero_select` keeps "
+        "the last update of each client that ever took part."
     )
 
 
 def privacy_attacks() -> str:
     """List what each attack got before its fault was mended, and whether it still does."""
-    found = measured("privacy_attacks")
     rows = [
-        (
-            f"`{name}`",
-            prose(re.split(r"[;(]|: round|, e\.g\.", one["before"]["figure"])[0].strip()),
-            "yes" if one["now"]["succeeded"] else "no",
-        )
-        for name, one in found.items()
+        {
+            "name": name,
+            "got": prose(re.split(r"[;(]|: round|, e\.g\.", row["before"]["figure"])[0].strip()),
+            "now": "yes" if row["now"]["succeeded"] else "no",
+        }
+        for name, row in measured("privacy_attacks").items()
     ]
-    return table(("script", "what it got before", "now"), rows)
+    columns = {"script": "`{name}`", "what it got before": "{got}", "now": "{now}"}
+    return listed(rows, columns)
 
 
 def choosing() -> str:
@@ -567,16 +529,23 @@ def choosing() -> str:
     largest = {
         (row["rule"], json.dumps(row["options"])): row for row in measured("selection")["rows"]
     }
-    rows = []
-    for row in largest.values():
-        options = "".join(f", `{name} = {value}`" for name, value in row["options"].items())
-        cells = (
-            f"{row['clients']:,}",
-            f"{1e3 * row['steady_s']:.3g}",
-            f"{row['peak_bytes'] / 2**20:,.1f}",
-        )
-        rows.append((f"`{row['rule']}`{options}", *cells, f"{row['state_bytes_per_client']:,.0f}"))
-    return table(("rule", "clients", "ms a round", "peak, MiB", "state, bytes a client"), rows)
+    rows = [
+        {
+            **row,
+            "with": "".join(f", `{name} = {value}`" for name, value in row["options"].items()),
+            "ms": 1e3 * row["steady_s"],
+            "mib": row["peak_bytes"] / 2**20,
+        }
+        for row in largest.values()
+    ]
+    columns = {
+        "rule": "`{rule}`{with}",
+        "clients": "{clients:,}",
+        "ms a round": "{ms:.3g}",
+        "peak, MiB": "{mib:,.1f}",
+        "state, bytes a client": "{state_bytes_per_client:,.0f}",
+    }
+    return listed(rows, columns)
 
 
 def liars() -> str:
@@ -608,7 +577,7 @@ def liars() -> str:
                 ends = both("accuracy", rule, strategy, share)
                 row += [
                     " → ".join(f"{one:.0f}" for one in picks),
-                    " → ".join(_signed(one - honest) for one in ends),
+                    " → ".join(signed(one - honest) for one in ends),
                 ]
             rows.append(tuple(row))
         lies = [f"{share:.0%} lie: {what}" for share in shares for what in ("picks, %", "points")]
@@ -677,10 +646,6 @@ _LIES = {
 }
 
 
-def _signed(value: float) -> str:
-    return f"{value:+.1f}".replace("-", "−")
-
-
 def uploads() -> str:
     """List bytes of real messages at several theta, and in fewer bits a value, from
     ``benchmarks/measured/uploads.json``."""
@@ -743,58 +708,37 @@ def traffic() -> str:
     ``benchmarks/measured/traffic.json``."""
     parts = []
     for experiment, found in measured("traffic").items():
-        rows = []
-        for r in found["rows"]:
-            mb = [_short(r["mb"][kind]) for kind in ("paper", "up", "down", "probe", "total")]
-            until = [
-                ("" if r["until"][k][1] else "> ") + _short(r["until"][k][0])
-                for k in ("paper_mb", "traffic_mb", "seconds")
-            ]
-            rows.append((f"`{r['method']}`", *mb, *until))
-        seeds = sorted({seed for r in found["rows"] for seed in r["seeds"]})
         goal = f"{found['target']:.0%}"
-        head = (
-            "MB",
-            "papers",
-            "up",
-            "down",
-            "probes",
-            "all",
-            f"papers to {goal}",
-            f"all to {goal}",
-            f"virtual s to {goal}",
-        )
-        said = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+        columns = {
+            "MB": "`{method}`",
+            "papers": "{mb[paper]:short}",
+            "up": "{mb[up]:short}",
+            "down": "{mb[down]:short}",
+            "probes": "{mb[probe]:short}",
+            "all": "{mb[total]:short}",
+            f"papers to {goal}": "{until[paper_mb]:until}",
+            f"all to {goal}": "{until[traffic_mb]:until}",
+            f"virtual s to {goal}": "{until[seconds]:until}",
+        }
+        seeds = sorted({seed for row in found["rows"] for seed in row["seeds"]})
+        plural = "s" if len(seeds) > 1 else ""
         parts.append(
-            f"`{experiment}`, {found['rows'][0]['rounds']} rounds, {said}:\n\n{table(head, rows)}"
+            f"`{experiment}`, {found['rows'][0]['rounds']} rounds, seed{plural} "
+            f"{', '.join(map(str, seeds))}:\n\n{listed(found['rows'], columns)}"
         )
         if "early" in found:
-            early = [
-                (
-                    f"`{r['method']}`",
-                    f"{r['rounds']:.0f}",
-                    f"{r['accuracy']:.1%}",
-                    _short(r["paper_mb"]),
-                    _short(r["traffic_mb"]),
-                )
-                for r in found["early"]["rows"]
-            ]
-            heads = (
-                "after " + f"{found['early']['seconds']:g} virtual s",
-                "rounds",
-                "accuracy",
-                "MB, papers",
-                "MB, all",
-            )
+            columns = {
+                f"after {found['early']['seconds']:g} virtual s": "`{method}`",
+                "rounds": "{rounds:.0f}",
+                "accuracy": "{accuracy:.1%}",
+                "MB, papers": "{paper_mb:short}",
+                "MB, all": "{traffic_mb:short}",
+            }
             parts.append(
                 "The same, early, with the methods that were not run to the "
-                f"end:\n\n{table(heads, early)}"
+                f"end:\n\n{listed(found['early']['rows'], columns)}"
             )
     return "\n\n".join(parts)
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def heterogeneity(name: str) -> str:
@@ -842,7 +786,7 @@ def private_cost() -> str:
 
 
 def _cost_cell(row: dict[str, Any] | None) -> str:
-    return "-" if row is None else f"{_spread(row['stable'])} ({row['worst_decile'][0]:.0f})"
+    return "-" if row is None else f"{with_deviation(row['stable'])} ({row['worst_decile'][0]:.0f})"
 
 
 def client_noise_cost() -> str:
@@ -867,32 +811,20 @@ def tuned(name: str) -> str:
     """Make one table of ``benchmarks/measured/tuned.json``: each method with the values that its
     tuning chose."""
     found = measured("tuned")[name]
-    rows = [
-        (
-            f"`{row['label']}`",
-            row["chosen"],
-            f"{row['validation']:.1f}",
-            _spread(row["stable"]),
-            _difference(row.get("difference")),
-            _spread(row["worst_decile"]),
-        )
-        for row in sorted(_tested(found), key=lambda row: -row["stable"][0])
-    ]
-    heads = (
-        "method",
-        "chosen",
-        "validation, %",
-        "stable, %",
-        f"stable against `{found['base']}` (95 %)",
-        "worst tenth, %",
-    )
+    columns = {
+        "method": "`{label}`",
+        "chosen": "{chosen}",
+        "validation, %": "{validation:.1f}",
+        "stable, %": "{stable:spread}",
+        f"stable against `{found['base']}` (95 %)": "{difference:difference}",
+        "worst tenth, %": "{worst_decile:spread}",
+    }
+    rows = sorted(_tested(found), key=lambda row: -row["stable"][0])
     seeds, tests = (", ".join(map(str, found[key])) for key in ("seeds", "test_seeds"))
-    budget = (
-        f"{found['trials']} trials a method, each with seeds {seeds}: "
-        f"{found['run_equivalents']:.2g} run-equivalents"
-    )
     return (
-        f"{table(heads, rows)}\n\n{budget}; tested with seeds {tests}: mean ± standard deviation."
+        f"{listed(rows, columns)}\n\n{found['trials']} trials a method, each with seeds {seeds}: "
+        f"{found['run_equivalents']:.2g} run-equivalents; tested with seeds {tests}: mean ± "
+        "standard deviation."
     )
 
 
@@ -902,19 +834,17 @@ def tuned_best() -> str:
     for name, found in measured("tuned").items():
         best = max(_tested(found), key=lambda row: row["stable"][0])
         (base,) = (row for row in found["rows"] if row["label"] == found["base"])
-        title = name.replace("_", " ")
-        rows.append(
-            (
-                f"[{title}](#{name.replace('_', '-')})",
-                f"`{best['label']}`",
-                _spread(best["stable"]),
-                f"`{base['label']}`",
-                _spread(base["stable"]),
-                _difference(best.get("difference")),
-            )
-        )
-    heads = ("what differs", "best", "stable, %", "reference", "stable, %", "difference (95 %)")
-    return table(heads, rows)
+        link = f"[{name.replace('_', ' ')}](#{name.replace('_', '-')})"
+        rows.append({**best, "link": link, "base": base})
+    columns = (
+        ("what differs", "{link}"),
+        ("best", "`{label}`"),
+        ("stable, %", "{stable:spread}"),
+        ("reference", "`{base[label]}`"),
+        ("stable, %", "{base[stable]:spread}"),
+        ("difference (95 %)", "{difference:difference}"),
+    )
+    return listed(rows, columns)
 
 
 def _fewer(seeds: int, most: int) -> str:
@@ -924,9 +854,7 @@ def _fewer(seeds: int, most: int) -> str:
 def _cells(column: str, row: dict[str, Any], found: dict[str, Any]) -> list[tuple[str, str]]:
     """Return (head, text) of one column, or of the several that one record makes."""
     if column == "difference":
-        return [
-            (f"{found['end']} against `{found['base']}` (95 %)", _difference(row.get("difference")))
-        ]
+        return [(f"{found['end']} against `{found['base']}` (95 %)", difference(row["difference"]))]
     if column == "target":
         way = row["target"]
         text = (
@@ -935,7 +863,7 @@ def _cells(column: str, row: dict[str, Any], found: dict[str, Any]) -> list[tupl
         )
         return [(f"virtual s to {100 * found['target']:g} % (seeds)", text)]
     if column == "traffic":
-        text = f"{'' if row['target']['reached'] else '> '}{_short(row['target']['mb'])}"
+        text = f"{'' if row['target']['reached'] else '> '}{short(row['target']['mb'])}"
         return [(f"MB to {100 * found['target']:g} %", text)]
     if column == "gains":
         heads = {
@@ -943,41 +871,34 @@ def _cells(column: str, row: dict[str, Any], found: dict[str, Any]) -> list[tupl
             found["base"]: f"better off than with `{found['base']}`, %",
         }
         return [
-            (heads[rival], "-" if one is None else _spread(one["share"], 0))
+            (heads[rival], "-" if one is None else with_deviation(one["share"], 0))
             for rival, one in row["gains"].items()
         ]
     if column == "times":
         return [
-            (f"at {time:g} s, %", _spread(at))
+            (f"at {time:g} s, %", with_deviation(at))
             for time, at in zip(found["times"], row["times"], strict=True)
         ]
     if column == "domains":
-        return [(f"{name}, %", _spread(at)) for name, at in row["domains"].items()]
+        return [(f"{name}, %", with_deviation(at)) for name, at in row["domains"].items()]
     if column == "participation":
         who = row[column]
         return [
             ("updates of a client", f"{who['fewest']} to {who['most']}"),
-            ("Gini of them", _spread(who["gini"], 2)),
+            ("Gini of them", with_deviation(who["gini"], 2)),
         ]
     if column == "noise":
         return [("noise multiplier", "-" if row[column] is None else f"{row[column]:.2f}")]
     if column == "steps":
         return [("server steps", f"{row['steps']:,.0f}")]
     if column == "variance":
-        return [(column, _spread(row[column], 0))]
+        return [(column, with_deviation(row[column], 0))]
     heads = {
         "shared": "whole shared model, %",
         "worst_decile": "worst tenth, %",
         "slow": "updates from the slowest quarter, %",
     }
-    return [(heads.get(column, f"{column}, %"), _spread(row[column]))]
-
-
-def _spread(pair: Sequence[float | None], digits: int = 1) -> str:
-    mean, deviation = pair
-    if mean is None:
-        return "-"
-    return f"{mean:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
+    return [(heads.get(column, f"{column}, %"), with_deviation(row[column]))]
 
 
 def _tested(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -989,12 +910,13 @@ def _together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows of a table with intervals of their differences that hold together; plain ones
     are stored."""
     comparisons = sum("difference" in row for row in rows)
-    return [
-        {**row, "difference": _widened(row["difference"]["interval"], comparisons, row["seeds"])}
+    widened = [
+        _widened(row["difference"]["interval"], comparisons, row["seeds"])
         if "difference" in row
-        else row
+        else None
         for row in rows
     ]
+    return [{**row, "difference": wide} for row, wide in zip(rows, widened, strict=True)]
 
 
 def _widened(
@@ -1007,19 +929,9 @@ def _widened(
     return mean, mean - factor * (mean - low), mean + factor * (high - mean)
 
 
-def _difference(found: Sequence[float] | None) -> str:
-    """Return the difference with its interval, bold where the interval excludes zero."""
-    if found is None:
-        return "-"
-    mean, low, high = (f"{value:+.1f}".replace("-", "−") for value in found)
-    undecided = found[1] <= 0 <= found[2]
-    return f"{mean} ({low} to {high})" if undecided else f"**{mean}** ({low} to {high})"
-
-
-def inspect_truth() -> str:
-    """Put the estimates of an inspection beside the truth of worlds in which it is known, from
-    ``docs/inspect-truth.csv``."""
-    with (ROOT / "docs" / "inspect-truth.csv").open(encoding="utf-8", newline="") as file:
+def csv_table(name: str) -> str:
+    """Show a file of ``docs``, ``name.csv``, as a table."""
+    with (ROOT / "docs" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
     return table(head, rows)
 
@@ -1074,14 +986,6 @@ def comparison_rules() -> str:
         "signs flipped",
     )
     return table(heads, [*rows, *factors])
-
-
-def inspect_kinds() -> str:
-    """Tell how often what was planted in drawn tables is told, and something else, from
-    ``docs/inspect-kinds.csv``."""
-    with (ROOT / "docs" / "inspect-kinds.csv").open(encoding="utf-8", newline="") as file:
-        head, *rows = csv.reader(file)
-    return table(head, rows)
 
 
 def twin() -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from cells import table
-from from_measurements import measured
+from from_measurements import csv_table, measured
 from from_peers import TITLES
 from from_recipes import Tested, headline, never_decidable
 
@@ -131,88 +131,10 @@ def _undecided(claims: Sequence[Tested]) -> str:
 
 
 def beside_frameworks() -> str:
-    """Say what Motley and four other frameworks are made for, and where each is ahead."""
+    """Say what Motley and four other frameworks are made for, and where each is ahead, from
+    ``docs/beside-frameworks.csv``."""
     versions = measured("peers")["versions"]
-    built = {kind: len(registry.listing(kind)) for kind in ("selector", "algorithm")}
-    head = (
-        "",
-        "Motley",
-        *(f"{TITLES[peer]} {versions[peer]}" for peer in ("flower", "pfl", "flgo")),
-        "PFLlib (d832e76)",
+    return csv_table("beside-frameworks").format(
+        **{peer: f"{TITLES[peer]} {versions[peer]}" for peer in ("flower", "pfl", "flgo")},
+        **{kind: len(registry.listing(kind)) for kind in ("selector", "algorithm")},
     )
-    rows = [
-        (
-            "made for",
-            "comparing methods when clients differ, then deploying the choice",
-            "**real clients**, and simulation of the same app",
-            "**private learning**, fast simulation",
-            "many methods, simulated devices",
-            "**personalised methods**",
-        ),
-        (
-            "rules that choose clients",
-            f"**{built['selector']}**",
-            "at random",
-            "at random",
-            "at random, Power-of-Choice, TiFL, by clusters",
-            "at random",
-        ),
-        (
-            "methods of learning",
-            f"{built['algorithm']}",
-            "14 strategies, papers as baselines",
-            "FedAvg, FedProx, SCAFFOLD, Reptile, ...",
-            "more than 20",
-            "39",
-        ),
-        (
-            "simulated speed, links, availability",
-            "yes, in virtual time",
-            "no",
-            "no",
-            "yes, in virtual time",
-            "slow and lost clients",
-        ),
-        (
-            "runs on real clients",
-            "through Flower",
-            "**yes, in production**",
-            "no, on purpose",
-            "an experimental mode",
-            "no",
-        ),
-        (
-            "models",
-            "PyTorch",
-            "**any framework**",
-            "PyTorch, TensorFlow, MLX, trees",
-            "PyTorch",
-            "PyTorch",
-        ),
-        (
-            "differential privacy",
-            "of clients, their choice included",
-            "clipping and noise around a strategy",
-            "**most mechanisms and accountants**",
-            "no",
-            "measures leakage",
-        ),
-        ("several GPUs", "untried", "through Ray", "**yes, measured**", "yes", "one"),
-        (
-            "a run that was killed",
-            "**goes on, bit for bit**",
-            "begins anew",
-            "goes on from model and round",
-            "goes on from a checkpoint",
-            "begins anew, from a saved model",
-        ),
-        (
-            "who uses it",
-            "new: version 0.1",
-            "**very many**",
-            "a company's researchers and others",
-            "researchers",
-            "many researchers",
-        ),
-    ]
-    return table(head, rows)

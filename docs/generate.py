@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Callable
 from functools import partial
+from inspect import isfunction, signature
 from pathlib import Path
 
 import api_pages
@@ -39,67 +40,25 @@ PAGES = [
 ]
 MENU = ROOT / "mkdocs.yml"
 BLOCK = re.compile(r"(<!-- made: (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-MAKERS: dict[str, Callable[[], str]] = {
+
+MODULES = (from_code, from_readme, from_measurements, from_pfllib, from_peers, from_league)
+PUBLIC = [getattr(module, name) for module in (*MODULES, from_recipes) for name in module.__all__]
+MAKERS: dict[str, Callable[[], str]] = {"api": api_pages.api} | {
     maker.__name__: maker
-    for maker in (
-        *(from_code.keys, from_code.purposes, from_code.presets, from_code.components),
-        *(from_code.selector_leaves, from_code.algorithm_leaves, from_code.deployed_rules),
-        *(
-            from_readme.contents,
-            from_readme.trust_in_short,
-            from_readme.beside_frameworks,
-        ),
-        *(from_code.selection_rules, from_code.faults),
-        *(from_code.signals, from_code.contract, from_code.columns, api_pages.api),
-        *(
-            from_measurements.speed,
-            from_measurements.fuzzed_models,
-            from_measurements.cluster_prediction,
-            from_measurements.cluster_situations,
-            from_measurements.cluster_traffic,
-            from_measurements.overhead,
-            from_measurements.choosing,
-        ),
-        *(from_measurements.precision, from_measurements.precision_accuracy),
-        *(from_measurements.fine_tuning, from_measurements.floor),
-        *(from_measurements.gpu, from_measurements.very_many),
-        *(from_measurements.private_cost, from_measurements.privacy_attacks),
-        *(from_measurements.uploads, from_measurements.traffic, from_measurements.loopback),
-        *(
-            *(from_measurements.liars, from_measurements.defence_cost),
-            from_pfllib.beside_pfllib,
-            from_peers.beside_peers,
-        ),
-        *(
-            from_league.league_environments,
-            from_league.league_entrants,
-            from_league.league_standings,
-            from_league.league_tuned,
-        ),
-        *(from_league.league_first, from_league.league_named, from_league.league_advice),
-        *(from_league.league_after_fine_tuning, from_league.league_parts),
-        *(from_league.league_selectors, from_league.which_method),
-        from_league.which_method_data,
-        *(from_league.league_controls, from_league.league_crossed, from_league.league_cnn),
-        *(
-            from_recipes.recipes,
-            from_recipes.results,
-            from_recipes.verdicts,
-            from_recipes.counted,
-            from_recipes.printed,
-            from_recipes.recipe_words,
-        ),
-        *(from_measurements.inspect_outlying, from_measurements.inspect_truth),
-        *(from_measurements.inspect_kinds,),
-        *(from_measurements.tuned_best, from_measurements.client_noise_cost),
-        *(from_measurements.twin, from_measurements.twin_real),
-        *(from_measurements.comparison_errors, from_measurements.comparison_rules),
-    )
+    for maker in PUBLIC
+    if isfunction(maker)
+    and not signature(maker).parameters
+    and signature(maker).return_annotation == "str"
+    and maker is not from_peers.picture_of_peers
 }
 MAKERS |= {
     f"measured_{name}": partial(from_measurements.heterogeneity, name)
     for name in from_measurements.measured("heterogeneity")
     if not name.startswith("private_")  # private_cost has them in one table
+}
+MAKERS |= {
+    name.replace("-", "_"): partial(from_measurements.csv_table, name)
+    for name in ("inspect-truth", "inspect-kinds")
 }
 MAKERS |= {
     f"tuned_{name}": partial(from_measurements.tuned, name)
