@@ -8,6 +8,7 @@ import ast
 import json
 import re
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
@@ -216,18 +217,39 @@ def empty_bindings() -> Iterator[str]:
 # ------------------------------------------------------------------------------------------- tests
 
 
-def mirrored() -> dict[str, int]:
-    """Return how many modules there are, and how many have a test at the mirrored place."""
-    modules = 0
-    tested = 0
-    for folder in distributions().values():
-        for path in sources(folder):
-            if path.name == "__init__.py":
-                continue
-            inside = path.relative_to(folder)
-            modules += 1
-            tested += (ROOT / "tests" / inside.parent / f"test_{inside.name}").exists()
-    return {"modules": modules, "with a mirrored test": tested}
+def modules() -> dict[str, Path]:
+    """Return the file of each module below its distribution's sources, by its dotted name."""
+    return {
+        ".".join(path.relative_to(folder).with_suffix("").parts): path.relative_to(folder)
+        for folder in distributions().values()
+        for path in sources(folder)
+        if path.name != "__init__.py"
+    }
+
+
+def mirrored() -> set[str]:
+    """Return the modules that have a test at the mirrored place."""
+    return {
+        name
+        for name, inside in modules().items()
+        if (ROOT / "tests" / inside.parent / f"test_{inside.name}").exists()
+    }
+
+
+def held_elsewhere() -> dict[str, str]:
+    """Return the test that holds each other module, by the module's name, as ``tests/held_by.toml``
+    has it."""
+    held: dict[str, str] = tomllib.loads((ROOT / "tests" / "held_by.toml").read_text())
+    return held
+
+
+def tests() -> dict[str, int]:
+    """Return how many modules there are, and where the tests are that hold them."""
+    return {
+        "modules": len(modules()),
+        "with a mirrored test": len(mirrored()),
+        "held by a test elsewhere": len(held_elsewhere().keys() & modules().keys()),
+    }
 
 
 def measured() -> dict[str, float]:
@@ -240,7 +262,7 @@ def measured() -> dict[str, float]:
     figures["lines together"] = sum(sizes.values())
     figures["lines of page builders"] = size(ROOT / "docs")
     figures |= language()
-    figures |= mirrored()
+    figures |= tests()
     return figures
 
 

@@ -12,6 +12,7 @@ from motley.core.errors import ConfigError
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.experiments.private_runs import private_training
+from motley_privacy import privacy_table
 
 KEYS = {
     "task": "quadratic",
@@ -57,6 +58,7 @@ def test_a_plain_run_needs_nothing_beside_motley(tmp_path):
 def test_the_owner_reads_the_table_and_plans_the_run():
     experiment = Experiment(**KEYS, privacy={**PRIVACY, "clip": {"initial": 0.25, "noise": 2.0}})
     assert (experiment.privacy.clip, experiment.privacy.adaptive.noise) == (0.25, 2.0)
+    assert private_training() is privacy_table
     plan = build(experiment).config.privacy
     assert plan.divisor == 2
     assert not plan.noised_by_clients
