@@ -4,6 +4,8 @@ none in admitted runs."""
 from __future__ import annotations
 
 import json
+from itertools import chain, repeat
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +16,7 @@ import motley_privacy.private_admission as checks
 from motley.cli import call
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome
+from motley.experiments import run as experiment_run
 from motley.experiments import run_data
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
@@ -304,6 +307,15 @@ def test_seconds_that_follow_sizes_are_told_as_not_covered():
         line.startswith("Seconds or steps follow its number of samples: clients")
         for line in done.sentences()
     )
+
+
+def test_a_slow_machine_is_no_difference_between_worlds(monkeypatch):
+    """A checkpoint that is due by the wall clock would be there in one world alone."""
+    moments = chain([1e9], repeat(0.0))  # the first round seems to take long
+    clock = SimpleNamespace(monotonic=lambda: next(moments), perf_counter=lambda: 0.0)
+    monkeypatch.setattr(experiment_run, "time", clock)
+    done = replay(Experiment(**keys()), None, ("other",))
+    assert not done.differs
 
 
 def test_a_clock_that_follows_sizes_is_in_nobodys_durations():

@@ -39,6 +39,7 @@ def numbers(cells: Sequence[Any], **options: Any) -> list[float | None]:
         (["0,5", "1,25"], {"decimal": {"v": ","}}, [0.5, 1.25]),
         (["4,510", "950"], {"thousands": ","}, [4510.0, 950.0]),
         (["1,234,567.5"], {"thousands": ","}, [1234567.5]),
+        (["US$3,357", "-US$12"], {"thousands": ",", "units": ["US$"]}, [3357.0, -12.0]),
         (["1.234.567", "1.234"], {"decimal": ",", "thousands": "."}, [1234567.0, 1234.0]),
         (["1.234,5"], {"decimal": ",", "thousands": "."}, [1234.5]),
         (["1 200", "1\u202f200", "1\u00a0200"], {"thousands": " "}, [1200.0] * 3),
@@ -385,4 +386,7 @@ def test_no_spelling_is_read_by_halves() -> None:
     assert date_number("29.2.2023", "day first") is None
     assert date_number("24:61", "day first") is None
     assert date_number("1:60", "day first") is None
+    assert [shape_of(text)[0] for text in ("(3,357)", "($3,357)", "(blue)")] == ["digits"] * 2 + [
+        ""
+    ]
     assert [shape_of(text)[0] for text in ("1,00,00", "1.00.000", "120:80")] == ["digits"] * 3

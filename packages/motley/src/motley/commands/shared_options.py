@@ -21,6 +21,7 @@ __all__ = [
     "Data",
     "Format",
     "Jobs",
+    "JobsOrChosen",
     "RayCluster",
     "Settings",
     "check_data",
@@ -62,6 +63,15 @@ RayCluster = Annotated[
 ]
 Jobs = Annotated[
     int, typer.Option("--jobs", metavar="N", help="Runs at a time, each on its share of the cores.")
+]
+JobsOrChosen = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        help="Runs at a time, each on its share of the cores; by itself one for each core where a "
+        "run fills one.",
+    ),
 ]
 
 

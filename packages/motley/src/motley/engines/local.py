@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import override
 
 from motley.algorithms.parts import ClientState, JobContext, Phase, PreTrainingSignals, Tensors
@@ -45,7 +45,15 @@ from motley.engines.stages import refuses_phases
 from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
 
-__all__ = ["Debug", "LocalEngine", "Sequential", "Threads", "refuses_method", "window_of"]
+__all__ = [
+    "Debug",
+    "LocalEngine",
+    "Sequential",
+    "Threads",
+    "on_one_thread",
+    "refuses_method",
+    "window_of",
+]
 
 _NO_KEY = Key(0)  # all samples are measured: nothing is drawn
 
@@ -141,6 +149,11 @@ def window_of(setting: Setting, workers: int) -> int:
     return max(2 * workers, WINDOW_WEIGHTS // each)
 
 
+def on_one_thread(module: nn.Module, weights: int) -> bool:
+    """Whether a model of so many weights is computed on one torch thread."""
+    return weights <= SMALL and not any(isinstance(part, nn.Conv2d) for part in module.modules())
+
+
 class LocalEngine(Engine):
     """An engine in this process; it measures and evaluates with one :class:`Client`. Subclasses
     train a window of jobs.
@@ -161,8 +174,8 @@ class LocalEngine(Engine):
         self.threads = cores(setting.threads)
         self.samples = Samples(setting.task, setting.dtype, setting.device)
         self.client = _client(setting, self.samples, step_hook)
-        small = self.client.model.layout.size <= SMALL and not self.client.convolves
-        self.inner = 1 if small else self.threads
+        alone = on_one_thread(self.client.model.module, self.client.model.layout.size)
+        self.inner = 1 if alone else self.threads
         self.prober = Prober(setting, self.samples, self.client, self.inner)
 
     def _clients(self) -> ThreadPool[Client]:

@@ -159,9 +159,12 @@ def prepare(
     return Ready(plan, _engine_kind(experiment, plan.setting)(plan.setting), selector, model)
 
 
-def check_build(experiment: Experiment, data: Path | None = None, task: Task | None = None) -> None:
-    """Refuse an experiment as :func:`build` does, without an engine; a model or loss of one's own
-    is not compared with plain PyTorch, which is done when it is built.
+def check_build(
+    experiment: Experiment, data: Path | None = None, task: Task | None = None
+) -> tuple[RunConfig, str]:
+    """Refuse an experiment as :func:`build` does, without an engine, and return its plan and the
+    name of its engine; a model or loss of one's own is not compared with plain PyTorch, which is
+    done when it is built.
 
     Raises
     ------
@@ -169,7 +172,7 @@ def check_build(experiment: Experiment, data: Path | None = None, task: Task | N
     """
     plan, _, model = _planned(experiment, data, task, None, None, prove=False)
     check_end(experiment, plan, model)
-    _engine_kind(experiment, plan.setting)
+    return plan, _engine_kind(experiment, plan.setting).name
 
 
 def _planned(

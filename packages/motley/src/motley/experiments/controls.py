@@ -22,6 +22,7 @@ from motley.core.keys import Streams
 from motley.experiments.build import check_build
 from motley.experiments.config import Experiment
 from motley.experiments.run_data import task_of
+from motley.experiments.side_by_side import RunSize, size_of
 from motley.experiments.store import RunFolder
 from motley.experiments.sweep_point import Point
 from motley.results.aspects import (
@@ -246,25 +247,33 @@ class BuildCheck:
     def __init__(self, data: Path | None) -> None:
         self._data = data
         self._reasons: dict[str, UserError | None] = {}
+        self._sizes: dict[str, RunSize] = {}
         self._held: tuple[str, Task] | None = None
 
     def of(self, experiment: Experiment) -> UserError | None:
         """Return why an experiment cannot be built; None if it can."""
-        keys = experiment.resolved()
-        variant = repr({key: value for key, value in keys.items() if key not in IGNORED})
+        variant = _variant(experiment)
         if variant not in self._reasons:
             try:
-                task = self._task(experiment, keys)
-                self._reasons[variant] = _refusal(experiment, self._data, task)
+                task = self._task(experiment)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # its run says them
+                    self._sizes[variant] = size_of(*check_build(experiment, self._data, task))
+                self._reasons[variant] = None
             except (DataError, MemoryError):
                 self._reasons[variant] = None
             except (ConfigError, ModelError) as error:
                 self._reasons[variant] = error
         return self._reasons[variant]
 
-    def _task(self, experiment: Experiment, keys: Mapping[str, Any]) -> Task:
+    def size(self, experiment: Experiment) -> RunSize | None:
+        """Return what an experiment needs that was found to be built; None of others."""
+        return self._sizes.get(_variant(experiment))
+
+    def _task(self, experiment: Experiment) -> Task:
         """Return the experiment's samples, those of the experiment before where they are the
         same."""
+        keys = experiment.resolved()
         samples = repr({key: keys[key] for key in _TASK_KEYS})
         if self._held is None or self._held[0] != samples:
             streams = Streams(experiment.seed, experiment.pin)
@@ -272,15 +281,10 @@ class BuildCheck:
         return self._held[1]
 
 
-def _refusal(experiment: Experiment, data: Path | None, task: Task) -> UserError | None:
-    """Return why an experiment cannot be built; None if it can."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its run says them
-        try:
-            check_build(experiment, data, task)
-        except (ConfigError, ModelError) as error:
-            return error
-    return None
+def _variant(experiment: Experiment) -> str:
+    """Return what seeds of one variant have in common."""
+    keys = experiment.resolved()
+    return repr({key: value for key, value in keys.items() if key not in IGNORED})
 
 
 def empty_stable(experiment: Experiment) -> str | None:

@@ -50,6 +50,7 @@ from motley.experiments.progress import (
 from motley.experiments.run import OnEnd, as_experiment, run, with_own
 from motley.experiments.run_data import task_of
 from motley.experiments.shown import curve_figure, in_cell, run_rows, runs_in_words, to_frame
+from motley.experiments.side_by_side import chosen_jobs
 from motley.experiments.store import RunFolder, default_folder
 from motley.experiments.sweep_point import Point
 from motley.experiments.trackers.tracker import RunGroup
@@ -354,7 +355,7 @@ def compare(
     overrides: Sequence[str] = (),
     progress: bool | None = None,
     on_ray: str | None = None,
-    jobs: int = 1,
+    jobs: int | None = None,
     task: Task | None = None,
     on_end: OnEnd | None = None,
     allow_import: bool = False,
@@ -380,7 +381,8 @@ def compare(
     a terminal and in a notebook, with a line at the end.
     on_ray: address of a Ray cluster over which the runs are spread, ``auto``, or ``local`` for one
     that is started here.
-    jobs: runs at a time on this machine, each in a process that computes on its share of the cores.
+    jobs: runs at a time on this machine, each in a process that computes on its share of the cores;
+    left out: as many as there are cores where every run fills one (:mod:`.side_by_side`).
     task: a federation and module of your own, as for :func:`~motley.experiments.run.run`.
     on_end: called in this process with the results of each run as soon as they are there; an error
     in it ends the comparison, and the same call goes on with it.
@@ -412,7 +414,7 @@ def compare(
     check_flags(
         {"controls": controls, "many_controls": many_controls, "skip_refused": skip_refused}
     )
-    _check_jobs(jobs, on_ray is not None)
+    _check_jobs(1 if jobs is None else jobs, on_ray is not None)
     if many_controls and not controls:
         raise ConfigError(
             "it allows many controls, and none are asked for; add --controls (controls=True)",
@@ -453,6 +455,8 @@ def compare(
     every = [*points, *(_controls(points, base, checked, say) if controls else [])]
     for line in dict.fromkeys(filter(None, (empty_stable(point.experiment) for point in points))):
         say(line)
+    if jobs is None:
+        jobs = _chosen_jobs(every, base, data, checked, say)
     cost = _Cost(every, base, jobs, say)
     if controls:
         cost.begin(many_controls)
@@ -489,6 +493,20 @@ def compare(
     if by_itself:
         last_line(runs_in_words(base_experiment.name, comparison.runs, len(failures), base))
     return comparison
+
+
+def _chosen_jobs(
+    points: Sequence[Point], base: Path, data: Path | None, checked: BuildCheck | None, say: Say
+) -> int:
+    """Return how many runs go on at a time where nobody says it, and say so."""
+    if checked is None:
+        return 1
+    left = [point.experiment for point in points if not _done(point, base)]
+    calls = [{"experiment": experiment, "data": data} for experiment in left]
+    jobs = chosen_jobs([checked.size(experiment) for experiment in left], calls)
+    if jobs > 1:
+        say(f"{jobs} runs at a time, for each fills one core (--jobs 1: one after the other)")
+    return jobs
 
 
 def check_target(

@@ -170,7 +170,7 @@ _NUMBERS: tuple[tuple[str, str], ...] = (
 _SHAPES = tuple((name, re.compile(rf"[+-]?(?:{pattern})")) for name, pattern in _NUMBERS)
 _ANY = rf"(?:\d(?:[\d.,{_SPACES}{_APOSTROPHES}]*[\d.,])?{_EXPONENT}|[.,]\d+)"
 _LIMIT = re.compile(rf"[<>≤≥]=?\s*[+-]?{_ANY}.{{0,12}}")
-_COINS = "[$€£¥¢\u20a0-\u20cf]"
+_COINS = r"(?:[A-Z]{1,3})?[$€£¥¢\u20a0-\u20cf]"
 _BEFORE = re.compile(rf"({_COINS}|EUR|USD|CHF|GBP)\s*[+-]?({_ANY})|[+-]({_COINS})\s*({_ANY})")
 _BEHIND = re.compile(rf"[+-]?({_ANY}?)(\s*)([^\W\d_]*[^\s\d.,;:'’()-]\S{{0,9}})")
 _UNITS = frozenset(
@@ -211,7 +211,8 @@ def shape_of(word: str) -> tuple[str, str]:
     kind = _date_kind(text)
     if kind:
         return kind, ""
-    if _DIGITS.fullmatch(text):
+    in_brackets = text[0] == "(" and text[-1] == ")"  # how bookkeeping writes a minus
+    if _DIGITS.fullmatch(text) or (in_brackets and shape_of(text[1:-1])[0]):
         return "digits", ""
     before = _BEFORE.fullmatch(text)
     if before:

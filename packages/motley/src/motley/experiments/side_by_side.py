@@ -1,0 +1,94 @@
+"""How many runs of a comparison go side by side where nobody says it.
+
+A run whose engine fills one core leaves the others idle, so that several go on at a time, each in a
+process of its own; a run that shares its products among all cores keeps them. Every engine divides
+its work by the number of all cores and computes such a run on one torch thread, so that the results
+have the same bits either way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from motley.core.usable_cores import cores
+from motley.engines.local import on_one_thread
+from motley.engines.serialization import unsendable
+from motley.rounds.client_state import free_memory
+from motley.rounds.run_config import RunConfig
+from motley.tasks.flat import construct
+
+__all__ = ["RunSize", "chosen_jobs", "size_of"]
+
+WORTH_S = 8.0
+"""Seconds that all runs take by :attr:`RunSize.seconds`, below which they stay in one process: a
+worker takes two to three seconds to start."""
+ROUND_S = 4e-3
+STEP_S = 3e-5
+PRODUCTS_PER_S = 2e10
+"""A guess at one core, which decides nothing but whether starting workers is worth it: of a round,
+of a client's step, and multiplications with additions a second."""
+_IN_ONE_PROCESS = ("batched", "sequential", "threads", "vmap")
+
+
+class RunSize(NamedTuple):
+    """What a run needs.
+
+    Parameters
+    ----------
+    one_core: whether its engine computes on one core of this machine.
+    seconds: that it takes, roughly.
+    """
+
+    one_core: bool
+    seconds: float
+
+
+def size_of(plan: RunConfig, engine: str) -> RunSize:
+    """Return what a run needs, by its plan and the name of its engine."""
+    setting = plan.setting
+    one_core = (
+        engine in _IN_ONE_PROCESS
+        and setting.device == "cpu"
+        and on_one_thread(construct(setting.task.model, 0), setting.task.layout.size)
+    )
+    held = float(np.mean(setting.task.federation.seen))
+    steps = setting.work.steps or (setting.work.epochs or 1) * -(-held // setting.work.batch_size)
+    samples = min(setting.work.batch_size, held)
+    step_s = STEP_S + 3 * samples * setting.task.layout.size / PRODUCTS_PER_S
+    rounds = plan.stop.rounds or np.inf
+    return RunSize(one_core, rounds * (ROUND_S + plan.cohort * steps * step_s))
+
+
+def chosen_jobs(sizes: Sequence[RunSize | None], calls: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many runs go on at a time: one for every core where each fills one, as far as
+    memory reaches, and where that saves more than it costs; else 1.
+
+    Parameters
+    ----------
+    sizes: of the runs that are not finished; None where it is not known.
+    calls: what workers would be sent, which not every object of a user's can be.
+    """
+    jobs = min(cores(), len(sizes), _fit_in_memory())
+    if jobs < 2 or not all(size is not None and size.one_core for size in sizes):
+        return 1
+    seconds = sum(size.seconds for size in sizes if size is not None)
+    if seconds < WORTH_S or any(map(unsendable, calls)):
+        return 1
+    return jobs
+
+
+def _fit_in_memory() -> int:
+    """Return how many processes as large as this one, which has read the samples, fit into twice
+    the memory that they take now; as many as there may be where it is not known."""
+    free = free_memory()
+    with suppress(OSError, ValueError):
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        if free is not None:
+            return int(free // (2 * pages * os.sysconf("SC_PAGE_SIZE")))
+    return cores()
