@@ -51,6 +51,7 @@ Examples:
   motley compare first.toml --over selector.name=uniform,oort --seeds 0,1,2
   motley compare first.toml --over algorithm.name=fedavg,scaffold --controls
   motley tune first.toml --over local.optimizer.lr=log:0.001..1 --per algorithm.name=fedavg,scaffold
+  motley explain mine.toml theirs.toml      why two results differ, and how much each cause carries
   motley report runs/first                  the report of a folder of runs
   motley inspect first.toml                 how its clients differ, and the experiment's pitfalls
   motley list selectors                     names, options, what leaves a client
@@ -82,7 +83,9 @@ _WIDTH = 160
 """Columns of the summary where no terminal says how wide it is."""
 
 
-_BESIDE = ("audit-privacy", "deployment", "inspect", "reproduce", "tune", "twin", "what-if")
+_BESIDE = (
+    *("audit-privacy", "deployment", "explain", "inspect", "reproduce", "tune", "twin", "what-if"),
+)
 """Commands of Motley's own distributions, which are told of where they are missing."""
 
 

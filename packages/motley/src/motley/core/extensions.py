@@ -20,6 +20,7 @@ __all__ = ["COMES_WITH", "added_modules", "extension", "extensions", "required_e
 COMES_WITH = {
     "audit-privacy": "motley-privacy",
     "deployment": "motley-flower",
+    "explain": "motley-advice",
     "inspect": "motley-advice",
     "predicted": "motley-advice",
     "ray": "motley-ray",
