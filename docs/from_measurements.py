@@ -22,6 +22,7 @@ __all__ = [
     "cluster_traffic",
     "comparison_errors",
     "comparison_rules",
+    "explained",
     "fine_tuning",
     "floor",
     "fuzzed_models",
@@ -1082,6 +1083,14 @@ def inspect_kinds() -> str:
     with (ROOT / "docs" / "inspect-kinds.csv").open(encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
     return table(head, rows)
+
+
+def explained() -> str:
+    """Put the causes of the page's example and what each carries, from
+    ``benchmarks/measured/explain.json``."""
+    found = measured("explain")
+    notes = " ".join(f"{note[:1].upper()}{note[1:]}." for note in found["notes"])
+    return f"{table(found['heads'], found['rows'])}\n\n{found['note']} {notes}"
 
 
 def twin() -> str:

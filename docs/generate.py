@@ -92,7 +92,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(from_measurements.inspect_outlying, from_measurements.inspect_truth),
         *(from_measurements.inspect_kinds,),
         *(from_measurements.tuned_best, from_measurements.client_noise_cost),
-        *(from_measurements.twin, from_measurements.twin_real),
+        *(from_measurements.explained, from_measurements.twin, from_measurements.twin_real),
         *(from_measurements.comparison_errors, from_measurements.comparison_rules),
     )
 }

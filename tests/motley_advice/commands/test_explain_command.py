@@ -62,7 +62,7 @@ def test_the_tables_and_where_they_are_written(
         ),
         (
             ["mine.toml", "theirs.toml", "--runs", "1"],
-            "--runs: got 1; one cause at a time from both ends takes 2 runs (2 settings, 1 seeds)",
+            "--runs: got 1; one cause at a time from both ends takes 2 runs (2 combi",
         ),
         (["mine.toml", "--change", "weights"], "--change: got 'weights'; expected key=value"),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from motley.core.errors import ConfigError
-from motley_advice.explanation.plan import ExplanationPlan, plan_of
+from motley_advice.explanation.explanation_plan import ExplanationPlan, plan_of
 
 KEYS: dict[str, Any] = {
     "name": "a",
@@ -105,7 +105,7 @@ def test_how_often_is_evaluated_counts_where_the_best_round_is_looked_for() -> N
 def test_which_round_is_a_cause_that_needs_no_run() -> None:
     found = plan({"local": {"batch_size": 8}}, round="last,best", scope="mean", seeds=[0, 1])
     assert names(found) == ["batch size", "which round"]
-    assert len(found.settings) == 4
+    assert len(found.combinations) == 4
     assert found.number_of_runs == 4  # of two experiments with two seeds
     assert found.reading(frozenset({1})).round == "best"
 
@@ -150,9 +150,9 @@ def test_more_than_five_causes_go_from_both_ends() -> None:
     }
     found = plan(six)
     assert len(found.causes) == 6
-    assert len(found.settings) == 14
+    assert len(found.combinations) == 14
     assert not found.exact
-    assert "14 settings: one cause at a time from A and from B" in found.sentences()[0]
+    assert "14 combinations: one cause at a time from A and from B" in found.sentences()[0]
 
 
 def test_a_budget_chooses_the_plan() -> None:
@@ -163,8 +163,8 @@ def test_a_budget_chooses_the_plan() -> None:
     assert plan(four, seeds=[0, 1]).number_of_runs == 32
     fewer = plan(four, seeds=[0, 1], runs=20)
     assert fewer.number_of_runs == 20
-    assert "all settings are more runs than --runs allows" in fewer.sentences()[1]
-    message = "--runs: got 19; .* takes 20 runs .*all settings 32; it allows 1 of the 2 seeds"
+    assert "all combinations are more runs than --runs allows" in fewer.sentences()[1]
+    message = "--runs: got 19; .* takes 20 runs .*all combinations 32; it allows 1 of the 2 seeds"
     with pytest.raises(ConfigError, match=message):
         plan(four, seeds=[0, 1], runs=19)
     with pytest.raises(ConfigError, match="one seed takes 10"):

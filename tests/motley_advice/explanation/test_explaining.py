@@ -14,9 +14,9 @@ import pytest
 
 import motley
 from motley.core.errors import ConfigError, UserError
-from motley_advice.explanation import explaining, sides
+from motley_advice.explanation import compared_results, explaining
 from motley_advice.explanation.explaining import Explanation, explain
-from motley_advice.explanation.tables import notes, share_table, write_explanation
+from motley_advice.explanation.explanation_tables import notes, share_table, write_explanation
 
 KEYS: dict[str, Any] = {
     "name": "mine",
@@ -31,7 +31,7 @@ OTHER = {**KEYS, "name": "theirs", "weights": "uniform", "local": {"steps": 3}}
 
 @pytest.fixture(scope="module")
 def explained(tmp_path_factory: pytest.TempPathFactory) -> Explanation:
-    """Two causes, two seeds: four settings, eight runs."""
+    """Two causes, two seeds: four combinations, eight runs."""
     return explain(KEYS, OTHER, seeds=[0, 1], out=tmp_path_factory.mktemp("out"))
 
 
@@ -52,7 +52,7 @@ def test_settings_have_what_their_names_say(explained: Explanation) -> None:
     assert (weights["weights"], weights["local"]["steps"]) == ("uniform", None)
     both = explained.runs[frozenset({0, 1})][0].config
     assert (both["weights"], both["local"]["steps"], both["name"]) == ("uniform", 3, "theirs")
-    names = [explained.plan.name(setting) for setting in explained.plan.settings]
+    names = [explained.plan.name(combination) for combination in explained.plan.combinations]
     assert names == ["A", "A with local work of B", "A with weights of B", "B"]
 
 
@@ -64,15 +64,16 @@ def test_the_table_and_the_files(explained: Explanation, tmp_path: Path) -> None
     assert labels[3:] == ["B", "B - A"]
     shown = {row.label: row.cells[0].value for row in table.rows}
     assert shown["A"] + shown["local work"] + shown["weights"] == pytest.approx(shown["B"])
-    assert sum(float(row.cells[1].text.rstrip(" %")) for row in table.rows[1:3]) == 100
-    assert table.note.startswith("Shapley values over all settings, paired over the seeds 0, 1.")
+    assert table.note.startswith(
+        "Shapley values over all combinations, paired over the seeds 0, 1."
+    )
     (line,) = notes(explained)
     assert line.startswith("changed alone from A the causes add up to ")
     page = write_explanation(replace(explained, directory=tmp_path)).read_text()
     assert "| weights | examples | uniform | weights |" in page
     assert "| local steps |" in page  # as measured
     figures = list(csv.reader((tmp_path / "figures.csv").read_text().splitlines()))
-    assert figures[0] == ["setting", "seed", "accuracy", "run"]
+    assert figures[0] == ["combination", "seed", "accuracy", "run"]
     assert len(figures) == 9
     causes = list(csv.reader((tmp_path / "causes.csv").read_text().splitlines()))
     assert [row[:3] for row in causes[1:3]] == [
@@ -80,6 +81,34 @@ def test_the_table_and_the_files(explained: Explanation, tmp_path: Path) -> None
         ["local work", "local.epochs local.steps", "1"],
     ]
     assert (tmp_path / "explanation.html").exists()
+
+
+def with_figures(explained: Explanation, *figures: tuple[set[int], list[float]]) -> Explanation:
+    """The explanation with other figures, by combination."""
+    given = replace(explained)
+    given.__dict__["figures"] = {
+        frozenset(combination): np.array(values) for combination, values in figures
+    }
+    return given
+
+
+def test_intervals_and_shares_by_hand(explained: Explanation) -> None:
+    """Two seeds: local work adds .1 and .2, weights .3 and .4, together .4 and .6. The mean of two
+    differences x and y has the 95 % interval of half-width 12.706 |x - y| / 2; of two comparisons
+    97.5 %, 25.452."""
+    figures = (({*()}, [0.1, 0.1]), ({0}, [0.2, 0.3]), ({1}, [0.4, 0.5]), ({0, 1}, [0.5, 0.7]))
+    table = share_table(with_figures(explained, *figures))
+    rows = {row.label: [cell.text for cell in row.cells] for row in table.rows}
+    assert list(rows) == ["A", "weights", "local work", "B", "B - A"]
+    assert rows["weights"] == ["+0.3500 (-0.9226 to +1.6226)", "–", "+0.3500", "+0.3500"]
+    assert rows["B - A"][0] == "+0.5000 (-0.7706 to +1.7706)"
+    assert table.note.endswith("No shares: the difference as a whole may be chance.")
+    sure = (({*()}, [0.1, 0.1]), ({0}, [0.2, 0.21]), ({1}, [0.4, 0.4]), ({0, 1}, [0.5, 0.51]))
+    table = share_table(with_figures(explained, *sure))
+    rows = {row.label: [cell.text for cell in row.cells] for row in table.rows}
+    assert [rows[label][1] for label in ("weights", "local work", "B - A")] == [
+        *("74 %", "26 %", "100 %")
+    ]
 
 
 def test_what_a_rerun_does_not_give_back_has_a_row_of_its_own(explained: Explanation) -> None:
@@ -113,8 +142,8 @@ def test_a_killed_explanation_goes_on(explained: Explanation, tmp_path: Path) ->
     assert "1 of 4 runs are there already" in lines
     assert record.stat().st_mtime_ns == before
     assert again.figures.keys() == explained.figures.keys()
-    for setting, values in again.figures.items():
-        assert values.tolist() == explained.figures[setting][:1].tolist()
+    for combination, values in again.figures.items():
+        assert values.tolist() == explained.figures[combination][:1].tolist()
 
 
 def test_stored_runs_are_used_unless_they_are_of_other_versions(
@@ -129,8 +158,8 @@ def test_stored_runs_are_used_unless_they_are_of_other_versions(
     assert found.runs[frozenset()][0].directory == tmp_path / "a"
     assert found.rerun.tolist() == [0.0]
     assert "one seed has no interval" in notes(found)[0]
-    now = sides.installed_versions()
-    monkeypatch.setattr(sides, "installed_versions", lambda: {**now, "torch": "0.0"})
+    now = compared_results.installed_versions()
+    monkeypatch.setattr(compared_results, "installed_versions", lambda: {**now, "torch": "0.0"})
     found = explain(tmp_path / "a", tmp_path / "b", **how)
     assert any("A was run under other versions (" in line for line in lines)
     assert any("here 0.0): both are run again here" in line for line in lines)
@@ -153,8 +182,8 @@ def test_how_far_changes_bring_a_run_to_a_printed_number(tmp_path: Path) -> None
     rate = found.shares.each[0].mean()
     assert rows["learning rate"][1].text == f"{100 * rate / gap:.0f} %"
     means = {s: values.mean() for s, values in found.figures.items()}
-    nearest = min(means, key=lambda setting: abs(means[setting] - 0.95))
-    assert f"nearest to the print of the 4 settings: {found.plan.name(nearest)}" in notes(found)[-1]
+    nearest = min(means, key=lambda combination: abs(means[combination] - 0.95))
+    assert f"nearest to the print of 4 combinations: {found.plan.name(nearest)}" in notes(found)[-1]
 
 
 def test_the_best_round_needs_no_more_runs(tmp_path: Path) -> None:
@@ -163,15 +192,14 @@ def test_the_best_round_needs_no_more_runs(tmp_path: Path) -> None:
     found = explain(keys, changes=changes, round="last,best", out=tmp_path)
     assert [cause.name for cause in found.plan.causes] == ["learning rate", "which round"]
     assert len(list(tmp_path.glob("*/*/run.json"))) == 2
-    last, best = (found.figures[frozenset(setting)][0] for setting in ({0}, {0, 1}))
+    last, best = (found.figures[frozenset(combination)][0] for combination in ({0}, {0, 1}))
     assert best >= last
 
 
 def test_a_seed_without_a_number_is_left_out(explained: Explanation) -> None:
-    figures = {setting: values.copy() for setting, values in explained.figures.items()}
-    figures[frozenset({1})][0] = np.nan
-    part = replace(explained)
-    part.__dict__["figures"] = figures
+    figures = [({*s}, values.tolist()) for s, values in explained.figures.items()]
+    part = with_figures(explained, *figures)
+    part.figures[frozenset({1})][0] = np.nan
     assert part.counted == [1]
     assert part.shares.each.shape == (2, 1)
     assert notes(part)[0] == (

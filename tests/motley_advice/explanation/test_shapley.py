@@ -1,14 +1,19 @@
-"""Shares of causes: games worked by hand, and that shares add up."""
+"""CauseShares of causes: games worked by hand, and that shares add up."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from motley_advice.explanation.shapley import Setting, all_settings, end_settings, shares
+from motley_advice.explanation.shapley import (
+    Combination,
+    all_combinations,
+    end_combinations,
+    shares,
+)
 
 
-def game(*sums: tuple[set[int], list[float]]) -> dict[Setting, list[float]]:
+def game(*sums: tuple[set[int], list[float]]) -> dict[Combination, list[float]]:
     return {frozenset(members): values for members, values in sums}
 
 
@@ -31,44 +36,52 @@ def test_what_two_causes_do_together_is_halved() -> None:
     assert found.from_b[:, 0].tolist() == [4.0, 5.0]
 
 
-def left_and_right(setting: Setting) -> list[float]:
+def left_and_right(combination: Combination) -> list[float]:
     """A left glove (cause 0) and a right one (1 or 2) make a pair."""
-    return [float(0 in setting and len(setting) > 1)]
+    return [float(0 in combination and len(combination) > 1)]
 
 
 def test_three_causes_by_hand() -> None:
     """Cause 0 completes a pair unless it comes first (2 of 3 orders), cause 1 only between 0 and 2
     (1 of 6)."""
-    found = shares({setting: left_and_right(setting) for setting in all_settings(3)})
+    found = shares(
+        {combination: left_and_right(combination) for combination in all_combinations(3)}
+    )
     assert found.each[:, 0] == pytest.approx([2 / 3, 1 / 6, 1 / 6])
 
 
 def test_from_both_ends_what_several_do_together_is_left() -> None:
     """From A nothing makes a pair alone; from B only cause 0 is missed: shares 1/2, 0, 0."""
-    settings = end_settings(3)
-    assert len(settings) == 8  # of three causes these are all
-    found = shares({setting: left_and_right(setting) for setting in settings if len(setting) != 9})
+    combinations = end_combinations(3)
+    assert len(combinations) == 8  # of three causes these are all
+    found = shares(
+        {
+            combination: left_and_right(combination)
+            for combination in combinations
+            if len(combination) != 9
+        }
+    )
     assert found.left == pytest.approx([0.0])
-    four = {setting: left_and_right(setting) for setting in end_settings(4)}
+    four = {combination: left_and_right(combination) for combination in end_combinations(4)}
     assert len(four) == 10  # of 16
     found = shares(four)
     assert found.each[:, 0].tolist() == [0.5, 0.0, 0.0, 0.0]
     assert found.left.tolist() == [0.5]
 
 
-@pytest.mark.parametrize("settings", [all_settings, end_settings])
-def test_shares_and_what_is_left_add_up_to_the_difference(settings: object) -> None:
+@pytest.mark.parametrize("combinations", [all_combinations, end_combinations])
+def test_shares_and_what_is_left_add_up_to_the_difference(combinations: object) -> None:
     rng = np.random.default_rng(0)
-    assert callable(settings)
-    values = {setting: rng.normal(size=7) for setting in settings(5)}
+    assert callable(combinations)
+    values = {combination: rng.normal(size=7) for combination in combinations(5)}
     found = shares(values)
     total = values[frozenset(range(5))] - values[frozenset()]
     assert found.each.sum(axis=0) + found.left == pytest.approx(total, abs=1e-12)
-    if settings is all_settings:
+    if combinations is all_combinations:
         assert found.left == pytest.approx(np.zeros(7), abs=1e-12)
 
 
 def test_one_cause_carries_all() -> None:
-    assert all_settings(1) == end_settings(1) == [frozenset(), frozenset({0})]
+    assert all_combinations(1) == end_combinations(1) == [frozenset(), frozenset({0})]
     found = shares(game(({*()}, [0.5]), ({0}, [0.75])))
     assert found.each.tolist() == [[0.25]]

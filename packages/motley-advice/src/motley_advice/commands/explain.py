@@ -100,8 +100,8 @@ def explain(
 
     from motley.results.terminal import block_table
     from motley_advice.explanation.explaining import explain as explain_difference
-    from motley_advice.explanation.plan import ExplanationPlan
-    from motley_advice.explanation.tables import (
+    from motley_advice.explanation.explanation_plan import ExplanationPlan
+    from motley_advice.explanation.explanation_tables import (
         difference_table,
         notes,
         share_table,

@@ -18,9 +18,9 @@ from motley.core.errors import UserError
 from motley.experiments import document
 from motley.experiments.lineage import result_keys
 from motley.results.aspects import ASPECTS, in_list, value_at
-from motley_advice.explanation.shapley import EXACT, Setting, all_settings, end_settings
+from motley_advice.explanation.shapley import EXACT, Combination, all_combinations, end_combinations
 
-__all__ = ["READING", "Cause", "Difference", "causes_of", "combined", "harmless_of", "leaves"]
+__all__ = ["READING", "Cause", "KeyDifference", "causes_of", "combined", "harmless_of", "leaves"]
 
 READING = "reading"
 """The table of a document that says how the figure is read off a run; no key of an experiment."""
@@ -36,11 +36,11 @@ _MEASURED = ("evaluate", "metrics")
 """Keys that say what is measured, and when: they change no model."""
 
 Document = Mapping[str, Any]
-Refusal = Callable[[Sequence["Cause"], Setting], UserError | None]
+Refusal = Callable[[Sequence["Cause"], Combination], UserError | None]
 
 
 @dataclass(frozen=True)
-class Difference:
+class KeyDifference:
     """One row of what differs: a key and its values in A and B, None where a key is left out."""
 
     key: str
@@ -62,11 +62,11 @@ class Cause:
 
     name: str
     keys: tuple[str, ...]
-    rows: tuple[Difference, ...]
+    rows: tuple[KeyDifference, ...]
     reason: str = ""
 
 
-def leaves(a: Any, b: Any, path: str = "") -> Iterator[Difference]:
+def leaves(a: Any, b: Any, path: str = "") -> Iterator[KeyDifference]:
     """Yield the differing values of two documents, key by key down to plain values."""
     if isinstance(a, Mapping) or isinstance(b, Mapping):
         tables = [value if isinstance(value, Mapping) else {} for value in (a, b)]
@@ -75,9 +75,9 @@ def leaves(a: Any, b: Any, path: str = "") -> Iterator[Difference]:
             yield from leaves(tables[0].get(key), tables[1].get(key), below)
         plain = [None if isinstance(value, Mapping) else value for value in (a, b)]
         if plain != [None, None]:
-            yield Difference(path, *plain)
+            yield KeyDifference(path, *plain)
     elif a != b:
-        yield Difference(path, a, b)
+        yield KeyDifference(path, a, b)
 
 
 def _differing(a: Any, b: Any, path: str) -> Iterator[str]:
@@ -128,7 +128,7 @@ def causes_of(a: Document, b: Document, cohort_alike: bool = False) -> list[Caus
     ]
 
 
-def harmless_of(a: Document, b: Document, causes: Sequence[Cause]) -> list[Difference]:
+def harmless_of(a: Document, b: Document, causes: Sequence[Cause]) -> list[KeyDifference]:
     """Return what differs and is in none of the causes: it cannot change the figure."""
     counted = {row.key for cause in causes for row in cause.rows}
     return [row for row in leaves(a, b) if row.key not in counted | {"seed"}]
@@ -149,10 +149,12 @@ def _name(path: str) -> str:
     return words.get(path, path)
 
 
-def combined(a: Document, b: Document, causes: Sequence[Cause], setting: Setting) -> dict[str, Any]:
-    """Return A's document with B's values of the causes of a setting."""
+def combined(
+    a: Document, b: Document, causes: Sequence[Cause], combination: Combination
+) -> dict[str, Any]:
+    """Return A's document with B's values of the causes of a combination."""
     out = document.copied(a)
-    for number in setting:
+    for number in combination:
         for path in causes[number].keys:
             table, _, last = path.rpartition(".")
             mine: Any = value_at(out, table) if table else out
@@ -163,9 +165,9 @@ def combined(a: Document, b: Document, causes: Sequence[Cause], setting: Setting
     return out
 
 
-def needed_settings(causes: Sequence[Cause]) -> list[Setting]:
-    """Return the settings that the richest plan would run."""
-    return (all_settings if len(causes) <= EXACT else end_settings)(len(causes))
+def needed_combinations(causes: Sequence[Cause]) -> list[Combination]:
+    """Return the combinations that the richest plan would run."""
+    return (all_combinations if len(causes) <= EXACT else end_combinations)(len(causes))
 
 
 def joined(causes: Sequence[Cause], refusal: Refusal) -> list[Cause]:
@@ -173,36 +175,36 @@ def joined(causes: Sequence[Cause], refusal: Refusal) -> list[Cause]:
 
     Parameters
     ----------
-    refusal: returns why a setting of some causes cannot run; None if it can. Both ends can.
+    refusal: returns why a combination of some causes cannot run; None if it can. Both ends can.
     """
     joined_causes = list(causes)
     while True:
-        settings = needed_settings(joined_causes)
+        combinations = needed_combinations(joined_causes)
         refused = {
-            setting: reason
-            for setting in settings
-            if (reason := refusal(joined_causes, setting)) is not None
+            combination: reason
+            for combination in combinations
+            if (reason := refusal(joined_causes, combination)) is not None
         }
         if not refused:
             return joined_causes
         joined_causes = _one_joined(joined_causes, refused)
 
 
-def _one_joined(causes: Sequence[Cause], refused: Mapping[Setting, UserError]) -> list[Cause]:
-    """Return the causes with the two joined that most of the refused settings keep apart; of equals
-    those that the refusal names."""
-    setting, reason = next(iter(refused.items()))
+def _one_joined(causes: Sequence[Cause], refused: Mapping[Combination, UserError]) -> list[Cause]:
+    """Return the causes with the two joined that most of the refused combinations keep apart; of
+    equals those that the refusal names."""
+    combination, reason = next(iter(refused.items()))
 
     def apart(pair: Sequence[int]) -> tuple[int, int]:
         splits = sum((pair[0] in other) != (pair[1] in other) for other in refused)
         words = {key.partition(".")[0] for i in pair for key in causes[i].keys}
         return splits, sum(word in str(reason) for word in words)
 
-    outside = [number for number in range(len(causes)) if number not in setting]
-    pairs = [sorted(pair) for pair in product(sorted(setting), outside)]
+    outside = [number for number in range(len(causes)) if number not in combination]
+    pairs = [sorted(pair) for pair in product(sorted(combination), outside)]
     first, second = max(pairs, key=apart)
     one, other = causes[first], causes[second]
-    names = in_list([causes[number].name for number in sorted(setting)])
+    names = in_list([causes[number].name for number in sorted(combination)])
     pair = Cause(
         f"{one.name} with {other.name}",
         (*one.keys, *other.keys),

@@ -19,9 +19,9 @@ from motley.experiments.sweep import run_points
 from motley.experiments.sweep_point import Point
 from motley.results import measures
 from motley.results.load import Run
-from motley_advice.explanation.plan import ExplanationPlan, plan_of
-from motley_advice.explanation.shapley import Setting, Shares, shares
-from motley_advice.explanation.sides import Given, Reading, made_here, why_run_again
+from motley_advice.explanation.compared_results import Given, Reading, made_here, why_run_again
+from motley_advice.explanation.explanation_plan import ExplanationPlan, plan_of
+from motley_advice.explanation.shapley import CauseShares, Combination, shares
 
 __all__ = ["Explanation", "explain", "figure_of"]
 
@@ -33,37 +33,39 @@ class Explanation:
     Parameters
     ----------
     plan: what was run.
-    runs: setting -> its runs in the order of the plan's seeds.
+    runs: combination -> its runs in the order of the plan's seeds.
     directory: folder of the runs and the tables.
     """
 
     plan: ExplanationPlan
-    runs: Mapping[Setting, Sequence[Run]]
+    runs: Mapping[Combination, Sequence[Run]]
     directory: Path
 
     @cached_property
-    def figures(self) -> dict[Setting, Floats]:
-        """Setting -> ``[k]`` figures by seed; NaN for a run that ended without a number."""
+    def figures(self) -> dict[Combination, Floats]:
+        """Combination -> ``[k]`` figures by seed; NaN for a run that ended without a number."""
         return {
-            setting: np.array([figure_of(run, self.plan.reading(setting)) for run in runs])
-            for setting, runs in self.runs.items()
+            combination: np.array([figure_of(run, self.plan.reading(combination)) for run in runs])
+            for combination, runs in self.runs.items()
         }
 
     @cached_property
     def counted(self) -> list[int]:
-        """The places of the seeds of which every setting has a figure."""
+        """The places of the seeds of which every combination has a figure."""
         figures = np.array(list(self.figures.values()))
         return np.flatnonzero(np.isfinite(figures).all(axis=0)).tolist()
 
     @cached_property
-    def shares(self) -> Shares:
+    def shares(self) -> CauseShares:
         """What each cause carries, over the seeds that count."""
-        return shares({setting: values[self.counted] for setting, values in self.figures.items()})
+        return shares(
+            {combination: values[self.counted] for combination, values in self.figures.items()}
+        )
 
     @cached_property
     def ends(self) -> tuple[Floats, Floats]:
         """The figures of A and of B as they were run here, over the seeds that count."""
-        a, b = (self.figures[setting][self.counted] for setting in self.plan.ends)
+        a, b = (self.figures[combination][self.counted] for combination in self.plan.ends)
         return a, b
 
     @cached_property
@@ -71,13 +73,13 @@ class Explanation:
         """The figures of A and of B as the stored runs have them, where they were given and have
         the seed; else as they were run here."""
         a, b = (values.copy() for values in self.ends)
-        for side, setting, values in zip(
+        for side, combination, values in zip(
             (self.plan.a, self.plan.b), self.plan.ends, (a, b), strict=True
         ):
             for at, place in enumerate(self.counted):
                 run = side.stored.get(self.plan.seeds[place])
                 if run is not None:
-                    values[at] = figure_of(run, self.plan.reading(setting))
+                    values[at] = figure_of(run, self.plan.reading(combination))
         return a, b
 
     @property
@@ -152,7 +154,8 @@ def explain(
 
     Raises
     ------
-    ConfigError: before anything is run, as :func:`~motley_advice.explanation.plan.plan_of`.
+    ConfigError: before anything is run: nothing differs that can change the figure, an option that
+    makes no sense, a side that cannot run, a budget that is too small.
     UserError: a run failed; the same call goes on after it.
 
     Example
@@ -199,9 +202,9 @@ class _PlannedRuns:
         self._say = say
         self._again = why_run_again(plan.a, plan.b)
         self._points: dict[str, Point] = {}
-        for setting in plan.settings:
+        for combination in plan.combinations:
             for seed in plan.seeds:
-                point = Point(plan.name(setting), plan.experiment(setting, seed))
+                point = Point(plan.name(combination), plan.experiment(combination, seed))
                 self._points.setdefault(point.experiment.result_id(), point)
         self._folders = {key: self._place(point) for key, point in self._points.items()}
         self._done = [
@@ -236,8 +239,8 @@ class _PlannedRuns:
             time = in_minutes(self._left * each_s / max(self._jobs, 1))
             self._say(f"the {self._left} others take about {time}")
 
-    def run(self, how: Mapping[str, Any]) -> dict[Setting, list[Run]]:
-        """Run what is missing, and return the runs of every setting.
+    def run(self, how: Mapping[str, Any]) -> dict[Combination, list[Run]]:
+        """Run what is missing, and return the runs of every combination.
 
         Raises
         ------
@@ -270,6 +273,8 @@ class _PlannedRuns:
         by_id = dict(zip(self._points, done, strict=True))
         plan = self._plan
         return {
-            setting: [by_id[plan.experiment(setting, seed).result_id()] for seed in plan.seeds]
-            for setting in plan.settings
+            combination: [
+                by_id[plan.experiment(combination, seed).result_id()] for seed in plan.seeds
+            ]
+            for combination in plan.combinations
         }

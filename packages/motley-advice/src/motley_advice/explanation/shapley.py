@@ -1,8 +1,8 @@
 """How much of a difference each cause carries: Shapley values, or one cause at a time from both
 ends.
 
-A *setting* is the set of causes that have B's value, the others A's. ``v(S)`` is the figure of a
-setting, one entry per seed, so that everything here is paired by seed. With n causes N:
+A *combination* is the set of causes that have B's value, the others A's. ``v(S)`` is the figure of
+a combination, one entry per seed, so that everything here is paired by seed. With n causes N:
 
     Shapley value of i   phi_i = sum over S without i of |S|! (n - |S| - 1)! / n! (v(S + i) - v(S))
     from A               v({i}) - v({})
@@ -24,16 +24,16 @@ import numpy as np
 
 from motley.core.arrays import Floats
 
-__all__ = ["EXACT", "Setting", "Shares", "all_settings", "end_settings", "shares"]
+__all__ = ["EXACT", "CauseShares", "Combination", "all_combinations", "end_combinations", "shares"]
 
-Setting = frozenset[int]
+Combination = frozenset[int]
 """The numbers of the causes that have B's value."""
 EXACT = 5
-"""Up to so many causes all settings are run; of six causes there are 64."""
+"""Up to so many causes all combinations are run; of six causes there are 64."""
 
 
 @dataclass(frozen=True)
-class Shares:
+class CauseShares:
     """What each of n causes carries of a difference over k seeds.
 
     Parameters
@@ -49,7 +49,7 @@ class Shares:
     left: Floats
 
 
-def all_settings(causes: int) -> list[Setting]:
+def all_combinations(causes: int) -> list[Combination]:
     """Return every set of causes, the small ones first."""
     return [
         frozenset(members)
@@ -58,7 +58,7 @@ def all_settings(causes: int) -> list[Setting]:
     ]
 
 
-def end_settings(causes: int) -> list[Setting]:
+def end_combinations(causes: int) -> list[Combination]:
     """Return both ends and what lies one cause from them: none, all, each alone, all but each."""
     everything = frozenset(range(causes))
     singles = [frozenset({cause}) for cause in range(causes)]
@@ -66,18 +66,18 @@ def end_settings(causes: int) -> list[Setting]:
     return list(dict.fromkeys([frozenset[int](), everything, *near]))
 
 
-def shares(values: Mapping[Setting, Sequence[float] | Floats]) -> Shares:
-    """Return what each cause carries: Shapley values where ``values`` has every setting, else the
-    means of both ends (:func:`end_settings`).
+def shares(values: Mapping[Combination, Sequence[float] | Floats]) -> CauseShares:
+    """Return what each cause carries: Shapley values where ``values`` has every combination, else
+    the means of both ends (:func:`end_combinations`).
 
     Parameters
     ----------
-    values: setting -> ``[k]`` figures by seed.
+    values: combination -> ``[k]`` figures by seed.
     """
-    figures = {setting: np.asarray(value, float) for setting, value in values.items()}
+    figures = {combination: np.asarray(value, float) for combination, value in values.items()}
     everything = max(figures, key=len)
     causes = range(len(everything))
-    nothing: Setting = frozenset()
+    nothing: Combination = frozenset()
     from_a = [figures[frozenset({i})] - figures[nothing] for i in causes]
     from_b = [figures[everything] - figures[everything - {i}] for i in causes]
     if len(figures) == 2 ** len(everything):
@@ -85,7 +85,7 @@ def shares(values: Mapping[Setting, Sequence[float] | Floats]) -> Shares:
     else:
         each = [(a + b) / 2 for a, b in zip(from_a, from_b, strict=True)]
     total = figures[everything] - figures[nothing]
-    return Shares(
+    return CauseShares(
         each=np.array(each),
         from_a=np.array(from_a),
         from_b=np.array(from_b),
@@ -93,14 +93,14 @@ def shares(values: Mapping[Setting, Sequence[float] | Floats]) -> Shares:
     )
 
 
-def _shapley(figures: Mapping[Setting, Floats], cause: int, causes: int) -> Floats:
+def _shapley(figures: Mapping[Combination, Floats], cause: int, causes: int) -> Floats:
     """Return the Shapley value ``[k]`` of one cause."""
     terms = [
-        factorial(len(setting))
-        * factorial(causes - len(setting) - 1)
-        * (figures[setting | {cause}] - figure)
-        for setting, figure in figures.items()
-        if cause not in setting
+        factorial(len(combination))
+        * factorial(causes - len(combination) - 1)
+        * (figures[combination | {cause}] - figure)
+        for combination, figure in figures.items()
+        if cause not in combination
     ]
     value: Floats = np.sum(terms, axis=0) / factorial(causes)
     return value

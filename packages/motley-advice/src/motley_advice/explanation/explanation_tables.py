@@ -28,17 +28,19 @@ from motley.results.blocks import (
 )
 from motley.results.method_rows import intervals_in_words
 from motley.results.page import replace_files, write
-from motley_advice.explanation.causes import Difference
+from motley_advice.explanation.causes import KeyDifference
 from motley_advice.explanation.explaining import Explanation
-from motley_advice.explanation.plan import ExplanationPlan
+from motley_advice.explanation.explanation_plan import ExplanationPlan
 
 __all__ = ["difference_table", "notes", "share_table", "write_explanation"]
 
+_CHOSEN = {"dtype", "precision", "products"}
+"""Numerics that are keys of an experiment, and may be causes."""
 _SPENT_TOLERANCE = 0.01
 """Relative difference from which what the runs spent is told."""
 
 
-def difference_table(plan: ExplanationPlan, spent: Sequence[Difference] = ()) -> Table:
+def difference_table(plan: ExplanationPlan, spent: Sequence[KeyDifference] = ()) -> Table:
     """Return a row per key that differs, with its values and the cause that it belongs to.
 
     ``spent``: what the runs of both sides spent, where they were made."""
@@ -62,16 +64,16 @@ def _value(value: Any) -> str:
     return DASH if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def spent_differences(explanation: Explanation) -> list[Difference]:
+def spent_differences(explanation: Explanation) -> list[KeyDifference]:
     """Return what the runs of A and of B spent otherwise, as means over seeds: rounds, local steps,
     samples, traffic."""
-    ends = [explanation.runs[setting] for setting in explanation.plan.ends]
+    ends = [explanation.runs[combination] for combination in explanation.plan.ends]
     rows = []
     for measure in MEASURES:
         a, b = (float(np.mean([measure.of(run) for run in runs])) for runs in ends)
         if isfinite(a) and isfinite(b) and abs(a - b) > _SPENT_TOLERANCE * max(abs(a), abs(b)):
             title = measure.title.format(time="virtual")
-            rows.append(Difference(title, measure.in_words(a), measure.in_words(b)))
+            rows.append(KeyDifference(title, measure.in_words(a), measure.in_words(b)))
     return rows
 
 
@@ -81,68 +83,79 @@ def share_table(explanation: Explanation) -> Table:
     shares = explanation.shares
     first, last = (values.mean() if len(values) else np.nan for values in explanation.observed)
     whole = explanation.observed[1] - explanation.observed[0]
-    target = whole if plan.printed is None else plan.printed - explanation.observed[0]
+    gap = _gap(explanation)
     rows = [TableRow("A", [TableCell(_number(float(first)), float(first)), *_blank(3)])]
     order = sorted(range(len(plan.causes)), key=lambda i: -abs(np.mean(shares.each[i])))
     rows += [
         TableRow(
             plan.causes[i].name,
             [
-                *_moved(shares.each[i], target, len(plan.causes)),
+                *_moved(shares.each[i], gap, len(plan.causes)),
                 *(_cell(float(np.mean(ends[i]))) for ends in (shares.from_a, shares.from_b)),
             ],
         )
         for i in order
     ]
     if not plan.exact:
-        rows.append(_row("several causes together", shares.left, target))
+        rows.append(_row("several causes together", shares.left, gap))
     if np.abs(explanation.rerun).max(initial=0.0) > 0:
-        rows.append(_row("versions, machine or files", explanation.rerun, target))
+        rows.append(_row("versions, machine or files", explanation.rerun, gap))
     rows.append(TableRow("B", [TableCell(_number(float(last)), float(last)), *_blank(3)]))
     if plan.printed is None:
-        rows.append(_row("B - A", whole, target))
+        rows.append(_row("B - A", whole, gap))
     else:
         rows.append(TableRow("printed", [TableCell(_number(plan.printed)), *_blank(3)]))
         left = plan.printed - explanation.observed[1]
-        rows.append(_row("unexplained", left, target))
+        rows.append(_row("unexplained", left, gap))
     heads = ("", f"{plan.metric}, 95 % interval", "share", "alone, from A", "alone, from B")
     return Table(heads, rows, _note(explanation))
+
+
+def _gap(explanation: Explanation) -> float:
+    """Return the mean difference that is to be explained; NaN where its interval holds 0: it may be
+    chance, and shares of it say nothing."""
+    a, b = explanation.observed
+    printed = explanation.plan.printed
+    gap = measures.paired(b if printed is None else np.full(len(a), printed), a)
+    return float("nan") if gap.low < 0 < gap.high else gap.mean
 
 
 def _note(explanation: Explanation) -> str:
     plan = explanation.plan
     kind = (
-        "Shapley values over all settings"
+        "Shapley values over all combinations"
         if plan.exact
         else "Means of the changes of one cause from A and from B"
     )
     seeds = ", ".join(str(plan.seeds[place]) for place in explanation.counted)
-    words = intervals_in_words(len(plan.causes))
-    return f"{kind}, paired over the seeds {seeds or 'none'}. {words}".strip()
+    lines = [f"{kind}, paired over the seeds {seeds or 'none'}."]
+    lines.append(intervals_in_words(len(plan.causes)))
+    if explanation.counted and not isfinite(_gap(explanation)):
+        lines.append("No shares: the difference as a whole may be chance.")
+    return " ".join(filter(None, lines))
 
 
 def _blank(count: int) -> list[TableCell]:
     return [TableCell("")] * count
 
 
-def _row(label: str, values: Floats, target: Floats) -> TableRow:
+def _row(label: str, values: Floats, gap: float) -> TableRow:
     """Return the row of a change that is no cause, with an interval of its own."""
-    return TableRow(label, [*_moved(values, target, comparisons=1), *_blank(2)])
+    return TableRow(label, [*_moved(values, gap, comparisons=1), *_blank(2)])
 
 
-def _moved(values: Floats, target: Floats, comparisons: int) -> list[TableCell]:
+def _moved(values: Floats, gap: float, comparisons: int) -> list[TableCell]:
     """Return the cells of a change of the figure, ``[k]`` by seed: its 95 % t interval, one of
-    ``comparisons`` that hold together, and what share it is of the difference to be explained."""
+    ``comparisons`` that hold together, and what share it is of the gap to be explained."""
     level = measures.level_together(comparisons)
     interval = measures.paired(values, np.zeros(len(values)), level)
     text = _number(interval.mean, sign=True)
     if isfinite(interval.low):
         text += f" ({_number(interval.low, sign=True)} to {_number(interval.high, sign=True)})"
-    gap = float(np.mean(target)) if len(target) else np.nan
-    share = 100 * interval.mean / gap if gap else np.nan
+    share = 100 * interval.mean / gap if gap else np.nan  # of a gap of 0 nothing is a share
     return [
         TableCell(text, interval.mean),
-        TableCell(f"{share:.0f} %" if isfinite(share) else DASH),
+        TableCell(f"{round(share)} %" if isfinite(share) else DASH),
     ]
 
 
@@ -164,14 +177,14 @@ def notes(explanation: Explanation) -> list[str]:
     lines = []
     lost = [seed for place, seed in enumerate(plan.seeds) if place not in explanation.counted]
     if lost:
-        settings = [
-            plan.name(setting)
-            for setting, values in explanation.figures.items()
+        combinations = [
+            plan.name(combination)
+            for combination, values in explanation.figures.items()
             if not np.isfinite(values).all()
         ]
         lines.append(
             f"left out: seeds {', '.join(map(str, lost))}, of which a run ended without a number "
-            f"({'; '.join(settings[:3])})"
+            f"({'; '.join(combinations[:3])})"
         )
     if len(explanation.counted) == 1:
         lines.append("one seed has no interval: what a cause carries may be chance; give --seeds")
@@ -188,11 +201,11 @@ def notes(explanation: Explanation) -> list[str]:
 
 
 def _nearest(explanation: Explanation, printed: float) -> str:
-    """Return the setting whose mean lies nearest to the printed number, in a sentence."""
+    """Return the combination whose mean lies nearest to the printed number, in a sentence."""
     means = {s: float(np.mean(v[explanation.counted])) for s, v in explanation.figures.items()}
-    nearest = min(means, key=lambda setting: abs(means[setting] - printed))
+    nearest = min(means, key=lambda combination: abs(means[combination] - printed))
     return (
-        f"nearest to the print of the {len(means)} settings: {explanation.plan.name(nearest)}, "
+        f"nearest to the print of {len(means)} combinations: {explanation.plan.name(nearest)}, "
         f"{_number(means[nearest])}; the best of so many is near also by chance"
     )
 
@@ -202,9 +215,9 @@ def _unlike(explanation: Explanation) -> list[str]:
     records = [run.meta for runs in explanation.runs.values() for run in runs]
     held: dict[str, dict[str, None]] = {}
     for record in records:
-        for table in ("versions", "numerics"):
-            for key, value in (record.get(table) or {}).items():
-                held.setdefault(key, {})[str(value)] = None
+        computed = {**record.get("versions", {}), **record.get("numerics", {})}
+        for key in computed.keys() - _CHOSEN:
+            held.setdefault(key, {})[str(computed[key])] = None
     unlike = [f"{key} {' and '.join(values)}" for key, values in held.items() if len(values) > 1]
     return (
         [f"not all runs were computed alike ({'; '.join(unlike)}), so last bits may differ"]
@@ -259,13 +272,13 @@ def _causes_csv(explanation: Explanation) -> str:
 
 
 def _csv(explanation: Explanation) -> str:
-    """Return a row per setting and seed: the figure, and the folder of its run."""
+    """Return a row per combination and seed: the figure, and the folder of its run."""
     plan = explanation.plan
-    rows: list[Sequence[object]] = [("setting", "seed", plan.metric, "run")]
+    rows: list[Sequence[object]] = [("combination", "seed", plan.metric, "run")]
     rows += [
-        (plan.name(setting), seed, repr(float(value)), run.directory)
-        for setting, runs in explanation.runs.items()
-        for seed, value, run in zip(plan.seeds, explanation.figures[setting], runs, strict=True)
+        (plan.name(combination), seed, repr(float(value)), run.directory)
+        for combination, runs in explanation.runs.items()
+        for seed, value, run in zip(plan.seeds, explanation.figures[combination], runs, strict=True)
     ]
     return _written(rows)
 

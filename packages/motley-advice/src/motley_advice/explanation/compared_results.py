@@ -19,7 +19,7 @@ from motley.experiments.sweep import expand
 from motley.results.aspects import in_list
 from motley.results.labels import group_runs
 from motley.results.load import Run, load, load_all
-from motley_advice.explanation.causes import READING, Difference, leaves
+from motley_advice.explanation.causes import READING, KeyDifference, leaves
 
 __all__ = [
     "Given",
@@ -193,7 +193,7 @@ def _some(labels: Sequence[str]) -> str:
     return in_list([*labels[:3], *(["others"] if len(labels) > 3 else [])])
 
 
-def recorded_differences(a: Side, b: Side) -> list[Difference]:
+def recorded_differences(a: Side, b: Side) -> list[KeyDifference]:
     """Return what the records of two stored sides say otherwise beside the keys: versions,
     numerics, variants of data, notes on the samples; nothing where one side is not stored."""
     if not a.stored or not b.stored:

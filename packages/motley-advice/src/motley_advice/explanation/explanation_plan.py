@@ -1,4 +1,4 @@
-"""The plan of an explanation: the causes, and the settings that are run within a budget of runs."""
+"""The plan of an explanation: the causes, and their combinations that are run within a budget."""
 
 from __future__ import annotations
 
@@ -20,19 +20,25 @@ from motley.tasks.task import Task
 from motley_advice.explanation.causes import (
     READING,
     Cause,
-    Difference,
+    KeyDifference,
     causes_of,
     combined,
     harmless_of,
     joined,
 )
-from motley_advice.explanation.shapley import EXACT, Setting, all_settings, end_settings
-from motley_advice.explanation.sides import Given, Reading, Side, recorded_differences, side_of
+from motley_advice.explanation.compared_results import (
+    Given,
+    Reading,
+    Side,
+    recorded_differences,
+    side_of,
+)
+from motley_advice.explanation.shapley import EXACT, Combination, all_combinations, end_combinations
 
 __all__ = ["RUNS", "ExplanationPlan", "plan_of"]
 
 RUNS = 160
-"""Runs of a plan unless a budget is given: all settings of five causes with five seeds."""
+"""Runs of a plan unless a budget is given: all combinations of five causes with five seeds."""
 ROUNDS = ("last", "best")
 
 
@@ -46,54 +52,55 @@ class ExplanationPlan:
     causes: what differs and can change the figure, as it is changed one at a time.
     harmless: what differs and cannot.
     recorded: what the records of stored runs say otherwise beside the keys.
-    seeds: with each of which every setting is run.
-    settings: the sets of causes that have B's value; all of them, or those near both ends.
+    seeds: with each of which every combination is run.
+    combinations: the sets of causes that have B's value; all of them, or those near both ends.
     printed: the printed number that B is held against; None without one.
     """
 
     a: Side
     b: Side
     causes: Sequence[Cause]
-    harmless: Sequence[Difference]
-    recorded: Sequence[Difference]
+    harmless: Sequence[KeyDifference]
+    recorded: Sequence[KeyDifference]
     seeds: Sequence[int]
-    settings: Sequence[Setting]
+    combinations: Sequence[Combination]
     printed: float | None = None
 
     @property
     def exact(self) -> bool:
-        """Whether all settings are run."""
-        return len(self.settings) == 1 << len(self.causes)
+        """Whether all combinations are run."""
+        return len(self.combinations) == 1 << len(self.causes)
 
     @property
     def metric(self) -> str:
         """The metric whose difference is explained."""
         return self.a.reading.metric
 
-    def experiment(self, setting: Setting, seed: int) -> Experiment:
-        """Return the experiment of a setting with a seed."""
-        return self._made[setting].replace({"seed": seed})
+    def experiment(self, combination: Combination, seed: int) -> Experiment:
+        """Return the experiment of a combination with a seed."""
+        return self._made[combination].replace({"seed": seed})
 
-    def reading(self, setting: Setting) -> Reading:
-        """Return how the figure of a setting is read off its run."""
-        keys = combined(self.a.document, self.b.document, self.causes, setting)
+    def reading(self, combination: Combination) -> Reading:
+        """Return how the figure of a combination is read off its run."""
+        keys = combined(self.a.document, self.b.document, self.causes, combination)
         return Reading(**keys[READING])
 
     @cached_property
-    def _made(self) -> dict[Setting, Experiment]:
+    def _made(self) -> dict[Combination, Experiment]:
         return {
-            setting: _experiment(self.a, self.b, self.causes, setting) for setting in self.settings
+            combination: _experiment(self.a, self.b, self.causes, combination)
+            for combination in self.combinations
         }
 
     @cached_property
     def number_of_runs(self) -> int:
-        """The runs of the plan, those that are there already among them; settings that differ only
-        in how the figure is read share theirs."""
+        """The runs of the plan, those that are there already among them; combinations that differ
+        only in how the figure is read share theirs."""
         return _distinct(self._made.values()) * len(self.seeds)
 
     @property
-    def ends(self) -> tuple[Setting, Setting]:
-        """The settings of A and of B."""
+    def ends(self) -> tuple[Combination, Combination]:
+        """The combinations of A and of B."""
         return frozenset(), frozenset(range(len(self.causes)))
 
     @property
@@ -103,30 +110,32 @@ class ExplanationPlan:
             [side.experiment.replace({"seed": 0}).result_id() for side in (self.a, self.b)]
         )
 
-    def name(self, setting: Setting) -> str:
-        """Return a setting in words: ``A with weights of B``, ``B`` where all causes are B's."""
-        if len(setting) == len(self.causes):
+    def name(self, combination: Combination) -> str:
+        """Return a combination in words: ``A with weights of B``, or ``B`` for all causes."""
+        if len(combination) == len(self.causes):
             return "B"
-        names = [self.causes[number].name for number in sorted(setting)]
+        names = [self.causes[number].name for number in sorted(combination)]
         return f"A with {in_list(names)} of B" if names else "A"
 
     def sentences(self) -> list[str]:
         """Return what the plan does and why, in sentences."""
-        count = len(self.settings)
+        count = len(self.combinations)
         every = len(self.causes) > 1
         scheme = (
-            (f"all {count} settings of {len(self.causes)} causes (exact Shapley values)")
+            f"all {count} combinations of {len(self.causes)} causes (exact Shapley values)"
             if self.exact and every
-            else f"{count} settings: one cause at a time from A and from B"
+            else f"{count} combinations: one cause at a time from A and from B"
             if every
             else "A and B: there is one cause"
         )
-        seeds = f"{len(self.seeds)} seed{'s' if len(self.seeds) > 1 else ''}"
-        lines = [f"{self.number_of_runs} runs: {scheme}, each with {seeds} ({_listed(self.seeds)})"]
+        lines = [
+            f"{self.number_of_runs} runs: {scheme}, each with {_count(self.seeds)} "
+            f"({_listed(self.seeds)})"
+        ]
         if not self.exact and len(self.causes) <= EXACT:
             lines.append(
-                "all settings are more runs than --runs allows, so what several causes do together "
-                "is left over"
+                "all combinations are more runs than --runs allows, so what several causes do "
+                "together is left over"
             )
         lines += [cause.reason for cause in self.causes if cause.reason]
         if self.a.seeds != self.b.seeds:
@@ -141,17 +150,21 @@ def _listed(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))
 
 
+def _count(seeds: Sequence[int]) -> str:
+    return f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
+
+
 def _distinct(experiments: Iterable[Experiment]) -> int:
     return len({experiment.result_id() for experiment in experiments})
 
 
-def _experiment(a: Side, b: Side, causes: Sequence[Cause], setting: Setting) -> Experiment:
-    """Return the experiment of a setting; one of an end is that side's own."""
-    if not setting:
+def _experiment(a: Side, b: Side, causes: Sequence[Cause], combination: Combination) -> Experiment:
+    """Return the experiment of a combination; one of an end is that side's own."""
+    if not combination:
         return a.experiment
-    if len(setting) == len(causes):
+    if len(combination) == len(causes):
         return b.experiment
-    keys = combined(a.document, b.document, causes, setting)
+    keys = combined(a.document, b.document, causes, combination)
     del keys[READING]
     for side in (a, b):
         if side.experiment.own_task is not None and side.document["task"] == keys["task"]:
@@ -206,9 +219,9 @@ def plan_of(
         if reason is not None:
             raise ConfigError(f"{name}, {side.label}, cannot run: {reason}")
 
-    def refusal(tried: Sequence[Cause], setting: Setting) -> UserError | None:
+    def refusal(tried: Sequence[Cause], combination: Combination) -> UserError | None:
         try:
-            return check.of(_experiment(side_a, side_b, tried, setting))
+            return check.of(_experiment(side_a, side_b, tried, combination))
         except UserError as error:
             return error
 
@@ -220,7 +233,9 @@ def plan_of(
         harmless=harmless,
         recorded=recorded,
         seeds=_seeds(side_a, side_b, seeds),
-        settings=all_settings(len(causes)) if len(causes) <= EXACT else end_settings(len(causes)),
+        combinations=all_combinations(len(causes))
+        if len(causes) <= EXACT
+        else end_combinations(len(causes)),
         printed=printed,
     )
     return _within(plan, RUNS if runs is None else runs)
@@ -314,7 +329,7 @@ def _same_cohort(a: Side, b: Side) -> bool:
 
 
 def _nothing(
-    a: Side, b: Side, harmless: Sequence[Difference], recorded: Sequence[Difference]
+    a: Side, b: Side, harmless: Sequence[KeyDifference], recorded: Sequence[KeyDifference]
 ) -> ConfigError:
     """Return the error for two sides without a cause."""
     beside = [row.key for row in (*harmless, *recorded)]
@@ -336,7 +351,7 @@ def _nothing(
 
 
 def _seeds(a: Side, b: Side, given: Sequence[int] | None) -> tuple[int, ...]:
-    """Return the seeds of every setting: those given, those of both sides, or those of either."""
+    """Return the seeds of each combination: those given, those of both sides, or of either."""
     if given is not None:
         if not given or len(set(given)) < len(given):
             raise ConfigError(f"got {_listed(given)!r}; expected each seed once", "--seeds")
@@ -352,7 +367,7 @@ def _within(plan: ExplanationPlan, runs: int) -> ExplanationPlan:
     ------
     ConfigError: says what the budget allows.
     """
-    fewer = replace(plan, settings=end_settings(len(plan.causes)))
+    fewer = replace(plan, combinations=end_combinations(len(plan.causes)))
     for candidate in (plan, fewer):
         if candidate.number_of_runs <= runs:
             return candidate
@@ -364,7 +379,7 @@ def _within(plan: ExplanationPlan, runs: int) -> ExplanationPlan:
     )
     raise ConfigError(
         f"got {runs}; one cause at a time from both ends takes {fewer.number_of_runs} runs "
-        f"({each} settings, {len(plan.seeds)} seeds), all settings {plan.number_of_runs}; "
+        f"({each} combinations, {_count(plan.seeds)}), all combinations {plan.number_of_runs}; "
         f"{allowed}",
         "--runs",
     )
