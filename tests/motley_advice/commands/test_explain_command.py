@@ -62,7 +62,7 @@ def test_the_tables_and_where_they_are_written(
         ),
         (
             ["mine.toml", "theirs.toml", "--runs", "1"],
-            "--runs: got 1; one cause at a time from both ends takes 2 runs (2 combi",
+            "--runs: got 1; of the causes (weights) one at a time from both ends takes 2",
         ),
         (["mine.toml", "--change", "weights"], "--change: got 'weights'; expected key=value"),
     ],

@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import motley
 from motley.core.errors import ConfigError, UserError
+from motley.tasks import from_clients, own_task
 from motley_advice.explanation import compared_results, explaining
 from motley_advice.explanation.explaining import Explanation, explain
+from motley_advice.explanation.explanation_plan import plan_of
 from motley_advice.explanation.explanation_tables import notes, share_table, write_explanation
 
 KEYS: dict[str, Any] = {
@@ -205,6 +208,41 @@ def test_a_seed_without_a_number_is_left_out(explained: Explanation) -> None:
     assert notes(part)[0] == (
         "left out: seeds 0, of which a run ended without a number (A with weights of B)"
     )
+
+
+def test_what_several_causes_do_together_has_a_row_where_not_all_is_run(tmp_path: Path) -> None:
+    """Four causes act only together, and from B each is missed: shares .25 each of 0.5 lost."""
+    changes = ["weights=uniform", "local.batch_size=8", "local.epochs=2", "local.optimizer.lr=0.1"]
+    plan = plan_of(KEYS, changes=changes, runs=10)
+    figures = [({*c}, [0.5 if len(c) == 4 else 0.0]) for c in plan.combinations]
+    found = with_figures(Explanation(plan, {}, tmp_path), *figures)
+    rows = {row.label: [cell.text for cell in row.cells] for row in share_table(found).rows}
+    assert rows["weights"] == ["+0.2500", "50 %", "+0.0000", "+0.5000"]
+    assert rows["several causes together"][:2] == ["-0.5000", "-100 %"]
+    assert share_table(found).note.startswith("Means of the changes of one cause from A and from B")
+
+
+def test_what_is_chance_where_the_seeds_differ(tmp_path: Path) -> None:
+    """A with seed 0 has .5, B with seed 1 .9; over both seeds B has .1 more: .3 are the seeds'."""
+    plan = plan_of(KEYS, {**KEYS, "seed": 1, "weights": "uniform"})
+    figures = (({*()}, [0.5, 0.8]), ({0}, [0.6, 0.9]))
+    found = with_figures(Explanation(plan, {}, tmp_path), *figures)
+    assert notes(found)[0] == (
+        "each with its own seeds, B - A is +0.4000; +0.3000 of it is chance, for it goes with the "
+        "same seeds"
+    )
+
+
+def test_a_task_of_ones_own(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    clients = [(rng.normal(size=(12, 3)).astype("float32"), np.arange(12) % 2) for _ in range(3)]
+    task = own_task(from_clients(clients), lambda: torch.nn.Linear(3, 2))
+    keys = {"task": task, "cohort": 3, "stop": {"rounds": 1}}
+    changes = ["weights=uniform", "local.optimizer.lr=0.5"]
+    found = explain(keys, changes=changes, metric="loss", out=tmp_path)
+    assert [cause.name for cause in found.plan.causes] == ["learning rate", "weights"]
+    assert found.shares.each[1].tolist() == [0.0]  # clients of equal sizes
+    assert found.shares.each[0] != 0.0
 
 
 def test_runs_that_were_not_computed_alike_are_named(explained: Explanation) -> None:

@@ -377,9 +377,10 @@ def _within(plan: ExplanationPlan, runs: int) -> ExplanationPlan:
         if runs >= each
         else f"one seed takes {each}"
     )
+    causes = ", ".join(cause.name for cause in plan.causes)
     raise ConfigError(
-        f"got {runs}; one cause at a time from both ends takes {fewer.number_of_runs} runs "
-        f"({each} combinations, {_count(plan.seeds)}), all combinations {plan.number_of_runs}; "
-        f"{allowed}",
+        f"got {runs}; of the causes ({causes}) one at a time from both ends takes "
+        f"{fewer.number_of_runs} runs ({each} combinations, {_count(plan.seeds)}), all "
+        f"combinations {plan.number_of_runs}; {allowed}",
         "--runs",
     )

@@ -186,6 +186,8 @@ def notes(explanation: Explanation) -> list[str]:
             f"left out: seeds {', '.join(map(str, lost))}, of which a run ended without a number "
             f"({'; '.join(combinations[:3])})"
         )
+    if plan.a.seeds != plan.b.seeds and explanation.counted:
+        lines += _chance(explanation)
     if len(explanation.counted) == 1:
         lines.append("one seed has no interval: what a cause carries may be chance; give --seeds")
     if len(plan.causes) > 1 and explanation.counted:
@@ -198,6 +200,24 @@ def notes(explanation: Explanation) -> list[str]:
     if plan.printed is not None and explanation.counted:
         lines.append(_nearest(explanation, plan.printed))
     return [*lines, *_unlike(explanation)]
+
+
+def _chance(explanation: Explanation) -> list[str]:
+    """Return how much of the difference of both sides, each with its own seeds, is the seeds'."""
+    own = []
+    for side, figures in zip(
+        (explanation.plan.a, explanation.plan.b), explanation.observed, strict=True
+    ):
+        seeds = [explanation.plan.seeds[place] for place in explanation.counted]
+        own.append([figures[at] for at, seed in enumerate(seeds) if seed in side.seeds])
+    if not all(own):
+        return []
+    apart = float(np.mean(own[1]) - np.mean(own[0]))
+    paired = float(np.mean(explanation.observed[1] - explanation.observed[0]))
+    return [
+        f"each with its own seeds, B - A is {_number(apart, sign=True)}; "
+        f"{_number(apart - paired, sign=True)} of it is chance, for it goes with the same seeds"
+    ]
 
 
 def _nearest(explanation: Explanation, printed: float) -> str:
