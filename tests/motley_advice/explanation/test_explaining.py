@@ -154,6 +154,8 @@ def test_stored_runs_are_used_unless_they_are_of_other_versions(
 ) -> None:
     for name, keys in (("a", KEYS), ("b", {**KEYS, "weights": "uniform"})):
         motley.run(keys, out=tmp_path / name)
+    later = motley.Experiment(**{**KEYS, "seed": 1})
+    motley.run(later, out=tmp_path / later.run_id())
     lines: list[str] = []
     how: dict[str, Any] = {"out": tmp_path / "out", "say": lines.append}
     found = explain(tmp_path / "a", tmp_path / "b", **how)
@@ -161,6 +163,8 @@ def test_stored_runs_are_used_unless_they_are_of_other_versions(
     assert found.runs[frozenset()][0].directory == tmp_path / "a"
     assert found.rerun.tolist() == [0.0]
     assert "one seed has no interval" in notes(found)[0]
+    explain(tmp_path / "a", tmp_path / "b", seeds=[0, 1], **how)  # seed 1 of A lies beside
+    assert "3 of 4 runs are there already" in lines
     now = compared_results.installed_versions()
     monkeypatch.setattr(compared_results, "installed_versions", lambda: {**now, "torch": "0.0"})
     found = explain(tmp_path / "a", tmp_path / "b", **how)

@@ -186,7 +186,7 @@ def explain(
 
 class _PlannedRuns:
     """The runs of a plan, each once, and their folders: one that is finished already, in ``out``,
-    among those given or where ``motley run`` puts it, stays there."""
+    among those given or beside them, or where ``motley run`` puts it, stays there."""
 
     def __init__(
         self,
@@ -215,10 +215,12 @@ class _PlannedRuns:
         self._left = len(self._points) - len(self._done)
 
     def _place(self, point: Point) -> Path:
-        begun = sorted(self.base.glob(f"*/{point.experiment.run_id()}"))
+        run_id = point.experiment.run_id()
+        begun = sorted(self.base.glob(f"*/{run_id}"))
         sides = (self._plan.a, self._plan.b)
         stored = [run.directory for side in sides for run in side.stored.values()]
-        usable = [] if self._again else [*stored, default_folder(point.experiment)]
+        beside = [folder.parent / run_id for folder in stored]
+        usable = [*stored, *beside, default_folder(point.experiment)] if not self._again else []
         for folder in (*begun, *filter(made_here, usable)):
             if RunFolder(folder).finished(point.experiment):
                 return folder
