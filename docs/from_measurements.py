@@ -35,6 +35,7 @@ __all__ = [
     "comparison_rules",
     "csv_table",
     "defence_cost",
+    "explained",
     "fine_tuning",
     "floor",
     "fuzzed_models",
@@ -986,6 +987,14 @@ def comparison_rules() -> str:
         "signs flipped",
     )
     return table(heads, [*rows, *factors])
+
+
+def explained() -> str:
+    """Put the causes of the page's example and what each carries, from
+    ``benchmarks/measured/explain.json``."""
+    found = measured("explain")
+    notes = " ".join(f"{note[:1].upper()}{note[1:]}." for note in found["notes"])
+    return f"{table(found['heads'], found['rows'])}\n\n{found['note']} {notes}"
 
 
 def twin() -> str:

@@ -41,6 +41,7 @@ partition = { name = "dirichlet", alpha = 0.5 }
 
 COMES = {
     "deployment": "motley-flower",
+    "explain": "motley-advice",
     "inspect": "motley-advice",
     "reproduce": "motley-papers",
     "tune": "motley-advice",

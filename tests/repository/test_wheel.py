@@ -144,7 +144,7 @@ def test_without_the_other_distributions_the_command_says_where_they_are(
     wheel: Path, tmp_path: Path
 ) -> None:
     home = environment(wheel, tmp_path)
-    for command in ("deployment", "inspect", "reproduce", "tune", "twin", "what-if"):
+    for command in ("deployment", "explain", "inspect", "reproduce", "tune", "twin", "what-if"):
         done = subprocess.run(
             [home / "bin" / "motley", command, "x", "--some"],
             capture_output=True,

@@ -31,6 +31,7 @@ ONE_AIM = (
     *("quick-start.md", "twelve-lines.md", "notebook.md"),
     *("inspect.md", "inspect-findings.md", "experiment-file.md", "tuning.md", "tuning-budget.md"),
     *("results.md", "measures.md", "report.md", "evaluation.md"),
+    "explain.md",
     *("trackers.md", "figures-for-a-paper.md"),
     *(
         "own-tables.md",

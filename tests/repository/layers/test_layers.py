@@ -122,10 +122,12 @@ ALLOWED: dict[str, set[str]] = {
         "core",
         "experiments",
         "results",
+        "motley_advice.explanation",
         "motley_advice.inspection",
         "motley_advice.tuning",
         "motley_advice.twin",
     },
+    "motley_advice.explanation": {"core", "experiments", "results", "tasks.metrics", "tasks.task"},
     "motley_advice.heterogeneity": {"core", "tasks"},
     "motley_advice.inspection": {
         "core",

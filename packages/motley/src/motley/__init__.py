@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from motley.results.report import report
     from motley.selectors.selector import SelectionRule, Selector
     from motley.tasks.flower_partitions import from_flower
+    from motley_advice.explanation.explaining import explain
     from motley_advice.inspection.inspecting import inspect
     from motley_advice.tuning.study import tune
 
@@ -84,6 +85,7 @@ __all__ = [
     "UserError",
     "build",
     "compare",
+    "explain",
     "frame",
     "from_flower",
     "inspect",
@@ -132,7 +134,7 @@ _NAMES = {
     "motley.selectors.selector": ("SelectionRule", "Selector"),
     "motley.tasks.flower_partitions": ("from_flower",),
 }
-_ADDED = ("inspect", "tune")
+_ADDED = ("explain", "inspect", "tune")
 """Functions of a distribution beside this one."""
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 _ROOMS = frozenset(

@@ -51,6 +51,7 @@ Examples:
   motley compare first.toml --over selector.name=uniform,oort --seeds 0,1,2
   motley compare first.toml --over algorithm.name=fedavg,scaffold --controls
   motley tune first.toml --over local.optimizer.lr=log:0.001..1 --per algorithm.name=fedavg,scaffold
+  motley explain mine.toml theirs.toml      why two results differ, and how much each cause carries
   motley report runs/first                  the report of a folder of runs
   motley inspect first.toml                 how its clients differ, and the experiment's pitfalls
   motley list selectors                     names, options, what leaves a client
@@ -85,6 +86,7 @@ _WIDTH = 160
 _BESIDE = (
     "audit-privacy",
     "deployment",
+    "explain",
     "forget-noise",
     "inspect",
     "privacy-ledger",

@@ -21,6 +21,7 @@ __all__ = ["COMES_WITH", "added_modules", "extension", "extensions", "required_e
 COMES_WITH = {
     "audit-privacy": "motley-privacy",
     "deployment": "motley-flower",
+    "explain": "motley-advice",
     "forget-noise": "motley-privacy",
     "inspect": "motley-advice",
     "predicted": "motley-advice",

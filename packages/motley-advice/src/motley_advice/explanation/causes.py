@@ -1,0 +1,228 @@
+"""What differs between two experiments as they are executed, grouped into causes that can be
+changed one at a time.
+
+Documents of resolved experiments are compared, in which every default is written out. A component
+of another name comes with its options; ``local.epochs`` and ``local.steps`` stand for one another;
+what a selector has probed goes with the selector. Whatever else can only change together is found
+by trying: two causes of which one without the other is no experiment become one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from motley.core.errors import UserError
+from motley.experiments import document
+from motley.experiments.lineage import result_keys
+from motley.results.aspects import ASPECTS, in_list, value_at
+from motley_advice.explanation.shapley import EXACT, Combination, all_combinations, end_combinations
+
+__all__ = ["READING", "Cause", "KeyDifference", "causes_of", "combined", "harmless_of", "leaves"]
+
+READING = "reading"
+"""The table of a document that says how the figure is read off a run; no key of an experiment."""
+_TOGETHER = (
+    frozenset({"cohort", "participation"}),
+    frozenset({"local.epochs", "local.steps"}),
+    frozenset({"selector", "probe.batches"}),
+)
+"""Keys that are one setting, or of which one follows another."""
+_WHOLE = ("stop", "init")
+"""Tables whose keys are one setting."""
+_MEASURED = ("evaluate", "metrics")
+"""Keys that say what is measured, and when: they change no model."""
+
+Document = Mapping[str, Any]
+Refusal = Callable[[Sequence["Cause"], Combination], UserError | None]
+
+
+@dataclass(frozen=True)
+class KeyDifference:
+    """One row of what differs: a key and its values in A and B, None where a key is left out."""
+
+    key: str
+    a: Any
+    b: Any
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Keys that change together.
+
+    Parameters
+    ----------
+    name: in words.
+    keys: paths in the document.
+    rows: what differs below these keys, key by key.
+    reason: why several keys that can be written apart change together; "" where there is none.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    rows: tuple[KeyDifference, ...]
+    reason: str = ""
+
+
+def leaves(a: Any, b: Any, path: str = "") -> Iterator[KeyDifference]:
+    """Yield the differing values of two documents, key by key down to plain values."""
+    if isinstance(a, Mapping) or isinstance(b, Mapping):
+        tables = [value if isinstance(value, Mapping) else {} for value in (a, b)]
+        for key in dict.fromkeys([*tables[0], *tables[1]]):
+            below = f"{path}.{key}" if path else str(key)
+            yield from leaves(tables[0].get(key), tables[1].get(key), below)
+        plain = [None if isinstance(value, Mapping) else value for value in (a, b)]
+        if plain != [None, None]:
+            yield KeyDifference(path, *plain)
+    elif a != b:
+        yield KeyDifference(path, a, b)
+
+
+def _differing(a: Any, b: Any, path: str) -> Iterator[str]:
+    """Yield the paths of the smallest tables and values that can be exchanged one by one: of a
+    component of another name the whole component."""
+    both = isinstance(a, Mapping) and isinstance(b, Mapping)
+    alike = both and a.get("name") == b.get("name") != "own"
+    if alike and path not in _WHOLE:
+        for key in dict.fromkeys([*a, *b]):
+            yield from _differing(a.get(key), b.get(key), f"{path}.{key}")
+    elif a != b:
+        yield path
+
+
+def causes_of(a: Document, b: Document, cohort_alike: bool = False) -> list[Cause]:
+    """Return the causes for which two experiments can have different results, before any that can
+    only change together are joined.
+
+    Parameters
+    ----------
+    a, b: resolved experiments, with a table ``reading``.
+    cohort_alike: whether both ask equally many clients a round, however that is written.
+    """
+    best = "best" in (value_at(a, f"{READING}.round"), value_at(b, f"{READING}.round"))
+    counting = [_counting(side, best) for side in (a, b)]
+    paths = [
+        path
+        for key in dict.fromkeys([*counting[0], *counting[1]])
+        for path in _differing(counting[0].get(key), counting[1].get(key), key)
+        if not (cohort_alike and path in ("cohort", "participation"))
+    ]
+    groups: list[list[str]] = []
+    for path in paths:
+        group = next((held for held in groups if {path, held[0]} in _TOGETHER), None)
+        if group is None:
+            groups.append([path])
+        else:
+            group.append(path)
+    return [
+        Cause(
+            _name(group[0]),
+            tuple(group),
+            tuple(
+                row for path in group for row in leaves(value_at(a, path), value_at(b, path), path)
+            ),
+        )
+        for group in groups
+    ]
+
+
+def harmless_of(a: Document, b: Document, causes: Sequence[Cause]) -> list[KeyDifference]:
+    """Return what differs and is in none of the causes: it cannot change the figure."""
+    counted = {row.key for cause in causes for row in cause.rows}
+    return [row for row in leaves(a, b) if row.key not in counted | {"seed"}]
+
+
+def _counting(side: Document, best: bool) -> dict[str, Any]:
+    """Return the keys of a document that can change the figure; of when the model is evaluated, how
+    often, where the best round is looked for."""
+    keys = {k: v for k, v in result_keys(side).items() if k not in (*_MEASURED, "seed")}
+    evaluated = {"evaluate": {"every": value_at(side, "evaluate.every")}} if best else {}
+    return {**keys, "stop": side["stop"], **evaluated}
+
+
+def _name(path: str) -> str:
+    """Return a key in words: the name of the aspect whose first key it is, else the key."""
+    words = {aspect.keys[0]: aspect.name for aspect in ASPECTS}
+    words |= {f"{READING}.round": "which round", f"{READING}.scope": "whose average"}
+    return words.get(path, path)
+
+
+def combined(
+    a: Document, b: Document, causes: Sequence[Cause], combination: Combination
+) -> dict[str, Any]:
+    """Return A's document with B's values of the causes of a combination."""
+    out = document.copied(a)
+    for number in combination:
+        for path in causes[number].keys:
+            table, _, last = path.rpartition(".")
+            mine: Any = value_at(out, table) if table else out
+            theirs: Any = value_at(b, table) if table else b
+            mine.pop(last, None)
+            if last in theirs:
+                mine[last] = theirs[last]
+    return out
+
+
+def needed_combinations(causes: Sequence[Cause]) -> list[Combination]:
+    """Return the combinations that the richest plan would run."""
+    return (all_combinations if len(causes) <= EXACT else end_combinations)(len(causes))
+
+
+def joined(causes: Sequence[Cause], refusal: Refusal) -> list[Cause]:
+    """Return the causes, those joined of which one without the other is no experiment.
+
+    Parameters
+    ----------
+    refusal: returns why a combination of some causes cannot run; None if it can. Both ends can.
+    """
+    joined_causes = list(causes)
+    while True:
+        combinations = needed_combinations(joined_causes)
+        refused = {
+            combination: reason
+            for combination in combinations
+            if (reason := refusal(joined_causes, combination)) is not None
+        }
+        if not refused:
+            return joined_causes
+        joined_causes = _one_joined(joined_causes, refused)
+
+
+def _one_joined(causes: Sequence[Cause], refused: Mapping[Combination, UserError]) -> list[Cause]:
+    """Return the causes with the two joined that most of the refused combinations keep apart; of
+    equals those that the refusal names."""
+    combination, reason = next(iter(refused.items()))
+
+    def apart(pair: Sequence[int]) -> tuple[int, int]:
+        splits = sum((pair[0] in other) != (pair[1] in other) for other in refused)
+        words = {key.partition(".")[0] for i in pair for key in causes[i].keys}
+        return splits, sum(word in str(reason) for word in words)
+
+    outside = [number for number in range(len(causes)) if number not in combination]
+    pairs = [sorted(pair) for pair in product(sorted(combination), outside)]
+    first, second = max(pairs, key=apart)
+    one, other = causes[first], causes[second]
+    names = in_list([causes[number].name for number in sorted(combination)])
+    pair = Cause(
+        f"{one.name} with {other.name}",
+        (*one.keys, *other.keys),
+        (*one.rows, *other.rows),
+        "; ".join(
+            filter(
+                None,
+                (
+                    one.reason,
+                    other.reason,
+                    f"{one.name} and {other.name} change together, for A with B's {names} is no "
+                    f"experiment ({reason})",
+                ),
+            )
+        ),
+    )
+    return [
+        pair if number == first else cause
+        for number, cause in enumerate(causes)
+        if number != second
+    ]

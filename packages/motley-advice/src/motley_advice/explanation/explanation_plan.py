@@ -1,0 +1,386 @@
+"""The plan of an explanation: the causes, and their combinations that are run within a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from motley.core.errors import ConfigError, UserError, suggest
+from motley.experiments import document
+from motley.experiments.checks import with_metrics
+from motley.experiments.config import Experiment
+from motley.experiments.controls import BuildCheck
+from motley.experiments.lineage import digest_of
+from motley.experiments.run_data import task_of
+from motley.results.aspects import in_list
+from motley.tasks.metrics import COLUMNS
+from motley.tasks.task import Task
+from motley_advice.explanation.causes import (
+    READING,
+    Cause,
+    KeyDifference,
+    causes_of,
+    combined,
+    harmless_of,
+    joined,
+)
+from motley_advice.explanation.compared_results import (
+    Given,
+    Reading,
+    Side,
+    recorded_differences,
+    side_of,
+)
+from motley_advice.explanation.shapley import EXACT, Combination, all_combinations, end_combinations
+
+__all__ = ["RUNS", "ExplanationPlan", "plan_of"]
+
+RUNS = 160
+"""Runs of a plan unless a budget is given: all combinations of five causes with five seeds."""
+ROUNDS = ("last", "best")
+
+
+@dataclass(frozen=True)
+class ExplanationPlan:
+    """What an explanation will run.
+
+    Parameters
+    ----------
+    a, b: the two sides; their difference is B's figure minus A's.
+    causes: what differs and can change the figure, as it is changed one at a time.
+    harmless: what differs and cannot.
+    recorded: what the records of stored runs say otherwise beside the keys.
+    seeds: with each of which every combination is run.
+    combinations: the sets of causes that have B's value; all of them, or those near both ends.
+    printed: the printed number that B is held against; None without one.
+    """
+
+    a: Side
+    b: Side
+    causes: Sequence[Cause]
+    harmless: Sequence[KeyDifference]
+    recorded: Sequence[KeyDifference]
+    seeds: Sequence[int]
+    combinations: Sequence[Combination]
+    printed: float | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether all combinations are run."""
+        return len(self.combinations) == 1 << len(self.causes)
+
+    @property
+    def metric(self) -> str:
+        """The metric whose difference is explained."""
+        return self.a.reading.metric
+
+    def experiment(self, combination: Combination, seed: int) -> Experiment:
+        """Return the experiment of a combination with a seed."""
+        return self._made[combination].replace({"seed": seed})
+
+    def reading(self, combination: Combination) -> Reading:
+        """Return how the figure of a combination is read off its run."""
+        keys = combined(self.a.document, self.b.document, self.causes, combination)
+        return Reading(**keys[READING])
+
+    @cached_property
+    def _made(self) -> dict[Combination, Experiment]:
+        return {
+            combination: _experiment(self.a, self.b, self.causes, combination)
+            for combination in self.combinations
+        }
+
+    @cached_property
+    def number_of_runs(self) -> int:
+        """The runs of the plan, those that are there already among them; combinations that differ
+        only in how the figure is read share theirs."""
+        return _distinct(self._made.values()) * len(self.seeds)
+
+    @property
+    def ends(self) -> tuple[Combination, Combination]:
+        """The combinations of A and of B."""
+        return frozenset(), frozenset(range(len(self.causes)))
+
+    @property
+    def identity(self) -> str:
+        """Twelve hex digits that name both experiments, whatever the seeds and the budget."""
+        return digest_of(
+            [side.experiment.replace({"seed": 0}).result_id() for side in (self.a, self.b)]
+        )
+
+    def name(self, combination: Combination) -> str:
+        """Return a combination in words: ``A with weights of B``, or ``B`` for all causes."""
+        if len(combination) == len(self.causes):
+            return "B"
+        names = [self.causes[number].name for number in sorted(combination)]
+        return f"A with {in_list(names)} of B" if names else "A"
+
+    def sentences(self) -> list[str]:
+        """Return what the plan does and why, in sentences."""
+        count = len(self.combinations)
+        every = len(self.causes) > 1
+        scheme = (
+            f"all {count} combinations of {len(self.causes)} causes (exact Shapley values)"
+            if self.exact and every
+            else f"{count} combinations: one cause at a time from A and from B"
+            if every
+            else "A and B: there is one cause"
+        )
+        lines = [
+            f"{self.number_of_runs} runs: {scheme}, each with {_count(self.seeds)} "
+            f"({_listed(self.seeds)})"
+        ]
+        if not self.exact and len(self.causes) <= EXACT:
+            lines.append(
+                "all combinations are more runs than --runs allows, so what several causes do "
+                "together is left over"
+            )
+        lines += [cause.reason for cause in self.causes if cause.reason]
+        if self.a.seeds != self.b.seeds:
+            lines.append(
+                f"the seeds differ: A has {_listed(self.a.seeds)}, B {_listed(self.b.seeds)}; both "
+                "sides are compared with the same ones"
+            )
+        return lines
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
+
+
+def _count(seeds: Sequence[int]) -> str:
+    return f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
+
+
+def _distinct(experiments: Iterable[Experiment]) -> int:
+    return len({experiment.result_id() for experiment in experiments})
+
+
+def _experiment(a: Side, b: Side, causes: Sequence[Cause], combination: Combination) -> Experiment:
+    """Return the experiment of a combination; one of an end is that side's own."""
+    if not combination:
+        return a.experiment
+    if len(combination) == len(causes):
+        return b.experiment
+    keys = combined(a.document, b.document, causes, combination)
+    del keys[READING]
+    for side in (a, b):
+        if side.experiment.own_task is not None and side.document["task"] == keys["task"]:
+            keys["task"] = side.experiment.own_task
+    return Experiment(**keys)
+
+
+def plan_of(
+    a: Given,
+    b: Given | None = None,
+    *,
+    changes: Sequence[str] = (),
+    printed: float | None = None,
+    metric: str | None = None,
+    round: str = "last",
+    scope: str | None = None,
+    seeds: Sequence[int] | None = None,
+    runs: int | None = None,
+    data: Path | None = None,
+    overrides: Sequence[str] = (),
+) -> ExplanationPlan:
+    """Return the plan of an explanation; nothing is run. The parameters are those of
+    :func:`~motley_advice.explanation.explaining.explain`.
+
+    Raises
+    ------
+    ConfigError: A and B do not differ in anything that can change the figure, an option that makes
+    no sense, a side that cannot run, or a budget that is too small.
+    """
+    side_a = side_of(a, overrides)
+    side_b = _other_side(side_a, b, changes, overrides)
+    tasks = [
+        with_metrics(side.experiment, task_of(side.experiment, data=data))
+        for side in (side_a, side_b)
+    ]
+    metric = _metric(metric, tasks)
+    _check_printed(printed, metric, tasks[0])
+    readings = _readings(metric, round, scope)
+    side_a, side_b = (
+        replace(side, reading=reading)
+        for side, reading in zip((side_a, side_b), readings, strict=True)
+    )
+    alike = _same_cohort(side_a, side_b)
+    causes = causes_of(side_a.document, side_b.document, cohort_alike=alike)
+    harmless = harmless_of(side_a.document, side_b.document, causes)
+    recorded = recorded_differences(side_a, side_b)
+    if not causes:
+        raise _nothing(side_a, side_b, harmless, recorded)
+    check = BuildCheck(data)
+    for name, side in (("A", side_a), ("B", side_b)):
+        reason = check.of(side.experiment)
+        if reason is not None:
+            raise ConfigError(f"{name}, {side.label}, cannot run: {reason}")
+
+    def refusal(tried: Sequence[Cause], combination: Combination) -> UserError | None:
+        try:
+            return check.of(_experiment(side_a, side_b, tried, combination))
+        except UserError as error:
+            return error
+
+    causes = joined(causes, refusal)
+    plan = ExplanationPlan(
+        a=side_a,
+        b=side_b,
+        causes=causes,
+        harmless=harmless,
+        recorded=recorded,
+        seeds=_seeds(side_a, side_b, seeds),
+        combinations=all_combinations(len(causes))
+        if len(causes) <= EXACT
+        else end_combinations(len(causes)),
+        printed=printed,
+    )
+    return _within(plan, RUNS if runs is None else runs)
+
+
+def _other_side(a: Side, b: Given | None, changes: Sequence[str], overrides: Sequence[str]) -> Side:
+    """Return B: what is given, or A with candidate changes."""
+    if (b is None) == (not changes):
+        raise ConfigError(
+            "expected either a second experiment or changes of the first, e.g. motley explain A B, "
+            "or motley explain A --change weights=uniform"
+        )
+    if b is not None:
+        return side_of(b, overrides)
+    pairs = [document.parse_setting(change, "--change") for change in changes]
+    values = {key: document.parse_value(text) for key, text in pairs}
+    for key, value in values.items():
+        if a.experiment.replace({key: value}).result_id() == a.experiment.result_id():
+            raise ConfigError(f"{key} = {value} is what {a.label} has already", "--change")
+    words = ", ".join(f"{key} = {value}" for key, value in values.items())
+    return Side(f"A with {words}", a.experiment.replace(values), a.seeds)
+
+
+def _metric(metric: str | None, tasks: Sequence[Task]) -> str:
+    """Return the metric by which both sides are compared.
+
+    Raises
+    ------
+    ConfigError: one does not measure it.
+    """
+    if metric is None and tasks[0].metric != tasks[1].metric:
+        raise ConfigError(
+            f"A is measured by {tasks[0].metric}, B by {tasks[1].metric}; say by which both are "
+            "compared, e.g. loss",
+            "--metric",
+        )
+    metric = metric or tasks[0].metric
+    for label, task in zip("AB", tasks, strict=True):
+        columns = COLUMNS if task.metric in COLUMNS else ("loss",)
+        names = dict.fromkeys([task.metric, *(each.name for each in task.metrics), *columns])
+        if metric not in names:
+            raise ConfigError(
+                f"{label} does not measure {metric!r}{suggest(metric, names)}; it measures "
+                f"{in_list(list(names))}, and more with --set 'metrics=[...]'",
+                "--metric",
+            )
+    return metric
+
+
+def _check_printed(printed: float | None, metric: str, task: Task) -> None:
+    """Refuse a printed percentage of what Motley measures as a share."""
+    shares = {"accuracy": True} | {each.name: each.share for each in task.metrics}
+    if printed is not None and shares.get(metric) and not 0 <= printed <= 1:
+        raise ConfigError(
+            f"got {printed:g}, and {metric} lies between 0 and 1; of a percentage write "
+            f"{printed / 100:g}",
+            "--printed",
+        )
+
+
+def _readings(metric: str, round: str, scope: str | None) -> tuple[Reading, Reading]:
+    """Return how the figures of A and of B are read."""
+    rounds = _pair(round, "--round")
+    scopes = _pair(scope, "--scope") if scope else (None, None)
+    for value in rounds:
+        if value not in ROUNDS:
+            raise ConfigError(
+                f"got {value!r}{suggest(value, ROUNDS)}; expected last or best, or A's and B's, "
+                "e.g. last,best",
+                "--round",
+            )
+    return Reading(metric, rounds[0], scopes[0]), Reading(metric, rounds[1], scopes[1])
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    """Return the values of A and B that ``x`` or ``x,y`` gives."""
+    pieces = [piece.strip() for piece in text.split(",")]
+    if len(pieces) > 2:
+        raise ConfigError(f"got {text!r}; expected one value, or A's and B's", option)
+    return pieces[0], pieces[-1]
+
+
+def _same_cohort(a: Side, b: Side) -> bool:
+    """Return whether both ask equally many clients of equally many."""
+    sizes = [
+        side.experiment.population and side.experiment.cohort_size(side.experiment.population)
+        for side in (a, b)
+    ]
+    same_population = a.experiment.population == b.experiment.population
+    return None not in sizes and sizes[0] == sizes[1] and same_population
+
+
+def _nothing(
+    a: Side, b: Side, harmless: Sequence[KeyDifference], recorded: Sequence[KeyDifference]
+) -> ConfigError:
+    """Return the error for two sides without a cause."""
+    beside = [row.key for row in (*harmless, *recorded)]
+    also = f"; beside it differ {in_list(beside[:6])}" if beside else ""
+    if a.experiment.replace({"seed": 0}).run_id() == b.experiment.replace({"seed": 0}).run_id():
+        if a.seeds == b.seeds:
+            return ConfigError(
+                f"A and B are the same experiment (run id {a.experiment.run_id()}): nothing that "
+                f"changes its result differs{also}"
+            )
+        return ConfigError(
+            f"A and B differ in their seeds alone ({_listed(a.seeds)} and {_listed(b.seeds)}), so "
+            f"their difference is chance{also}"
+        )
+    return ConfigError(
+        f"A and B differ only in {in_list(beside[:6])}, which cannot change the figure; with "
+        "--round best it counts how often they are evaluated"
+    )
+
+
+def _seeds(a: Side, b: Side, given: Sequence[int] | None) -> tuple[int, ...]:
+    """Return the seeds of each combination: those given, those of both sides, or of either."""
+    if given is not None:
+        if not given or len(set(given)) < len(given):
+            raise ConfigError(f"got {_listed(given)!r}; expected each seed once", "--seeds")
+        return tuple(given)
+    common = tuple(seed for seed in a.seeds if seed in b.seeds)
+    return common or (*a.seeds, *b.seeds)
+
+
+def _within(plan: ExplanationPlan, runs: int) -> ExplanationPlan:
+    """Return the richest plan within a budget.
+
+    Raises
+    ------
+    ConfigError: says what the budget allows.
+    """
+    fewer = replace(plan, combinations=end_combinations(len(plan.causes)))
+    for candidate in (plan, fewer):
+        if candidate.number_of_runs <= runs:
+            return candidate
+    each = fewer.number_of_runs // len(plan.seeds)
+    allowed = (
+        f"it allows {runs // each} of the {len(plan.seeds)} seeds: give --seeds"
+        if runs >= each
+        else f"one seed takes {each}"
+    )
+    causes = ", ".join(cause.name for cause in plan.causes)
+    raise ConfigError(
+        f"got {runs}; of the causes ({causes}) one at a time from both ends takes "
+        f"{fewer.number_of_runs} runs ({each} combinations, {_count(plan.seeds)}), all "
+        f"combinations {plan.number_of_runs}; {allowed}",
+        "--runs",
+    )

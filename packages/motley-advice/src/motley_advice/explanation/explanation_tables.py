@@ -1,0 +1,309 @@
+"""The tables of an explanation: what differs, what each cause carries, and the files of both."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motley.core.arrays import Floats
+from motley.core.untrusted import printable
+from motley.results import measures
+from motley.results.besides import MEASURES
+from motley.results.blocks import (
+    DASH,
+    Block,
+    BulletList,
+    Page,
+    Section,
+    Table,
+    TableCell,
+    TableRow,
+    non_empty,
+)
+from motley.results.method_rows import intervals_in_words
+from motley.results.page import replace_files, write
+from motley_advice.explanation.causes import KeyDifference
+from motley_advice.explanation.explaining import Explanation
+from motley_advice.explanation.explanation_plan import ExplanationPlan
+
+__all__ = ["difference_table", "notes", "share_table", "write_explanation"]
+
+_CHOSEN = {"dtype", "precision", "products"}
+"""Numerics that are keys of an experiment, and may be causes."""
+_SPENT_TOLERANCE = 0.01
+"""Relative difference from which what the runs spent is told."""
+
+
+def difference_table(plan: ExplanationPlan, spent: Sequence[KeyDifference] = ()) -> Table:
+    """Return a row per key that differs, with its values and the cause that it belongs to.
+
+    ``spent``: what the runs of both sides spent, where they were made."""
+    groups = [(cause.name, cause.rows) for cause in plan.causes]
+    engine = [row for row in plan.harmless if row.key.startswith("engine.")]
+    groups += [
+        ("as recorded, no key", tuple(plan.recorded)),
+        ("follows, as measured", tuple(spent)),
+        ("rounding alone", tuple(engine)),
+        ("cannot change the figure", tuple(row for row in plan.harmless if row not in engine)),
+    ]
+    rows = [
+        TableRow(row.key, [TableCell(_value(row.a)), TableCell(_value(row.b)), TableCell(group)])
+        for group, members in groups
+        for row in members
+    ]
+    return Table(("key", "A", "B", "cause"), rows, f"A: {plan.a.label}. B: {plan.b.label}.")
+
+
+def _value(value: Any) -> str:
+    return DASH if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def spent_differences(explanation: Explanation) -> list[KeyDifference]:
+    """Return what the runs of A and of B spent otherwise, as means over seeds: rounds, local steps,
+    samples, traffic."""
+    ends = [explanation.runs[combination] for combination in explanation.plan.ends]
+    rows = []
+    for measure in MEASURES:
+        a, b = (float(np.mean([measure.of(run) for run in runs])) for runs in ends)
+        if isfinite(a) and isfinite(b) and abs(a - b) > _SPENT_TOLERANCE * max(abs(a), abs(b)):
+            title = measure.title.format(time="virtual")
+            rows.append(KeyDifference(title, measure.in_words(a), measure.in_words(b)))
+    return rows
+
+
+def share_table(explanation: Explanation) -> Table:
+    """Return the figure of A, what each cause adds to it, what is left, and the figure of B."""
+    plan = explanation.plan
+    shares = explanation.shares
+    first, last = (values.mean() if len(values) else np.nan for values in explanation.observed)
+    whole = explanation.observed[1] - explanation.observed[0]
+    gap = _gap(explanation)
+    rows = [TableRow("A", [TableCell(_number(float(first)), float(first)), *_blank(3)])]
+    order = sorted(range(len(plan.causes)), key=lambda i: -abs(np.mean(shares.each[i])))
+    rows += [
+        TableRow(
+            plan.causes[i].name,
+            [
+                *_moved(shares.each[i], gap, len(plan.causes)),
+                *(_cell(float(np.mean(ends[i]))) for ends in (shares.from_a, shares.from_b)),
+            ],
+        )
+        for i in order
+    ]
+    if not plan.exact:
+        rows.append(_row("several causes together", shares.left, gap))
+    if np.abs(explanation.rerun).max(initial=0.0) > 0:
+        rows.append(_row("versions, machine or files", explanation.rerun, gap))
+    rows.append(TableRow("B", [TableCell(_number(float(last)), float(last)), *_blank(3)]))
+    if plan.printed is None:
+        rows.append(_row("B - A", whole, gap))
+    else:
+        rows.append(TableRow("printed", [TableCell(_number(plan.printed)), *_blank(3)]))
+        left = plan.printed - explanation.observed[1]
+        rows.append(_row("unexplained", left, gap))
+    heads = ("", f"{plan.metric}, 95 % interval", "share", "alone, from A", "alone, from B")
+    return Table(heads, rows, _note(explanation))
+
+
+def _gap(explanation: Explanation) -> float:
+    """Return the mean difference that is to be explained; NaN where its interval holds 0: it may be
+    chance, and shares of it say nothing."""
+    a, b = explanation.observed
+    printed = explanation.plan.printed
+    gap = measures.paired(b if printed is None else np.full(len(a), printed), a)
+    return float("nan") if gap.low < 0 < gap.high else gap.mean
+
+
+def _note(explanation: Explanation) -> str:
+    plan = explanation.plan
+    kind = (
+        "Shapley values over all combinations"
+        if plan.exact
+        else "Means of the changes of one cause from A and from B"
+    )
+    seeds = ", ".join(str(plan.seeds[place]) for place in explanation.counted)
+    lines = [f"{kind}, paired over the seeds {seeds or 'none'}."]
+    lines.append(intervals_in_words(len(plan.causes)))
+    if explanation.counted and not isfinite(_gap(explanation)):
+        lines.append("No shares: the difference as a whole may be chance.")
+    return " ".join(filter(None, lines))
+
+
+def _blank(count: int) -> list[TableCell]:
+    return [TableCell("")] * count
+
+
+def _row(label: str, values: Floats, gap: float) -> TableRow:
+    """Return the row of a change that is no cause, with an interval of its own."""
+    return TableRow(label, [*_moved(values, gap, comparisons=1), *_blank(2)])
+
+
+def _moved(values: Floats, gap: float, comparisons: int) -> list[TableCell]:
+    """Return the cells of a change of the figure, ``[k]`` by seed: its 95 % t interval, one of
+    ``comparisons`` that hold together, and what share it is of the gap to be explained."""
+    level = measures.level_together(comparisons)
+    interval = measures.paired(values, np.zeros(len(values)), level)
+    text = _number(interval.mean, sign=True)
+    if isfinite(interval.low):
+        text += f" ({_number(interval.low, sign=True)} to {_number(interval.high, sign=True)})"
+    share = 100 * interval.mean / gap if gap else np.nan  # of a gap of 0 nothing is a share
+    return [
+        TableCell(text, interval.mean),
+        TableCell(f"{round(share)} %" if isfinite(share) else DASH),
+    ]
+
+
+def _cell(value: float) -> TableCell:
+    return TableCell(_number(value, sign=True), value)
+
+
+def _number(value: float, sign: bool = False) -> str:
+    """Return a figure with four decimals, or four digits where it is 10 or more."""
+    if not isfinite(value):
+        return DASH
+    plus = "+" if sign else ""
+    return f"{value:{plus}.4f}" if abs(value) < 10 else f"{value:{plus}.4g}"
+
+
+def notes(explanation: Explanation) -> list[str]:
+    """Return what a reader of the table should know, in sentences."""
+    plan = explanation.plan
+    lines = []
+    lost = [seed for place, seed in enumerate(plan.seeds) if place not in explanation.counted]
+    if lost:
+        combinations = [
+            plan.name(combination)
+            for combination, values in explanation.figures.items()
+            if not np.isfinite(values).all()
+        ]
+        lines.append(
+            f"left out: seeds {', '.join(map(str, lost))}, of which a run ended without a number "
+            f"({'; '.join(combinations[:3])})"
+        )
+    if plan.a.seeds != plan.b.seeds and explanation.counted:
+        lines += _chance(explanation)
+    if len(explanation.counted) == 1:
+        lines.append("one seed has no interval: what a cause carries may be chance; give --seeds")
+    if len(plan.causes) > 1 and explanation.counted:
+        alone = float(np.mean(explanation.shares.from_a.sum(axis=0)))
+        total = float(np.mean(explanation.ends[1] - explanation.ends[0]))
+        lines.append(
+            f"changed alone from A the causes add up to {_number(alone, sign=True)}; the other "
+            f"{_number(total - alone, sign=True)} of B - A come of changing several together"
+        )
+    if plan.printed is not None and explanation.counted:
+        lines.append(_nearest(explanation, plan.printed))
+    return [*lines, *_unlike(explanation)]
+
+
+def _chance(explanation: Explanation) -> list[str]:
+    """Return how much of the difference of both sides, each with its own seeds, is the seeds'."""
+    own = []
+    for side, figures in zip(
+        (explanation.plan.a, explanation.plan.b), explanation.observed, strict=True
+    ):
+        seeds = [explanation.plan.seeds[place] for place in explanation.counted]
+        own.append([figures[at] for at, seed in enumerate(seeds) if seed in side.seeds])
+    if not all(own):
+        return []
+    apart = float(np.mean(own[1]) - np.mean(own[0]))
+    paired = float(np.mean(explanation.observed[1] - explanation.observed[0]))
+    return [
+        f"each with its own seeds, B - A is {_number(apart, sign=True)}; "
+        f"{_number(apart - paired, sign=True)} of it is chance, for it goes with the same seeds"
+    ]
+
+
+def _nearest(explanation: Explanation, printed: float) -> str:
+    """Return the combination whose mean lies nearest to the printed number, in a sentence."""
+    means = {s: float(np.mean(v[explanation.counted])) for s, v in explanation.figures.items()}
+    nearest = min(means, key=lambda combination: abs(means[combination] - printed))
+    return (
+        f"nearest to the print of {len(means)} combinations: {explanation.plan.name(nearest)}, "
+        f"{_number(means[nearest])}; the best of so many is near also by chance"
+    )
+
+
+def _unlike(explanation: Explanation) -> list[str]:
+    """Return a sentence where the runs were not all computed alike."""
+    records = [run.meta for runs in explanation.runs.values() for run in runs]
+    held: dict[str, dict[str, None]] = {}
+    for record in records:
+        computed = {**record.get("versions", {}), **record.get("numerics", {})}
+        for key in computed.keys() - _CHOSEN:
+            held.setdefault(key, {})[str(computed[key])] = None
+    unlike = [f"{key} {' and '.join(values)}" for key, values in held.items() if len(values) > 1]
+    return (
+        [f"not all runs were computed alike ({'; '.join(unlike)}), so last bits may differ"]
+        if unlike
+        else []
+    )
+
+
+def write_explanation(explanation: Explanation) -> Path:
+    """Write ``explanation.md``, the same as HTML, ``causes.csv`` and ``figures.csv``; return the
+    path of the first.
+
+    Raises
+    ------
+    StoreError: they cannot be written.
+    """
+    plan = explanation.plan
+    folder = explanation.directory
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_files(
+        {
+            folder / "causes.csv": _causes_csv(explanation),
+            folder / "figures.csv": _csv(explanation),
+        },
+        folder / "causes.csv",
+    )
+    remarks: Sequence[Block] = [BulletList(lines)] if (lines := notes(explanation)) else []
+    page = Page(
+        f"{printable(plan.a.label)} and {printable(plan.b.label)}: why they differ",
+        [("metric", plan.metric), ("runs", str(plan.number_of_runs))],
+        non_empty(
+            Section("What each cause carries", [share_table(explanation), *remarks]),
+            Section("What differs", [difference_table(plan, spent_differences(explanation))]),
+            Section("How it was done", [BulletList(plan.sentences())]),
+        ),
+    )
+    write(page, folder / "explanation.html")
+    return write(page, folder / "explanation.md")
+
+
+def _causes_csv(explanation: Explanation) -> str:
+    """Return a row per cause and seed: its keys, what it carries, and its changes alone."""
+    shares = explanation.shares
+    rows: list[Sequence[object]] = [("cause", "keys", "seed", "share", "from_a", "from_b")]
+    rows += [
+        (cause.name, " ".join(cause.keys), explanation.plan.seeds[place], *map(repr, figures))
+        for number, cause in enumerate(explanation.plan.causes)
+        for at, place in enumerate(explanation.counted)
+        for figures in [[float(v[number, at]) for v in (shares.each, shares.from_a, shares.from_b)]]
+    ]
+    return _written(rows)
+
+
+def _csv(explanation: Explanation) -> str:
+    """Return a row per combination and seed: the figure, and the folder of its run."""
+    plan = explanation.plan
+    rows: list[Sequence[object]] = [("combination", "seed", plan.metric, "run")]
+    rows += [
+        (plan.name(combination), seed, repr(float(value)), run.directory)
+        for combination, runs in explanation.runs.items()
+        for seed, value, run in zip(plan.seeds, explanation.figures[combination], runs, strict=True)
+    ]
+    return _written(rows)
+
+
+def _written(rows: Sequence[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()

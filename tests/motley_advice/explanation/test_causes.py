@@ -1,0 +1,211 @@
+"""What differs between two experiments as they are executed, and what changes together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from motley.core.errors import ConfigError
+from motley_advice.explanation.explanation_plan import ExplanationPlan, plan_of
+
+KEYS: dict[str, Any] = {
+    "name": "a",
+    "population": 4,
+    "cohort": 2,
+    "stop": {"rounds": 2},
+    "task": {"name": "image", "data": "digits", "model": "linear"},
+}
+
+
+def plan(changes: Mapping[str, Any], base: Mapping[str, Any] = KEYS, **options: Any) -> Any:
+    return plan_of({**KEYS, **base}, {**KEYS, **base, **changes}, **options)
+
+
+def names(found: ExplanationPlan) -> list[str]:
+    return [cause.name for cause in found.causes]
+
+
+def rows(found: ExplanationPlan) -> dict[str, tuple[Any, Any]]:
+    return {row.key: (row.a, row.b) for cause in found.causes for row in cause.rows}
+
+
+def test_a_default_that_one_side_leaves_out_is_visible() -> None:
+    found = plan({"local": {"optimizer": {"momentum": 0.9}}})
+    assert rows(found) == {"local.optimizer.momentum": (0.0, 0.9)}
+    assert names(found) == ["momentum"]
+
+
+def test_a_default_that_one_side_writes_out_is_no_difference() -> None:
+    written = {"weights": "examples", "dtype": "float32", "algorithm": {"server_lr": 1.0}}
+    with pytest.raises(ConfigError, match=r"A and B are the same experiment \(run id \w{12}\)"):
+        plan(written)
+
+
+def test_a_default_that_follows_another_key_is_a_cause_of_its_own() -> None:
+    """SCAFFOLD weighs clients alike unless told otherwise, FedAvg by samples."""
+    found = plan({"algorithm": "scaffold"})
+    assert names(found) == ["algorithm", "weights"]
+    assert rows(found)["weights"] == ("examples", "uniform")
+    only_algorithm = found.experiment(frozenset({0}), 3)
+    assert only_algorithm.algorithm["name"] == "scaffold"
+    assert only_algorithm.weighting() == "examples"
+    assert only_algorithm.seed == 3
+
+
+def test_a_component_of_another_name_comes_with_its_options() -> None:
+    found = plan(
+        {"partition": {"name": "dirichlet", "alpha": 0.1, "min_size": 2}, "seed": 0},
+    )
+    assert names(found) == ["partition"]
+    assert rows(found)["partition.alpha"] == (None, 0.1)
+    twin = plan(
+        {"partition": {"name": "dirichlet", "alpha": 0.1}},
+        {"partition": {"name": "dirichlet", "alpha": 0.5}},
+    )
+    assert rows(twin) == {"partition.alpha": (0.5, 0.1)}
+
+
+def test_epochs_and_steps_are_one_setting() -> None:
+    found = plan({"local": {"steps": 5}})
+    assert [cause.keys for cause in found.causes] == [("local.epochs", "local.steps")]
+    assert names(found) == ["local work"]
+
+
+def test_a_probe_goes_with_its_selector() -> None:
+    found = plan({"selector": {"name": "power_of_choice", "d": 3}})
+    assert [cause.keys for cause in found.causes] == [("selector", "probe.batches")]
+
+
+def test_the_same_cohort_written_otherwise_is_no_difference() -> None:
+    without = {key: value for key, value in KEYS.items() if key != "cohort"}
+    other = {**without, "participation": 0.5, "local": {"batch_size": 8}}
+    found = plan_of(KEYS, other)
+    assert names(found) == ["batch size"]
+    assert {row.key for row in found.harmless} == {"cohort", "participation"}
+    assert names(plan_of(KEYS, {**other, "participation": 0.75})) == ["cohort", "batch size"]
+
+
+def test_what_cannot_change_a_result_is_listed_apart() -> None:
+    found = plan({"name": "b", "engine": "sequential", "local": {"batch_size": 8}})
+    assert [row.key for row in found.harmless] == ["name", "engine.name"]
+    with pytest.raises(ConfigError, match=r"same experiment .*; beside it differ name"):
+        plan({"name": "b"})
+
+
+def test_how_often_is_evaluated_counts_where_the_best_round_is_looked_for() -> None:
+    changes = {"evaluate": {"every": 1}, "local": {"batch_size": 8}}
+    assert names(plan(changes)) == ["batch size"]
+    assert names(plan(changes, round="best")) == ["batch size", "evaluate.every"]
+    with pytest.raises(ConfigError, match=r"differ only in evaluate.every.*--round best"):
+        plan({"evaluate": {"every": 1}})
+
+
+def test_which_round_is_a_cause_that_needs_no_run() -> None:
+    found = plan({"local": {"batch_size": 8}}, round="last,best", scope="mean", seeds=[0, 1])
+    assert names(found) == ["batch size", "which round"]
+    assert len(found.combinations) == 4
+    assert found.number_of_runs == 4  # of two experiments with two seeds
+    assert found.reading(frozenset({1})).round == "best"
+
+
+def test_pinned_seeds_are_taken_and_left_out() -> None:
+    found = plan({"pin": {"init": 7}})
+    assert rows(found) == {"pin.init": (None, 7)}
+    assert "init" not in found.experiment(frozenset(), 0).pin
+    back = plan({"pin": {}, "local": {"batch_size": 8}}, {"pin": {"init": 7}})
+    (pin,) = (number for number, name in enumerate(names(back)) if name == "pin.init")
+    assert back.experiment(frozenset({pin}), 0).pin == {}
+
+
+def test_causes_that_make_no_experiment_alone_change_together() -> None:
+    """Stragglers end whole epochs; A counts its work in steps."""
+    slow = {"epochs": 2, "stragglers": {"share": 0.5}}
+    found = plan({"local": {**slow, "batch_size": 8}}, {"local": {"steps": 4}})
+    assert names(found) == ["local work with local.stragglers", "batch size"]
+    (reason,) = (cause.reason for cause in found.causes if cause.reason)
+    assert "is no experiment (local.stragglers: stragglers end whole epochs" in reason
+    assert reason in found.sentences()
+
+
+def test_seeds_of_both_sides() -> None:
+    grids = [{**KEYS, "grid": {"seed": seeds}} for seeds in ([0, 1, 2], [1, 2, 3])]
+    grids[1]["weights"] = "uniform"
+    found = plan_of(*grids)
+    assert found.seeds == (1, 2)
+    assert any("the seeds differ: A has 0, 1, 2, B 1, 2, 3" in line for line in found.sentences())
+    assert plan_of(*grids, seeds=[7]).seeds == (7,)
+    apart = plan_of({**KEYS, "seed": 4}, {**KEYS, "seed": 5, "weights": "uniform"})
+    assert apart.seeds == (4, 5)
+    with pytest.raises(ConfigError, match=r"differ in their seeds alone \(4 and 5\), so .* chance"):
+        plan_of({**KEYS, "seed": 4}, {**KEYS, "seed": 5})
+
+
+def test_more_than_five_causes_go_from_both_ends() -> None:
+    six = {
+        "weights": "uniform",
+        "local": {"batch_size": 8, "epochs": 2, "optimizer": {"lr": 0.02, "momentum": 0.5}},
+        "cohort": 3,
+    }
+    found = plan(six)
+    assert len(found.causes) == 6
+    assert len(found.combinations) == 14
+    assert not found.exact
+    assert "14 combinations: one cause at a time from A and from B" in found.sentences()[0]
+
+
+def test_a_budget_chooses_the_plan() -> None:
+    four = {
+        "weights": "uniform",
+        "local": {"batch_size": 8, "optimizer": {"lr": 0.02, "momentum": 0.5}},
+    }
+    assert plan(four, seeds=[0, 1]).number_of_runs == 32
+    fewer = plan(four, seeds=[0, 1], runs=20)
+    assert fewer.number_of_runs == 20
+    assert "all combinations are more runs than --runs allows" in fewer.sentences()[1]
+    message = "--runs: got 19; of the causes .* takes 20 runs .* 32; it allows 1 of the 2 seeds"
+    with pytest.raises(ConfigError, match=message):
+        plan(four, seeds=[0, 1], runs=19)
+    with pytest.raises(ConfigError, match="one seed takes 10"):
+        plan(four, seeds=[0, 1], runs=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metric": "acuracy"}, r"--metric: A does not measure 'acuracy' \(did you mean 'accuracy"),
+        ({"round": "lst"}, r"--round: got 'lst' \(did you mean 'last'\?\); expected last or best"),
+        ({"round": "last,best,last"}, "--round: got .*; expected one value, or A's and B's"),
+        ({"seeds": [1, 1]}, "--seeds: got '1, 1'; expected each seed once"),
+        ({"printed": 61.99}, "--printed: got 61.99, and accuracy lies between 0 and 1; .* 0.6199"),
+        ({"overrides": ["cohorts=3"]}, r"cohorts: there is no such key \(did you mean 'cohort'"),
+    ],
+)
+def test_options_that_make_no_sense(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan({"weights": "uniform"}, **options)
+
+
+def test_sides_that_cannot_be_compared() -> None:
+    with pytest.raises(
+        ConfigError, match=r"a is 2 experiments \(batch_size=1 and .*leave its \[grid"
+    ):
+        plan_of({**KEYS, "grid": {"local.batch_size": [1, 2]}}, KEYS)
+    with pytest.raises(ConfigError, match="expected either a second experiment or changes of the"):
+        plan_of(KEYS, KEYS, changes=["cohort=3"])
+    with pytest.raises(ConfigError, match="weights = examples is what a has already"):
+        plan_of(KEYS, changes=["weights=examples"])
+    with pytest.raises(ConfigError, match=r"B, b, cannot run: .*bce"):
+        plan({"name": "b", "loss": "bce"})
+    with pytest.raises(ConfigError, match=r"--metric: A is measured by accuracy, B by macro_f1"):
+        plan({"metrics": ["macro_f1"], "weights": "uniform"})
+    private = {"clip": 1.0, "noise_multiplier": 1.0, "delta": 1e-5, "max_rounds": 2}
+    with pytest.raises(ConfigError, match=r"is private, and each run .* privacy.noise_seed = 0"):
+        plan({"privacy": private, "cohort": 4}, {"selector": "uniform"})
+
+
+def test_changes_name_what_follows_from_them() -> None:
+    found = plan_of(KEYS, changes=["algorithm.name=scaffold", "local.batch_size=8"])
+    assert names(found) == ["batch size", "algorithm", "weights"]
+    assert found.b.label == "A with algorithm.name = scaffold, local.batch_size = 8"

@@ -1,0 +1,295 @@
+"""Explanations that are run: shares that add up, runs that are there already, kills, printed
+numbers, files."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import motley
+from motley.core.errors import ConfigError, UserError
+from motley.tasks import from_clients, own_task
+from motley_advice.explanation import compared_results, explaining
+from motley_advice.explanation.explaining import Explanation, explain
+from motley_advice.explanation.explanation_plan import plan_of
+from motley_advice.explanation.explanation_tables import notes, share_table, write_explanation
+
+KEYS: dict[str, Any] = {
+    "name": "mine",
+    "population": 3,
+    "cohort": 3,
+    "stop": {"rounds": 1},
+    "task": {"name": "image", "data": "digits", "model": "linear"},
+    "partition": {"name": "dirichlet", "alpha": 0.3},
+}
+OTHER = {**KEYS, "name": "theirs", "weights": "uniform", "local": {"steps": 3}}
+
+
+@pytest.fixture(scope="module")
+def explained(tmp_path_factory: pytest.TempPathFactory) -> Explanation:
+    """Two causes, two seeds: four combinations, eight runs."""
+    return explain(KEYS, OTHER, seeds=[0, 1], out=tmp_path_factory.mktemp("out"))
+
+
+def test_two_causes_add_up_to_the_difference_of_every_seed(explained: Explanation) -> None:
+    names = [cause.name for cause in explained.plan.causes]
+    assert names == ["local work", "weights"]
+    difference = explained.ends[1] - explained.ends[0]
+    assert np.abs(difference).min() > 0
+    assert explained.shares.each.sum(axis=0) == pytest.approx(difference, abs=1e-12)
+    assert explained.rerun.tolist() == [0.0, 0.0]
+    first = motley.load(explained.runs[frozenset()][1].directory)
+    assert explained.figures[frozenset()][1] == motley.results.measures.ends_of(first).final
+    assert first.seed == 1
+
+
+def test_settings_have_what_their_names_say(explained: Explanation) -> None:
+    weights = explained.runs[frozenset({1})][0].config
+    assert (weights["weights"], weights["local"]["steps"]) == ("uniform", None)
+    both = explained.runs[frozenset({0, 1})][0].config
+    assert (both["weights"], both["local"]["steps"], both["name"]) == ("uniform", 3, "theirs")
+    names = [explained.plan.name(combination) for combination in explained.plan.combinations]
+    assert names == ["A", "A with local work of B", "A with weights of B", "B"]
+
+
+def test_the_table_and_the_files(explained: Explanation, tmp_path: Path) -> None:
+    table = share_table(explained)
+    labels = [row.label for row in table.rows]
+    assert labels[0] == "A"
+    assert set(labels[1:3]) == {"local work", "weights"}
+    assert labels[3:] == ["B", "B - A"]
+    shown = {row.label: row.cells[0].value for row in table.rows}
+    assert shown["A"] + shown["local work"] + shown["weights"] == pytest.approx(shown["B"])
+    assert table.note.startswith(
+        "Shapley values over all combinations, paired over the seeds 0, 1."
+    )
+    (line,) = notes(explained)
+    assert line.startswith("changed alone from A the causes add up to ")
+    page = write_explanation(replace(explained, directory=tmp_path)).read_text()
+    assert "| weights | examples | uniform | weights |" in page
+    assert "| local steps |" in page  # as measured
+    figures = list(csv.reader((tmp_path / "figures.csv").read_text().splitlines()))
+    assert figures[0] == ["combination", "seed", "accuracy", "run"]
+    assert len(figures) == 9
+    causes = list(csv.reader((tmp_path / "causes.csv").read_text().splitlines()))
+    assert [row[:3] for row in causes[1:3]] == [
+        ["local work", "local.epochs local.steps", "0"],
+        ["local work", "local.epochs local.steps", "1"],
+    ]
+    assert (tmp_path / "explanation.html").exists()
+
+
+def with_figures(explained: Explanation, *figures: tuple[set[int], list[float]]) -> Explanation:
+    """The explanation with other figures, by combination."""
+    given = replace(explained)
+    given.__dict__["figures"] = {
+        frozenset(combination): np.array(values) for combination, values in figures
+    }
+    return given
+
+
+def test_intervals_and_shares_by_hand(explained: Explanation) -> None:
+    """Two seeds: local work adds .1 and .2, weights .3 and .4, together .4 and .6. The mean of two
+    differences x and y has the 95 % interval of half-width 12.706 |x - y| / 2; of two comparisons
+    97.5 %, 25.452."""
+    figures = (({*()}, [0.1, 0.1]), ({0}, [0.2, 0.3]), ({1}, [0.4, 0.5]), ({0, 1}, [0.5, 0.7]))
+    table = share_table(with_figures(explained, *figures))
+    rows = {row.label: [cell.text for cell in row.cells] for row in table.rows}
+    assert list(rows) == ["A", "weights", "local work", "B", "B - A"]
+    assert rows["weights"] == ["+0.3500 (-0.9226 to +1.6226)", "–", "+0.3500", "+0.3500"]
+    assert rows["B - A"][0] == "+0.5000 (-0.7706 to +1.7706)"
+    assert table.note.endswith("No shares: the difference as a whole may be chance.")
+    sure = (({*()}, [0.1, 0.1]), ({0}, [0.2, 0.21]), ({1}, [0.4, 0.4]), ({0, 1}, [0.5, 0.51]))
+    table = share_table(with_figures(explained, *sure))
+    rows = {row.label: [cell.text for cell in row.cells] for row in table.rows}
+    assert [rows[label][1] for label in ("weights", "local work", "B - A")] == [
+        *("74 %", "26 %", "100 %")
+    ]
+
+
+def test_what_a_rerun_does_not_give_back_has_a_row_of_its_own(explained: Explanation) -> None:
+    """B's stored runs are taken for A's: then A and B are alike as observed."""
+    wrong = dict(zip((0, 1), explained.runs[frozenset({0, 1})], strict=True))
+    plan = replace(explained.plan, a=replace(explained.plan.a, stored=wrong))
+    odd = replace(explained, plan=plan)
+    difference = explained.ends[1] - explained.ends[0]
+    assert odd.rerun == pytest.approx(-difference)
+    rows = {row.label: row.cells[0].value for row in share_table(odd).rows}
+    assert rows["versions, machine or files"] == pytest.approx(-difference.mean())
+    assert rows["B - A"] == 0.0
+
+
+def killed_at(words: str) -> Callable[[str], None]:
+    def hear(line: str) -> None:
+        if words in line:
+            raise KeyboardInterrupt
+
+    return hear
+
+
+def test_a_killed_explanation_goes_on(explained: Explanation, tmp_path: Path) -> None:
+    how: dict[str, Any] = {"out": tmp_path}
+    with pytest.raises(KeyboardInterrupt):
+        explain(KEYS, OTHER, say=killed_at("the 3 others take about"), **how)
+    (record,) = tmp_path.glob("*/*/run.json")
+    before = record.stat().st_mtime_ns
+    lines: list[str] = []
+    again = explain(KEYS, OTHER, say=lines.append, **how)
+    assert "1 of 4 runs are there already" in lines
+    assert record.stat().st_mtime_ns == before
+    assert again.figures.keys() == explained.figures.keys()
+    for combination, values in again.figures.items():
+        assert values.tolist() == explained.figures[combination][:1].tolist()
+
+
+def test_stored_runs_are_used_unless_they_are_of_other_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, keys in (("a", KEYS), ("b", {**KEYS, "weights": "uniform"})):
+        motley.run(keys, out=tmp_path / name)
+    later = motley.Experiment(**{**KEYS, "seed": 1})
+    motley.run(later, out=tmp_path / later.run_id())
+    lines: list[str] = []
+    how: dict[str, Any] = {"out": tmp_path / "out", "say": lines.append}
+    found = explain(tmp_path / "a", tmp_path / "b", **how)
+    assert lines[1:] == ["2 of 2 runs are there already"]
+    assert found.runs[frozenset()][0].directory == tmp_path / "a"
+    assert found.rerun.tolist() == [0.0]
+    assert "one seed has no interval" in notes(found)[0]
+    explain(tmp_path / "a", tmp_path / "b", seeds=[0, 1], **how)  # seed 1 of A lies beside
+    assert "3 of 4 runs are there already" in lines
+    now = compared_results.installed_versions()
+    monkeypatch.setattr(compared_results, "installed_versions", lambda: {**now, "torch": "0.0"})
+    found = explain(tmp_path / "a", tmp_path / "b", **how)
+    assert any("A was run under other versions (" in line for line in lines)
+    assert any("here 0.0): both are run again here" in line for line in lines)
+    assert found.runs[frozenset()][0].directory != tmp_path / "a"
+    assert found.rerun.tolist() == [0.0]
+
+
+def test_how_far_changes_bring_a_run_to_a_printed_number(tmp_path: Path) -> None:
+    found = explain(
+        KEYS,
+        changes=["weights=uniform", "local.optimizer.lr=0.1"],
+        printed=0.95,
+        out=tmp_path,
+    )
+    rows = {row.label: row.cells for row in share_table(found).rows}
+    assert list(rows)[-3:] == ["B", "printed", "unexplained"]
+    reached = found.ends[1].mean()
+    assert rows["unexplained"][0].value == pytest.approx(0.95 - reached)
+    gap = 0.95 - found.ends[0].mean()
+    rate = found.shares.each[0].mean()
+    assert rows["learning rate"][1].text == f"{100 * rate / gap:.0f} %"
+    means = {s: values.mean() for s, values in found.figures.items()}
+    nearest = min(means, key=lambda combination: abs(means[combination] - 0.95))
+    assert f"nearest to the print of 4 combinations: {found.plan.name(nearest)}" in notes(found)[-1]
+
+
+def test_the_best_round_needs_no_more_runs(tmp_path: Path) -> None:
+    keys = {**KEYS, "evaluate": {"every": 1}, "stop": {"rounds": 3}}
+    changes = ["local.optimizer.lr=3.0"]
+    found = explain(keys, changes=changes, round="last,best", out=tmp_path)
+    assert [cause.name for cause in found.plan.causes] == ["learning rate", "which round"]
+    assert len(list(tmp_path.glob("*/*/run.json"))) == 2
+    last, best = (found.figures[frozenset(combination)][0] for combination in ({0}, {0, 1}))
+    assert best >= last
+
+
+def test_a_seed_without_a_number_is_left_out(explained: Explanation) -> None:
+    figures = [({*s}, values.tolist()) for s, values in explained.figures.items()]
+    part = with_figures(explained, *figures)
+    part.figures[frozenset({1})][0] = np.nan
+    assert part.counted == [1]
+    assert part.shares.each.shape == (2, 1)
+    assert notes(part)[0] == (
+        "left out: seeds 0, of which a run ended without a number (A with weights of B)"
+    )
+
+
+def test_what_several_causes_do_together_has_a_row_where_not_all_is_run(tmp_path: Path) -> None:
+    """Four causes act only together, and from B each is missed: shares .25 each of 0.5 lost."""
+    changes = ["weights=uniform", "local.batch_size=8", "local.epochs=2", "local.optimizer.lr=0.1"]
+    plan = plan_of(KEYS, changes=changes, runs=10)
+    figures = [({*c}, [0.5 if len(c) == 4 else 0.0]) for c in plan.combinations]
+    found = with_figures(Explanation(plan, {}, tmp_path), *figures)
+    rows = {row.label: [cell.text for cell in row.cells] for row in share_table(found).rows}
+    assert rows["weights"] == ["+0.2500", "50 %", "+0.0000", "+0.5000"]
+    assert rows["several causes together"][:2] == ["-0.5000", "-100 %"]
+    assert share_table(found).note.startswith("Means of the changes of one cause from A and from B")
+
+
+def test_what_is_chance_where_the_seeds_differ(tmp_path: Path) -> None:
+    """A with seed 0 has .5, B with seed 1 .9; over both seeds B has .1 more: .3 are the seeds'."""
+    plan = plan_of(KEYS, {**KEYS, "seed": 1, "weights": "uniform"})
+    figures = (({*()}, [0.5, 0.8]), ({0}, [0.6, 0.9]))
+    found = with_figures(Explanation(plan, {}, tmp_path), *figures)
+    assert notes(found)[0] == (
+        "each with its own seeds, B - A is +0.4000; +0.3000 of it is chance, for it goes with the "
+        "same seeds"
+    )
+
+
+def test_a_task_of_ones_own(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    clients = [(rng.normal(size=(12, 3)).astype("float32"), np.arange(12) % 2) for _ in range(3)]
+    task = own_task(from_clients(clients), lambda: torch.nn.Linear(3, 2))
+    keys = {"task": task, "cohort": 3, "stop": {"rounds": 1}}
+    changes = ["weights=uniform", "local.optimizer.lr=0.5"]
+    found = explain(keys, changes=changes, metric="loss", out=tmp_path)
+    assert [cause.name for cause in found.plan.causes] == ["learning rate", "weights"]
+    assert found.shares.each[1].tolist() == [0.0]  # clients of equal sizes
+    assert found.shares.each[0] != 0.0
+
+
+def test_runs_that_were_not_computed_alike_are_named(explained: Explanation) -> None:
+    (run, *more) = explained.runs[frozenset()]
+    odd = replace(run, meta={**run.meta, "numerics": {**run.meta["numerics"], "threads": 64}})
+    part = replace(explained, runs={**explained.runs, frozenset(): [odd, *more]})
+    assert "not all runs were computed alike (threads 64 and " in notes(part)[-1]
+
+
+def test_a_run_that_fails_stops_the_explanation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = explaining.Point("A", motley.Experiment(**KEYS))
+    failure = motley.experiments.sweep.Failure(point, ConfigError("no such thing", "task"))
+    monkeypatch.setattr(explaining, "run_points", lambda **_: ([], [failure]))
+    message = r"A, seed 0: task: no such thing; the explanation stops here, and the same command"
+    with pytest.raises(UserError, match=message):
+        explain(KEYS, OTHER, out=tmp_path)
+
+
+def test_a_scope_that_was_not_recorded(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"--scope: got 'world', of which .* there are: client, m"
+    ):
+        explain(KEYS, OTHER, scope="mean,world", out=tmp_path)
+    assert len(list(tmp_path.glob("*/*/run.json"))) == 1
+
+
+def test_folders_that_are_no_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    broken = tmp_path / "broken.toml"
+    broken.write_text("cohort = = 3\n")
+    with pytest.raises(ConfigError, match=r"broken.toml, line 1, column 10: not valid TOML"):
+        explain(broken, KEYS)
+    with pytest.raises(UserError, match="there are no runs in"):
+        explain(tmp_path, KEYS)
+    with pytest.raises(ConfigError, match="there is no run 0123456789ab below runs"):
+        explain("0123456789ab", KEYS)
+    grid = {"weights": ["examples", "uniform"]}
+    motley.compare({**KEYS, "stop": {"rounds": 2}}, grid, out=tmp_path / "both")
+    with pytest.raises(ConfigError, match=r"both has runs of 2 methods \(weights examples and w"):
+        explain(tmp_path / "both", KEYS)
+    run_id = next((tmp_path / "both" / "uniform").iterdir()).name
+    (tmp_path / "both").rename(tmp_path / "runs")
+    found = explain(run_id, KEYS, on_plan=lambda plan: None, out=tmp_path / "out")
+    assert [cause.name for cause in found.plan.causes] == ["weights", "end of the run"]
