@@ -1,6 +1,7 @@
 """The recipes of the package: each is whole, each builds at every scale, and together they run once
 in every way they know."""
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -36,6 +37,8 @@ MOST = 60
 
 read = cache(motley_papers.recipe.read)
 """No test changes a recipe, which keeps the experiments that were made of it."""
+NUMBER = "a|one|two|three|four|five|six|seven|eight|nine|ten|thirteen|twenty|[0-9]+"
+"""Words before "seeds" that a report with other seeds contradicts."""
 
 
 @cache
@@ -219,6 +222,35 @@ def test_the_papers_title_is_whole():
     assert f"{{{title}}}" in (Path(motley.__file__).parent / "core" / "papers.bib").read_text()
     kept = sorted(MEASURED.glob("*/*/report.html"))
     assert [p for p in kept if "Driver in Federated" in p.read_text(encoding="utf-8")] == []
+
+
+def notes_of(recipe):
+    """Where a note stands -> what a report of any runs shows there."""
+    notes = {f"scale {name}": scale.note for name, scale in recipe.scale.items()}
+    notes["notes.md"] = recipe.notes_apart()[0]
+    for exhibit in recipe.exhibit:
+        notes[exhibit.name] = f"{exhibit.name}. {exhibit.title}. {exhibit.note}"
+        notes |= {f"{exhibit.name} at {name}": at.note for name, at in exhibit.scale.items()}
+    return notes
+
+
+@pytest.mark.parametrize("name", names())
+def test_no_note_counts_the_seeds_that_a_table_counts(name):
+    """A number of seeds is the paper's, or stands among what is said of the runs kept."""
+    counted = {
+        where: sentence
+        for where, note in notes_of(read(name)).items()
+        for sentence in re.split(r"(?<=[.;:])\s", note)
+        if re.search(rf"\b({NUMBER})\s+seeds?\b", sentence, re.IGNORECASE)
+        and where != "notes.md"  # which speaks of the printed tables
+    }
+    assert not counted
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_is_said_of_kept_runs_alone_stands_apart(name):
+    said = re.compile(r"H100|\bran on\b|[Rr]un on an?\b|\(`looks`\)|had been seen|were planned")
+    assert not {where: note for where, note in notes_of(read(name)).items() if said.search(note)}
 
 
 @pytest.mark.parametrize("name", ["flash", "hetero_select_v1"])
