@@ -25,6 +25,7 @@ import from_peers
 import from_pfllib
 import from_readme
 import from_recipes
+import from_statements
 import house
 import pictures
 from cells import ROOT
@@ -89,6 +90,7 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_recipes.printed,
             from_recipes.recipe_words,
         ),
+        *(from_statements.counted_statements, from_statements.paper_statements),
         *(from_measurements.inspect_outlying, from_measurements.inspect_truth),
         *(from_measurements.inspect_kinds,),
         *(from_measurements.tuned_best, from_measurements.client_noise_cost),

@@ -584,7 +584,7 @@ def best_mu(run: Run) -> Curve:
     infinite where the model never moved.
 
     READING: w* is the model after the last diagnosed round, G and B_sel are those of the round
-    (``diversity.G2``, ``diversity.B2_selected``).
+    (the larger of ``diversity.G2`` and ``diversity.G2_batches``, ``diversity.B2_selected``).
 
     >>> import json
     >>> import pyarrow as pa
@@ -598,10 +598,13 @@ def best_mu(run: Run) -> Curve:
     moved = note(run, "moved_squared")
     rate = note(run, "local_rate")
     square = note(run, "diversity.G2")
+    batches = note(run, "diversity.G2_batches")
     spread = note(run, "diversity.B2_selected")
     at = np.intersect1d(rate.x, np.intersect1d(square.x, spread.x))
     if not len(at) or not len(moved.x):
         return Curve(np.empty(0), np.empty(0))
-    values = [curve.y[np.isin(curve.x, at)] for curve in (rate, square, spread)]
+    rates, bound, distance = (curve.y[np.isin(curve.x, at)] for curve in (rate, square, spread))
+    if len(batches.x):
+        bound = np.maximum(bound, batches.y[np.isin(batches.x, at)])
     with np.errstate(divide="ignore", invalid="ignore"):
-        return Curve(at, values[0] * (values[1] + values[2]) / moved.y[-1])
+        return Curve(at, rates * (bound + distance) / moved.y[-1])
