@@ -51,7 +51,13 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_readme.beside_frameworks,
         ),
         *(from_code.selection_rules, from_code.faults),
-        *(from_code.signals, from_code.contract, from_code.columns, api_pages.api),
+        *(
+            from_code.signals,
+            from_code.under_masks,
+            from_code.contract,
+            from_code.columns,
+            api_pages.api,
+        ),
         *(
             from_measurements.speed,
             from_measurements.fuzzed_models,
