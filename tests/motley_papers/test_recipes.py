@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import motley
 import motley_papers.recipe
+from motley.core.errors import DataError
 from motley.experiments.run import run
 from motley.results.measures import Censored
 from motley_papers.earlier import read_rows
@@ -222,6 +224,35 @@ def test_the_papers_title_is_whole():
     assert f"{{{title}}}" in (Path(motley.__file__).parent / "core" / "papers.bib").read_text()
     kept = sorted(MEASURED.glob("*/*/report.html"))
     assert [p for p in kept if "Driver in Federated" in p.read_text(encoding="utf-8")] == []
+
+
+def test_whoever_has_tiny_imagenet_can_run_its_rows(tmp_path):
+    """A folder as it is unpacked: 200 classes, here of two pictures each."""
+    classes = [f"n{number:08}" for number in range(200)]
+    folder = tmp_path / "tiny-imagenet-200"
+    (folder / "val" / "images").mkdir(parents=True)
+    listed = []
+    for number, name in enumerate(classes):
+        (folder / "train" / name / "images").mkdir(parents=True)
+        for i in (0, 1):
+            shade = Image.new("RGB", (4, 4), (number, i, 0))
+            shade.save(folder / "train" / name / "images" / f"{name}_{i}.png")
+        shade.save(folder / "val" / "images" / f"{number}.png")
+        listed.append(f"{number}.png\t{name}\t0\t0\t3\t3\n")
+    (folder / "val" / "val_annotations.txt").write_text("".join(listed))
+    recipe = read("hetero_select")
+    row = recipe.named("table 3").cells("paper")[3]
+    assert (row.name, row.target) == ("tiny_imagenet", 0.3)
+    printed = recipe.experiment(row, "paper", 42)
+    assert (printed.task["model"], printed.partition["missing"]) == ("resnet18", 80)
+    model = 'task.model={ name = "mlp", hidden = [4], norm = "batch" }'
+    small = ["population=2", "cohort=1", model, "precision=float32", "local.steps=1"]
+    with pytest.raises(DataError, match="tiny-imagenet-200"):
+        run(printed, out=tmp_path / "missing", data=tmp_path / "val")
+    small += ["recalibrate.batches=1", "stop.rounds=1"]
+    found = run(recipe.experiment(row, "paper", 42, small), out=tmp_path / "run", data=tmp_path)
+    assert found.finished
+    assert len(found.meta["task"]["classes"]) == 200
 
 
 def notes_of(recipe):
