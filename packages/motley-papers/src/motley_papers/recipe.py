@@ -589,7 +589,7 @@ def _exhibit_problems(exhibit: Exhibit, exhibits: Mapping[str, Exhibit]) -> Iter
             )
         elif kind in BY_MEASURE:
             yield from _unknown_measures([argument], f"{exhibit.name}: {picture}")
-        elif argument and (kind != "curves" or argument not in AXES):
+        elif argument and (not kind.startswith("curves") or argument not in AXES):
             yield (
                 f"{exhibit.name}: there is no picture {picture!r}; only curves take an axis: "
                 f"{', '.join(AXES)}"
