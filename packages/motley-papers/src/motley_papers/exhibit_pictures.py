@@ -380,7 +380,7 @@ PICTURES: dict[str, Callable[[ExhibitData, str], Iterator[PanelPicture]]] = {
     "line": _line,
     "heat": _heat,
 }
-"""Name -> the pictures of an exhibit. ``curves:AXIS``, and ``curves_with_end:AXIS`` with an inset of
+"""Name -> the pictures of an exhibit. ``curves:AXIS``, or ``curves_with_end:AXIS`` with an inset of
 the last rounds; ``beside``, ``line`` and ``heat:MEASURE``."""
 BY_MEASURE = ("beside", "line", "heat")
 """Pictures that show a measure, named after the colon."""
