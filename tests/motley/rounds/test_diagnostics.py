@@ -405,16 +405,32 @@ def test_errors_of_unequal_and_equal_shares_by_hand(feedback: str) -> None:
     """A quarter and three quarters: client 0 keeps back (0, 3, 2, 1), client 1 a zero; of the sum
     of halves (0, 1.5, 1, .5) the square is 3.5, the clients' squares are 14 and 0. Two values each:
     (0, 0, 2, 1) and (0, 2, 0, 0); half of them (0, 1, 1, .5): 2.25, and 5 and 4. Weighted by halves
-    the clients' squares are their means."""
+    the clients' squares are their means. In proportion to the share they would lose 3/4 of 78 and
+    1/4 of 49, and a half of both."""
     notes = _sent((1, 3), feedback=feedback)
     assert {name: value for name, value in notes.items() if "error" in name} == {
         "error.as_allocated": 3.5,
         "error.uniform": 2.25,
         "client_error.as_allocated": 7.0,
         "client_error.uniform": 4.5,
+        "linear_error.as_allocated": (58.5 + 12.25) / 2,
+        "linear_error.uniform": (78 + 49) / 4,
         "weighted_error.as_allocated": 7.0,
         "weighted_error.uniform": 4.5,
     }
+
+
+def test_theorem_iv_2_is_false_where_errors_are_not_in_proportion_to_shares() -> None:
+    """HeteRo-Select v2, Eq. 16: the clients' own errors are at most those of the uniform ratio.
+    Shares of 3/4 and 1/4 go with updates (3, 2, 1, 0) and (2, 2, 1, 0), of squares 14 and 9, the
+    larger to the larger, and in proportion to the share less would be lost: 3.5 + 6.75 against 7 +
+    4.5. But the first loses nothing, and the second 4 + 1; with two values each they lose 1 and
+    1."""
+    task = {"name": "quadratic", "dim": 4, "minima": [3, 2, 1, 0, 2, 2, 1, 0], "examples": [1, 1]}
+    notes = _sent((3, 1), task=task)
+    assert (notes["client_error.as_allocated"], notes["client_error.uniform"]) == (2.5, 1.0)
+    assert notes["linear_error.as_allocated"] == 10.25 / 2
+    assert notes["linear_error.uniform"] == 11.5 / 2
 
 
 def test_errors_are_weighed_as_updates_are() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from motley.core.arrays import Floats
@@ -59,6 +60,7 @@ __all__ = [
     "better_of",
     "by_group",
     "by_validation",
+    "choice_notes",
     "client_gains",
     "client_metric",
     "concentration",
@@ -321,6 +323,21 @@ def grouped_notes(run: Run) -> dict[str, dict[str, Curve]]:
     for name in dict.fromkeys(name for note in notes for name in note if "." in name):
         head, _, tail = name.partition(".")
         curves.setdefault(head, {})[tail] = _note(run, notes, name)
+    return curves
+
+
+def choice_notes(run: Run) -> dict[str, Curve]:
+    """Return what the rule noted of the clients that it chose (table ``choices``): name -> mean
+    over the chosen, of each round in which any has the number."""
+    choices = run.tables.get("choices")
+    if choices is None or not choices.num_rows:
+        return {}
+    means = choices.drop_null().group_by(["name", "round"]).aggregate([("value", "mean")])
+    curves: dict[str, Curve] = {}
+    for name in dict.fromkeys(choices["name"].to_pylist()):
+        of_name = means.filter(pc.equal(means["name"], name)).sort_by("round")
+        rounds, values = (of_name[column].to_numpy() for column in ("round", "value_mean"))
+        curves[name] = Curve(rounds.astype(float), values)
     return curves
 
 

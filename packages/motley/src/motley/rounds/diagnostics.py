@@ -18,7 +18,7 @@ Reference: docs/methods/hetero-select-v1.md#diagnostics.
     drift.bound             2 E^2 lr^2 / (1 + E lr mu) (G^2 + B2), E local steps (v1), G^2 the
                             larger of the two above
     drift.bound_selected    the same with B2_selected (v2)
-    error.*, client_error.*, weighted_error.*
+    error.*, client_error.*, linear_error.*, weighted_error.*
                             what compression loses, see
                             :class:`~motley.rounds.compression_error.CompressionError`
     moved_squared           ||w_t - w_0||^2, w_t the model after step t
