@@ -21,6 +21,7 @@ from motley.core.server_signals import UPDATE_SIGNALS
 from motley.experiments import config, document, file_tables, registry
 from motley.results.privacy_section import OCCASIONS, signals_in_words
 from motley.results.schema import TABLES
+from motley.rounds.diagnostics import Diagnostics
 from motley.selectors.catalogue import CATALOGUE as SELECTORS
 from motley.testing.selectors import CHECKS
 from motley_flower.strategy.reporting import MEASURED_BEFORE, MEASURED_IN_TRAINING
@@ -391,6 +392,49 @@ def signals() -> str:
         ),
         rows,
     )
+
+
+def under_masks() -> str:
+    """List what can be learned of clients, and whether it survives secure aggregation."""
+    hidden = [f"`{name}`" for name, signal in SIGNALS.items() if signal.single]
+    seen = [f"`{name}`" for name, signal in SIGNALS.items() if not signal.single]
+    report = "the client reports it beside its update"
+    rows = [
+        ("signals " + ", ".join(seen), "stays", "it is made of no single update or gradient"),
+        (
+            "signals " + ", ".join(hidden),
+            "**gone**",
+            "it is made of one client's update or gradient",
+        ),
+        (
+            "`evaluate.diagnostics`: B², G², drift, errors of compression",
+            "**gone**",
+            Diagnostics.single_updates,
+        ),
+        ("column `clients.update_norm`, the mean of it in `rounds`", "**gone**", "as the signal"),
+        ("columns `clients.loss` and `num_examples`", "stays", report),
+        (
+            "who took part, outcomes, seconds, bits",
+            "stays",
+            "the server sees messages, if not into them",
+        ),
+        (
+            "accuracy of the shared model, also client by client",
+            "stays",
+            "clients examine it themselves",
+        ),
+        (
+            "which client sent an update that is infinite, reversed or far from the others'",
+            "**gone**",
+            "of a sum nobody is told apart; clients check their own",
+        ),
+        (
+            "robust means, FedNova, SCAFFOLD, q-FedAvg",
+            "refused",
+            "they need single uploads, or more than one",
+        ),
+    ]
+    return table(("diagnostic", "under masks", "since"), rows)
 
 
 def contract() -> str:

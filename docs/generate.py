@@ -26,6 +26,7 @@ import from_peers
 import from_pfllib
 import from_readme
 import from_recipes
+import from_statements
 import house
 import pictures
 from cells import ROOT
@@ -41,7 +42,15 @@ PAGES = [
 MENU = ROOT / "mkdocs.yml"
 BLOCK = re.compile(r"(<!-- made: (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-MODULES = (from_code, from_readme, from_measurements, from_pfllib, from_peers, from_league)
+MODULES = (
+    from_code,
+    from_readme,
+    from_measurements,
+    from_pfllib,
+    from_peers,
+    from_league,
+    from_statements,
+)
 PUBLIC = [getattr(module, name) for module in (*MODULES, from_recipes) for name in module.__all__]
 MAKERS: dict[str, Callable[[], str]] = {"api": api_pages.api} | {
     maker.__name__: maker

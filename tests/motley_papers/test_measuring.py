@@ -92,3 +92,25 @@ def test_notes_without_a_group_are_measures_too(tmp_path):
     assert measure_of("note.max_probability.late").of(run, None).value == 0.7
     assert measure_of("note.x.y.mean").of(run, None).value == 2
     assert measure_of("note.max_probability.least").of(run, None).value == 0.5
+
+
+def test_notes_of_the_chosen_are_averaged_over_them_round_by_round():
+    """Round 1: 0.2 and 0.4, mean 0.3; round 2: 0.8, for the other has none."""
+    choices = fake.table(
+        "choices",
+        round=[2, 1, 1, 2, 2],
+        dispatch=[2, 0, 1, 3, 2],
+        client=[5, 5, 7, 7, 5],
+        name=["component.value"] * 4 + ["other"],
+        value=[0.8, 0.2, 0.4, None, 9.0],
+    )
+    run = fake.run(choices=choices)
+    mean, early, late = (
+        measure_of(f"chosen.component.value.{part}") for part in ("mean", "early", "late")
+    )
+    assert mean.of(run, None).value == pytest.approx((0.3 + 0.8) / 2)
+    assert early.of(run, None).value == pytest.approx(0.3)
+    assert late.of(run, None).value == pytest.approx(0.8)
+    assert mean.title == "component.value of the chosen, all rounds"
+    nothing = mean.of(fake.run(), None).value
+    assert nothing != nothing

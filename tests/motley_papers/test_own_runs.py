@@ -4,9 +4,11 @@ ones."""
 import pytest
 
 from motley.core.errors import ConfigError
+from motley.results.markdown import markdown
 from motley_papers.keeping import keep
+from motley_papers.output import show
 from motley_papers.own_runs import own_sentences
-from motley_papers.recipe import read
+from motley_papers.recipe import KEPT, read
 from motley_papers.recipe_page import exhibit_section, exhibit_tables, page
 from motley_papers.reproduce import reproduce
 from tests.motley_papers.toy import RECIPE, folder
@@ -171,3 +173,53 @@ def test_a_smoke_run_is_not_held_against_what_is_printed(tmp_path):
     toy = folder(tmp_path / "toy", FAST)
     found = reproduce(toy, ["table 1"], scale="smoke", out=tmp_path / "out")
     assert next(iter(own_sentences(found))).endswith("; what is printed is of other data.")
+
+
+def text_of(report):
+    return markdown(report, "pictures")[0]
+
+
+NOTED = FAST.replace(
+    'title = "Methods"\n', 'title = "Methods"\nnote = "A hundred clients."\n'
+).replace(
+    "[exhibit.axes.method]", '[exhibit.scale.small]\nkept = "On a GPU."\n[exhibit.axes.method]', 1
+)
+
+
+def test_a_smoke_report_says_so_and_sets_the_larger_scales_apart(tmp_path, capsys):
+    """What a note says of the experiment is true above ``smoke`` alone."""
+    noted = folder(tmp_path / "toy", NOTED)
+    found = reproduce(noted, ["table 1"], scale="smoke", out=tmp_path / "out")
+    text = text_of(page(found))
+    assert text.index("its numbers mean nothing") < text.index("Table 1.")
+    assert text.index("At the larger scales") < text.index("A hundred clients.")
+    show(found)
+    assert "its numbers mean nothing" in capsys.readouterr().out
+    small = text_of(page(reproduce(noted, ["table 1"], out=tmp_path / "out", seeds=[0])))
+    assert "A hundred clients." in small
+    assert "larger scales" not in small
+    assert "mean nothing" not in small
+
+
+def test_what_is_said_of_kept_runs_is_said_where_they_are_shown(tmp_path):
+    noted = folder(tmp_path / "toy", NOTED)
+    notes = (noted / "notes.md").read_text()
+    (noted / "notes.md").write_text(f"{notes}\n{KEPT}\n\nMade in May.\n")
+    own = reproduce(noted, ["table 1"], out=tmp_path / "out")
+    assert "On a GPU." not in text_of(page(own))
+    keep(own)
+    kept_alone = reproduce(noted, ["table 1"], out=tmp_path / "empty", run=False)
+    shown = text_of(page(kept_alone))
+    assert shown.index("Of the runs kept with the recipe") < shown.index("On a GPU.")
+    assert shown.index("not of others") < shown.index("Made in May.")
+
+
+def test_an_exhibit_without_numbers_is_told_with_its_reason(tmp_path, capsys):
+    text = FAST.replace(
+        'scale.small.only = { alpha = ["0.3"] }', 'scale.small.skip = "nobody has the data"'
+    )
+    found = reproduce(folder(tmp_path / "toy", text), ["table 2"], out=tmp_path, run=False)
+    show(found)
+    assert "No numbers at small: Table 2. Skew: nobody has the data." in " ".join(
+        capsys.readouterr().out.split()
+    )

@@ -7,8 +7,10 @@ import math
 import re
 from collections.abc import Iterable
 
+import numpy as np
 import pytest
 
+from motley.tasks.clustered_regression import ClusteredRegression
 from motley_papers.recipe import Recipe, read
 
 SECTION = "**What the published tables themselves say**"
@@ -364,3 +366,30 @@ def test_fedcvr_bolt_order_and_gains():
             f"deviations being {d3['cifar10 / active_fl']:.2f})",
         ],
     )
+
+
+@pytest.mark.parametrize("model", ["slope", "intercept"])
+def test_fitted_ranges_give_the_printed_errors_of_the_regression(model):
+    """With E z z^T = M_j for the input z of cluster j, the best model w for two clusters of equal
+    size has the error mean_j sigma^2 tr M_j + min_w mean_j (theta_j - w)^T M_j (theta_j - w), whose
+    minimum is D^T (M_1^-1 + M_2^-1)^-1 D / 2 with D = theta_1 - theta_2. The means of x and of the
+    coefficients are uniform: E D D^T = (width^2 / 6) I, and the mean over the x by quadrature."""
+    recipe = read("fedcvr_bolt")
+    options = dict(recipe.named("table 3, fitted").axes["model"][model]["task"])
+    assert options.pop("name") == "clustered_regression"
+    law = ClusteredRegression(**options)
+    points, weights = np.polynomial.legendre.leggauss(60)
+    mean = np.mean(law.mu_x) + np.ptp(law.mu_x) / 2 * points
+    assert law.sigma_x[0] == law.sigma_x[1]
+    square = mean**2 + law.sigma_x[0] ** 2
+    m = square[:, None, None]
+    if law.intercept:
+        m = np.stack([np.stack([square, mean], -1), np.stack([mean, np.ones(60)], -1)], -2)
+    inverse = np.linalg.inv(m)
+    joint = np.linalg.inv(inverse[:, None] + inverse[None])
+    pairs = weights[:, None] * weights / 4
+    apart = (pairs * np.trace(joint, axis1=2, axis2=3)).sum() * np.ptp(law.theta) ** 2 / 12
+    noise = law.sigma_theta[0] ** 2 * (weights / 2 * np.trace(m, axis1=1, axis2=2)).sum()
+    for data, error in (("iid", noise), ("noniid", noise + apart)):
+        printed = recipe.expected["table 3", f"{model} / {data} / random", "mse"][0]
+        assert error == pytest.approx(printed, rel=2e-3)

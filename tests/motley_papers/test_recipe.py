@@ -136,7 +136,12 @@ def test_a_number_does_not_mean_longer_numbers(tmp_path):
         (
             "[scale.smoke]\n",
             "[scale.smoke]\nminute = 3\n",
-            "scale.smoke.minute: there is no such key",
+            "scale.smoke.minute: there is no such key (did you mean 'minutes'?)",
+        ),
+        (
+            'name = "table 2"',
+            'nam = "table 2"',
+            "exhibit.1.nam: there is no such key (did you mean 'name'?)",
         ),
         ('name = "table 2"', 'name = "table 1"', "two exhibits have the same name"),
         (

@@ -1,14 +1,17 @@
 """The recipes of the package: each is whole, each builds at every scale, and together they run once
 in every way they know."""
 
+import re
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import motley
 import motley_papers.recipe
+from motley.core.errors import DataError
 from motley.experiments.run import run
 from motley.results.measures import Censored
 from motley_papers.earlier import read_rows
@@ -36,6 +39,8 @@ MOST = 60
 
 read = cache(motley_papers.recipe.read)
 """No test changes a recipe, which keeps the experiments that were made of it."""
+NUMBER = "a|one|two|three|four|five|six|seven|eight|nine|ten|thirteen|twenty|[0-9]+"
+"""Words before "seeds" that a report with other seeds contradicts."""
 
 
 @cache
@@ -150,13 +155,16 @@ def test_a_source_says_where_and_does_not_repeat_the_claim(name):
 
 
 def test_figure_6a_is_claimed_as_the_paper_has_it():
+    """Over the selected clients, on the paper's data and on MNIST."""
     recipe = read("hetero_select")
     claims = [claim for claim in recipe.claim if claim.exhibit == "figure 6a"]
-    assert [claim.source for claim in claims] == [
+    assert [claim.source for claim in claims] == 2 * [
         "Section VI-C: fairness dominates at cold start",
         "Section VI-C: diversity takes over near round 20",
     ]
-    assert all("over all clients" in claim.untested for claim in claims)
+    measures = [name for claim in claims for name in claim.measures([""])[1:]]
+    assert measures
+    assert all(name.startswith("chosen.component.") for name in measures)
 
 
 def test_seeds_that_were_added_after_a_look_are_admitted_to():
@@ -219,6 +227,64 @@ def test_the_papers_title_is_whole():
     assert f"{{{title}}}" in (Path(motley.__file__).parent / "core" / "papers.bib").read_text()
     kept = sorted(MEASURED.glob("*/*/report.html"))
     assert [p for p in kept if "Driver in Federated" in p.read_text(encoding="utf-8")] == []
+
+
+def test_whoever_has_tiny_imagenet_can_run_its_rows(tmp_path):
+    """A folder as it is unpacked: 200 classes, here of two pictures each."""
+    classes = [f"n{number:08}" for number in range(200)]
+    folder = tmp_path / "tiny-imagenet-200"
+    (folder / "val" / "images").mkdir(parents=True)
+    listed = []
+    for number, name in enumerate(classes):
+        (folder / "train" / name / "images").mkdir(parents=True)
+        for i in (0, 1):
+            shade = Image.new("RGB", (4, 4), (number, i, 0))
+            shade.save(folder / "train" / name / "images" / f"{name}_{i}.png")
+        shade.save(folder / "val" / "images" / f"{number}.png")
+        listed.append(f"{number}.png\t{name}\t0\t0\t3\t3\n")
+    (folder / "val" / "val_annotations.txt").write_text("".join(listed))
+    recipe = read("hetero_select")
+    row = recipe.named("table 3").cells("paper")[3]
+    assert (row.name, row.target) == ("tiny_imagenet", 0.3)
+    printed = recipe.experiment(row, "paper", 42)
+    assert (printed.task["model"], printed.partition["missing"]) == ("resnet18", 80)
+    model = 'task.model={ name = "mlp", hidden = [4], norm = "batch" }'
+    small = ["population=2", "cohort=1", model, "precision=float32", "local.steps=1"]
+    with pytest.raises(DataError, match="tiny-imagenet-200"):
+        run(printed, out=tmp_path / "missing", data=tmp_path / "val")
+    small += ["recalibrate.batches=1", "stop.rounds=1"]
+    found = run(recipe.experiment(row, "paper", 42, small), out=tmp_path / "run", data=tmp_path)
+    assert found.finished
+    assert len(found.meta["task"]["classes"]) == 200
+
+
+def notes_of(recipe):
+    """Where a note stands -> what a report of any runs shows there."""
+    notes = {f"scale {name}": scale.note for name, scale in recipe.scale.items()}
+    notes["notes.md"] = recipe.notes_apart()[0]
+    for exhibit in recipe.exhibit:
+        notes[exhibit.name] = f"{exhibit.name}. {exhibit.title}. {exhibit.note}"
+        notes |= {f"{exhibit.name} at {name}": at.note for name, at in exhibit.scale.items()}
+    return notes
+
+
+@pytest.mark.parametrize("name", names())
+def test_no_note_counts_the_seeds_that_a_table_counts(name):
+    """A number of seeds is the paper's, or stands among what is said of the runs kept."""
+    counted = {
+        where: sentence
+        for where, note in notes_of(read(name)).items()
+        for sentence in re.split(r"(?<=[.;:])\s", note)
+        if re.search(rf"\b({NUMBER})\s+seeds?\b", sentence, re.IGNORECASE)
+        and where != "notes.md"  # which speaks of the printed tables
+    }
+    assert not counted
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_is_said_of_kept_runs_alone_stands_apart(name):
+    said = re.compile(r"H100|\bran on\b|[Rr]un on an?\b|\(`looks`\)|had been seen|were planned")
+    assert not {where: note for where, note in notes_of(read(name)).items() if said.search(note)}
 
 
 @pytest.mark.parametrize("name", ["flash", "hetero_select_v1"])

@@ -61,6 +61,23 @@ def test_higher(a, verdict):
     assert found.verdict == verdict
 
 
+def test_spreads_over_seeds_are_compared_by_deviations_from_the_median():
+    """a lies at its median 10 and .1, .1, .2, .2 from it, b at 20 and 1, 1, 2, 2: deviations
+    differ by 0, .9, .9, 1.8, 1.8, mean 1.08 with s = .753, half width 2.776445 s / sqrt 5 = .935;
+    the means, which differ by 10, do not count, nor what is printed of them."""
+    spreads = {"of": "spread", "lower": {"method": "a"}, "than": {"method": "b"}}
+    seen = values(a=[10, 10.1, 9.9, 10.2, 9.8], b=[20, 21, 19, 22, 18])
+    found = judge(claim(**spreads), TABLE, seen, {("final", ("a",)): 5.0, ("final", ("b",)): 1.0})
+    (contrast,) = found.contrasts
+    assert found.verdict == "confirmed"
+    assert (contrast.ours.mean, contrast.rival.mean) == (pytest.approx(0.12), pytest.approx(1.2))
+    assert contrast.interval.mean == pytest.approx(-1.08)
+    assert contrast.interval.high == pytest.approx(-1.08 + 0.93497, abs=1e-4)
+    assert contrast.printed != contrast.printed  # spreads are not printed number by number
+    turned = {"of": "spread", "lower": {"method": "b"}, "than": {"method": "a"}}
+    assert judge(claim(**turned), TABLE, seen).verdict == "contradicted"
+
+
 def test_the_interval_is_student_s():
     (one,) = judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10])).contrasts
     half = 4.302652729911275 / 3**0.5

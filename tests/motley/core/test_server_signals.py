@@ -10,8 +10,15 @@ import pytest
 import torch
 
 from motley.core.keys import Streams
-from motley.core.server_signals import UPDATE_SIGNALS, next_consensus, update_signals
+from motley.core.records import SIGNALS
+from motley.core.server_signals import (
+    LAST_UPDATE,
+    UPDATE_SIGNALS,
+    next_consensus,
+    update_signals,
+)
 from motley.core.sketch import SKETCHES
+from motley.rounds.diagnostics import Diagnostics
 
 UPDATE = [3.0, 4.0, 0.0]
 
@@ -64,3 +71,12 @@ def test_the_consensus_keeps_nine_tenths(make, norm):
     first = next_consensus(None, make([1.0, 0.0]))
     assert first.tolist() == [1.0, 0.0]
     np.testing.assert_allclose(next_consensus(first, make([0.0, 1.0])), [0.9, 0.1])
+
+
+def test_masks_hide_what_is_made_of_one_update_or_gradient():
+    """The server's own signals of an upload, those of a client's gradient, and nothing else; the
+    diagnostics of a round compare single updates, too."""
+    gradients = {"grad_norm", "max_grad_norm", "gradient", "gradient_sketch"}
+    hidden = {name for name, signal in SIGNALS.items() if signal.single}
+    assert hidden == UPDATE_SIGNALS | {LAST_UPDATE} | gradients
+    assert Diagnostics.single_updates is not None

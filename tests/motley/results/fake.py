@@ -173,7 +173,7 @@ def write(
     return directory
 
 
-def table(name, **columns):
+def table(name, /, **columns):
     """A table of the schema from lists; columns not given are null."""
     rows = len(next(iter(columns.values())))
     schema = TABLES[name]

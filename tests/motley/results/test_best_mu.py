@@ -47,6 +47,19 @@ def test_each_round_over_the_way_of_the_whole_run():
     assert measures.note(run, "moved_squared").y.tolist() == [0.1, 0.5, 0.7, 0.8]
 
 
+def test_the_bound_holds_for_mini_batches_too():
+    """Where gradients of mini-batches were measured, the larger counts: .02 (5 + 1) / .8 = .15, and
+    .02 (2 + 2.4) / .8 = .11 where they are smaller."""
+    notes = [told(3.0, 1.0, 0.1), told(2.0, 2.4, 0.8)]
+    run = noting(
+        *(
+            note | {"diversity.G2_batches": largest}
+            for note, largest in zip(notes, (5.0, 1.0), strict=True)
+        )
+    )
+    assert best_mu(run).y == pytest.approx([0.15, 0.11])
+
+
 def test_nothing_is_said_of_a_run_that_was_not_diagnosed():
     assert len(best_mu(noting({"tau": 1.0}, None)).y) == 0
     assert len(best_mu(fake.run()).y) == 0

@@ -29,7 +29,7 @@ def test_the_largest_marks_of_all_tables_fit_into_a_record(tmp_path: Path) -> No
 def test_marks_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     journal = Journal(tmp_path, marks(1))
     with pytest.raises(
-        ContractError, match=r"the marks of 9 tables take 1\d{3} bytes of a journal; expected at"
+        ContractError, match=r"the marks of 10 tables take 1\d{3} bytes of a journal; expected at"
     ):
         journal.append(marks(10**30))
     journal.append(marks(2))

@@ -152,6 +152,20 @@ def test_rounds_are_whole_numbers(groups):
     assert axes.get_xticks().tolist() == [0, 1, 2, 3]
 
 
+def test_an_inset_shows_the_last_fifth_of_the_rounds(groups):
+    """Of 12 rounds those from 9.6 on; each method's line in its own colour."""
+    axes = plots.curves(groups, "round", inset=True).figure.axes[0]
+    (inner,) = axes.child_axes
+    whole = [line for line in axes.lines if len(line.get_xdata()) > 2][: len(groups)]
+    assert len(inner.lines) == len(groups)
+    for line, long in zip(inner.lines, whole, strict=True):
+        x, y = (np.asarray(values) for values in long.get_data())
+        assert x[x >= 9.6].tolist() == line.get_xdata().tolist() != []
+        assert y[x >= 9.6].tolist() == line.get_ydata().tolist()
+        assert line.get_color() == long.get_color()
+    assert not plots.curves(groups, "round").figure.axes[0].child_axes
+
+
 def test_more_clients_than_are_drawn_one_by_one_are_means_of_equal_groups():
     # 2,001 clients in 500 groups: group g holds the ranks from floor(4.002 g) to below floor(4.002
     # (g + 1)), so the first is 0, 1, 2, 3 (mean 1.5), and the last begins at floor(1996.998) = 1996

@@ -127,6 +127,22 @@ def test_what_was_diagnosed_has_pictures_of_its_own():
     assert not sections.diagnosed({"plain": groups["plain"]}).blocks
 
 
+def test_notes_of_the_chosen_have_a_picture_of_their_own():
+    choices = fake.table(
+        "choices",
+        round=[1, 1, 2],
+        dispatch=[0, 1, 2],
+        client=[3, 4, 3],
+        name=["component.value"] * 3,
+        value=[0.2, 0.4, 0.8],
+    )
+    groups = {"plain": [fake.run()], "noted": [fake.run(choices=choices)]}
+    (picture,) = selection_plots.components(groups)
+    assert picture.name == "noted-chosen-component"
+    assert "component, mean over the chosen" in picture.svg
+    assert methods(picture) == {"method-1"}
+
+
 def test_nothing_is_drawn_of_what_is_not_there():
     groups = {"dense": [sending([[1.0] * 4] * 2)], "empty": [fake.run()]}
     assert selection_plots.shares(groups) is selection_plots.shares_by_score(groups) is None

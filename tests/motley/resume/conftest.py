@@ -66,7 +66,12 @@ def assert_same(first: Path | Run, second: Path | Run) -> None:
     """Equal tables, to the last bit, and equal model bits."""
     one, two = (load(run) if isinstance(run, Path) else run for run in (first, second))
     for table in EQUAL_TABLES:
-        assert one.tables[table].num_rows > 0 or table in ("metrics", "claims", "privacy")
+        assert one.tables[table].num_rows > 0 or table in (
+            "choices",
+            "metrics",
+            "claims",
+            "privacy",
+        )
         assert one.tables[table].equals(two.tables[table]), f"the tables {table} differ"
     assert (one.directory / "model.safetensors").read_bytes() == (
         two.directory / "model.safetensors"

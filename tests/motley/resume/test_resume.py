@@ -374,6 +374,10 @@ def test_other_numerics_are_refused_unless_allowed(experiment: Experiment, tmp_p
         NumericsError, match=r"began with torch = '1.0' .* or give --allow-other-numerics"
     ):
         run(experiment, out=tmp_path / "r", resume=True)
+    record["numerics"] |= {"torch": torch.__version__, "processor": "GenuineIntel 6 85 7"}
+    path.write_text(json.dumps(with_digest(record)))
+    with pytest.raises(NumericsError, match="began with processor = 'GenuineIntel 6 85 7'"):
+        run(experiment, out=tmp_path / "r", resume=True)
     assert run(experiment, out=tmp_path / "r", resume=True, allow_other_numerics=True).finished
 
 

@@ -26,8 +26,8 @@ from motley.tasks.task import ModelState
 from motley.transport.allocators.allocator import AllocationContext, Allocator, State
 from tests.rows import Rows
 
-B2, SELECTED, EXPECTED, G2 = (
-    f"diversity.{name}" for name in ("B2", "B2_selected", "B2_expected", "G2")
+B2, SELECTED, EXPECTED, MEAN, G2 = (
+    f"diversity.{name}" for name in ("B2", "B2_selected", "B2_expected", "mean_gradient", "G2")
 )
 
 
@@ -119,9 +119,9 @@ def test_a_round_by_hand() -> None:
     """w = 0: g_k = a_k (w - m_k) = (0, -2, -2), g = -4/3, d = (16/9, 4/9, 4/9).
 
     B^2 = 24/27 = 8/9, over clients 0 and 1 20/18 = 10/9, by p = (1/4, 1/4, 1/2) 4/9 + 1/9 + 2/9 =
-    7/9, G^2 = 16/9. Two steps of 1/2 leave client 0 at 0 and bring client 1 to its minimum 1 (a
-    step is w - (w - 1)): drift (0 + 1) / 2. E = 2, lr = 1/2, mu = 0: bounds 2 (16/9 + 8/9) = 16/3
-    and 2 (16/9 + 10/9) = 52/9. The model moves to their mean 1/2."""
+    7/9, g^2 = 16/9, and the largest g_k^2 is G^2 = 4. Two steps of 1/2 leave client 0 at 0 and
+    bring client 1 to its minimum 1 (a step is w - (w - 1)): drift (0 + 1) / 2. E = 2, lr = 1/2,
+    mu = 0: bounds 2 (4 + 8/9) = 88/9 and 2 (4 + 10/9) = 92/9. The model moves to their mean 1/2."""
     simulation, rows = _from_zero(_parabolas(), Named((0, 1), (0.25, 0.25, 0.5)))
     simulation.step()
     wanted = {
@@ -129,17 +129,19 @@ def test_a_round_by_hand() -> None:
         B2: 8 / 9,
         SELECTED: 10 / 9,
         EXPECTED: 7 / 9,
-        G2: 16 / 9,
+        MEAN: 16 / 9,
+        G2: 4.0,
         "drift.measured": 1 / 2,
-        "drift.bound": 16 / 3,
-        "drift.bound_selected": 52 / 9,
+        "drift.bound": 88 / 9,
+        "drift.bound_selected": 92 / 9,
         "moved_squared": 1 / 4,
         "local_rate": 1.0,
     }
     assert rows.notes[0] == pytest.approx(wanted, rel=1e-14)
     # at w = 1/2: g_k = (1/2, -1, -3/2), g = -2/3, and the model moves on from 1/2
     simulation.step()
-    assert rows.notes[1][G2] == pytest.approx(4 / 9, rel=1e-14)
+    assert rows.notes[1][MEAN] == pytest.approx(4 / 9, rel=1e-14)
+    assert rows.notes[1][G2] == pytest.approx(9 / 4, rel=1e-14)
     assert rows.notes[1][B2] == pytest.approx(
         ((7 / 6) ** 2 + (1 / 3) ** 2 + (5 / 6) ** 2) / 3, rel=1e-14
     )
@@ -147,14 +149,50 @@ def test_a_round_by_hand() -> None:
 
 def test_the_pull_of_fedprox_is_in_the_bound() -> None:
     """mu = 1: client 1 goes to 1, then to 1 - (0 + 1) / 2 = 1/2: drift (0 + 1/4) / 2; bound 2 /
-    (1 + 1) (16/9 + 8/9) = 24/9."""
+    (1 + 1) (4 + 8/9) = 44/9."""
     simulation, rows = _from_zero(
         _parabolas(algorithm={"name": "fedprox", "mu": 1.0}), Named((0, 1))
     )
     simulation.step()
     assert rows.notes[0]["drift.measured"] == pytest.approx(1 / 8, rel=1e-14)
-    assert rows.notes[0]["drift.bound"] == pytest.approx(24 / 9, rel=1e-14)
+    assert rows.notes[0]["drift.bound"] == pytest.approx(44 / 9, rel=1e-14)
     assert EXPECTED not in rows.notes[0]
+
+
+def test_gradients_of_mini_batches_where_they_are_asked_for() -> None:
+    """One client has samples at .5 and 3.5, each a batch, the other two at 1.5: at w = 0 and by
+    ``(w - m)^2 / 2`` the full gradients are -2 and -1.5, those of batches -.5 or -3.5, and -1.5. Of
+    the eight batches of seed 0 some have the 3.5. The bound takes the largest: E = 1, lr = 1/2, B^2
+    = 1/16: 2 / 4 (3.5^2 + 1/16)."""
+
+    class Line(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.zeros(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.w * x
+
+    clients = [
+        (np.ones((2, 1)), np.array([[low], [high]])) for low, high in ((0.5, 3.5), (1.5, 1.5))
+    ]
+    data = from_clients(clients, test=clients, regression=True)
+    task = own_task(data, Line, loss="half_squared_error")
+    more = {"population": 2, "local": {"steps": 1, "batch_size": 1, "optimizer": {"lr": 0.5}}}
+    noted = {}
+    for diagnosed in (True, "batches"):
+        keys = {"evaluate": {"every": 1, "diagnostics": diagnosed}, "stop": {"rounds": 1}}
+        simulation, rows = _from_zero(_parabolas(task=task, **more, **keys), Named((0, 1)))
+        simulation.step()
+        noted[diagnosed] = rows.notes[0]
+    assert noted[True][G2] == pytest.approx(4.0)
+    assert noted[True]["drift.bound"] == pytest.approx((4 + 1 / 16) / 2)
+    assert noted["batches"]["diversity.G2_batches"] == pytest.approx(49 / 4)
+    assert noted["batches"]["drift.bound"] == pytest.approx((49 / 4 + 1 / 16) / 2)
+    same = noted[True].keys() - {"drift.bound", "drift.bound_selected"}
+    assert {name: noted["batches"][name] for name in same} == {
+        name: noted[True][name] for name in same
+    }
 
 
 def test_probabilities_need_not_be_normalised() -> None:
@@ -189,11 +227,12 @@ def test_distances_are_those_of_the_definition_however_gradients_come(
     weights = np.stack([np.full(7, 1 / 7), rng.dirichlet(np.ones(7))])
     square = ((g - g.mean(0)) ** 2).sum(1)
     for size in (1, 3, 7):
-        spread, length = diagnostics.distances(
+        spread, mean, largest = diagnostics.distances(
             iter([g[i : i + size] for i in range(0, 7, size)]), weights
         )
         assert spread == pytest.approx(weights @ square, rel=1e-9)
-        assert length == pytest.approx((g.mean(0) ** 2).sum(), rel=1e-12)
+        assert mean == pytest.approx((g.mean(0) ** 2).sum(), rel=1e-12)
+        assert largest == pytest.approx((g**2).sum(1).max(), rel=1e-12)
     whole = _ended(_digits(stop={"rounds": 1}))[1].notes[0]
     monkeypatch.setattr(diagnostics, "HELD", 1)
     assert _ended(_digits(stop={"rounds": 1}))[1].notes[0] == pytest.approx(whole, rel=1e-12)
@@ -366,16 +405,32 @@ def test_errors_of_unequal_and_equal_shares_by_hand(feedback: str) -> None:
     """A quarter and three quarters: client 0 keeps back (0, 3, 2, 1), client 1 a zero; of the sum
     of halves (0, 1.5, 1, .5) the square is 3.5, the clients' squares are 14 and 0. Two values each:
     (0, 0, 2, 1) and (0, 2, 0, 0); half of them (0, 1, 1, .5): 2.25, and 5 and 4. Weighted by halves
-    the clients' squares are their means."""
+    the clients' squares are their means. In proportion to the share they would lose 3/4 of 78 and
+    1/4 of 49, and a half of both."""
     notes = _sent((1, 3), feedback=feedback)
     assert {name: value for name, value in notes.items() if "error" in name} == {
         "error.as_allocated": 3.5,
         "error.uniform": 2.25,
         "client_error.as_allocated": 7.0,
         "client_error.uniform": 4.5,
+        "linear_error.as_allocated": (58.5 + 12.25) / 2,
+        "linear_error.uniform": (78 + 49) / 4,
         "weighted_error.as_allocated": 7.0,
         "weighted_error.uniform": 4.5,
     }
+
+
+def test_theorem_iv_2_is_false_where_errors_are_not_in_proportion_to_shares() -> None:
+    """HeteRo-Select v2, Eq. 16: the clients' own errors are at most those of the uniform ratio.
+    Shares of 3/4 and 1/4 go with updates (3, 2, 1, 0) and (2, 2, 1, 0), of squares 14 and 9, the
+    larger to the larger, and in proportion to the share less would be lost: 3.5 + 6.75 against 7 +
+    4.5. But the first loses nothing, and the second 4 + 1; with two values each they lose 1 and
+    1."""
+    task = {"name": "quadratic", "dim": 4, "minima": [3, 2, 1, 0, 2, 2, 1, 0], "examples": [1, 1]}
+    notes = _sent((3, 1), task=task)
+    assert (notes["client_error.as_allocated"], notes["client_error.uniform"]) == (2.5, 1.0)
+    assert notes["linear_error.as_allocated"] == 10.25 / 2
+    assert notes["linear_error.uniform"] == 11.5 / 2
 
 
 def test_errors_are_weighed_as_updates_are() -> None:

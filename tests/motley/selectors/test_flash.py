@@ -180,6 +180,76 @@ def test_the_round_s_duration_by_hand():
     )
 
 
+def test_contexts_of_the_received_model_by_hand():
+    """``measured_on = "received"``, Algorithm 1. Round 1 measures w^0, losses 6, 5, 3 and 2, 9, 4:
+    x = (1, 1, 1, 0), no duration being known, r = 0. All take part in (2, 4, 6) s: V = I + 3 x x^T,
+    b = 0. Round 2 measures w^1, 4.5, 5, 4 and 1, 9, 4, where tau = 6 / 4: r = (1.5, 0, 1) / 1.5 =
+    (1, 0, 2/3), x_0 = (.75, .5, 1.5, 0), x_1 = (1, 1, 1.5, 0), x_2 = (4/3, 1, 1.5, 0). Its cohort
+    is chosen by the contexts of round 1: a tie. 0 and 1 come back in 2 and 10 s: b = 1 x_0 + 0 x_1.
+    Round 3 measures w^2, 3, 5, 5 and 1, 9, 8, with tau = 10 / 6: r_2 = 1 / (5/3) = .6, x_2 = (5/3,
+    2, 5/3, 2/3). Its cohort is chosen by the contexts of round 2; 2 comes back: b += .6 x_2."""
+    selector = Selector(
+        FLASH(measured_on="received", schedule="constant", g=0.0, ties="lowest_id"), seed=0
+    )
+
+    def scored():
+        return selector.rule.features(selector.state.clients, IDS)
+
+    assert selector.probe(1, IDS, 1).tolist() == [0, 1, 2]
+    selector.observe(1, probed(IDS, [6, 5, 3], [2, 9, 4]))
+    assert sorted(selector.select(1, IDS, 1).ids.tolist()) == [0, 1, 2]
+    assert (selector.state.v == np.eye(4)).all()
+    selector.observe(1, back(IDS, [2, 4, 6]))
+    np.testing.assert_allclose(
+        selector.state.v, [[4, 3, 3, 0], [3, 4, 3, 0], [3, 3, 4, 0], [0, 0, 0, 1]]
+    )
+    assert selector.state.b.tolist() == [0, 0, 0, 0]
+    v = selector.state.v
+    selector.observe(2, probed(IDS, [4.5, 5, 4], [1, 9, 4]))
+    np.testing.assert_allclose(scored(), [[1, 1, 1, 0]] * 3)
+    assert selector.select(2, IDS, 2).ids.tolist() == [0, 1]
+    assert (selector.state.v == v).all()  # nobody has come back yet
+    selector.observe(2, back([0, 1], [2, 10]))
+    x0, x1 = np.array([0.75, 0.5, 1.5, 0]), np.array([1, 1, 1.5, 0])
+    np.testing.assert_allclose(selector.state.v - v, np.outer(x0, x0) + np.outer(x1, x1))
+    np.testing.assert_allclose(selector.state.b, x0)
+    v = selector.state.v
+    selector.observe(3, probed(IDS, [3, 5, 5], [1, 9, 8]))
+    np.testing.assert_allclose(scored(), [x0, x1, [4 / 3, 1, 1.5, 0]])
+    selector.observe(3, back([2], [6]))
+    x2 = np.array([5 / 3, 2, 5 / 3, 2 / 3])
+    np.testing.assert_allclose(selector.state.v - v, np.outer(x2, x2))
+    np.testing.assert_allclose(selector.state.b, x0 + 0.6 * x2)
+
+
+def test_the_newest_model_is_one_round_ahead_of_the_received_one():
+    """The same losses at the same evaluations: what ``produced`` scores in round t is what
+    ``received`` scores in round t + 1, but for the duration, of which it knows one round less."""
+    rules = [FLASH(measured_on="received", drop="duration"), FLASH(drop="duration")]
+    tables = []
+    for rule in rules:
+        selector = Selector(rule)
+        selector.observe(1, back(IDS, [1, 1, 1]))
+        for t, losses in ((1, [6.0, 5, 3]), (2, [4.0, 5, 4]), (3, [3.0, 6, 2])):
+            selector.observe(t, probed(IDS, losses, losses))
+            tables.append(rule.features(selector.state.clients, IDS))
+    np.testing.assert_allclose(tables[2], tables[4])
+
+
+def test_a_common_duration_ranks_nobody():
+    """Differences of scores are the same with and without the round's duration, whatever theta."""
+    rule = FLASH()
+    clients = rule.init().clients.put(
+        IDS, {"duration": [2.0, 10, 6], "round": [1.0, 2, 1], "first_loss": 1, "loss": [3.0, 2, 1]}
+    )
+    x = rule.features(clients, IDS)
+    theta = np.array([0.3, -1.0, 5.0, 0.2])
+    without = x[:, [0, 1, 3]] @ theta[[0, 1, 3]]
+    np.testing.assert_allclose(np.diff(x @ theta), np.diff(without))
+    own = FLASH(tau="mean").features(clients, IDS)
+    assert own[:, 2].tolist() == [2 / 6, 10 / 6, 1]
+
+
 def test_an_unavailable_participant_is_learnt_from_when_measured_next():
     selector = Selector(FLASH())
     ids = np.arange(2)
@@ -466,6 +536,7 @@ def test_state_is_small():
         ({"schedule": "analysis", "x_norm": 0.0}, "expected positive numbers"),
         ({"probe_batches": 0}, "got probe_batches = 0"),
         ({"probe": "last_report", "probe_batches": 3}, "leave probe_batches out"),
+        ({"probe": "last_report", "measured_on": "received"}, "leave measured_on out"),
         ({"tau": "mins"}, "selector.tau: got 'mins'"),
     ],
 )

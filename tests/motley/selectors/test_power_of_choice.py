@@ -75,6 +75,20 @@ def test_selection_frequencies(name, p, losses, d, m, expected, variant):
     assert counts[np.argmin(losses)] == 0
 
 
+def test_proportional_draws_follow_the_losses():
+    """Losses 1, 3, 0 and -2 (as 0): 1/4 and 3/4, and both where two are drawn; the ranked form
+    always takes the second."""
+    selector = enrolled(PowerOfChoice("proportional", d=4), np.ones(4))
+    report(selector, 1, IDS, (1.0, 3.0, 0.0, -2.0))
+    draws = 2000
+    chosen = [selector.select(1, IDS, 1, dispatch=dispatch).ids[0] for dispatch in range(draws)]
+    assert set(chosen) == {10, 20}
+    first = chosen.count(10)
+    assert abs(first / draws - 1 / 4) < 4 * np.sqrt(3 / 16 / draws)
+    assert set(selector.select(1, IDS, 2).ids) == {10, 20}
+    assert PowerOfChoice("proportional").top_m() is None
+
+
 def test_d_equal_m_is_random_by_p_and_costs_no_probe():
     """(d) Check against the inclusion probabilities of successive draws, p = (.5, .3, .2), m =
     2."""

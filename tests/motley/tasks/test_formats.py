@@ -201,12 +201,15 @@ def test_pictures_in_halves_as_tinyimagenet_has_them(tmp_path: Path) -> None:
         "train/n2/images/b.png",
         "val/images/v0.png",
         "val/images/v1.png",
+        "test/images/t0.png",  # whose class nobody has: it is no class called images
     ):
         picture(tmp_path / name, 9)
     (tmp_path / "val" / "val_annotations.txt").write_text(
         "v0.png\tn2\t0\t0\t1\t1\nv1.png\tn1\t0\t0\t1\t1\n"
     )
-    pool = read(tmp_path)
+    with pytest.warns(UserWarning, match=r"1 file not read: test.images.t0.png"):
+        pool = read(tmp_path)
+    assert pool.classes == 2
     assert pool.y.tolist() == [0, 1, 1, 0]
     assert pool.test.tolist() == [False, False, True, True]
 

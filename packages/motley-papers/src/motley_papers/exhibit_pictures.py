@@ -114,6 +114,12 @@ def _curves(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
         )
 
 
+def _curves_with_end(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
+    for title, groups in shown.panels(evaluations=True):
+        axis = cast(Axis, argument or "round")
+        yield PanelPicture(title, list(groups), plots.curves(groups, axis, inset=True))
+
+
 def _components(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
     for title, groups in shown.panels():
         yield from (
@@ -361,6 +367,7 @@ def _mean(measured: Mapping[NamedCell, Spread], cell: NamedCell) -> float:
 
 PICTURES: dict[str, Callable[[ExhibitData, str], Iterator[PanelPicture]]] = {
     "curves": _curves,
+    "curves_with_end": _curves_with_end,
     "bars": _each(plots.headline_bars, evaluations=True),
     "participation": _each(plots.participation_bars),
     "concentration": _each(plots.concentration),
@@ -373,8 +380,8 @@ PICTURES: dict[str, Callable[[ExhibitData, str], Iterator[PanelPicture]]] = {
     "line": _line,
     "heat": _heat,
 }
-"""Name -> the pictures of an exhibit. ``curves:AXIS``; ``beside``, ``line`` and
-``heat:MEASURE``."""
+"""Name -> the pictures of an exhibit. ``curves:AXIS``, or ``curves_with_end:AXIS`` with an inset of
+the last rounds; ``beside``, ``line`` and ``heat:MEASURE``."""
 BY_MEASURE = ("beside", "line", "heat")
 """Pictures that show a measure, named after the colon."""
 AXES_OF = {"line": 1, "heat": 3}

@@ -19,7 +19,7 @@ import numpy as np
 from motley.core.errors import ConfigError, suggest
 from motley.results import measures
 from motley.results.load import Run
-from motley.results.measures import Censored
+from motley.results.measures import Censored, Curve
 from motley.results.number_text import MB
 from motley.results.recorded_metrics import written_scope
 from motley_papers import client_measures, picks, quadratic_measures
@@ -65,16 +65,19 @@ class Measure:
 def measure_of(name: str) -> Measure:
     """Return the measure of that name. ``note.NAME.early`` (``late``, ``mean``) is the mean of a
     rule's note NAME over the first tenth (last tenth, all) of the rounds, ``note.NAME.least`` the
-    smallest of all rounds; ``domain.NAME`` is the mean over the clients of one appearance.
+    smallest of all rounds, ``chosen.NAME.early`` the same of what the rule noted of the clients
+    that it chose, averaged over them; ``domain.NAME`` is the mean over the clients of one
+    appearance.
 
     Raises
     ------
     ConfigError: there is no such measure.
     """
-    note, _, part = name.removeprefix("note.").rpartition(".")
-    if name.startswith("note.") and note and part in _PARTS:
-        return Measure(name, note + _PARTS[part], partial(_note_mean, note, part))
     head, _, tail = name.partition(".")
+    note, _, part = tail.rpartition(".")
+    if head in _NOTED and note and part in _PARTS:
+        of_whom, curve = _NOTED[head]
+        return Measure(name, note + of_whom + _PARTS[part], partial(_note_mean, curve, note, part))
     if head == "domain" and tail:
         return Measure(name, f"{tail} clients (%)", partial(client_measures.domain_metric, tail), 2)
     if name not in MEASURES:
@@ -200,8 +203,10 @@ def _choosing_ms(run: Run, target: float | None) -> Censored:
     )
 
 
-def _note_mean(name: str, part: str, run: Run, target: float | None) -> Censored:
-    notes = measures.note(run, name)
+def _note_mean(
+    curve: Callable[[Run, str], Curve], name: str, part: str, run: Run, target: float | None
+) -> Censored:
+    notes = curve(run, name)
     if not len(notes.y):
         return _NONE
     tenth = max(1, len(notes.y) // 10)
@@ -209,6 +214,12 @@ def _note_mean(name: str, part: str, run: Run, target: float | None) -> Censored
     return Censored(float(np.nanmin(chosen) if part == "least" else np.nanmean(chosen)), True)
 
 
+def _of_chosen(run: Run, name: str) -> Curve:
+    return measures.choice_notes(run).get(name, Curve(np.empty(0), np.empty(0)))
+
+
+_NOTED = {"note": ("", measures.note), "chosen": (" of the chosen", _of_chosen)}
+"""First part of a measure's name -> whom it is about, and the curve of a note."""
 MEASURES = {
     measure.name: measure
     for measure in (

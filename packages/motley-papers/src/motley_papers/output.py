@@ -22,7 +22,14 @@ from motley_papers.earlier import CURVES
 from motley_papers.number_files import number_files
 from motley_papers.own_runs import FEW, own_sentences
 from motley_papers.recipe import names, read
-from motley_papers.recipe_page import dropped, exhibit_section, exhibit_tables, page
+from motley_papers.recipe_page import (
+    SMOKE,
+    dropped,
+    exhibit_section,
+    exhibit_tables,
+    page,
+    without_numbers,
+)
 from motley_papers.reproduce import Reproduction
 from motley_papers.verdict_tables import verdict_table
 
@@ -69,8 +76,8 @@ def overview() -> str:
 
 
 def show(reproduction: Reproduction) -> None:
-    """Print the tables of the exhibits that have runs, the verdicts, and last each of the runs that
-    were made."""
+    """Print the tables of the exhibits that have runs, the verdicts, each of the runs that were
+    made, and which exhibits have no numbers."""
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
@@ -90,8 +97,12 @@ def show(reproduction: Reproduction) -> None:
         ),
     ]:
         console.print(Text(printable(sentence)))
+    for sentence in without_numbers(reproduction):
+        console.print(Text(printable(f"No numbers at {reproduction.scale}: {sentence}")))
     if reproduction.earlier.dropped:
         console.print(dropped(reproduction))
+    if reproduction.scale == "smoke":
+        console.print(SMOKE)
 
 
 def write(reproduction: Reproduction) -> list[Path]:

@@ -4,7 +4,8 @@ with these files::
     recipe.toml     what every run shares, the exhibits (tables and figures) as axes of settings,
                     scales, claims
     expected.csv    exhibit, cell, measure, value, spread: what the paper printed
-    notes.md        what the paper leaves open, and what was chosen
+    notes.md        what the paper leaves open, and what was chosen; then, under
+                    ``**The runs kept with the recipe**``, what is said of these alone
     result.md       what was found, in a paragraph whose numbers are filled in from cells
     tuned.toml      settings that were tuned, ``[AXIS.VALUE]``: they go on top of those of that
                     value in ``recipe.toml``
@@ -44,6 +45,7 @@ from motley_papers.recipe_claim import Claim, Place, Protocol, RecipeTable
 from motley_papers.tuned import with_tuned
 
 __all__ = [
+    "KEPT",
     "MEASURED_ELSEWHERE",
     "Cell",
     "Claim",
@@ -65,6 +67,8 @@ MEASURED_ELSEWHERE = (
 )
 """Where a checkout has what was measured with the package's recipes, and what is told where it is
 not."""
+KEPT = "**The runs kept with the recipe**"
+"""The line of ``notes.md`` after which it speaks of the runs that are kept, and of no others."""
 OWN = "own"
 ELSEWHERE = "elsewhere"
 """Values of a tuned axis: what the setting chose itself, and what the others chose."""
@@ -101,7 +105,10 @@ class Scaled(RecipeTable):
     minutes: float | None = None
     """Measured run time on two cores."""
     note: str = ""
-    """What differs from the paper, for the reader."""
+    """What differs from the paper, for the reader; no number of seeds, which the tables count."""
+    kept: str = ""
+    """What is said of the runs that are kept with the recipe, and of no others: the machine, looks
+    at results."""
 
 
 class RankPlan(RecipeTable):
@@ -144,7 +151,7 @@ class Exhibit(RecipeTable):
     without: dict[str, Place] = Field(default_factory=dict)
     """Why -> cells that are not run."""
     note: str = ""
-    """A note for the reader."""
+    """A note for the reader, which holds at the scales above ``smoke``."""
     protocol: str = ""
     """How much of the paper's protocol it is at scales that do not say so themselves."""
     scale: dict[Scale, Scaled] = Field(default_factory=dict)
@@ -254,6 +261,12 @@ class Recipe(RecipeTable):
     """The folder of the numbers that were measured with it, which has one for each scale; None for
     a recipe of the package outside a checkout (:data:`MEASURED_ELSEWHERE`)."""
     _made: dict[str, Experiment] = PrivateAttr(default_factory=dict)
+
+    def notes_apart(self) -> tuple[str, str]:
+        """Return what the notes say of the paper, and what they say of the runs that are kept with
+        the recipe."""
+        about_paper, _, about_kept = self.notes.partition(KEPT)
+        return about_paper.strip(), about_kept.strip()
 
     def named(self, name: str) -> Exhibit:
         """Return the exhibit of that name."""
@@ -576,7 +589,7 @@ def _exhibit_problems(exhibit: Exhibit, exhibits: Mapping[str, Exhibit]) -> Iter
             )
         elif kind in BY_MEASURE:
             yield from _unknown_measures([argument], f"{exhibit.name}: {picture}")
-        elif argument and (kind != "curves" or argument not in AXES):
+        elif argument and (not kind.startswith("curves") or argument not in AXES):
             yield (
                 f"{exhibit.name}: there is no picture {picture!r}; only curves take an axis: "
                 f"{', '.join(AXES)}"

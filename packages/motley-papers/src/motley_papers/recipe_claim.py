@@ -101,6 +101,9 @@ class Claim(RecipeTable):
         list[Place], BeforeValidator(lambda value: value if isinstance(value, list) else [value])
     ] = Field(default_factory=list)
     """Cells that they are compared with."""
+    of: Literal["mean", "spread"] = "mean"
+    """What is compared over seeds: the means, or the mean absolute deviations from each side's
+    median, as the test of Brown and Forsythe compares spreads, here paired by seed."""
     margin: float = 0.0
     """Difference in the wrong direction that still counts as no worse."""
     below: float | None = None

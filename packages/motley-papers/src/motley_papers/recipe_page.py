@@ -40,9 +40,11 @@ from motley_papers.telling import ScaleNumbers, fill, kept_numbers, rows_of_text
 from motley_papers.verdict_picture import verdict_picture
 from motley_papers.verdict_tables import TONES, claim_blocks, counted_words, headline
 
-__all__ = ["exhibit_section", "exhibit_tables", "page"]
+__all__ = ["SMOKE", "exhibit_section", "exhibit_tables", "page", "without_numbers"]
 
 NamedCell = tuple[str, ...]
+SMOKE = "A smoke run shows that the code runs; its numbers mean nothing."
+OF_KEPT = "Of the runs kept with the recipe"
 
 
 def page(reproduction: Reproduction) -> Page:
@@ -59,8 +61,11 @@ def page(reproduction: Reproduction) -> Page:
         )
     if reproduction.earlier.dropped:
         warnings.append(dropped(reproduction))
+    if reproduction.scale == "smoke":
+        warnings.insert(0, SMOKE)
     recipe = reproduction.recipe
     scale = reproduction.recipe.scale[reproduction.scale]
+    notes, notes_of_kept = recipe.notes_apart()
     ranked = any(exhibit.ranks is not None for exhibit in recipe.exhibit)
     wall = sum(measures.costs(run).wall_s for run in runs)
     facts = [
@@ -97,9 +102,10 @@ def page(reproduction: Reproduction) -> Page:
         Section("Claims", claim_blocks(reproduction.judged)),
         _not_run(reproduction),
         Section("What it cost, and how evenly", non_empty(_costs(reproduction))),
-        Section(
-            "How it was made" if ranked else "What the paper leaves open", _prose(recipe.notes)
-        ),
+        Section("How it was made" if ranked else "What the paper leaves open", _prose(notes)),
+        Section(f"{OF_KEPT}, not of others", _prose(notes_of_kept), folded=True)
+        if notes_of_kept
+        else None,
         sections.provenance(groups, experiments=False) if groups else None,
     )
     return Page(
@@ -144,19 +150,23 @@ def numbers_at(reproduction: Reproduction, scale: str) -> ScaleNumbers | None:
 
 
 def _not_run(reproduction: Reproduction) -> Section | None:
-    """The exhibits that have no numbers, and why."""
+    left = without_numbers(reproduction)
+    return (
+        Section(f"Not run at this scale: {len(left)}", [BulletList(left)], folded=True)
+        if left
+        else None
+    )
+
+
+def without_numbers(reproduction: Reproduction) -> list[str]:
+    """Return a sentence for each exhibit that has no numbers, with the reason."""
     left = [exhibit for exhibit in reproduction.exhibits if not reproduction.cells(exhibit)]
     at = [exhibit.scale.get(reproduction.scale) for exhibit in left]
-    titles = [
+    return [
         f"{exhibit.name[:1].upper()}{exhibit.name[1:]}. {exhibit.title}"
         + (f": {scaled.skip}." if scaled is not None and scaled.skip else ".")
         for exhibit, scaled in zip(left, at, strict=True)
     ]
-    return (
-        Section(f"Not run at this scale: {len(left)}", [BulletList(titles)], folded=True)
-        if left
-        else None
-    )
 
 
 def dropped(reproduction: Reproduction) -> str:
@@ -178,13 +188,23 @@ def exhibit_section(reproduction: Reproduction, exhibit: Exhibit) -> Section:
         if protocol != reproduction.recipe.protocol(None, reproduction.scale)
         else ""
     )
+    smoke = reproduction.scale == "smoke"
     words = [
         here,
-        exhibit.note,
+        "" if smoke else exhibit.note,
         at.note if at else "",
         f"Not run at this scale: {at.skip}." if at and at.skip else "",
     ]
-    texts = [Text(_plain(text)) for text in words if text]
+    kept = at.kept if at and _earlier_words(reproduction, exhibit) else ""
+    apart = {OF_KEPT: kept, "At the larger scales": exhibit.note if smoke else ""}
+    texts: list[Block] = [
+        *(Text(_plain(text)) for text in words if text),
+        *(
+            Section(title, [Text(_plain(text))], folded=True)
+            for title, text in apart.items()
+            if text
+        ),
+    ]
     title = f"{exhibit.name[:1].upper()}{exhibit.name[1:]}. {exhibit.title}"
     if exhibit.ranks is not None:
         cells = Section("Every cell", _cell_tables(reproduction, exhibit, ()), folded=True)

@@ -285,7 +285,8 @@ def judge(
     """
     if claim.tuned is not None:
         exhibit, values = exhibit.tuned(claim.tuned), after_tuning(exhibit, claim.tuned, values)
-    paper = {key: {0: Censored(value, True)} for key, value in (printed or {}).items()}
+    of_means = printed if printed and claim.of == "mean" else {}
+    paper = {key: {0: Censored(value, True)} for key, value in of_means.items()}
     named = any(
         "measure" in place for place in (claim.where, claim.higher or {}, claim.lower or {})
     )
@@ -411,7 +412,16 @@ def _sides(
         claim=claim, exhibit=exhibit, values=values, place={**where, **rival}, varying=varying
     )
     a, b = ({key: side[key] for key in a if key in b} for side in (a, b))
-    return (_by_seed(a), _by_seed(b)) if claim.pair == "seed" else (a, b)
+    a, b = (_by_seed(a), _by_seed(b)) if claim.pair == "seed" else (a, b)
+    return (_deviations(a), _deviations(b)) if claim.of == "spread" else (a, b)
+
+
+def _deviations(units: Units) -> Units:
+    """Return how far each number lies from the median of all; a bound stays one."""
+    if not units:
+        return units
+    median = float(np.median([unit.value for unit in units.values()]))
+    return {key: Censored(abs(unit.value - median), unit.reached) for key, unit in units.items()}
 
 
 def _compare(

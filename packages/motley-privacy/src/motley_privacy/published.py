@@ -75,6 +75,7 @@ PUBLISHED: Mapping[str, Mapping[str, Kind]] = {
             "withheld": "num_examples weight loss update_norm",
         }
     ),
+    "choices.*": {"*": "noisy"},
     "evaluations.*": _columns(_EVALUATED),
     "metrics.*": _columns(_EVALUATED),
     "federation.*": _columns(

@@ -9,7 +9,8 @@ over some rounds.
     update_cosine       mean cosine between two updates of the same server step, over the rounds
                         that were run
 
-``B^2`` and ``G^2`` are those of :mod:`motley.rounds.diagnostics`. Where there are more than
+``B^2`` is that of :mod:`motley.rounds.diagnostics`, ``G^2`` its squared norm of the mean
+gradient. Where there are more than
 :data:`CLIENTS` clients with samples, or theirs would be more than :data:`SAMPLES` or their
 gradients more than :data:`NUMBERS`, some are drawn uniformly, and both are corrected for that:
 
@@ -282,8 +283,8 @@ def _findings(
     """Return the findings of gradients that come in pieces ``[c, D]``, of n of ``population``
     clients; ``numbers``: D."""
     sums = _GradientSums(n, numbers)
-    spread, g_n = distances(sums.watched(pieces), np.full((1, n), 1.0 / n))
-    b, g = of_all(float(spread[0]), g_n, n, population)
+    sample = distances(sums.watched(pieces), np.full((1, n), 1.0 / n))
+    b, g = of_all(float(sample.spread[0]), sample.mean, n, population)
     how: Any = "exact" if n == population else "estimated"
     scope = f"of all {n} clients" if n == population else f"of all clients, by {n} that were drawn"
     common: dict[str, Any] = {

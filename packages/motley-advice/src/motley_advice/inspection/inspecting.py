@@ -60,7 +60,7 @@ _DATA = (
 """Keys on which the samples of clients depend."""
 _DIAGNOSED = {
     "B^2": ("diversity", "B2"),
-    "G^2": ("diversity", "G2"),
+    "G^2": ("diversity", "mean_gradient"),
     "drift of clients": ("drift", "measured"),
 }
 Tell = Callable[[str], None]

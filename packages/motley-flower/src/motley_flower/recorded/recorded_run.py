@@ -35,6 +35,7 @@ from motley_flower.recorded.run_tables import (
     federation_rows,
     incident_rows,
     mean_metrics,
+    noted_rows,
     round_row,
     traffic_columns,
 )
@@ -280,6 +281,7 @@ class RecordedRun(RoundObserver):
         self._written.update(new)
         tables = {
             "clients": client_rows(coordinator, step, self._zero_s),
+            "choices": noted_rows(coordinator, step),
             "incidents": incident_rows(coordinator, step, self.now_s),
             "federation": federation_rows(coordinator, new),
         }

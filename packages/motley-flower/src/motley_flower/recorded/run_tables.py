@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from motley.core.records import Outcome
+from motley.rounds.choice_notes import choice_rows
 from motley.rounds.rows import notes_text
 from motley_flower.deployed.incidents import IncidentLog
 from motley_flower.strategy.coordinator import SelectionCoordinator
@@ -21,6 +22,7 @@ __all__ = [
     "federation_rows",
     "incident_rows",
     "mean_metrics",
+    "noted_rows",
     "round_row",
     "traffic_columns",
 ]
@@ -63,6 +65,16 @@ def client_rows(coordinator: SelectionCoordinator, step: int, zero_s: float) -> 
             for name in _AS_REPORTED
         },
     }
+
+
+def noted_rows(coordinator: SelectionCoordinator, step: int) -> dict[str, Any]:
+    """Return the rows of ``choices`` of the round that was trained last."""
+    cohort = coordinator.opened.cohort
+    reports = coordinator.opened.reports
+    first = coordinator.state.dispatched - len(reports)
+    dispatch = {report.id: first + place for place, report in enumerate(reports)}
+    numbers = np.array([dispatch.get(client, -1) for client in cohort.ids.tolist()], np.int64)
+    return {"round": step, **choice_rows(cohort, numbers)}
 
 
 def incident_rows(coordinator: SelectionCoordinator, step: int, now_s: float) -> dict[str, Any]:

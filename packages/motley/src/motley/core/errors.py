@@ -75,7 +75,7 @@ class StoreError(UserError):
 
 
 class NumericsError(UserError):
-    """A run would be resumed under other numerics (torch build, instruction set, threads, engine,
+    """A run would be resumed under other numerics (torch build, processor, threads, engine,
     device)."""
 
 

@@ -613,6 +613,7 @@ class Cohort:
     discarded (FedCor); see below.
     notes: diagnostics for the tables; names with a common prefix (``component.value``,
     ``component.fairness``) share a plot.
+    client_notes: the same for each chosen client, by name, for the table ``choices``.
     probabilities: of a rule that draws by explicit probabilities, those of all available clients in
         the first draw, up to a factor, ``[K_A]`` in the order of ``SelectionContext.available``.
         For diagnostics only.
@@ -648,12 +649,13 @@ class Cohort:
     lr_scale: Floats | None = None
     rehearsal: bool = False
     notes: Mapping[str, float] = field(default_factory=dict)
+    client_notes: Mapping[str, Floats] = field(default_factory=dict)
     probabilities: Floats | None = None
 
     def columns(self) -> dict[str, Floats | Ids]:
         """Return the columns that are there, by name."""
         names = ("weights", "multiplicity", "scores", "local_steps", "upload_ratio", "lr_scale")
-        values = {name: getattr(self, name) for name in names}
+        values = {name: getattr(self, name) for name in names} | dict(self.client_notes)
         return {name: column for name, column in values.items() if column is not None}
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 
@@ -132,12 +132,17 @@ def _in_one_line(key: str, value: Any) -> str:
 
 def _fields(table: Any, loc: Sequence[int | str]) -> list[str]:
     """Return the names of the keys in the table at ``loc``; a table is a pydantic model or a plain
-    dataclass."""
-    for part in loc:
+    dataclass, or one of a list or of a dictionary of them."""
+    parts = iter(loc)
+    for part in parts:
+        if isinstance(part, int):  # which of a list
+            continue
         hint = get_type_hints(table).get(str(part))
         owner = extension("table", str(part)) if hint is Any else None
         if owner is not None:
             hint = get_type_hints(owner.PrivacyFile)[str(part)]
+        if get_origin(hint) is dict:
+            next(parts, None)
         table = next((kind for kind in (hint, *get_args(hint)) if _is_table(kind)), None)
         if table is None:
             return []

@@ -32,6 +32,7 @@ from motley.experiments.data_variants import check_variants, data_variants
 from motley.experiments.disclosure import algorithm_disclosure, selector_disclosure
 from motley.experiments.file_tables import Checkpointing
 from motley.experiments.private_runs import private_training
+from motley.experiments.processor import arithmetic
 from motley.experiments.progress import OneRun, display, in_notebook, last_line, watched
 from motley.experiments.shown import run_in_words
 from motley.experiments.store import (
@@ -111,7 +112,7 @@ def run(
     data: folder searched first for data packs.
     progress: show the run on standard error, as a bar on a terminal or lines in a log; left out: on
     a terminal and in a notebook, with a line at the end.
-    allow_other_numerics: resume although torch, instruction set, threads, engine or device differ;
+    allow_other_numerics: resume although torch, processor, threads, engine or device differ;
     the bits then may, too.
     task: a federation and module of your own (:func:`motley.tasks.own_task`); the experiment says
     ``task = "own"`` or leaves it out.
@@ -452,11 +453,12 @@ def run_record(
 
 
 def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:
-    """Return the conditions under which results are bit-identical: torch, instruction set, threads
-    (for which the work is divided, and inside one operation of torch), engine, device, dtype,
-    precision; with bfloat16, the instructions that multiply in it."""
+    """Return the conditions under which results are bit-identical: torch, instruction set, what of
+    the processor chooses kernels, threads (for which the work is divided, and inside one operation
+    of torch), engine, device, dtype, precision; with bfloat16, the instructions that multiply in
+    it."""
     device = torch.device(setting.device)
-    processor = (
+    instructions = (
         torch.cuda.get_device_name(device)
         if device.type == "cuda"
         else torch.backends.cpu.get_cpu_capability()
@@ -464,7 +466,8 @@ def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:
     shape = engine.worker_shape
     return {
         "torch": torch.__version__,
-        "instructions": processor,
+        "instructions": instructions,
+        **arithmetic(),
         "threads": engine.threads,
         "torch_threads": at_once(engine.inner),
         "engine": engine.name,

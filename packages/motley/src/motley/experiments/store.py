@@ -98,8 +98,8 @@ def describe(
 
     Parameters
     ----------
-    numerics: the conditions under which results are bit-identical (torch build, instruction set,
-    threads, engine, device).
+    numerics: the conditions under which results are bit-identical (torch build, processor, threads,
+    engine, device).
     task: ``metric`` and ``classes``.
     parameters: D.
     command: what started it; the process's own command line by default.

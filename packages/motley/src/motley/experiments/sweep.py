@@ -388,7 +388,7 @@ def compare(
     in it ends the comparison, and the same call goes on with it.
     allow_import: let components be named ``"module:Class"``, which imports the module.
     grids: names of the file's grids that are run; all by default.
-    allow_other_numerics: resume runs although torch, instruction set, threads, engine or device
+    allow_other_numerics: resume runs although torch, processor, threads, engine or device
     differ.
     against: label of the method that the others are compared with, as tables call it; ``out``
     remembers it (the usual one where none is given), and the grid's order, for every later report.

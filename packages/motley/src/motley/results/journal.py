@@ -21,7 +21,7 @@ from motley.results.marks import Mark, unpack_marks
 __all__ = ["FILE", "Journal", "read_journal"]
 
 FILE = "tables.journal"
-RECORD = 1024
+RECORD = 1280
 """Bytes of a record, padded with blanks."""
 _FIELDS = ("file", "rows", "bytes", "digest")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from motley.core.arrays import Floats
@@ -59,6 +60,7 @@ __all__ = [
     "better_of",
     "by_group",
     "by_validation",
+    "choice_notes",
     "client_gains",
     "client_metric",
     "concentration",
@@ -324,6 +326,21 @@ def grouped_notes(run: Run) -> dict[str, dict[str, Curve]]:
     return curves
 
 
+def choice_notes(run: Run) -> dict[str, Curve]:
+    """Return what the rule noted of the clients that it chose (table ``choices``): name -> mean
+    over the chosen, of each round in which any has the number."""
+    choices = run.tables.get("choices")
+    if choices is None or not choices.num_rows:
+        return {}
+    means = choices.drop_null().group_by(["name", "round"]).aggregate([("value", "mean")])
+    curves: dict[str, Curve] = {}
+    for name in dict.fromkeys(choices["name"].to_pylist()):
+        of_name = means.filter(pc.equal(means["name"], name)).sort_by("round")
+        rounds, values = (of_name[column].to_numpy() for column in ("round", "value_mean"))
+        curves[name] = Curve(rounds.astype(float), values)
+    return curves
+
+
 def _notes(run: Run) -> list[dict[str, float]]:
     return [
         read_note(text, run.directory) if text else {}
@@ -584,7 +601,7 @@ def best_mu(run: Run) -> Curve:
     infinite where the model never moved.
 
     READING: w* is the model after the last diagnosed round, G and B_sel are those of the round
-    (``diversity.G2``, ``diversity.B2_selected``).
+    (the larger of ``diversity.G2`` and ``diversity.G2_batches``, ``diversity.B2_selected``).
 
     >>> import json
     >>> import pyarrow as pa
@@ -598,10 +615,13 @@ def best_mu(run: Run) -> Curve:
     moved = note(run, "moved_squared")
     rate = note(run, "local_rate")
     square = note(run, "diversity.G2")
+    batches = note(run, "diversity.G2_batches")
     spread = note(run, "diversity.B2_selected")
     at = np.intersect1d(rate.x, np.intersect1d(square.x, spread.x))
     if not len(at) or not len(moved.x):
         return Curve(np.empty(0), np.empty(0))
-    values = [curve.y[np.isin(curve.x, at)] for curve in (rate, square, spread)]
+    rates, bound, distance = (curve.y[np.isin(curve.x, at)] for curve in (rate, square, spread))
+    if len(batches.x):
+        bound = np.maximum(bound, batches.y[np.isin(batches.x, at)])
     with np.errstate(divide="ignore", invalid="ignore"):
-        return Curve(at, values[0] * (values[1] + values[2]) / moved.y[-1])
+        return Curve(at, rates * (bound + distance) / moved.y[-1])

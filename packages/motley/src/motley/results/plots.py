@@ -60,6 +60,8 @@ Groups = Mapping[str, Sequence[Run]]
 DIRECT = 7
 """Up to so many methods share one picture and are named at the ends of their lines; more get a
 panel or a row each."""
+END = 0.2
+"""Share of the rounds that an inset shows."""
 WIDE = 4.0
 """Traffic is shown on a logarithmic axis where one method's is above so many times another's."""
 NEAR = 0.25
@@ -77,9 +79,10 @@ BESIDE_LINES = 2
 """Lines of a name beside the end of a curve, at most."""
 
 
-def curves(groups: Groups, axis: measures.Axis) -> Picture:
+def curves(groups: Groups, axis: measures.Axis, inset: bool = False) -> Picture:
     """Draw the headline metric against rounds, time or traffic: mean over seeds, shaded by one
-    standard deviation."""
+    standard deviation; with ``inset`` the last fifth once more, larger, where the methods share a
+    panel."""
     bands = [measures.band([measures.curve(run, axis) for run in runs]) for runs in groups.values()]
     longest = max((float(b.x[-1]) for b in bands if len(b.x)), default=1.0)
     scale, label, title = _axis_words(axis, longest, clock(groups))
@@ -120,6 +123,8 @@ def curves(groups: Groups, axis: measures.Axis) -> Picture:
             for shade in shades:
                 shade.remove()
         axes.set(ylabel=name, title=title)
+        if inset:
+            _inset_of_the_end(axes, groups, bands, (scale, percent), better)
         if axis in ("bits", "paper_bits") and _logarithmic(
             axes, [b.x * scale for b in bands if len(b.x)]
         ):
@@ -135,6 +140,27 @@ def curves(groups: Groups, axis: measures.Axis) -> Picture:
             f"curve-{axis}",
             f"{name} over {label}, {len(groups)} methods: {', '.join(groups)}",
         )
+
+
+def _inset_of_the_end(
+    axes: Axes,
+    groups: Groups,
+    bands: Sequence[measures.Band],
+    scales: tuple[float, float],
+    better: bool,
+) -> None:
+    """Draw the means over the last fifth once more, in the corner that rising or falling curves
+    leave free."""
+    begin = (1.0 - END) * max((float(band.x[-1]) for band in bands if len(band.x)), default=0.0)
+    inner = axes.inset_axes((0.45, 0.12 if better else 0.5, 0.5, 0.38))
+    for i, band in zip(method_numbers(groups), bands, strict=True):
+        late = np.asarray(band.x) >= begin
+        x = np.asarray(band.x)[late] * scales[0]
+        y = np.asarray(band.mean)[late] * scales[1]
+        mark(inner.plot(x, y, color=colour(i), linestyle=dash(i), linewidth=1.0)[0], i)
+    inner.margins(x=0)
+    inner.tick_params(labelsize=7)
+    axes.indicate_inset_zoom(inner)
 
 
 def _logarithmic(axes: Axes, spent: Sequence[NDArray[np.float64]]) -> bool:

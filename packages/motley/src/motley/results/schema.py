@@ -7,6 +7,9 @@
 ``clients``           one row per client sent out, in the round in which its flight ended.
                       ``width``: the share of the model's width, or of the ranks of its adapters,
                       that it was sent
+``choices``           one row per (client chosen, number that the rule noted of it): ``name``, as
+                      ``component.value``, and ``value``; ``dispatch`` as in
+                      ``clients``. Of rules that note numbers of clients
 ``evaluations``       one row per (evaluation, scope, client). Scope ``mean`` (client -1): the
                       headline, which for ``split.test = "client"`` is the unweighted mean over the
                       clients' own test sets; ``global`` (client -1): the one test set, where there
@@ -126,6 +129,9 @@ TABLES: dict[str, pa.Schema] = {
             ("width", _f),
         ]
     ),
+    "choices": pa.schema(
+        [("round", _i), ("dispatch", _i), ("client", _i), ("name", _s), ("value", _f)]
+    ),
     "evaluations": pa.schema(
         [
             *_EVALUATED,
@@ -196,5 +202,8 @@ TABLES: dict[str, pa.Schema] = {
     ),
 }
 
-EQUAL_TABLES = ("rounds", "clients", "evaluations", "metrics", "federation", "claims", "privacy")
+EQUAL_TABLES = (
+    *("rounds", "clients", "choices", "evaluations", "metrics", "federation", "claims"),
+    "privacy",
+)
 """Two runs of the same file and seed agree in these, to the last bit."""

@@ -178,9 +178,11 @@ def diagnosed(groups: Groups) -> Section:
     text = (
         f"Measured in the rounds that were diagnosed{mean}. diversity: how far clients' gradients "
         "are from their mean, over all clients (B2), those selected, and by the rule's "
-        "probabilities; G2 is the mean gradient's own squared norm. drift: how far local models "
+        "probabilities; mean_gradient is the mean gradient's own squared norm, G2 the largest of "
+        "a client, G2_batches of a mini-batch. drift: how far local models "
         "went, and the bounds of theorems with B2 of all and of the selected. error, client_error, "
-        "weighted_error: what compression keeps back, of the aggregate and of an upload, with the "
+        "weighted_error: what compression keeps back, of the aggregate and of an upload, "
+        "linear_error: if an upload lost in proportion to its share, with the "
         "shares as they were and with the same for everybody."
     )
     return Section(

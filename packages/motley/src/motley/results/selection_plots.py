@@ -62,6 +62,8 @@ Notes = Sequence[Sequence[Mapping[str, Mapping[str, measures.Curve]]]]
 POINTS = 300
 """Dots of a panel at most, evenly taken from all rows, so that a page of many runs stays small."""
 
+CHOSEN = "chosen-"
+"""Before the heads of notes of the chosen clients."""
 SIZES = {"cluster": "clients in each cluster"}
 """Heads of the notes that server rules write, and what their numbers are."""
 
@@ -70,6 +72,7 @@ DIAGNOSED = {
     "drift": "squared distance to the model sent out",
     "error": "squared error of the aggregate",
     "client_error": "squared error of an upload, mean",
+    "linear_error": "what an upload would lose in proportion to its share, mean",
     "weighted_error": "squared error of an upload, weighted mean",
 }
 """Heads of the notes that diagnostics write, and what their numbers are."""
@@ -168,15 +171,35 @@ def shares_by_score(groups: Groups) -> Picture | None:
 
 def components(groups: Groups) -> list[Picture]:
     """Draw, for each head of a rule's notes, the values over the rounds (mean over seeds), one
-    panel per method."""
+    panel per method; then the same of the chosen alone."""
     notes = _notes(groups)
     heads = dict.fromkeys(
         head for runs in notes for note in runs for head in note if head not in DIAGNOSED
     )
+    chosen = [[_chosen(run) for run in runs] for runs in groups.values()]
+    chosen_heads = dict.fromkeys(head for runs in chosen for note in runs for head in note)
     return [
-        _notes_figure(groups, notes, head, SIZES.get(head, f"{head}, mean over the available"))
-        for head in heads
+        *(
+            _notes_figure(groups, notes, head, SIZES.get(head, f"{head}, mean over the available"))
+            for head in heads
+        ),
+        *(
+            _notes_figure(
+                groups, chosen, head, f"{head.removeprefix(CHOSEN)}, mean over the chosen"
+            )
+            for head in chosen_heads
+        ),
     ]
+
+
+def _chosen(run: Run) -> dict[str, dict[str, measures.Curve]]:
+    """Return what was noted of the chosen, grouped by the heads of the names."""
+    curves: dict[str, dict[str, measures.Curve]] = {}
+    for name, curve in measures.choice_notes(run).items():
+        head, dot, tail = name.partition(".")
+        if dot:
+            curves.setdefault(CHOSEN + head, {})[tail] = curve
+    return curves
 
 
 def diagnosed(groups: Groups) -> list[Picture]:

@@ -8,11 +8,17 @@ Reference: docs/methods/hetero-select-v1.md#diagnostics.
     diversity.B2_selected   mean of d_k over the cohort (v1 Theorem III.2, v2 Theorem IV.1)
     diversity.B2_expected   sum_k p_k d_k, p the probabilities that the rule drew by; absent
                             where it draws by none
-    diversity.G2            ||g||^2
+    diversity.mean_gradient ||g||^2
+    diversity.G2            largest ||g_k||^2: the least G^2 of v1's and v2's assumption, which
+                            bounds every client's full gradient
+    diversity.G2_batches    largest ||gradient of one mini-batch||^2 over all clients, BATCHES of
+                            each: the assumption bounds stochastic gradients, too; with
+                            ``evaluate.diagnostics = "batches"``
     drift.measured          mean over the accepted of ||w_k - w||^2, before anything is compressed
-    drift.bound             2 E^2 lr^2 / (1 + E lr mu) (G2 + B2), E local steps (v1)
+    drift.bound             2 E^2 lr^2 / (1 + E lr mu) (G^2 + B2), E local steps (v1), G^2 the
+                            larger of the two above
     drift.bound_selected    the same with B2_selected (v2)
-    error.*, client_error.*, weighted_error.*
+    error.*, client_error.*, linear_error.*, weighted_error.*
                             what compression loses, see
                             :class:`~motley.rounds.compression_error.CompressionError`
     moved_squared           ||w_t - w_0||^2, w_t the model after step t
@@ -36,8 +42,8 @@ Deviations and readings
 * g_k is measured in eval mode, without augmentation, on all of the client's samples as it sees them
   now, of the loss the algorithm trains with; without what that loss makes of other models (MOON)
   and with the model's own pseudo labels (FLASH).
-* READING G^2, in the papers a bound on the squared norm of the global gradient, is that norm at w:
-  G2.
+* READING G^2, in the papers a bound over the whole run, is the least that holds at w. On BATCHES
+  mini-batches of a client it is less than over all of them.
 * The bound is left out where it speaks of something else: clients with several learning rates or
   numbers of steps, a solver that is not plain SGD (clipped or not), a correction that shifts
   gradients (SCAFFOLD, FedDyn), uploads made from another version than w.
@@ -52,7 +58,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from typing_extensions import override
@@ -74,10 +80,12 @@ from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload_pipeline import UploadPipeline
 
-__all__ = ["Diagnostics", "distances"]
+__all__ = ["Diagnostics", "Distances", "distances"]
 
 HELD = 8_000_000
 """Numbers of gradients that are held at a time: 64 MB."""
+BATCHES = 8
+"""Mini-batches of each client whose gradients are measured where they are asked for."""
 DONE = [int(Outcome.ACCEPTED), int(Outcome.REHEARSED)]
 
 
@@ -153,8 +161,16 @@ class Diagnostics(Stage):
             names, weights = self._weights(choice)
             views = data_views_now(self.backend.drift, state)
             with np.errstate(over="ignore", invalid="ignore"):
-                spread, square = distances(self._gradients(choice.download, views), weights)
-        figures = dict(zip(names, spread.tolist(), strict=True)) | {"diversity.G2": square}
+                measured = distances(self._gradients(choice.download, views), weights)
+                figures = dict(zip(names, measured.spread.tolist(), strict=True))
+                figures |= {
+                    "diversity.mean_gradient": measured.mean,
+                    "diversity.G2": measured.largest,
+                }
+                if self.asked.diagnostics == "batches":
+                    figures["diversity.G2_batches"] = self._largest_of_batches(
+                        choice.download, step.number, views
+                    )
         self._diagnosis = Diagnosis(step.number, figures, choice.download)
         self.pipeline.error = self._diagnosis.error
         return step
@@ -193,6 +209,18 @@ class Diagnostics(Stage):
                 raise EngineError(
                     f"{message}; leave it out, or give the model another eval mode"
                 ) from error
+
+    def _largest_of_batches(self, sent: Tensors, step: int, data_views: DataViews | None) -> float:
+        """Return the largest squared norm of a mini-batch's gradient over all clients."""
+        key = self.setting.streams.key("probe").fold("mini-batch gradients", step)
+        view = None if data_views is None else data_views(self.clients)
+        norms = [
+            self.engine.measure(self.clients, sent, {}, {"grad_norm": 1}, key.fold(number), view)[
+                "grad_norm"
+            ]
+            for number in range(BATCHES)
+        ]
+        return float(np.square(norms).max())
 
     @override
     def ended(self, state: RunState[Any], step: Round, reports: LandedReports) -> Round:
@@ -250,32 +278,45 @@ class Diagnostics(Stage):
             return {"local_rate": steps * rate}
         factor = 2.0 * (steps * rate) ** 2 / (1.0 + steps * rate * float(correction.proximal))
         kinds = {"drift.bound": "diversity.B2", "drift.bound_selected": "diversity.B2_selected"}
+        largest = max(figures["diversity.G2"], figures.get("diversity.G2_batches", 0.0))
         bounds = {
-            name: factor * (figures["diversity.G2"] + figures[kind])
+            name: factor * (largest + figures[kind])
             for name, kind in kinds.items()
             if kind in figures
         }
         return {"local_rate": steps * rate, **bounds}
 
 
-def distances(gradients: Iterator[Floats], weights: Floats) -> tuple[Floats, float]:
-    """Return ``sum_k W_rk ||g_k - g||^2`` for each row of ``weights`` ``[r, K]``, and ``||g||^2``;
-    ``g = sum_k W_0k g_k``.
+class Distances(NamedTuple):
+    """What :func:`distances` measures of gradients."""
+
+    spread: Floats
+    """``[r]``: weighted squared distances from the mean."""
+    mean: float
+    """Squared norm of the mean."""
+    largest: float
+    """Largest squared norm of a gradient."""
+
+
+def distances(gradients: Iterator[Floats], weights: Floats) -> Distances:
+    """Return ``sum_k W_rk ||g_k - g||^2`` for each row of ``weights`` ``[r, K]``, ``||g||^2`` and
+    the largest ``||g_k||^2``; ``g = sum_k W_0k g_k``.
 
     One pass over the gradients, which come in pieces ``[c, D]``, in sums of ``u_k = g_k - g_0``, so
     that what all clients have in common cancels before it is squared:
     ``sum_k W_rk ||u_k||^2 - 2 <sum_k W_rk u_k, u> + ||u||^2``, u the mean.
 
     >>> pieces = [np.array([[1.0, 0.0], [3.0, 0.0]]), np.array([[5.0, 3.0]])]
-    >>> spread, square = distances(iter(pieces), np.full((1, 3), 1 / 3))
-    >>> # the mean is (3, 1): (5 + 1 + 8) / 3, and 10
-    >>> round(float(spread[0]), 12), round(square, 12)
-    (4.666666666667, 10.0)
+    >>> spread, mean, largest = distances(iter(pieces), np.full((1, 3), 1 / 3))
+    >>> # the mean is (3, 1): (5 + 1 + 8) / 3, and 10; the third has 25 + 9
+    >>> round(float(spread[0]), 12), round(mean, 12), largest
+    (4.666666666667, 10.0, 34.0)
     """
     at = 0
     first = np.zeros(0)
     sums = np.zeros((len(weights), 0))
     squares = np.zeros(len(weights))
+    largest = 0.0
     for piece in gradients:
         if not at:
             first = piece[0].copy()
@@ -284,7 +325,9 @@ def distances(gradients: Iterator[Floats], weights: Floats) -> tuple[Floats, flo
         part = weights[:, at : at + len(piece)]
         sums += part @ u
         squares += part @ np.einsum("kd,kd->k", u, u)
+        largest = max(largest, float(np.einsum("kd,kd->k", piece, piece).max()))
         at += len(piece)
     mean = sums[0]
     g = first + sums[0]
-    return np.maximum(squares - 2.0 * (sums @ mean) + mean @ mean, 0.0), float(g @ g)
+    spread = np.maximum(squares - 2.0 * (sums @ mean) + mean @ mean, 0.0)
+    return Distances(spread, float(g @ g), largest)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
@@ -80,10 +80,11 @@ class EvaluationSchedule:
     """Server steps between evaluations."""
     per_client: bool = True
     """One row per client, too."""
-    diagnostics: bool = False
+    diagnostics: bool | Literal["batches"] = False
     """Measure in these steps, in the first and in step ``stop.rounds``, what papers assume: how far
-    clients' gradients and models lie apart, what compression loses. Costs wall time (a gradient of
-    every client), no virtual time and no traffic, and changes no result."""
+    clients' gradients and models lie apart, what compression loses; ``"batches"``: also gradients
+    of single mini-batches. Costs wall time (a gradient of every client), no virtual time and no
+    traffic, and changes no result."""
     batch_size: Count | None = None
     """Samples of a forward pass in the evaluation of a model or a loss that looks at its whole
     batch; left out: all of a client's."""

@@ -21,13 +21,16 @@ standard normal: no inverse.
 Order: round 1, the paper's round 0, takes every available client and probes nobody. From round t =
 2 on, every available client evaluates the model that round t - 1 produced. That gives x and r of
 one paper round, s = t - 2: the (x, r) of the clients that took part enter V and b, and the same x
-of all clients are scored for the cohort of round t.
+of all clients are scored for the cohort of round t. With ``measured_on = "received"``, as in
+Algorithm 1, every available client evaluates the model of round t in round t, from round 1 on: the
+(x, r) of its participants enter V and b when they have come back, and the same x of all clients are
+scored for the cohort of round t + 1.
 
 What must hold: the posterior mean is ridge regression on the history; with g = 0 the choice is
 greedy; regret against an oracle on a synthetic linear world grows slower than linearly.
 
-State: per client the columns of ``ContextualBandit.feature_columns``, 72 bytes; ``v`` [d, d] and
-``b`` [d].
+State: per client the columns of ``ContextualBandit.feature_columns``, 72 bytes, 136 with
+``measured_on = "received"``; ``v`` [d, d] and ``b`` [d].
 Needs: ``robust_loss`` and ``val_loss``, probed, or reported with ``probe = "last_report"``;
 durations of the participants. Probe cost: ``all``: from round 2 on every available client downloads
 the model and evaluates its training data (or ``probe_batches`` batches of it) and its validation
@@ -45,6 +48,11 @@ Deviations and readings
   the mean of all, or ``"seconds"``. Where devices draw a new duration every round that is stale
   noise, and the same clients are taken again and again; where each client has one duration for
   good (``per = "client"``), it is what makes FLASH avoid slow clients.
+* READING contexts are measured on the model that the last round produced, the newest that there
+  is. Algorithm 1 measures them in lines 9 to 17 on w^t, before it aggregates, and so chooses by
+  contexts that are one round older: ``measured_on = "received"``, which the recipe ``flash`` has.
+  Each costs one evaluation by every available client a round; the measurement of a round is billed
+  before its choice in both.
 * READING the validation part V_i is 20 % of a client's samples.
 * READING the reward is the formula of Section II-C, not the change of pseudo-label loss its text
   speaks of, nor the evaluation of the global model of a comment in Algorithm 1.
@@ -82,6 +90,12 @@ z = (1, 0, -1, .5): theta = (3.607709, 1.376891, -3.212746, 2.230818), scores (3
 three, x = (1, 1, 1.5, 0) each, V = [[4, 3, 4.5, 0], [3, 4, 4.5, 0], [4.5, 4.5, 7.75, 0], [0, 0, 0,
 1]]. Round 2 takes {0, 1}, in 2 and 10 s: last durations (2, 10, 6), tau = 10 / 6; robust losses
 from (6, 5, 3) to (4.5, 5, 4): r = (.9, 0, .6). Round 3 takes {2} in 6 s: tau = 1.
+
+(e) ``measured_on = "received"``, greedy. Round 1 measures (6, 5, 3), validation (2, 9, 4): x =
+(1, 1, 1, 0), r = 0; all three take part in (2, 4, 6) s: V = [[4, 3, 3, 0], [3, 4, 3, 0], [3, 3, 4,
+0], [0, 0, 0, 1]]. Round 2 measures (4.5, 5, 4) and (1, 9, 4) with tau = 1.5: r = (1, 0, 2/3), x_0 =
+(.75, .5, 1.5, 0), x_1 = (1, 1, 1.5, 0); its cohort {0, 1} is chosen by (1, 1, 1, 0) of round 1, a
+tie, and b = x_0 when it is back.
 
 >>> from motley.core.records import Outcome, Reports
 >>> from motley.selectors import Selector

@@ -32,7 +32,8 @@ parameters and a share of 20 %, 445 MB and 0.4 s at 2.78 million (:mod:`motley.c
 ``Cohort.scores`` are the S_k of the chosen, ``Cohort.weights`` the a_k. Set ``weights = "score"``
 or ``"selector_ratio"``: they then sum to 1 also when a client drops out. ``Cohort.notes``: ``tau``,
 ``max_probability``, ``cv_probability``, and the means of V, D, F and St over the available, before
-weights: ``component.value``, ``.direction``, ``.fairness``, ``.staleness``. With
+weights: ``component.value``, ``.direction``, ``.fairness``, ``.staleness``; ``client_notes`` has
+those of the chosen. With
 ``compare_directions`` also, over the available with an update: ``direction.exact``, ``.cosine`` and
 ``.sketch``, means of D in each form, ``direction.spread_exact`` and ``.spread_cosine``, standard
 deviations, and Spearman's rank correlations of the exact D with the others and with St:
@@ -117,7 +118,12 @@ from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.common.client_signals import dispatched, filled, normalised_loss
-from motley.selectors.common.sampling import gumbel_top_m, probability_notes, softmax
+from motley.selectors.common.sampling import (
+    component_notes,
+    gumbel_top_m,
+    probability_notes,
+    softmax,
+)
 from motley.selectors.selector import SelectionRule
 
 __all__ = ["HeteroSelect", "HeteroSelectState", "cosine_distance", "score_weights"]
@@ -282,15 +288,14 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
         compared = (
             _compared(state, available, components.staleness) if self.compare_directions else {}
         )
-        means = {
-            f"component.{name}": float(part.mean()) for name, part in components._asdict().items()
-        }
+        means = {name: float(part.mean()) for name, part in component_notes(components).items()}
         return Cohort(
             available[at],
             score_weights(chosen),
             scores=chosen,
             lr_scale=1.0 + chosen if self.lr == "score_adaptive" else None,
             notes={"tau": tau, **probability_notes(p), **means, **compared},
+            client_notes=component_notes(components, at),
             probabilities=p,
         )
 

@@ -33,8 +33,8 @@ evaluates ``probe_batches`` batches, each round;
 so not summing to 1). ``Cohort.notes``, over the available: ``tau``, ``max_probability``,
 ``cv_probability`` (standard deviation over mean), and the means of V, D, M, F, St and N, before
 weights: ``component.value``, ``.diversity``, ``.momentum``, ``.fairness``, ``.staleness``,
-``.norm``. Of the additive form also ``bound.corrected``, ``.appendix`` and ``.printed``: see
-:meth:`HeteroSelectV1.bound_ratios`.
+``.norm``; ``client_notes`` has those of the chosen. Of the additive form also
+``bound.corrected``, ``.appendix`` and ``.printed``: see :meth:`HeteroSelectV1.bound_ratios`.
 
 Deviations and readings
 -----------------------
@@ -115,7 +115,12 @@ from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.common.client_signals import dispatched, filled, normalised_loss
-from motley.selectors.common.sampling import gumbel_top_m, probability_notes, softmax
+from motley.selectors.common.sampling import (
+    component_notes,
+    gumbel_top_m,
+    probability_notes,
+    softmax,
+)
 from motley.selectors.selector import SelectionRule
 
 __all__ = ["HeteroSelectV1", "column_mean", "distributions", "entropy", "jensen_shannon"]
@@ -289,9 +294,7 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
         scores = self.scores(components)
         p = softmax(scores, tau)
         at = gumbel_top_m(scores / tau, context.m, context.rng)
-        means = {
-            f"component.{name}": float(part.mean()) for name, part in components._asdict().items()
-        }
+        means = {name: float(part.mean()) for name, part in component_notes(components).items()}
         notes = {"tau": tau, **probability_notes(p), **means}
         if self.form == "additive":
             gap = context.draw - state.get("last", context.available)
@@ -304,6 +307,7 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
             np.full(len(at), 1.0 / len(at)),
             scores=p[at],
             notes=notes,
+            client_notes=component_notes(components, at),
             probabilities=p,
         )
 

@@ -17,7 +17,8 @@ State, per client: ``bias`` [C], NaN before its first accepted update; ``count``
 sent out. Needs: the signal ``output_bias`` of updates, and the horizon. Probe cost: none. A choice
 costs O(K^2) distances and a tree: for thousands of clients.
 ``Cohort.notes``: ``entropy``, the mean H of the cohort; ``spread``, the standard deviation of H
-over the available clients; ``groups``; ``gamma``.
+over the available clients; ``groups``; ``gamma``. ``client_notes``:
+``entropy``, absent for new clients.
 
 Deviations and readings
 -----------------------
@@ -132,7 +133,9 @@ class HiCSFL(SelectionRule[ClientTable]):
             "groups": float(groups.max() + 1),
             "gamma": gamma,
         }
-        return Cohort(available[np.concatenate([chosen, seen[drawn]])], notes=notes)
+        each = {"entropy": np.concatenate([np.full(len(chosen), np.nan), h[drawn]])}
+        ids = available[np.concatenate([chosen, seen[drawn]])]
+        return Cohort(ids, notes=notes, client_notes=each)
 
     @override
     def observe(self, state: ClientTable, draw: int, reports: Reports) -> ClientTable:

@@ -20,7 +20,7 @@ bytes more, and one small factorisation per available client and round: half a s
 million). Needs and probe cost are FLASH's: ``robust_loss`` and ``val_loss`` of everybody available
 from round 2 on, or of the reporters.
 ``Cohort.notes``: ``a``; ``width``, the mean width of the chosen; theta by element where it is
-shared.
+shared. ``client_notes``: ``width``.
 
 Deviations and readings
 -----------------------
@@ -121,7 +121,7 @@ class LinUCB(LinearBandit):
             notes |= {
                 f"theta_{name}": float(t) for name, t in zip(self.feature_names, theta, strict=True)
             }
-        return Cohort(context.available[at], notes=notes)
+        return Cohort(context.available[at], notes=notes, client_notes={"width": width[at]})
 
     @override
     def observe(self, state: LinearBanditState, draw: int, reports: Reports) -> LinearBanditState:

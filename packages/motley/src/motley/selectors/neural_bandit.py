@@ -19,7 +19,8 @@ State: the columns of the features, 72 bytes per client; ``weights`` and ``u`` [
 ``buffer`` pairs, ``x`` [n, d] and ``y`` [n]; number, mean and squared deviations of all features
 and of all rewards so far. Needs and probe cost are FLASH's: ``robust_loss`` and ``val_loss`` of
 everybody available from round 2 on, or of the reporters.
-``Cohort.notes``: ``predicted`` and ``sigma``, averaged over the chosen.
+``Cohort.notes``: ``predicted`` and ``sigma``, averaged over the chosen, of whom ``client_notes``
+has both.
 
 Deviations and readings
 -----------------------
@@ -162,10 +163,9 @@ class NeuralBandit(ContextualBandit[NeuralBanditState]):
             predicted[rows] = forward(state.weights, x[rows])
             sigma[rows] = bonus(gradients(state.weights, x[rows]), state.u, self.lam, self.nu)
         at = top_m(predicted + sigma, context.m, context.rng, self.ties)
-        return Cohort(
-            context.available[at],
-            notes={"predicted": float(predicted[at].mean()), "sigma": float(sigma[at].mean())},
-        )
+        each = {"predicted": predicted[at], "sigma": sigma[at]}
+        means = {name: float(values.mean()) for name, values in each.items()}
+        return Cohort(context.available[at], notes=means, client_notes=each)
 
     @override
     def observe(self, state: NeuralBanditState, draw: int, reports: Reports) -> NeuralBanditState:

@@ -10,7 +10,9 @@ Cho, Wang, Joshi: *Towards Understanding Biased Client Selection in Federated Le
        cpow_d   the same on one mini-batch
        rpow_d   mean loss over the client's own last local training, +inf if it never reported one
        adapow_d as pow_d, with d = K in the first half of the rounds and d = m after it
-    3. cohort: the m largest v_k, ties at random;  a_k = 1 / m
+       proportional  as pow_d
+    3. cohort: the m largest v_k, ties at random;  proportional: m successive draws with
+       probability v_k / sum v;  a_k = 1 / m
 
 Symbols: ``d`` candidates, clipped to ``[m, K_A]`` (default 2m); ``p_k`` the share of the data;
 ``v_k`` the loss ranked.
@@ -19,8 +21,8 @@ State, per client: ``num_examples``; ``loss`` (rpow_d: the last reported; otherw
 in round ``probed``); ``probed``, the round in which the client was last a candidate. A loss
 measured in an earlier round is never ranked.
 
-Needs: ``num_examples`` once; probed ``loss`` (or ``test_loss``; pow_d, adapow_d: all data; cpow_d:
-1 batch) or reported ``loss`` (rpow_d); the horizon (adapow_d). Probe cost: one download and one
+Needs: ``num_examples`` once; probed ``loss`` (or ``test_loss``; on all data, cpow_d: 1 batch) or
+reported ``loss`` (rpow_d); the horizon (adapow_d). Probe cost: one download and one
 evaluation for each of d candidates; rpow_d nothing. With d = m the losses would change nothing, so
 nobody is probed.
 
@@ -37,14 +39,15 @@ Deviations and readings
   Take it to repeat that comparison and for nothing else.
 * INTERPRETATION-D: in rpow_d a non-finite report keeps the loss reported before.
 * Other methods' comparisons take d = 2m (FedCVR-Bolt), and d = 10 with m = 5 (FedCor).
-* HeteRo-Select v1 describes the method as sampling in proportion to loss: that is another method.
+* HeteRo-Select v1 describes the method as sampling in proportion to loss, which its authors do not:
+  ``variant = "proportional"``. READING of the candidates, successively, a negative loss as 0.
 
 Worked
 ------
 Four clients of equal size, d = 2, m = 1: the probabilities by rank of loss are (1/2, 1/3, 1/6, 0).
 p = (.4, .3, .2, .1), losses (.5, 2, 1, 3): (0, .532143, .233333, .234524) with d = 2, m = 1; (0,
 .870238, .680952, .448810) with d = 3, m = 2. With d = m it is random by p, with d = K the
-deterministic top m.
+deterministic top m. Proportional, losses (1, 3, 0), d = K = 3, m = 1: (1/4, 3/4, 0).
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
@@ -63,7 +66,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from typing_extensions import override
 
-from motley.core.arrays import Ids
+from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
@@ -81,7 +84,7 @@ class PowerOfChoice(SelectionRule[ClientTable]):
 
     Parameters
     ----------
-    variant: which loss is ranked, see above.
+    variant: which loss is ranked, or that clients are drawn in proportion to it, see above.
     d: number of candidates; None means 2m. Not for ``adapow_d``, which sets its own.
     ties: ``"random"``, or ``"lowest_id"`` for tests.
     measured: the loss that candidates measure: on training data, or on their own test part, which
@@ -89,7 +92,7 @@ class PowerOfChoice(SelectionRule[ClientTable]):
     sampling: how candidates are drawn: with probability p_k, as published, or uniformly.
     """
 
-    variant: Literal["pow_d", "cpow_d", "rpow_d", "adapow_d"] = "pow_d"
+    variant: Literal["pow_d", "cpow_d", "rpow_d", "adapow_d", "proportional"] = "pow_d"
     d: int | None = None
     ties: Ties = "random"
     measured: Literal["loss", "test_loss"] = "loss"
@@ -128,7 +131,7 @@ class PowerOfChoice(SelectionRule[ClientTable]):
 
     @override
     def top_m(self) -> str | None:
-        return None if self.variant == "rpow_d" else self.measured
+        return None if self.variant in ("rpow_d", "proportional") else self.measured
 
     @override
     def provides(self) -> frozenset[str]:
@@ -165,7 +168,7 @@ class PowerOfChoice(SelectionRule[ClientTable]):
             pool = context.available[state.get("probed", context.available) == context.draw]
             loss = state.get("loss", pool)
             measured = pool[~np.isnan(loss)]
-            ids = measured[top_m(loss[~np.isnan(loss)], context.m, context.rng, self.ties)]
+            ids = measured[self._picked(loss[~np.isnan(loss)], context)]
             for candidates in (pool, context.available):
                 left = (
                     np.setdiff1d(candidates, ids, assume_unique=True)
@@ -176,6 +179,12 @@ class PowerOfChoice(SelectionRule[ClientTable]):
         return Cohort(
             ids, np.full(len(ids), 1.0 / len(ids)), notes={"candidates": float(len(pool))}
         )
+
+    def _picked(self, loss: Floats, context: SelectionContext) -> Ints:
+        """Return the positions of the m chosen of the candidates with these losses."""
+        if self.variant == "proportional":
+            return successive_draws(np.maximum(loss, 0.0), context.m, context.rng)
+        return top_m(loss, context.m, context.rng, self.ties)
 
     def _draw(self, state: ClientTable, context: SelectionContext, pool: Ids, count: int) -> Ids:
         weights = shares(state, pool) if self.sampling == "by_size" else np.ones(len(pool))

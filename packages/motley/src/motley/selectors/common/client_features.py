@@ -10,6 +10,10 @@ loss, probed or reported; :func:`loss_rewards` takes the loss of the received mo
 and needs no features. ``CE(V_i)`` is the loss on the client's validation part. ``tau(i)`` is the
 duration of the last round, its longest download to upload: :data:`Tau`.
 
+* READING ``measured_on``: FLASH's Algorithm 1 measures contexts on the model w^t that round t's
+  participants receive, lines 9 to 17, before it aggregates; ``"received"`` does so, and the cohort
+  of round t + 1 is chosen by them. The default, ``"produced"``, measures the model that round t
+  made of w^t, which is one round newer.
 * r_t(i) is 0 before the second evaluation in :class:`ContextualBandit`, and absent in
   :func:`loss_rewards`.
 * A loss that is not a number changes nothing; a ratio without a positive first loss is absent.
@@ -37,6 +41,7 @@ __all__ = [
     "LARGEST",
     "ContextualBandit",
     "FirstRound",
+    "MeasuredOn",
     "Tau",
     "TrainingPairs",
     "first_round_size",
@@ -52,6 +57,9 @@ last durations (no unit); one number for everybody. ``"round_seconds"``: the sam
 ``"mean"``: the client's own last duration over the mean of all clients' (no unit). ``"seconds"``:
 the same in seconds."""
 Probe = Literal["all", "last_report"]
+MeasuredOn = Literal["produced", "received"]
+"""``"produced"``: a context is measured on the model that the last round produced.
+``"received"``: on the model that the last round's participants received, before aggregation."""
 FirstRound = Literal["all", "cohort"]
 """Round 1 takes everybody, as FLASH does, or m clients at random."""
 Feature = Literal["robust_loss", "val_loss", "duration", "reward"]
@@ -147,6 +155,7 @@ class ContextualBandit(SelectionRule[S]):
     drop: one feature to leave out, as in FLASH's ablations.
     first_round: ``"all"``, or ``"cohort"``: m clients at random.
     ties: ``"random"``, or ``"lowest_id"`` for tests.
+    measured_on: the model whose losses are a client's context, see :data:`MeasuredOn`.
     """
 
     tau: Tau = "round"
@@ -155,6 +164,7 @@ class ContextualBandit(SelectionRule[S]):
     drop: Drop = "none"
     first_round: FirstRound = "all"
     ties: Ties = "random"
+    measured_on: MeasuredOn = "produced"
 
     absent: ClassVar[float] = 0.0
     """The value of a feature whose ratio is not known."""
@@ -168,6 +178,11 @@ class ContextualBandit(SelectionRule[S]):
         if self.probe_batches is not None and self.probe == "last_report":
             raise ConfigError(
                 "probe = 'last_report' measures nothing before the choice; leave probe_batches out"
+            )
+        if self.measured_on == "received" and self.probe == "last_report":
+            raise ConfigError(
+                "probe = 'last_report' takes losses of the received model as it is; leave "
+                "measured_on out"
             )
 
     @property
@@ -196,9 +211,8 @@ class ContextualBandit(SelectionRule[S]):
 
     @override
     def candidates(self, state: S, context: SelectionContext) -> Ids:
-        return (
-            context.available if self.probe == "all" and context.draw > 1 else np.zeros(0, np.int64)
-        )
+        measures = self.probe == "all" and (context.draw > 1 or self.measured_on == "received")
+        return context.available if measures else np.zeros(0, np.int64)
 
     def feature_columns(self) -> dict[str, float]:
         """Return the defaults of the columns: those of :func:`reward_columns`, where ``loss`` is
@@ -207,9 +221,20 @@ class ContextualBandit(SelectionRule[S]):
         ``val``, the last validation loss; ``first_loss`` and ``first_val``, the client's first
         ones; ``reward`` and ``before``, of its last evaluation and of the one before; ``due``, 1 if
         it took part and was not measured since.
+
+        With ``measured_on = "received"`` also ``x_NAME`` and ``scored_NAME`` for each feature, of
+        its last evaluation and of the one before, by which the next cohort is chosen.
         """
         first = {"first_loss": np.nan, "val": np.nan, "first_val": np.nan}
-        return reward_columns() | first | {"reward": 0.0, "before": 0.0, "due": 0.0}
+        columns = reward_columns() | first | {"reward": 0.0, "before": 0.0, "due": 0.0}
+        if self.measured_on == "produced":
+            return columns
+        unknown = {"robust_loss": self.absent, "val_loss": self.absent, "duration": 1.0}
+        return columns | {
+            f"{time}_{name}": unknown.get(name, 0.0)
+            for time in ("x", "scored")
+            for name in self.feature_names
+        }
 
     def measured(self, reports: Reports) -> Reports:
         """Return the reports that carry the losses."""
@@ -222,6 +247,8 @@ class ContextualBandit(SelectionRule[S]):
         enrolled = reports.of(Outcome.ENROLLED)
         accepted = reports.of(Outcome.ACCEPTED)
         clients = clients.grow(enrolled.ids) if len(enrolled) else clients
+        if self.measured_on == "received":
+            return self._update_received(clients, round, accepted, self.measured(reports))
         if len(accepted):
             clients = _put_durations(clients, round, accepted).put(accepted.ids, {"due": 1.0})
         measured = self.measured(reports)
@@ -229,11 +256,47 @@ class ContextualBandit(SelectionRule[S]):
             return clients, TrainingPairs(
                 measured.ids, np.zeros((0, len(self.feature_names))), np.zeros(0)
             )
-        return self._measure(clients, measured)
+        clients = self._measure(clients, measured)
+        ids = measured.ids
+        present = ~np.isnan(measured.signal("robust_loss"))
+        took_part = ids[present & (clients.get("due", ids) > 0)]
+        clients = clients.put(took_part, {"due": 0.0}) if len(took_part) else clients
+        return clients, TrainingPairs(
+            took_part, self.features(clients, took_part), clients.get("reward", took_part)
+        )
 
-    def _measure(
-        self, clients: ClientTable, measured: Reports
+    def _update_received(
+        self, clients: ClientTable, round: int, accepted: Reports, measured: Reports
     ) -> tuple[ClientTable, TrainingPairs]:
+        """Return the table after reports of a round's model: who took part is learnt from with the
+        context of that model, by which the next cohort is chosen.
+
+        INTERPRETATION-D a client that is measured again while it is under way counts with its
+        newest context.
+        """
+        known = accepted.ids[~np.isnan(clients.get("loss", accepted.ids))]
+        pairs = TrainingPairs(
+            known, self._columns(clients, known, "x"), clients.get("reward", known)
+        )
+        clients = _put_durations(clients, round, accepted)
+        if len(measured):
+            ids = measured.ids
+            last = {f"scored_{name}": clients.get(f"x_{name}", ids) for name in self.feature_names}
+            clients = self._measure(clients.put(ids, last), measured)
+            now = self._present_features(clients, ids).T
+            clients = clients.put(
+                ids,
+                {f"x_{name}": row for name, row in zip(self.feature_names, now, strict=True)},
+            )
+        return clients, pairs
+
+    def _columns(self, clients: ClientTable, ids: Ids, time: str) -> Floats:
+        """Return features that were kept under ``time``, ``x`` or ``scored``, ``[n, d]``."""
+        kept = [clients.get(f"{time}_{name}", ids) for name in self.feature_names]
+        return np.array(kept).reshape(len(kept), len(ids)).T
+
+    def _measure(self, clients: ClientTable, measured: Reports) -> ClientTable:
+        """Return the table after an evaluation: losses, first losses and rewards."""
         ids = measured.ids
         loss = measured.signal("robust_loss")
         val = measured.signal("val_loss")
@@ -244,15 +307,16 @@ class ContextualBandit(SelectionRule[S]):
         for name, value in (("first_loss", loss), ("first_val", val)):
             new = np.isnan(clients.get(name, ids)) & ~np.isnan(value)
             clients = clients.put(ids[new], {name: value[new]}) if new.any() else clients
-        clients = clients.put(ids, {"loss": loss, "val": val, "reward": rewards, "before": before})
-        took_part = ids[present & (clients.get("due", ids) > 0)]
-        clients = clients.put(took_part, {"due": 0.0}) if len(took_part) else clients
-        return clients, TrainingPairs(
-            took_part, self.features(clients, took_part), clients.get("reward", took_part)
-        )
+        return clients.put(ids, {"loss": loss, "val": val, "reward": rewards, "before": before})
 
     def features(self, clients: ClientTable, ids: Ids) -> Floats:
-        """Return the features of these clients, ``[n, d]``."""
+        """Return the features by which these clients are chosen, ``[n, d]``."""
+        if self.measured_on == "received":
+            return self._columns(clients, ids, "scored")
+        return self._present_features(clients, ids)
+
+    def _present_features(self, clients: ClientTable, ids: Ids) -> Floats:
+        """Return the features by the newest evaluations, ``[n, d]``."""
         get = clients.get
         # the clients' values of one feature lie together in memory
         out = np.empty((len(self.feature_names), len(ids)))

@@ -14,7 +14,7 @@ top-m; Kool, van Hoof, Welling, ICML 2019). Inclusion probabilities are *not* ``
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from motley.core.rounding import rounded
 __all__ = [
     "EXACT_LIMIT",
     "Ties",
+    "component_notes",
     "gumbel_top_m",
     "inclusion_probabilities",
     "probability_notes",
@@ -56,6 +57,14 @@ def probability_notes(p: Floats) -> dict[str, float]:
     """Return the notes ``max_probability`` and ``cv_probability`` (standard deviation over mean) of
     probabilities ``[K]``."""
     return {"max_probability": float(p.max()), "cv_probability": float(p.std() * len(p))}
+
+
+def component_notes(
+    components: NamedTuple, at: Positions | slice = slice(None)
+) -> dict[str, Floats]:
+    """Return the components ``[K]`` of a score by the names of their notes, ``component.NAME``, of
+    the clients at these positions."""
+    return {f"component.{name}": part[at] for name, part in components._asdict().items()}
 
 
 def _best(keys: Floats, m: int) -> Positions:

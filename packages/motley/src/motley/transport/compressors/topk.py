@@ -27,6 +27,8 @@ Deviations and readings
 -----------------------
 * READING a layer is a module with parameters of its own (weight and bias together), in the order of
   the flat vector.
+* READING ``share = "density"``, as the authors' code has it; HeteRo-Select v2's text allows the
+  layer's share of the mask (``"count"``), too.
 * Literal scores inflate the Q layers where |H| is well below 1
   (docs/methods/compression.md#curvature); that is the paper's method and the default.
 * Compared are roots, ``|v| / sqrt(|H| + eps)``: the same order, and squares of small updates cannot
