@@ -41,6 +41,7 @@ __all__ = [
     "selection_rules",
     "selector_leaves",
     "signals",
+    "under_masks",
 ]
 
 ORDER = (
