@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from cells import table
+from cells import listed, rate
 from from_measurements import measured
 
 __all__ = ["beside_peers", "picture_of_peers"]
@@ -57,14 +57,6 @@ def _title(peer: str) -> str:
     return f"{TITLES[peer]} {measured('peers')['versions'][peer]}".strip()
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _spread(values: Mapping[str, float]) -> str:
-    return f"{_number(values['median'])} ({_number(values['best'])})"
-
-
 def _said(words: str) -> str:
     """Return words as they begin a sentence."""
     return words[0].upper() + words[1:]
@@ -101,57 +93,50 @@ def _swing() -> str:
 def _equal(load: Mapping[str, Any]) -> str:
     """Return the table of one workload in float32, the fastest framework first."""
     rows = _rows()[load["name"]]
-    lines = [
-        (
-            _title(peer),
-            _spread(row["round_s"]),
-            _spread(row["steps_per_s"]),
-            f"{row['round_s']['median'] / rows['motley']['round_s']['median']:.1f}",
-            f"{row['first_s']['median']:.1f}",
-            f"{row['peak_mib']:,.0f}",
-            str(row["processes"]),
-        )
-        for peer, row in rows.items()
-    ]
-    head = (
-        "framework",
-        "s a round",
-        "client steps / s",
-        "to Motley",
-        "first round, s",
-        "peak, MiB",
-        "processes",
+    ours = rows["motley"]["round_s"]["median"]
+    columns = {
+        "framework": "{title}",
+        "s a round": "{round_s:median}",
+        "client steps / s": "{steps_per_s:median}",
+        "to Motley": "{ratio:.1f}",
+        "first round, s": "{first_s[median]:.1f}",
+        "peak, MiB": "{peak_mib:,.0f}",
+        "processes": "{processes}",
+    }
+    return listed(
+        [
+            {**row, "title": _title(peer), "ratio": row["round_s"]["median"] / ours}
+            for peer, row in rows.items()
+        ],
+        columns,
     )
-    return table(head, lines)
 
 
 def _best(load: Mapping[str, Any]) -> str:
     """Return the table of one workload, each framework in its faster precision."""
     rows = _rows(best=True)[load["name"]]
     equal = _rows()[load["name"]]
-    found = measured("peers")["distances"]
-    lines = []
-    for peer, row in rows.items():
-        name = f"{load['name']}/{peer}/{row['precision']}"
-        lines.append(
-            (
-                _title(peer),
-                row["precision"],
-                _spread(row["steps_per_s"]),
-                f"{row['round_s']['median'] / rows['motley']['round_s']['median']:.1f}",
-                f"{equal[peer]['round_s']['median'] / row['round_s']['median']:.2f}",
-                f"{found[name]:.0e}" if name in found else "-",
-            )
-        )
-    head = (
-        "framework",
-        "faster in",
-        "client steps / s",
-        "to Motley",
-        "over its float32",
-        "distance of the model",
-    )
-    return table(head, lines)
+    distances = measured("peers")["distances"]
+    ours = rows["motley"]["round_s"]["median"]
+    lines = [
+        {
+            **row,
+            "title": _title(peer),
+            "ratio": row["round_s"]["median"] / ours,
+            "over": equal[peer]["round_s"]["median"] / row["round_s"]["median"],
+            "distance": distances.get(f"{load['name']}/{peer}/{row['precision']}"),
+        }
+        for peer, row in rows.items()
+    ]
+    columns = {
+        "framework": "{title}",
+        "faster in": "{precision}",
+        "client steps / s": "{steps_per_s:median}",
+        "to Motley": "{ratio:.1f}",
+        "over its float32": "{over:.2f}",
+        "distance of the model": "{distance:magnitude}",
+    }
+    return listed(lines, columns)
 
 
 def _best_verdict(load: Mapping[str, Any]) -> str:
@@ -205,21 +190,17 @@ def _ahead(ours: Row, others: Mapping[str, Row], what: str, title: str, goal: fl
 
 def _distances() -> str:
     """Return the distances of the models after one round of whole batches."""
-    found = measured("peers")["distances"]
-    loads = measured("peers")["workloads"]
+    found = measured("peers")
     rows = [
-        [
-            _title(peer),
-            *(
-                f"{value:.0e}"
-                if (value := found.get(f"{load['name']}/{peer}/float32")) is not None
-                else "-"
-                for load in loads
-            ),
-        ]
+        {
+            load["title"]: found["distances"].get(f"{load['name']}/{peer}/float32")
+            for load in found["workloads"]
+        }
+        | {"framework": _title(peer)}
         for peer in _shown()
         if peer != "plain"
     ]
+    titles = {load["title"]: f"{{{load['title']}:magnitude}}" for load in found["workloads"]}
     text = (
         "The model after one round of whole batches, two steps a client with learning rate 1, in "
         "float32: its distance from the plain loop's, over how far that has moved from the initial "
@@ -227,7 +208,7 @@ def _distances() -> str:
         "rounding of 0, where a ReLU has its kink; the LSTM's weights move by 0.3 % of their norm, "
         "so that rounding of the mean counts."
     )
-    return f"{text}\n\n{table(('framework', *(load['title'] for load in loads)), rows)}"
+    return f"{text}\n\n{listed(rows, {'framework': '{framework}', **titles})}"
 
 
 def _flute() -> str:
@@ -300,8 +281,7 @@ def picture_of_peers() -> str:
             *_bars(left, y + 22, peers, values, unit, at % 2 == 0),
         ]
         said.append(
-            f"{title}: "
-            + ", ".join(f"{TITLES[peer]} {_number(values[peer])}{unit}" for peer in peers)
+            f"{title}: " + ", ".join(f"{TITLES[peer]} {rate(values[peer])}{unit}" for peer in peers)
         )
         y += (BAR * len(peers) + 38) * (at % 2)
     return _svg(parts, "Motley beside other frameworks on the same work", "; ".join(said), y)
@@ -336,7 +316,7 @@ def _bars(
             _text(
                 left + long + 4,
                 y + 11,
-                f"{_number(values[peer])}{unit}",
+                f"{rate(values[peer])}{unit}",
                 11.5,
                 bold=peer == "motley",
             )

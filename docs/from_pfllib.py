@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cells import table
+from cells import listed, table
 from from_measurements import measured
 
 __all__ = ["beside_pfllib"]
@@ -49,29 +49,20 @@ def beside_pfllib() -> str:
 
 def _whole(found: Sequence[Mapping[str, Any]]) -> str:
     """Return the table of the runs in which a client's part is one batch."""
-    rows = [
-        (
-            TITLES[one["data"]],
-            f"`{one['method']}`",
-            f"{one['base']:.0e}",
-            f"{one['apart']:.0e}",
-            f"{one['accuracy'][0]:.2f}, {one['accuracy'][1]:.2f}",
-        )
-        for one in found
-    ]
-    head = (
-        "data",
-        "method",
-        "largest distance, base",
-        "with the head",
-        "accuracy, %: PFLlib, Motley",
-    )
+    columns = {
+        "data": "{title}",
+        "method": "`{method}`",
+        "largest distance, base": "{base:.0e}",
+        "with the head": "{apart:.0e}",
+        "accuracy, %: PFLlib, Motley": "{accuracy[0]:.2f}, {accuracy[1]:.2f}",
+    }
     text = (
         "On whole batches, in float64 (20 rows a client, learning rate 0.05, three rounds), both "
         "sides take the same steps. The distance between a client's model there and here, over the "
         "distance that PFLlib's has moved from where it began:"
     )
-    return f"{text}\n\n{table(head, rows)}"
+    rows = [{**row, "title": TITLES[row["data"]]} for row in found]
+    return f"{text}\n\n{listed(rows, columns)}"
 
 
 def _of(data: str, runs: Mapping[tuple[str, str, int, str], Run]) -> str:

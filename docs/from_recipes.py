@@ -7,7 +7,7 @@ from functools import cache, partial
 from statistics import median
 from typing import NamedTuple
 
-from cells import prose, table
+from cells import listed, prose, table
 
 from motley.results.measures import interval, spread
 from motley_papers import exhibit_pictures, measuring, recipe
@@ -44,35 +44,29 @@ def recipes() -> str:
     rows = []
     for name in recipe.names():
         found = _read(name)
-        shown = "; ".join(exhibit.name for exhibit in found.exhibit)
         minutes = found.scale["small"].minutes
-        data = {
-            scale: ", ".join(f"`{one}` ({mb:.0f} MB)" for one, mb in found.data(scale).items())
+        small, paper = (
+            ", ".join(f"`{source}` ({mb:.0f} MB)" for source, mb in found.data(scale).items())
             for scale in ("small", "paper")
-        }
-        more = "" if data["small"] == data["paper"] else f"; `paper`: {data['paper']}"
-        needed = (data["small"] or "none") + more
-        rows.append(
-            (
-                f"`{name}`",
-                prose(found.title),
-                shown,
-                f"{minutes:g}" if minutes else "",
-                needed,
-                str(len(found.claim)),
-            )
         )
-    return table(
-        (
-            "recipe",
-            "paper",
-            "tables and figures",
-            "minutes at `small`",
-            "data to [get](data.md)",
-            "claims",
-        ),
-        rows,
-    )
+        row = {
+            "name": name,
+            "title": prose(found.title),
+            "exhibits": "; ".join(exhibit.name for exhibit in found.exhibit),
+            "minutes": f"{minutes:g}" if minutes else "",
+            "data": (small or "none") + ("" if small == paper else f"; `paper`: {paper}"),
+            "claims": found.claim,
+        }
+        rows.append(row)
+    columns = {
+        "recipe": "`{name}`",
+        "paper": "{title}",
+        "tables and figures": "{exhibits}",
+        "minutes at `small`": "{minutes}",
+        "data to [get](data.md)": "{data}",
+        "claims": "{claims:count}",
+    }
+    return listed(rows, columns)
 
 
 def results() -> str:

@@ -6,11 +6,11 @@ through it kept the data of every run of a list in memory.
 """
 
 import gc
+import importlib
 import io
 import weakref
 
 import pytest
-import torch._dynamo  # noqa: F401  (torch imports it for vmap, and keeps the frames of that import)
 from rich.console import Console
 
 import motley
@@ -32,6 +32,8 @@ DIGITS = {
 def federations(monkeypatch):
     """Return weak references to the federations that are made from now on; the collector of cycles
     is off."""
+    # torch imports it for vmap, and keeps the frames of that import
+    importlib.import_module("torch._dynamo")
     made = []
     begin = Federation.__init__
 

@@ -193,8 +193,8 @@ class Branching(nn.Module):
     ("make", "message"),
     [
         (factory("linear", (4,), 2), "it has no hidden layer"),
-        (factory("transformer", (8,), 10, sequences=True), "its graph cannot be read"),
-        (factory("leaf_lstm", (8,), 10, sequences=True), "it has a layer Embedding"),
+        (lambda: factory("transformer", (8,), 10, sequences=True)(), "its graph cannot be read"),
+        (lambda: factory("leaf_lstm", (8,), 10, sequences=True)(), "it has a layer Embedding"),
         (Branching, "a Branching cannot be cut into slices of its width: it calls mul"),
         (
             lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2)),

@@ -290,7 +290,7 @@ def test_the_picture_and_the_tables_say_what_the_file_says(monkeypatch: pytest.M
     equal = [row for row in found["rows"] if row["precision"] == "float32"]
     assert {row["precision"] for row in fastest.values()} == {"float32", "bfloat16"}
     for row in (*equal, *fastest.values()):
-        speed = from_peers._number(row["steps_per_s"]["median"])
+        speed = from_peers.rate(row["steps_per_s"]["median"])
         assert speed in whole
         assert speed in texts
     assert (

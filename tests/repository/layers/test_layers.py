@@ -356,6 +356,8 @@ def test_every_import_that_points_up_is_refused() -> None:
     [
         ("motley/experiments/run.py", "from motley.commands.watch import watch"),
         ("motley/experiments/run.py", "from motley.testing import selectors"),
+        ("motley/experiments/run.py", "from motley_privacy.run_secret import keep_secret"),
+        ("motley/rounds/loop.py", "import motley_privacy.private_rounds"),
         ("motley/experiments/run.py", "def late():\n    import motley"),
         ("motley/commands/watch.py", "from motley.cli import app"),
         ("motley/commands/watch.py", "import motley_advice.commands.twin"),

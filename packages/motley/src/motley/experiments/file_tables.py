@@ -232,7 +232,11 @@ def _privacy(value: object) -> object:
     return required_extension("table", "privacy", "privacy").read(value)
 
 
-PrivacyKey = Annotated[Any, BeforeValidator(_privacy)]
+PrivacyKey = Annotated[
+    Any,
+    BeforeValidator(_privacy),
+    WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string", "const": "off"}]}),
+]
 """``[privacy]``; ``privacy = "off"`` in a grid: none."""
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic import BaseModel
+
 from motley.core.extensions import required_extension
 from motley.core.keys import Streams
 from motley.experiments.config import Experiment
@@ -19,6 +21,17 @@ __all__ = ["PrivateTraining", "private_training"]
 
 class PrivateTraining(Protocol):
     """The module that the entry point ``privacy`` names. Options are those of ``[privacy]``."""
+
+    PrivacyFile: type[BaseModel]
+    """The part of an experiment file that it reads, whose only key is ``privacy``."""
+
+    def read(self, value: object) -> Any:
+        """Return the options in the table.
+
+        Raises
+        ------
+        ConfigError: anything unknown, of the wrong type, out of range or contradictory.
+        """
 
     def noise_source(self, options: Any, secret: bytes | None) -> Any:
         """Return what a simulation draws its noise from; a secret of None is a new one."""
