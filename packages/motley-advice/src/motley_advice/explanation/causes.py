@@ -18,7 +18,7 @@ from motley.core.errors import UserError
 from motley.experiments import document
 from motley.experiments.lineage import result_keys
 from motley.results.aspects import ASPECTS, in_list, value_at
-from motley_advice.explanation.shapley import EXACT, Combination, all_combinations, end_combinations
+from motley_advice.explanation.shapley import Combination, planned_combinations
 
 __all__ = ["READING", "Cause", "KeyDifference", "causes_of", "combined", "harmless_of", "leaves"]
 
@@ -165,11 +165,6 @@ def combined(
     return out
 
 
-def needed_combinations(causes: Sequence[Cause]) -> list[Combination]:
-    """Return the combinations that the richest plan would run."""
-    return (all_combinations if len(causes) <= EXACT else end_combinations)(len(causes))
-
-
 def joined(causes: Sequence[Cause], refusal: Refusal) -> list[Cause]:
     """Return the causes, those joined of which one without the other is no experiment.
 
@@ -179,7 +174,7 @@ def joined(causes: Sequence[Cause], refusal: Refusal) -> list[Cause]:
     """
     joined_causes = list(causes)
     while True:
-        combinations = needed_combinations(joined_causes)
+        combinations = planned_combinations(len(joined_causes))
         refused = {
             combination: reason
             for combination in combinations

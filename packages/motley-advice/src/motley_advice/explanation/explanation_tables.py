@@ -129,7 +129,8 @@ def _note(explanation: Explanation) -> str:
     )
     seeds = ", ".join(str(plan.seeds[place]) for place in explanation.counted)
     lines = [f"{kind}, paired over the seeds {seeds or 'none'}."]
-    lines.append(intervals_in_words(len(plan.causes)))
+    if len(explanation.counted) > 1:
+        lines.append(intervals_in_words(len(plan.causes)))
     if explanation.counted and not isfinite(_gap(explanation)):
         lines.append("No shares: the difference as a whole may be chance.")
     return " ".join(filter(None, lines))
