@@ -197,27 +197,21 @@ def _one_joined(causes: Sequence[Cause], refused: Mapping[Combination, UserError
 
     outside = [number for number in range(len(causes)) if number not in combination]
     pairs = [sorted(pair) for pair in product(sorted(combination), outside)]
-    first, second = max(pairs, key=apart)
-    one, other = causes[first], causes[second]
-    names = in_list([causes[number].name for number in sorted(combination)])
+    kept, taken = max(pairs, key=apart)
+    members = (causes[kept], causes[taken])
+    names = [cause.name for cause in members]
+    tried = in_list([causes[number].name for number in sorted(combination)])
+    reasons = [
+        *filter(None, (cause.reason for cause in members)),
+        f"{names[0]} and {names[1]} change together, for A with {tried} of B is no experiment "
+        f"({reason})",
+    ]
     pair = Cause(
-        f"{one.name} with {other.name}",
-        (*one.keys, *other.keys),
-        (*one.rows, *other.rows),
-        "; ".join(
-            filter(
-                None,
-                (
-                    one.reason,
-                    other.reason,
-                    f"{one.name} and {other.name} change together, for A with B's {names} is no "
-                    f"experiment ({reason})",
-                ),
-            )
-        ),
+        name=" with ".join(names),
+        keys=(*members[0].keys, *members[1].keys),
+        rows=(*members[0].rows, *members[1].rows),
+        reason="; ".join(reasons),
     )
     return [
-        pair if number == first else cause
-        for number, cause in enumerate(causes)
-        if number != second
+        pair if number == kept else cause for number, cause in enumerate(causes) if number != taken
     ]
