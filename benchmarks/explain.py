@@ -36,10 +36,10 @@ def main(out: Path) -> None:
             "rows": [[row.label, *(cell.text for cell in row.cells)] for row in table.rows],
             "note": table.note,
             "notes": notes(explanation),
-            "runs": explanation.explanation_plan.number_of_runs,
+            "runs": explanation.plan.number_of_runs,
         }
     out.write_text(json.dumps(outcome, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(*sys.argv[1:] or [ROOT / "benchmarks" / "measured" / "explain.json"]))
+    main(Path(sys.argv[1]) if sys.argv[1:] else ROOT / "benchmarks/measured/explain.json")

@@ -217,6 +217,18 @@ def test_a_seed_without_a_number_is_left_out(explained: Explanation) -> None:
     )
 
 
+def test_where_no_seed_has_a_number_nothing_is_divided(
+    explained: Explanation, tmp_path: Path
+) -> None:
+    figures = (({*()}, [0.1, 0.1]), ({0}, [0.2, 0.2]), ({1}, [np.nan] * 2), ({0, 1}, [0.5, 0.5]))
+    part = replace(with_figures(explained, *figures), directory=tmp_path)
+    part.__dict__["figures"] = with_figures(explained, *figures).figures
+    rows = {row.label: [cell.text for cell in row.cells] for row in share_table(part).rows}
+    assert rows["weights"] == ["–"] * 4
+    assert notes(part)[0].startswith("left out: seeds 0, 1, of which a run ended without a number")
+    assert "| weights | – | – | – | – |" in write_explanation(part).read_text()
+
+
 def test_what_several_causes_do_together_has_a_row_where_not_all_is_run(tmp_path: Path) -> None:
     """Four causes act only together, and from B each is missed: shares .25 each of 0.5 lost."""
     changes = ["weights=uniform", "local.batch_size=8", "local.epochs=2", "local.optimizer.lr=0.1"]
