@@ -31,15 +31,15 @@ def main(out: Path) -> None:
             paths[-1].write_text(text, encoding="utf-8")
         explanation = explain(*paths, seeds=SEEDS, out=Path(folder) / "runs")
         table = share_table(explanation)
-        found = {
+        outcome = {
             "heads": list(table.heads),
             "rows": [[row.label, *(cell.text for cell in row.cells)] for row in table.rows],
             "note": table.note,
             "notes": notes(explanation),
-            "runs": explanation.explanation_plan.number_of_runs,
+            "runs": explanation.plan.number_of_runs,
         }
-    out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    out.write_text(json.dumps(outcome, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(*sys.argv[1:] or [ROOT / "benchmarks" / "measured" / "explain.json"]))
+    main(Path(sys.argv[1]) if sys.argv[1:] else ROOT / "benchmarks/measured/explain.json")

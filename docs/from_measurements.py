@@ -992,9 +992,9 @@ def comparison_rules() -> str:
 def explained() -> str:
     """Put the causes of the page's example and what each carries, from
     ``benchmarks/measured/explain.json``."""
-    found = measured("explain")
-    notes = " ".join(f"{note[:1].upper()}{note[1:]}." for note in found["notes"])
-    return f"{table(found['heads'], found['rows'])}\n\n{found['note']} {notes}"
+    example = measured("explain")
+    notes = " ".join(f"{note[:1].upper()}{note[1:]}." for note in example["notes"])
+    return f"{table(example['heads'], example['rows'])}\n\n{example['note']} {notes}"
 
 
 def twin() -> str:

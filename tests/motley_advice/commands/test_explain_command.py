@@ -28,11 +28,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_plan_runs_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["explain", "mine.toml", "theirs.toml", "--seeds", "0,1", "--plan"]) == 0
-    said = capsys.readouterr()
-    rows = [line.split() for line in said.out.splitlines()]
+    printed = capsys.readouterr()
+    rows = [line.split() for line in printed.out.splitlines()]
     assert ["weights", "examples", "uniform", "weights"] in rows
     assert ["engine.name", "auto", "sequential", "rounding", "alone"] in rows
-    assert "motley: 4 runs: A and B: there is one cause, each with 2 seeds (0, 1)" in said.err
+    assert "motley: 4 runs: A and B: there is one cause, each with 2 seeds (0, 1)" in printed.err
     assert not (here / "runs").exists()
 
 
@@ -40,12 +40,12 @@ def test_the_tables_and_where_they_are_written(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(["explain", "mine.toml", "theirs.toml"]) == 0
-    said = capsys.readouterr()
-    assert "accuracy, 95 % interval" in said.out
-    assert "B - A" in said.out
+    printed = capsys.readouterr()
+    assert "accuracy, 95 % interval" in printed.out
+    assert "B - A" in printed.out
     (page,) = here.glob("runs/mine-explained/*/explanation.md")
-    assert f"explanation: {page.relative_to(here)}" in said.out
-    assert "motley: note: one seed has no interval" in said.err
+    assert f"explanation: {page.relative_to(here)}" in printed.out
+    assert "motley: note: one seed has no interval" in printed.err
     assert call(["explain", "mine.toml", "theirs.toml"]) == 0
     assert "motley: 2 of 2 runs are there already" in capsys.readouterr().err
 
@@ -71,7 +71,7 @@ def test_mistakes_in_one_sentence(
     here: Path, capsys: pytest.CaptureFixture[str], argv: list[str], message: str
 ) -> None:
     assert call(["explain", *argv]) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith(f"motley: {message}")
-    assert said.err.count("\n") == 1
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"motley: {message}")
+    assert printed.err.count("\n") == 1
     assert not (here / "runs").exists()

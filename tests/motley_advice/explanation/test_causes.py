@@ -23,18 +23,18 @@ def plan(changes: Mapping[str, Any], base: Mapping[str, Any] = KEYS, **options: 
     return plan_of({**KEYS, **base}, {**KEYS, **base, **changes}, **options)
 
 
-def names(found: ExplanationPlan) -> list[str]:
-    return [cause.name for cause in found.causes]
+def names(planned: ExplanationPlan) -> list[str]:
+    return [cause.name for cause in planned.causes]
 
 
-def rows(found: ExplanationPlan) -> dict[str, tuple[Any, Any]]:
-    return {row.key: (row.a, row.b) for cause in found.causes for row in cause.rows}
+def rows(planned: ExplanationPlan) -> dict[str, tuple[Any, Any]]:
+    return {row.key: (row.a, row.b) for cause in planned.causes for row in cause.rows}
 
 
 def test_a_default_that_one_side_leaves_out_is_visible() -> None:
-    found = plan({"local": {"optimizer": {"momentum": 0.9}}})
-    assert rows(found) == {"local.optimizer.momentum": (0.0, 0.9)}
-    assert names(found) == ["momentum"]
+    planned = plan({"local": {"optimizer": {"momentum": 0.9}}})
+    assert rows(planned) == {"local.optimizer.momentum": (0.0, 0.9)}
+    assert names(planned) == ["momentum"]
 
 
 def test_a_default_that_one_side_writes_out_is_no_difference() -> None:
@@ -45,21 +45,21 @@ def test_a_default_that_one_side_writes_out_is_no_difference() -> None:
 
 def test_a_default_that_follows_another_key_is_a_cause_of_its_own() -> None:
     """SCAFFOLD weighs clients alike unless told otherwise, FedAvg by samples."""
-    found = plan({"algorithm": "scaffold"})
-    assert names(found) == ["algorithm", "weights"]
-    assert rows(found)["weights"] == ("examples", "uniform")
-    only_algorithm = found.experiment(frozenset({0}), 3)
+    planned = plan({"algorithm": "scaffold"})
+    assert names(planned) == ["algorithm", "weights"]
+    assert rows(planned)["weights"] == ("examples", "uniform")
+    only_algorithm = planned.experiment(frozenset({0}), 3)
     assert only_algorithm.algorithm["name"] == "scaffold"
     assert only_algorithm.weighting() == "examples"
     assert only_algorithm.seed == 3
 
 
 def test_a_component_of_another_name_comes_with_its_options() -> None:
-    found = plan(
+    planned = plan(
         {"partition": {"name": "dirichlet", "alpha": 0.1, "min_size": 2}, "seed": 0},
     )
-    assert names(found) == ["partition"]
-    assert rows(found)["partition.alpha"] == (None, 0.1)
+    assert names(planned) == ["partition"]
+    assert rows(planned)["partition.alpha"] == (None, 0.1)
     twin = plan(
         {"partition": {"name": "dirichlet", "alpha": 0.1}},
         {"partition": {"name": "dirichlet", "alpha": 0.5}},
@@ -68,28 +68,28 @@ def test_a_component_of_another_name_comes_with_its_options() -> None:
 
 
 def test_epochs_and_steps_are_one_setting() -> None:
-    found = plan({"local": {"steps": 5}})
-    assert [cause.keys for cause in found.causes] == [("local.epochs", "local.steps")]
-    assert names(found) == ["local work"]
+    planned = plan({"local": {"steps": 5}})
+    assert [cause.keys for cause in planned.causes] == [("local.epochs", "local.steps")]
+    assert names(planned) == ["local work"]
 
 
 def test_a_probe_goes_with_its_selector() -> None:
-    found = plan({"selector": {"name": "power_of_choice", "d": 3}})
-    assert [cause.keys for cause in found.causes] == [("selector", "probe.batches")]
+    planned = plan({"selector": {"name": "power_of_choice", "d": 3}})
+    assert [cause.keys for cause in planned.causes] == [("selector", "probe.batches")]
 
 
 def test_the_same_cohort_written_otherwise_is_no_difference() -> None:
     without = {key: value for key, value in KEYS.items() if key != "cohort"}
     other = {**without, "participation": 0.5, "local": {"batch_size": 8}}
-    found = plan_of(KEYS, other)
-    assert names(found) == ["batch size"]
-    assert {row.key for row in found.harmless} == {"cohort", "participation"}
+    planned = plan_of(KEYS, other)
+    assert names(planned) == ["batch size"]
+    assert {row.key for row in planned.harmless} == {"cohort", "participation"}
     assert names(plan_of(KEYS, {**other, "participation": 0.75})) == ["cohort", "batch size"]
 
 
 def test_what_cannot_change_a_result_is_listed_apart() -> None:
-    found = plan({"name": "b", "engine": "sequential", "local": {"batch_size": 8}})
-    assert [row.key for row in found.harmless] == ["name", "engine.name"]
+    planned = plan({"name": "b", "engine": "sequential", "local": {"batch_size": 8}})
+    assert [row.key for row in planned.harmless] == ["name", "engine.name"]
     with pytest.raises(ConfigError, match=r"same experiment .*; beside it differ name"):
         plan({"name": "b"})
 
@@ -103,17 +103,17 @@ def test_how_often_is_evaluated_counts_where_the_best_round_is_looked_for() -> N
 
 
 def test_which_round_is_a_cause_that_needs_no_run() -> None:
-    found = plan({"local": {"batch_size": 8}}, round="last,best", scope="mean", seeds=[0, 1])
-    assert names(found) == ["batch size", "which round"]
-    assert len(found.combinations) == 4
-    assert found.number_of_runs == 4  # of two experiments with two seeds
-    assert found.reading(frozenset({1})).round == "best"
+    planned = plan({"local": {"batch_size": 8}}, round="last,best", scope="mean", seeds=[0, 1])
+    assert names(planned) == ["batch size", "which round"]
+    assert len(planned.combinations) == 4
+    assert planned.number_of_runs == 4  # of two experiments with two seeds
+    assert planned.reading(frozenset({1})).round == "best"
 
 
 def test_pinned_seeds_are_taken_and_left_out() -> None:
-    found = plan({"pin": {"init": 7}})
-    assert rows(found) == {"pin.init": (None, 7)}
-    assert "init" not in found.experiment(frozenset(), 0).pin
+    planned = plan({"pin": {"init": 7}})
+    assert rows(planned) == {"pin.init": (None, 7)}
+    assert "init" not in planned.experiment(frozenset(), 0).pin
     back = plan({"pin": {}, "local": {"batch_size": 8}}, {"pin": {"init": 7}})
     (pin,) = (number for number, name in enumerate(names(back)) if name == "pin.init")
     assert back.experiment(frozenset({pin}), 0).pin == {}
@@ -122,19 +122,19 @@ def test_pinned_seeds_are_taken_and_left_out() -> None:
 def test_causes_that_make_no_experiment_alone_change_together() -> None:
     """Stragglers end whole epochs; A counts its work in steps."""
     slow = {"epochs": 2, "stragglers": {"share": 0.5}}
-    found = plan({"local": {**slow, "batch_size": 8}}, {"local": {"steps": 4}})
-    assert names(found) == ["local work with local.stragglers", "batch size"]
-    (reason,) = (cause.reason for cause in found.causes if cause.reason)
+    planned = plan({"local": {**slow, "batch_size": 8}}, {"local": {"steps": 4}})
+    assert names(planned) == ["local work with local.stragglers", "batch size"]
+    (reason,) = (cause.reason for cause in planned.causes if cause.reason)
     assert "is no experiment (local.stragglers: stragglers end whole epochs" in reason
-    assert reason in found.sentences()
+    assert reason in planned.sentences()
 
 
 def test_seeds_of_both_sides() -> None:
     grids = [{**KEYS, "grid": {"seed": seeds}} for seeds in ([0, 1, 2], [1, 2, 3])]
     grids[1]["weights"] = "uniform"
-    found = plan_of(*grids)
-    assert found.seeds == (1, 2)
-    assert any("the seeds differ: A has 0, 1, 2, B 1, 2, 3" in line for line in found.sentences())
+    planned = plan_of(*grids)
+    assert planned.seeds == (1, 2)
+    assert any("the seeds differ: A has 0, 1, 2, B 1, 2, 3" in line for line in planned.sentences())
     assert plan_of(*grids, seeds=[7]).seeds == (7,)
     apart = plan_of({**KEYS, "seed": 4}, {**KEYS, "seed": 5, "weights": "uniform"})
     assert apart.seeds == (4, 5)
@@ -148,11 +148,11 @@ def test_more_than_five_causes_go_from_both_ends() -> None:
         "local": {"batch_size": 8, "epochs": 2, "optimizer": {"lr": 0.02, "momentum": 0.5}},
         "cohort": 3,
     }
-    found = plan(six)
-    assert len(found.causes) == 6
-    assert len(found.combinations) == 14
-    assert not found.exact
-    assert "14 combinations: one cause at a time from A and from B" in found.sentences()[0]
+    planned = plan(six)
+    assert len(planned.causes) == 6
+    assert len(planned.combinations) == 14
+    assert not planned.exact
+    assert "14 combinations: one cause at a time from A and from B" in planned.sentences()[0]
 
 
 def test_a_budget_chooses_the_plan() -> None:
@@ -206,6 +206,6 @@ def test_sides_that_cannot_be_compared() -> None:
 
 
 def test_changes_name_what_follows_from_them() -> None:
-    found = plan_of(KEYS, changes=["algorithm.name=scaffold", "local.batch_size=8"])
-    assert names(found) == ["batch size", "algorithm", "weights"]
-    assert found.b.label == "A with algorithm.name = scaffold, local.batch_size = 8"
+    planned = plan_of(KEYS, changes=["algorithm.name=scaffold", "local.batch_size=8"])
+    assert names(planned) == ["batch size", "algorithm", "weights"]
+    assert planned.b.label == "A with algorithm.name = scaffold, local.batch_size = 8"

@@ -158,48 +158,51 @@ def test_stored_runs_are_used_unless_they_are_of_other_versions(
     motley.run(later, out=tmp_path / later.run_id())
     lines: list[str] = []
     how: dict[str, Any] = {"out": tmp_path / "out", "say": lines.append}
-    found = explain(tmp_path / "a", tmp_path / "b", **how)
+    explanation = explain(tmp_path / "a", tmp_path / "b", **how)
     assert lines[1:] == ["2 of 2 runs are there already"]
-    assert found.runs[frozenset()][0].directory == tmp_path / "a"
-    assert found.rerun.tolist() == [0.0]
-    assert "one seed has no interval" in notes(found)[0]
+    assert explanation.runs[frozenset()][0].directory == tmp_path / "a"
+    assert explanation.rerun.tolist() == [0.0]
+    assert "one seed has no interval" in notes(explanation)[0]
     explain(tmp_path / "a", tmp_path / "b", seeds=[0, 1], **how)  # seed 1 of A lies beside
     assert "3 of 4 runs are there already" in lines
     now = compared_results.installed_versions()
     monkeypatch.setattr(compared_results, "installed_versions", lambda: {**now, "torch": "0.0"})
-    found = explain(tmp_path / "a", tmp_path / "b", **how)
+    explanation = explain(tmp_path / "a", tmp_path / "b", **how)
     assert any("A was run under other versions (" in line for line in lines)
     assert any("here 0.0): both are run again here" in line for line in lines)
-    assert found.runs[frozenset()][0].directory != tmp_path / "a"
-    assert found.rerun.tolist() == [0.0]
+    assert explanation.runs[frozenset()][0].directory != tmp_path / "a"
+    assert explanation.rerun.tolist() == [0.0]
 
 
 def test_how_far_changes_bring_a_run_to_a_printed_number(tmp_path: Path) -> None:
-    found = explain(
+    explanation = explain(
         KEYS,
         changes=["weights=uniform", "local.optimizer.lr=0.1"],
         printed=0.95,
         out=tmp_path,
     )
-    rows = {row.label: row.cells for row in share_table(found).rows}
+    rows = {row.label: row.cells for row in share_table(explanation).rows}
     assert list(rows)[-3:] == ["B", "printed", "unexplained"]
-    reached = found.ends[1].mean()
+    reached = explanation.ends[1].mean()
     assert rows["unexplained"][0].value == pytest.approx(0.95 - reached)
-    gap = 0.95 - found.ends[0].mean()
-    rate = found.shares.each[0].mean()
+    gap = 0.95 - explanation.ends[0].mean()
+    rate = explanation.shares.each[0].mean()
     assert rows["learning rate"][1].text == f"{100 * rate / gap:.0f} %"
-    means = {s: values.mean() for s, values in found.figures.items()}
+    means = {s: values.mean() for s, values in explanation.figures.items()}
     nearest = min(means, key=lambda combination: abs(means[combination] - 0.95))
-    assert f"nearest to the print of 4 combinations: {found.plan.name(nearest)}" in notes(found)[-1]
+    assert (
+        f"nearest to the print of 4 combinations: {explanation.plan.name(nearest)}"
+        in notes(explanation)[-1]
+    )
 
 
 def test_the_best_round_needs_no_more_runs(tmp_path: Path) -> None:
     keys = {**KEYS, "evaluate": {"every": 1}, "stop": {"rounds": 3}}
     changes = ["local.optimizer.lr=3.0"]
-    found = explain(keys, changes=changes, round="last,best", out=tmp_path)
-    assert [cause.name for cause in found.plan.causes] == ["learning rate", "which round"]
+    explanation = explain(keys, changes=changes, round="last,best", out=tmp_path)
+    assert [cause.name for cause in explanation.plan.causes] == ["learning rate", "which round"]
     assert len(list(tmp_path.glob("*/*/run.json"))) == 2
-    last, best = (found.figures[frozenset(combination)][0] for combination in ({0}, {0, 1}))
+    last, best = (explanation.figures[frozenset(combination)][0] for combination in ({0}, {0, 1}))
     assert best >= last
 
 
@@ -214,24 +217,38 @@ def test_a_seed_without_a_number_is_left_out(explained: Explanation) -> None:
     )
 
 
+def test_where_no_seed_has_a_number_nothing_is_divided(
+    explained: Explanation, tmp_path: Path
+) -> None:
+    figures = (({*()}, [0.1, 0.1]), ({0}, [0.2, 0.2]), ({1}, [np.nan] * 2), ({0, 1}, [0.5, 0.5]))
+    part = replace(with_figures(explained, *figures), directory=tmp_path)
+    part.__dict__["figures"] = with_figures(explained, *figures).figures
+    rows = {row.label: [cell.text for cell in row.cells] for row in share_table(part).rows}
+    assert rows["weights"] == ["–"] * 4
+    assert notes(part)[0].startswith("left out: seeds 0, 1, of which a run ended without a number")
+    assert "| weights | – | – | – | – |" in write_explanation(part).read_text()
+
+
 def test_what_several_causes_do_together_has_a_row_where_not_all_is_run(tmp_path: Path) -> None:
     """Four causes act only together, and from B each is missed: shares .25 each of 0.5 lost."""
     changes = ["weights=uniform", "local.batch_size=8", "local.epochs=2", "local.optimizer.lr=0.1"]
     plan = plan_of(KEYS, changes=changes, runs=10)
     figures = [({*c}, [0.5 if len(c) == 4 else 0.0]) for c in plan.combinations]
-    found = with_figures(Explanation(plan, {}, tmp_path), *figures)
-    rows = {row.label: [cell.text for cell in row.cells] for row in share_table(found).rows}
+    explanation = with_figures(Explanation(plan, {}, tmp_path), *figures)
+    rows = {row.label: [cell.text for cell in row.cells] for row in share_table(explanation).rows}
     assert rows["weights"] == ["+0.2500", "50 %", "+0.0000", "+0.5000"]
     assert rows["several causes together"][:2] == ["-0.5000", "-100 %"]
-    assert share_table(found).note.startswith("Means of the changes of one cause from A and from B")
+    assert share_table(explanation).note.startswith(
+        "Means of the changes of one cause from A and from B"
+    )
 
 
 def test_what_is_chance_where_the_seeds_differ(tmp_path: Path) -> None:
     """A with seed 0 has .5, B with seed 1 .9; over both seeds B has .1 more: .3 are the seeds'."""
     plan = plan_of(KEYS, {**KEYS, "seed": 1, "weights": "uniform"})
     figures = (({*()}, [0.5, 0.8]), ({0}, [0.6, 0.9]))
-    found = with_figures(Explanation(plan, {}, tmp_path), *figures)
-    assert notes(found)[0] == (
+    explanation = with_figures(Explanation(plan, {}, tmp_path), *figures)
+    assert notes(explanation)[0] == (
         "each with its own seeds, B - A is +0.4000; +0.3000 of it is chance, for it goes with the "
         "same seeds"
     )
@@ -243,10 +260,10 @@ def test_a_task_of_ones_own(tmp_path: Path) -> None:
     task = own_task(from_clients(clients), lambda: torch.nn.Linear(3, 2))
     keys = {"task": task, "cohort": 3, "stop": {"rounds": 1}}
     changes = ["weights=uniform", "local.optimizer.lr=0.5"]
-    found = explain(keys, changes=changes, metric="loss", out=tmp_path)
-    assert [cause.name for cause in found.plan.causes] == ["learning rate", "weights"]
-    assert found.shares.each[1].tolist() == [0.0]  # clients of equal sizes
-    assert found.shares.each[0] != 0.0
+    explanation = explain(keys, changes=changes, metric="loss", out=tmp_path)
+    assert [cause.name for cause in explanation.plan.causes] == ["learning rate", "weights"]
+    assert explanation.shares.each[1].tolist() == [0.0]  # clients of equal sizes
+    assert explanation.shares.each[0] != 0.0
 
 
 def test_runs_that_were_not_computed_alike_are_named(explained: Explanation) -> None:
@@ -291,5 +308,5 @@ def test_folders_that_are_no_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         explain(tmp_path / "both", KEYS)
     run_id = next((tmp_path / "both" / "uniform").iterdir()).name
     (tmp_path / "both").rename(tmp_path / "runs")
-    found = explain(run_id, KEYS, on_plan=lambda plan: None, out=tmp_path / "out")
-    assert [cause.name for cause in found.plan.causes] == ["weights", "end of the run"]
+    explanation = explain(run_id, KEYS, on_plan=lambda plan: None, out=tmp_path / "out")
+    assert [cause.name for cause in explanation.plan.causes] == ["weights", "end of the run"]

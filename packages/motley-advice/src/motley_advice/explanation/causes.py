@@ -18,7 +18,7 @@ from motley.core.errors import UserError
 from motley.experiments import document
 from motley.experiments.lineage import result_keys
 from motley.results.aspects import ASPECTS, in_list, value_at
-from motley_advice.explanation.shapley import EXACT, Combination, all_combinations, end_combinations
+from motley_advice.explanation.shapley import Combination, planned_combinations
 
 __all__ = ["READING", "Cause", "KeyDifference", "causes_of", "combined", "harmless_of", "leaves"]
 
@@ -165,11 +165,6 @@ def combined(
     return out
 
 
-def needed_combinations(causes: Sequence[Cause]) -> list[Combination]:
-    """Return the combinations that the richest plan would run."""
-    return (all_combinations if len(causes) <= EXACT else end_combinations)(len(causes))
-
-
 def joined(causes: Sequence[Cause], refusal: Refusal) -> list[Cause]:
     """Return the causes, those joined of which one without the other is no experiment.
 
@@ -179,7 +174,7 @@ def joined(causes: Sequence[Cause], refusal: Refusal) -> list[Cause]:
     """
     joined_causes = list(causes)
     while True:
-        combinations = needed_combinations(joined_causes)
+        combinations = planned_combinations(len(joined_causes))
         refused = {
             combination: reason
             for combination in combinations
@@ -202,27 +197,21 @@ def _one_joined(causes: Sequence[Cause], refused: Mapping[Combination, UserError
 
     outside = [number for number in range(len(causes)) if number not in combination]
     pairs = [sorted(pair) for pair in product(sorted(combination), outside)]
-    first, second = max(pairs, key=apart)
-    one, other = causes[first], causes[second]
-    names = in_list([causes[number].name for number in sorted(combination)])
+    kept, taken = max(pairs, key=apart)
+    members = (causes[kept], causes[taken])
+    names = [cause.name for cause in members]
+    tried = in_list([causes[number].name for number in sorted(combination)])
+    reasons = [
+        *filter(None, (cause.reason for cause in members)),
+        f"{names[0]} and {names[1]} change together, for A with {tried} of B is no experiment "
+        f"({reason})",
+    ]
     pair = Cause(
-        f"{one.name} with {other.name}",
-        (*one.keys, *other.keys),
-        (*one.rows, *other.rows),
-        "; ".join(
-            filter(
-                None,
-                (
-                    one.reason,
-                    other.reason,
-                    f"{one.name} and {other.name} change together, for A with B's {names} is no "
-                    f"experiment ({reason})",
-                ),
-            )
-        ),
+        name=" with ".join(names),
+        keys=(*members[0].keys, *members[1].keys),
+        rows=(*members[0].rows, *members[1].rows),
+        reason="; ".join(reasons),
     )
     return [
-        pair if number == first else cause
-        for number, cause in enumerate(causes)
-        if number != second
+        pair if number == kept else cause for number, cause in enumerate(causes) if number != taken
     ]

@@ -143,10 +143,11 @@ def _of_runs(folder: Path, overrides: Sequence[str]) -> Side:
     runs = [load(folder)] if single else load_all(folder)
     groups = group_runs(runs)
     if len(groups) > 1:
-        below = sorted({str(run.directory.parent) for run in runs})
+        place = runs[0].directory
+        example = place if place.parent == folder else place.parent
         raise ConfigError(
             f"{folder} has runs of {len(groups)} methods ({_some(list(groups))}); give one of "
-            f"them, e.g. {below[0]}"
+            f"them, e.g. {example}"
         )
     first = runs[0]
     if first.deployed:

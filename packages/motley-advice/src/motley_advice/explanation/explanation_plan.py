@@ -33,7 +33,12 @@ from motley_advice.explanation.compared_results import (
     recorded_differences,
     side_of,
 )
-from motley_advice.explanation.shapley import EXACT, Combination, all_combinations, end_combinations
+from motley_advice.explanation.shapley import (
+    EXACT,
+    Combination,
+    end_combinations,
+    planned_combinations,
+)
 
 __all__ = ["RUNS", "ExplanationPlan", "plan_of"]
 
@@ -233,9 +238,7 @@ def plan_of(
         harmless=harmless,
         recorded=recorded,
         seeds=_seeds(side_a, side_b, seeds),
-        combinations=all_combinations(len(causes))
-        if len(causes) <= EXACT
-        else end_combinations(len(causes)),
+        combinations=planned_combinations(len(causes)),
         printed=printed,
     )
     return _within(plan, RUNS if runs is None else runs)

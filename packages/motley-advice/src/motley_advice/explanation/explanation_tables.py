@@ -70,7 +70,7 @@ def spent_differences(explanation: Explanation) -> list[KeyDifference]:
     ends = [explanation.runs[combination] for combination in explanation.plan.ends]
     rows = []
     for measure in MEASURES:
-        a, b = (float(np.mean([measure.of(run) for run in runs])) for runs in ends)
+        a, b = (_mean([measure.of(run) for run in runs]) for runs in ends)
         if isfinite(a) and isfinite(b) and abs(a - b) > _SPENT_TOLERANCE * max(abs(a), abs(b)):
             title = measure.title.format(time="virtual")
             rows.append(KeyDifference(title, measure.in_words(a), measure.in_words(b)))
@@ -81,17 +81,17 @@ def share_table(explanation: Explanation) -> Table:
     """Return the figure of A, what each cause adds to it, what is left, and the figure of B."""
     plan = explanation.plan
     shares = explanation.shares
-    first, last = (values.mean() if len(values) else np.nan for values in explanation.observed)
+    first, last = (_mean(values) for values in explanation.observed)
     whole = explanation.observed[1] - explanation.observed[0]
     gap = _gap(explanation)
-    rows = [TableRow("A", [TableCell(_number(float(first)), float(first)), *_blank(3)])]
-    order = sorted(range(len(plan.causes)), key=lambda i: -abs(np.mean(shares.each[i])))
+    rows = [TableRow("A", [TableCell(_number(first), first), *_blank(3)])]
+    order = sorted(range(len(plan.causes)), key=lambda i: -abs(_mean(shares.each[i])))
     rows += [
         TableRow(
             plan.causes[i].name,
             [
                 *_moved(shares.each[i], gap, len(plan.causes)),
-                *(_cell(float(np.mean(ends[i]))) for ends in (shares.from_a, shares.from_b)),
+                *(_cell(_mean(ends[i])) for ends in (shares.from_a, shares.from_b)),
             ],
         )
         for i in order
@@ -100,7 +100,7 @@ def share_table(explanation: Explanation) -> Table:
         rows.append(_row("several causes together", shares.left, gap))
     if np.abs(explanation.rerun).max(initial=0.0) > 0:
         rows.append(_row("versions, machine or files", explanation.rerun, gap))
-    rows.append(TableRow("B", [TableCell(_number(float(last)), float(last)), *_blank(3)]))
+    rows.append(TableRow("B", [TableCell(_number(last), last), *_blank(3)]))
     if plan.printed is None:
         rows.append(_row("B - A", whole, gap))
     else:
@@ -129,7 +129,8 @@ def _note(explanation: Explanation) -> str:
     )
     seeds = ", ".join(str(plan.seeds[place]) for place in explanation.counted)
     lines = [f"{kind}, paired over the seeds {seeds or 'none'}."]
-    lines.append(intervals_in_words(len(plan.causes)))
+    if len(explanation.counted) > 1:
+        lines.append(intervals_in_words(len(plan.causes)))
     if explanation.counted and not isfinite(_gap(explanation)):
         lines.append("No shares: the difference as a whole may be chance.")
     return " ".join(filter(None, lines))
@@ -157,6 +158,11 @@ def _moved(values: Floats, gap: float, comparisons: int) -> list[TableCell]:
         TableCell(text, interval.mean),
         TableCell(f"{round(share)} %" if isfinite(share) else DASH),
     ]
+
+
+def _mean(values: Sequence[float] | Floats) -> float:
+    """Return the mean; NaN of no values."""
+    return measures.spread(values).mean
 
 
 def _cell(value: float) -> TableCell:
@@ -191,8 +197,8 @@ def notes(explanation: Explanation) -> list[str]:
     if len(explanation.counted) == 1:
         lines.append("one seed has no interval: what a cause carries may be chance; give --seeds")
     if len(plan.causes) > 1 and explanation.counted:
-        alone = float(np.mean(explanation.shares.from_a.sum(axis=0)))
-        total = float(np.mean(explanation.ends[1] - explanation.ends[0]))
+        alone = _mean(explanation.shares.from_a.sum(axis=0))
+        total = _mean(explanation.ends[1] - explanation.ends[0])
         lines.append(
             f"changed alone from A the causes add up to {_number(alone, sign=True)}; the other "
             f"{_number(total - alone, sign=True)} of B - A come of changing several together"
@@ -212,8 +218,8 @@ def _chance(explanation: Explanation) -> list[str]:
         own.append([figures[at] for at, seed in enumerate(seeds) if seed in side.seeds])
     if not all(own):
         return []
-    apart = float(np.mean(own[1]) - np.mean(own[0]))
-    paired = float(np.mean(explanation.observed[1] - explanation.observed[0]))
+    apart = _mean(own[1]) - _mean(own[0])
+    paired = _mean(explanation.observed[1] - explanation.observed[0])
     return [
         f"each with its own seeds, B - A is {_number(apart, sign=True)}; "
         f"{_number(apart - paired, sign=True)} of it is chance, for it goes with the same seeds"
@@ -222,7 +228,7 @@ def _chance(explanation: Explanation) -> list[str]:
 
 def _nearest(explanation: Explanation, printed: float) -> str:
     """Return the combination whose mean lies nearest to the printed number, in a sentence."""
-    means = {s: float(np.mean(v[explanation.counted])) for s, v in explanation.figures.items()}
+    means = {s: _mean(v[explanation.counted]) for s, v in explanation.figures.items()}
     nearest = min(means, key=lambda combination: abs(means[combination] - printed))
     return (
         f"nearest to the print of {len(means)} combinations: {explanation.plan.name(nearest)}, "

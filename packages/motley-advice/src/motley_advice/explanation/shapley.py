@@ -24,7 +24,15 @@ import numpy as np
 
 from motley.core.arrays import Floats
 
-__all__ = ["EXACT", "CauseShares", "Combination", "all_combinations", "end_combinations", "shares"]
+__all__ = [
+    "EXACT",
+    "CauseShares",
+    "Combination",
+    "all_combinations",
+    "end_combinations",
+    "planned_combinations",
+    "shares",
+]
 
 Combination = frozenset[int]
 """The numbers of the causes that have B's value."""
@@ -64,6 +72,11 @@ def end_combinations(causes: int) -> list[Combination]:
     singles = [frozenset({cause}) for cause in range(causes)]
     near = [*singles, *(everything - single for single in singles)]
     return list(dict.fromkeys([frozenset[int](), everything, *near]))
+
+
+def planned_combinations(causes: int) -> list[Combination]:
+    """Return the combinations of the richest plan: all of few causes, else those near both ends."""
+    return (all_combinations if causes <= EXACT else end_combinations)(causes)
 
 
 def shares(values: Mapping[Combination, Sequence[float] | Floats]) -> CauseShares:
