@@ -1,0 +1,312 @@
+"""The data, models, batches and one strategy of FLamby's benchmarks of Fed-Heart-Disease and
+Fed-TCGA-BRCA, for the tables ``flamby_heart`` and ``flamby_brca``.
+
+du Terrail, Ayed, Cyffers, et al.: *FLamby: Datasets and Benchmarks for Cross-Silo Federated
+Learning in Realistic Healthcare Settings*, NeurIPS 2022 Datasets and Benchmarks. The choices that
+only its code states are in each table's file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from sklearn.model_selection import train_test_split
+from torch import Tensor, nn
+from typing_extensions import override
+
+from motley.algorithms.aggregators.mean import Mean
+from motley.algorithms.parts import Upload
+from motley.core.arrays import Floats, Ints
+from motley.core.errors import DataError
+from motley.core.files import no_file
+from motley.core.ragged import Ragged
+from motley.core.records import Cohort, SelectionContext
+from motley.selectors.selector import SelectionRule
+from motley.tasks.batch_orders import BatchOrder, Carried, TorchLoaders
+from motley.tasks.own import own_task
+from motley.tasks.task import Federation, Task
+
+__all__ = ["Cyclic", "OfClient", "heart"]
+
+UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease"
+CENTRES = ("cleveland", "hungarian", "switzerland", "va")
+HEART = {
+    "processed.cleveland.data": "2d91a8ff69cfd9616aa47b59d6f843db",
+    "processed.hungarian.data": "22e96bee155b5973568101c93b3705f6",
+    "processed.switzerland.data": "9a87f7577310b3917730d06ba9349e20",
+    "processed.va.data": "4249d03ca7711e84f4444768c9426170",
+}
+"""File -> md5."""
+TURN = 100
+"""Batches of a client's turn."""
+
+
+def checked(folder: Path | None, name: str, files: Mapping[str, str], source: str) -> Path:
+    """Return the folder with a table's files, ``folder`` itself or its folder ``name``.
+
+    Parameters
+    ----------
+    files: name -> md5 sum.
+    source: address of the folder they are published in.
+
+    Raises
+    ------
+    DataError: a file is missing or another one.
+    """
+    folders = [] if folder is None else [folder / name, folder]
+    there = next((f for f in folders if no_file(f / next(iter(files))) is None), None)
+    if there is None:
+        where = "no folder was given" if folder is None else f"they are not in {folders[0]}"
+        raise DataError(
+            f"the data of this table is its owners', and {where}; download {', '.join(files)} from "
+            f"{source} into a folder DIR/{name}, and write --data DIR"
+        )
+    for file, wanted in files.items():
+        if no_file(there / file) is not None:
+            raise DataError(f"{there} has no {file}; download it from {source}")
+        found = hashlib.md5((there / file).read_bytes(), usedforsecurity=False).hexdigest()
+        if found != wanted:
+            raise DataError(
+                f"{there / file} has the md5 sum {found}, not {wanted}: it is another file; "
+                f"download it from {source}"
+            )
+    return there
+
+
+# --------------------------------------------------------------------------------- fed_heart_disease
+
+
+@dataclass(frozen=True)
+class Centre:
+    """Rows of one centre: inputs ``[n, d]``, targets ``[n, ...]``, and which train, ``[n]``."""
+
+    x: Tensor
+    y: Tensor
+    train: Tensor
+
+    def part(self, train: bool) -> tuple[Tensor, Tensor]:
+        """Return inputs and targets of the rows that train, or of those that do not."""
+        rows = self.train == train
+        return self.x[rows], self.y[rows]
+
+
+def heart_centres(folder: Path) -> list[Centre]:
+    """Return the four centres with raw inputs ``[n, 13]`` and targets 0 or 1, rows in the order of
+    the files."""
+    tables = [_heart_rows(folder / file) for file in HEART]
+    every = np.concatenate(tables)
+    kept = [column for column in range(10) if column not in (2, 6)]
+    levels = [(column, np.unique(every[:, column])[1:]) for column in (2, 6)]
+    out = []
+    for table in tables:
+        coded = [table[:, [column]] == values for column, values in levels]
+        x = np.concatenate([table[:, kept], *coded], axis=1).astype(np.float32)
+        y = (table[:, -1] > 0).astype(np.int64)
+        rare = np.bincount(y, minlength=2).min() <= 2
+        train, _ = train_test_split(
+            np.arange(len(y)),
+            train_size=0.66,
+            test_size=1 - 0.66,
+            random_state=43,
+            shuffle=True,
+            stratify=None if rare else y,
+        )
+        trains = torch.zeros(len(y), dtype=torch.bool)
+        trains[torch.from_numpy(train)] = True
+        out.append(Centre(torch.from_numpy(x), torch.from_numpy(y), trains))
+    return out
+
+
+def _heart_rows(file: Path) -> Floats:
+    """Return the rows without gaps of a file of UCI, ``[n, 11]``: 10 columns and the target."""
+    cells = [line.split(",") for line in file.read_text(encoding="utf-8").split()]
+    wanted = [row[:10] + row[13:] for row in cells]
+    return np.array([row for row in wanted if "?" not in row], dtype=np.float64)
+
+
+def scaled(x: Tensor, by: Tensor) -> Tensor:
+    """Return inputs minus the mean of other rows, divided by their standard deviation (n - 1); a
+    constant column is 0."""
+    return (x - by.mean(0)) / (by.std(0) + 1e-9)
+
+
+def heart(
+    folder: Path | None, *, seed: int, trains: str = "clients", order: str = "torch"
+) -> Task:
+    """Return the task of a run of Fed-Heart-Disease.
+
+    Parameters
+    ----------
+    folder: with the four files, or with a folder ``heart`` of them.
+    seed: of the first weights.
+    trains: ``clients``, all four; ``cyclic``, in the turns of FLamby's Cyclic; ``pooled``, one more
+    client that has the training rows of all; or ``0`` to ``3``, that client alone.
+    order: ``torch``, the batches of FLamby's loaders, or ``carried``, of the run's own streams.
+    """
+    centres = heart_centres(checked(folder, "heart", HEART, UCI))
+    all_train = torch.cat([centre.part(True)[0] for centre in centres])
+    parts: list[tuple[Tensor, Tensor]] = []
+    tests = []
+    for centre in centres:
+        x, y = centre.part(True)
+        parts.append((scaled(centre.part(True)[0], x), y))
+        tests.append((scaled(centre.part(False)[0], x), centre.part(False)[1]))
+    together = [
+        tuple(map(torch.cat, zip(*(centre.part(train) for centre in centres), strict=True)))
+        for train in (True, False)
+    ]
+    pooled, pooled_test = [(scaled(x, all_train), y) for x, y in together]
+    parts = _who_trains(trains, parts, pooled)
+    federation = _federation(parts, tests, pooled_test)
+    return own_task(
+        federation,
+        _first_weights(13, seed),
+        loss="bce",
+        batches=_order(trains, order, parts, batch_size=4, rounds=15, seed=seed),
+        name="fed_heart_disease",
+    )
+
+
+def _who_trains(
+    trains: str, parts: Sequence[tuple[Tensor, Tensor]], pooled: tuple[Tensor, Tensor]
+) -> list[tuple[Tensor, Tensor]]:
+    """Return the training parts of the clients, empty for those that do not train."""
+    if trains in ("clients", "cyclic"):
+        return list(parts)
+    empty = [(x[:0], y[:0]) for x, y in parts]
+    if trains == "pooled":
+        return [*empty, pooled]
+    if not trains.isdigit() or int(trains) >= len(parts):
+        raise DataError(
+            f"got trains = {trains!r}; expected clients, cyclic, pooled or the number of a client, "
+            f"0 to {len(parts) - 1}"
+        )
+    empty[int(trains)] = parts[int(trains)]
+    return empty
+
+
+def _federation(
+    train: Sequence[tuple[Tensor, Tensor]],
+    tests: Sequence[tuple[Tensor, Tensor]],
+    pooled: tuple[Tensor, Tensor],
+) -> Federation:
+    """Return clients with training and test parts of their own, and a common test set; a client
+    beyond the test parts has none."""
+    blocks = [*train, *tests, pooled]
+    x, y = (torch.cat([block[part] for block in blocks]) for part in (0, 1))
+    sizes = [len(block[1]) for block in blocks]
+    ends = np.cumsum([0, *sizes])
+    k = len(train)
+    none = Ragged(np.zeros(k + 1, np.int64), np.zeros(0, np.int64))
+    bounds = ends[k : k + len(tests) + 1]
+    tested = np.concatenate([bounds, np.full(k - len(tests), bounds[-1])]) - bounds[0]
+    return Federation(
+        x=x,
+        y=y,
+        train=Ragged(ends[: k + 1], np.arange(ends[k])),
+        labels=y[: ends[k]],
+        validation=none,
+        test=Ragged(tested, np.arange(bounds[0], bounds[-1])),
+        global_test=np.arange(bounds[-1], ends[-1]),
+        classes=2 if y.ndim == 1 else None,
+        own_rows=True,
+    )
+
+
+def _first_weights(inputs: int, seed: int) -> Callable[[], nn.Module]:
+    """Return a function that makes a linear model with the weights that torch gives one right after
+    it was seeded."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        first = {name: t.clone() for name, t in nn.Linear(inputs, 1).state_dict().items()}
+
+    def make() -> nn.Module:
+        model = nn.Linear(inputs, 1)
+        model.load_state_dict(first)
+        return model
+
+    return make
+
+
+def _order(
+    trains: str,
+    order: str,
+    parts: Sequence[tuple[Tensor, Tensor]],
+    batch_size: int,
+    rounds: int,
+    seed: int,
+) -> BatchOrder:
+    """Return the order of batches of a run."""
+    sizes = tuple(len(y) for _, y in parts)
+    if order == "carried":
+        return Carried(sizes, batch_size)
+    if order != "torch":
+        raise DataError(f"got order = {order!r}; expected torch or carried")
+    turns: tuple[int, ...] = ()
+    if trains == "cyclic":
+        turns = tuple(itertools.islice(cyclic_turns(seed, len(parts)), rounds))
+    return TorchLoaders(
+        sizes, batch_size, TURN, turns, made_before=trains in ("clients", "cyclic")
+    )
+
+
+# -------------------------------------------------------------------------------------------- cyclic
+
+
+def cyclic_turns(seed: int, clients: int) -> Iterator[int]:
+    """Yield clients in cycles, each in an order of its own, as numpy's generator permutes them."""
+    generator = np.random.default_rng(seed)
+    while True:
+        yield from generator.permutation(clients).tolist()
+
+
+@dataclass(frozen=True)
+class Cyclic(SelectionRule[int]):
+    """One client a round, in cycles, each in an order of its own.
+
+    Parameters
+    ----------
+    seed: of numpy's generator.
+    clients: how many there are.
+    """
+
+    seed: int = 0
+    clients: int = 1
+
+    @override
+    def init(self) -> int:
+        return 0
+
+    @override
+    def select(self, state: int, context: SelectionContext) -> Cohort:
+        turn = next(itertools.islice(cyclic_turns(self.seed, self.clients), context.draw - 1, None))
+        return Cohort(np.array([turn], np.int64))
+
+
+@dataclass(frozen=True)
+class OfClient(Mean):
+    """The update of one client, those of all others dropped: what FLamby's Cyclic examines, whose
+    models are never handed on.
+
+    Parameters
+    ----------
+    client: whose updates count.
+    """
+
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
+    joins: ClassVar[bool] = False
+    client: int = 0
+
+    @override
+    def add(self, total: Any, upload: Upload) -> Any:
+        if upload.client != self.client:
+            zero = {name: part._replace(value=part.value * 0) for name, part in upload.parts.items()}
+            upload = upload._replace(parts=zero)
+        return super().add(total, upload)
