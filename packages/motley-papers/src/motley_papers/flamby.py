@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.parts import Upload
-from motley.core.arrays import Floats, Ints
+from motley.core.arrays import Floats
 from motley.core.errors import DataError
 from motley.core.files import no_file
 from motley.core.ragged import Ragged
@@ -31,6 +31,7 @@ from motley.core.records import Cohort, SelectionContext
 from motley.selectors.selector import SelectionRule
 from motley.tasks.batch_orders import BatchOrder, Carried, TorchLoaders
 from motley.tasks.own import own_task
+from motley.tasks.public_data.places import places
 from motley.tasks.task import Federation, Task
 
 __all__ = ["Cyclic", "OfClient", "heart"]
@@ -49,7 +50,8 @@ TURN = 100
 
 
 def checked(folder: Path | None, name: str, files: Mapping[str, str], source: str) -> Path:
-    """Return the folder with a table's files, ``folder`` itself or its folder ``name``.
+    """Return the folder with a table's files, ``folder`` itself or the folder ``name`` in it or in
+    another place where data lies (:func:`motley.tasks.public_data.places.places`).
 
     Parameters
     ----------
@@ -60,13 +62,12 @@ def checked(folder: Path | None, name: str, files: Mapping[str, str], source: st
     ------
     DataError: a file is missing or another one.
     """
-    folders = [] if folder is None else [folder / name, folder]
+    folders = [place / name for place in places(folder)] + ([folder] if folder else [])
     there = next((f for f in folders if no_file(f / next(iter(files))) is None), None)
     if there is None:
-        where = "no folder was given" if folder is None else f"they are not in {folders[0]}"
         raise DataError(
-            f"the data of this table is its owners', and {where}; download {', '.join(files)} from "
-            f"{source} into a folder DIR/{name}, and write --data DIR"
+            f"this table's data is not on this machine; download {', '.join(files)} from {source} "
+            f"into a folder {name} of a folder DIR, and write --data DIR"
         )
     for file, wanted in files.items():
         if no_file(there / file) is not None:
@@ -80,7 +81,7 @@ def checked(folder: Path | None, name: str, files: Mapping[str, str], source: st
     return there
 
 
-# --------------------------------------------------------------------------------- fed_heart_disease
+# -------------------------------------------------------------------------------- fed_heart_disease
 
 
 @dataclass(frozen=True)
@@ -137,9 +138,7 @@ def scaled(x: Tensor, by: Tensor) -> Tensor:
     return (x - by.mean(0)) / (by.std(0) + 1e-9)
 
 
-def heart(
-    folder: Path | None, *, seed: int, trains: str = "clients", order: str = "torch"
-) -> Task:
+def heart(folder: Path | None, *, seed: int, trains: str = "clients", order: str = "torch") -> Task:
     """Return the task of a run of Fed-Heart-Disease.
 
     Parameters
@@ -252,12 +251,10 @@ def _order(
     turns: tuple[int, ...] = ()
     if trains == "cyclic":
         turns = tuple(itertools.islice(cyclic_turns(seed, len(parts)), rounds))
-    return TorchLoaders(
-        sizes, batch_size, TURN, turns, made_before=trains in ("clients", "cyclic")
-    )
+    return TorchLoaders(sizes, batch_size, TURN, turns, made_before=trains in ("clients", "cyclic"))
 
 
-# -------------------------------------------------------------------------------------------- cyclic
+# ------------------------------------------------------------------------------------------- cyclic
 
 
 def cyclic_turns(seed: int, clients: int) -> Iterator[int]:
@@ -307,6 +304,8 @@ class OfClient(Mean):
     @override
     def add(self, total: Any, upload: Upload) -> Any:
         if upload.client != self.client:
-            zero = {name: part._replace(value=part.value * 0) for name, part in upload.parts.items()}
+            zero = {
+                name: part._replace(value=part.value * 0) for name, part in upload.parts.items()
+            }
             upload = upload._replace(parts=zero)
         return super().add(total, upload)

@@ -79,9 +79,7 @@ def measure_of(name: str) -> Measure:
     if head == "domain" and tail:
         return Measure(name, f"{tail} clients (%)", partial(client_measures.domain_metric, tail), 2)
     if head == "client" and tail.isdigit():
-        return Measure(
-            name, f"client {tail} (%)", partial(client_measures.of_client, int(tail)), 2
-        )
+        return Measure(name, f"client {tail} (%)", partial(client_measures.of_client, int(tail)), 2)
     if name not in MEASURES:
         raise ConfigError(f"there is no measure {name!r}{suggest(name, MEASURES)}")
     return MEASURES[name]

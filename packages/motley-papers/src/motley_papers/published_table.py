@@ -19,7 +19,7 @@ import importlib.util
 import itertools
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -314,34 +314,26 @@ def read(name: str | Path) -> PublishedTable:
     return table
 
 
-def _problems(table: PublishedTable) -> Any:
+def _problems(table: PublishedTable) -> Iterator[str]:
     """Yield what is wrong with a table although every key has its type."""
     try:
         numbers = table.numbers
+        for measure in table.columns.values():
+            measure_of(measure)
     except ConfigError as error:
         yield str(error)
         return
     if not numbers:
         yield "printed has no number; expected a table with a line for each method"
-    for kind, known, used in (
-        ("method", table.method, [row for row, _ in numbers]),
-        ("columns", table.columns, [column for _, column in numbers]),
+    if not table.seeds:
+        yield "seeds is empty; expected at least one"
+    moved = table.deviation
+    for kind, known, used, where in (
+        ("method", table.method, [row for row, _ in numbers], "printed"),
+        ("columns", table.columns, [column for _, column in numbers], "printed"),
+        ("method", table.method, [row for d in moved for row in d.methods], "a deviation"),
+        ("columns", table.columns, [column for d in moved for column in d.columns], "a deviation"),
     ):
         for name in dict.fromkeys(used):
             if name not in known:
-                yield f"printed has {name!r}{suggest(name, known)}, and [{kind}] has no such key"
-    for deviation in table.deviation:
-        for kind, known, used in (
-            ("method", table.method, deviation.methods),
-            ("columns", table.columns, deviation.columns),
-        ):
-            for name in used:
-                if name not in known:
-                    yield f"a deviation names {name!r}{suggest(name, known)}, not in [{kind}]"
-    for measure in table.columns.values():
-        try:
-            measure_of(measure)
-        except ConfigError as error:
-            yield str(error)
-    if not table.seeds:
-        yield "seeds is empty; expected at least one"
+                yield f"{where} has {name!r}{suggest(name, known)}, and [{kind}] has no such key"
