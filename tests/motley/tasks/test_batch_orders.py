@@ -66,6 +66,15 @@ def test_torchs_loaders_give_the_same_batches(made_before, turns):
         assert lists(order, 42, client, len(batches)) == batches
 
 
+def test_first_passes_that_were_drawn_before_the_seed():
+    """Loaders with workers draw the first pass when they are made; the second is then the first
+    that is drawn after the seed."""
+    ahead = lists(TorchLoaders(SIZES, 2, steps=6, turns=(0,), first_seeds=(7, 9)), 42, 0, 6)
+    first = torch.randperm(5, generator=torch.Generator().manual_seed(7)).tolist()
+    assert ahead[:3] == [first[:2], first[2:4], first[4:]]
+    assert ahead[3:] == lists(TorchLoaders(SIZES, 2, steps=3, turns=(0,)), 42, 0, 3)
+
+
 def test_an_order_that_ends_is_told():
     order = TorchLoaders(SIZES, 2, steps=4, turns=(1,))
     message = "ends after 4 local steps of client 1, and 6 are needed"

@@ -8,8 +8,10 @@ only its code states are in each table's file.
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import itertools
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,12 +31,13 @@ from motley.core.files import no_file
 from motley.core.ragged import Ragged
 from motley.core.records import Cohort, SelectionContext
 from motley.selectors.selector import SelectionRule
-from motley.tasks.batch_orders import BatchOrder, Carried, TorchLoaders
+from motley.tasks.batch_orders import BatchOrder, Carried, TorchLoaders, drawn_number
+from motley.tasks.metrics import Metric
 from motley.tasks.own import own_task
 from motley.tasks.public_data.places import places
 from motley.tasks.task import Federation, Task
 
-__all__ = ["Cyclic", "OfClient", "heart"]
+__all__ = ["Cyclic", "OfClient", "brca", "heart"]
 
 UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease"
 CENTRES = ("cleveland", "hungarian", "switzerland", "va")
@@ -43,6 +46,12 @@ HEART = {
     "processed.hungarian.data": "22e96bee155b5973568101c93b3705f6",
     "processed.switzerland.data": "9a87f7577310b3917730d06ba9349e20",
     "processed.va.data": "4249d03ca7711e84f4444768c9426170",
+}
+"""File -> md5."""
+GITHUB = "https://github.com/owkin/FLamby, flamby/datasets/fed_tcga_brca (split: its scripts)"
+BRCA = {
+    "brca.csv": "989df4ddec084f749d9593146d7ba92f",
+    "train_test_split.csv": "e648057e47463ee7763924d779cd7f2d",
 }
 """File -> md5."""
 TURN = 100
@@ -241,6 +250,7 @@ def _order(
     batch_size: int,
     rounds: int,
     seed: int,
+    first_seeds: tuple[int, ...] = (),
 ) -> BatchOrder:
     """Return the order of batches of a run."""
     sizes = tuple(len(y) for _, y in parts)
@@ -250,8 +260,163 @@ def _order(
         raise DataError(f"got order = {order!r}; expected torch or carried")
     turns: tuple[int, ...] = ()
     if trains == "cyclic":
-        turns = tuple(itertools.islice(cyclic_turns(seed, len(parts)), rounds))
-    return TorchLoaders(sizes, batch_size, TURN, turns, made_before=trains in ("clients", "cyclic"))
+        turns = tuple(_turns(seed, rounds, len(parts)))
+    return TorchLoaders(
+        sizes,
+        batch_size,
+        TURN,
+        turns,
+        made_before=trains in ("clients", "cyclic") and not first_seeds,
+        first_seeds=first_seeds,
+    )
+
+
+# ------------------------------------------------------------------------------------ fed_tcga_brca
+
+
+def brca_centres(folder: Path) -> tuple[list[Centre], Centre]:
+    """Return the six regions, and all of them together, rows in the order of the file: raw inputs
+    ``[n, 39]``, targets ``[n, 1]`` that code event and days (:func:`coded`)."""
+    with (folder / "train_test_split.csv").open(encoding="utf-8", newline="") as file:
+        fold = {row["pid"]: row["fold2"].split("_") for row in csv.DictReader(file)}
+    with (folder / "brca.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in list(csv.reader(file))[1:] if row[0] in fold]
+    numbers = torch.tensor([[float(cell) for cell in row[1:]] for row in rows])
+    together = Centre(
+        numbers[:, :39],
+        coded(event=numbers[:, 39:40], days=numbers[:, 40:41]),
+        torch.tensor([fold[row[0]][0] == "train" for row in rows]),
+    )
+    region = torch.tensor([int(fold[row[0]][1]) for row in rows])
+    return [
+        Centre(together.x[at], together.y[at], together.train[at])
+        for at in (region == number for number in range(6))
+    ], together
+
+
+def coded(event: Tensor, days: Tensor) -> Tensor:
+    """Return one target of an event (1, or 0 where it was not seen) and whole days: twice the days
+    and the event."""
+    return 2 * days + event
+
+
+def event_and_days(targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what :func:`coded` joined."""
+    return targets % 2, torch.div(targets, 2, rounding_mode="floor")
+
+
+def _latest_first(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log risks and events ``[B]`` of a batch, the latest first; of rows of equal days the
+    first counts as the later one."""
+    event, days = (column.squeeze(1) for column in event_and_days(targets))
+    order = torch.sort(days, descending=True, stable=True).indices
+    return outputs.squeeze(1)[order], event[order]
+
+
+def cox(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the negative log partial likelihood of Cox within a batch, divided by all its rows.
+
+    Parameters
+    ----------
+    outputs: log risks ``[B, 1]``.
+    targets: ``[B, 1]``, as :func:`coded`.
+    """
+    score, event = _latest_first(outputs, targets)
+    return (event * (torch.logcumsumexp(score, 0) - score)).mean()
+
+
+def cox_as_run(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return :func:`cox` as the published runs computed it: exponentials below the batch's largest
+    risk lose digits, and their gradients with them."""
+    score, event = _latest_first(outputs, targets)
+    below = score - score.max()
+    return (event * (below.exp().cumsum(0).log() - below)).mean()
+
+
+def concordance(outputs: Tensor, targets: Tensor) -> float:
+    """Return the share of comparable pairs in which the one with the earlier event has the higher
+    risk, equal risks a half; NaN without pairs. A pair is comparable if the earlier of both is an
+    event, and at equal days if one of both is."""
+    event, days = (column.squeeze(1) for column in event_and_days(targets))
+    seen = event.bool()
+    later = (days[:, None] < days) | ((days[:, None] == days) & ~seen)
+    comparable = seen[:, None] & later
+    risk = outputs.squeeze(1)
+    right = (risk[:, None] > risk).double() + 0.5 * (risk[:, None] == risk)
+    return float(right[comparable].mean())
+
+
+def brca(
+    folder: Path | None,
+    *,
+    seed: int,
+    trains: str = "clients",
+    order: str = "torch",
+    after: str = "strategy",
+    formula: str = "as_run",
+) -> Task:
+    """Return the task of a run of Fed-TCGA-BRCA.
+
+    Parameters
+    ----------
+    folder: with the two files, or with a folder ``brca`` of them.
+    after: the run that FLamby's script made before: ``local``, ``cyclic`` or another ``strategy``,
+    which decides the first pass of each client. Others as of :func:`heart`.
+    formula: of the loss: ``as_run``, or ``stable``, which FLamby has since October 2022.
+    """
+    if formula not in ("as_run", "stable"):
+        raise DataError(f"got formula = {formula!r}; expected as_run or stable")
+    centres, together = brca_centres(checked(folder, "brca", BRCA, GITHUB))
+    parts = _who_trains(trains, [c.part(True) for c in centres], together.part(True))
+    federation = _federation(parts, [c.part(False) for c in centres], together.part(False))
+    federated = trains in ("clients", "cyclic")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "inputs")  # the age is not scaled in the published runs
+        return own_task(
+            federation,
+            _first_weights(39, seed),
+            loss=cox_as_run if formula == "as_run" else cox,
+            over="batch",
+            metric=Metric("concordance", concordance, share=True),
+            batches=_order(
+                trains,
+                order,
+                parts,
+                batch_size=8,
+                rounds=5,
+                seed=seed,
+                first_seeds=_first_seeds(seed, centres, after) if federated else (),
+            ),
+            name="fed_tcga_brca",
+        )
+
+
+def _first_seeds(seed: int, centres: Sequence[Centre], after: str) -> tuple[int, ...]:
+    """Return the seeds of the clients' first passes: loaders with workers draw them when a strategy
+    is made, before the script seeds torch again, so after all that the run before has drawn."""
+    passes = [-(-int(centre.train.sum()) // 8) for centre in centres]  # batches of a pass
+    counts = {
+        "strategy": [5 * TURN] * len(passes),
+        "cyclic": [
+            TURN * turns for turns in np.bincount(_turns(seed, 5), minlength=len(passes)).tolist()
+        ],
+    }
+    if after == "local":
+        drawn = 2 * 30
+    elif after in counts:
+        begun = [-(-count // size) for count, size in zip(counts[after], passes, strict=True)]
+        drawn = 2 * sum(max(passes - 1, 0) for passes in begun)
+    else:
+        raise DataError(f"got after = {after!r}; expected local, cyclic or strategy")
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(drawn + len(centres) + 1):  # then one of each test loader
+        drawn_number(generator)
+    numbers = [drawn_number(generator) for _ in range(2 * len(centres))]
+    return tuple(numbers[1::2])
+
+
+def _turns(seed: int, rounds: int, clients: int = 6) -> list[int]:
+    return list(itertools.islice(cyclic_turns(seed, clients), rounds))
 
 
 # ------------------------------------------------------------------------------------------- cyclic

@@ -24,7 +24,7 @@ from motley.core.arrays import Ints
 from motley.core.errors import DataError
 from motley.core.keys import Key
 
-__all__ = ["BatchOrder", "Carried", "TorchLoaders", "batches_of"]
+__all__ = ["BatchOrder", "Carried", "TorchLoaders", "batches_of", "drawn_number"]
 
 BatchOrder = Callable[[int, int], Iterable[Sequence[int] | Ints]]
 """A function of the run's seed and a client that yields, for one local step after the other, the
@@ -66,6 +66,8 @@ class TorchLoaders:
     turns: the clients that take turns, in order; empty: all of them, again and again.
     made_before: whether the loaders' first iterators were made before the seed was set, so that
     what making one draws is not drawn after it.
+    first_seeds: of the first pass of each client, drawn before the seed was set, where the loaders
+    have workers, which fetch batches ahead; empty: drawn when the first batch is taken.
     """
 
     sizes: tuple[int, ...]
@@ -73,6 +75,7 @@ class TorchLoaders:
     steps: int
     turns: tuple[int, ...] = ()
     made_before: bool = False
+    first_seeds: tuple[int, ...] = ()
 
     def __call__(self, seed: int, client: int) -> Iterator[Ints]:
         """Yield the batches of a client, as long as it has turns."""
@@ -94,6 +97,9 @@ class _Drawn:
         self.batches: list[list[Ints]] = [[] for _ in loaders.sizes]
         self.left: list[list[Ints]] = [[] for _ in loaders.sizes]
         self.fresh = [loaders.made_before] * len(loaders.sizes)
+        for client, first in enumerate(loaders.first_seeds):
+            self.left[client] = self._pass(client, first)
+            self.fresh[client] = False
 
     def reach(self, client: int, at: int) -> bool:
         """Let turns pass until a client has its batch number ``at``; return whether it comes."""
@@ -110,12 +116,16 @@ class _Drawn:
         left = self.left[client]
         if not left:
             if not self.fresh[client]:
-                _number(self.generator)  # the iterator's seed for workers
+                drawn_number(self.generator)  # the iterator's seed for workers
             self.fresh[client] = False
-            own = torch.Generator().manual_seed(_number(self.generator))
-            order = torch.randperm(self.loaders.sizes[client], generator=own).numpy()
-            left = self.left[client] = list(_cut(order, self.loaders.batch_size))
+            left = self.left[client] = self._pass(client, drawn_number(self.generator))
         return left.pop(0)
+
+    def _pass(self, client: int, seed: int) -> list[Ints]:
+        """Return the batches of a pass whose sampler has drawn this seed."""
+        own = torch.Generator().manual_seed(seed)
+        order = torch.randperm(self.loaders.sizes[client], generator=own).numpy()
+        return list(_cut(order, self.loaders.batch_size))
 
 
 @lru_cache(maxsize=64)
@@ -123,8 +133,8 @@ def _drawn(loaders: TorchLoaders, seed: int) -> _Drawn:
     return _Drawn(loaders, seed)
 
 
-def _number(generator: torch.Generator) -> int:
-    """Return an int64 as a loader draws it."""
+def drawn_number(generator: torch.Generator) -> int:
+    """Return the next int64 that a loader or its sampler draws as a seed."""
     return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
 
 
