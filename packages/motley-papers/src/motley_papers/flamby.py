@@ -14,6 +14,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -233,14 +234,13 @@ def _first_weights(inputs: int, seed: int) -> Callable[[], nn.Module]:
     it was seeded."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        first = {name: t.clone() for name, t in nn.Linear(inputs, 1).state_dict().items()}
+        return partial(_with_weights, nn.Linear(inputs, 1).state_dict())
 
-    def make() -> nn.Module:
-        model = nn.Linear(inputs, 1)
-        model.load_state_dict(first)
-        return model
 
-    return make
+def _with_weights(weights: dict[str, Tensor]) -> nn.Module:
+    model = nn.Linear(weights["weight"].shape[1], 1)
+    model.load_state_dict(weights)
+    return model
 
 
 def _order(
