@@ -129,6 +129,10 @@ def test_heart_rows_splits_and_scales(heart_data):
     varies = [column for column in range(13) if own[:, column].abs().max() > 0]
     assert own.std(0)[varies].tolist() == pytest.approx([1.0] * len(varies), rel=1e-5)
     assert len(federation.global_test) == 254
+    pooled = heart(heart_data, seed=42, trains="pooled", files=[3, 0, 1, 2]).federation
+    assert pooled.train.sizes.tolist() == [0, 0, 0, 0, 486]
+    assert pooled.labels[:85].tolist() == centres[3].part(True)[1].tolist()
+    assert pooled.x[pooled.train[4]].mean(0).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("name", ["heart", "brca"])
@@ -194,6 +198,7 @@ def test_a_printed_run_to_the_last_digit(name, method, column, request, tmp_path
     [
         ({"trains": "4"}, "got trains = '4'; expected clients, cyclic, pooled or the number"),
         ({"order": "mine"}, "got order = 'mine'; expected torch or carried"),
+        ({"files": [0, 1]}, r"got files = \[0, 1\]; expected 0, 1, 2 and 3 in any order"),
     ],
 )
 def test_options_that_there_are_not(options, message, heart_data):

@@ -148,7 +148,14 @@ def scaled(x: Tensor, by: Tensor) -> Tensor:
     return (x - by.mean(0)) / (by.std(0) + 1e-9)
 
 
-def heart(folder: Path | None, *, seed: int, trains: str = "clients", order: str = "torch") -> Task:
+def heart(
+    folder: Path | None,
+    *,
+    seed: int,
+    trains: str = "clients",
+    order: str = "torch",
+    files: Sequence[int] = (0, 1, 2, 3),
+) -> Task:
     """Return the task of a run of Fed-Heart-Disease.
 
     Parameters
@@ -158,9 +165,11 @@ def heart(folder: Path | None, *, seed: int, trains: str = "clients", order: str
     trains: ``clients``, all four; ``cyclic``, in the turns of FLamby's Cyclic; ``pooled``, one more
     client that has the training rows of all; or ``0`` to ``3``, that client alone.
     order: ``torch``, the batches of FLamby's loaders, or ``carried``, of the run's own streams.
+    files: the order of the centres' rows in pooled training.
     """
+    if sorted(files) != [0, 1, 2, 3]:
+        raise DataError(f"got files = {list(files)}; expected 0, 1, 2 and 3 in any order")
     centres = heart_centres(checked(folder, "heart", HEART, UCI))
-    all_train = torch.cat([centre.part(True)[0] for centre in centres])
     parts: list[tuple[Tensor, Tensor]] = []
     tests = []
     for centre in centres:
@@ -168,10 +177,10 @@ def heart(folder: Path | None, *, seed: int, trains: str = "clients", order: str
         parts.append((scaled(centre.part(True)[0], x), y))
         tests.append((scaled(centre.part(False)[0], x), centre.part(False)[1]))
     together = [
-        tuple(map(torch.cat, zip(*(centre.part(train) for centre in centres), strict=True)))
+        [torch.cat([centres[at].part(train)[part] for at in files]) for part in (0, 1)]
         for train in (True, False)
     ]
-    pooled, pooled_test = [(scaled(x, all_train), y) for x, y in together]
+    pooled, pooled_test = [(scaled(x, together[0][0]), y) for x, y in together]
     parts = _who_trains(trains, parts, pooled)
     federation = _federation(parts, tests, pooled_test)
     return own_task(
