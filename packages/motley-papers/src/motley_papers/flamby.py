@@ -380,7 +380,8 @@ def brca(
     federation = _federation(parts, [c.part(False) for c in centres], together.part(False))
     federated = trains in ("clients", "cyclic")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "inputs")  # the age is not scaled in the published runs
+        # the age is not scaled in the published runs
+        warnings.filterwarnings("ignore", "the model's first layer receives")
         return own_task(
             federation,
             _first_weights(39, seed),
@@ -432,8 +433,9 @@ def _turns(seed: int, rounds: int, clients: int = 6) -> list[int]:
 
 
 def cyclic_turns(seed: int, clients: int) -> Iterator[int]:
-    """Yield clients in cycles, each in an order of its own, as numpy's generator permutes them."""
-    generator = np.random.default_rng(seed)
+    """Yield clients in cycles, each in an order of its own, as numpy's default generator permutes
+    them."""
+    generator = np.random.Generator(np.random.PCG64(seed))  # the published code's own stream
     while True:
         yield from generator.permutation(clients).tolist()
 
