@@ -285,7 +285,7 @@ def _order(
 
 def brca_centres(folder: Path) -> tuple[list[Centre], Centre]:
     """Return the six regions, and all of them together, rows in the order of the file: raw inputs
-    ``[n, 39]``, targets ``[n, 1]`` that code event and days (:func:`coded`)."""
+    ``[n, 39]``, targets ``[n, 2]``: whether the event was seen, and days."""
     with (folder / "train_test_split.csv").open(encoding="utf-8", newline="") as file:
         fold = {row["pid"]: row["fold2"].split("_") for row in csv.DictReader(file)}
     with (folder / "brca.csv").open(encoding="utf-8", newline="") as file:
@@ -293,7 +293,7 @@ def brca_centres(folder: Path) -> tuple[list[Centre], Centre]:
     numbers = torch.tensor([[float(cell) for cell in row[1:]] for row in rows])
     together = Centre(
         numbers[:, :39],
-        coded(event=numbers[:, 39:40], days=numbers[:, 40:41]),
+        numbers[:, 39:41],
         torch.tensor([fold[row[0]][0] == "train" for row in rows]),
     )
     region = torch.tensor([int(fold[row[0]][1]) for row in rows])
@@ -303,23 +303,11 @@ def brca_centres(folder: Path) -> tuple[list[Centre], Centre]:
     ], together
 
 
-def coded(event: Tensor, days: Tensor) -> Tensor:
-    """Return one target of an event (1, or 0 where it was not seen) and whole days: twice the days
-    and the event."""
-    return 2 * days + event
-
-
-def event_and_days(targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what :func:`coded` joined."""
-    return targets % 2, torch.div(targets, 2, rounding_mode="floor")
-
-
 def _latest_first(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Return log risks and events ``[B]`` of a batch, the latest first; of rows of equal days the
     first counts as the later one."""
-    event, days = (column.squeeze(1) for column in event_and_days(targets))
-    order = torch.sort(days, descending=True, stable=True).indices
-    return outputs.squeeze(1)[order], event[order]
+    order = torch.sort(targets[:, 1], descending=True, stable=True).indices
+    return outputs.squeeze(1)[order], targets[order, 0]
 
 
 def cox(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -328,7 +316,7 @@ def cox(outputs: Tensor, targets: Tensor) -> Tensor:
     Parameters
     ----------
     outputs: log risks ``[B, 1]``.
-    targets: ``[B, 1]``, as :func:`coded`.
+    targets: event and days ``[B, 2]``.
     """
     score, event = _latest_first(outputs, targets)
     return (event * (torch.logcumsumexp(score, 0) - score)).mean()
@@ -346,8 +334,8 @@ def concordance(outputs: Tensor, targets: Tensor) -> float:
     """Return the share of comparable pairs in which the one with the earlier event has the higher
     risk, equal risks a half; NaN without pairs. A pair is comparable if the earlier of both is an
     event, and at equal days if one of both is."""
-    event, days = (column.squeeze(1) for column in event_and_days(targets))
-    seen = event.bool()
+    seen = targets[:, 0].bool()
+    days = targets[:, 1]
     later = (days[:, None] < days) | ((days[:, None] == days) & ~seen)
     comparable = seen[:, None] & later
     risk = outputs.squeeze(1)
