@@ -67,7 +67,7 @@ def measure_of(name: str) -> Measure:
     rule's note NAME over the first tenth (last tenth, all) of the rounds, ``note.NAME.least`` the
     smallest of all rounds, ``chosen.NAME.early`` the same of what the rule noted of the clients
     that it chose, averaged over them; ``domain.NAME`` is the mean over the clients of one
-    appearance.
+    appearance, ``client.NUMBER`` the figure of one client on its own test samples.
 
     Raises
     ------
@@ -80,6 +80,8 @@ def measure_of(name: str) -> Measure:
         return Measure(name, note + of_whom + _PARTS[part], partial(_note_mean, curve, note, part))
     if head == "domain" and tail:
         return Measure(name, f"{tail} clients (%)", partial(client_measures.domain_metric, tail), 2)
+    if head == "client" and tail.isdigit():
+        return Measure(name, f"client {tail} (%)", partial(client_measures.of_client, int(tail)), 2)
     if name not in MEASURES:
         raise ConfigError(f"there is no measure {name!r}{suggest(name, MEASURES)}")
     return MEASURES[name]

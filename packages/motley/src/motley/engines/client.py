@@ -39,6 +39,7 @@ from motley.engines.engine import (
 from motley.engines.last_layer_inputs import FrozenModels
 from motley.engines.samples import Samples
 from motley.engines.trained_module import Batch, TrainedModule, channels_last, set_training
+from motley.tasks.batch_orders import batches_of
 from motley.tasks.curvature import hutchinson, rademacher
 from motley.tasks.finite import became_non_finite
 from motley.tasks.nn import Dropout, set_stream
@@ -525,6 +526,7 @@ def context(
         solver_norm=norm,
         layout=setting.task.layout,
         pre_training=signals,
+        mean_examples=_mean_examples(setting),
     )
     phases = setting.algorithm.local.phases(ctx)
     pull = _pull(phases)
@@ -532,6 +534,15 @@ def context(
         norm = setting.solver.solver_norm(job.steps, pull, job.lr)
         ctx = dataclasses.replace(ctx, solver_norm=norm)
     return start, ctx, phases
+
+
+def _mean_examples(setting: Setting) -> float:
+    """Return the mean number of training samples of the clients that rounds may ask; NaN where no
+    rule looks at it."""
+    if not setting.algorithm.local.compares_sizes:
+        return math.nan
+    data = setting.task.federation
+    return float((data.seen.sum() - data.seen[data.new_clients].sum()) / data.pool)
 
 
 def _pull(phases: Sequence[Phase]) -> float:
@@ -574,8 +585,13 @@ def phase_key(setting: Setting, purpose: str, job: Job, phase: Phase) -> Key:
 
 
 def phase_plan(setting: Setting, job: Job, phase: Phase, examples: int) -> BatchPlan:
-    """Draw the batches of a job's phase, of a client with so many samples."""
+    """Draw the batches of a job's phase, of a client with so many samples; those of the run's own
+    streams follow the task's order, where it has one."""
     steps = job.steps
+    order = setting.task.batches
+    if order is not None and not phase.name:
+        seed = setting.streams.seed
+        return BatchPlan.of(batches_of(order, seed, job.client, job.earlier_steps, steps, examples))
     work = setting.work.of(job.client)
     if phase.epochs is not None:
         steps = math.ceil(phase.epochs * int(work.batches(examples)) - 1e-9)

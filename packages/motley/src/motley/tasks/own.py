@@ -31,6 +31,7 @@ from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.fingerprint import fingerprint as hash_of
 from motley.core.keys import Key
 from motley.core.own_code import place_in_own_code
+from motley.tasks.batch_orders import BatchOrder
 from motley.tasks.dense_targets import DenseLoss, DenseOutputs
 from motley.tasks.fields import Field, TakesFields
 from motley.tasks.flat import construct, layout_of
@@ -127,7 +128,7 @@ def fingerprint(task: Task) -> str:
     parts = {
         entry.name: getattr(task, entry.name)
         for entry in fields(task)
-        if entry.name not in ("name", "federation")
+        if entry.name not in ("name", "federation", *(() if task.batches else ("batches",)))
     }
     weights, again = (fingerprint_or_reason(construct(task.model, 0)) for _ in range(2))
     if weights != again:
@@ -147,6 +148,7 @@ def own_task(
     over: Over | None = None,
     metric: str | Metric | MetricFunction | Sequence[Any] | None = None,
     transform: Transform | None = None,
+    batches: BatchOrder | None = None,
     name: str = "own",
 ) -> Task:
     """Return a task of your own data and model.
@@ -168,6 +170,9 @@ def own_task(
     objects of torchmetrics. The first is the headline; unless given, ``accuracy`` or, in
     regression, ``loss``, which are always measured.
     transform: maps a raw batch to model input; see :data:`~motley.tasks.task.Transform`.
+    batches: a function of the run's seed and a client that yields the positions of each step's
+    batch among the client's training samples, through the whole run
+    (:mod:`motley.tasks.batch_orders`); None: a new pass in every round.
 
     Samples of several inputs reach the model as arguments of its ``forward``
     (:class:`~motley.tasks.fields.TakesFields`); of targets per pixel ``[n, H, W]`` model and loss
@@ -199,7 +204,10 @@ def own_task(
         make = partial(_dense, make, dense, federation.classes is not None)
     module = construct(make, 0)
     layout = layout_of(module)
-    federation, outputs = _tried(make, federation, transform)
+    # a loss of one's own may read several columns of a target beside one output: event and time
+    own_loss = loss is not None and not isinstance(loss, str | Mapping)
+    fewest = 1 if own_loss and federation.targets == "numbers" else None
+    federation, outputs = _tried(make, federation, transform, fewest)
     warn_of_unscaled(make, federation, transform)
     kind = federation.targets
     is_torch_loss = isinstance(loss, nn.CrossEntropyLoss)
@@ -224,7 +232,7 @@ def own_task(
     if not measures:
         raise ConfigError("got no metric; leave metric out, or name one", "metric")
     headline, metrics = chosen(measures, kind, federation.classes, key="metric")
-    return Task(name, federation, make, loss, headline, transform, layout, metrics)
+    return Task(name, federation, make, loss, headline, transform, layout, metrics, batches=batches)
 
 
 def _usual_loss(kind: Targets, outputs: Tensor) -> str:
@@ -283,13 +291,16 @@ def plain_factory(model: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
 
 
 def _tried(
-    make: Callable[[], nn.Module], federation: Federation, transform: Transform | None
+    make: Callable[[], nn.Module],
+    federation: Federation,
+    transform: Transform | None,
+    fewest: int | None,
 ) -> tuple[Federation, Tensor]:
     """Return the federation with samples that the model takes, whole numbers as they are or,
     failing that, as float32; and outputs."""
     integers = federation.x.dtype == torch.int64
     try:
-        return federation, _try(make, federation, transform)
+        return federation, _try(make, federation, transform, fewest)
     except ModelError:
         embeds = any(
             isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in make().modules()
@@ -297,11 +308,14 @@ def _tried(
         if not integers or embeds:  # an embedding's own message says what is wrong with the numbers
             raise
         federation = dataclasses.replace(federation, x=federation.x.float())
-    return federation, _try(make, federation, transform)
+    return federation, _try(make, federation, transform, fewest)
 
 
 def _try(
-    make: Callable[[], nn.Module], federation: Federation, transform: Transform | None
+    make: Callable[[], nn.Module],
+    federation: Federation,
+    transform: Transform | None,
+    fewest: int | None,
 ) -> Tensor:
     """Return outputs of two samples; two fresh modules that were made with the same seed must give
     the same in training mode, and may pass the same samples again and again."""
@@ -311,12 +325,12 @@ def _try(
         federation.classes or federation.y.shape[1],
     )
     # one logit tells two classes apart
-    least = 1 if federation.targets == "classes" and want == (2,) else want[-1]
+    least = 1 if federation.targets == "classes" and want == (2,) else fewest or want[-1]
     labelled = federation.targets in ("classes", "positions")
-    fewest = 1 if labelled else least
-    first = outputs_of(construct(make, 0), batch, want, fewest)
+    shortest = 1 if labelled else least
+    first = outputs_of(construct(make, 0), batch, want, shortest)
     passed_once = batch.clone()
-    second = outputs_of(construct(make, 0), batch, want, fewest)
+    second = outputs_of(construct(make, 0), batch, want, shortest)
     if first.shape[-1] < least:
         raise _too_few_outputs(federation, first.shape[-1], want[-1])
     if not torch.equal(passed_once, batch):  # ReLU(inplace=True) changes it once, and no more
