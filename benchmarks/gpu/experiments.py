@@ -79,6 +79,7 @@ ALGORITHMS: dict[str, list[Keys]] = {
     "fedadagrad": [{}],
     "fedadam": [{}],
     "fedala": [OWN],
+    "fedau": [{"weights": "uniform"}],
     "fedavg": [{}],
     "fedavgm": [{}],
     "fedbabu": [{"tune_epochs": 1, "own_norms": True, "task": NORMED}, {"tune_epochs": 1, **OWN}],

@@ -12,6 +12,7 @@ from motley.algorithms import CATALOGUE
 from motley.algorithms.apfl import APFL
 from motley.algorithms.ditto import Ditto, OwnModel
 from motley.algorithms.fedala import FedALA
+from motley.algorithms.fedau import FedAU
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fedavgm import FedAvgM
 from motley.algorithms.fedbabu import FedBABU
@@ -84,6 +85,8 @@ ROWS = [
     (FedVARP(), None, None),
     (MIFA(), "examples", None),
     (FedVARP(), "examples", MOMENTUM),
+    (FedAU(), None, MOMENTUM),
+    (FedAU(cutoff=1), "examples", None),
     (RobustTraining(), None, None),
     (Moon(mu=5.0), None, None),
     (Moon(), "uniform", MOMENTUM),

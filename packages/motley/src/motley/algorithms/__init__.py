@@ -16,6 +16,7 @@ CATALOGUE = Catalogue(
         "fedadagrad": "motley.algorithms.fedopt:FedAdagrad",
         "fedadam": "motley.algorithms.fedopt:FedAdam",
         "fedala": "motley.algorithms.fedala:FedALA",
+        "fedau": "motley.algorithms.fedau:FedAU",
         "fedavg": "motley.algorithms.fedavg:FedAvg",
         "fedavgm": "motley.algorithms.fedavgm:FedAvgM",
         "fedbabu": "motley.algorithms.fedbabu:FedBABU",
