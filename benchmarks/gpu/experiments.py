@@ -80,6 +80,7 @@ ALGORITHMS: dict[str, list[Keys]] = {
     "fedadam": [{}],
     "fedala": [OWN],
     "fedau": [{"weights": "uniform"}],
+    "fedawe": [{"weights": "uniform"}],
     "fedavg": [{}],
     "fedavgm": [{}],
     "fedbabu": [{"tune_epochs": 1, "own_norms": True, "task": NORMED}, {"tune_epochs": 1, **OWN}],

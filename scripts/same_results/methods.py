@@ -146,6 +146,7 @@ _ALGORITHMS: dict[str, tuple[Keys, Keys]] = {
         {"weights": "uniform", "local": {**STEPS, "lr_schedule": {"name": "cosine", "end": 0.1}}},
     ),
     "fedau": ({"name": "fedau", "cutoff": 3}, {"weights": "uniform", "failures": LOSSY}),
+    "fedawe": ({"name": "fedawe"}, {"task": NORMED, "weights": "uniform", "failures": LOSSY}),
     "rhfl, distilled by rounds": (
         {"name": "rhfl", "mode": "kd", "batch_size": 32},
         {"public": {"data": "{files}/more.npz", "examples": 40}, "weights": "uniform"},

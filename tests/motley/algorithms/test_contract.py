@@ -15,6 +15,7 @@ from motley.algorithms.fedala import FedALA
 from motley.algorithms.fedau import FedAU
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fedavgm import FedAvgM
+from motley.algorithms.fedawe import FedAWE
 from motley.algorithms.fedbabu import FedBABU
 from motley.algorithms.fedbio import FedBiO
 from motley.algorithms.fedbn import FedBN
@@ -87,6 +88,8 @@ ROWS = [
     (FedVARP(), "examples", MOMENTUM),
     (FedAU(), None, MOMENTUM),
     (FedAU(cutoff=1), "examples", None),
+    (FedAWE(), None, MOMENTUM),
+    (FedAWE(server_lr=0.5), "examples", None),
     (RobustTraining(), None, None),
     (Moon(mu=5.0), None, None),
     (Moon(), "uniform", MOMENTUM),

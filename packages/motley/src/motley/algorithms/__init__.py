@@ -19,6 +19,7 @@ CATALOGUE = Catalogue(
         "fedau": "motley.algorithms.fedau:FedAU",
         "fedavg": "motley.algorithms.fedavg:FedAvg",
         "fedavgm": "motley.algorithms.fedavgm:FedAvgM",
+        "fedawe": "motley.algorithms.fedawe:FedAWE",
         "fedbabu": "motley.algorithms.fedbabu:FedBABU",
         "fedbio": "motley.algorithms.fedbio:FedBiO",
         "fedbn": "motley.algorithms.fedbn:FedBN",
