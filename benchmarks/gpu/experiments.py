@@ -75,6 +75,7 @@ ADAPTED: Keys = {"task": {**BASE["task"], "model": Adapters()}}
 
 ALGORITHMS: dict[str, list[Keys]] = {
     "apfl": [{"adaptive": True}, NEW],
+    "ca2fl": [{"weights": "uniform"}],
     "ditto": [OWN],
     "fedadagrad": [{}],
     "fedadam": [{}],

@@ -147,6 +147,10 @@ _ALGORITHMS: dict[str, tuple[Keys, Keys]] = {
     ),
     "fedau": ({"name": "fedau", "cutoff": 3}, {"weights": "uniform", "failures": LOSSY}),
     "fedawe": ({"name": "fedawe"}, {"task": NORMED, "weights": "uniform", "failures": LOSSY}),
+    "ca2fl": (
+        {"name": "ca2fl"},
+        {"weights": "uniform", "stop": {"rounds": 8}, "synchrony": BUFFER},
+    ),
     "rhfl, distilled by rounds": (
         {"name": "rhfl", "mode": "kd", "batch_size": 32},
         {"public": {"data": "{files}/more.npz", "examples": 40}, "weights": "uniform"},

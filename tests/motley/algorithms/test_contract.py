@@ -10,6 +10,7 @@ import torch
 
 from motley.algorithms import CATALOGUE
 from motley.algorithms.apfl import APFL
+from motley.algorithms.ca2fl import CA2FL
 from motley.algorithms.ditto import Ditto, OwnModel
 from motley.algorithms.fedala import FedALA
 from motley.algorithms.fedau import FedAU
@@ -90,6 +91,8 @@ ROWS = [
     (FedAU(cutoff=1), "examples", None),
     (FedAWE(), None, MOMENTUM),
     (FedAWE(server_lr=0.5), "examples", None),
+    (CA2FL(), None, MOMENTUM),
+    (CA2FL(server_lr=0.5), "examples", None),
     (RobustTraining(), None, None),
     (Moon(mu=5.0), None, None),
     (Moon(), "uniform", MOMENTUM),

@@ -12,6 +12,7 @@ CATALOGUE = Catalogue(
     "algorithm",
     {
         "apfl": "motley.algorithms.apfl:APFL",
+        "ca2fl": "motley.algorithms.ca2fl:CA2FL",
         "ditto": "motley.algorithms.ditto:Ditto",
         "fedadagrad": "motley.algorithms.fedopt:FedAdagrad",
         "fedadam": "motley.algorithms.fedopt:FedAdam",
