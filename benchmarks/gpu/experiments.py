@@ -99,6 +99,7 @@ ALGORITHMS: dict[str, list[Keys]] = {
     "fedrep": [{"head_epochs": 2}],
     "fedrod": [OWN, NEW],
     "fedrolex": [LEVELS],
+    "fedsa_lora": [{**ADAPTED, **OWN}],
     "fedsam": [{}],
     "fedvarp": [{"weights": "uniform"}],
     "fedyogi": [{}],

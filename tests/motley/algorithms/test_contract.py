@@ -32,6 +32,7 @@ from motley.algorithms.fedprox import FedProx
 from motley.algorithms.fedrep import FedRep
 from motley.algorithms.fedrod import FedRoD
 from motley.algorithms.fedrolex import FedRolex
+from motley.algorithms.fedsa_lora import FedSALoRA
 from motley.algorithms.fedsam import FedLESAM, FedSAM
 from motley.algorithms.ffa_lora import FFALoRA
 from motley.algorithms.fine_tuned import FineTuned
@@ -137,6 +138,7 @@ ROWS = [
     (LoRAFedAvg(), None, MOMENTUM),
     (LoRAFedAvg(measure_bias=True), None, None),
     (FFALoRA(), None, MOMENTUM),
+    (FedSALoRA(), None, MOMENTUM),
     (FlexLoRA(), None, None),
     (FLoRA(), None, MOMENTUM),
     (HetLoRA(gamma=0.5, lam=0.1), None, MOMENTUM),

@@ -36,6 +36,7 @@ CATALOGUE = Catalogue(
         "fedrep": "motley.algorithms.fedrep:FedRep",
         "fedrod": "motley.algorithms.fedrod:FedRoD",
         "fedrolex": "motley.algorithms.fedrolex:FedRolex",
+        "fedsa_lora": "motley.algorithms.fedsa_lora:FedSALoRA",
         "fedsam": "motley.algorithms.fedsam:FedSAM",
         "fedvarp": "motley.algorithms.mifa:FedVARP",
         "fedyogi": "motley.algorithms.fedopt:FedYogi",
