@@ -89,6 +89,7 @@ ALGORITHMS: dict[str, list[Keys]] = {
     "fedbn": [{"task": NORMED}],
     "feddf": [{"steps": 4, "every": 2, "batch_size": 16, **HELD}],
     "feddyn": [{"weights": "uniform"}],
+    "fedex_lora": [ADAPTED, {**ADAPTED, **LEVELS}],
     "fedexp": [{}],
     "fedlc": [{}],
     "fedlesam": [{}],

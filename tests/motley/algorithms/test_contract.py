@@ -22,6 +22,7 @@ from motley.algorithms.fedbio import FedBiO
 from motley.algorithms.fedbn import FedBN
 from motley.algorithms.feddf import FedDF
 from motley.algorithms.feddyn import FedDyn
+from motley.algorithms.fedex_lora import FedExLoRA
 from motley.algorithms.fedexp import FedExP
 from motley.algorithms.fedlc import FedLC
 from motley.algorithms.fednova import FedNova
@@ -141,6 +142,8 @@ ROWS = [
     (FedSALoRA(), None, MOMENTUM),
     (FlexLoRA(), None, None),
     (FLoRA(), None, MOMENTUM),
+    (FedExLoRA(), None, MOMENTUM),
+    (FedExLoRA(residual_ranks=1), None, None),
     (HetLoRA(gamma=0.5, lam=0.1), None, MOMENTUM),
     (HetLoRA(gamma=1.0), None, None),
     (FineTuned({"name": "fedprox", "mu": 0.1}), None, None),

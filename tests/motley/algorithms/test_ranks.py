@@ -687,7 +687,15 @@ def test_a_run_goes_on_with_what_was_merged_and_pruned(method):
 
 
 def test_a_model_without_adapters_is_refused():
-    for method in ("lora_fedavg", "flexlora", "ffa_lora", "fedsa_lora", "flora", "hetlora"):
+    for method in (
+        "lora_fedavg",
+        "flexlora",
+        "ffa_lora",
+        "fedsa_lora",
+        "flora",
+        "fedex_lora",
+        "hetlora",
+    ):
         with pytest.raises(ModelError, match=r'no low-rank adapters, .* task = \{ name = "hf"'):
             build(
                 {

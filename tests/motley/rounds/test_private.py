@@ -95,6 +95,7 @@ NO_BOUND = {
     "fedawe": {},
     "fedbio": SERVED,
     "feddf": {**SERVED, "public": 0.1},
+    "fedex_lora": ADAPTED,
     "fedexp": {},
     "fedproto": CLASSES,
     "fedrolex": CLASSES,

@@ -26,6 +26,7 @@ CATALOGUE = Catalogue(
         "fedbn": "motley.algorithms.fedbn:FedBN",
         "feddf": "motley.algorithms.feddf:FedDF",
         "feddyn": "motley.algorithms.feddyn:FedDyn",
+        "fedex_lora": "motley.algorithms.fedex_lora:FedExLoRA",
         "fedexp": "motley.algorithms.fedexp:FedExP",
         "fedlc": "motley.algorithms.fedlc:FedLC",
         "fedlesam": "motley.algorithms.fedsam:FedLESAM",
