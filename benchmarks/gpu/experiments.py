@@ -80,6 +80,7 @@ ALGORITHMS: dict[str, list[Keys]] = {
     "fedadagrad": [{}],
     "fedadam": [{}],
     "fedala": [OWN],
+    "fedadamw": [{}],
     "fedau": [{"weights": "uniform"}],
     "fedawe": [{"weights": "uniform"}],
     "fedavg": [{}],

@@ -12,6 +12,7 @@ from motley.algorithms import CATALOGUE
 from motley.algorithms.apfl import APFL
 from motley.algorithms.ca2fl import CA2FL
 from motley.algorithms.ditto import Ditto, OwnModel
+from motley.algorithms.fedadamw import FedAdamW
 from motley.algorithms.fedala import FedALA
 from motley.algorithms.fedau import FedAU
 from motley.algorithms.fedavg import FedAvg
@@ -93,6 +94,8 @@ ROWS = [
     (FedAU(cutoff=1), "examples", None),
     (FedAWE(), None, MOMENTUM),
     (FedAWE(server_lr=0.5), "examples", None),
+    (FedAdamW(), None, SGD(lr=0.01)),
+    (FedAdamW(moments="coordinates", first_moment="run"), "examples", SGD(lr=0.01)),
     (CA2FL(), None, MOMENTUM),
     (CA2FL(server_lr=0.5), "examples", None),
     (RobustTraining(), None, None),

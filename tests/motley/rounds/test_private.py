@@ -92,6 +92,7 @@ ADAPTED = {
 SERVED = {**CLASSES, "split": {"test": "client", "server": 0.1}}
 NO_BOUND = {
     "ca2fl": {},
+    "fedadamw": {},
     "fedawe": {},
     "fedbio": SERVED,
     "feddf": {**SERVED, "public": 0.1},

@@ -16,6 +16,7 @@ CATALOGUE = Catalogue(
         "ditto": "motley.algorithms.ditto:Ditto",
         "fedadagrad": "motley.algorithms.fedopt:FedAdagrad",
         "fedadam": "motley.algorithms.fedopt:FedAdam",
+        "fedadamw": "motley.algorithms.fedadamw:FedAdamW",
         "fedala": "motley.algorithms.fedala:FedALA",
         "fedau": "motley.algorithms.fedau:FedAU",
         "fedavg": "motley.algorithms.fedavg:FedAvg",
