@@ -94,6 +94,7 @@ ALGORITHMS: dict[str, list[Keys]] = {
     "fedexp": [{}],
     "fedlc": [{}],
     "fedlesam": [{}],
+    "fedmuon": [{}, {"form": "code"}],
     "fednova": [{"mu": 0.1}],
     "fedper": [OWN, NEW],
     "fedproto": [OWN],

@@ -152,6 +152,7 @@ _ALGORITHMS: dict[str, tuple[Keys, Keys]] = {
         {"weights": "uniform", "stop": {"rounds": 8}, "synchrony": BUFFER},
     ),
     "fedadamw": ({"name": "fedadamw"}, {"local": STEPS, "failures": LOSSY}),
+    "fedmuon": ({"name": "fedmuon"}, {"local": STEPS, "failures": LOSSY}),
     "rhfl, distilled by rounds": (
         {"name": "rhfl", "mode": "kd", "batch_size": 32},
         {"public": {"data": "{files}/more.npz", "examples": 40}, "weights": "uniform"},

@@ -26,6 +26,7 @@ from motley.algorithms.feddyn import FedDyn
 from motley.algorithms.fedex_lora import FedExLoRA
 from motley.algorithms.fedexp import FedExP
 from motley.algorithms.fedlc import FedLC
+from motley.algorithms.fedmuon import FedMuon
 from motley.algorithms.fednova import FedNova
 from motley.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from motley.algorithms.fedper import FedPer
@@ -96,6 +97,8 @@ ROWS = [
     (FedAWE(server_lr=0.5), "examples", None),
     (FedAdamW(), None, SGD(lr=0.01)),
     (FedAdamW(moments="coordinates", first_moment="run"), "examples", SGD(lr=0.01)),
+    (FedMuon(), None, None),
+    (FedMuon(form="code"), "examples", None),
     (CA2FL(), None, MOMENTUM),
     (CA2FL(server_lr=0.5), "examples", None),
     (RobustTraining(), None, None),

@@ -31,6 +31,7 @@ CATALOGUE = Catalogue(
         "fedexp": "motley.algorithms.fedexp:FedExP",
         "fedlc": "motley.algorithms.fedlc:FedLC",
         "fedlesam": "motley.algorithms.fedsam:FedLESAM",
+        "fedmuon": "motley.algorithms.fedmuon:FedMuon",
         "fednova": "motley.algorithms.fednova:FedNova",
         "fedper": "motley.algorithms.fedper:FedPer",
         "fedproto": "motley.algorithms.fedproto:FedProto",
