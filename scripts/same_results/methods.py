@@ -153,6 +153,8 @@ _ALGORITHMS: dict[str, tuple[Keys, Keys]] = {
     ),
     "fedadamw": ({"name": "fedadamw"}, {"local": STEPS, "failures": LOSSY}),
     "fedmuon": ({"name": "fedmuon"}, {"local": STEPS, "failures": LOSSY}),
+    "fedswa": ({"name": "fedswa"}, {"failures": LOSSY}),
+    "fedmoswa": ({"name": "fedmoswa", "gamma": 0.4}, {"failures": LOSSY}),
     "rhfl, distilled by rounds": (
         {"name": "rhfl", "mode": "kd", "batch_size": 32},
         {"public": {"data": "{files}/more.npz", "examples": 40}, "weights": "uniform"},

@@ -37,6 +37,7 @@ from motley.algorithms.fedrod import FedRoD
 from motley.algorithms.fedrolex import FedRolex
 from motley.algorithms.fedsa_lora import FedSALoRA
 from motley.algorithms.fedsam import FedLESAM, FedSAM
+from motley.algorithms.fedswa import FedMoSWA, FedSWA
 from motley.algorithms.ffa_lora import FFALoRA
 from motley.algorithms.fine_tuned import FineTuned
 from motley.algorithms.fjord import FjORD
@@ -99,6 +100,9 @@ ROWS = [
     (FedAdamW(moments="coordinates", first_moment="run"), "examples", SGD(lr=0.01)),
     (FedMuon(), None, None),
     (FedMuon(form="code"), "examples", None),
+    (FedSWA(), None, None),
+    (FedMoSWA(), None, None),
+    (FedMoSWA(rho=1.0, gamma=0.4), "examples", None),
     (CA2FL(), None, MOMENTUM),
     (CA2FL(server_lr=0.5), "examples", None),
     (RobustTraining(), None, None),

@@ -45,6 +45,7 @@ tensor([[1., 0.],
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -140,7 +141,7 @@ class AlignedMuon(AlignedTraining):
         if self.form == "text":
             return orthogonal(matrix)
         rows, columns = matrix.shape
-        return newton_schulz(matrix) * max(1.0, rows / columns) ** 0.5
+        return torch.mul(newton_schulz(matrix), math.sqrt(max(1.0, rows / columns)))
 
 
 @dataclass(frozen=True)
