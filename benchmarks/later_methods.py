@@ -4,11 +4,11 @@
 
 The plan, written before any run. The environments are the league's *absences (strong), with skewed
 labels* and *labels (strong)*, base and model included. Every entrant has one setting or two, of
-which the seeds 0 and 1 choose one by the mean of ``stable``, the mean of the last ten evaluations of
-the mean accuracy over clients; the seeds 2 to 6, which choose nothing, measure it. Told are the
-differences to the reference of the same seeds, FedAvg with uniform selection (in a buffer: FedAvg in
-a buffer), in percent points, with the 95 % interval of a paired t over five seeds. A method helps
-where the interval lies above zero. Nothing is corrected for there being eight of them.
+which the seeds 0 and 1 choose one by the mean of ``stable``, the mean of the last ten evaluations
+of the mean accuracy over clients; the seeds 2 to 6, which choose nothing, measure it. Told are the
+differences to the reference of the same seeds, FedAvg with uniform selection (in a buffer: FedAvg
+in a buffer), in percent points, with the 95 % interval of a paired t over five seeds. A method
+helps where the interval lies above zero. Nothing is corrected for there being eight of them.
 
 Every finished run is written to OUT.json at once; what is there is not run again.
 """

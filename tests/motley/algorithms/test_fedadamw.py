@@ -55,6 +55,28 @@ def test_a_first_round_is_torchs_adamw():
     assert toy.x == pytest.approx(w.tolist(), rel=1e-12)
 
 
+def test_rounds_of_the_codes_form_are_torchs_adamw_with_moments_put_in():
+    """One client, three rounds of two steps: torch begins each with exp_avg 0, the last exp_avg_sq
+    and the steps of the run, and .5 lr / 2 of the last round's step over lr follows every step."""
+    method = FedAdamW(moments="coordinates", first_moment="run")
+    toy = Toy(method, model=B, start=(1.0, 2.0), targets=(4.0,))
+    w = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    second, leant = torch.zeros_like(w), torch.zeros_like(w)
+    for number in range(3):
+        toy.round(steps=2)
+        adamw = torch.optim.AdamW([w], lr=0.1, weight_decay=0.01)
+        kept = {"exp_avg": torch.zeros_like(w), "exp_avg_sq": second.clone()}
+        adamw.state[w] = {"step": torch.tensor(2.0 * number), **kept}
+        before = w.detach().clone()
+        for _ in range(2):
+            adamw.zero_grad()
+            ((w[0] * w[1] - 4.0) ** 2 / 2).backward()
+            adamw.step()
+            w.data.add_(leant * 0.5 * 0.1 / 2)
+        second, leant = adamw.state[w]["exp_avg_sq"], (w.detach() - before) / 0.1
+        assert toy.x == pytest.approx(w.tolist(), rel=1e-10)
+
+
 @pytest.mark.parametrize("moments", ["blocks", "coordinates"])
 def test_blocks_of_one_weight_are_coordinates(moments):
     """Residuals 2 h b - c: of (b, h) = (1, 2), c = (-2, 0): gradients (8, 4), (4, 2)."""

@@ -76,6 +76,15 @@ def test_the_codes_form():
     assert toy.server.extra["moments"].tolist() == pytest.approx([-0.08], rel=1e-12)
 
 
+def test_in_the_codes_form_the_last_two_axes_scale_the_factor():
+    """A linear layer of 4 outputs and 1 input: twice; a kernel of 3 by 3: once."""
+    rule = FedMuon(form="code").change(Toy(FedMuon()).algorithm).local
+    matrix = torch.arange(4.0).view(4, 1).double()
+    torch.testing.assert_close(rule.factor(matrix, (4, 1)), 2 * newton_schulz(matrix))
+    kernels = torch.arange(18.0).view(2, 9).double()
+    torch.testing.assert_close(rule.factor(kernels, (2, 1, 3, 3)), newton_schulz(kernels))
+
+
 def test_vectors_take_adams_first_step_and_leave_no_momentum():
     """Of an MLP, two steps of a client of one sample: a bias moves by lr / 2 of Adam's step, at
     most sqrt(2) of its sign."""

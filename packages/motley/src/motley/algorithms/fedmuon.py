@@ -12,7 +12,8 @@ Orthogonalization*, 2025 (arXiv:2510.27403), Algorithm 2.
     server:   d = sum_k a_k (w_k - x);   G <- -d / (tau lr);   x <- x + d;   Mbar <- mean of M
 
     form = "code":   M <- beta M + (1 - beta) g;   in place of O five quintic Newton-Schulz
-                     iterations from beta M + (1 - beta) g, times sqrt(max(1, rows / columns))
+                     iterations from beta M + (1 - beta) g, times sqrt(max(1, p / q)), p and q the
+                     last two axes
 
 Symbols: a matrix is a parameter of two axes or more, all but the first taken together; G and Mbar
 are 0 at first. O is the nearest matrix whose singular values are all 1, of those that M has.
@@ -129,19 +130,19 @@ class AlignedMuon(AlignedTraining):
             turned = moment if self.form == "text" else self.beta * moment + new * g
             for entry in matrices:
                 matrix = turned[entry.slice].view(entry.shape[0], -1)
-                steps[entry.slice] = self.matrix_lr * self._factor(matrix).reshape(-1)
+                steps[entry.slice] = self.matrix_lr * self.factor(matrix, entry.shape).reshape(-1)
             own = (1.0 - self.alignment) * (steps + self.weight_decay * w)
             mixed: Tensor = own + self.alignment * values["direction"]
             return mixed
 
         return (Phase(direction=direction, values=values),)
 
-    def _factor(self, matrix: Tensor) -> Tensor:
-        """Return what a step follows of a momentum matrix."""
+    def factor(self, matrix: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Return what a step follows of a momentum matrix ``[m, n]`` of a parameter of this
+        shape."""
         if self.form == "text":
             return orthogonal(matrix)
-        rows, columns = matrix.shape
-        return torch.mul(newton_schulz(matrix), math.sqrt(max(1.0, rows / columns)))
+        return torch.mul(newton_schulz(matrix), math.sqrt(max(1.0, shape[-2] / shape[-1])))
 
 
 @dataclass(frozen=True)
