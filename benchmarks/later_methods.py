@@ -27,11 +27,10 @@ import torch
 
 import motley
 from motley.experiments.document import parse, set_keys
+from motley.results.measures import paired
 
 OUT = Path(__file__).with_name("measured") / "later_methods.json"
 CHOOSING, MEASURING = (0, 1), (2, 3, 4, 5, 6)
-T95 = 2.776
-"""The 0.975 quantile of Student's t with four degrees of freedom."""
 LR = "local.optimizer.lr"
 BUFFER = {"name": "buffered", "buffer": 6, "staleness": "constant"}
 
@@ -92,8 +91,14 @@ def main() -> None:
     parser.add_argument("out", nargs="?", type=Path, default=OUT)
     out = parser.parse_args().out
     torch.set_num_threads(1)
-    runs = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else []
+    runs = json.loads(out.read_text(encoding="utf-8"))["runs"] if out.is_file() else []
     known = {(r["environment"], r["entrant"], r["setting"], r["seed"]): r["stable"] for r in runs}
+    told: list[Keys] = []
+
+    def written() -> None:
+        lists = {name: ",\n".join(map(json.dumps, rows)) for name, rows in found.items()}
+        body = ",\n".join(f'"{name}": [\n{rows}\n]' for name, rows in lists.items())
+        out.write_text(f"{{\n{body}\n}}\n", encoding="utf-8")
 
     def measured(environment: str, entrant: str, number: int, seed: int) -> float:
         place = (environment, entrant, number, seed)
@@ -104,11 +109,12 @@ def main() -> None:
             cpu_s = round(time.process_time() - began, 1)
             runs.append({**row, "stable": round(score, 3), "cpu_s": cpu_s})
             known[place] = runs[-1]["stable"]
-            out.write_text("[\n" + ",\n".join(map(json.dumps, runs)) + "\n]\n", encoding="utf-8")
+            written()
         return float(known[place])
 
+    found = {"told": told, "runs": runs}
     for environment, entrants in PLAN.items():
-        ends = {}
+        ends: dict[str, list[float]] = {}
         for entrant, settings in entrants.items():
             tried = [
                 statistics.mean(measured(environment, entrant, number, seed) for seed in CHOOSING)
@@ -117,16 +123,19 @@ def main() -> None:
             ]
             best = tried.index(max(tried)) if tried else 0
             ends[entrant] = [measured(environment, entrant, best, seed) for seed in MEASURING]
-            reference = ends[REFERENCE.get(entrant, "FedAvg")]
-            gains = [a - b for a, b in zip(ends[entrant], reference, strict=True)]
-            half = T95 * statistics.stdev(gains) / len(gains) ** 0.5
-            mean = statistics.mean(gains)
-            print(
-                f"{environment} | {entrant} | {settings[best]} | "
-                f"{statistics.mean(ends[entrant]):.1f} | "
-                f"{mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}]",
-                flush=True,
-            )
+            reference = REFERENCE.get(entrant, "FedAvg")
+            row = {
+                "environment": environment,
+                "entrant": entrant,
+                "setting": settings[best]["algorithm"] | {"lr": settings[best][LR]},
+                "stable": round(statistics.mean(ends[entrant]), 2),
+            }
+            if entrant != reference:
+                gain = paired(ends[entrant], ends[reference])
+                row |= {"reference": reference, "gain": [gain.mean, gain.low, gain.high]}
+            told.append(row)
+            print(json.dumps(row), flush=True)
+    written()
 
 
 if __name__ == "__main__":

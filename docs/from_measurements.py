@@ -30,6 +30,7 @@ __all__ = [
     "inspect_kinds",
     "inspect_outlying",
     "inspect_truth",
+    "later_methods",
     "liars",
     "loopback",
     "measured",
@@ -577,6 +578,22 @@ def choosing() -> str:
         )
         rows.append((f"`{row['rule']}`{options}", *cells, f"{row['state_bytes_per_client']:,.0f}"))
     return table(("rule", "clients", "ms a round", "peak, MiB", "state, bytes a client"), rows)
+
+
+def later_methods() -> str:
+    """List which of the methods that came after the league help in two of its environments, from
+    ``benchmarks/measured/later_methods.json``."""
+    rows = []
+    for row in measured("later_methods")["told"]:
+        options = ", ".join(
+            f"`{name} = {value}`" for name, value in row["setting"].items() if name != "name"
+        )
+        gain = ""
+        if "gain" in row:
+            mean, low, high = row["gain"]
+            gain = f"{_signed(mean)} [{_signed(low)}, {_signed(high)}]"
+        rows.append((row["environment"], row["entrant"], options, f"{row['stable']:.1f}", gain))
+    return table(("environment", "entrant", "chosen", "stable, %", "points"), rows)
 
 
 def liars() -> str:

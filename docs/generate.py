@@ -67,6 +67,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(from_measurements.uploads, from_measurements.traffic, from_measurements.loopback),
         *(
             *(from_measurements.liars, from_measurements.defence_cost),
+            from_measurements.later_methods,
             from_pfllib.beside_pfllib,
             from_peers.beside_peers,
         ),
