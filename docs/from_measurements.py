@@ -42,6 +42,7 @@ __all__ = [
     "gpu",
     "heterogeneity",
     "inspect_outlying",
+    "later_methods",
     "liars",
     "loopback",
     "measured",
@@ -547,6 +548,22 @@ def choosing() -> str:
         "state, bytes a client": "{state_bytes_per_client:,.0f}",
     }
     return listed(rows, columns)
+
+
+def later_methods() -> str:
+    """List which of the methods that came after the league help in two of its environments, from
+    ``benchmarks/measured/later_methods.json``."""
+    rows = []
+    for row in measured("later_methods")["told"]:
+        options = ", ".join(
+            f"`{name} = {value}`" for name, value in row["setting"].items() if name != "name"
+        )
+        gain = ""
+        if "gain" in row:
+            mean, low, high = row["gain"]
+            gain = f"{signed(mean)} [{signed(low)}, {signed(high)}]"
+        rows.append((row["environment"], row["entrant"], options, f"{row['stable']:.1f}", gain))
+    return table(("environment", "entrant", "chosen", "stable, %", "points"), rows)
 
 
 def liars() -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from motley.privacy.published import SECRET
+
 __all__ = ["differences", "leftovers"]
 
 WALL = ("timings",)
@@ -43,11 +45,11 @@ def leftovers(whole: Path, killed: Path) -> list[str]:
 
 def differences(whole: Path, killed: Path) -> list[str]:
     """Return what differs between two folders of runs: tables, models, the record, and the state in
-    the last checkpoint."""
+    the last checkpoint. Two private runs have secrets of their own, also of one ``noise_seed``."""
     found = []
     for file in sorted(path for path in whole.rglob("*") if path.is_file()):
         other = killed / file.relative_to(whole)
-        if other.is_file() and not _alike(file, other):
+        if file.name != SECRET and other.is_file() and not _alike(file, other):
             found.append(f"differs: {file.relative_to(whole)}")
     return found
 
@@ -80,7 +82,10 @@ def _record(path: Path) -> dict[str, Any]:
         "engine": {**record["config"]["engine"], "name": record["numerics"]["engine"]},
     }
     marks = {name: mark for name, mark in record.get("tables", {}).items() if name not in WALL}
-    return {**record, "config": config, "command": None, "tables": marks, "digest": None}
+    record |= {"config": config, "command": None, "tables": marks, "digest": None}
+    if record.get("privacy"):
+        record["privacy"] = {**record["privacy"], "commitment": None}
+    return record
 
 
 def _state(path: Path) -> dict[str, Any]:

@@ -207,8 +207,8 @@ PUBLIC: dict[str, Keys] = {
 }
 """What a private task must say of itself."""
 ADAPTED = {
-    **dict.fromkeys(("lora_fedavg", "ffa_lora", "flexlora", "hetlora"), "adapters"),
-    "flora": "merged",
+    **dict.fromkeys(("lora_fedavg", "ffa_lora", "fedsa_lora", "flexlora", "hetlora"), "adapters"),
+    **dict.fromkeys(("flora", "fedex_lora"), "merged"),
 }
 """Algorithms of models with adapters, and the task that has such a model."""
 BUDGETED = ("topk", "randomk", "tensor_drop")

@@ -145,6 +145,16 @@ _ALGORITHMS: dict[str, tuple[Keys, Keys]] = {
         {"name": "fedvarp"},
         {"weights": "uniform", "local": {**STEPS, "lr_schedule": {"name": "cosine", "end": 0.1}}},
     ),
+    "fedau": ({"name": "fedau", "cutoff": 3}, {"weights": "uniform", "failures": LOSSY}),
+    "fedawe": ({"name": "fedawe"}, {"task": NORMED, "weights": "uniform", "failures": LOSSY}),
+    "ca2fl": (
+        {"name": "ca2fl"},
+        {"weights": "uniform", "stop": {"rounds": 8}, "synchrony": BUFFER},
+    ),
+    "fedadamw": ({"name": "fedadamw"}, {"local": STEPS, "failures": LOSSY}),
+    "fedmuon": ({"name": "fedmuon"}, {"local": STEPS, "failures": LOSSY}),
+    "fedswa": ({"name": "fedswa"}, {"failures": LOSSY}),
+    "fedmoswa": ({"name": "fedmoswa", "gamma": 0.4}, {"failures": LOSSY}),
     "rhfl, distilled by rounds": (
         {"name": "rhfl", "mode": "kd", "batch_size": 32},
         {"public": {"data": "{files}/more.npz", "examples": 40}, "weights": "uniform"},

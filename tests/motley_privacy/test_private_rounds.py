@@ -91,8 +91,12 @@ ADAPTED = {
 }
 SERVED = {**CLASSES, "split": {"test": "client", "server": 0.1}}
 NO_BOUND = {
+    "ca2fl": {},
+    "fedadamw": {},
+    "fedawe": {},
     "fedbio": SERVED,
     "feddf": {**SERVED, "public": 0.1},
+    "fedex_lora": ADAPTED,
     "fedexp": {},
     "fedproto": CLASSES,
     "fedrolex": CLASSES,
@@ -110,11 +114,12 @@ NO_BOUND = {
 }
 """The algorithms that are refused, with what they need to be reached at all."""
 OF_CLASSES = ("fedbabu", "fedlc", "fedper", "fedrep", "fedrod", "flash_robust")
+OF_ADAPTERS = ("fedsa_lora", "ffa_lora")
 SPARSE = ("randomk", "tensor_drop", "topk")
 ADMITTED += [
     {
         "algorithm": {"name": name, "lam": 10.0} if name == "pfedme" else name,
-        **(CLASSES if name in OF_CLASSES else ADAPTED if name == "ffa_lora" else {}),
+        **(CLASSES if name in OF_CLASSES else ADAPTED if name in OF_ADAPTERS else {}),
         "stop": {"rounds": 2},
     }
     for name in catalogue("algorithm").names()

@@ -10,17 +10,23 @@ import torch
 
 from motley.algorithms import CATALOGUE
 from motley.algorithms.apfl import APFL
+from motley.algorithms.ca2fl import CA2FL
 from motley.algorithms.ditto import Ditto, OwnModel
+from motley.algorithms.fedadamw import FedAdamW
 from motley.algorithms.fedala import FedALA
+from motley.algorithms.fedau import FedAU
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fedavgm import FedAvgM
+from motley.algorithms.fedawe import FedAWE
 from motley.algorithms.fedbabu import FedBABU
 from motley.algorithms.fedbio import FedBiO
 from motley.algorithms.fedbn import FedBN
 from motley.algorithms.feddf import FedDF
 from motley.algorithms.feddyn import FedDyn
+from motley.algorithms.fedex_lora import FedExLoRA
 from motley.algorithms.fedexp import FedExP
 from motley.algorithms.fedlc import FedLC
+from motley.algorithms.fedmuon import FedMuon
 from motley.algorithms.fednova import FedNova
 from motley.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from motley.algorithms.fedper import FedPer
@@ -29,7 +35,9 @@ from motley.algorithms.fedprox import FedProx
 from motley.algorithms.fedrep import FedRep
 from motley.algorithms.fedrod import FedRoD
 from motley.algorithms.fedrolex import FedRolex
+from motley.algorithms.fedsa_lora import FedSALoRA
 from motley.algorithms.fedsam import FedLESAM, FedSAM
+from motley.algorithms.fedswa import FedMoSWA, FedSWA
 from motley.algorithms.ffa_lora import FFALoRA
 from motley.algorithms.fine_tuned import FineTuned
 from motley.algorithms.fjord import FjORD
@@ -84,6 +92,19 @@ ROWS = [
     (FedVARP(), None, None),
     (MIFA(), "examples", None),
     (FedVARP(), "examples", MOMENTUM),
+    (FedAU(), None, MOMENTUM),
+    (FedAU(cutoff=1), "examples", None),
+    (FedAWE(), None, MOMENTUM),
+    (FedAWE(server_lr=0.5), "examples", None),
+    (FedAdamW(), None, SGD(lr=0.01)),
+    (FedAdamW(moments="coordinates", first_moment="run"), "examples", SGD(lr=0.01)),
+    (FedMuon(), None, None),
+    (FedMuon(form="code"), "examples", None),
+    (FedSWA(), None, None),
+    (FedMoSWA(), None, None),
+    (FedMoSWA(rho=1.0, gamma=0.4), "examples", None),
+    (CA2FL(), None, MOMENTUM),
+    (CA2FL(server_lr=0.5), "examples", None),
     (RobustTraining(), None, None),
     (Moon(mu=5.0), None, None),
     (Moon(), "uniform", MOMENTUM),
@@ -128,8 +149,11 @@ ROWS = [
     (LoRAFedAvg(), None, MOMENTUM),
     (LoRAFedAvg(measure_bias=True), None, None),
     (FFALoRA(), None, MOMENTUM),
+    (FedSALoRA(), None, MOMENTUM),
     (FlexLoRA(), None, None),
     (FLoRA(), None, MOMENTUM),
+    (FedExLoRA(), None, MOMENTUM),
+    (FedExLoRA(residual_ranks=1), None, None),
     (HetLoRA(gamma=0.5, lam=0.1), None, MOMENTUM),
     (HetLoRA(gamma=1.0), None, None),
     (FineTuned({"name": "fedprox", "mu": 0.1}), None, None),

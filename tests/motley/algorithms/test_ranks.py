@@ -57,7 +57,7 @@ def layout(rank: int, merged: bool = False) -> Any:
 def stepped(server: Any, rank: int, old: Any, *clients: Any) -> ServerState:
     """Return the server's state after a step from ``old`` (A, B) on (weight, A, B) of clients, who
     hold as many ranks as their factors have."""
-    model = layout(rank, server is Stacking)
+    model = layout(rank, issubclass(server, Stacking))
     a, b = (torch.tensor(value).float() for value in old)
     x = torch.cat([a.reshape(-1), b.reshape(-1)])
     uploads = []
@@ -687,7 +687,15 @@ def test_a_run_goes_on_with_what_was_merged_and_pruned(method):
 
 
 def test_a_model_without_adapters_is_refused():
-    for method in ("lora_fedavg", "flexlora", "ffa_lora", "flora", "hetlora"):
+    for method in (
+        "lora_fedavg",
+        "flexlora",
+        "ffa_lora",
+        "fedsa_lora",
+        "flora",
+        "fedex_lora",
+        "hetlora",
+    ):
         with pytest.raises(ModelError, match=r'no low-rank adapters, .* task = \{ name = "hf"'):
             build(
                 {

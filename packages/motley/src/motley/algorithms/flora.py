@@ -69,13 +69,13 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["FLoRA"]
+__all__ = ["FLoRA", "StackedTraining", "Stacking", "averaged_buffers"]
 
 RANKS = "stacked_ranks"
 """The name of the ranks of every stack, int64 ``[stacks, adapters]``, in state and download."""
 
 
-def _averaged(layout: Layout) -> Tensor:
+def averaged_buffers(layout: Layout) -> Tensor:
     """Return which floating buffers are averaged, bool ``[Bf]``: all but the merged products."""
     averaged = torch.ones(sum(entry.size for entry in layout.buffers), dtype=torch.bool)
     for product in merged_of(layout):
@@ -112,7 +112,7 @@ class StackedTraining(RankedTraining):
         layout = self.layout
         merged = 0 if client_state is None else int(client_state["merged"])
         missed = download[RANKS][merged:].sum(0).tolist()
-        values = layout.size + int(_averaged(layout).sum()) + 2 * len(download["counters"])
+        values = layout.size + int(averaged_buffers(layout).sum()) + 2 * len(download["counters"])
         for ranks, adapter, product in zip(
             missed, adapters_of(layout), merged_of(layout), strict=True
         ):
@@ -124,7 +124,7 @@ class StackedTraining(RankedTraining):
     def finish(self, after: ModelState, context: JobContext) -> tuple[Parts, ClientState | None]:
         parts, _ = super().finish(after, context)
         buffers = parts["buffers"]
-        averaged = _averaged(context.layout).to(buffers.value.device)
+        averaged = averaged_buffers(context.layout).to(buffers.value.device)
         stacks = torch.tensor([len(context.download[RANKS])])
         return {**parts, "buffers": buffers._replace(value=buffers.value[averaged])}, {
             "merged": stacks
@@ -159,7 +159,7 @@ class Stacking(FactorServer):
         step = total["delta"].clone()
         buffers = state.model.buffers.to(torch.float64, copy=True)
         if "buffers" in total:
-            buffers[_averaged(self.layout)] = total["buffers"]
+            buffers[averaged_buffers(self.layout)] = total["buffers"]
         ranks = []
         for adapter, product in zip(adapters_of(self.layout), merged_of(self.layout), strict=True):
             b, a = stacked(x, total, adapter)
