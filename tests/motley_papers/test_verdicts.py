@@ -86,6 +86,8 @@ def test_spreads_over_seeds_are_compared_by_deviations_from_the_median():
     assert contrast.interval.mean == pytest.approx(-1.08)
     assert contrast.interval.high == pytest.approx(-1.08 + 0.93497, abs=1e-4)
     assert contrast.printed != contrast.printed  # spreads are not printed number by number
+    (row,) = verdict_table([found]).rows
+    assert row.cells[5].text.startswith("deviation over seeds of final (%): ")
     turned = {"of": "spread", "lower": {"method": "b"}, "than": {"method": "a"}}
     assert judge(claim(**turned), TABLE, seen).verdict == "contradicted"
 
