@@ -237,6 +237,20 @@ def test_a_client_s_row_begins_when_it_is_sent_out_after_the_probe(tmp_path):
         assert start_s - begun[step] == pytest.approx(2.0 if step == 1 else 1.0, abs=0.1)
 
 
+def test_what_the_rule_noted_of_the_chosen_is_a_table(tmp_path):
+    """Six components of each of two clients a round, under the numbers of their dispatches."""
+    deploy(tmp_path / "run", selector="hetero_select_v1", rounds=2)
+    tables = motley.load(tmp_path / "run").tables
+    noted = tables["choices"]
+    sent = dict(
+        zip(*(tables["clients"][name].to_pylist() for name in ("dispatch", "client")), strict=True)
+    )
+    assert noted.num_rows == 2 * 2 * 6
+    assert noted["round"].to_pylist() == [1] * 12 + [2] * 12
+    pairs = zip(*(noted[name].to_pylist() for name in ("dispatch", "client")), strict=True)
+    assert all(sent[dispatch] == client for dispatch, client in pairs)
+
+
 @pytest.mark.skipif(not HERE, reason="what Flower's own loop logs")
 def test_replayed_rounds_are_not_logged_again(tmp_path, caplog):
     with pytest.raises(KilledError):
