@@ -61,6 +61,18 @@ def test_higher(a, verdict):
     assert found.verdict == verdict
 
 
+def test_a_mean_over_cells_of_which_one_has_no_run_is_not_tested():
+    """In setting y there is no a: the mean over x alone would be about something else."""
+    seen = values(x_a=[12, 13, 14], x_b=[10, 10, 10], y_b=[10, 10, 10])
+    over_settings = claim("table 2", **A_OVER_B)
+    planned = CROSSED.cells("small")
+    assert judge(over_settings, CROSSED, seen, planned=planned).verdict == "not tested"
+    whole = seen | values(y_a=[12, 13, 14])
+    assert judge(over_settings, CROSSED, whole, planned=planned).verdict == "confirmed"
+    in_x = claim("table 2", where={"setting": "x"}, **A_OVER_B)
+    assert judge(in_x, CROSSED, seen, planned=planned).verdict == "confirmed"
+
+
 def test_spreads_over_seeds_are_compared_by_deviations_from_the_median():
     """a lies at its median 10 and .1, .1, .2, .2 from it, b at 20 and 1, 1, 2, 2: deviations
     differ by 0, .9, .9, 1.8, 1.8, mean 1.08 with s = .753, half width 2.776445 s / sqrt 5 = .935;
@@ -74,6 +86,8 @@ def test_spreads_over_seeds_are_compared_by_deviations_from_the_median():
     assert contrast.interval.mean == pytest.approx(-1.08)
     assert contrast.interval.high == pytest.approx(-1.08 + 0.93497, abs=1e-4)
     assert contrast.printed != contrast.printed  # spreads are not printed number by number
+    (row,) = verdict_table([found]).rows
+    assert row.cells[5].text.startswith("deviation over seeds of final (%): ")
     turned = {"of": "spread", "lower": {"method": "b"}, "than": {"method": "a"}}
     assert judge(claim(**turned), TABLE, seen).verdict == "contradicted"
 

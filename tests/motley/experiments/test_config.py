@@ -181,6 +181,11 @@ def test_an_experiment_is_never_changed() -> None:
         ),
         ({"stop": 5}, "stop: got 5; expected a table"),
         ({"stop": {"round": 5}}, "stop.round: there is no such key (did you mean 'rounds'?)"),
+        (
+            {"evaluate": {"diagnostics": "batch"}},
+            "evaluate.diagnostics: got 'batch' (did you mean 'batches'?); expected one of: false, "
+            "true, batches",
+        ),
         ({"stop": {"rounds": 0}}, "stop.rounds: got 0; expected at least 1"),
         (
             {"stop": {"virtual_hours": float("inf")}},

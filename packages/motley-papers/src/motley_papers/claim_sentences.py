@@ -60,7 +60,7 @@ def what_came_of_it(claim: Claim, rows: Sequence[Mapping[str, str]], missed: boo
     up = claim.higher is not None or claim.above is not None
     compared = [row for row in rows if isfinite(float(row["difference"]))]
     weakest = min(compared, key=lambda row: (_DOUBT[row["sign"]], _towards(row, up)))
-    parts = [f"{_lead(claim, weakest, up)}{_allowed(claim, weakest)}: {_numbers(weakest)}"]
+    parts = [f"{_lead(claim, weakest, up)}{_allowed(claim, weakest)}: {_numbers(claim, weakest)}"]
     if len(rows) > 1:
         held = sum(row["sign"] == "confirmed" for row in rows)
         left = len(rows) - len(compared)
@@ -157,11 +157,12 @@ def _towards(row: Mapping[str, str], up: bool) -> float:
     return float(row["difference"]) * (1 if up else -1)
 
 
-def _numbers(row: Mapping[str, str]) -> str:
+def _numbers(claim: Claim, row: Mapping[str, str]) -> str:
     """Return both sides, or one and the number it is held against, with the difference."""
     measure = measure_of(row["measure"]) if row["measure"] else None
     unit = measure.unit if measure is not None else ""
     title = measure.title.removesuffix("(%)").strip() if measure is not None else ""
+    title = f"deviation of {title} over seeds" if claim.of == "spread" else title
     mean = float(row["difference"])
     apart = _with(_signed(mean), "points" if unit == "%" else unit)
     apart = f"{apart} {_ends(row)} over {row['pairs']} pairs"

@@ -198,6 +198,7 @@ class Reproduction:
                         printed=printed,
                         looks=self.looks(claim),
                         protocol=protocol,
+                        planned=[c for c in exhibit.cells(self.scale) if c.has(self.only)],
                     )
                 )
         return out

@@ -122,13 +122,15 @@ def verdict_table(judged: Sequence[Judged]) -> Table:
     return Table(heads, rows, _note(judged))
 
 
+def _title(judged: Judged) -> str:
+    """Return what is compared, a deviation over seeds where the claim is about spreads."""
+    title = measure_of(judged.measure).title
+    return f"deviation over seeds of {title}" if judged.claim.of == "spread" else title
+
+
 def _claim_cells(judged: Judged) -> list[TableCell]:
     words = difference_words(judged)
-    words = (
-        f"{measure_of(judged.measure).title}: {words}"
-        if words != DASH and judged.measure
-        else words
-    )
+    words = f"{_title(judged)}: {words}" if words != DASH and judged.measure else words
     words += (
         f" (weakest of {len(judged.contrasts)})"
         if len(judged.contrasts) > 1 and words != DASH
@@ -248,7 +250,7 @@ def _comparison(judged: Judged, contrast: Contrast) -> TableRow:
     rival = contrast.rival
     interval = contrast.interval
     cells = [
-        TableCell(measure_of(judged.measure).title if judged.measure else DASH),
+        TableCell(_title(judged) if judged.measure else DASH),
         TableCell(contrast.label),
         TableCell(_mean(contrast.ours, contrast.ours_exact), contrast.ours.mean),
         TableCell(_mean(rival, contrast.rival_exact), rival.mean) if rival else TableCell(DASH),

@@ -69,13 +69,22 @@ class ClaimComparison(NamedTuple):
 
 class _Numbers(NamedTuple):
     """What claims are judged by: measured and printed values, the looks in seeds, how many
-    comparisons a claim makes, and whether the data are ``theirs``."""
+    comparisons a claim makes, whether the data are ``theirs``, and the cells that are planned."""
 
     values: Values
     printed: Values
     looks: SpendingPlan | None
     of: int
     theirs: bool
+    planned: Sequence[Cell] = ()
+
+    def lacks(self, claim: Claim, exhibit: Exhibit, comparison: ClaimComparison) -> bool:
+        """Return whether a planned cell that the comparison looks at has no number."""
+        measures = claim.measures(exhibit.measures)
+        return any(
+            not any(self.values.get((measure, cell.values)) for measure in measures)
+            for cell in cells_of(comparison, self.planned)
+        )
 
 
 @dataclass(frozen=True)
@@ -272,6 +281,7 @@ def judge(
     printed: Mapping[tuple[str, NamedCell], float] | None = None,
     looks: SpendingPlan | None = None,
     protocol: Protocol = WHOLE,
+    planned: Sequence[Cell] = (),
 ) -> Judged:
     """Test a claim.
 
@@ -282,6 +292,8 @@ def judge(
     printed: (measure, cell) -> the paper's number.
     looks: in seeds; None where there is one, at the number planned.
     protocol: how much of the paper's the runs are.
+    planned: the exhibit's cells; a comparison of which one has no number is not tested, for a mean
+    over the others is about something else.
     """
     if claim.tuned is not None:
         exhibit, values = exhibit.tuned(claim.tuned), after_tuning(exhibit, claim.tuned, values)
@@ -298,6 +310,7 @@ def judge(
         looks=looks,
         of=len(compared),
         theirs=protocol.kind != "other data",
+        planned=() if claim.tuned is not None else planned,
     )
     return Judged(
         claim,
@@ -427,6 +440,8 @@ def _deviations(units: Units) -> Units:
 def _compare(
     claim: Claim, exhibit: Exhibit, comparison: ClaimComparison, numbers: _Numbers
 ) -> Contrast:
+    if numbers.lacks(claim, exhibit, comparison):
+        numbers = numbers._replace(values={})
     if comparison.ours is None or comparison.rival is None:
         return _against_number(claim, exhibit, comparison.where, numbers)
     a, b = _sides(

@@ -104,7 +104,8 @@ def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
         return "this key is missing and has no default"
     if kind == "literal_error":
         allowed = [
-            part.strip(" '") for part in context["expected"].replace(" or ", ", ").split(",")
+            {"False": "false", "True": "true"}.get(part.strip(), part.strip(" '"))
+            for part in context["expected"].replace(" or ", ", ").split(",")
         ]
         hint = suggest(value, allowed) if isinstance(value, str) else ""
         return f"got {value!r}{hint}; expected one of: {', '.join(allowed)}"

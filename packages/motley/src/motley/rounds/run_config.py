@@ -80,7 +80,7 @@ class EvaluationSchedule:
     """Server steps between evaluations."""
     per_client: bool = True
     """One row per client, too."""
-    diagnostics: bool | Literal["batches"] = False
+    diagnostics: Literal[False, True, "batches"] = False
     """Measure in these steps, in the first and in step ``stop.rounds``, what papers assume: how far
     clients' gradients and models lie apart, what compression loses; ``"batches"``: also gradients
     of single mini-batches. Costs wall time (a gradient of every client), no virtual time and no

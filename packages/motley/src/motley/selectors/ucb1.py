@@ -15,7 +15,7 @@ State, per client: ``loss``, ``duration`` and its ``round``, ``count`` (N), ``re
 ``total`` (their sum), 48 bytes. Needs: reported ``arrival_loss`` (one forward pass over the
 training data of each chosen client) and durations. Probe cost: none. ``Cohort.notes``: ``unseen``,
 how many available have N = 0; ``mean`` and ``bonus``, averaged over those of the chosen that have
-been seen; ``client_notes``: both of the chosen.
+been seen; ``client_notes``: both of the chosen, where all of them were seen.
 
 Deviations and readings
 -----------------------
@@ -141,7 +141,8 @@ class UCB1(SelectionRule[UCB1State]):
         seen = at[count[at] > 0]
         if len(seen):
             notes |= {"mean": float(mean[seen].mean()), "bonus": float(bonus[seen].mean())}
-        each = {"mean": mean[at], "bonus": bonus[at]}
+        # the bonus of a client that was never asked is infinite
+        each = {"mean": mean[at], "bonus": bonus[at]} if len(seen) == len(at) else {}
         return Cohort(context.available[at], notes=notes, client_notes=each)
 
     @override

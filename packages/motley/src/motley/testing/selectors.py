@@ -204,11 +204,7 @@ def check_selector(rule: SelectionRule[Any], federation: SyntheticFederation | N
 
 def assert_same_cohort(first: Cohort, second: Cohort) -> None:
     """Require that two cohorts are equal in every field, bit for bit."""
-    for f in dataclasses.fields(Cohort):
-        a = getattr(first, f.name)
-        b = getattr(second, f.name)
-        same = np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b or repr(a) == repr(b)
-        _require(same, f"{f.name} differs: {a} and {b}")
+    assert_same_state(first, second, "cohort")
 
 
 def assert_same_state(first: object, second: object, where: str = "state") -> None:
