@@ -26,9 +26,12 @@ PARTITIONS = Catalogue(
     {
         "by_writer": "motley.world.partition.basic:ByWriter",
         "dirichlet": "motley.world.partition.dirichlet:Dirichlet",
+        "flower_niid_bench": "motley.world.partition.niid_bench:FlowerNiidBench",
+        "heterofl_shards": "motley.world.partition.heterofl_shards:HeteroFLShards",
         "iid": "motley.world.partition.basic:IID",
         "label_count": "motley.world.partition.class_subsets:LabelCount",
         "missing_classes": "motley.world.partition.class_subsets:MissingClasses",
+        "niid_bench": "motley.world.partition.niid_bench:NiidBench",
         "psi": "motley.world.partition.psi:Psi",
         "quantity": "motley.world.partition.quantity:Quantity",
         "shards": "motley.world.partition.basic:Shards",
