@@ -53,13 +53,22 @@ class Shifted(LocalRule):
         return GradientCorrection(0.2, torch.linspace(-1, 1, len(ctx.x), dtype=ctx.x.dtype))
 
 
+class Drifting(LocalRule):
+    """A step outside of the optimiser, which differs from client to client."""
+
+    def correction(self, ctx):
+        return GradientCorrection(
+            drift=torch.linspace(-1, 1, len(ctx.x), dtype=ctx.x.dtype) * ctx.num_examples / 100
+        )
+
+
 def deltas(engine, jobs, sent):
     out = torch.stack([trained.parts["delta"].value for trained in engine.train(jobs, sent, {})])
     engine.close()
     return out
 
 
-@pytest.mark.parametrize("correction", [Varied(), Shifted()])
+@pytest.mark.parametrize("correction", [Varied(), Shifted(), Drifting()])
 @pytest.mark.parametrize("solver", [SGD(lr=0.1), SGD(lr=0.1, momentum=0.5)])
 @pytest.mark.parametrize("engine", ALL[1:])
 def test_rates_pulls_and_shifts_may_differ_between_clients(

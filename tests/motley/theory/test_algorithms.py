@@ -411,6 +411,24 @@ def test_adagrad_with_momentum_by_hand() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "step"), [("fedadagrad", 0.001), ("fedadam", 0.0316227), ("fedyogi", 0.0316227)]
+)
+def test_adaptive_servers_as_flamby_has_them(name: str, step: float) -> None:
+    """v from 0, beta1 .9, beta2 .999, tau 1e-8, total .1, server rate .01: m = .01; Adagrad's v =
+    .01, so .01 * .01 / .1; Adam's and Yogi's v = .00001, so .0001 / (.00316228 + 1e-8)."""
+    betas = {"beta1": 0.9} if name == "fedadagrad" else {"beta1": 0.9, "beta2": 0.999}
+    algorithm = {"name": name, "first_v": 0.0, "tau": 1e-8, **betas}
+    keys = {"minima": (1.0,), "taus": (1,), "lr": 0.1, "start": 0.0, "algorithm": algorithm}
+    assert run(**keys) == pytest.approx(step, abs=5e-8)
+
+
+def test_a_second_moment_does_not_begin_below_zero() -> None:
+    message = r"got first_v = -1\.0; expected a number of at least 0"
+    with pytest.raises(ConfigError, match=message):
+        run(algorithm={"name": "fedadam", "first_v": -1.0})
+
+
 def test_yogi_lets_v_fall_slowly() -> None:
     """v = 1, total = .1: Adam forgets to .9901; Yogi takes off .01 * .01 = .0001 only."""
     from motley.algorithms.fedopt import ServerAdam, ServerYogi

@@ -431,6 +431,11 @@ def _refuses_work(experiment: Experiment, ready: Ready) -> str | None:
             f"{type(algorithm.server).__name__} asks clients again in mid-round, as only a "
             "simulation does; use another algorithm"
         )
+    if algorithm.local.compares_sizes:
+        return (
+            "a client compares its samples with the mean of all only in a simulation, which knows "
+            'them; leave alphas out, or write weights = "examples"'
+        )
     if config.setting.task.heads:
         return (
             "a head is averaged over the clients that hold it only in a simulation, which "

@@ -13,12 +13,14 @@ Symbols: ``tau`` the degree of adaptivity (1e-3); ``beta1`` 0.9 (0 for FedAdagra
 ``lr`` the server's learning rate, which the paper tunes on a logarithmic grid together with the
 clients' (here 0.01, INTERPRETATION-D: a place to start).
 
-State: ``m`` from 0 and ``v`` from tau^2 [D].
+State: ``m`` from 0 and ``v`` from tau^2, or from ``first_v`` [D].
 
 Deviations and readings
 -----------------------
 * INTERPRETATION-R v starts at tau^2 (the paper asks for at least that). There is no bias
   correction: some public versions start at v = 0 and correct, which is another first step.
+* FLamby's code has ``first_v = 0``, beta1 .9 for all three, beta2 .999, tau 1e-8, and no bias
+  correction either.
 * Buffers are averaged, never adapted. A round without uploads leaves m and v as they were.
 * Under sparse compression v is tiny for coordinates that were rarely sent, and the next step there
   is large: raise tau.
@@ -26,7 +28,8 @@ Deviations and readings
 Worked
 ------
 A total of .1, lr = .01, first step: FedAdagrad .00990050, FedAdam .00905028, FedYogi .00904988.
-With v from 0 and a bias correction the first step differs by the factor .742460.
+With v from 0 and a bias correction the first step differs by the factor .742460. As in FLamby's
+code: FedAdagrad .001, FedAdam and FedYogi .0316227.
 
 >>> from motley.algorithms.fedopt import ServerAdam
 >>> ServerAdam(lr=0.1).beta2
@@ -68,11 +71,14 @@ class ServerAdagrad(Server):
     lr: float = 0.01
     beta1: float = 0.0
     tau: float = 1e-3
+    first_v: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("lr", "tau"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ConfigError(f"got {name} = {getattr(self, name)}; expected a positive number")
+        if self.first_v is not None and not 0 <= self.first_v < float("inf"):
+            raise ConfigError(f"got first_v = {self.first_v}; expected a number of at least 0")
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name, 0.0) < 1:
                 raise ConfigError(
@@ -82,7 +88,8 @@ class ServerAdagrad(Server):
     @override
     def init(self, model: ModelState, population: int) -> ServerState:
         zero = torch.zeros_like(model.x, dtype=torch.float64)
-        return ServerState(model, {"m": zero, "v": torch.full_like(zero, self.tau**2)})
+        first_v = self.tau**2 if self.first_v is None else self.first_v
+        return ServerState(model, {"m": zero, "v": torch.full_like(zero, first_v)})
 
     def second(self, v: Tensor, square: Tensor) -> Tensor:
         """Return the next v from ``total^2``."""
@@ -122,12 +129,13 @@ class ServerYogi(ServerAdam):
 
 @dataclass(frozen=True)
 class FedAdagrad(Method):
-    """Adagrad on the server."""
+    """Adagrad on the server. ``first_v``: of every weight; None: tau^2."""
 
     paper: ClassVar[Paper] = PAPER
     server_lr: float = 0.01
     beta1: float = 0.0
     tau: float = 1e-3
+    first_v: float | None = None
 
     def __post_init__(self) -> None:
         self._server()
@@ -137,7 +145,7 @@ class FedAdagrad(Method):
         return plain.replace(server=self._server())
 
     def _server(self) -> Server:
-        return ServerAdagrad(self.server_lr, self.beta1, self.tau)
+        return ServerAdagrad(self.server_lr, self.beta1, self.tau, self.first_v)
 
 
 @dataclass(frozen=True)
@@ -149,7 +157,7 @@ class FedAdam(FedAdagrad):
 
     @override
     def _server(self) -> Server:
-        return ServerAdam(self.server_lr, self.beta1, self.tau, self.beta2)
+        return ServerAdam(self.server_lr, self.beta1, self.tau, self.first_v, self.beta2)
 
 
 @dataclass(frozen=True)
@@ -158,4 +166,4 @@ class FedYogi(FedAdam):
 
     @override
     def _server(self) -> Server:
-        return ServerYogi(self.server_lr, self.beta1, self.tau, self.beta2)
+        return ServerYogi(self.server_lr, self.beta1, self.tau, self.first_v, self.beta2)

@@ -47,6 +47,8 @@ class JobContext:
     steps: local steps of this job.
     lr: learning rate used in it.
     num_examples: the client's training samples.
+    mean_examples: of all clients that rounds may ask, each known in a simulation alone
+    (:attr:`motley.algorithms.parts.LocalRule.compares_sizes`).
     solver_norm: FedNova's ``||a||_1`` of the local solver over these steps; with the proximal term
     of the first phase only in ``finish``.
     layout: positions of the parameters in the flat vector.
@@ -70,3 +72,4 @@ class JobContext:
     models: Mapping[str, ModelState] = field(default_factory=dict)
     values: Tensors = field(default_factory=dict)
     classes: Tensor | None = None
+    mean_examples: float = math.nan

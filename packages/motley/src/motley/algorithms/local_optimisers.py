@@ -12,6 +12,7 @@ One step of :class:`SGD`, in this order (gradient ``g`` of the batch's mean loss
                                          they are not merged
     v <- momentum v + g                  v starts at 0 in every round
     w <- w - lr v                        nesterov: w - lr (g + momentum v)
+    w <- w - lr drift                    an algorithm's correction outside of the optimiser
 
 :class:`Adam` takes the same ``g``, decay included, and then steps along its moments (so a proximal
 term enters before them, docs/methods/algorithms.md#flash-columns):
@@ -25,6 +26,8 @@ step along the moments (Loshchilov, Hutter: *Decoupled Weight Decay Regularizati
 Algorithm 2 with the learning rate as its schedule, as torch does):
 
     w <- w - lr weight_decay w
+
+``drift`` comes last under every optimiser.
 
 A step works on *blocks*: tensors whose first axis is the client. A flat vector is one block
 ``[1, D]``; a batched engine passes one block ``[c, *shape]`` per parameter. So every engine runs
@@ -47,7 +50,7 @@ from motley.core.bounds import Positive
 from motley.core.errors import ConfigError, ContractError
 from motley.core.paper import Paper, cite
 
-__all__ = ["SGD", "Adam", "AdamW", "Block", "Clip", "Scale", "Solver", "correct"]
+__all__ = ["SGD", "Adam", "AdamW", "Block", "Clip", "Scale", "Solver", "add_drift", "correct"]
 
 Scale = float | Tensor
 """One number for all clients of a block, or one per client ``[c]``."""
@@ -64,6 +67,7 @@ class Block(NamedTuple):
     offset: ``[1, ...]`` or ``[c, ...]``, or None.
     v, s: ``[c, ...]``, state of the solver from step to step (momentum or first moment; second
     moment), or None.
+    drift: ``[1, ...]`` or ``[c, ...]``, or None.
     """
 
     w: Tensor
@@ -72,6 +76,7 @@ class Block(NamedTuple):
     offset: Tensor | None = None
     v: Tensor | None = None
     s: Tensor | None = None
+    drift: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -208,6 +213,7 @@ class SGD(Solver):
         self._corrected(blocks, proximal, self.weight_decay)
         for block in blocks:
             add_scaled(block.w, self._direction(block), lr, -1.0)
+            add_drift(block, lr)
 
     def _direction(self, block: Block) -> Tensor:
         if block.v is None:
@@ -296,6 +302,7 @@ class Adam(Solver):
             s.mul_(self.beta2).addcmul_(block.g, block.g, value=1.0 - self.beta2)
             root = torch.div(s, second, out=block.g).sqrt_().add_(self.eps)
             add_scaled(block.w, torch.div(v, root, out=root), lr / first, -1.0)
+            add_drift(block, lr)
 
     def solver_norm(self, steps: int, proximal: float = 0.0, lr: float | None = None) -> float:
         """Return the number of steps: Adam's update is not a weighted sum of its gradients
@@ -347,8 +354,8 @@ def correct(block: Block, proximal: Scale) -> None:
 
 
 def descend(block: Block, lr: Scale, proximal: Scale) -> None:
-    """Step ``w <- w - lr (g + proximal (w - x) + offset)`` in place, fused: the proximal term is an
-    interpolation toward ``x``."""
+    """Step ``w <- w - lr (g + proximal (w - x) + offset + drift)`` in place, fused: the proximal
+    term is an interpolation toward ``x``."""
     if isinstance(proximal, Tensor) or proximal:
         weight = lr * proximal
         block.w.lerp_(
@@ -358,6 +365,13 @@ def descend(block: Block, lr: Scale, proximal: Scale) -> None:
     if block.offset is not None:
         add_scaled(block.w, block.offset, lr, -1.0)
     add_scaled(block.w, block.g, lr, -1.0)
+    add_drift(block, lr)
+
+
+def add_drift(block: Block, lr: Scale) -> None:
+    """Step ``w <- w - lr drift`` in place, where the block has a drift."""
+    if block.drift is not None:
+        add_scaled(block.w, block.drift, lr, -1.0)
 
 
 def add_scaled(y: Tensor, t: Tensor, scale: Scale, sign: float = 1.0) -> None:

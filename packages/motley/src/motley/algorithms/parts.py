@@ -268,6 +268,12 @@ class LocalRule(_MethodPart):
         client's samples."""
         return 0.0
 
+    @property
+    def compares_sizes(self) -> bool:
+        """Whether local work depends on :attr:`JobContext.mean_examples`, which a client of a
+        deployment does not know."""
+        return False
+
     def ignores_weights(self) -> str | None:
         """Return why the experiment's ``weights`` would decide nothing, and what to write instead;
         None where they weigh uploads."""

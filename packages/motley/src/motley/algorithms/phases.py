@@ -25,17 +25,18 @@ RECEIVED = ""
 
 @dataclass(frozen=True)
 class GradientCorrection:
-    """A correction of the local gradient: ``g`` becomes ``g + proximal (w - x) + offset``, x the
-    received model.
+    """A correction of local steps: ``g`` becomes ``g + proximal (w - x) + offset``, x the received
+    model, and after each step of the local optimiser ``w`` becomes ``w - lr drift``.
 
     Parameters
     ----------
     proximal: a scalar (one per client when clients are batched).
-    offset: ``[D]`` or None.
+    offset, drift: ``[D]`` or None.
     """
 
     proximal: float = 0.0
     offset: Tensor | None = None
+    drift: Tensor | None = None
 
 
 class GradientAt(Protocol):

@@ -9,6 +9,12 @@ Federated Learning*, ICML 2020 (arXiv:1910.06378).
     send        delta_k = w - x,   dc_k = c_k+ - c_k
     server:     x <- x + lr_server sum_S a_k delta_k,     c <- c + sum_S p_k dc_k
 
+Options: ``corrects = "weights"`` leaves g(w) as it is and steps w <- w - lr (c - c_k) after each
+step of the optimiser, outside of its momentum and decay; ``divisor = "steps"`` divides by tau lr in
+option II, whatever the momentum; ``variates = "uniform"`` has p_k = 1/K while the models keep the
+run's weights. The first two are how the codes of NIID-Bench, Flower's baseline and FLamby have it;
+NIID-Bench has all three with ``weights = "examples"``.
+
 Symbols: K all registered clients, M the cohort; ``a_k = 1/M`` and ``p_k = 1/K`` under
 ``weights = "uniform"`` (the default, as published), ``n_k / sum_S n`` and ``n_k / n`` under
 ``"examples"``, n the samples of all clients; ``||a||_1`` the number of steps under plain SGD,
@@ -34,7 +40,9 @@ Deviations and readings
   p_k, are refused.
 * A deployed server divides c anew by n when it meets further clients.
 * INTERPRETATION-D clipping shortens g alone, before the correction is added; clipping the corrected
-  gradient is refused.
+  gradient is refused. Under ``corrects = "weights"`` both are the same.
+* Under ``variates = "uniform"`` and weights by samples c is not ``sum p_k c_k`` of the models'
+  weights, and the fixed point is the minimum of neither objective.
 * The variates cover trainable parameters only; buffers are averaged
   (docs/methods/index.md#model-state).
 * Option II computes a gradient from the local update, which is not possible under Adam (entries of
@@ -51,7 +59,13 @@ g = 6, c_k = 4.5, c = 2, lr = .1, w = 3: 2.65 (FedAvg 2.4). F_1 = (w - 1)^2 / 2,
 2, x = 0, lr = .1, tau = 2: round 1 w = (.19, .57), c_k = (-.95, -2.85), x = .38, c = -1.9; round 2
 w = (.6783, .6973), x = .6878, c = -1.539: the two models now differ by .019 instead of .38. With
 ``examples`` and n = (1, 3): x = .475, c = -2.375; round 2 w = (.8455, .8645), c_k = (-.4275,
--2.4225), x = .85975, c = -1.92375. Round 1 equals FedAvg of the same weights.
+-2.4225), x = .85975, c = -1.92375. Round 1 equals FedAvg of the same weights. With ``examples`` and
+``variates = "uniform"``: x = .475, c = -1.9 after round 1.
+
+Momentum .5, two steps from x = 0, F = (w - 1)^2 / 2, lr .1, c = 1, c_k = 0: steps along 0, -.1 (w =
+0, 0; the corrected gradient is 0), c_k+ = -1. With ``corrects = "weights"``: v = -1, w = .1 - .1 =
+0; v = -1.5, w = .15 - .1 = .05, and c_k+ = -1 - .05 / .25 = -1.2; with ``divisor = "steps"`` too -1
+- .05 / .2 = -1.25.
 
 >>> from motley.algorithms.scaffold import Scaffold
 >>> Scaffold().server_lr
@@ -62,7 +76,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 from typing_extensions import override
@@ -72,6 +86,7 @@ from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.parts import (
     Algorithm,
     ClientState,
+    Fold,
     GradientCorrection,
     JobContext,
     LocalRule,
@@ -90,6 +105,10 @@ from motley.tasks.task import ModelState
 
 __all__ = ["ControlVariates", "ControlVariatesAverage", "Scaffold"]
 
+Corrects = Literal["gradient", "weights"]
+Divisor = Literal["norm", "steps"]
+Variates = Literal["weights", "uniform"]
+
 
 @dataclass(frozen=True)
 class ControlVariates(LocalRule):
@@ -98,8 +117,15 @@ class ControlVariates(LocalRule):
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "dc"})
     option: Literal["I", "II"] = "II"
+    corrects: Corrects = "gradient"
+    divisor: Divisor = "norm"
+    variates: Variates = "weights"
 
     def __post_init__(self) -> None:
+        for name, kind in (("corrects", Corrects), ("divisor", Divisor), ("variates", Variates)):
+            if getattr(self, name) not in get_args(kind):
+                expected = " or ".join(map(repr, get_args(kind)))
+                raise ConfigError(f"got {name} = {getattr(self, name)!r}; expected {expected}")
         if self.option not in ("I", "II"):
             raise ConfigError(
                 f"got option = {self.option!r}; expected 'I' (a gradient at the received model) or "
@@ -120,8 +146,11 @@ class ControlVariates(LocalRule):
         return {**super().download(server), "c": server.extra["c"]}
 
     def correction(self, context: JobContext) -> GradientCorrection:
-        """Return the offset ``c - c_k``, the same at every step."""
-        return GradientCorrection(offset=context.download["c"] - self._own(context))
+        """Return ``c - c_k``, the same at every step, as :attr:`corrects` says."""
+        correction = context.download["c"] - self._own(context)
+        if self.corrects == "weights":
+            return GradientCorrection(drift=correction)
+        return GradientCorrection(offset=correction)
 
     def finish(
         self, after: ModelState, context: JobContext
@@ -130,7 +159,8 @@ class ControlVariates(LocalRule):
         and the next c_k."""
         parts, _ = super().finish(after, context)
         own = self._own(context)
-        path = context.solver_norm * context.lr
+        steps = context.solver_norm if self.divisor == "norm" else float(context.steps)
+        path = steps * context.lr
         if context.pre_training.gradient is not None:
             moved = context.pre_training.gradient - own
         else:
@@ -139,7 +169,8 @@ class ControlVariates(LocalRule):
                 if path
                 else torch.zeros_like(own)
             )
-        return {**parts, "dc": Part(moved, "weighted_sum")}, {"c": own + moved}
+        fold: Fold = "weighted_sum" if self.variates == "weights" else "sum"
+        return {**parts, "dc": Part(moved, fold)}, {"c": own + moved}
 
     @staticmethod
     def _own(context: JobContext) -> torch.Tensor:
@@ -159,7 +190,8 @@ class ControlVariates(LocalRule):
                 "possible under "
                 f'{type(solver).__name__}; use algorithm = {{ name = "scaffold", option = "I" }}'
             )
-        if solver.clip is not None and solver.clip.of == "corrected":
+        clips_corrected = solver.clip is not None and solver.clip.of == "corrected"
+        if clips_corrected and self.corrects == "gradient":
             return (
                 "SCAFFOLD clips the gradient before it is corrected; use clip = { norm = ..., "
                 'of = "gradient" }'
@@ -178,6 +210,7 @@ class ControlVariatesAverage(Average):
     """SCAFFOLD's server step: ``x <- x + lr mean delta;  c <- c + sum p_k dc_k``."""
 
     weighs_all: ClassVar[bool] = True
+    variates: Variates = "weights"
 
     @override
     def init(self, model: ModelState, population: int) -> ServerState:
@@ -197,6 +230,8 @@ class ControlVariatesAverage(Average):
     @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         _, everybody = context.weight_sums
+        if self.variates == "uniform":
+            everybody = float(context.population)
         c = kept_mean(state, "c", everybody) + total["dc"] / everybody
         extra = {
             "c": c.to(state.extra["c"].dtype),
@@ -208,20 +243,33 @@ class ControlVariatesAverage(Average):
 @dataclass(frozen=True)
 class Scaffold(Method):
     """SCAFFOLD: options ``server_lr`` (1.0) and ``option`` ("II"), the rule that renews a client's
-    variate."""
+    variate.
+
+    Parameters
+    ----------
+    corrects: ``gradient``, before momentum and decay, or ``weights``, after each step.
+    divisor: of option II: ``norm``, ``||a||_1`` of the local optimiser, or ``steps``.
+    variates: whose weights a client's change of variate has: the model ``weights``' or ``uniform``.
+    """
 
     paper: ClassVar[Paper] = cite("karimireddy2020scaffold")
     server_lr: float = 1.0
     option: Literal["I", "II"] = "II"
+    corrects: Corrects = "gradient"
+    divisor: Divisor = "norm"
+    variates: Variates = "weights"
 
     def __post_init__(self) -> None:
         ControlVariatesAverage(self.server_lr)
-        ControlVariates(self.option)
+        self._local()
+
+    def _local(self) -> ControlVariates:
+        return ControlVariates(self.option, self.corrects, self.divisor, self.variates)
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
         return plain.replace(
-            local=ControlVariates(self.option),
-            server=ControlVariatesAverage(self.server_lr),
+            local=self._local(),
+            server=ControlVariatesAverage(self.server_lr, self.variates),
             weights="uniform",
         )

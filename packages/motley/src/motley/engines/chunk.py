@@ -268,11 +268,18 @@ class Chunk:
     @property
     def offset(self) -> Tensor | None:
         """The offsets of the gradients ``[c, D]``, or None when no client has one."""
-        offsets = [client.phase.correction.offset for client in self.clients]
-        if all(offset is None for offset in offsets):
+        return self._stacked([client.phase.correction.offset for client in self.clients])
+
+    @property
+    def drift(self) -> Tensor | None:
+        """What is added after every step, -lr times, ``[c, D]``; None when no client has any."""
+        return self._stacked([client.phase.correction.drift for client in self.clients])
+
+    def _stacked(self, vectors: list[Tensor | None]) -> Tensor | None:
+        if all(vector is None for vector in vectors):
             return None
         zero = torch.zeros_like(self.clients[0].start)
-        return torch.stack([zero if offset is None else offset for offset in offsets])
+        return torch.stack([zero if vector is None else vector for vector in vectors])
 
     @property
     def lr(self) -> Scale:

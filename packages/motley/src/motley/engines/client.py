@@ -525,6 +525,7 @@ def context(
         solver_norm=norm,
         layout=setting.task.layout,
         pre_training=signals,
+        mean_examples=_mean_examples(setting),
     )
     phases = setting.algorithm.local.phases(ctx)
     pull = _pull(phases)
@@ -532,6 +533,15 @@ def context(
         norm = setting.solver.solver_norm(job.steps, pull, job.lr)
         ctx = dataclasses.replace(ctx, solver_norm=norm)
     return start, ctx, phases
+
+
+def _mean_examples(setting: Setting) -> float:
+    """Return the mean number of training samples of the clients that rounds may ask; NaN where no
+    rule looks at it."""
+    if not setting.algorithm.local.compares_sizes:
+        return math.nan
+    data = setting.task.federation
+    return float((data.seen.sum() - data.seen[data.new_clients].sum()) / data.pool)
 
 
 def _pull(phases: Sequence[Phase]) -> float:

@@ -169,8 +169,9 @@ class _Fused:
     def _correct(self, block: Block) -> None:
         if self.proximal:
             block.w.add_(block.x, alpha=self.proximal)
-        if block.offset is not None:
-            block.w.add_(block.offset, alpha=-self.lr)
+        for correction in (block.offset, block.drift):
+            if correction is not None:
+                block.w.add_(correction, alpha=-self.lr)
 
     def end(self, blocks: list[Block], number: int) -> None:
         """Do nothing; the layers are updated already."""
@@ -287,15 +288,17 @@ class StackedLinear(Executor):
         needed."""
         start = _blocks(chunk.layout, chunk.start)
         anchor = _blocks(chunk.layout, chunk.anchor)
-        offset = chunk.offset
-        shifts = [None] * len(start) if offset is None else _blocks(chunk.layout, offset)
+        offsets, drifts = (
+            [None] * len(start) if rows is None else _blocks(chunk.layout, rows)
+            for rows in (chunk.offset, chunk.drift)
+        )
         out = []
-        for first, x, shifted in zip(start, anchor, shifts, strict=True):
+        for first, x, offset, drift in zip(start, anchor, offsets, drifts, strict=True):
             w = first.expand(len(chunk), *first.shape[1:]).clone(
                 memory_format=torch.contiguous_format
             )
             g = torch.zeros_like(w) if gradients else w
-            out.append(Block(w, g, x, shifted, *self.solver.fresh(w)))
+            out.append(Block(w, g, x, offset, *self.solver.fresh(w), drift))
         return out
 
     def _slope(self, step: BatchStep, outputs: Tensor) -> tuple[Tensor, float]:

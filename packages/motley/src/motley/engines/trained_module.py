@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from motley.algorithms.local_optimisers import Block
+from motley.algorithms.local_optimisers import Block, add_drift
 from motley.algorithms.parts import Phase, Tensors
 from motley.algorithms.torch_optimizer import TorchOptimizer
 from motley.core.errors import ContractError
@@ -114,17 +114,20 @@ class TrainedModule:
         with _stored_channels_last(
             self._chosen if self.direct and self.channels_last and not gathered else []
         ):
+            correction = phase.correction
+            moments = self.setting.solver.fresh(self.model.w)
             flat = [
                 None if t is None else t.unsqueeze(0)
-                for t in (phase.correction.offset, *self.setting.solver.fresh(self.model.w))
+                for t in (correction.offset, *moments, correction.drift)
             ]
             full_block = Block(
                 self.model.w.unsqueeze(0), self.model.g.unsqueeze(0), anchor.unsqueeze(0), *flat
             )
             self._steps_taken = [0] * len(moving)
             self._used = [True] * len(moving)
-            correction = phase.correction
-            self._corrected = bool(correction.proximal) or correction.offset is not None
+            self._corrected = bool(correction.proximal) or any(
+                t is not None for t in (correction.offset, correction.drift)
+            )
             if self.direct:
                 self.blocks = [_of_parameter(full_block, entry.slice, p) for entry, p in moving]
             elif phase.where is None and not self.setting.skips_unused:
@@ -265,6 +268,8 @@ class TrainedModule:
             for p, g, uses in zip(self._chosen, rows, self._used, strict=True)
         ]
         solver.step_module(self._optimizer, gradients, lr)
+        for block in used:
+            add_drift(block, lr)
 
     def hold(self, parts: Sequence[Tensor | None]) -> None:
         """Put the gradients of the parameters that move, in their order and shapes, in the blocks;

@@ -161,7 +161,9 @@ class Vmapped(Executor):
             for name, x in start.items()
         }
         moving = {entry.name for entry, moves in zip(layout, chunk.moves, strict=True) if moves}
-        offset = None if chunk.offset is None else _blocks(layout, chunk.offset)
+        offset, drift = (
+            None if rows is None else _blocks(layout, rows) for rows in (chunk.offset, chunk.drift)
+        )
         optimizer_states = {name: self.solver.fresh(w) for name, w in own.items()}
         lr = chunk.lr
         proximal = chunk.proximal
@@ -185,6 +187,7 @@ class Vmapped(Executor):
                     anchor[name] if len(anchor[name]) == 1 else anchor[name][:p],
                     None if offset is None else offset[name][:p],
                     *(None if t is None else t[:p] for t in optimizer_states[name]),
+                    drift=None if drift is None else drift[name][:p],
                 )
                 for name, w in own.items()
                 if name in moving

@@ -311,6 +311,9 @@ def _check_weights(options: Privacy, config: RunConfig) -> None:
             "hides one client's"
         )
         raise ConfigError(f'{message}; write weights = "uniform"', "weights")
+    if config.setting.algorithm.local.compares_sizes:
+        message = "each client's work depends on the samples of all, of which no noise hides one's"
+        raise ConfigError(f"{message}; leave alphas out", "algorithm")
     if weights == "examples" and options.max_examples is None:
         message = "weights by the number of samples are not bounded"
         raise ConfigError(

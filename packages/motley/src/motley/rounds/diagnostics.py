@@ -246,7 +246,7 @@ class Diagnostics(Stage):
             layout=self.setting.task.layout,
         )
         correction = self.setting.algorithm.local.correction(ctx)
-        if correction.offset is not None:
+        if correction.offset is not None or correction.drift is not None:
             return {"local_rate": steps * rate}
         factor = 2.0 * (steps * rate) ** 2 / (1.0 + steps * rate * float(correction.proximal))
         kinds = {"drift.bound": "diversity.B2", "drift.bound_selected": "diversity.B2_selected"}
