@@ -606,9 +606,12 @@ def test_every_name_builds():
     assert {PARTITIONS.get(name).__name__ for name in PARTITIONS.names()} == {
         "ByWriter",
         "Dirichlet",
+        "FlowerNiidBench",
+        "HeteroFLShards",
         "IID",
         "LabelCount",
         "MissingClasses",
+        "NiidBench",
         "Psi",
         "Quantity",
         "Shards",
