@@ -10,6 +10,7 @@ import numpy as np
 from motley.core.arrays import Bools
 from motley.experiments.registry import fine_tuning
 from motley.results import measures
+from motley.results.fairness import figure_of_client
 from motley.results.load import Run
 from motley.results.measures import Censored
 
@@ -18,6 +19,7 @@ __all__ = [
     "domain_metric",
     "idle",
     "loss_rise",
+    "of_client",
     "seldom_gap",
     "seldom_metric",
     "seldom_share",
@@ -140,6 +142,11 @@ def domain_metric(name: str, run: Run, target: float | None) -> Censored:
     return _value(
         measures.percent_of(run) * by_domain.get(names.index(name), _NAN) if by_domain else _NAN
     )
+
+
+def of_client(client: int, run: Run, target: float | None) -> Censored:
+    """Return the figure of one client on its own test samples at the end; NaN where it has none."""
+    return _value(measures.percent_of(run) * figure_of_client(run, client))
 
 
 def stale(run: Run, target: float | None) -> Censored:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from motley.commands.shared_options import (
+    AllowImport,
     Data,
     Format,
     Jobs,
@@ -40,16 +41,17 @@ Exhibits = Annotated[
 
 def _recipes(incomplete: str) -> list[str]:
     """Return the recipes whose names begin so, for the shell's completion."""
-    from motley_papers.recipe import names
+    from motley_papers import published_table, recipe
 
-    return [name for name in names() if name.startswith(incomplete)]
+    every = [*recipe.names(), *published_table.names()]
+    return [name for name in every if name.startswith(incomplete)]
 
 
 Name = Annotated[
     str | None,
     typer.Argument(
         metavar="RECIPE",
-        help="Its name, or its folder; without one, all names.",
+        help="Its name, its folder, or the file of a table; without one, all names.",
         autocompletion=_recipes,
     ),
 ]
@@ -146,14 +148,40 @@ def reproduce(
     budget: Budget = None,
     claims: Claims = None,
     most_seeds: MostSeeds = None,
+    allow_import: AllowImport = False,
 ) -> None:
     """Run the tables and figures of a paper, and compare published with measured values."""
+    from motley_papers import published_table
     from motley_papers.output import overview
 
     if recipe is None:
         typer.echo(overview())
         return
     check_data(data)
+    if recipe in published_table.names() or recipe.endswith(".toml"):
+        _refuse(
+            {
+                "--table": table,
+                "--figure": figure,
+                "--exhibit": exhibit,
+                "--set": set,
+                "--on-ray": on_ray,
+                "--format": format,
+                "--unmeasured": unmeasured,
+                "--measured": measured,
+                "--keep": keep,
+                "--until": until,
+                "--budget": budget,
+                "--claims": claims,
+                "--most-seeds": most_seeds,
+            },
+            f"beside {recipe}",
+            "it is one published table, whose file says what is run",
+        )
+        _referee(
+            recipe, seeds, only, data=data, out=out, jobs=jobs, allow_import=allow_import, run=run
+        )
+        return
     _refuse({"--set": set and keep}, "--keep", "runs with other settings are not the recipe's")
     _refuse(
         {"--unmeasured": unmeasured and not earlier, "--measured": measured and not earlier},
@@ -188,6 +216,30 @@ def reproduce(
     )
     _write(reproduction, formats, keep)
     raise_failures(reproduction.failures, len(reproduction.all_runs()))
+
+
+def _referee(name: str, seeds: str | None, only: Sequence[str] | None, **how: Any) -> None:
+    """Run and judge a published table, and write its reports."""
+    from motley_papers.published_table import read
+    from motley_papers.referee import referee, show, write
+
+    places = _places(only)
+    if other := [axis for axis in places if axis != "method"]:
+        raise ConfigError(
+            f"got {other[0]}; a published table has methods, --only method=A,B", "only"
+        )
+    refereed = referee(
+        read(name),
+        seeds=seeds_of(seeds),
+        methods=places.get("method"),
+        progress=True,
+        tell=say,
+        **how,
+    )
+    show(refereed)
+    for path in write(refereed):
+        tell(path)
+    raise_failures(refereed.failures, sum(map(len, refereed.runs.values())))
 
 
 def _places(only: Sequence[str] | None) -> dict[str, list[str]]:

@@ -65,7 +65,8 @@ class Measure:
 def measure_of(name: str) -> Measure:
     """Return the measure of that name. ``note.NAME.early`` (``late``, ``mean``) is the mean of a
     rule's note NAME over the first tenth (last tenth, all) of the rounds, ``note.NAME.least`` the
-    smallest of all rounds; ``domain.NAME`` is the mean over the clients of one appearance.
+    smallest of all rounds; ``domain.NAME`` is the mean over the clients of one appearance,
+    ``client.NUMBER`` the figure of one client on its own test samples.
 
     Raises
     ------
@@ -77,6 +78,8 @@ def measure_of(name: str) -> Measure:
     head, _, tail = name.partition(".")
     if head == "domain" and tail:
         return Measure(name, f"{tail} clients (%)", partial(client_measures.domain_metric, tail), 2)
+    if head == "client" and tail.isdigit():
+        return Measure(name, f"client {tail} (%)", partial(client_measures.of_client, int(tail)), 2)
     if name not in MEASURES:
         raise ConfigError(f"there is no measure {name!r}{suggest(name, MEASURES)}")
     return MEASURES[name]

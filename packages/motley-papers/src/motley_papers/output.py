@@ -18,6 +18,7 @@ from motley.results.page import replace_files
 from motley.results.page import write as write_page
 from motley.results.print_files import check_formats, pictures_of
 from motley.results.terminal import block_table
+from motley_papers import published_table
 from motley_papers.earlier import CURVES
 from motley_papers.number_files import number_files
 from motley_papers.own_runs import FEW, own_sentences
@@ -56,7 +57,8 @@ def rows() -> list[dict[str, Any]]:
 
 
 def overview() -> str:
-    """Return the recipes with their exhibits, run times and data as text."""
+    """Return the recipes with their exhibits, run times and data as text, and the published
+    tables."""
     lines = []
     for row in rows():
         data = ", ".join(f"{name} ({mb:.0f} MB)" for name, mb in row["data"].items()) or "none"
@@ -65,6 +67,10 @@ def overview() -> str:
             f"{'':<18} {'; '.join(row['exhibits'])}",
             f"{'':<18} data: {data}",
         ]
+    for name in published_table.names():
+        table = published_table.read(name)
+        minutes = f" (about {table.minutes:g} minutes on two cores)" if table.minutes else ""
+        lines += [f"{name:<18} {table.title}{minutes}", f"{'':<18} {', '.join(table.method)}"]
     return "\n".join([*lines, "get data with: motley data get NAME; --scale smoke needs none"])
 
 

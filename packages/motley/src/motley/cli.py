@@ -647,7 +647,8 @@ def new(
         str,
         typer.Argument(
             metavar="KIND",
-            help="selector, algorithm, server, aggregator, stage, task, partition, compressor",
+            help="selector, algorithm, server, aggregator, stage, task, partition, compressor, "
+            "recipe",
         ),
     ],
     name: Annotated[
@@ -657,7 +658,8 @@ def new(
         bool, typer.Option("--package", help="A folder that others can install.")
     ] = False,
 ) -> None:
-    """Write the skeleton of a component of your own, with its test, into the working directory."""
+    """Write the skeleton of a component of your own, with its test, or of a recipe for somebody's
+    table, into the working directory."""
     from motley.experiments.skeleton import skeleton
 
     files = {Path(path): text for path, text in skeleton(kind, name, package).items()}

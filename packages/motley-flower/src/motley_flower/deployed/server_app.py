@@ -402,6 +402,7 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     can."""
     return (
         _refuses_work(experiment, ready)
+        or _refuses_steps(ready)
         or _refuses_exchange(ready)
         or _refuses_private(experiment, ready)
         or _refuses_world(ready)
@@ -430,11 +431,6 @@ def _refuses_work(experiment: Experiment, ready: Ready) -> str | None:
         return (
             f"{type(algorithm.server).__name__} asks clients again in mid-round, as only a "
             "simulation does; use another algorithm"
-        )
-    if algorithm.local.compares_sizes:
-        return (
-            "a client compares its samples with the mean of all only in a simulation, which knows "
-            'them; leave alphas out, or write weights = "examples"'
         )
     if config.setting.task.heads:
         return (
@@ -476,6 +472,22 @@ def _refuses_work(experiment: Experiment, ready: Ready) -> str | None:
         return (
             "stop.target is never reached, for the server has nothing to evaluate; give it "
             "test samples, or another end"
+        )
+    return None
+
+
+def _refuses_steps(ready: Ready) -> str | None:
+    """Return what of local steps a client cannot know, as :func:`refuses`."""
+    config = ready.config
+    if config.setting.algorithm.local.compares_sizes:
+        return (
+            "a client compares its samples with the mean of all only in a simulation, which knows "
+            'them; leave alphas out, or write weights = "examples"'
+        )
+    if config.setting.task.batches is not None:
+        return (
+            "an order of batches is followed only in a simulation, which counts every client's "
+            "steps; leave batches out of own_task"
         )
     return None
 

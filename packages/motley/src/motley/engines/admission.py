@@ -389,7 +389,11 @@ class _Comparison:
             paired=paired,
         )
         task = dataclasses.replace(
-            run.task, model=partial(undropped, run.task.model), federation=federation, metrics=()
+            run.task,
+            model=partial(undropped, run.task.model),
+            federation=federation,
+            metrics=(),
+            batches=None,
         )
         loss = run.algorithm.loss.within()
         if loss.whole_model or loss.prepares:

@@ -53,6 +53,13 @@ class BatchPlan:
         key.numpy().permuted(orders, axis=1, out=orders)
         return cls(orders[:, :used].reshape(-1)[: bounds[-1]], bounds)
 
+    @classmethod
+    def of(cls, batches: Sequence[Ints]) -> BatchPlan:
+        """Return the plan of these batches, each the positions of a step's samples."""
+        sizes = [len(batch) for batch in batches]
+        order = np.concatenate([np.zeros(0, np.int64), *batches])
+        return cls(order, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
+
     def __len__(self) -> int:
         return len(self.bounds) - 1
 

@@ -39,6 +39,7 @@ from motley.engines.engine import (
 from motley.engines.last_layer_inputs import FrozenModels
 from motley.engines.samples import Samples
 from motley.engines.trained_module import Batch, TrainedModule, channels_last, set_training
+from motley.tasks.batch_orders import batches_of
 from motley.tasks.curvature import hutchinson, rademacher
 from motley.tasks.finite import became_non_finite
 from motley.tasks.nn import Dropout, set_stream
@@ -584,8 +585,13 @@ def phase_key(setting: Setting, purpose: str, job: Job, phase: Phase) -> Key:
 
 
 def phase_plan(setting: Setting, job: Job, phase: Phase, examples: int) -> BatchPlan:
-    """Draw the batches of a job's phase, of a client with so many samples."""
+    """Draw the batches of a job's phase, of a client with so many samples; those of the run's own
+    streams follow the task's order, where it has one."""
     steps = job.steps
+    order = setting.task.batches
+    if order is not None and not phase.name:
+        seed = setting.streams.seed
+        return BatchPlan.of(batches_of(order, seed, job.client, job.earlier_steps, steps, examples))
     work = setting.work.of(job.client)
     if phase.epochs is not None:
         steps = math.ceil(phase.epochs * int(work.batches(examples)) - 1e-9)

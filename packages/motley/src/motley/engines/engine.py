@@ -164,6 +164,8 @@ class Job:
     layers: names of the layers whose curvature is measured after the last step.
     width, offset: the slice that is trained, see :meth:`motley.core.layout.Layout.slices`; width 1:
     the whole model.
+    earlier_steps: local steps of the client that the server has accepted before, where the task has
+    an order of batches (:attr:`motley.tasks.task.Task.batches`); else 0.
     """
 
     client: int
@@ -174,6 +176,7 @@ class Job:
     layers: tuple[str, ...] = ()
     width: float = 1.0
     offset: int = 0
+    earlier_steps: int = 0
 
 
 Purpose = Literal["tune", "new", "examine"]

@@ -187,8 +187,7 @@ class Vmapped(Executor):
                     anchor[name] if len(anchor[name]) == 1 else anchor[name][:p],
                     None if offset is None else offset[name][:p],
                     *(None if t is None else t[:p] for t in optimizer_states[name]),
-                    drift=None if drift is None else drift[name][:p],
-                )
+                )._replace(drift=None if drift is None else drift[name][:p])
                 for name, w in own.items()
                 if name in moving
             ]

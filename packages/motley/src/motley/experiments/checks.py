@@ -14,7 +14,7 @@ from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.fedavg import Average, plain_fedavg
 from motley.algorithms.head_loss import HeadLoss
 from motley.algorithms.losses import CrossEntropy
-from motley.algorithms.parts import Algorithm, Loss
+from motley.algorithms.parts import Algorithm, LocalRule, Loss
 from motley.algorithms.positions import per_position
 from motley.algorithms.ranked import FactorServer
 from motley.algorithms.task_loss import loss_of
@@ -393,6 +393,13 @@ def check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: bool
         for warning in (part.cautions(setting.solver), part.warns() if corrupted else None):
             if warning:
                 warnings.warn(warning, stacklevel=2)
+    if setting.task.batches is not None and overrides(algorithm.local, LocalRule, "phases"):
+        raise ConfigError(
+            f"the task has an order of batches, and the local work of "
+            f"{type(algorithm.local).__name__} has phases of its own, which follow none; leave "
+            "batches out of own_task, or use another algorithm",
+            "algorithm",
+        )
     least = algorithm.aggregator.least
     if cohort < least:
         needed = f"{type(algorithm.aggregator).__name__} needs at least {least} uploads in a round"

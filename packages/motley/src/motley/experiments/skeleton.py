@@ -27,18 +27,19 @@ SKELETONS: Final = (
     "algorithm",
     "compressor",
     "partition",
+    "recipe",
     "selector",
     "server",
     "stage",
     "task",
 )
-"""Kinds of component for which there is a skeleton."""
+"""What there is a skeleton for: kinds of component, and ``recipe``, somebody's published table."""
 
 
 def skeleton(kind: str, name: str, package: bool = False) -> dict[str, str]:
     """Return path -> text of a new component and of its test, both for one folder; of a package,
     also of its ``pyproject.toml``, by which Motley finds the component where it is installed, and
-    of its ``README.md``.
+    of its ``README.md``. A recipe is one file.
 
     Parameters
     ----------
@@ -70,8 +71,7 @@ def skeleton(kind: str, name: str, package: bool = False) -> dict[str, str]:
         raise ConfigError(
             f"got a name of {len(name)} characters; expected at most {MOST_NAME_BYTES}", "name"
         )
-    catalogue = registry.catalogue(kind)
-    if name in catalogue.targets:
+    if kind != "recipe" and name in registry.catalogue(kind).targets:
         raise ConfigError(
             f"got {name!r}, which is the name of a component of this kind; choose another", "name"
         )
@@ -89,6 +89,10 @@ def skeleton(kind: str, name: str, package: bool = False) -> dict[str, str]:
     }
     fill |= {"kind": kind, "distribution": name.strip("_").replace("_", "-")}
     templates = {f"{name}.py": f"{kind}.py", f"test_{name}.py": f"test_{kind}.py"}
+    if kind == "recipe":
+        if package:
+            raise ConfigError("a recipe is one file; leave it out", "--package")
+        templates = {f"{name}.toml": "recipe.toml"}
     if package:
         places = {
             f"{name}/{name}.py": f"{kind}.py",

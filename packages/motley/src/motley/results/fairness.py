@@ -51,6 +51,13 @@ def client_metric(run: Run, metric: str | None = None) -> Floats:
     return _last_of_clients(run, metric)[1]
 
 
+def figure_of_client(run: Run, client: int) -> float:
+    """Return the headline of one client on its own test samples, at the last evaluation after round
+    0; NaN where it has none."""
+    clients, values = _last_of_clients(run, None)
+    return float(next(iter(values[clients == client]), float("nan")))
+
+
 def client_values(run: Run, scope: str) -> Floats:
     """Return the headline of every client that has one in a scope, at its last evaluation after
     round 0; empty when none has."""

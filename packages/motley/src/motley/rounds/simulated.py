@@ -120,6 +120,7 @@ class SimulatedClients:
     paper_s: the papers' account of time, see :attr:`~motley.rounds.state.BackendState.paper_s`.
     speeds: what was measured of the clients, where the server knows no more
     (:attr:`RunConfig.measured_speeds`).
+    steps: accepted local steps of each client, where the task has an order of batches.
     """
 
     client_states: ClientStates
@@ -127,6 +128,7 @@ class SimulatedClients:
     in_flight: InFlight = field(default_factory=InFlight.empty)
     paper_s: float = 0.0
     speeds: MeasuredSpeeds | None = None
+    steps: dict[int, int] = field(default_factory=dict)
 
     @property
     def now_s(self) -> float:
@@ -565,6 +567,7 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
                 layers=layers[i],
                 width=widths[i],
                 offset=offset,
+                earlier_steps=state.clients.steps.get(client, 0),
             )
             for i, (client, dispatch, steps) in enumerate(
                 zip(
@@ -605,6 +608,13 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         client_states: Mapping[int, ClientState],
     ) -> None:
         """Store what the clients keep from now on."""
+        if self.config.setting.task.batches is not None:
+            lines = landed.dispatches.timelines
+            taken = state.clients.steps
+            for client, steps in zip(
+                lines.client[accepted].tolist(), lines.steps[accepted].tolist(), strict=True
+            ):
+                taken[client] = taken.get(client, 0) + steps
         for client, client_state in client_states.items():
             state.clients.client_states.put(client, client_state)
 

@@ -31,6 +31,7 @@ from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.fingerprint import fingerprint as hash_of
 from motley.core.keys import Key
 from motley.core.own_code import place_in_own_code
+from motley.tasks.batch_orders import BatchOrder
 from motley.tasks.dense_targets import DenseLoss, DenseOutputs
 from motley.tasks.fields import Field, TakesFields
 from motley.tasks.flat import construct, layout_of
@@ -127,7 +128,7 @@ def fingerprint(task: Task) -> str:
     parts = {
         entry.name: getattr(task, entry.name)
         for entry in fields(task)
-        if entry.name not in ("name", "federation")
+        if entry.name not in ("name", "federation", *(() if task.batches else ("batches",)))
     }
     weights, again = (fingerprint_or_reason(construct(task.model, 0)) for _ in range(2))
     if weights != again:
@@ -147,6 +148,7 @@ def own_task(
     over: Over | None = None,
     metric: str | Metric | MetricFunction | Sequence[Any] | None = None,
     transform: Transform | None = None,
+    batches: BatchOrder | None = None,
     name: str = "own",
 ) -> Task:
     """Return a task of your own data and model.
@@ -168,6 +170,9 @@ def own_task(
     objects of torchmetrics. The first is the headline; unless given, ``accuracy`` or, in
     regression, ``loss``, which are always measured.
     transform: maps a raw batch to model input; see :data:`~motley.tasks.task.Transform`.
+    batches: a function of the run's seed and a client that yields the positions of each step's
+    batch among the client's training samples, through the whole run
+    (:mod:`motley.tasks.batch_orders`); None: a new pass in every round.
 
     Samples of several inputs reach the model as arguments of its ``forward``
     (:class:`~motley.tasks.fields.TakesFields`); of targets per pixel ``[n, H, W]`` model and loss
@@ -224,7 +229,7 @@ def own_task(
     if not measures:
         raise ConfigError("got no metric; leave metric out, or name one", "metric")
     headline, metrics = chosen(measures, kind, federation.classes, key="metric")
-    return Task(name, federation, make, loss, headline, transform, layout, metrics)
+    return Task(name, federation, make, loss, headline, transform, layout, metrics, batches=batches)
 
 
 def _usual_loss(kind: Targets, outputs: Tensor) -> str:

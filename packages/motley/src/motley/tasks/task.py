@@ -28,6 +28,7 @@ from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.ragged import Ragged
+from motley.tasks.batch_orders import BatchOrder
 from motley.tasks.divided_rows import DividedRows
 from motley.tasks.flat import LossGradient, ModelState, construct, layout_of
 from motley.tasks.metrics import Metric
@@ -340,6 +341,8 @@ class Task(Carded):
     heads: number of each class's head ``[C]``, where groups of clients tell different classes
     apart: a sample is told from the classes of its own head, and a client holds the heads of its
     own classes. Empty: one head.
+    batches: the order of batches of every client, :data:`motley.tasks.batch_orders.BatchOrder`;
+    None: a new pass over its samples in every round.
     """
 
     name: str
@@ -351,6 +354,7 @@ class Task(Carded):
     layout: Layout = None  # type: ignore[assignment]  # filled below
     metrics: tuple[Metric, ...] = ()
     heads: tuple[int, ...] = ()
+    batches: BatchOrder | None = None
 
     def __post_init__(self) -> None:
         if self.layout is None:

@@ -1,0 +1,120 @@
+"""The verdict on one cell of a published table: is the measured mean one that the printed number
+could have come out as?
+
+Both are means of runs that chance moved. If printed and measured runs are the same experiment, they
+share a mean and a standard deviation, so the deviation is that of both together:
+
+    s^2 = ((n - 1) s_m^2 + (k - 1) s_p^2) / (n + k - 2),     error = s sqrt(1/n + 1/k)
+
+with n measured and k printed runs; a printed deviation of few lucky seeds then counts as little as
+it knows. The difference is taken less the rounding of the print. Its interval is Student's with
+n + k - 2 degrees of freedom.
+
+=============  ==================================================================================
+``inside``     the difference lies in its 95 % interval, and that is no wider, either way, than
+               what matters: by default the range of the column over the table's methods
+``outside``    it lies out of the interval that is made wider for all cells of the table
+               (Bonferroni), so that chance makes one cell of a correct table outside in one of
+               twenty tables
+``undecided``  all else; more seeds may decide it
+=============  ==================================================================================
+
+>>> from motley_papers.published_table import PrintedNumber
+>>> printed = PrintedNumber.read(".70 ± .02")
+>>> judge(printed, 5, [0.71, 0.73, 0.72], cells=10, matters=0.1).verdict
+'inside'
+>>> judge(printed, 5, [0.91, 0.93, 0.92], cells=10, matters=0.1).verdict
+'outside'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isnan, nan, sqrt
+from statistics import fmean, stdev
+from typing import Literal
+
+from scipy.stats import t
+
+from motley_papers.published_table import PrintedNumber
+
+__all__ = ["CellVerdict", "JudgedCell", "judge"]
+
+CellVerdict = Literal["inside", "undecided", "outside"]
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class JudgedCell:
+    """A cell with its verdict; numbers in the printed unit.
+
+    Parameters
+    ----------
+    printed: the number as printed.
+    values: of the measured runs.
+    mean, deviation: of them; the deviation is NaN with one run.
+    half: half of the difference's 95 % interval; inf where nothing gives a deviation.
+    verdict: of them.
+    """
+
+    printed: PrintedNumber
+    values: tuple[float, ...]
+    mean: float
+    deviation: float
+    half: float
+    verdict: CellVerdict
+
+    @property
+    def difference(self) -> float:
+        """Measured minus printed mean."""
+        return self.mean - self.printed.mean
+
+    @property
+    def same_digits(self) -> bool:
+        """Whether the measured numbers, rounded as printed, are the printed ones."""
+        digits = self.printed.decimals
+        pairs = [(self.mean, self.printed.mean), (self.deviation, self.printed.deviation)]
+        return all(isnan(p) or abs(round(m, digits) - p) < 1e-9 for m, p in pairs)
+
+    def near(self, within: float) -> bool:
+        """Return whether the means differ by at most ``within``, rounding aside."""
+        return abs(self.difference) <= within + self.printed.rounding + 1e-12
+
+
+def judge(
+    printed: PrintedNumber,
+    printed_runs: int | None,
+    values: Sequence[float],
+    cells: int,
+    matters: float,
+) -> JudgedCell:
+    """Return the verdict on a cell.
+
+    Parameters
+    ----------
+    printed_runs: behind the printed number; None: not said, and taken as one.
+    values: of the measured runs, in the printed unit.
+    cells: of the table, among which one that is outside by chance is looked for.
+    matters: the difference that an interval must tell apart.
+    """
+    n = len(values)
+    k = printed_runs or 1
+    mean = fmean(values)
+    deviation = stdev(values) if n > 1 else nan
+    parts = [(n - 1, deviation), (k - 1, printed.deviation)]
+    known = [(freedom, s) for freedom, s in parts if freedom > 0 and not isnan(s)]
+    freedom = sum(f for f, _ in known)
+    half = wide = inf
+    if freedom:
+        error = sqrt(sum(f * s * s for f, s in known) / freedom) * sqrt(1 / n + 1 / k)
+        half, wide = (
+            error * float(t.ppf(1 - LEVEL / 2 / among, freedom)) for among in (1, max(cells, 1))
+        )
+    gap = max(0.0, abs(mean - printed.mean) - printed.rounding - 1e-12)
+    verdict: CellVerdict = "undecided"
+    if gap > wide:
+        verdict = "outside"
+    elif gap <= half <= matters:
+        verdict = "inside"
+    return JudgedCell(printed, tuple(values), mean, deviation, half, verdict)

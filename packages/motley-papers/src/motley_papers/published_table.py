@@ -1,0 +1,339 @@
+"""Somebody's published table as one TOML file: the numbers as printed, the protocol that made them,
+and where the code is known to differ (docs/referee-a-table.md).
+
+>>> text = '''
+... method | accuracy    | loss
+... FedAvg | .70 ± .02   | 1.5
+... Ditto  | .80 (.01)   | -
+... '''
+>>> numbers = printed_numbers(text)
+>>> numbers["FedAvg", "accuracy"].mean, numbers["FedAvg", "accuracy"].deviation
+(0.7, 0.02)
+>>> numbers["FedAvg", "loss"].rounding, ("Ditto", "loss") in numbers
+(0.05, False)
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from math import nan
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, PrivateAttr, ValidationError
+
+from motley.core.errors import ConfigError, suggest
+from motley.core.files import no_file
+from motley.core.own_code import in_one_line, place_in_own_code
+from motley.experiments import document
+from motley.experiments.config import Experiment
+from motley.experiments.error_messages import config_error
+from motley.tasks.task import Task
+from motley_papers.measuring import measure_of
+from motley_papers.recipe_claim import RecipeTable
+
+__all__ = ["Deviation", "PrintedNumber", "PublishedTable", "names", "printed_numbers", "read"]
+
+Settings = dict[str, Any]
+"""Key paths -> values, as in a grid; ``{seed}`` in a text is the run's seed."""
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_CELL = re.compile(rf"({_NUMBER})\s*(?:(?:±|\+/?-)\s*({_NUMBER})|\(\s*({_NUMBER})\s*\))?")
+_NOT_PRINTED = ("", "-", "–")
+
+
+@dataclass(frozen=True)
+class PrintedNumber:
+    """A number as printed.
+
+    Parameters
+    ----------
+    mean: over the published runs.
+    deviation: standard deviation over them; NaN where none was printed.
+    rounding: half a unit of the last printed digit of the mean.
+    text: as printed.
+    """
+
+    mean: float
+    deviation: float
+    rounding: float
+    text: str
+
+    @property
+    def decimals(self) -> int:
+        """Digits after the point of the printed mean."""
+        return len(_decimals(self.text.split("±")[0].split("(")[0].strip()))
+
+    @classmethod
+    def read(cls, text: str) -> PrintedNumber | None:
+        """Return the number of a cell, ``.7 ± .02``, ``.7 (.02)`` or ``.7``; None if it is none."""
+        match = _CELL.fullmatch(text)
+        if match is None:
+            return None
+        mean, *deviations = match.groups()
+        deviation = next((float(number) for number in deviations if number), nan)
+        return cls(float(mean), deviation, 0.5 * 10.0 ** -len(_decimals(mean)), text)
+
+
+def _decimals(number: str) -> str:
+    return number.partition(".")[2]
+
+
+class Deviation(RecipeTable):
+    """Where the code, the data or the protocol differs from what one would expect, and which cells
+    that moves."""
+
+    what: str
+    """What differs, in a sentence."""
+    methods: list[str] = Field(default_factory=list)
+    """Rows whose numbers it moves; with ``columns`` alone: all rows."""
+    columns: list[str] = Field(default_factory=list)
+    """Columns whose numbers it moves; with ``methods`` alone: all columns."""
+
+    def explains(self, method: str, column: str) -> bool:
+        """Return whether it may be why a cell disagrees; one that names no cells is a remark."""
+        named = bool(self.methods or self.columns)
+        return named and all(
+            not listed or name in listed
+            for listed, name in ((self.methods, method), (self.columns, column))
+        )
+
+
+class PublishedTable(RecipeTable):
+    """A published table as read by :func:`read`."""
+
+    title: str
+    """What the table is of."""
+    url: str = ""
+    """Where it can be read."""
+    source: str = ""
+    """The place and the commit or version of the printed numbers."""
+    printed_seeds: int | None = None
+    """Runs behind each printed number; left out: not said, and counted as one."""
+    unit: float = 1.0
+    """What a printed number is multiplied by to be in the unit of its measure: 100 where shares are
+    printed and the measure is in percent."""
+    within: float | None = None
+    """The largest difference of means, in the printed unit, that a careful rerun should have."""
+    matters: float | None = None
+    """The difference, in the printed unit, that an interval must tell apart; left out: as much as
+    the column's methods differ."""
+    task: str | None = None
+    """``module:function`` or ``file.py:function``, called with the folder of ``--data`` and the
+    options; returns the task of a run. Left out: ``base`` names a task."""
+    options: Settings = Field(default_factory=dict)
+    """Options of the function; ``task.OPTION`` among a method's settings changes one."""
+    seeds: list[int]
+    """Seeds of every method's runs."""
+    base: dict[str, Any]
+    """The experiment that all runs start from."""
+    method: dict[str, Settings]
+    """Row -> settings of its runs."""
+    columns: dict[str, str]
+    """Column -> measure."""
+    printed: str
+    """The table as printed: the first line ``method | COLUMN | ...``, then a line for each row,
+    its cells ``MEAN ± DEVIATION``, ``MEAN (DEVIATION)``, ``MEAN`` or ``-``."""
+    deviation: list[Deviation] = Field(default_factory=list)
+    """What is known to differ, and which cells it moves."""
+    minutes: float | None = None
+    """Measured run time on two cores."""
+    name: str = ""
+    """The file's, without its suffix."""
+    folder: Path | None = None
+    """Where the file lies; None for a table of the package."""
+    _tasks: dict[str, Task] = PrivateAttr(default_factory=dict)
+
+    @property
+    def numbers(self) -> dict[tuple[str, str], PrintedNumber]:
+        """(row, column) -> the printed number."""
+        return printed_numbers(self.printed)
+
+    def experiment(self, method: str, seed: int, data: Path | None = None) -> Experiment:
+        """Return the experiment of one run.
+
+        Raises
+        ------
+        ConfigError: the settings are no experiment. DataError: as the task's function raises.
+        """
+        settings = _with_seed(self.method[method], seed)
+        options = {key: value for key, value in settings.items() if key.startswith("task.")}
+        rest = {key: value for key, value in settings.items() if key not in options}
+        if self.task is None:
+            options, rest = {}, settings
+        keys = document.set_keys(_with_seed(self.base, seed), rest, {"seed": seed})
+        keys["name"] = self.name
+        try:
+            if self.task is not None:
+                changes = {key.removeprefix("task."): value for key, value in options.items()}
+                keys["task"] = self._task(data, {**_with_seed(self.options, seed), **changes})
+            return Experiment(**keys)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}, {method}: {error}") from None
+
+    def _task(self, data: Path | None, options: Settings) -> Task:
+        """Return the task of these options, made once."""
+        name = repr((data, sorted(options.items())))
+        if name not in self._tasks:
+            task = _function(self.task or "", self.folder)(data, **options)
+            if not isinstance(task, Task):
+                raise ConfigError(
+                    f"got {type(task).__name__} from {self.task}; expected a task, e.g. "
+                    "motley.tasks.own_task(federation, model)",
+                    "task",
+                )
+            self._tasks[name] = task
+        return self._tasks[name]
+
+
+def _with_seed(value: Any, seed: int) -> Any:
+    """Return settings with the seed in place of ``{seed}``."""
+    if isinstance(value, Mapping):
+        return {key: _with_seed(entry, seed) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_with_seed(entry, seed) for entry in value]
+    if value == "{seed}":
+        return seed
+    return value.replace("{seed}", str(seed)) if isinstance(value, str) else value
+
+
+def _function(target: str, folder: Path | None) -> Callable[..., Any]:
+    """Return the function of ``module:function`` or ``file.py:function``, the file beside the
+    table's.
+
+    Raises
+    ------
+    ConfigError: there is none.
+    """
+    place, _, name = target.rpartition(":")
+    try:
+        module = (
+            _loaded((folder or Path()) / place)
+            if place.endswith(".py")
+            else importlib.import_module(place)
+        )
+        function = getattr(module, name)
+    except Exception as error:  # the module's own code may raise anything
+        raise ConfigError(
+            f"got {target!r}, which cannot be imported ({in_one_line(error)}"
+            f"{place_in_own_code(error)}); expected module:function or file.py:function",
+            "task",
+        ) from error
+    if not callable(function):
+        raise ConfigError(f"got {target!r}, which is no function", "task")
+    return function  # type: ignore[no-any-return]
+
+
+@cache
+def _loaded(path: Path) -> Any:
+    """Import a file as a module of its own name."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"there is no {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # where classes are looked up that a worker unpickles
+    spec.loader.exec_module(module)
+    return module
+
+
+def printed_numbers(text: str) -> dict[tuple[str, str], PrintedNumber]:
+    """Return (row, column) -> number of a table as printed.
+
+    Raises
+    ------
+    ConfigError: a cell is no number, or a line has too few or too many.
+    """
+    lines = [line.strip().strip("|") for line in text.strip().splitlines()]
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines if set(line) - set("-|: ")]
+    head, *body = rows or [[]]
+    out = {}
+    for row in body:
+        if len(row) != len(head):
+            raise ConfigError(
+                f"got {' | '.join(row)!r}, {len(row)} cells; expected {len(head)}, as the first "
+                "line has",
+                "printed",
+            )
+        for column, cell in zip(head[1:], row[1:], strict=True):
+            if cell in _NOT_PRINTED:
+                continue
+            number = PrintedNumber.read(cell)
+            if number is None:
+                raise ConfigError(
+                    f"got {cell!r} at {row[0]}, {column}; expected MEAN ± DEVIATION, MEAN "
+                    "(DEVIATION), MEAN or -",
+                    "printed",
+                )
+            out[row[0], column] = number
+    return out
+
+
+def names() -> list[str]:
+    """Return the names of the tables that come with the package."""
+    folder = resources.files("motley_papers") / "tables"
+    return sorted(
+        entry.name.removesuffix(".toml")
+        for entry in folder.iterdir()
+        if entry.name.endswith(".toml")
+    )
+
+
+def read(name: str | Path) -> PublishedTable:
+    """Return a table of the package by its name, or one of your own by its file.
+
+    Raises
+    ------
+    ConfigError: there is no such table, or it is inconsistent.
+    """
+    if str(name) in names():
+        inside = resources.files("motley_papers") / "tables" / f"{name}.toml"
+        text, place = inside.read_text(encoding="utf-8"), {"name": str(name)}
+    else:
+        path = Path(name)
+        if (reason := no_file(path)) is not None:
+            known = ", ".join(names())
+            raise ConfigError(
+                f"{str(name)!r} {reason}{suggest(str(name), names())}; expected a file of a table, "
+                f"or one of: {known}"
+            )
+        text = document.read_text(path, "the text of a table")
+        place = {"name": path.stem, "folder": path.parent}  # type: ignore[dict-item]
+    keys = document.parse(text, f"{place['name']}.toml")
+    try:
+        table = PublishedTable.model_validate({**keys, **place})
+    except ValidationError as error:
+        raise ConfigError(f"{place['name']}.toml: {config_error(error, PublishedTable)}") from None
+    for problem in itertools.islice(_problems(table), 1):
+        raise ConfigError(f"{place['name']}.toml: {problem}")
+    return table
+
+
+def _problems(table: PublishedTable) -> Iterator[str]:
+    """Yield what is wrong with a table although every key has its type."""
+    try:
+        numbers = table.numbers
+        for measure in table.columns.values():
+            measure_of(measure)
+    except ConfigError as error:
+        yield str(error)
+        return
+    if not numbers:
+        yield "printed has no number; expected a table with a line for each method"
+    if not table.seeds:
+        yield "seeds is empty; expected at least one"
+    moved = table.deviation
+    for kind, known, used, where in (
+        ("method", table.method, [row for row, _ in numbers], "printed"),
+        ("columns", table.columns, [column for _, column in numbers], "printed"),
+        ("method", table.method, [row for d in moved for row in d.methods], "a deviation"),
+        ("columns", table.columns, [column for d in moved for column in d.columns], "a deviation"),
+    ):
+        for name in dict.fromkeys(used):
+            if name not in known:
+                yield f"{where} has {name!r}{suggest(name, known)}, and [{kind}] has no such key"

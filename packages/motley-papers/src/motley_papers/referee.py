@@ -1,0 +1,329 @@
+"""Run a published table again and judge each of its cells (:mod:`motley_papers.cell_verdicts`)."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import isnan
+from pathlib import Path
+from time import monotonic
+
+from rich.console import Console
+
+from motley.core.components import imports
+from motley.core.errors import ConfigError
+from motley.experiments.sweep import Failure, run_points
+from motley.experiments.sweep_point import Point
+from motley.results.blocks import (
+    DASH,
+    BulletList,
+    Page,
+    Section,
+    Table,
+    TableCell,
+    TableRow,
+    Text,
+    non_empty,
+)
+from motley.results.load import Run
+from motley.results.page import replace_files
+from motley.results.page import write as write_page
+from motley.results.terminal import block_table
+from motley_papers.cell_verdicts import JudgedCell, judge
+from motley_papers.measuring import measure_of
+from motley_papers.published_table import PublishedTable
+
+__all__ = ["Refereed", "referee", "show", "write"]
+
+_WIDTH = 160
+_MARKS = {"inside": "", "undecided": "?", "outside": "!"}
+
+
+@dataclass(frozen=True)
+class Refereed:
+    """A published table with the runs that were made of it.
+
+    Parameters
+    ----------
+    table: as published.
+    runs: row -> seed -> run.
+    directory: of the runs.
+    failures: runs that failed.
+    wall_s: wall seconds of this call.
+    """
+
+    table: PublishedTable
+    runs: dict[str, dict[int, Run]]
+    directory: Path
+    failures: list[Failure] = field(default_factory=list)
+    wall_s: float = 0.0
+
+    @cached_property
+    def cells(self) -> dict[tuple[str, str], JudgedCell]:
+        """(row, column) -> the judged cell, of all printed cells with a measured number."""
+        table = self.table
+        values = {key: self._values(*key) for key in table.numbers}
+        measured = {key: numbers for key, numbers in values.items() if numbers}
+        return {
+            (row, column): judge(
+                printed=table.numbers[row, column],
+                printed_runs=table.printed_seeds,
+                values=numbers,
+                cells=len(measured),
+                matters=self._matters(column),
+            )
+            for (row, column), numbers in measured.items()
+        }
+
+    def _values(self, row: str, column: str) -> list[float]:
+        measure = measure_of(self.table.columns[column])
+        numbers = [measure.of(run, None).value for run in self.runs.get(row, {}).values()]
+        return [number / self.table.unit for number in numbers if not isnan(number)]
+
+    def _matters(self, column: str) -> float:
+        """Return the difference in a column that an interval must tell apart."""
+        if self.table.matters is not None:
+            return self.table.matters
+        means = [number.mean for (_, name), number in self.table.numbers.items() if name == column]
+        return max(means) - min(means)
+
+    def causes(self, row: str, column: str) -> list[str]:
+        """Return what is known to move a cell."""
+        return [d.what for d in self.table.deviation if d.explains(row, column)]
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """What came out, counted in cells."""
+        table = self.table
+        verdicts = Counter(cell.verdict for cell in self.cells.values())
+        outside = [key for key, cell in self.cells.items() if cell.verdict == "outside"]
+        explained = sum(bool(self.causes(*key)) for key in outside)
+        within = table.within
+        return {
+            "printed": len(table.numbers),
+            "measured": len(self.cells),
+            "with the printed digits": sum(cell.same_digits for cell in self.cells.values()),
+            **(
+                {}
+                if within is None
+                else {f"within {within:g}": sum(c.near(within) for c in self.cells.values())}
+            ),
+            "inside": verdicts["inside"],
+            "undecided": verdicts["undecided"],
+            "outside, explained": explained,
+            "outside, unexplained": len(outside) - explained,
+        }
+
+
+def referee(
+    table: PublishedTable,
+    data: Path | None = None,
+    out: Path | None = None,
+    seeds: Sequence[int] | None = None,
+    methods: Sequence[str] | None = None,
+    jobs: int = 1,
+    allow_import: bool = False,
+    progress: bool = False,
+    run: bool = True,
+    tell: Callable[[str], None] | None = None,
+) -> Refereed:
+    """Run what is missing of a published table, and judge its cells.
+
+    Parameters
+    ----------
+    data: folder with the table's data.
+    out: folder of the runs, ``runs/NAME`` by default.
+    seeds: in place of the table's.
+    methods: rows that are run; None: all.
+    jobs: runs at a time.
+    allow_import: let a table of one's own name code, which it runs.
+    progress: show the runs on standard error.
+    run: False judges what is finished, and runs nothing.
+    tell: is called with a sentence before the first run.
+
+    Raises
+    ------
+    ConfigError: the table names code and may not, or its settings are no experiment. DataError: its
+    data is missing.
+    """
+    if table.task is not None and table.folder is not None and not allow_import:
+        raise ConfigError(
+            f"got {table.task!r}, which runs code of the table's author; if you trust it, say so: "
+            "--allow-import at the command line, allow_import=True in Python",
+            "task",
+        )
+    begun = monotonic()
+    directory = out or Path("runs") / table.name
+    rows = list(table.method if methods is None else methods)
+    if unknown := [row for row in rows if row not in table.method]:
+        raise ConfigError(
+            f"got the method {unknown[0]!r}; expected some of: {', '.join(table.method)}", "only"
+        )
+    with imports(allow_import or table.folder is None):
+        points = {
+            (row, seed): Point(row, table.experiment(row, seed, data))
+            for row in rows
+            for seed in seeds or table.seeds
+        }
+        if tell is not None:
+            minutes = "" if table.minutes is None else f", about {table.minutes:g} minutes"
+            tell(f"{len(points)} runs of {table.title}{minutes}; what is finished is not run again")
+        folders = {
+            key: directory / "runs" / point.experiment.result_id() for key, point in points.items()
+        }
+        unique = {folder: points[key] for key, folder in folders.items()}
+        done, failures = _run(unique, data, jobs, progress) if run else (_finished(unique), [])
+    runs: dict[str, dict[int, Run]] = {}
+    for (row, seed), folder in folders.items():
+        if folder in done:
+            runs.setdefault(row, {})[seed] = done[folder]
+    return Refereed(table, runs, directory, failures, monotonic() - begun)
+
+
+def _run(
+    points: dict[Path, Point], data: Path | None, jobs: int, progress: bool
+) -> tuple[dict[Path, Run], list[Failure]]:
+    """Return folder -> run of what is finished, and the failures."""
+    folders = list(points)
+    done, failures = run_points(
+        points=list(points.values()), folders=folders, data=data, progress=progress, jobs=jobs
+    )
+    return {run.directory: run for run in done}, failures
+
+
+def _finished(points: dict[Path, Point]) -> dict[Path, Run]:
+    from motley.experiments.store import RunFolder
+    from motley.results.load import load
+
+    return {
+        folder: load(folder)
+        for folder in points
+        if (RunFolder(folder).read() or {}).get("finished")
+    }
+
+
+# ------------------------------------------------------------------------------------------ reports
+
+
+def cell_table(refereed: Refereed) -> Table:
+    """Return the table with measured numbers, the printed ones in brackets, and a mark on what is
+    not inside."""
+    table = refereed.table
+    columns = list(dict.fromkeys(column for _, column in table.numbers))
+    rows = [
+        TableRow(row, [_cell(refereed, row, column) for column in columns]) for row in table.method
+    ]
+    note = (
+        "Measured mean ± deviation, printed in brackets. ? undecided, ! outside, !! outside and "
+        "nothing explains it, = the printed digits."
+    )
+    return Table(["method", *columns], rows, note)
+
+
+def _cell(refereed: Refereed, row: str, column: str) -> TableCell:
+    cell = refereed.cells.get((row, column))
+    if cell is None:
+        measured = refereed._values(row, column)
+        return TableCell(f"{sum(measured) / len(measured):.4g}" if measured else DASH)
+    digits = cell.printed.decimals
+    spread = "" if isnan(cell.deviation) else f" ± {cell.deviation:.{digits}f}"
+    mark = "=" if cell.same_digits else _MARKS[cell.verdict]
+    if cell.verdict == "outside" and not refereed.causes(row, column):
+        mark = "!!"
+    return TableCell(
+        f"{cell.mean:.{digits}f}{spread}{f' {mark}' if mark else ''}",
+        value=cell.mean,
+        tone="bad" if cell.verdict == "outside" else "",
+        published=cell.printed.text,
+    )
+
+
+def outside(refereed: Refereed) -> list[str]:
+    """Return a sentence on each cell that is outside."""
+    return [
+        f"{row}, {column}: measured {cell.mean:.4g}, printed {cell.printed.text}, beyond "
+        f"± {cell.half:.2g}: {'; '.join(refereed.causes(row, column)) or 'no cause is named'}"
+        for (row, column), cell in refereed.cells.items()
+        if cell.verdict == "outside"
+    ]
+
+
+def counted(refereed: Refereed) -> str:
+    """Return what came out, counted in cells, as one line."""
+    counts = ", ".join(f"{count} {words}" for words, count in refereed.counts.items())
+    return f"cells: {counts}; {refereed.wall_s / 60:.1f} minutes"
+
+
+def show(refereed: Refereed) -> None:
+    """Print the table, the cells that are outside, and the counts."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
+    console.print(block_table(cell_table(refereed), refereed.table.title))
+    for sentence in [*outside(refereed), counted(refereed)]:
+        console.print(sentence, markup=False)
+
+
+def page(refereed: Refereed) -> Page:
+    """Return the report as a page."""
+    table = refereed.table
+    seeds = sorted({seed for by_seed in refereed.runs.values() for seed in by_seed})
+    facts = [
+        ("table", table.name),
+        ("printed in", table.source or table.url),
+        ("seeds", ", ".join(map(str, seeds))),
+        *((words, str(count)) for words, count in refereed.counts.items()),
+    ]
+    blocks = non_empty(
+        BulletList(
+            [f"{f.point.label}, {f.point.experiment.seed}: {f.error}" for f in refereed.failures],
+            "Runs that failed",
+        )
+        if refereed.failures
+        else None,
+        cell_table(refereed),
+        Section("Outside", [BulletList(outside(refereed))]) if outside(refereed) else None,
+        Section("What is known to differ", [BulletList([d.what for d in table.deviation])])
+        if table.deviation
+        else None,
+        Text(
+            "Printed and measured numbers are both means of runs that chance moved; a cell is "
+            "outside where chance would make one of the whole table so in one of twenty tables.",
+            note=True,
+        ),
+    )
+    return Page(f"{table.title}: printed and measured", facts, blocks)
+
+
+def cells_csv(refereed: Refereed) -> str:
+    """Return a row for each printed cell with a measured number."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        ["method", "column", "printed", "runs", "mean", "deviation", "half", "verdict", "cause"]
+    )
+    for (row, column), cell in refereed.cells.items():
+        numbers = [f"{number:.6g}" for number in (cell.mean, cell.deviation, cell.half)]
+        cause = "; ".join(refereed.causes(row, column)) if cell.verdict == "outside" else ""
+        writer.writerow(
+            [row, column, cell.printed.text, len(cell.values), *numbers, cell.verdict, cause]
+        )
+    return text.getvalue()
+
+
+def write(refereed: Refereed) -> list[Path]:
+    """Write ``report.html``, ``report.md`` and ``cells.csv`` into the folder of the runs.
+
+    Raises
+    ------
+    StoreError: they cannot be written.
+    """
+    folder = refereed.directory
+    cells = folder / "cells.csv"
+    replace_files({cells: cells_csv(refereed)}, cells)
+    report = page(refereed)
+    return [*(write_page(report, folder / name) for name in ("report.html", "report.md")), cells]

@@ -1,0 +1,81 @@
+"""Verdicts on cells of a published table, worked by hand."""
+
+from __future__ import annotations
+
+from math import inf, isnan, sqrt
+
+import pytest
+
+from motley_papers.cell_verdicts import judge
+from motley_papers.published_table import PrintedNumber
+
+
+def printed(text: str) -> PrintedNumber:
+    number = PrintedNumber.read(text)
+    assert number is not None
+    return number
+
+
+def test_the_interval_by_hand():
+    """Measured 1, 2, 3 (mean 2, deviation 1) and printed 2.5 ± 2 of 3: s^2 = (2 * 1 + 2 * 4) / 4 =
+    2.5, error = sqrt(2.5) sqrt(2/3) = 1.2910, t of 4 degrees of freedom 2.7764: half 3.5844."""
+    cell = judge(printed("2.5 ± 2"), 3, [1.0, 2.0, 3.0], cells=1, matters=4.0)
+    assert (cell.mean, cell.deviation, cell.difference) == (2.0, 1.0, -0.5)
+    assert cell.half == pytest.approx(3.5844, abs=5e-5)
+    assert cell.verdict == "inside"
+    narrow = judge(printed("2.5 ± 2"), 3, [1.0, 2.0, 3.0], cells=1, matters=3.0)
+    assert narrow.verdict == "undecided"  # an interval wider than what matters decides nothing
+
+
+def test_a_printed_number_without_a_deviation_is_one_run():
+    """Measured 1, 2, 3 beside one run: s = 1, error = sqrt(1/3 + 1), t of 2 degrees 4.3027."""
+    cell = judge(printed("8.0"), None, [1.0, 2.0, 3.0], cells=1, matters=10.0)
+    assert cell.half == pytest.approx(4.302653 * sqrt(4 / 3), rel=1e-5)
+    assert cell.verdict == "outside"
+    assert judge(printed("6.0"), None, [1.0, 2.0, 3.0], 1, 10.0).verdict == "inside"
+
+
+def test_the_correction_for_many_cells_makes_the_interval_wider():
+    """s = .0816 and .1, together .0913, error .0645, t of 6 degrees 2.447: half .158, beyond which
+    .4 less its rounding lies; for a million cells t is about 12."""
+    values = [1.9, 2.0, 2.1, 2.0]
+    alone = judge(printed("2.4 ± .1"), 4, values, cells=1, matters=1.0)
+    among = judge(printed("2.4 ± .1"), 4, values, cells=10**6, matters=1.0)
+    assert (alone.verdict, among.verdict) == ("outside", "undecided")
+
+
+def test_lucky_seeds_of_the_print_count_as_little_as_they_know():
+    """FedAdam on Fed-TCGA-BRCA: printed .8152 ± .0256 of five seeds; twenty others have .770 ±
+    .083. s^2 = (19 .083^2 + 4 .0256^2) / 23 = .0762^2, error = .0762 sqrt(1/20 + 1/5) = .0381, t of
+    23 degrees 2.0687: half .0788, and the difference of .045 is inside."""
+    values = [0.770 + 0.083 * sqrt(19 / 20) * (-1) ** i for i in range(20)]
+    cell = judge(printed(".8152 ± .0256"), 5, values, cells=104, matters=0.1)
+    assert cell.deviation == pytest.approx(0.083)
+    assert cell.half == pytest.approx(0.0788, abs=5e-5)
+    assert cell.verdict == "inside"
+
+
+def test_what_does_not_vary_and_differs_is_outside():
+    assert judge(printed(".75 ± .00"), 5, [0.75] * 5, 10, 0.1).verdict == "inside"
+    assert judge(printed(".75 ± .00"), 5, [0.76] * 5, 10, 0.1).verdict == "outside"
+
+
+def test_one_run_beside_one_run_decides_nothing():
+    cell = judge(printed(".75"), None, [0.10], 10, 0.1)
+    assert cell.half == inf
+    assert cell.verdict == "undecided"
+    assert isnan(cell.deviation)
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [(".667 ± .577", True), (".667", True), (".667 (.577)", True), (".667 ± .578", False)],
+)
+def test_the_printed_digits(text, same):
+    """0, 1, 1: mean 2/3, deviation sqrt(1/3) = .57735."""
+    assert judge(printed(text), 3, [0.0, 1.0, 1.0], 1, 1.0).same_digits == same
+
+
+def test_near_is_less_than_the_tolerance_and_the_rounding():
+    cell = judge(printed(".70 ± .01"), 2, [0.712, 0.712], 1, 1.0)
+    assert (cell.near(0.007), cell.near(0.006)) == (True, False)

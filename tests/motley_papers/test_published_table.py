@@ -1,0 +1,169 @@
+"""The file of a published table: what is read, what is refused, and the skeleton."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from motley.core.errors import ConfigError, DataError
+from motley.experiments.skeleton import skeleton
+from motley_papers.published_table import names, printed_numbers, read
+from motley_papers.referee import cell_table, cells_csv, counted, outside, referee, write
+
+TABLE = '''
+title = "A table"
+seeds = [0, 1]
+unit = 100
+printed_seeds = 2
+printed = """
+method | accuracy  | again
+FedAvg | {cell}    | -
+FedSGD | .10 ± .00 | .20
+"""
+[base]
+task = {{ name = "image", data = "digits", model = "digits_mlp" }}
+population = 4
+cohort = 2
+stop = {{ rounds = 1 }}
+local = {{ steps = 1, batch_size = 4 }}
+evaluate = {{ every = 1000 }}
+[method.FedAvg]
+[method.FedSGD]
+"local.optimizer.lr" = 1e-9
+[columns]
+accuracy = "final"
+again = "final"
+{more}
+'''
+
+
+@pytest.fixture
+def table(tmp_path: Path):
+    def make(cell: str = ".10 (.00)", more: str = "", **changes: str) -> Path:
+        text = TABLE.format(cell=cell, more=more)
+        for old, new in changes.items():
+            text = text.replace(old, new)
+        path = tmp_path / "theirs.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize("name", names())
+def test_tables_of_the_package_are_short_and_whole(name):
+    table = read(name)
+    assert {row for row, _ in table.numbers} <= set(table.method)
+    text = (Path(__file__).parents[2] / "packages/motley-papers/src/motley_papers/tables").joinpath(
+        f"{name}.toml"
+    )
+    assert len(text.read_text(encoding="utf-8").splitlines()) < 100
+
+
+def test_printed_numbers_as_they_are_written():
+    numbers = printed_numbers("| m | a | b |\n|---|---|---|\n| x | 1.50±.2 | 3e1 +- 2 |")
+    assert (numbers["x", "a"].mean, numbers["x", "a"].deviation) == (1.5, 0.2)
+    assert numbers["x", "a"].rounding == pytest.approx(0.005)
+    assert (numbers["x", "b"].mean, numbers["x", "b"].deviation) == (30.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cell": "much"}, "got 'much' at FedAvg, accuracy; expected MEAN ± DEVIATION"),
+        ({"[method.FedSGD]": "[method.FedSDG]"}, r"printed has 'FedSGD' \(did you mean 'FedSDG'\?"),
+        ({'again = "final"': 'agian = "final"'}, "printed has 'again'.*no such key"),
+        ({'"final"\nagain': '"finale"\nagain'}, "there is no measure 'finale'"),
+        ({"seeds = [0, 1]": "seeds = []"}, "seeds is empty"),
+        ({"FedSGD | .10 ± .00 | .20": "FedSGD | .10"}, "2 cells; expected 3"),
+        ({"title": "titel"}, "title"),
+        (
+            {"more": '[[deviation]]\nwhat = "x"\nmethods = ["FedAvgg"]'},
+            "a deviation has 'FedAvgg' .*FedAvg",
+        ),
+    ],
+)
+def test_mistakes_are_named(table, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        read(table(**changes))
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ConfigError, match=r"does not exist.*expected a file of a table, or one of"):
+        read(tmp_path / "none.toml")
+
+
+def test_a_table_is_run_and_judged(table, tmp_path):
+    """Two runs each of a model that hardly learns, printed with a tenth right, and far too much."""
+    more = '[[deviation]]\nwhat = "they took the best round"\nmethods = ["FedAvg"]'
+    path = table(cell=".99 ± .00", more=more)
+    refereed = referee(read(path), out=tmp_path / "runs")
+    assert refereed.counts["printed"] == refereed.counts["measured"] == 3
+    cell = refereed.cells["FedAvg", "accuracy"]
+    assert len(cell.values) == 2
+    assert all(0 < value < 0.5 for value in cell.values)
+    assert ("!" in cell_table(refereed).rows[0].cells[0].text) == (cell.verdict == "outside")
+    assert refereed.causes("FedAvg", "accuracy") == ["they took the best round"]
+    assert not refereed.causes("FedSGD", "accuracy")
+    assert all("they took the best round" in line for line in outside(refereed) if "FedAvg" in line)
+    assert "3 printed, 3 measured" in counted(refereed)
+    assert cells_csv(refereed).count("\n") == 4
+    assert [path.name for path in write(refereed)] == ["report.html", "report.md", "cells.csv"]
+    again = referee(read(path), out=tmp_path / "runs", run=False)
+    assert again.cells == refereed.cells
+    with pytest.raises(ConfigError, match="got the method 'Nobody'; expected some of: FedAvg"):
+        referee(read(path), methods=["Nobody"])
+
+
+OWN = """
+import numpy as np
+from torch import nn
+from motley.tasks.own import from_clients, own_task
+
+def make(folder, *, seed, slope=1.0):
+    x = np.full((8, 1), slope, np.float32)
+    federation = from_clients([(x, np.arange(8) % 2)] * 2, test_fraction=0.5)
+    return own_task(federation, lambda: nn.Linear(1, 2), name=f"own {seed}")
+"""
+
+
+def test_a_table_brings_its_task(table, tmp_path):
+    (tmp_path / "theirs_data.py").write_text(OWN, encoding="utf-8")
+    base = 'task = { name = "image", data = "digits", model = "digits_mlp" }\npopulation = 4\n'
+    own = 'task = "theirs_data.py:make"\noptions = { seed = "{seed}" }\nseeds = [0, 1]'
+    path = table(**{base: "", "seeds = [0, 1]\n": own + "\n"})
+    path.write_text(
+        path.read_text().replace('"local.optimizer.lr" = 1e-9', '"task.slope" = 2.0'),
+        encoding="utf-8",
+    )
+    refused = "which runs code of the table's author; if you trust it, say so: --allow-import"
+    with pytest.raises(ConfigError, match=refused):
+        referee(read(path))
+    made = read(path)
+    tasks = [made.experiment(row, 1).own_task for row in ("FedAvg", "FedSGD")]
+    assert [task.name for task in tasks] == ["own 1"] * 2
+    assert [task.federation.x.max().item() for task in tasks] == [1.0, 2.0]
+
+
+def test_the_skeleton_is_a_table_that_loads(tmp_path):
+    (text,) = skeleton("recipe", "my_table").values()
+    (tmp_path / "my_table.toml").write_text(text, encoding="utf-8")
+    table = read(tmp_path / "my_table.toml")
+    assert table.experiment("FedProx", 0).algorithm == {"name": "fedprox", "mu": 0.01}
+    with pytest.raises(ConfigError, match="a recipe is one file; leave it out"):
+        skeleton("recipe", "my_table", package=True)
+
+
+def test_data_that_is_not_there_says_what_to_download(tmp_path, monkeypatch):
+    monkeypatch.setattr("motley_papers.flamby.places", lambda folder: iter([folder]))
+    message = (
+        r"download processed.cleveland.data, .* from https://archive.ics.uci"
+        r".*into a folder heart of a folder DIR, and write --data DIR"
+    )
+    with pytest.raises(DataError, match=message):
+        read("flamby_heart").experiment("FedAvg", 42, tmp_path)
+    (tmp_path / "heart").mkdir()
+    (tmp_path / "heart" / "processed.cleveland.data").write_text("1,2", encoding="utf-8")
+    with pytest.raises(DataError, match=r"md5 sum [0-9a-f]{32}, not 2d91a8ff69cfd9616aa47b59d6f8"):
+        read("flamby_heart").experiment("FedAvg", 42, tmp_path)
