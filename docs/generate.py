@@ -23,6 +23,7 @@ import from_league
 import from_measurements
 import from_peers
 import from_pfllib
+import from_published
 import from_readme
 import from_recipes
 import house
@@ -88,6 +89,7 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_recipes.counted,
             from_recipes.printed,
             from_recipes.recipe_words,
+            from_published.published_tables,
         ),
         *(from_measurements.inspect_outlying, from_measurements.inspect_truth),
         *(from_measurements.inspect_kinds,),
