@@ -607,6 +607,8 @@ def test_every_name_builds():
         "ByWriter",
         "Dirichlet",
         "FlowerNiidBench",
+        "FlwrDirichlet",
+        "FlwrPathological",
         "HeteroFLShards",
         "IID",
         "LabelCount",

@@ -65,8 +65,7 @@ def by_lists(rng: Any, labels: Any, clients: int, alpha: float) -> list[list[int
     while True:
         parts: list[list[int]] = [[] for _ in range(clients)]
         for c in range(max(labels) + 1):
-            rows = [row for row, label in enumerate(labels) if label == c]
-            rows = np.array(rows)
+            rows = np.array([row for row, label in enumerate(labels) if label == c])
             rng.shuffle(rows)
             q = rng.dirichlet([alpha] * clients)
             q = np.array(

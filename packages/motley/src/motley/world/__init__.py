@@ -27,6 +27,8 @@ PARTITIONS = Catalogue(
         "by_writer": "motley.world.partition.basic:ByWriter",
         "dirichlet": "motley.world.partition.dirichlet:Dirichlet",
         "flower_niid_bench": "motley.world.partition.niid_bench:FlowerNiidBench",
+        "flwr_dirichlet": "motley.world.partition.flwr_datasets:FlwrDirichlet",
+        "flwr_pathological": "motley.world.partition.flwr_datasets:FlwrPathological",
         "heterofl_shards": "motley.world.partition.heterofl_shards:HeteroFLShards",
         "iid": "motley.world.partition.basic:IID",
         "label_count": "motley.world.partition.class_subsets:LabelCount",
