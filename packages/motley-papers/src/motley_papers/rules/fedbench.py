@@ -16,7 +16,7 @@ repaired it is ``scaffold`` with ``corrects = "weights"`` and ``divisor = "steps
 What follows, where all clients take K steps (about so otherwise), G_t the mean of what the clients'
 own optimisers add up to in round t, along the corrected paths:
 
-    as released      x_{t+1} = x_0 + G_t             every round starts over
+    as released      x_{t+1} = x_0 + G_t             one round of local work from the first model
     variate read     x_{t+1} = x_t + G_t - sum_{s<t} (x_s - x_0)     swings grow by sqrt 2 a round
     sign repaired    x_{t+1} = 2 x_t - x_0 + G_t     the distance from x_0 doubles every round
     change sent      x_{t+1} = x_{t-1} + G_t         every other round starts over
