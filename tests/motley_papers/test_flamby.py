@@ -22,12 +22,10 @@ from motley_papers.flamby import (
     OfClient,
     brca,
     brca_centres,
-    coded,
     concordance,
     cox,
     cox_as_run,
     cyclic_turns,
-    event_and_days,
     heart,
     heart_centres,
 )
@@ -53,15 +51,9 @@ def brca_data() -> Path:
     return folder("brca", "brca.csv")
 
 
-FOUR = coded(torch.tensor([[1.0], [0.0], [1.0], [1.0]]), torch.tensor([[5.0], [5.0], [2.0], [9.0]]))
+FOUR = torch.tensor([[1.0, 5.0], [0.0, 5.0], [1.0, 2.0], [1.0, 9.0]])
 """Event after 5 days, nothing seen after 5, event after 2, event after 9."""
 RISKS = torch.tensor([[0.0], [1.0], [2.0], [-1.0]])
-
-
-def test_events_and_days_are_one_number_each():
-    event, days = event_and_days(FOUR)
-    assert event.flatten().tolist() == [1.0, 0.0, 1.0, 1.0]
-    assert days.flatten().tolist() == [5.0, 5.0, 2.0, 9.0]
 
 
 @pytest.mark.parametrize("loss", [cox, cox_as_run])
@@ -129,6 +121,10 @@ def test_heart_rows_splits_and_scales(heart_data):
     varies = [column for column in range(13) if own[:, column].abs().max() > 0]
     assert own.std(0)[varies].tolist() == pytest.approx([1.0] * len(varies), rel=1e-5)
     assert len(federation.global_test) == 254
+    pooled = heart(heart_data, seed=42, trains="pooled", files=[3, 0, 1, 2]).federation
+    assert pooled.train.sizes.tolist() == [0, 0, 0, 0, 486]
+    assert pooled.labels[:85].tolist() == centres[3].part(True)[1].tolist()
+    assert pooled.x[pooled.train[4]].mean(0).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("name", ["heart", "brca"])
@@ -149,8 +145,7 @@ def test_brca_rows_events_and_pairs(brca_data):
     tests = [centre.part(False) for centre in [*centres, together]]
     assert [int(c.train.sum()) for c in centres] == [248, 156, 164, 129, 129, 40]
     assert [len(y) for _, y in tests] == [63, 40, 42, 33, 33, 11, 222]
-    events = [event_and_days(y)[0] for _, y in tests]
-    assert [int(event.sum()) for event in events] == [14, 4, 8, 3, 2, 1, 32]
+    assert [int(y[:, 0].sum()) for _, y in tests] == [14, 4, 8, 3, 2, 1, 32]
     assert [pairs(y) for _, y in tests] == [358, 44, 108, 48, 47, 3, 2730]
     assert centres[0].x[:, 0].min() >= 26  # the age is raw
     assert centres[0].x[:, 0].max() <= 90
@@ -158,7 +153,7 @@ def test_brca_rows_events_and_pairs(brca_data):
 
 def pairs(targets: torch.Tensor) -> int:
     """Comparable pairs, counted one by one."""
-    event, days = (column.flatten().tolist() for column in event_and_days(targets))
+    event, days = targets.T.tolist()
     rows = range(len(event))
     return sum(
         bool(event[i]) and (days[i] < days[j] or (days[i] == days[j] and not event[j]))
@@ -194,6 +189,7 @@ def test_a_printed_run_to_the_last_digit(name, method, column, request, tmp_path
     [
         ({"trains": "4"}, "got trains = '4'; expected clients, cyclic, pooled or the number"),
         ({"order": "mine"}, "got order = 'mine'; expected torch or carried"),
+        ({"files": [0, 1]}, r"got files = \[0, 1\]; expected 0, 1, 2 and 3 in any order"),
     ],
 )
 def test_options_that_there_are_not(options, message, heart_data):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from motley import cli
 from motley.core.errors import ConfigError, DataError
 from motley.experiments.skeleton import skeleton
 from motley_papers.published_table import names, printed_numbers, read
@@ -114,6 +115,24 @@ def test_a_table_is_run_and_judged(table, tmp_path):
     assert again.cells == refereed.cells
     with pytest.raises(ConfigError, match="got the method 'Nobody'; expected some of: FedAvg"):
         referee(read(path), methods=["Nobody"])
+
+
+def test_the_command_runs_a_table_and_refuses_what_is_of_recipes(table, tmp_path, capfd):
+    path = table()
+    out = str(tmp_path / "runs")
+    words = ["reproduce", str(path), "--only", "method=FedSGD", "--seeds", "3", "--out", out]
+    assert cli.call(words) == 0
+    assert (tmp_path / "runs" / "cells.csv").read_text().count("FedSGD") == 2
+    capfd.readouterr()
+    for more, message in [
+        (["--scale", "paper"], "it is one published table"),
+        (["--keep"], "leave out --keep"),
+        (["--only", "rule=x"], "got rule; a published table has methods"),
+    ]:
+        assert cli.call(["reproduce", str(path), *more]) != 0
+        assert message in capfd.readouterr().err
+    assert cli.call(["reproduce"]) == 0
+    assert "flamby_heart" in capfd.readouterr().out
 
 
 OWN = """

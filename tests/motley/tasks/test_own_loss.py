@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as f
 
+import motley
 from motley.algorithms.task_loss import loss_of
 from motley.core.errors import ConfigError, ModelError
-from motley.tasks import from_arrays, own_task
+from motley.tasks import from_arrays, from_clients, own_task
 from motley.tasks.own_loss import OverBatch, SampleBySample, checked_loss, representative
 from motley.tasks.random_samples import with_loss_compared
 
@@ -239,3 +240,30 @@ def test_random_samples_judge_a_loss_that_nobody_declared() -> None:
     assert with_loss_compared(declared) is declared
     named = dataclasses.replace(plain, loss="cross_entropy")
     assert with_loss_compared(named) is named
+
+
+def test_event_and_time_beside_one_output(tmp_path) -> None:
+    """One step of rate 1 on x = (1), (2), both events, the later one first in line: risks 0, so the
+    loss is (log 2 - 0) / 2 and its gradient by the weight (softmax mean 1.5 - 2) / 2 = -.25."""
+
+    def cox(outputs, targets):
+        order = torch.sort(targets[:, 1], descending=True, stable=True).indices
+        score = outputs[order, 0]
+        return (targets[order, 0] * (torch.logcumsumexp(score, 0) - score)).mean()
+
+    x = np.array([[1.0], [2.0]], np.float32)
+    y = np.array([[1.0, 9.0], [1.0, 3.0]], np.float32)
+    federation = from_clients([(x, y)], test=[(x, y)], regression=True)
+
+    def at_zero() -> nn.Module:
+        model = nn.Linear(1, 1, bias=False)
+        nn.init.zeros_(model.weight)
+        return model
+
+    task = own_task(federation, at_zero, loss=cox, over="batch")
+    keys = {"task": "own", "cohort": 1, "stop": {"rounds": 1}, "dtype": "float64"}
+    local = {"steps": 1, "batch_size": 2, "optimizer": {"lr": 1.0}}
+    run = motley.run({**keys, "local": local}, task=task, out=tmp_path / "run")
+    assert run.module().weight.item() == pytest.approx(0.25, rel=1e-12)
+    with pytest.raises(ModelError, match=r"gives \[2, 1\] for a batch of 2; expected \[2, 2\]"):
+        own_task(federation, at_zero)

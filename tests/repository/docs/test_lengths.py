@@ -43,10 +43,11 @@ ONE_AIM = (
     "data.md",
     *("own-method.md", "add-a-selector.md", "adding-a-method.md", "local-rules.md"),
     *("add-a-component.md", "recipes.md", "recipe-verdicts.md", "more-seeds.md", "own-recipe.md"),
-    "league.md",
+    *("league.md", "referee-a-table.md"),
 )
 """Pages from which one starts, and pages that say how to reach one aim."""
 LONGEST |= {f"docs/{page}": 700 for page in ONE_AIM}
+LONGEST["docs/referee-a-table.md"] = 600
 DEPLOY = sorted(
     page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs" / "deploy").glob("*.md")
 )

@@ -34,7 +34,7 @@ import typer
 
 from motley import cli
 from motley.experiments.config import Experiment
-from motley_papers import recipe
+from motley_papers import published_table, recipe
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [
@@ -146,6 +146,9 @@ def _toml(text: str, title: str, where: str) -> None:
         return
     if title:
         Path(title).write_text(text, encoding="utf-8")
+    if title == "my_table.toml":
+        assert published_table.read(Path(title)).numbers
+        return
     if "stop" in table:
         Experiment(**table)
     else:
@@ -206,6 +209,10 @@ def _motley(words: list[str], where: str, run: bool) -> None:
         recipe.read(inner.params["recipe"]).choose(
             [f"table {number}" for number in inner.params["table"] or []]
         )
+        return
+    table = inner.params.get("recipe")
+    if name == "reproduce" and table is not None:
+        assert table in published_table.names() or published_table.read(table).numbers
         return
     # typer 0.20: still words
     reads = [Path(inner.params[key]) for key in ("file", "where") if key in inner.params]

@@ -174,6 +174,8 @@ def reproduce(
                 "--budget": budget,
                 "--claims": claims,
                 "--most-seeds": most_seeds,
+                "--scale": scale != "small",
+                "--no-earlier": not earlier,
             },
             f"beside {recipe}",
             "it is one published table, whose file says what is run",

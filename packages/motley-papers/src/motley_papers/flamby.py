@@ -14,6 +14,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -147,7 +148,14 @@ def scaled(x: Tensor, by: Tensor) -> Tensor:
     return (x - by.mean(0)) / (by.std(0) + 1e-9)
 
 
-def heart(folder: Path | None, *, seed: int, trains: str = "clients", order: str = "torch") -> Task:
+def heart(
+    folder: Path | None,
+    *,
+    seed: int,
+    trains: str = "clients",
+    order: str = "torch",
+    files: Sequence[int] = (0, 1, 2, 3),
+) -> Task:
     """Return the task of a run of Fed-Heart-Disease.
 
     Parameters
@@ -157,9 +165,11 @@ def heart(folder: Path | None, *, seed: int, trains: str = "clients", order: str
     trains: ``clients``, all four; ``cyclic``, in the turns of FLamby's Cyclic; ``pooled``, one more
     client that has the training rows of all; or ``0`` to ``3``, that client alone.
     order: ``torch``, the batches of FLamby's loaders, or ``carried``, of the run's own streams.
+    files: the order of the centres' rows in pooled training.
     """
+    if sorted(files) != [0, 1, 2, 3]:
+        raise DataError(f"got files = {list(files)}; expected 0, 1, 2 and 3 in any order")
     centres = heart_centres(checked(folder, "heart", HEART, UCI))
-    all_train = torch.cat([centre.part(True)[0] for centre in centres])
     parts: list[tuple[Tensor, Tensor]] = []
     tests = []
     for centre in centres:
@@ -167,10 +177,10 @@ def heart(folder: Path | None, *, seed: int, trains: str = "clients", order: str
         parts.append((scaled(centre.part(True)[0], x), y))
         tests.append((scaled(centre.part(False)[0], x), centre.part(False)[1]))
     together = [
-        tuple(map(torch.cat, zip(*(centre.part(train) for centre in centres), strict=True)))
+        [torch.cat([centres[at].part(train)[part] for at in files]) for part in (0, 1)]
         for train in (True, False)
     ]
-    pooled, pooled_test = [(scaled(x, all_train), y) for x, y in together]
+    pooled, pooled_test = [(scaled(x, together[0][0]), y) for x, y in together]
     parts = _who_trains(trains, parts, pooled)
     federation = _federation(parts, tests, pooled_test)
     return own_task(
@@ -233,14 +243,13 @@ def _first_weights(inputs: int, seed: int) -> Callable[[], nn.Module]:
     it was seeded."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        first = {name: t.clone() for name, t in nn.Linear(inputs, 1).state_dict().items()}
+        return partial(_with_weights, nn.Linear(inputs, 1).state_dict())
 
-    def make() -> nn.Module:
-        model = nn.Linear(inputs, 1)
-        model.load_state_dict(first)
-        return model
 
-    return make
+def _with_weights(weights: dict[str, Tensor]) -> nn.Module:
+    model = nn.Linear(weights["weight"].shape[1], 1)
+    model.load_state_dict(weights)
+    return model
 
 
 def _order(
@@ -276,7 +285,7 @@ def _order(
 
 def brca_centres(folder: Path) -> tuple[list[Centre], Centre]:
     """Return the six regions, and all of them together, rows in the order of the file: raw inputs
-    ``[n, 39]``, targets ``[n, 1]`` that code event and days (:func:`coded`)."""
+    ``[n, 39]``, targets ``[n, 2]``: whether the event was seen, and days."""
     with (folder / "train_test_split.csv").open(encoding="utf-8", newline="") as file:
         fold = {row["pid"]: row["fold2"].split("_") for row in csv.DictReader(file)}
     with (folder / "brca.csv").open(encoding="utf-8", newline="") as file:
@@ -284,7 +293,7 @@ def brca_centres(folder: Path) -> tuple[list[Centre], Centre]:
     numbers = torch.tensor([[float(cell) for cell in row[1:]] for row in rows])
     together = Centre(
         numbers[:, :39],
-        coded(event=numbers[:, 39:40], days=numbers[:, 40:41]),
+        numbers[:, 39:41],
         torch.tensor([fold[row[0]][0] == "train" for row in rows]),
     )
     region = torch.tensor([int(fold[row[0]][1]) for row in rows])
@@ -294,23 +303,11 @@ def brca_centres(folder: Path) -> tuple[list[Centre], Centre]:
     ], together
 
 
-def coded(event: Tensor, days: Tensor) -> Tensor:
-    """Return one target of an event (1, or 0 where it was not seen) and whole days: twice the days
-    and the event."""
-    return 2 * days + event
-
-
-def event_and_days(targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what :func:`coded` joined."""
-    return targets % 2, torch.div(targets, 2, rounding_mode="floor")
-
-
 def _latest_first(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Return log risks and events ``[B]`` of a batch, the latest first; of rows of equal days the
     first counts as the later one."""
-    event, days = (column.squeeze(1) for column in event_and_days(targets))
-    order = torch.sort(days, descending=True, stable=True).indices
-    return outputs.squeeze(1)[order], event[order]
+    order = torch.sort(targets[:, 1], descending=True, stable=True).indices
+    return outputs.squeeze(1)[order], targets[order, 0]
 
 
 def cox(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -319,7 +316,7 @@ def cox(outputs: Tensor, targets: Tensor) -> Tensor:
     Parameters
     ----------
     outputs: log risks ``[B, 1]``.
-    targets: ``[B, 1]``, as :func:`coded`.
+    targets: event and days ``[B, 2]``.
     """
     score, event = _latest_first(outputs, targets)
     return (event * (torch.logcumsumexp(score, 0) - score)).mean()
@@ -337,8 +334,8 @@ def concordance(outputs: Tensor, targets: Tensor) -> float:
     """Return the share of comparable pairs in which the one with the earlier event has the higher
     risk, equal risks a half; NaN without pairs. A pair is comparable if the earlier of both is an
     event, and at equal days if one of both is."""
-    event, days = (column.squeeze(1) for column in event_and_days(targets))
-    seen = event.bool()
+    seen = targets[:, 0].bool()
+    days = targets[:, 1]
     later = (days[:, None] < days) | ((days[:, None] == days) & ~seen)
     comparable = seen[:, None] & later
     risk = outputs.squeeze(1)
@@ -371,7 +368,8 @@ def brca(
     federation = _federation(parts, [c.part(False) for c in centres], together.part(False))
     federated = trains in ("clients", "cyclic")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "inputs")  # the age is not scaled in the published runs
+        # the age is not scaled in the published runs
+        warnings.filterwarnings("ignore", "the model's first layer receives")
         return own_task(
             federation,
             _first_weights(39, seed),
@@ -423,8 +421,9 @@ def _turns(seed: int, rounds: int, clients: int = 6) -> list[int]:
 
 
 def cyclic_turns(seed: int, clients: int) -> Iterator[int]:
-    """Yield clients in cycles, each in an order of its own, as numpy's generator permutes them."""
-    generator = np.random.default_rng(seed)
+    """Yield clients in cycles, each in an order of its own, as numpy's default generator permutes
+    them."""
+    generator = np.random.Generator(np.random.PCG64(seed))  # the published code's own stream
     while True:
         yield from generator.permutation(clients).tolist()
 

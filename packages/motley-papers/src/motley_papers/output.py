@@ -69,7 +69,7 @@ def overview() -> str:
         ]
     for name in published_table.names():
         table = published_table.read(name)
-        minutes = f" (about {table.minutes:g} minutes on two cores)" if table.minutes else ""
+        minutes = f" (about {table.minutes:g} min on two cores)" if table.minutes else ""
         lines += [f"{name:<18} {table.title}{minutes}", f"{'':<18} {', '.join(table.method)}"]
     return "\n".join([*lines, "get data with: motley data get NAME; --scale smoke needs none"])
 

@@ -170,7 +170,7 @@ def referee(
             for seed in seeds or table.seeds
         }
         if tell is not None:
-            minutes = "" if table.minutes is None else f", about {table.minutes:g} minutes"
+            minutes = "" if table.minutes is None else f", about {table.minutes:g} min on two cores"
             tell(f"{len(points)} runs of {table.title}{minutes}; what is finished is not run again")
         folders = {
             key: directory / "runs" / point.experiment.result_id() for key, point in points.items()

@@ -204,7 +204,10 @@ def own_task(
         make = partial(_dense, make, dense, federation.classes is not None)
     module = construct(make, 0)
     layout = layout_of(module)
-    federation, outputs = _tried(make, federation, transform)
+    # a loss of one's own may read several columns of a target beside one output: event and time
+    own_loss = loss is not None and not isinstance(loss, str | Mapping)
+    fewest = 1 if own_loss and federation.targets == "numbers" else None
+    federation, outputs = _tried(make, federation, transform, fewest)
     warn_of_unscaled(make, federation, transform)
     kind = federation.targets
     is_torch_loss = isinstance(loss, nn.CrossEntropyLoss)
@@ -288,13 +291,16 @@ def plain_factory(model: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
 
 
 def _tried(
-    make: Callable[[], nn.Module], federation: Federation, transform: Transform | None
+    make: Callable[[], nn.Module],
+    federation: Federation,
+    transform: Transform | None,
+    fewest: int | None,
 ) -> tuple[Federation, Tensor]:
     """Return the federation with samples that the model takes, whole numbers as they are or,
     failing that, as float32; and outputs."""
     integers = federation.x.dtype == torch.int64
     try:
-        return federation, _try(make, federation, transform)
+        return federation, _try(make, federation, transform, fewest)
     except ModelError:
         embeds = any(
             isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in make().modules()
@@ -302,11 +308,14 @@ def _tried(
         if not integers or embeds:  # an embedding's own message says what is wrong with the numbers
             raise
         federation = dataclasses.replace(federation, x=federation.x.float())
-    return federation, _try(make, federation, transform)
+    return federation, _try(make, federation, transform, fewest)
 
 
 def _try(
-    make: Callable[[], nn.Module], federation: Federation, transform: Transform | None
+    make: Callable[[], nn.Module],
+    federation: Federation,
+    transform: Transform | None,
+    fewest: int | None,
 ) -> Tensor:
     """Return outputs of two samples; two fresh modules that were made with the same seed must give
     the same in training mode, and may pass the same samples again and again."""
@@ -316,12 +325,12 @@ def _try(
         federation.classes or federation.y.shape[1],
     )
     # one logit tells two classes apart
-    least = 1 if federation.targets == "classes" and want == (2,) else want[-1]
+    least = 1 if federation.targets == "classes" and want == (2,) else fewest or want[-1]
     labelled = federation.targets in ("classes", "positions")
-    fewest = 1 if labelled else least
-    first = outputs_of(construct(make, 0), batch, want, fewest)
+    shortest = 1 if labelled else least
+    first = outputs_of(construct(make, 0), batch, want, shortest)
     passed_once = batch.clone()
-    second = outputs_of(construct(make, 0), batch, want, fewest)
+    second = outputs_of(construct(make, 0), batch, want, shortest)
     if first.shape[-1] < least:
         raise _too_few_outputs(federation, first.shape[-1], want[-1])
     if not torch.equal(passed_once, batch):  # ReLU(inplace=True) changes it once, and no more
