@@ -66,7 +66,7 @@ class FlwrDirichlet(Partition):
         self, key: Key, labels: Ints, population: int, groups: Ids | None = None
     ) -> Partitioned:
         labels = check(labels, population, max(self.min_size, 1))
-        rng = np.random.default_rng(self.seed)
+        rng = np.random.Generator(np.random.PCG64(self.seed))
         for _ in range(_MOST_DRAWS):
             owner = self._drawn(rng, labels, population)
             if np.bincount(owner, minlength=population).min() >= self.min_size:
@@ -137,7 +137,7 @@ class FlwrPathological(Partition):
             raise ConfigError(
                 f"got labels = {self.labels}, the data has {len(values)} classes", "partition"
             )
-        held = self._held(np.random.default_rng(self.seed), values, population)
+        held = self._held(np.random.Generator(np.random.PCG64(self.seed)), values, population)
         owner = np.full(len(labels), -1, np.int64)
         for c in range(len(values)):
             holders = np.flatnonzero(held[:, c])

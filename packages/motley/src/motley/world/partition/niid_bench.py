@@ -36,9 +36,9 @@ order within each class alone.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -101,7 +101,7 @@ class FlowerNiidBench(Partition):
     ) -> Partitioned:
         """Return disjoint parts of all rows of classes that any client has."""
         labels = _checked(labels, population, self.kind, self.labels)
-        rng = np.random.default_rng(self.seed)
+        rng = np.random.Generator(np.random.PCG64(self.seed))
         if self.kind == "dirichlet":
             owner = _dirichlet(rng, labels, population, self.alpha)
         elif self.kind == "label_count":
@@ -165,7 +165,7 @@ class NiidBench(Partition):
         if self.kind == "dirichlet":
             owner = _dirichlet(rng, labels, population, self.alpha)
         elif self.kind == "label_count":
-            extra = random.Random(self.seed)
+            extra = Random(self.seed)
             held = _classes_held(
                 population=population,
                 classes=int(labels.max()) + 1,
