@@ -72,7 +72,7 @@ class FlowerNiidBench(Partition):
     -------
     >>> labels = np.repeat(np.arange(10), 60)
     >>> FlowerNiidBench("label_count").split(Key(0), labels, 10).rows.sizes.tolist()
-    [35, 60, 60, 60, 70, 60, 65, 55, 70, 65]
+    [40, 90, 50, 80, 50, 50, 60, 40, 60, 80]
     """
 
     kind: Literal["dirichlet", "label_count", "iid"] = "dirichlet"
