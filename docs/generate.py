@@ -24,6 +24,7 @@ import from_league
 import from_measurements
 import from_peers
 import from_pfllib
+import from_published
 import from_readme
 import from_recipes
 import from_statements
@@ -50,6 +51,7 @@ MODULES = (
     from_peers,
     from_league,
     from_statements,
+    from_published,
 )
 PUBLIC = [getattr(module, name) for module in (*MODULES, from_recipes) for name in module.__all__]
 MAKERS: dict[str, Callable[[], str]] = {"api": api_pages.api} | {

@@ -24,14 +24,17 @@ from tests.places import ROOT
 MEASURED = ROOT / "benchmarks" / "measured" / "recipes"
 PAPERS = {
     "chapter": [],
+    "fedbench_scaffold": [],
     "fedcvr_bolt": ["table 1", "table 2", "table 3", "table 4"],
     "flash": ["table 1", "figure 2", "figure 3", "figure 4", "figure 5"],
+    "heterofl_baseline": [],
     "hetero_select": [*(f"table {n}" for n in (1, 2, 3)), *(f"figure {n}" for n in range(1, 8))],
     "hetero_select_v1": [
         *(f"table {n}" for n in (1, 2, 3, 4)),
         *(f"figure {n}" for n in range(2, 8)),
     ],
     "league": [],
+    "niid_bench": [],
     "pfl_cifar10": [],
 }
 MOST = 60

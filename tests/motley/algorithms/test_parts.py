@@ -29,6 +29,7 @@ from motley.algorithms.schedules import (
     CosineSchedule,
     ExponentialSchedule,
     LinearSchedule,
+    MilestoneSchedule,
 )
 from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.errors import ConfigError
@@ -246,6 +247,24 @@ def test_schedules() -> None:
     assert ExponentialSchedule(0.5).factor(3, None) == 0.25
     with pytest.raises(ConfigError, match=r"stop\.rounds"):
         LinearSchedule().factor(1, None)
+
+
+def test_the_milestone_schedule_is_torchs() -> None:
+    """``MultiStepLR`` that steps at the end of each round, milestones 2 and 5."""
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    torchs = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[2, 5], gamma=0.5)
+    wanted = []
+    for _ in range(7):
+        wanted.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        torchs.step()
+    schedule = MilestoneSchedule(rounds=(2, 5), decay=0.5)
+    assert [schedule.factor(t, None) for t in range(1, 8)] == wanted
+    assert wanted == [1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25]
+    with pytest.raises(ConfigError, match=r"got rounds = \[0, 3\]; expected rounds from 1 on"):
+        MilestoneSchedule(rounds=(0, 3))
+    with pytest.raises(ConfigError, match=r"got decay = 2\.0; expected a number"):
+        MilestoneSchedule(decay=2.0)
 
 
 def test_the_cosine_schedule_by_hand() -> None:

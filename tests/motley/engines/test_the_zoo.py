@@ -19,6 +19,7 @@ SHAPES = {
     "alexnet": COLOUR,
     "cnn": COLOUR,
     "digits_mlp": (1, 8, 8),
+    "lenet": GREY,
     "leaf_cnn": GREY,
     "simple_cnn": COLOUR,
     "linear": (6,),

@@ -137,6 +137,7 @@ def pack(folder: Path, data: Halves, monkeypatch: pytest.MonkeyPatch) -> None:
             f"x_{half}": x[order],
             f"y_{half}": y[order].astype(np.uint8),
             f"writer_{half}": np.array(order, np.int32) % 7,
+            f"index_{half}": np.array(order, np.int32),
         }
     np.savez_compressed(folder / "mnist.npz", **arrays)
     monkeypatch.setitem(

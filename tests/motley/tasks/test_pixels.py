@@ -31,15 +31,20 @@ def test_scaling() -> None:
     assert Scaling.standard(flat, np.arange(4))(flat).abs().max().item() == 0.0
 
 
-def test_every_augmented_image_is_a_crop_of_the_padded_original_or_its_mirror() -> None:
+@pytest.mark.parametrize("reflects", [False, True])
+def test_every_augmented_image_is_a_crop_of_the_padded_original_or_its_mirror(
+    reflects: bool,
+) -> None:
     x = torch.randint(
         1, 256, (40, 2, 6, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
     )
-    out = crop_flip(x, Key(3), padding=2)
+    out = crop_flip(x, Key(3), padding=2, reflects=reflects)
     assert out.dtype == torch.uint8
     seen = set()
     for image, got in zip(x, out, strict=True):
-        wide = torch.nn.functional.pad(image, (2, 2, 2, 2))
+        wide = torch.nn.functional.pad(
+            image.float(), (2, 2, 2, 2), mode="reflect" if reflects else "constant"
+        ).to(torch.uint8)
         crops = {
             (i, j, f): (crop.flip(-1) if f else crop)
             for i in range(5)

@@ -68,6 +68,8 @@ def test_every_layout_of_mnist_gives_the_same_arrays_and_digest(
     assert found.y.tolist() == y.tolist()
     assert found.test.tolist() == test.tolist()
     assert found.names == tuple("0123456789")
+    original = np.lexsort((found.places, found.test))
+    assert found.y[original].tolist() == np.concatenate(mnist.y).tolist()
     assert found.notes == {
         "data": "MNIST without writers (they are in the pack mnist.npz)",
         "variant": "mnist",
@@ -86,6 +88,19 @@ def test_every_layout_of_cifar10_gives_the_same_arrays_and_digest(
     assert found.y.tolist() == y.tolist()
     assert found.names[8] == "ship"
     assert canonical.digest(canonical.canonical(found)) == layouts.canonical_digest(cifar)
+
+
+def test_the_pack_knows_the_original_order_and_one_that_is_sorted_by_bytes_does_not(
+    empty: Path, mnist: Halves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layouts.pack(empty, mnist, monkeypatch)
+    monkeypatch.setenv("MOTLEY_DATA", str(empty))
+    found = load_dataset("mnist")
+    original = np.lexsort((found.places, found.test))
+    assert found.y[original].tolist() == np.concatenate(mnist.y).tolist()
+    mixed = dataclasses.replace(found, x=found.x.flip(0), y=found.y.flip(0), test=found.test[::-1])
+    variant = Variant("", digest=canonical.digest(canonical.canonical(found)), ordered="other")
+    assert canonical.checked(mixed, variant, "here").places.tolist() == []
 
 
 def test_the_bits_of_a_run_are_the_same_from_every_layout(

@@ -32,6 +32,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, PrivateAttr, ValidationError
 
+from motley.core.components import imports
 from motley.core.errors import ConfigError, suggest
 from motley.core.files import no_file
 from motley.experiments import document
@@ -261,6 +262,8 @@ class Recipe(RecipeTable):
     measured: Path | None = None
     """The folder of the numbers that were measured with it, which has one for each scale; None for
     a recipe of the package outside a checkout (:data:`MEASURED_ELSEWHERE`)."""
+    packaged: bool = False
+    """Whether it comes with the package, of which it may name classes, ``module:Class``."""
     _made: dict[str, Experiment] = PrivateAttr(default_factory=dict)
 
     def notes_apart(self) -> tuple[str, str]:
@@ -353,7 +356,8 @@ class Recipe(RecipeTable):
             keys = self._keys(cell, scale, {"seed": seed}, document.parse_settings(overrides))
             name = json.dumps(keys, sort_keys=True, default=repr)
             if name not in self._made:  # exhibits share experiments
-                self._made[name] = Experiment(**keys)
+                with imports(self.packaged):
+                    self._made[name] = Experiment(**keys)
             return self._made[name]
         except ConfigError as error:
             raise ConfigError(f"{self.name}, {cell.exhibit.name}, {cell.name}: {error}") from None
@@ -427,6 +431,7 @@ def read(name: str | Path) -> Recipe:
         "expected": _expected(texts),
         "notes": texts.get("notes.md", ""),
         "folder": where,
+        "packaged": str(name) in names(),
         "measured": _measured(folder) if str(name) in names() else Path(name) / "measured",
     }
     files["result"] = texts.get("result.md", "")

@@ -119,6 +119,7 @@ SCHEDULES = Catalogue(
         "cosine": "motley.algorithms.schedules:CosineSchedule",
         "exponential": "motley.algorithms.schedules:ExponentialSchedule",
         "linear": "motley.algorithms.schedules:LinearSchedule",
+        "milestones": "motley.algorithms.schedules:MilestoneSchedule",
     },
     base="motley.algorithms.schedules:Schedule",
 )

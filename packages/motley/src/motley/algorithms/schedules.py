@@ -24,6 +24,7 @@ __all__ = [
     "ExponentialSchedule",
     "FunctionSchedule",
     "LinearSchedule",
+    "MilestoneSchedule",
     "Schedule",
     "as_schedule",
 ]
@@ -141,6 +142,29 @@ class ExponentialSchedule(Schedule):
     @override
     def factor(self, round: int, horizon: int | None) -> float:
         return float(self.decay ** (round - 1))
+
+
+@dataclass(frozen=True)
+class MilestoneSchedule(Schedule):
+    """A decrease by a factor after each of some rounds: round t has ``factor ** (number of
+    milestones below t)``, as torch's ``MultiStepLR`` that steps once a round.
+
+    >>> [MilestoneSchedule(rounds=(2, 3)).factor(t, None) for t in (2, 3, 4)]
+    [1.0, 0.1, 0.010000000000000002]
+    """
+
+    rounds: tuple[int, ...] = ()
+    decay: float = 0.1
+
+    def __post_init__(self) -> None:
+        if any(milestone < 1 for milestone in self.rounds):
+            raise ConfigError(f"got rounds = {list(self.rounds)}; expected rounds from 1 on")
+        if not 0 < self.decay <= 1:
+            raise ConfigError(f"got decay = {self.decay}; expected a number above 0 and at most 1")
+
+    @override
+    def factor(self, round: int, horizon: int | None) -> float:
+        return float(self.decay ** sum(milestone < round for milestone in self.rounds))
 
 
 def as_schedule(value: Any) -> Any:

@@ -33,7 +33,7 @@ from motley.tasks.flat import FlatNetwork
 from motley.tasks.preparation import TablePreparation
 from motley.tasks.raw_table import RawColumn, RawTable
 from motley.tasks.task import NO_CLASSES, Dataset, Federation, Task, TaskSource, model_input
-from motley.world.interfaces import Drift
+from motley.world.interfaces import Drift, Partition, Partitioned
 from motley.world.shift.feature_shift import shifted
 
 __all__ = ["server_context_of", "task_of", "with_drift"]
@@ -110,7 +110,7 @@ def _federation(
             "partition",
         )
     try:
-        parted = partition.split(streams.key("partition"), rows.labels, population, rows.groups)
+        parted = _divided(experiment, streams, dataset, rows, population)
     except ConfigError as error:
         about = [f"the data is {dataset.notes['data']}"] if "data" in dataset.notes else []
         raise ConfigError(
@@ -214,6 +214,41 @@ def _columns(table: RawTable, values: Tensor) -> tuple[RawColumn, ...]:
     return tuple(
         column._replace(values=values[:, j].numpy()) for j, column in enumerate(table.columns)
     )
+
+
+def _divided(
+    experiment: Experiment,
+    streams: Streams,
+    dataset: Dataset,
+    rows: PartitionInput,
+    population: int,
+) -> Partitioned:
+    """Return the partition of the rows, which it gets in the order of the original files if it
+    asks for that.
+
+    Raises
+    ------
+    ConfigError: the data does not allow the partition, or that order is not known.
+    """
+    partition: Partition = experiment.part("partition")
+    key = streams.key("partition")
+    places = dataset.places
+    if not partition.in_file_order or places is None:
+        return partition.split(key, rows.labels, population, rows.groups)
+    if not len(places):
+        name = experiment.partition["name"]
+        raise ConfigError(
+            f"{name!r} divides rows by their order in the original files, which this source of the "
+            "data does not keep; get the original files (motley data get), or write partition = "
+            '"iid"',
+            "partition",
+        )
+    order = np.lexsort((places[rows.rows], dataset.test[rows.rows]))
+    groups = None if rows.groups is None else rows.groups[order]
+    parted = partition.split(key, rows.labels[order], population, groups)
+    values = order[parted.rows.values]
+    values = values[np.lexsort((values, parted.rows.owner))]
+    return dataclasses.replace(parted, rows=Ragged(parted.rows.offsets, values))
 
 
 def _check_least(partition: Any, sizes: Ints) -> None:

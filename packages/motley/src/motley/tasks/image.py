@@ -55,7 +55,7 @@ class Image(TaskSource):
     classes: of a path, the number of classes or the list of their names; left out: those that the
         labels show, which a private run refuses.
     augment: ``crop_flip``: a random crop of the image padded by 4, and a random horizontal flip, in
-    training only.
+    training only; ``reflect_crop_flip``: the same, padded with its reflection.
     dropout: of the model, if it has dropout layers.
     heads: number of each class's head, where groups of clients tell different classes apart, see
     :class:`motley.tasks.task.Task`.
@@ -64,7 +64,7 @@ class Image(TaskSource):
     data: str = "digits"
     model: str | Mapping[str, Any] | Model = "mlp"
     scale: Literal["standard", "unit", "symmetric"] = "standard"
-    augment: Literal["none", "crop_flip"] = "none"
+    augment: Literal["none", "crop_flip", "reflect_crop_flip"] = "none"
     dropout: float = 0.0
     heads: tuple[int, ...] = ()
     classes: Classes = None
@@ -161,7 +161,11 @@ class Image(TaskSource):
         whole."""
         if self.augment == "none" and dataset.x.dtype == torch.float32:
             return None
-        return ImageTransform(self._scaling(dataset), self.augment == "crop_flip")
+        return ImageTransform(
+            self._scaling(dataset),
+            augment=self.augment != "none",
+            reflects=self.augment == "reflect_crop_flip",
+        )
 
     @override
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:

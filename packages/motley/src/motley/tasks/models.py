@@ -30,6 +30,7 @@ __all__ = [
     "MODELS",
     "AlexNet",
     "DigitsMLP",
+    "LeNet",
     "LeafCNN",
     "Linear",
     "LogisticRegression",
@@ -49,6 +50,7 @@ MODELS = Catalogue(
         "digits_mlp": "motley.tasks.models:DigitsMLP",
         "cnn": "motley.tasks.models:CNN",
         "simple_cnn": "motley.tasks.models:SimpleCNN",
+        "lenet": "motley.tasks.models:LeNet",
         "leaf_cnn": "motley.tasks.models:LeafCNN",
         "leaf_lstm": "motley.tasks.sequence_models:LeafLSTM",
         "alexnet": "motley.tasks.models:AlexNet",
@@ -285,6 +287,28 @@ class CNN(_Convolutional):
             nn.MaxPool2d(2),
             nn.Flatten(),
             *self._head(64 * h * w, 128, outputs),
+        )
+
+
+@dataclass(frozen=True)
+class LeNet(_Convolutional):
+    """conv5x5(6)-pool-conv5x5(16)-pool-fc120-fc84-fc10 without padding, of NIID-Bench and Flower's
+    baseline of it: 44,426 parameters on MNIST, 62,006 on CIFAR-10."""
+
+    smallest: ClassVar[int] = 16
+
+    @override
+    def _build(self, channels: int, height: int, width: int, outputs: int) -> nn.Module:
+        h, w = (((side - 4) // 2 - 4) // 2 for side in (height, width))
+        return nn.Sequential(
+            nn.Conv2d(channels, 6, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            *self._head(16 * h * w, 120, 84, outputs),
         )
 
 

@@ -78,9 +78,9 @@ class Scaling:
         return out.sub_(shift).div_(scale)
 
 
-def crop_flip(x: Tensor, key: Key, padding: int = 4) -> Tensor:
-    """Return randomly cropped images (of the image padded with black) with random horizontal flips,
-    drawn for each image.
+def crop_flip(x: Tensor, key: Key, padding: int = 4, reflects: bool = False) -> Tensor:
+    """Return randomly cropped images (of the image padded with black, or with its reflection at
+    the border) with random horizontal flips, drawn for each image.
 
     ``x``: ``[B, C, H, W]``, any dtype, 0 being black; the result has the same shape and dtype.
     """
@@ -92,6 +92,8 @@ def crop_flip(x: Tensor, key: Key, padding: int = 4) -> Tensor:
     column = torch.arange(width, device=x.device).expand(batch, width)
     row = torch.arange(height, device=x.device) + down
     column = torch.where(flip > 0, width - 1 - column, column) + right
+    if reflects:
+        row, column = _reflected(row, height), _reflected(column, width)
     inside = ((row >= 0) & (row < height))[:, :, None] & ((column >= 0) & (column < width))[
         :, None, :
     ]
@@ -101,19 +103,27 @@ def crop_flip(x: Tensor, key: Key, padding: int = 4) -> Tensor:
     return out * inside[:, None].to(x.dtype)
 
 
+def _reflected(place: Tensor, size: int) -> Tensor:
+    """Return places outside of 0 to size - 1 as those that mirror them at the first or the last."""
+    return size - 1 - (size - 1 - place.abs()).abs()
+
+
 @dataclass(frozen=True)
 class ImageTransform:
-    """The transform of an image task: augment the raw pixels (if a key is given), then scale."""
+    """The transform of an image task: augment the raw pixels (if a key is given), then scale.
+
+    ``reflects``: whether crops are of the image padded with its reflection."""
 
     scaling: Scaling
     augment: bool
+    reflects: bool = False
 
     def to(self, device: str | torch.device) -> ImageTransform:
         """Return the same transform with its constants on a device."""
-        return ImageTransform(self.scaling.to(device), self.augment)
+        return ImageTransform(self.scaling.to(device), self.augment, self.reflects)
 
     def __call__(self, x: Tensor, key: Key | None) -> Tensor:
         """Map raw pixels ``[B, C, H, W]`` to float32 of the same shape."""
         if self.augment and key is not None:
-            x = crop_flip(x, key)
+            x = crop_flip(x, key, reflects=self.reflects)
         return self.scaling(x)

@@ -86,6 +86,8 @@ class Dataset:
     target_shape: of a sample's targets per pixel, e.g. ``(H, W)``, which ``y`` has as positions
     ``[n, H * W]``; empty: as ``y`` has them.
     reading: how the columns of a table were read; None: it was none.
+    places: int64 ``[n]``, the place of each row in its half of the original files; None: rows stand
+    in that order; empty: it is not known.
 
     Raises
     ------
@@ -108,6 +110,7 @@ class Dataset:
     divided: DividedRows | None = None
     target_shape: tuple[int, ...] = ()
     reading: TableReading | None = None
+    places: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if self.targets == "positions":

@@ -68,6 +68,12 @@ class Partition(ABC):
         """Whether samples are divided by their classes, so that each needs one."""
         return False
 
+    @property
+    def in_file_order(self) -> bool:
+        """Whether the parts depend on the order of the rows in the original files, in which
+        :meth:`split` then gets them."""
+        return False
+
     def fixed_population(self, groups: Ids | None) -> int | None:
         """Return the number of clients if the data determines it; None (the default) if the
         experiment does."""

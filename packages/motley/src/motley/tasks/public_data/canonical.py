@@ -30,8 +30,9 @@ OTHER_ORDER = (
 
 def by_class(data: Dataset) -> Dataset:
     """Return the samples with the training half first, each half sorted by class and otherwise as
-    it was."""
-    return _taken(data, np.lexsort((data.y.numpy(), data.test)))
+    it was, with their places there."""
+    places = np.where(data.test, np.cumsum(data.test), np.cumsum(~data.test)) - 1
+    return _taken(dataclasses.replace(data, places=places), np.lexsort((data.y.numpy(), data.test)))
 
 
 def canonical(data: Dataset) -> Dataset:
@@ -83,7 +84,11 @@ def checked(data: Dataset, variant: Variant, where: str) -> Dataset:
             f"{digest_found[:12]}..., expected {variant.digest[:12]}...; get it again"
         )
     note = f"{data.notes.get('data', variant.about)}; {OTHER_ORDER}"
-    return dataclasses.replace(canonical(data), notes={**data.notes, "data": note})
+    return dataclasses.replace(
+        canonical(data),
+        notes={**data.notes, "data": note},
+        places=np.zeros(0, np.int64),
+    )
 
 
 def _check_means(data: Dataset, wanted: Sequence[float], where: str) -> None:
@@ -115,6 +120,7 @@ def _taken(data: Dataset, rows: NDArray[np.int64]) -> Dataset:
         return data
     at = torch.from_numpy(rows)
     groups = None if data.groups is None else data.groups[rows]
+    places = data.places[rows] if data.places is not None and len(data.places) else data.places
     return dataclasses.replace(
-        data, x=data.x[at], y=data.y[at], test=data.test[rows], groups=groups
+        data, x=data.x[at], y=data.y[at], test=data.test[rows], groups=groups, places=places
     )

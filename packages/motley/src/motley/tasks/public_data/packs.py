@@ -77,8 +77,10 @@ def _pool(
     names: tuple[str, ...],
     groups: NDArray[np.int64] | None = None,
     note: str = "",
+    places: NDArray[np.int64] | None = None,
 ) -> Dataset:
-    """Return training and test half, one after the other; images as ``[n, C, H, W]``."""
+    """Return training and test half, one after the other; images as ``[n, C, H, W]``. The order of
+    the original is not known without ``places``."""
     images = np.concatenate(x)
     images = (
         images[:, None] if images.ndim == 3 else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
@@ -93,6 +95,7 @@ def _pool(
         groups=groups,
         names=names,
         notes={"data": note} if note else {},
+        places=np.zeros(0, np.int64) if places is None else places,
     )
 
 
@@ -106,6 +109,7 @@ def _mnist(folder: Path) -> Dataset:
         names=_names(data),
         groups=groups,
         note=note,
+        places=np.concatenate([data["index_train"], data["index_test"]]).astype(np.int64),
     )
 
 
