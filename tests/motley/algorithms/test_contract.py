@@ -21,6 +21,7 @@ from motley.algorithms.feddf import FedDF
 from motley.algorithms.feddyn import FedDyn
 from motley.algorithms.fedexp import FedExP
 from motley.algorithms.fedlc import FedLC
+from motley.algorithms.fedmd import FedMD
 from motley.algorithms.fednova import FedNova
 from motley.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from motley.algorithms.fedper import FedPer
@@ -103,6 +104,8 @@ ROWS = [
     (QFedAvg(q=0.5), None, MOMENTUM),
     (QFedAvg(q=0.5), "examples", None),
     (LocalOnly(), None, None),
+    (FedMD(samples=40, batch_size=16), None, None),
+    (FedMD(samples=40, batch_size=16, epochs=2), None, MOMENTUM),
     (FedProto(), None, None),
     (FedProto(lam=5.0, prototype_weights="uniform"), "uniform", MOMENTUM),
     (FedPer(), None, None),

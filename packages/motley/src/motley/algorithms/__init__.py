@@ -26,6 +26,7 @@ CATALOGUE = Catalogue(
         "fedexp": "motley.algorithms.fedexp:FedExP",
         "fedlc": "motley.algorithms.fedlc:FedLC",
         "fedlesam": "motley.algorithms.fedsam:FedLESAM",
+        "fedmd": "motley.algorithms.fedmd:FedMD",
         "fednova": "motley.algorithms.fednova:FedNova",
         "fedper": "motley.algorithms.fedper:FedPer",
         "fedproto": "motley.algorithms.fedproto:FedProto",

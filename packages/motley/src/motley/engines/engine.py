@@ -12,7 +12,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -27,6 +27,7 @@ from motley.algorithms.parts import (
     Algorithm,
     BlockRun,
     ClientState,
+    NetworkFunction,
     Parts,
     PreTrainingSignals,
     Tensors,
@@ -39,9 +40,10 @@ from motley.core.errors import ContractError
 from motley.core.keys import Key, Streams
 from motley.core.work import FORWARD, LocalWork
 from motley.engines.memory import TrainingMemory, training_memory
-from motley.tasks.flat import construct, initial, placed
+from motley.tasks.architectures import UnlikeNetwork
+from motley.tasks.flat import FlatNetwork, construct, initial, placed
 from motley.tasks.merged import merging
-from motley.tasks.narrow_models import cuttable, narrowed, operations
+from motley.tasks.narrow_models import cuttable, narrowed, operations, rough_operations
 from motley.tasks.nn import set_stream
 from motley.tasks.precision import Precision, products, widened
 from motley.tasks.task import ModelState, Task, model_input
@@ -379,6 +381,36 @@ class Setting:
             self, workers=None, worker_cores=None, address=None, gpu_share=None, wait_s=None
         )
 
+    @cached_property
+    def kinds(self) -> tuple[Setting, ...]:
+        """The setting of each architecture, in order, whose clients all hold the same; this one
+        alone where there is one architecture."""
+        if self.task.architectures is None:
+            return (self,)
+        return tuple(dataclasses.replace(self, task=task) for task in self.task.alike())
+
+    def kind_of(self, client: int) -> int:
+        """Return the number of a client's architecture."""
+        unlike = self.task.architectures
+        return 0 if unlike is None else int(unlike.numbers[client])
+
+    def of(self, client: int) -> Setting:
+        """Return the setting of a client's architecture."""
+        return self.kinds[self.kind_of(client)]
+
+    def initial(self) -> ModelState:
+        """Return the initial model, which does not depend on what other architectures there
+        are."""
+        return initial(self.task.model, self.streams.key("init"), self.dtype)
+
+    def network(self) -> NetworkFunction:
+        """Return the task's network as a function of a state, or those of all architectures."""
+        networks = tuple(
+            FlatNetwork(kind.task.model, kind.dtype, kind.device, precision=kind.precision)
+            for kind in self.kinds
+        )
+        return networks[0] if self.task.architectures is None else UnlikeNetwork(networks)
+
     @property
     def separates_clients(self) -> bool:
         """Whether a forward pass outside training takes the samples of one client, together."""
@@ -404,14 +436,22 @@ class Setting:
         if width == 1.0:
             return 1.0
         task = self.task
-        data = self.task.federation
-        sample = data.x[:1].clone()  # a transform may work in place
-        sample = sample if task.transform is None else task.transform(sample, None)
-        sample = model_input(sample, torch.get_default_dtype(), "cpu")
         slice_of = partial(narrowed, task.model, task.layout, width, False)
+        sample = self.sample()
         return operations(construct(slice_of, 0), sample) / operations(
             construct(task.model, 0), sample
         )
+
+    def sample(self) -> Tensor:
+        """Return a model input ``[1, ...]``."""
+        task = self.task
+        raw = task.federation.x[:1].clone()  # a transform may work in place
+        raw = raw if task.transform is None else task.transform(raw, None)
+        return model_input(raw, torch.get_default_dtype(), "cpu")
+
+    def forward_operations(self) -> int:
+        """Return about how many floating-point operations a forward pass of one sample takes."""
+        return rough_operations(construct(self.task.model, 0), self.sample())
 
     def memory(self, width: float = 1.0, batch_size: int | None = None) -> TrainingMemory:
         """Return the memory of a local step on a slice of this width, on a batch of so many

@@ -23,6 +23,10 @@ def holding_of(
     states_of: returns what clients keep now; None: nobody has taken part.
     """
     local = setting.algorithm.local
+    if setting.task.architectures is not None and local.prototypes is None:
+        from motley.rounds.holdings.held_architectures import HeldArchitectures
+
+        return HeldArchitectures(setting)
     if local.slicing is not None:
         from motley.rounds.holdings.slices import HeldSlices
 
