@@ -24,6 +24,8 @@ Deviations and readings
 * Prototypes are weighed by class counts; ``prototype_weights = "uniform"`` sends no counts.
 * INTERPRETATION-D a class that nobody in a round has keeps its prototype; one that nobody had yet
   has zeros, which pull nothing.
+* Clients may hold models of different architectures (the experiment's key ``models``) whose last
+  linear layers take as many features.
 * With ``lam = 0`` the models are those of local training, bit for bit.
 * Under secure aggregation the server learns the classes of a client where a class has one client.
   Under Flower all C x d values travel up, zeros for the classes that a client lacks.
@@ -201,6 +203,7 @@ class FedProto(Method):
 
     paper: ClassVar[Paper] = cite("tan2022fedproto")
     reveals: ClassVar[str] = "which classes a client has"
+    unlike: ClassVar[str] = "fedproto"
     lam: float = 1.0
     prototype_weights: Literal["counts", "uniform"] = "counts"
 

@@ -11,6 +11,7 @@ import numpy as np
 from torch import nn
 
 from motley.algorithms import CATALOGUE
+from motley.algorithms.personal import PersonalLayers
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.engines.engine import Engine, Setting
@@ -247,12 +248,17 @@ def _check_measured(experiment: Experiment, selector: Selector[Any]) -> None:
 def _check_uploads(setting: Setting, name: str) -> None:
     """Refuse models whose clients would upload different shapes."""
     unlike = setting.task.architectures
-    shapes = []
+    shapes: list[dict[str, Any]] = []
     for kind in setting.kinds:
         rule = kind.algorithm.local
         model = kind.initial()
         server = kind.algorithm.server.init(rule.sent(model), len(setting.task.federation))
-        shapes.append(shapes_of(empty_upload(rule, server, model, kind.task.layout)))
+        parts = shapes_of(empty_upload(rule, server, model, kind.task.layout))
+        if isinstance(rule, PersonalLayers):
+            home = rule.kept(kind.task.layout)
+            heads = {e.name: e.shape for e in kind.task.layout if e.name not in home}
+            parts = {**parts, "the last layers": tuple(heads.values())}
+        shapes.append(parts)
     for number, other in enumerate(shapes):
         for part, shape in other.items():
             if unlike is not None and shape != shapes[0].get(part):

@@ -23,10 +23,6 @@ def holding_of(
     states_of: returns what clients keep now; None: nobody has taken part.
     """
     local = setting.algorithm.local
-    if setting.task.architectures is not None and local.prototypes is None:
-        from motley.rounds.holdings.held_architectures import HeldArchitectures
-
-        return HeldArchitectures(setting)
     if local.slicing is not None:
         from motley.rounds.holdings.slices import HeldSlices
 
@@ -41,4 +37,4 @@ def holding_of(
         return HeldPrototypes(setting)
     if local.choice is not None:
         return ChosenModel(setting)
-    return None
+    return None if setting.task.architectures is None else Holding(setting)
