@@ -15,6 +15,7 @@ from motley.experiments.config import Experiment
 from motley.experiments.run import run
 from motley.tasks.own import fingerprint
 from tests.motley.resume.test_resume import _crash_after
+from tests.rows import Rows
 
 SMALL = {"name": "mlp", "hidden": [8]}
 DEEP = {"name": "mlp", "hidden": [8, 6]}
@@ -38,7 +39,14 @@ def keys(**more):
     return {**base, **more}
 
 
-METHODS = ["local_only", {"name": "fedmd", "batch_size": 32}, {"name": "rhfl", "mode": "kd"}]
+METHODS = [
+    "local_only",
+    {"name": "fedmd", "batch_size": 32},
+    {"name": "rhfl", "mode": "kd"},
+    {"name": "feddf", "steps": 4, "every": 2, "batch_size": 16},
+    "fedproto",
+    "lg_fedavg",
+]
 
 
 def finished(loop):
@@ -139,10 +147,13 @@ def test_engines_agree(engine):
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_a_run_that_goes_on_is_one_that_never_stopped(method):
-    whole = finished(build(keys(algorithm=method)))
-    broken = build(keys(algorithm=method))
+    """With BatchNorm in one model, and as many features before the last layer of both."""
+    models = [{**DEEP, "norm": "batch"}, {"name": "mlp", "hidden": [6]}]
+    given = keys(algorithm=method, models=models, split={"test": "client", "server": 0.05})
+    whole = finished(build(given))
+    broken = build(given)
     broken.step()
-    again = build(keys(algorithm=method))
+    again = build(given)
     again.restore(broken.save())
     finished(again)
     for model, expected in zip(models_of(again), models_of(whole), strict=True):
@@ -195,6 +206,100 @@ def test_scores_travel_and_nothing_else():
     loop = finished(build(keys(algorithm="fedmd")))
     public = len(loop.federation.public)
     assert loop.state.ledger.total_bits == 3 * 3 * 2 * public * 10 * 32
+
+
+def test_a_group_receives_and_sends_its_own_model_alone():
+    """Clients of the first of two models, of 650 and 640 weights, both without buffers."""
+    models = ["linear", {"name": "linear", "bias": False}]
+    more = {"split": {"test": "client", "server": 0.05}, "cohort": 6, "stop": {"rounds": 1}}
+    loop = finished(build(keys(models=models, algorithm={"name": "feddf", "steps": 0}, **more)))
+    ledger = loop.state.ledger
+    assert ledger.total(direction="down") == 32 * 3 * (650 + 640)
+    assert ledger.paper_bits == 32 * 3 * (650 + 640)
+    alike = {k: v for k, v in keys(algorithm="fedavg", **more).items() if k != "models"}
+    sizes = []
+    for model in models:
+        task = {**alike["task"], "model": model}
+        alone = finished(build({**alike, "task": task, "population": 3, "cohort": 3}))
+        sizes.append(alone.state.ledger.total(direction="up"))
+    assert ledger.total(direction="up") == sum(sizes)
+
+
+def test_the_models_of_groups_are_examined_on_the_common_test_set():
+    task = {"name": "synthetic", "own_test": False}
+    given = keys(
+        task=task,
+        models=["linear", {"name": "mlp", "hidden": [4]}],
+        algorithm={"name": "feddf", "steps": 0},
+        split={"test": "global"},
+        public=None,
+    )
+    rows = Rows()
+    finished(build(given, writer=rows))
+    scopes = [scope for columns in rows.tables["evaluations"] for scope in columns["scope"]]
+    assert {"model_0", "model_1", "mean"} <= set(scopes)
+    assert "global" not in scopes
+
+
+# ------------------------------------------------------------------ worked on two architectures
+
+
+def chain(*weights):
+    """Linear layers of one unit without biases, with these weights."""
+
+    def make():
+        layers = [nn.Linear(1, 1, bias=False) for _ in weights]
+        for layer, weight in zip(layers, weights, strict=True):
+            nn.init.constant_(layer.weight, weight)
+        return nn.Sequential(*layers)
+
+    return make
+
+
+def worked(method, factories, targets, **options):
+    """Clients with a sample x = 1 each, after a round of one step of SGD with the rate .1."""
+    clients = [(np.ones((1, 1), np.float32), [target]) for target in targets]
+    federation = motley.tasks.own.from_clients(clients, test=clients, **options)
+    task = motley.tasks.own.own_task(federation, factories)
+    given = {
+        "task": {"name": "own"},
+        "cohort": len(clients),
+        "stop": {"rounds": 1},
+        "algorithm": method,
+        "dtype": "float64",
+        "local": {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 0.1}},
+        "engine": "sequential",
+    }
+    return finished(build(given, task=task))
+
+
+def test_unlike_bases_share_a_head():
+    """Toy B's first client, base 1, head 2, y = 4: base 1.4, head 2.2. The second has two layers
+    below, 1 and 1, y = 1: both .8, head 1.9. The shared head: (2.2 + 1.9) / 2 = 2.05."""
+    loop = worked("lg_fedavg", [chain(1, 2), chain(1, 1, 2)], [4.0, 1.0], regression=True)
+    first, second = (model.x.tolist() for model in models_of(loop))
+    assert first == pytest.approx([1.4, 2.05], abs=1e-12)
+    assert second == pytest.approx([0.8, 0.8, 2.05], abs=1e-12)
+
+
+def headed(*weights):
+    """A chain of one unit, and a head of two classes that is 0."""
+
+    def make():
+        base = chain(*weights)()
+        head = nn.Linear(1, 2, bias=False)
+        nn.init.zeros_(head.weight)
+        return nn.Sequential(*base, head)
+
+    return make
+
+
+def test_unlike_backbones_share_prototypes():
+    """Heads of 0 send no gradient into the bases, so features stay 2 and 1 * 3 = 3; both clients
+    have class 0 alone: its prototype is (2 + 3) / 2."""
+    factories = [headed(2), headed(1, 3)]
+    loop = worked("fedproto", factories, [0, 0], classes=2)
+    assert loop.state.server.extra["prototypes"].tolist() == [[2.5], [0.0]]
 
 
 # ----------------------------------------------------------------------------- own models, the id
@@ -310,6 +415,7 @@ def test_the_run_id_has_the_models():
             r"models: the task 'quadratic' has a",
         ),
         ({"algorithm": "fedproto"}, r"models: under 'fedproto' .*model 0 \(mlp\) has \[10, 6\]"),
+        ({"algorithm": "lg_fedavg"}, r"models: under 'lg_fedavg' .*give them last layers of one"),
         ({"selector": {"name": "fedstas"}}, r"selector: .*models of different architectures have"),
         (
             {"privacy": {"clip": 1.0, "noise_multiplier": 1.0, "delta": 1e-5}},

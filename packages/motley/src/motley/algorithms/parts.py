@@ -304,6 +304,16 @@ class LocalRule(_MethodPart):
         return None
 
     @property
+    def groups(self) -> tuple[Layout, ...]:
+        """The layouts of the models that the server holds, one for each architecture that clients
+        hold; empty: it holds one model, or what all have in common."""
+        return ()
+
+    def first_held(self, models: Sequence[ModelState]) -> ModelState:
+        """Return what the server holds at first, of the initial model of each architecture."""
+        return self.sent(models[0])
+
+    @property
     def choice(self) -> Choice | None:
         """Among how many models a client chooses; None: it receives one."""
         return None
@@ -532,6 +542,7 @@ class ServerContext:
     losses: returns the mean loss of one model per client, each on the client's own training
     samples, in eval mode, with the algorithm's loss.
     architectures: the number of each client's architecture ``[K]``; None: all hold the same.
+    groups: :attr:`LocalRule.groups`.
     own_weights: the sum of the clients' own weights (:func:`motley.algorithms.weights.own_weights`)
     over the uploads in the total, and over all clients; None: each has 1.
     """
@@ -547,6 +558,7 @@ class ServerContext:
     losses: Callable[[Sequence[int], Sequence[ModelState]], Tensor] | None = None
     own_weights: tuple[float, float] | None = None
     architectures: Ids | None = None
+    groups: tuple[Layout, ...] = ()
 
     def own_model(self, client: int, kept: ClientState) -> ModelState:
         """Return the model that a client keeps as ``x``, ``buffers`` and ``counters``, as one of
@@ -594,6 +606,17 @@ class Server(_MethodPart):
         """Return this rule bound to a model's layout; called once, when a run's setting is made.
         ``draw(j)``: a further draw of the initial model, for every j from 1."""
         return self
+
+    def local_among(self, local: LocalRule, layouts: tuple[Layout, ...], number: int) -> LocalRule:
+        """Return the local rule of the clients of one architecture of several, by default the
+        method's own.
+
+        Parameters
+        ----------
+        layouts: of the models of all architectures.
+        number: of the architecture.
+        """
+        return local
 
     def init(self, model: ModelState, population: int) -> ServerState:
         """Return the state before round 1."""

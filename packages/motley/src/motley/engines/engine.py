@@ -38,6 +38,7 @@ from motley.algorithms.task_loss import loss_of
 from motley.core.adapters import merged_of, ranked
 from motley.core.errors import ContractError
 from motley.core.keys import Key, Streams
+from motley.core.layout import Layout
 from motley.core.work import FORWARD, LocalWork
 from motley.engines.memory import TrainingMemory, training_memory
 from motley.tasks.architectures import UnlikeNetwork
@@ -362,7 +363,11 @@ class Setting:
                 else cuttable(self.task.layout, construct(self.task.model, 0))
             )
             object.__setattr__(self, "task", dataclasses.replace(self.task, layout=layout))
-        local = self.algorithm.local.bound(self.task.layout)
+        unlike = self.task.architectures
+        local = self.algorithm.local
+        if unlike is not None:
+            local = self.algorithm.server.local_among(local, unlike.layouts, 0)
+        local = local.bound(self.task.layout)
         server = self.algorithm.server.bound(
             self.task.layout, partial(_drawn, self.task.model, self.streams.key("init"), self.dtype)
         )
@@ -387,7 +392,16 @@ class Setting:
         alone where there is one architecture."""
         if self.task.architectures is None:
             return (self,)
-        return tuple(dataclasses.replace(self, task=task) for task in self.task.alike())
+        algorithm = self.algorithm
+        layouts = self.task.architectures.layouts
+        locals_of = [
+            algorithm.server.local_among(algorithm.local, layouts, number)
+            for number in range(len(layouts))
+        ]
+        return tuple(
+            dataclasses.replace(self, task=task, algorithm=algorithm.replace(local=local))
+            for task, local in zip(self.task.alike(), locals_of, strict=True)
+        )
 
     def kind_of(self, client: int) -> int:
         """Return the number of a client's architecture."""
@@ -402,6 +416,12 @@ class Setting:
         """Return the initial model, which does not depend on what other architectures there
         are."""
         return initial(self.task.model, self.streams.key("init"), self.dtype)
+
+    def first_held(self, model: ModelState) -> ModelState:
+        """Return what the server holds at first; ``model``: the initial one, of several
+        architectures the first."""
+        others = [kind.initial() for kind in self.kinds[1:]] if self.algorithm.local.groups else []
+        return self.algorithm.local.first_held([model, *others])
 
     def network(self) -> NetworkFunction:
         """Return the task's network as a function of a state, or those of all architectures."""
@@ -419,7 +439,16 @@ class Setting:
 
     def zeros(self) -> ModelState:
         """Return a model of zeros, to ask the parts of the algorithm for names and shapes."""
-        layout = self.task.layout
+        return self._zeros(self.task.layout)
+
+    def first_zeros(self) -> ModelState:
+        """Return what the server holds at first, of models of zeros."""
+        local = self.algorithm.local
+        return local.first_held(
+            [self._zeros(layout) for layout in local.groups or (self.task.layout,)]
+        )
+
+    def _zeros(self, layout: Layout) -> ModelState:
         vectors = (layout.entries, layout.buffers, layout.counters)
         sizes = [sum(entry.size for entry in entries) for entries in vectors]
         return ModelState(*(torch.zeros(size, dtype=self.dtype) for size in sizes))

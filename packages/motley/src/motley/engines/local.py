@@ -91,7 +91,8 @@ def _trial_phases(setting: Setting) -> tuple[Phase, ...]:
     rule = setting.algorithm.local
     server = setting.algorithm.server
     model = setting.zeros()
-    download = rule.download(server.init(rule.sent(model), len(setting.task.federation)))
+    sent = setting.first_zeros()
+    download = rule.download(server.init(sent, len(setting.task.federation)))
     client_state = rule.initial_state(model)
     x = rule.start(download, client_state).x
     measured = PreTrainingSignals(0.0, torch.zeros_like(x))

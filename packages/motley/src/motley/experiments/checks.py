@@ -295,7 +295,7 @@ def _upload_bits(config: RunConfig, model: ModelState) -> int:
     """Return the bits of a whole upload as the papers count them."""
     setting = config.setting
     rule = setting.algorithm.local
-    server = setting.algorithm.server.init(rule.sent(model), len(setting.task.federation))
+    server = setting.algorithm.server.init(setting.first_held(model), len(setting.task.federation))
     parts = empty_upload(rule, server, model, setting.task.layout)
     return Channel(parts, config.extra_exchange()).paper_bits
 

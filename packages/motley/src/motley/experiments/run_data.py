@@ -287,6 +287,7 @@ def server_context_of(setting: Setting, name: str) -> ServerContext | None:
         validation=held,
         criterion=per_position(loss_of(task), data.targets),
         architectures=None if task.architectures is None else task.architectures.numbers,
+        groups=setting.algorithm.local.groups,
     )
 
 

@@ -252,12 +252,13 @@ def _check_uploads(setting: Setting, name: str) -> None:
     for kind in setting.kinds:
         rule = kind.algorithm.local
         model = kind.initial()
-        server = kind.algorithm.server.init(rule.sent(model), len(setting.task.federation))
-        parts = shapes_of(empty_upload(rule, server, model, kind.task.layout))
+        held = setting.first_held(setting.initial()) if rule.groups else rule.sent(model)
+        server = kind.algorithm.server.init(held, len(setting.task.federation))
+        parts: dict[str, Any] = dict(shapes_of(empty_upload(rule, server, model, kind.task.layout)))
         if isinstance(rule, PersonalLayers):
             home = rule.kept(kind.task.layout)
             heads = {e.name: e.shape for e in kind.task.layout if e.name not in home}
-            parts = {**parts, "the last layers": tuple(heads.values())}
+            parts["the last layers"] = tuple(heads.values())
         shapes.append(parts)
     for number, other in enumerate(shapes):
         for part, shape in other.items():

@@ -116,6 +116,10 @@ class Examining:
             holding = self.backend.holding
             listed = () if holding is None else holding.listed
             beside = {f"width_{width:g}": models.at(width) for width in listed if width < 1.0}
+            download = models.download
+            for number, kind in enumerate(setting.kinds if setting.algorithm.local.groups else ()):
+                group = kind.algorithm.local.start(download, None)
+                beside[f"model_{number}"] = of_architecture(group, number)
             for stage in self.stages.models:
                 beside.update(stage.models(state))
             names = class_names_now(self.backend.drift, state)
