@@ -1,23 +1,24 @@
 """What clients with models of different architectures gain by exchange, beside FedAvg with the
 smallest model that all can hold.
 
-    python benchmarks/unlike_models.py run CACHE [--methods fedmd feddf] [--data FOLDER]
+    python benchmarks/unlike_models.py run CACHE [--seeds 0 1] [--data FOLDER]
     python benchmarks/unlike_models.py write CACHE     # then: python docs/generate.py
 
 What has finished below CACHE is not run again.
 
-Twenty clients divide Fashion-MNIST by Dirichlet(.5), keep a fifth of their samples to test, and
+Sixteen clients divide Fashion-MNIST by Dirichlet(.5), keep a tenth of their samples to test, and
 hold four models in turn, which end in 128 features: a CNN with 3x3 kernels (421,642 weights), an
 MLP of 256 and 128 (235,146), a CNN with 5x5 kernels (184,586) and an MLP of 128 (101,770). In each
-of 15 rounds ten are drawn, uniformly, and take 20 steps of SGD (.05, momentum .9) on batches of 32.
-2 % of the samples are public, without labels; the server keeps another 2 %, for ``feddf``.
+of 8 rounds eight are drawn, uniformly, and take 15 steps of SGD (.05, momentum .9) on batches of
+32. 2 % of the samples are public, without labels; the server keeps another 2 %, for ``feddf``.
 
-The plan, fixed before the first run: nothing is tuned; the seeds are 0 to 4, which draw data,
-models and cohorts, so the methods are paired. Figures are the accuracy of every client's model on
-its own test samples after the last round: the mean over the clients and the mean of the worst tenth
-(two clients), and all traffic. Claim: at least one method that exchanges something is ahead of
-local training in the mean over clients, its interval over the five paired differences above 0; and
-``fedavg`` with the smallest model is shown beside them, whichever is ahead.
+The plan: nothing is tuned; the seeds are 0 to 4, which draw data, models and cohorts, so the
+methods are paired. Figures are the accuracy of every client's model on its own test samples after
+the last round: the mean over the clients and that of the worst one, and all traffic. Claim: at
+least one method that exchanges something is ahead of local training in the mean over clients, its
+interval over the five paired differences above 0; ``fedavg`` with the smallest model is shown
+beside them, whichever is ahead. A longer plan (20 clients, 15 rounds of 20 steps) was given up
+after five runs because the machine was too slow; none of them is used.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import numpy as np
 
 OUT = Path(__file__).with_name("measured") / "unlike_models.json"
 SEEDS = range(5)
-ROUNDS = 15
+ROUNDS = 8
 SMALLEST = {"name": "mlp", "hidden": [128]}
 MODELS = [
     {"name": "cnn", "kernel": 3, "padding": 1},
@@ -61,16 +62,16 @@ def experiment(method: str, seed: int) -> dict[str, Any]:
     return {
         "name": f"{method}-{seed}",
         "seed": seed,
-        "population": 20,
-        "cohort": 10,
+        "population": 16,
+        "cohort": 8,
         "stop": {"rounds": ROUNDS},
         "task": task,
         **held,
         "partition": {"name": "dirichlet", "alpha": 0.5},
-        "split": {"test": "client", "server": 0.02},
+        "split": {"test": "client", "test_fraction": 0.1, "server": 0.02},
         "public": 0.02,
         "local": {
-            "steps": 20,
+            "steps": 15,
             "batch_size": 32,
             "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
         },
@@ -80,13 +81,13 @@ def experiment(method: str, seed: int) -> dict[str, Any]:
     }
 
 
-def run(cache: Path, methods: Sequence[str], data: Path | None) -> None:
+def run(cache: Path, seeds: Sequence[int], data: Path | None) -> None:
     """Run what is missing, seed by seed, and write a small file for each run."""
     import motley
 
     cache.mkdir(parents=True, exist_ok=True)
-    for seed in SEEDS:
-        for method in methods:
+    for seed in seeds:
+        for method in METHODS:
             file = cache / f"{method}-{seed}.json"
             if file.exists():
                 continue
@@ -99,8 +100,8 @@ def run(cache: Path, methods: Sequence[str], data: Path | None) -> None:
 
 
 def summary(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row per method: accuracy in percent per seed, of the mean client and of the worst
-    tenth, megabytes of 10^6 bytes per run."""
+    """Return a row per method: accuracy in percent per seed, of the mean client and of the worst one,
+    megabytes of 10^6 bytes per run."""
     rows = []
     for method in METHODS:
         own = sorted((r for r in runs if r["method"] == method), key=lambda r: r["seed"])
@@ -112,7 +113,7 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "method": method,
                 "seeds": [r["seed"] for r in own],
                 "mean": [round(float(a.mean()), 4) for a in each],
-                "worst_tenth": [round(float(a[: max(1, len(a) // 10)].mean()), 4) for a in each],
+                "worst": [round(float(a[0]), 4) for a in each],
                 "megabytes": round(float(np.mean([r["bits"] for r in own])) / 8e6, 2),
             }
         )
@@ -130,11 +131,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("command", choices=("run", "write"))
     parser.add_argument("cache", type=Path)
-    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
+    parser.add_argument("--seeds", nargs="+", type=int, choices=SEEDS, default=list(SEEDS))
     parser.add_argument("--data", type=Path, default=None)
     options = parser.parse_args()
     if options.command == "run":
-        run(options.cache, options.methods, options.data)
+        run(options.cache, options.seeds, options.data)
     else:
         write(options.cache)
 
