@@ -100,8 +100,8 @@ def run(cache: Path, seeds: Sequence[int], data: Path | None) -> None:
 
 
 def summary(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row per method: accuracy in percent per seed, of the mean client and of the worst one,
-    megabytes of 10^6 bytes per run."""
+    """Return a row per method: accuracy in percent per seed, the mean over the clients and that of
+    the worst one, and megabytes of 10^6 bytes per run."""
     rows = []
     for method in METHODS:
         own = sorted((r for r in runs if r["method"] == method), key=lambda r: r["seed"])

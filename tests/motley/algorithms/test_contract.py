@@ -20,6 +20,7 @@ from motley.algorithms.fedbn import FedBN
 from motley.algorithms.feddf import FedDF
 from motley.algorithms.feddyn import FedDyn
 from motley.algorithms.fedexp import FedExP
+from motley.algorithms.fedgh import FedGH
 from motley.algorithms.fedlc import FedLC
 from motley.algorithms.fedmd import FedMD
 from motley.algorithms.fednova import FedNova
@@ -104,6 +105,8 @@ ROWS = [
     (QFedAvg(q=0.5), None, MOMENTUM),
     (QFedAvg(q=0.5), "examples", None),
     (LocalOnly(), None, None),
+    (FedGH(), None, None),
+    (FedGH(lr=0.5, epochs=2, batch_size=3), None, MOMENTUM),
     (FedMD(samples=40, batch_size=16), None, None),
     (FedMD(samples=40, batch_size=16, epochs=2), None, MOMENTUM),
     (FedProto(), None, None),

@@ -45,6 +45,7 @@ METHODS = [
     {"name": "rhfl", "mode": "kd"},
     {"name": "feddf", "steps": 4, "every": 2, "batch_size": 16},
     "fedproto",
+    "fedgh",
     "lg_fedavg",
 ]
 
@@ -300,6 +301,18 @@ def test_unlike_backbones_share_prototypes():
     factories = [headed(2), headed(1, 3)]
     loop = worked("fedproto", factories, [0, 0], classes=2)
     assert loop.state.server.extra["prototypes"].tolist() == [[2.5], [0.0]]
+
+
+def test_a_head_is_trained_on_features_of_unlike_backbones():
+    """A step on a sample of class 0 with feature f makes heads of 0 (.05 f, -.05 f), and the bases
+    stay. Features 2 and 3 of class 0, the common head 0: the softmax is (1/2, 1/2), the gradient
+    (-.5, .5) times the mean feature 2.5; with the rate .2: (.25, -.25). Both clients use it."""
+    method = {"name": "fedgh", "lr": 0.2}
+    loop = worked(method, [headed(2), headed(1, 3)], [0, 0], classes=2)
+    assert loop.state.server.model.x.tolist() == pytest.approx([0.25, -0.25], abs=1e-12)
+    first, second = (model.x.tolist() for model in models_of(loop))
+    assert first == pytest.approx([2.0, 0.25, -0.25], abs=1e-12)
+    assert second == pytest.approx([1.0, 3.0, 0.25, -0.25], abs=1e-12)
 
 
 # ----------------------------------------------------------------------------- own models, the id

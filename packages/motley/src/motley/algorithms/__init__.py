@@ -24,6 +24,7 @@ CATALOGUE = Catalogue(
         "feddf": "motley.algorithms.feddf:FedDF",
         "feddyn": "motley.algorithms.feddyn:FedDyn",
         "fedexp": "motley.algorithms.fedexp:FedExP",
+        "fedgh": "motley.algorithms.fedgh:FedGH",
         "fedlc": "motley.algorithms.fedlc:FedLC",
         "fedlesam": "motley.algorithms.fedsam:FedLESAM",
         "fedmd": "motley.algorithms.fedmd:FedMD",
