@@ -108,11 +108,13 @@ def test_a_function_of_the_client_in_python():
     assert loop.setting.task.architectures.numbers.tolist() == [0, 0, 1, 1]
 
 
-def test_a_slower_model_takes_its_share_of_the_time():
-    """Operations 2 (64 x 8 + 8 x 6 + 6 x 10), 2 (64 x 8 + 8 x 10), 2 (64 x 10)."""
-    loop = build(keys(device={"name": "constant", "seconds": 1.0}))
-    planner = loop.backend.planner
-    assert planner.step_s(np.arange(3), 1).tolist() == [1.0, 592 / 620, 640 / 620]
+@pytest.mark.parametrize("method", ["local_only", "fedproto"])
+def test_a_slower_model_takes_its_share_of_the_time(method):
+    """Operations 2 (64 x 8 + 8 x 6 + 6 x 10), 2 (64 x 6 + 6 x 10)."""
+    models = [DEEP, {"name": "mlp", "hidden": [6]}]
+    given = keys(device={"name": "constant", "seconds": 1.0}, models=models, algorithm=method)
+    planner = build(given).backend.planner
+    assert planner.step_s(np.arange(3), 1).tolist() == [1.0, 444 / 620, 1.0]
 
 
 def test_the_note_says_what_each_model_takes():
@@ -389,6 +391,10 @@ def test_the_run_id_has_the_models():
             {"models": MODELS, "task": {"name": "image", "data": "digits", "model": "mlp"}},
             r"models: got task.model and models; .*leave task.model out",
         ),
+        (
+            {"task": {"name": "image", "data": "digits", "model": ["mlp", "linear"]}},
+            r"task.model: got a list; .*models = \[\"cnn\", \"mlp\"\]",
+        ),
         ({"models": ["mlp"]}, r"models: got 1 model; expected at least two"),
         ({"models": ["mlp", "resnet99"]}, r"models.of\[1\].*resnet99"),
         ({"models": {"of": MODELS, "share": [1.0]}}, r"models.share: got 1 shares.*3 models"),
@@ -450,6 +456,31 @@ def test_holders_of_one_model():
     federation = own_task().federation
     with pytest.raises(ConfigError, match=r"holders: it says which of several models"):
         motley.tasks.own.own_task(federation, lambda: nn.Linear(2, 2), holders=lambda client: 0)
+
+
+@pytest.mark.parametrize(
+    ("holders", "message"),
+    [
+        (lambda client: 0.5, r"holders: got 0.5; expected a function from a client's number"),
+        ([0, 1, 0, 1], r"holders: got \[0, 1, 0, 1\]; expected a function"),
+        (lambda client: 2, r"models: got 2 as the number of a client's model; expected 0 to 1"),
+    ],
+)
+def test_holders_that_name_no_model(holders, message):
+    with pytest.raises(ConfigError, match=message):
+        own_task(holders=holders)
+
+
+def test_a_list_of_no_models():
+    with pytest.raises(ConfigError, match=r"models: got 0 model; expected at least two"):
+        motley.tasks.own.own_task(own_task().federation, [])
+
+
+def test_a_record_makes_the_experiment_again():
+    experiment = Experiment(**keys())
+    again = Experiment(**experiment.resolved())
+    assert again.run_id() == experiment.run_id()
+    assert again.resolved() == experiment.resolved()
 
 
 def test_shares_of_an_own_task_with_one_model():

@@ -134,6 +134,7 @@ class FedMD(Method, Server):
     """
 
     paper: ClassVar[Paper] = cite("li2019fedmd")
+    reveals: ClassVar[str] = "a client's class scores on public samples"
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     unlike: ClassVar[str] = "fedmd"
     samples: int = 5000

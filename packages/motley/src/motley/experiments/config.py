@@ -287,6 +287,7 @@ class Experiment(ShownExperiment, BaseModel):
         if isinstance(data, Mapping) and isinstance(data.get("method"), str):
             data = document.lay_over(document.preset(data["method"]), data)
         _check_split(data)
+        _check_model(data)
         if isinstance(data, Mapping) and (
             isinstance(data.get("task"), Task) or registry.has_clients(data.get("task"))
         ):
@@ -712,6 +713,23 @@ def _check_split(keys: Any) -> None:
             "got a table; a column by which each client's rows are divided is the task's: task = "
             '{ name = "tabular", data = "all.csv", test = { last = 0.2, by = "day" } }',
             "split.test",
+        )
+
+
+def _check_model(keys: Any) -> None:
+    """Refuse a list of models where one is expected.
+
+    Raises
+    ------
+    ConfigError: has the line to write.
+    """
+    task = keys.get("task") if isinstance(keys, Mapping) else None
+    model = task.get("model") if isinstance(task, Mapping) else None
+    if isinstance(model, list | tuple):
+        raise ConfigError(
+            "got a list; models of different architectures, of which every client holds one, have "
+            'a key of their own: models = ["cnn", "mlp"]',
+            "task.model",
         )
 
 

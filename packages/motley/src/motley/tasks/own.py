@@ -262,12 +262,20 @@ def own_task(
 
 def _several(tasks: Sequence[Task], holders: Callable[[int], int] | None) -> Task:
     """Return the task whose clients hold the models of these ones, which differ in nothing else."""
-    clients = 0 if not tasks else len(tasks[0].federation)
+    clients = 0 if not tasks or holders is None else len(tasks[0].federation)
+    numbers = [holders(k) for k in range(clients)] if callable(holders) else []
+    wrong = [number for number in numbers if not isinstance(number, int | np.integer)]
+    if wrong or not (holders is None or callable(holders)):
+        raise ConfigError(
+            f"got {wrong[0] if wrong else holders!r}; expected a function from a client's number "
+            "to that of its model, e.g. holders=lambda client: client % 2",
+            "holders",
+        )
     unlike = Architectures(
         tuple(f"model {i}" for i in range(len(tasks))),
         tuple(task.model for task in tasks),
         tuple(task.layout for task in tasks),
-        np.array([] if holders is None else [holders(k) for k in range(clients)], np.int64),
+        np.array(numbers, np.int64),
     )
     return tasks[0].with_models(unlike)
 
