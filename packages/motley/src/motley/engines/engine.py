@@ -386,21 +386,24 @@ class Setting:
             self, workers=None, worker_cores=None, address=None, gpu_share=None, wait_s=None
         )
 
-    @cached_property
+    @property
     def kinds(self) -> tuple[Setting, ...]:
         """The setting of each architecture, in order, whose clients all hold the same; this one
         alone where there is one architecture."""
-        if self.task.architectures is None:
-            return (self,)
+        return (self,) if self.task.architectures is None else self._kinds
+
+    @cached_property
+    def _kinds(self) -> tuple[Setting, ...]:
+        tasks = self.task.alike()
         algorithm = self.algorithm
-        layouts = self.task.architectures.layouts
-        locals_of = [
+        layouts = tuple(task.layout for task in tasks)
+        rules = [
             algorithm.server.local_among(algorithm.local, layouts, number)
-            for number in range(len(layouts))
+            for number in range(len(tasks))
         ]
         return tuple(
-            dataclasses.replace(self, task=task, algorithm=algorithm.replace(local=local))
-            for task, local in zip(self.task.alike(), locals_of, strict=True)
+            dataclasses.replace(self, task=task, algorithm=algorithm.replace(local=rule))
+            for task, rule in zip(tasks, rules, strict=True)
         )
 
     def kind_of(self, client: int) -> int:
