@@ -437,6 +437,14 @@ def test_the_run_id_has_the_models():
         ({"algorithm": "lg_fedavg"}, r"models: under 'lg_fedavg' .*give them last layers of one"),
         ({"selector": {"name": "fedstas"}}, r"selector: .*models of different architectures have"),
         (
+            {
+                "selector": {"name": "hetero_select"},
+                "algorithm": {"name": "feddf", "steps": 0},
+            },
+            r"selector: 'hetero_select' compares clients by 'last_update_cosine'",
+        ),
+        ({"init": {"path": __file__}}, r"init: "),
+        (
             {"privacy": {"clip": 1.0, "noise_multiplier": 1.0, "delta": 1e-5}},
             r"privacy: .*not bounded by clipping",
         ),

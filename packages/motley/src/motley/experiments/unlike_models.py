@@ -18,6 +18,7 @@ from motley.engines.engine import Engine, Setting
 from motley.engines.local import LocalEngine
 from motley.experiments.config import Experiment
 from motley.rounds.channel import empty_upload, shapes_of
+from motley.rounds.upload_signals import SERVER_SIGNALS
 from motley.selectors.selector import Selector
 from motley.tasks.architectures import Architectures, dealt
 from motley.tasks.task import Dataset, Federation, Task, TaskSource
@@ -227,14 +228,16 @@ def check_unlike(experiment: Experiment, setting: Setting, selector: Selector[An
         )
     if setting.task.heads:
         raise ConfigError("heads are rows of one model that all clients hold", "task.heads")
-    _check_measured(experiment, selector)
+    _check_measured(experiment, selector, bool(algorithm.local.groups))
     _check_uploads(setting, name)
 
 
-def _check_measured(experiment: Experiment, selector: Selector[Any]) -> None:
-    """Refuse a selector that compares vectors of models."""
+def _check_measured(experiment: Experiment, selector: Selector[Any], groups: bool) -> None:
+    """Refuse a selector that compares vectors of models; ``groups``: whether clients of several
+    architectures send updates of whole models, which are such vectors, too."""
     needs = selector.rule.needs()
     vectors = {"gradient", "gradient_sketch", "output_bias", "last_layer"}
+    vectors |= SERVER_SIGNALS if groups else set()
     vectors &= {*needs.enrolled, *needs.probed, *needs.reported}
     if vectors:
         raise ConfigError(
