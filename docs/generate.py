@@ -65,6 +65,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(from_measurements.gpu, from_measurements.very_many),
         *(from_measurements.private_cost, from_measurements.privacy_attacks),
         *(from_measurements.uploads, from_measurements.traffic, from_measurements.loopback),
+        from_measurements.unlike_models,
         *(
             *(from_measurements.liars, from_measurements.defence_cost),
             from_pfllib.beside_pfllib,
