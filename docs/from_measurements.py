@@ -23,7 +23,14 @@ from cells import (
     with_deviation,
 )
 
-from motley.results.measures import Interval, Spread, interval, level_together, spread
+from motley.results.measures import (
+    Interval,
+    Spread,
+    interval,
+    level_together,
+    paired,
+    spread,
+)
 
 __all__ = [
     "choosing",
@@ -57,6 +64,7 @@ __all__ = [
     "tuned_best",
     "twin",
     "twin_real",
+    "unlike_models",
     "uploads",
     "very_many",
 ]
@@ -183,6 +191,31 @@ def fine_tuning() -> str:
         f"of the time saved and of the differences at the end.\n\n{table(head, rows)}\n\n"
         f"{table(heads, held)}"
     )
+
+
+def unlike_models() -> str:
+    """Say what clients with models of different architectures gain by exchange, from
+    ``benchmarks/measured/unlike_models.json``."""
+    rows = measured("unlike_models")["methods"]
+    alone = next(row for row in rows if row["method"] == "local_only")
+    words = {"fedavg": "`fedavg`, smallest model"}
+    out = []
+    sure: dict[str, list[str]] = {"ahead": [], "behind": []}
+    for row in rows:
+        name = words.get(row["method"], f"`{row['method']}`")
+        gain = paired(row["mean"], alone["mean"])
+        ahead = "-" if row is alone else with_bounds((gain.mean, gain.low, gain.high), 1)
+        each = [f"{sum(row[what]) / len(row[what]):.1f}" for what in ("mean", "worst")]
+        if gain.low > 0 or gain.high < 0:
+            sure["ahead" if gain.low > 0 else "behind"].append(name)
+        out.append((name, *each, ahead, f"{row['megabytes']:,.1f}"))
+    head = ("method", "mean client, %", "worst client, %", "ahead of local training", "MB")
+    said = [
+        f"surely {where} of local training: {', '.join(names) or 'none'}"
+        for where, names in sure.items()
+    ]
+    sentence = "; ".join(said)
+    return f"{table(head, out)}\n\n{sentence[0].upper()}{sentence[1:]}."
 
 
 def _beside(value: float, difference: Sequence[float] | None) -> str:

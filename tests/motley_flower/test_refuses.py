@@ -70,3 +70,19 @@ def test_a_client_is_not_asked_again_before_it_can_know_whether_its_upload_was_a
     assert said in str(refuses(experiment, prepare(experiment)))
     again = experiment.replace({"synchrony.refill": "idle"})
     assert refuses(again, prepare(again)) is None
+
+
+def test_models_of_different_architectures_are_only_dealt_in_a_simulation() -> None:
+    keys: dict[str, Any] = {
+        "task": {"name": "image", "data": "digits"},
+        "models": ["linear", {"name": "mlp", "hidden": [4]}],
+        "algorithm": "local_only",
+        "split": {"test": "client"},
+        "population": 3,
+        "cohort": 3,
+        "stop": {"rounds": 1},
+    }
+    experiment = Experiment(**keys)
+    assert "only a simulation deals several; leave models out" in str(
+        refuses(experiment, prepare(experiment))
+    )

@@ -25,7 +25,9 @@ from motley.algorithms.feddf import FedDF
 from motley.algorithms.feddyn import FedDyn
 from motley.algorithms.fedex_lora import FedExLoRA
 from motley.algorithms.fedexp import FedExP
+from motley.algorithms.fedgh import FedGH
 from motley.algorithms.fedlc import FedLC
+from motley.algorithms.fedmd import FedMD
 from motley.algorithms.fedmuon import FedMuon
 from motley.algorithms.fednova import FedNova
 from motley.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
@@ -124,6 +126,10 @@ ROWS = [
     (QFedAvg(q=0.5), None, MOMENTUM),
     (QFedAvg(q=0.5), "examples", None),
     (LocalOnly(), None, None),
+    (FedGH(), None, None),
+    (FedGH(lr=0.5, epochs=2, batch_size=3), None, MOMENTUM),
+    (FedMD(samples=40, batch_size=16), None, None),
+    (FedMD(samples=40, batch_size=16, epochs=2), None, MOMENTUM),
     (FedProto(), None, None),
     (FedProto(lam=5.0, prototype_weights="uniform"), "uniform", MOMENTUM),
     (FedPer(), None, None),

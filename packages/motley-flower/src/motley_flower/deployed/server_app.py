@@ -409,6 +409,11 @@ def _refuses_work(experiment: Experiment, ready: Ready) -> str | None:
             f"{type(algorithm.server).__name__} asks clients again in mid-round, as only a "
             "simulation does; use another algorithm"
         )
+    if config.setting.task.architectures is not None:
+        return (
+            "clients of a deployment hold the same model, and only a simulation deals several; "
+            "leave models out"
+        )
     if config.setting.task.heads:
         return (
             "a head is averaged over the clients that hold it only in a simulation, which "

@@ -11,6 +11,8 @@ NeurIPS 2020 (arXiv:2006.07242).
                rate lr cosine-annealed over the J steps
     every 100 steps: validation accuracy; stop when 1000 bring no improvement;
                x <- the best student found
+    clients that hold models of different architectures (Algorithm 3): a student for each
+    architecture a, w_a <- x_a + sum over its clients of a_k Delta_k; the teachers are all clients
 
 Symbols: M accepted clients, J ``steps``, T ``temperature``, a_k the round's weights. The average is
 of *logits*: for logits (2, 0) and (0, 0) q is (0.731059, 0.268941), where the average of softmaxes
@@ -30,8 +32,10 @@ Deviations and readings
 * INTERPRETATION-D batches run through a permutation of the public samples, the last short batch
   left out (the code keeps it). The last step is measured too, so that fewer than ``every`` steps
   are. ``keep_average`` lets the average win where no student is better.
-* No T^2 factor; teachers are not weighed by n_k. One architecture. ``steps = 0`` is FedAvg, bit for
-  bit.
+* No T^2 factor; teachers are not weighed by n_k. ``steps = 0`` is FedAvg, bit for bit, and FedAvg
+  within each architecture where these differ (the experiment's key ``models``).
+* READING an architecture without clients in a round is distilled all the same, from its model of
+  before. All students see the same batches.
 * The constants of the authors' scripts are the defaults, but for ``batch_size``; 10,000 steps a
   round are for a GPU: on a CPU take e.g. ``steps = 100, patience = 50``.
 * Published: CIFAR-10 with CIFAR-100 images as public set, 20 clients, participation .4 in words and
@@ -44,6 +48,7 @@ Deviations and readings
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -55,9 +60,11 @@ from typing_extensions import override
 
 from motley.algorithms.aggregators.gather import Gather, client_models, needs_gather
 from motley.algorithms.flat_adam import FlatAdam, clipped
+from motley.algorithms.group_models import GroupTraining, group_of, joined
 from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.parts import (
     Algorithm,
+    LocalRule,
     Method,
     NetworkFunction,
     Server,
@@ -69,6 +76,7 @@ from motley.algorithms.parts import (
 from motley.core.arrays import Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
+from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState, class_logits
 from motley.tasks.transfer import to_device
@@ -127,6 +135,7 @@ class FedDF(Method, Server):
 
     paper: ClassVar[Paper] = PAPER
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
+    unlike: ClassVar[str] = "feddf"
     steps: int = 10_000
     patience: int = 1_000
     every: int = 100
@@ -149,6 +158,10 @@ class FedDF(Method, Server):
     def change(self, plain: Algorithm) -> Algorithm:
         return plain.replace(aggregator=Gather(), server=self)
 
+    @override
+    def local_among(self, local: LocalRule, layouts: tuple[Layout, ...], number: int) -> LocalRule:
+        return GroupTraining(layouts, number)
+
     @property
     @override
     def needs(self) -> frozenset[str]:
@@ -164,14 +177,20 @@ class FedDF(Method, Server):
         teachers = client_models(state, total)
         if not self.steps or len(teachers) == 1:
             return ServerState(student, state.extra)
-        return ServerState(self._distilled(student, teachers, context), state.extra)
+        layouts = context.groups
+        if context.architectures is None:
+            return ServerState(self._distilled([student], teachers, context)[0], state.extra)
+        numbers = context.architectures[total["each.client"].numpy()].tolist()
+        teachers = [group_of(t, layouts, n) for t, n in zip(teachers, numbers, strict=True)]
+        students = [group_of(student, layouts, number) for number in range(len(layouts))]
+        return ServerState(joined(self._distilled(students, teachers, context)), state.extra)
 
     def _distilled(
-        self, average: ModelState, teachers: Sequence[ModelState], context: ServerContext
-    ) -> ModelState:
-        network = context.network
+        self, averages: Sequence[ModelState], teachers: Sequence[ModelState], context: ServerContext
+    ) -> Sequence[ModelState]:
+        """Return the students, of which each begins with one of the averages."""
         public = context.public
-        if network is None or public is None or context.validation is None:
+        if context.network is None or public is None or context.validation is None:
             raise ConfigError(
                 "FedDF was given no network, no public samples or no validation samples of the "
                 "server"
@@ -182,9 +201,19 @@ class FedDF(Method, Server):
             .permutation(len(public))[: self.steps * self.batch_size]
         )
         used = public[to_device(order, public.device)]
-        target = ensemble(teachers, used, network, self.temperature)
+        target = ensemble(teachers, used, context.network, self.temperature)
         if target is None:
-            return average
+            return averages
+        return [self._student(average, used, target, context) for average in averages]
+
+    def _student(
+        self, average: ModelState, used: Tensor, target: Tensor, context: ServerContext
+    ) -> ModelState:
+        """Return the best student that begins with an average, on the public samples that are used
+        and the ensemble's softmax ``[n, C]`` on them."""
+        network = context.network
+        if network is None or context.validation is None:
+            raise ConfigError("FedDF was given no network or no validation samples of the server")
         student = average
         adam = FlatAdam.fresh(average.x)
         best = average
@@ -204,7 +233,7 @@ class FedDF(Method, Server):
             x, adam = adam.step(
                 student.x, clipped(slope.gradient.to(student.x.device), self.clip), lr
             )
-            student = ModelState(x, slope.state.buffers, slope.state.counters)
+            student = dataclasses.replace(slope.state, x=x)
             if (step + 1) % self.every == 0 or step + 1 == self.steps:
                 accuracy = _accuracy(network, student, context.validation)
                 if accuracy > score:
@@ -213,9 +242,7 @@ class FedDF(Method, Server):
                     at = step + 1
                 elif step + 1 - at >= self.patience:
                     break
-        return ModelState(
-            *(value.to(average.x.device) for value in (best.x, best.buffers, best.counters))
-        )
+        return best.to(average.x.device)
 
     def _batch(self, key: Key, step: int, count: int) -> Ints:
         """Return the rows of one step: batches of one permutation of all rows, then of the next."""

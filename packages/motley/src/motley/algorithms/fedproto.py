@@ -24,6 +24,8 @@ Deviations and readings
 * Prototypes are weighed by class counts; ``prototype_weights = "uniform"`` sends no counts.
 * INTERPRETATION-D a class that nobody in a round has keeps its prototype; one that nobody had yet
   has zeros, which pull nothing.
+* Clients may hold models of different architectures (the experiment's key ``models``) whose last
+  linear layers take as many features.
 * With ``lam = 0`` the models are those of local training, bit for bit.
 * Under secure aggregation the server learns the classes of a client where a class has one client.
   Under Flower all C x d values travel up, zeros for the classes that a client lacks.
@@ -72,7 +74,7 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState, Targets
 
-__all__ = ["FedProto", "PrototypeLoss", "PrototypeMean"]
+__all__ = ["FedProto", "PrototypeLoss", "PrototypeMean", "class_features"]
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,30 @@ class PrototypeLoss(FeatureLoss):
         return loss + self.lam * (features - near).square().mean(-1) * near.any(-1)
 
 
+def class_features(like: Tensor, context: JobContext, equal: bool) -> dict[str, Part]:
+    """Return the sums of a client's features by class and the class counts as an upload.
+
+    Parameters
+    ----------
+    like: of the shape ``[C, d]`` and the type of the sums.
+    equal: mean features in place of sums, and in place of counts which classes these are.
+    """
+    sums = torch.zeros_like(like, dtype=torch.float64)
+    counts = sums.new_zeros(len(sums))
+    if "features" in context.values:
+        targets = context.values["targets"]
+        sums.index_add_(0, targets, context.values["features"].double())
+        counts.index_add_(0, targets, torch.ones_like(targets, dtype=torch.float64))
+    if equal:
+        sums = sums / counts.clamp(min=1).unsqueeze(1)
+        counts = counts > 0
+    sent = {
+        "sums": sums.to(like.dtype),
+        "counts": counts.to(torch.int64 if equal else like.dtype),
+    }
+    return {name: Part(value, "sum") for name, value in sent.items()}
+
+
 @dataclass(frozen=True)
 class PrototypeExchange(WholeModel):
     """Local training in which every client keeps its model and uploads the sums of its features by
@@ -147,20 +173,8 @@ class PrototypeExchange(WholeModel):
 
     @override
     def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], Tensors]:
-        sums = torch.zeros_like(context.download["prototypes"], dtype=torch.float64)
-        counts = sums.new_zeros(len(sums))
-        if "features" in context.values:
-            targets = context.values["targets"]
-            sums.index_add_(0, targets, context.values["features"].double())
-            counts.index_add_(0, targets, torch.ones_like(targets, dtype=torch.float64))
-        if self.equal:
-            sums = sums / counts.clamp(min=1).unsqueeze(1)
-            counts = counts > 0
-        sent = {
-            "sums": sums.to(after.x.dtype),
-            "counts": counts.to(torch.int64 if self.equal else after.x.dtype),
-        }
-        return {name: Part(value, "sum") for name, value in sent.items()}, self.initial_state(after)
+        parts = class_features(context.download["prototypes"], context, self.equal)
+        return parts, self.initial_state(after)
 
     @override
     def update(self, parts: Parts) -> Tensor:
@@ -201,6 +215,7 @@ class FedProto(Method):
 
     paper: ClassVar[Paper] = cite("tan2022fedproto")
     reveals: ClassVar[str] = "which classes a client has"
+    unlike: ClassVar[str] = "fedproto"
     lam: float = 1.0
     prototype_weights: Literal["counts", "uniform"] = "counts"
 

@@ -18,6 +18,8 @@ Deviations and readings
 * Training begins at the run's initial model; the model that serves a client is the last one.
 * With ``own_norms`` clients keep the head's BatchNorm, too, as under FedBN; that of the base they
   keep in any case.
+* Bases may be of different architectures (the experiment's key ``models``) where the heads have one
+  shape; the shared head begins as the first model's.
 * Any weights, by default ``uniform``, as in the authors' code.
 * Where all layers are shared it is plain averaging, bit for bit.
 
@@ -52,6 +54,7 @@ class PersonalBase(PersonalLayers):
     """Plain local training in which every client keeps its base: all but the last ``keep`` linear
     layers."""
 
+    unlike: ClassVar[bool] = True
     keep: int = 1
 
     @override
@@ -70,6 +73,7 @@ class LGFedAvg(Method):
     base; with ``own_norms`` the head's BatchNorm, too."""
 
     paper: ClassVar[Paper] = cite("liang2020lgfedavg")
+    unlike: ClassVar[str] = "lg_fedavg"
     keep: int = 1
     own_norms: bool = False
 

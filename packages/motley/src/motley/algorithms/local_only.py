@@ -35,6 +35,8 @@ __all__ = ["LocalOnly", "WholeModel"]
 class WholeModel(PersonalLayers):
     """Plain local training in which every client keeps its whole model."""
 
+    unlike: ClassVar[bool] = True
+
     @override
     def own_entries(self, layout: Layout) -> list[str]:
         return [entry.name for entry in (*layout, *layout.buffers, *layout.counters)]
@@ -54,6 +56,7 @@ class LocalOnly(Method):
     sent."""
 
     paper: ClassVar[Paper] = cite("smith2017federated")
+    unlike: ClassVar[str] = "local_only"
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:

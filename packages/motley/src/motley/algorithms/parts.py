@@ -22,12 +22,13 @@ from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.phases import RECEIVED, GradientCorrection, Phase, Tuning
 from motley.algorithms.upload import BLOCK, UPDATES, BlockRun, Fold, Part, Parts, Upload
 from motley.algorithms.weights import Divide, Weighting
+from motley.core.arrays import Ids
 from motley.core.components import declares, overrides
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper
 from motley.tasks.own_loss import Over
-from motley.tasks.task import SAID, LossGradient, ModelState, Targets
+from motley.tasks.task import SAID, LossGradient, ModelState, Targets, of_architecture
 
 __all__ = [
     "BLOCK",
@@ -250,12 +251,15 @@ class LocalRule(_MethodPart):
 
     ``uploads`` names the ``mean`` and ``sum`` parts of an upload: an aggregator that compares
     single uploads needs ``delta`` alone. ``shared``: whether there is one model for all clients;
-    False: each client uses its own. What a rule does beside is an object that it has or has not:
+    False: each client uses its own. ``unlike``: whether clients may hold models of different
+    architectures; each then has a rule bound to the layout of its own, and all uploads have the
+    same shapes. What a rule does beside is an object that it has or has not:
     :attr:`personal`, :attr:`slicing`, :attr:`prototypes`, :attr:`choice`.
     """
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta"})
     shared: ClassVar[bool] = True
+    unlike: ClassVar[bool] = False
 
     @property
     def step_cost(self) -> float:
@@ -304,6 +308,16 @@ class LocalRule(_MethodPart):
     def prototypes(self) -> Prototypes | None:
         """How mean features of classes are exchanged; None: they are not."""
         return None
+
+    @property
+    def groups(self) -> tuple[Layout, ...]:
+        """The layouts of the models that the server holds, one for each architecture that clients
+        hold; empty: it holds one model, or what all have in common."""
+        return ()
+
+    def first_held(self, models: Sequence[ModelState]) -> ModelState:
+        """Return what the server holds at first, of the initial model of each architecture."""
+        return self.sent(models[0])
 
     @property
     def choice(self) -> Choice | None:
@@ -533,6 +547,8 @@ class ServerContext:
     key: random stream of this step.
     losses: returns the mean loss of one model per client, each on the client's own training
     samples, in eval mode, with the algorithm's loss.
+    architectures: the number of each client's architecture ``[K]``; None: all hold the same.
+    groups: :attr:`LocalRule.groups`.
     own_weights: the sum of the clients' own weights (:func:`motley.algorithms.weights.own_weights`)
     over the uploads in the total, and over all clients; None: each has 1.
     """
@@ -547,6 +563,16 @@ class ServerContext:
     key: Key = field(default_factory=lambda: Key(0))
     losses: Callable[[Sequence[int], Sequence[ModelState]], Tensor] | None = None
     own_weights: tuple[float, float] | None = None
+    architectures: Ids | None = None
+    groups: tuple[Layout, ...] = ()
+
+    def own_model(self, client: int, kept: ClientState) -> ModelState:
+        """Return the model that a client keeps as ``x``, ``buffers`` and ``counters``, as one of
+        its own architecture."""
+        model = ModelState(kept["x"], kept["buffers"], kept["counters"])
+        if self.architectures is None:
+            return model
+        return of_architecture(model, int(self.architectures[client]))
 
     @property
     def weight_sums(self) -> tuple[float, float]:
@@ -586,6 +612,17 @@ class Server(_MethodPart):
         """Return this rule bound to a model's layout; called once, when a run's setting is made.
         ``draw(j)``: a further draw of the initial model, for every j from 1."""
         return self
+
+    def local_among(self, local: LocalRule, layouts: tuple[Layout, ...], number: int) -> LocalRule:
+        """Return the local rule of the clients of one architecture of several, by default the
+        method's own.
+
+        Parameters
+        ----------
+        layouts: of the models of all architectures.
+        number: of the architecture.
+        """
+        return local
 
     def init(self, model: ModelState, population: int) -> ServerState:
         """Return the state before round 1."""
@@ -699,11 +736,13 @@ class Method(ABC):
     changes.
 
     ``reveals``: what a server learns of single clients, also under secure aggregation; empty:
-    nothing. ``adapters``: whether it is made for models with low-rank adapters."""
+    nothing. ``adapters``: whether it is made for models with low-rank adapters. ``unlike``: how it
+    is written for clients whose models have different architectures; empty: not at all."""
 
     paper: ClassVar[Paper]
     reveals: ClassVar[str] = ""
     adapters: ClassVar[bool] = False
+    unlike: ClassVar[str] = ""
 
     @abstractmethod
     def change(self, plain: Algorithm) -> Algorithm:

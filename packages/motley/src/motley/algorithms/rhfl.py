@@ -50,7 +50,8 @@ Deviations and readings
   ``n_k exp(w_k)``, so that with beta = 0 and without HFL it is FedAvg by samples. In kd it is
   refused: no models are averaged, the soft label leaves out another client for each, and a client
   teaches by its confidence alone.
-* In kd all networks are of one kind and begin with the run's initial model.
+* In kd clients may hold models of different architectures (the experiment's key ``models``), as
+  published; clients that hold the same begin with the same initial model.
 * Local work is the experiment's. Public samples are not augmented.
 
 Worked
@@ -68,6 +69,7 @@ negative.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -194,7 +196,7 @@ class Alignment:
                 x, after = (FlatAdam.fresh(model.x) if self.adam == "fresh" else adams[k]).step(
                     model.x, g, self.lr
                 )
-                now[k], adams[k] = ModelState(x, model.buffers, model.counters), after
+                now[k], adams[k] = dataclasses.replace(model, x=x), after
         return now
 
 
@@ -210,6 +212,7 @@ class PersonalModel(PersonalRule):
     uploads: ClassVar[frozenset[str]] = frozenset()
     shared: ClassVar[bool] = False
     starts_own: ClassVar[bool] = True
+    unlike: ClassVar[bool] = True
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
@@ -231,7 +234,7 @@ class PersonalModel(PersonalRule):
     @override
     def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
         if client_state is None:
-            raise ConfigError("a client of RHFL in mode kd has no model of its own in its state")
+            raise ConfigError("a client has no model of its own in its state")
         return ModelState(client_state["x"], client_state["buffers"], client_state["counters"])
 
     @override
@@ -325,10 +328,7 @@ class ConfidenceServer(Server):
         if not self.own:
             return super().update_with_clients(state, total, client_states, context)
         clients = total["each.client"]
-        models = [
-            ModelState(m["x"], m["buffers"], m["counters"])
-            for m in (client_states[c] for c in clients.tolist())
-        ]
+        models = [context.own_model(c, client_states[c]) for c in clients.tolist()]
         weights, extra, good = self._weigh(state, clients, models, context)
         chosen = [models[i] for i in good]
         if self.align and len(chosen) > 1:
@@ -379,6 +379,7 @@ class RHFL(Method):
 
     paper: ClassVar[Paper] = PAPER
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
+    unlike: ClassVar[str] = 'rhfl (mode = "kd")'
     mode: Literal["agg", "kd"] = "agg"
     beta: float = 0.5
     align: bool = True

@@ -12,7 +12,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -27,6 +27,7 @@ from motley.algorithms.parts import (
     Algorithm,
     BlockRun,
     ClientState,
+    NetworkFunction,
     Parts,
     PreTrainingSignals,
     Tensors,
@@ -37,11 +38,13 @@ from motley.algorithms.task_loss import loss_of
 from motley.core.adapters import merged_of, ranked
 from motley.core.errors import ContractError
 from motley.core.keys import Key, Streams
+from motley.core.layout import Layout
 from motley.core.work import FORWARD, LocalWork
 from motley.engines.memory import TrainingMemory, training_memory
-from motley.tasks.flat import construct, initial, placed
+from motley.tasks.architectures import UnlikeNetwork
+from motley.tasks.flat import FlatNetwork, construct, initial, placed
 from motley.tasks.merged import merging
-from motley.tasks.narrow_models import cuttable, narrowed, operations
+from motley.tasks.narrow_models import cuttable, narrowed, operations, rough_operations
 from motley.tasks.nn import set_stream
 from motley.tasks.precision import Precision, products, widened
 from motley.tasks.task import ModelState, Task, model_input
@@ -363,7 +366,11 @@ class Setting:
                 else cuttable(self.task.layout, construct(self.task.model, 0))
             )
             object.__setattr__(self, "task", dataclasses.replace(self.task, layout=layout))
-        local = self.algorithm.local.bound(self.task.layout)
+        unlike = self.task.architectures
+        local = self.algorithm.local
+        if unlike is not None:
+            local = self.algorithm.server.local_among(local, unlike.layouts, 0)
+        local = local.bound(self.task.layout)
         server = self.algorithm.server.bound(
             self.task.layout, partial(_drawn, self.task.model, self.streams.key("init"), self.dtype)
         )
@@ -383,6 +390,54 @@ class Setting:
         )
 
     @property
+    def kinds(self) -> tuple[Setting, ...]:
+        """The setting of each architecture, in order, whose clients all hold the same; this one
+        alone where there is one architecture."""
+        return (self,) if self.task.architectures is None else self._kinds
+
+    @cached_property
+    def _kinds(self) -> tuple[Setting, ...]:
+        tasks = self.task.alike()
+        algorithm = self.algorithm
+        layouts = tuple(task.layout for task in tasks)
+        rules = [
+            algorithm.server.local_among(algorithm.local, layouts, number)
+            for number in range(len(tasks))
+        ]
+        return tuple(
+            dataclasses.replace(self, task=task, algorithm=algorithm.replace(local=rule))
+            for task, rule in zip(tasks, rules, strict=True)
+        )
+
+    def kind_of(self, client: int) -> int:
+        """Return the number of a client's architecture."""
+        unlike = self.task.architectures
+        return 0 if unlike is None else int(unlike.numbers[client])
+
+    def of(self, client: int) -> Setting:
+        """Return the setting of a client's architecture."""
+        return self.kinds[self.kind_of(client)]
+
+    def initial(self) -> ModelState:
+        """Return the initial model, which does not depend on what other architectures there
+        are."""
+        return initial(self.task.model, self.streams.key("init"), self.dtype)
+
+    def first_held(self, model: ModelState) -> ModelState:
+        """Return what the server holds at first; ``model``: the initial one, of several
+        architectures the first."""
+        others = [kind.initial() for kind in self.kinds[1:]] if self.algorithm.local.groups else []
+        return self.algorithm.local.first_held([model, *others])
+
+    def network(self) -> NetworkFunction:
+        """Return the task's network as a function of a state, or those of all architectures."""
+        networks = tuple(
+            FlatNetwork(kind.task.model, kind.dtype, kind.device, precision=kind.precision)
+            for kind in self.kinds
+        )
+        return networks[0] if self.task.architectures is None else UnlikeNetwork(networks)
+
+    @property
     def separates_clients(self) -> bool:
         """Whether a forward pass outside training takes the samples of one client, together."""
         losses = (self.algorithm.loss, loss_of(self.task))
@@ -390,7 +445,16 @@ class Setting:
 
     def zeros(self) -> ModelState:
         """Return a model of zeros, to ask the parts of the algorithm for names and shapes."""
-        layout = self.task.layout
+        return self._zeros(self.task.layout)
+
+    def first_zeros(self) -> ModelState:
+        """Return what the server holds at first, of models of zeros."""
+        local = self.algorithm.local
+        return local.first_held(
+            [self._zeros(layout) for layout in local.groups or (self.task.layout,)]
+        )
+
+    def _zeros(self, layout: Layout) -> ModelState:
         vectors = (layout.entries, layout.buffers, layout.counters)
         sizes = [sum(entry.size for entry in entries) for entries in vectors]
         return ModelState(*(torch.zeros(size, dtype=self.dtype) for size in sizes))
@@ -407,14 +471,22 @@ class Setting:
         if width == 1.0:
             return 1.0
         task = self.task
-        data = self.task.federation
-        sample = data.x[:1].clone()  # a transform may work in place
-        sample = sample if task.transform is None else task.transform(sample, None)
-        sample = model_input(sample, torch.get_default_dtype(), "cpu")
         slice_of = partial(narrowed, task.model, task.layout, width, False)
+        sample = self.sample()
         return operations(construct(slice_of, 0), sample) / operations(
             construct(task.model, 0), sample
         )
+
+    def sample(self) -> Tensor:
+        """Return a model input ``[1, ...]``."""
+        task = self.task
+        raw = task.federation.x[:1].clone()  # a transform may work in place
+        raw = raw if task.transform is None else task.transform(raw, None)
+        return model_input(raw, torch.get_default_dtype(), "cpu")
+
+    def forward_operations(self) -> int:
+        """Return about how many floating-point operations a forward pass of one sample takes."""
+        return rough_operations(construct(self.task.model, 0), self.sample())
 
     def memory(self, width: float = 1.0, batch_size: int | None = None) -> TrainingMemory:
         """Return the memory of a local step on a slice of this width, on a batch of so many

@@ -90,6 +90,11 @@ def refuses_method(setting: Setting) -> str | None:
             f"the loss {type(loss).__name__} compares features of several models, which "
             "sequential and threads compute"
         )
+    if rule.prototypes is not None:
+        return (
+            f"clients under {type(rule).__name__} send features of their samples, which sequential "
+            "and threads compute"
+        )
     return None
 
 
@@ -99,7 +104,8 @@ def _trial_phases(setting: Setting) -> tuple[Phase, ...]:
     rule = setting.algorithm.local
     server = setting.algorithm.server
     model = setting.zeros()
-    download = rule.download(server.init(rule.sent(model), len(setting.task.federation)))
+    sent = setting.first_zeros()
+    download = rule.download(server.init(sent, len(setting.task.federation)))
     client_state = rule.initial_state(model)
     x = rule.start(download, client_state).x
     measured = PreTrainingSignals(0.0, torch.zeros_like(x))

@@ -71,7 +71,8 @@ class TrainedModule:
         self._steps_taken: list[int] = []
         self._corrected = False
         self._optimizer: torch.optim.Optimizer | None = None
-        compares = setting.algorithm.loss.whole_model
+        algorithm = setting.algorithm
+        compares = algorithm.loss.whole_model or algorithm.local.prototypes is not None
         self._feature_hook = FeatureHook(self.model.module, self.model.layout) if compares else None
 
     def outputs(self, inputs: Tensor) -> Tensor:
@@ -96,7 +97,7 @@ class TrainedModule:
     def features(self) -> Tensor:
         """Return the inputs ``[B, d]`` of the last linear layer in the last forward pass."""
         if self._feature_hook is None:
-            raise ContractError("features are recorded only where the loss compares them")
+            raise ContractError("features are recorded only where the loss or the local rule asks")
         return self._feature_hook.take()
 
     @contextmanager

@@ -4,7 +4,7 @@ together."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from motley.engines import ENGINES, resolve_auto
 from motley.engines.admission import admit, needs_proof
 from motley.engines.distributed import Distributed
 from motley.engines.engine import WORKER_OPTIONS, Engine, Setting
+from motley.engines.unlike import Unlike
 from motley.experiments.checks import (
     check_algorithm,
     check_capacity,
@@ -41,18 +42,18 @@ from motley.experiments.checks import (
 from motley.experiments.config import Experiment
 from motley.experiments.private_runs import private_training
 from motley.experiments.run_data import server_context_of, task_of, with_drift
+from motley.experiments.unlike_models import check_unlike, refuses_engine, with_holders
 from motley.experiments.upload_settings import recalibration_of, upload_config_of
 from motley.results.writer import Writer
-from motley.rounds.client_state import ClientStates, open_client_states
+from motley.rounds.client_state import ClientStates, open_client_states, row_bytes
 from motley.rounds.loop import RoundLoop
 from motley.rounds.planning import with_batch_sizes
 from motley.rounds.run_config import EvaluationSchedule, RunConfig
 from motley.rounds.simulated import simulation
 from motley.rounds.stored_last_updates import open_last_updates
-from motley.rounds.upload_pipeline import initial_client_state
+from motley.rounds.upload_pipeline import first_states, initial_client_state
 from motley.selectors.selector import Selector
 from motley.tasks.finite import all_finite
-from motley.tasks.flat import initial
 from motley.tasks.held_out import held_out_ids, hold_out_clients
 from motley.tasks.initial_weights import start_from
 from motley.tasks.one_sample import refuses_one_sample
@@ -156,7 +157,10 @@ def prepare(
     secret: 32 bytes that the noise of a private run comes from; None: new ones of the operating
     system. The others as of :func:`build`."""
     plan, selector, model = _planned(experiment, data, task, hide_rows, secret)
-    return Ready(plan, _engine_kind(experiment, plan.setting)(plan.setting), selector, model)
+    kind = _engine_kind(experiment, plan.setting)
+    setting = plan.setting
+    engine = kind(setting) if setting.task.architectures is None else Unlike(setting, kind)
+    return Ready(plan, engine, selector, model)
 
 
 def check_build(
@@ -200,7 +204,9 @@ def _planned(
     task, federation = _training_pool(experiment, task, streams)
     check_dishonest(experiment.part("dishonest"), len(federation))
     world = World(*map(experiment.part, _WORLD))
-    setting = with_batch_sizes(_setting(experiment, task, algorithm, streams), world)
+    setting = with_holders(experiment, _setting(experiment, task, algorithm, streams), world)
+    task = setting.task
+    setting = with_batch_sizes(setting, world)
     options = experiment.privacy
     private = None if options is None else private_training()
     source = None if private is None else private.noise_source(options, secret)
@@ -224,6 +230,7 @@ def _planned(
     check_synchrony(synchrony, setting, weights, cohort)
     check_selector(experiment, selector, weights, task, algorithm.local.uploads)
     check_capacity(experiment, setting, selector)
+    check_unlike(experiment, setting, selector)
     setting = _admitted(experiment, setting, hide_rows) if prove else setting
     plan = RunConfig(
         setting=setting,
@@ -243,8 +250,9 @@ def _planned(
         guard=experiment.guard,
         stage=experiment.part("stage"),
     )
-    model = initial(setting.task.model, streams.key("init"), setting.dtype)
-    _check_weights(model, setting.task.layout)
+    for kind in setting.kinds:
+        _check_weights(kind.initial(), kind.task.layout)
+    model = setting.initial()
     if private is not None:
         plan = private.with_privacy(experiment, plan, selector, source)
     return plan, selector, model
@@ -286,6 +294,7 @@ def _client_states(
     begin = selector.rule.size(1, plan.cohort, population)
     reached = population if rounds is None else min(population, begin + step * rounds)
     moved = begin + step * experiment.checkpoint.every_rounds
+    others = first_states(plan)
     return open_client_states(
         where=experiment.client_state,
         first=first,
@@ -293,11 +302,14 @@ def _client_states(
         reached=reached,
         moved=moved,
         folder=folder,
+        others=others,
+        each=None if others is None else [row_bytes(others(k)) for k in range(population)],
     )
 
 
 def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: Streams) -> Setting:
-    norm = any(isinstance(module, _BatchNorm) for module in task.model().modules())
+    layers = [layer for own in task.alike() for layer in own.model().modules()]
+    norm = any(isinstance(layer, _BatchNorm) for layer in layers)
     if norm and experiment.local.micro_batch is not None:
         raise ConfigError(
             "BatchNorm would normalise each part of a batch by itself; leave it out, or use a "
@@ -317,7 +329,7 @@ def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: 
         task=task,
         algorithm=algorithm,
         solver=solver,
-        work=experiment.local.work(drop_single=refuses_one_sample(task)),
+        work=experiment.local.work(drop_single=any(map(refuses_one_sample, task.alike()))),
         streams=streams,
         dtype={"float32": torch.float32, "float64": torch.float64}[experiment.dtype],
         precision=experiment.precision,
@@ -372,9 +384,13 @@ def _admitted(experiment: Experiment, setting: Setting, hide_rows: bool) -> Sett
     """Return the setting with the engines ruled out that do not train the run's own model as torch
     does, and notes of it."""
     notes: dict[str, str] = {}
-    if needs_proof(setting):
-        setting, reasons = admit(setting, experiment.engine.name, synthetic=hide_rows)
-        notes.update(reasons)
+    if any(map(needs_proof, setting.kinds)):
+        admitted = [
+            admit(kind, experiment.engine.name, synthetic=hide_rows) for kind in setting.kinds
+        ]
+        for _, reasons in admitted:
+            notes.update(reasons)
+        setting = _joined(setting, [own for own, _ in admitted])
         if hide_rows:
             notes["proof on"] = (
                 "random samples, so that it says nothing of anybody's rows; say of a loss that "
@@ -394,9 +410,29 @@ def _admitted(experiment: Experiment, setting: Setting, hide_rows: bool) -> Sett
     return dataclasses.replace(setting, task=task)
 
 
+def _joined(setting: Setting, admitted: Sequence[Setting]) -> Setting:
+    """Return the setting of a run whose architectures have these ones; the first where there is one
+    architecture."""
+    first = admitted[0]
+    if len(admitted) == 1:
+        return first
+    return dataclasses.replace(
+        setting,
+        task=dataclasses.replace(setting.task, loss=first.task.loss),
+        algorithm=setting.algorithm.replace(loss=first.algorithm.loss),
+        mixes=all(own.mixes for own in admitted),
+        skips_unused=any(own.skips_unused for own in admitted),
+        ruled_out={engine: why for own in admitted for engine, why in own.ruled_out.items()},
+    )
+
+
 def _engine_kind(experiment: Experiment, setting: Setting) -> type[Engine]:
     """Return the class of the engine that an experiment asks for, or that suits it."""
-    name = resolve_auto(setting) if experiment.engine.name == "auto" else experiment.engine.name
+    name = experiment.engine.name
+    if name == "auto":
+        suited = {resolve_auto(own) for own in setting.kinds}
+        alone = "threads" if setting.device == "cpu" else "sequential"
+        name = suited.pop() if len(suited) == 1 else alone
     kind: type[Engine] = ENGINES.get(name, "engine")
     for option in WORKER_OPTIONS:
         if getattr(setting, option) is not None and option not in kind.options:
@@ -410,7 +446,8 @@ def _engine_kind(experiment: Experiment, setting: Setting) -> type[Engine]:
                 f"{', '.join(can or ENGINES.beside)}",
                 f"engine.{option}",
             )
-    reason = kind.refuses(setting)
+    unlike = setting.task.architectures is not None
+    reason = refuses_engine(kind, setting) if unlike else kind.refuses(setting)
     if reason:
         raise ConfigError(
             f'{name!r} cannot run this experiment: {reason}; engine = "auto" chooses one that can',

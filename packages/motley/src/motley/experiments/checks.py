@@ -131,8 +131,10 @@ def _check_precision(experiment: Experiment, task: Task) -> None:
     """Refuse bfloat16 for layers that this processor cannot compute in it."""
     if experiment.precision == "float32":
         return
-    reason = uncomputable(experiment.precision, experiment.engine.device, task.model())
-    if reason is not None:
+    for own in task.alike():
+        reason = uncomputable(experiment.precision, experiment.engine.device, own.model())
+        if reason is None:
+            continue
         raise ConfigError(
             f'got {experiment.precision!r}, and {reason}; use precision = "float32"', "precision"
         )
@@ -293,7 +295,7 @@ def _upload_bits(config: RunConfig, model: ModelState) -> int:
     """Return the bits of a whole upload as the papers count them."""
     setting = config.setting
     rule = setting.algorithm.local
-    server = setting.algorithm.server.init(rule.sent(model), len(setting.task.federation))
+    server = setting.algorithm.server.init(setting.first_held(model), len(setting.task.federation))
     parts = empty_upload(rule, server, model, setting.task.layout)
     return Channel(parts, config.extra_exchange()).paper_bits
 
@@ -502,11 +504,16 @@ def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[
     _check_static_norm(experiment, setting, selector)
     capacity = experiment.part("capacity")
     limited = capacity is not None and not capacity.batch_sizes
+    if experiment.models is not None and experiment.models.by == "capacity":
+        return  # it says which model a client holds
     if not limited and not (slicing is not None and slicing.prunes):
         return
     if slicing is None:
         message = f"under {name!r} clients train the whole model"
-        hint = "or say which batches they hold, batch_sizes = [32, 16, 8]"
+        hint = (
+            "say which batches they hold, batch_sizes = [32, 16, 8], or which models, models = "
+            '{ of = ["cnn", "mlp"], by = "capacity" }'
+        )
         raise ConfigError(
             f'{message}; let them train slices, e.g. algorithm = "heterofl", {hint}', "capacity"
         )

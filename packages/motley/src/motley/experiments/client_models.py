@@ -5,6 +5,9 @@ the run's folder.
 own, and for each entry of the model that differs between clients its values ``model/<name>``
 ``[n, ...]``; everything else is as in ``model.safetensors``. The id -1 stands for the clients that
 are not named, where these do not use the shared model either.
+
+Where clients hold models of different architectures, ``holders`` ``[K]`` has the number of each
+client's, and all clients of the architecture a are in ``a/clients`` and, whole, ``a/model/<name>``.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from motley.rounds.loop import RoundLoop
 from motley.tasks.flat import FlatModule
 from motley.tasks.weight_files import save_weights
 
-__all__ = ["client_entries", "save_client_models"]
+__all__ = ["client_entries", "holder_of", "save_client_models"]
 
 FILE: Final = "clients.safetensors"
 _OTHERS: Final = -1
@@ -44,6 +47,9 @@ def save_client_models(loop: RoundLoop, folder: Path, limit_bytes: int = LIMIT_B
     personal = loop.personal_models(loop.final_server)
     if personal is None:
         return
+    if loop.setting.task.architectures is not None:
+        _write(_unlike_models(loop, personal, limit_bytes), folder)
+        return
     flat = FlatModule.of(loop.setting.task.model, loop.setting.dtype)
     flat.load(loop.newcomer_model())
     shared = {name: value.clone() for name, value in flat.module.state_dict().items()}
@@ -59,7 +65,7 @@ def save_client_models(loop: RoundLoop, folder: Path, limit_bytes: int = LIMIT_B
         }
         spent += sum(value.nbytes for value in entries.values())
         if spent > limit_bytes:
-            (folder / FILE).unlink(missing_ok=True)  # of the same run when it was shorter
+            _write({}, folder)
             return
         own.append({name: value.clone() for name, value in entries.items()})
     names = [name for name in shared if any(name in entries for entries in own)]
@@ -67,12 +73,42 @@ def save_client_models(loop: RoundLoop, folder: Path, limit_bytes: int = LIMIT_B
         f"model/{name}": torch.stack([entries.get(name, shared[name]) for entries in own])
         for name in names
     }
+    _write({"clients": torch.tensor(clients, dtype=torch.int64), **tensors}, folder)
+
+
+def _write(tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Write the file; without tensors, remove what the same run wrote when it was shorter."""
     try:
-        save_weights(
-            {"clients": torch.tensor(clients, dtype=torch.int64), **tensors}, folder / FILE
-        )
+        if tensors:
+            save_weights(tensors, folder / FILE)
+        else:
+            (folder / FILE).unlink(missing_ok=True)
     except OSError as error:
         raise disk_error(error, folder / FILE) from None
+
+
+def _unlike_models(loop: RoundLoop, personal: Personal, limit_bytes: int) -> dict[str, Tensor]:
+    """Return the models of all clients by architecture; nothing where they would take more."""
+    setting = loop.setting
+    holders = [setting.kind_of(k) for k in range(len(loop.federation))]
+    tensors = {"holders": torch.tensor(holders, dtype=torch.int64)}
+    spent = 0
+    for number, kind in enumerate(setting.kinds):
+        clients = [k for k, held in enumerate(holders) if held == number]
+        if not clients:
+            continue
+        flat = FlatModule.of(kind.task.model, kind.dtype)
+        entries = []
+        for model in personal(clients):
+            flat.load(model)
+            entries.append({name: v.clone() for name, v in flat.module.state_dict().items()})
+            spent += sum(value.nbytes for value in entries[-1].values())
+            if spent > limit_bytes:
+                return {}
+        tensors[f"{number}/clients"] = torch.tensor(clients, dtype=torch.int64)
+        for name in entries[0]:
+            tensors[f"{number}/model/{name}"] = torch.stack([entry[name] for entry in entries])
+    return tensors
 
 
 def _with_own_models(loop: RoundLoop, personal: Personal) -> list[int]:
@@ -106,10 +142,23 @@ def client_entries(folder: Path, record: Mapping[str, Any], client: int) -> dict
             f"if they take at most {LIMIT_BYTES // 2**30} GiB"
         )
     with safe_open(checked(folder, record, FILE), "pt") as file:
-        ids = file.get_tensor("clients").tolist()
+        prefix = ""
+        if "holders" in file.keys():  # noqa: SIM118 - not a mapping
+            prefix = f"{int(file.get_tensor('holders')[client])}/"
+        ids = file.get_tensor(f"{prefix}clients").tolist()
         stored = client if client in ids else _OTHERS
         if stored not in ids:
             return {}
         at = ids.index(stored)
-        names = [name for name in file.keys() if name != "clients"]  # noqa: SIM118 - not a mapping
-        return {name.removeprefix("model/"): file.get_slice(name)[at] for name in names}
+        own = f"{prefix}model/"
+        names = [name for name in file.keys() if name.startswith(own)]  # noqa: SIM118
+        return {name.removeprefix(own): file.get_slice(name)[at] for name in names}
+
+
+def holder_of(folder: Path, record: Mapping[str, Any], client: int) -> int:
+    """Return the number of the architecture of a client's model, of those that the run lists;
+    parameters and errors as of :func:`client_entries`."""
+    if not (folder / FILE).is_file():
+        client_entries(folder, record, client)  # refuses
+    with safe_open(checked(folder, record, FILE), "pt") as file:
+        return int(file.get_tensor("holders")[client])

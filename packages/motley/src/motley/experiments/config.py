@@ -51,6 +51,7 @@ from motley.experiments.file_tables import (
     InitialWeights,
     Local,
     LogKey,
+    ModelsKey,
     Names,
     PrivacyKey,
     Probe,
@@ -170,6 +171,9 @@ class Experiment(ShownExperiment, BaseModel):
     """A preset: a bundle of the components below, under the keys given here."""
     task: Record
     """Model, data and metric."""
+    models: ModelsKey = None
+    """Models of different architectures, of which every client holds one, in place of
+    ``task.model``; left out: all hold the same."""
     init: Annotated[InitialWeights | None, BeforeValidator(at_path)] = None
     """The model begins with the weights of a run or file; a bare path will do. Left out: with
     random ones."""
@@ -283,6 +287,7 @@ class Experiment(ShownExperiment, BaseModel):
         if isinstance(data, Mapping) and isinstance(data.get("method"), str):
             data = document.lay_over(document.preset(data["method"]), data)
         _check_split(data)
+        _check_model(data)
         if isinstance(data, Mapping) and (
             isinstance(data.get("task"), Task) or registry.has_clients(data.get("task"))
         ):
@@ -545,6 +550,12 @@ class Experiment(ShownExperiment, BaseModel):
             }
         if "model" in out["task"]:
             out["task"]["model"] = named(out["task"]["model"])
+        if self.models is not None:
+            out["task"].pop("model", None)
+            out["models"]["of"] = [
+                {"name": record["name"], **registry.plain(registry.build("model", record))}
+                for record in self.models.of
+            ]
         work = self.local.work()
         out["local"] |= {"epochs": work.epochs, "steps": work.steps}
         init = None if self.init is None else {**out["init"], "digest": self.init.hashed}
@@ -705,6 +716,23 @@ def _check_split(keys: Any) -> None:
         )
 
 
+def _check_model(keys: Any) -> None:
+    """Refuse a list of models where one is expected.
+
+    Raises
+    ------
+    ConfigError: has the line to write.
+    """
+    task = keys.get("task") if isinstance(keys, Mapping) else None
+    model = task.get("model") if isinstance(task, Mapping) else None
+    if isinstance(model, list | tuple):
+        raise ConfigError(
+            "got a list; models of different architectures, of which every client holds one, have "
+            'a key of their own: models = ["cnn", "mlp"]',
+            "task.model",
+        )
+
+
 def _with_names(model: type[Experiment], keys: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys with the default's name in every component of which only options are given:
     ``budget = { average = 0.2 }``."""
@@ -788,6 +816,18 @@ def _build(experiment: Experiment, objects: Mapping[str, Any]) -> dict[str, Any]
         )
         if record is not None:
             parts[key] = objects[key] if key in objects else registry.build(kind, record, key)
+    if experiment.models is not None:
+        if "model" in experiment.task:
+            raise ConfigError(
+                "got task.model and models; give one of them: with models, leave task.model out",
+                "models",
+            )
+        for i, record in enumerate(experiment.models.of):
+            if registry.is_own("model", registry.build("model", record, f"models.of[{i}]")):
+                raise ConfigError(
+                    f"got {record['name']!r}, a model of your own; give own_task a list of models",
+                    f"models.of[{i}]",
+                )
     if "model" in experiment.task:  # a nested component, which the task itself makes later
         registry.build("model", parts["task"].model, "task.model")
     if experiment.engine.name != "auto":

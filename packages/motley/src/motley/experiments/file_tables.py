@@ -52,6 +52,8 @@ __all__ = [
     "KeyTable",
     "Local",
     "LogKey",
+    "Models",
+    "ModelsKey",
     "Names",
     "PrivacyKey",
     "Probe",
@@ -177,6 +179,29 @@ class Public(KeyTable):
 
 PublicKey = Annotated[Public | None, BeforeValidator(_share)]
 """``public = 0.1`` or ``public = { data = "cifar100", examples = 5000 }``."""
+
+
+def _models(value: object) -> object:
+    """Return a bare list of models as the key ``of``."""
+    return {"of": value} if isinstance(value, list | tuple) else value
+
+
+class Models(KeyTable):
+    """Models of different architectures, of which every client holds one for good."""
+
+    of: list[Record] = Field(default_factory=list)
+    """The models, names or records as of ``task.model``; left out for an own task, which has its
+    own."""
+    share: list[Positive] | None = None
+    """Share of the clients that hold each model, with ``by = "client"``; left out: alike."""
+    by: Literal["client", "capacity", "group"] = "client"
+    """Who holds which: ``client``, models are dealt to clients in the order of their ids;
+    ``capacity``, the first that the ``capacity`` lets a client hold, which has a level for each
+    model; ``group``, by the groups of ``feature_shift`` or ``concept_shift``."""
+
+
+ModelsKey = Annotated[Models | None, BeforeValidator(_models)]
+"""``models = ["cnn", "mlp"]`` or ``models = { of = ["cnn", "mlp"], share = [0.7, 0.3] }``."""
 
 
 def _guard(value: object) -> object:

@@ -51,10 +51,11 @@ from motley.experiments.trained import load as load_run
 from motley.results.marks import Mark, pack_marks
 from motley.results.writer import Writer, remove_streams
 from motley.rounds.checkpoint import Checkpoints
+from motley.rounds.client_state import row_bytes
 from motley.rounds.examining import NEW
 from motley.rounds.loop import RoundLoop
 from motley.rounds.run_config import RoundSummary, RunConfig
-from motley.tasks.flat import FlatModule, initial
+from motley.tasks.flat import FlatModule
 from motley.tasks.precision import bfloat16_instructions, slower
 from motley.tasks.task import ModelState, Task
 from motley.tasks.weight_files import save_weights
@@ -421,9 +422,8 @@ def run_record(
             if name not in ("test_fraction", "validation")
         }
         record["config"] = {**record["config"], "split": {**split, **(data.shares or {})}}
-    first = initial(setting.task.model, setting.streams.key("init"), setting.dtype)
-    state = (setting.algorithm.local.initial_state(first) or {}).values()
-    state_bytes = sum(part.numel() * part.element_size() for part in state)
+    states = [kind.algorithm.local.initial_state(kind.initial()) or {} for kind in setting.kinds]
+    state_bytes = max(map(row_bytes, states))  # of the largest architecture
     leaves = {
         "selector": asdict(selector_disclosure(experiment.part("selector"))),
         "algorithm": asdict(algorithm_disclosure(setting.algorithm)),

@@ -22,6 +22,7 @@ from motley.core.keys import Streams
 from motley.core.ragged import Ragged
 from motley.engines.engine import Setting
 from motley.experiments.config import Experiment
+from motley.experiments.unlike_models import with_unlike_models
 from motley.tasks.federate import (
     PartitionInput,
     client_rows,
@@ -29,7 +30,6 @@ from motley.tasks.federate import (
     hold_out,
     partition_input,
 )
-from motley.tasks.flat import FlatNetwork
 from motley.tasks.preparation import TablePreparation
 from motley.tasks.raw_table import RawColumn, RawTable
 from motley.tasks.task import NO_CLASSES, Dataset, Federation, Task, TaskSource, model_input
@@ -89,7 +89,7 @@ def task_of(
     )
     federation = _with_reserved_inputs(dataset, federation)
     with imports(True):  # a model named module:Class was allowed where the experiment was made
-        return source.task(experiment.task["name"], dataset, federation)
+        return with_unlike_models(experiment, source, dataset, federation)
 
 
 def _federation(
@@ -313,15 +313,16 @@ def server_context_of(setting: Setting, name: str) -> ServerContext | None:
             )
             key, remedy, lacking = missing
             raise ConfigError(f"{name!r} needs {lacking}, {remedy}", key)
-    network = FlatNetwork(task.model, setting.dtype, setting.device, precision=setting.precision)
     return ServerContext(
         layout=task.layout,
         population=data.pool,
         accepted=0,
-        network=network,
+        network=setting.network(),
         public=public,
         validation=held,
         criterion=per_position(loss_of(task), data.targets),
+        architectures=None if task.architectures is None else task.architectures.numbers,
+        groups=setting.algorithm.local.groups,
     )
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -251,11 +251,20 @@ class TrainedRun(results.Run):
 
         return self.task if isinstance(self.task, Task) else None
 
-    def _factory(self) -> Callable[[], nn.Module]:
+    @property
+    def has_unlike_models(self) -> bool:
+        """Whether clients hold models of different architectures."""
+        if self._own is not None:
+            return self._own.architectures is not None
+        return self.config.get("models") is not None
+
+    def _factory(self, number: int = 0) -> Callable[[], nn.Module]:
+        """Return the function that makes the run's module, of several the one with this number."""
         from motley.tasks.task import Task
 
         if isinstance(self.task, Task):
-            return self.task.model
+            unlike = self.task.architectures
+            return self.task.model if unlike is None else unlike.factories[number]
         record = self.config["task"]
         if record["name"] == "own":
             raise ConfigError(
@@ -265,7 +274,9 @@ class TrainedRun(results.Run):
         from motley.experiments import registry
 
         with imports(self.allow_import):  # the task and, when its factory is made, its model
-            source = self.task or registry.build("task", record, "task")
+            source: Any = self.task or registry.build("task", record, "task")
+            if self.has_unlike_models:
+                source = replace(source, model=self.config["models"]["of"][number])
             factory: Callable[[], nn.Module] = source.factory(self._samples())
         return factory
 
@@ -399,11 +410,16 @@ class ClientModel:
     def module(self, factory: Callable[[], nn.Module] | None = None) -> nn.Module:
         """Return the client's module in evaluation mode; ``factory`` and errors as in
         :meth:`TrainedRun.module`."""
-        module = self.run.module(factory=factory)
-        if self.run.personal:
-            from motley.experiments.client_models import client_entries
+        if not self.run.personal:
+            return self.run.module(factory=factory)
+        from motley.experiments.client_models import client_entries, holder_of
 
-            own = client_entries(self.run.directory, self.run.meta, self.client)
+        own = client_entries(self.run.directory, self.run.meta, self.client)
+        if self.run.has_unlike_models:
+            number = holder_of(self.run.directory, self.run.meta, self.client)
+            return self.run._filled(factory or self.run._factory(number), own)
+        module = self.run.module(factory=factory)
+        if own:
             module.load_state_dict({**module.state_dict(), **own})
         return module
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import shutil
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -43,6 +43,8 @@ class ClientStates(Mapping[int, ClientState]):
     Parameters
     ----------
     first: the initial state of every client; None for a method without client states.
+    others: returns a client's initial state where these differ in shape, since clients hold models
+    of different architectures; None: ``first`` is everybody's.
 
     Example
     -------
@@ -53,8 +55,13 @@ class ClientStates(Mapping[int, ClientState]):
     ([7], [0.0, 0.0])
     """
 
-    def __init__(self, first: ClientState | None) -> None:
+    def __init__(
+        self,
+        first: ClientState | None,
+        others: Callable[[int], ClientState] | None = None,
+    ) -> None:
         self.first = first
+        self.others = others
         self._kept: dict[int, Any] = {}
         self._ahead: dict[int, ClientState] = {}
 
@@ -73,10 +80,14 @@ class ClientStates(Mapping[int, ClientState]):
         without client states."""
         if self.first is None:
             return {}
-        return {
-            int(c): self._ahead[c] if c in self._ahead else self.get(int(c), self.first)
-            for c in clients
-        }
+        return {int(c): self._ahead[c] if c in self._ahead else self._now(int(c)) for c in clients}
+
+    def _now(self, client: int) -> ClientState:
+        return self[client] if client in self._kept else self.first_of(client)
+
+    def first_of(self, client: int) -> ClientState:
+        """Return a client's initial state; empty for a method without client states."""
+        return self.first or {} if self.others is None else self.others(client)
 
     def run_ahead(self, states: Mapping[int, ClientState]) -> None:
         """Let :meth:`of` return these states until :meth:`fall_back`: what a client that trains
@@ -97,7 +108,7 @@ class ClientStates(Mapping[int, ClientState]):
         cannot be written.
         """
         actual = _form(memory)
-        expected = _form(self.first or {})
+        expected = _form(self.first_of(client))
         if actual != expected:
             raise ContractError(
                 f"client {client} would keep {actual}; its method's first memory is {expected}"
@@ -136,14 +147,21 @@ class DiskClientStates(ClientStates):
 
     Parameters
     ----------
-    first: as for :class:`ClientStates`.
+    first, others: as for :class:`ClientStates`.
     folder: of the file ``memories.rows``, which is made with the first row.
+    largest: bytes of the longest state; None: all are as long as ``first``.
     """
 
-    def __init__(self, first: ClientState, folder: Path) -> None:
-        super().__init__(first)
+    def __init__(
+        self,
+        first: ClientState,
+        folder: Path,
+        others: Callable[[int], ClientState] | None = None,
+        largest: int | None = None,
+    ) -> None:
+        super().__init__(first, others)
         self.path = folder / "memories.rows"
-        self._bytes = row_bytes(first)
+        self._bytes = row_bytes(first) if largest is None else largest
         self._kept: dict[int, tuple[int, int]] = {}  # by client: its row, and the row's checksum
         # the rows that the kept checkpoints name, oldest first
         self._named: list[NDArray[np.int64]] = []
@@ -164,14 +182,15 @@ class DiskClientStates(ClientStates):
             )
         out = {}
         at = 0
-        for name, like in save(self.first or {}).items():
+        for name, like in save(self.first_of(client)).items():
             out[name] = np.frombuffer(raw, like.dtype, like.size, at).reshape(like.shape).copy()
             at += like.nbytes
         return {name: torch.from_numpy(value) for name, value in out.items()}
 
     def _put(self, client: int, memory: ClientState) -> None:
         arrays = save(memory)
-        raw = b"".join(arrays[name].tobytes() for name in self.first or {})
+        raw = b"".join(arrays[name].tobytes() for name in self.first_of(client))
+        raw = raw.ljust(self._bytes, b"\0")
         row = self._free.pop() if self._free else self._end
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -249,17 +268,20 @@ def open_client_states(
     reached: int,
     moved: int,
     folder: Path | None,
+    others: Callable[[int], ClientState] | None = None,
+    each: Sequence[int] | None = None,
 ) -> ClientStates:
     """Return an empty store of client states, after checking that there is room for all of them.
 
     Parameters
     ----------
     where: ``ram`` or ``disk``.
-    first: as for :class:`ClientStates`.
+    first, others: as for :class:`ClientStates`.
     population: K, all of which may keep a state.
     reached, moved: how many clients are accepted at most in the whole run, and between two
     checkpoints.
     folder: of the rows.
+    each: bytes of each client's state, ``population`` of them, where these differ.
 
     Raises
     ------
@@ -268,22 +290,23 @@ def open_client_states(
     """
     if first is None:
         return ClientStates(None)
-    each = row_bytes(first)
-    message = f"{population:,} clients may come to keep {each:,} bytes each, "
+    largest = max(each or (row_bytes(first),))
+    most = "" if each is None else "up to "
+    message = f"{population:,} clients may come to keep {most}{largest:,} bytes each, "
     if where == "ram":
-        needed = population * each
+        needed = population * largest if each is None else sum(each)
         free = free_memory()
         if free is not None and needed > free:
             message += f"{needed:,} in all, and {free:,} bytes of memory are free"
             raise ConfigError(f'{message}; write client_state = "disk"', "client_state")
-        return ClientStates(first)
+        return ClientStates(first, others)
     if folder is None:
         raise ConfigError(
             "rows on disk need the folder of a run; use motley.run, or give build a folder",
             "client_state",
         )
-    states = DiskClientStates(first, folder)
-    needed = (reached + KEPT * min(reached, moved)) * each
+    states = DiskClientStates(first, folder, others, largest)
+    needed = (reached + KEPT * min(reached, moved)) * largest
     free = _free_disk(folder)
     if states.path.exists():
         free += states.path.stat().st_size

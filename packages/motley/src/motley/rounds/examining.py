@@ -60,7 +60,7 @@ from motley.rounds.stage import Stages
 from motley.rounds.state import BestRound, RunState, Scores
 from motley.rounds.stopwatch import Stopwatch
 from motley.tasks.metrics import COLUMNS, Metric
-from motley.tasks.task import Federation, ModelState
+from motley.tasks.task import Federation, ModelState, of_architecture
 from motley.transport.ledger import VALUE_BITS
 from motley.transport.upload_config import split_state
 
@@ -116,6 +116,10 @@ class Examining:
             holding = self.backend.holding
             listed = () if holding is None else holding.listed
             beside = {f"width_{width:g}": models.at(width) for width in listed if width < 1.0}
+            download = models.download
+            for number, kind in enumerate(setting.kinds if setting.algorithm.local.groups else ()):
+                group = kind.algorithm.local.start(download, None)
+                beside[f"model_{number}"] = of_architecture(group, number)
             for stage in self.stages.models:
                 beside.update(stage.models(state))
             names = class_names_now(self.backend.drift, state)
@@ -284,6 +288,9 @@ class Examining:
         rule = algorithm.local
         download = rule.download(algorithm.server.examined(server))
 
+        def own(client: int, model: ModelState) -> ModelState:
+            return of_architecture(model, setting.kind_of(client))
+
         views = data_views_now(self.backend.drift, state)
 
         def view_of(ids: Ids) -> DataView | None:
@@ -297,7 +304,7 @@ class Examining:
                     **(split_state(client_states.of([k]).get(k))[0] or {}),
                     **(chosen.get(k) or {}),
                 }
-                yield rule.examined(download, held or None)
+                yield own(k, setting.of(k).algorithm.local.examined(download, held or None))
 
         def jobs(clients: Sequence[int], steps: NDArray[np.int64], rate: float) -> list[Job]:
             view = view_of(np.array(clients, np.int64))
@@ -315,7 +322,10 @@ class Examining:
         def prepared(clients: Sequence[int]) -> Iterator[ModelState]:
             took_part = [k for k in clients if k in client_states]
             states = (split_state(client_states[k])[0] for k in took_part)
-            begun = (AdaptInputs(rule.start(download, state), state) for state in states)
+            begun = (
+                AdaptInputs(own(k, setting.of(k).algorithm.local.start(download, state)), state)
+                for k, state in zip(took_part, states, strict=True)
+            )
             models = self.engine.adapt(
                 jobs(took_part, np.zeros(len(took_part), np.int64), lr), begun, "examine"
             )
@@ -385,7 +395,10 @@ def better(
         scope,
         score,
         round,
-        ModelState(*(getattr(model_state, part.name).clone() for part in fields(ModelState))),
+        dataclasses.replace(
+            model_state,
+            **{part.name: getattr(model_state, part.name).clone() for part in fields(ModelState)},
+        ),
     )
 
 
@@ -522,6 +535,15 @@ class NewClients:
         """Return the model from which each new client begins: of several, the one that fits its
         training samples best."""
         rule = self.setting.algorithm.local
+        if self.setting.task.architectures is not None:
+            first = state.clients.client_states.first_of
+            return {
+                k: of_architecture(
+                    self.setting.of(k).algorithm.local.start(models.download, first(k) or None),
+                    self.setting.kind_of(k),
+                )
+                for k in self.ids.tolist()
+            }
         view = self.drift.at(self.ids, state.draw_index, state.clients.now_s)
         chosen = engine.choose(self.ids, models.download, {}, view)
         return {

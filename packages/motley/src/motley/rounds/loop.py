@@ -114,7 +114,7 @@ class RoundLoop:
         self.evaluates = evaluates
         self.threads = 1 if self.setting.task.layout.size < LARGE else engine.threads
         self.watch = Stopwatch()
-        server = self.algorithm.server.init(self.algorithm.local.sent(model), len(self.federation))
+        server = self.algorithm.server.init(self.setting.first_held(model), len(self.federation))
         stay = ("buffers", "counters") if config.recalibrate is not None else ()
         parts = empty_upload(self.algorithm.local, server, model, self.setting.task.layout)
         self.channel = Channel(parts, config.extra_exchange(), stay)

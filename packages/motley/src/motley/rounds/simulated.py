@@ -44,6 +44,7 @@ from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload_pipeline import (
     Allocation,
     UploadPipeline,
+    first_states,
     initial_client_state,
     kept_of,
 )
@@ -74,7 +75,7 @@ def simulation(
     client_states: the store of what clients keep; None: RAM. The others as of
     :class:`~motley.rounds.loop.RoundLoop`."""
     states = (
-        ClientStates(initial_client_state(config, model))
+        ClientStates(initial_client_state(config, model), first_states(config))
         if client_states is None
         else client_states
     )

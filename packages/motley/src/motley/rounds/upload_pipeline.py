@@ -40,7 +40,7 @@ from motley.transport.allocators.allocator import AllocationContext
 from motley.transport.feedback import compress_update
 from motley.transport.upload_config import UploadConfig, merge_state, split_state
 
-__all__ = ["Allocation", "UploadPipeline", "initial_client_state", "kept_of"]
+__all__ = ["Allocation", "UploadPipeline", "first_states", "initial_client_state", "kept_of"]
 
 CURVATURE_STEPS = 2.0
 """Local steps that one Hutchinson probe takes: two to three passes more on one batch.
@@ -73,6 +73,16 @@ def initial_client_state(config: RunConfig, model: ModelState) -> ClientState | 
     setting = config.setting
     sent = config.upload_config.initial_state(setting.task.layout, setting.dtype)
     return {**(setting.algorithm.local.initial_state(model) or {}), **sent} or None
+
+
+def first_states(config: RunConfig) -> Callable[[int], ClientState] | None:
+    """Return the function from a client's id to what it keeps before its first accepted upload,
+    where clients hold models of different architectures; None: all keep the same."""
+    setting = config.setting
+    if setting.task.architectures is None:
+        return None
+    firsts = [kind.algorithm.local.initial_state(kind.initial()) or {} for kind in setting.kinds]
+    return lambda client: firsts[setting.kind_of(client)]
 
 
 def kept_of(

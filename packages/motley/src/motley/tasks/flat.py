@@ -10,7 +10,7 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -25,15 +25,18 @@ from motley.tasks.nn import set_stream
 from motley.tasks.precision import Precision, products, widened
 
 __all__ = [
+    "ArchitectureState",
     "FlatModule",
     "FlatNetwork",
     "LossGradient",
     "ModelState",
+    "architecture_of",
     "construct",
     "hooked",
     "initial",
     "is_refusal_of_one",
     "layout_of",
+    "of_architecture",
     "placed",
 ]
 
@@ -61,7 +64,30 @@ class ModelState:
 
     def to(self, device: torch.device | str) -> ModelState:
         """Return it on a device."""
-        return ModelState(self.x.to(device), self.buffers.to(device), self.counters.to(device))
+        return replace(
+            self,
+            x=self.x.to(device),
+            buffers=self.buffers.to(device),
+            counters=self.counters.to(device),
+        )
+
+
+@dataclass(frozen=True)
+class ArchitectureState(ModelState):
+    """The state of a model of the architecture with a number; a plain :class:`ModelState` is one
+    of the first."""
+
+    architecture: int = 0
+
+
+def architecture_of(model: ModelState) -> int:
+    """Return the number of the architecture that a state belongs to."""
+    return model.architecture if isinstance(model, ArchitectureState) else 0
+
+
+def of_architecture(model: ModelState, number: int) -> ModelState:
+    """Return a state as one of the architecture with this number."""
+    return ArchitectureState(model.x, model.buffers, model.counters, number) if number else model
 
 
 class LossGradient(NamedTuple):

@@ -31,6 +31,7 @@ from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.fingerprint import fingerprint as hash_of
 from motley.core.keys import Key
 from motley.core.own_code import place_in_own_code
+from motley.tasks.architectures import Architectures
 from motley.tasks.batch_orders import BatchOrder
 from motley.tasks.dense_targets import DenseLoss, DenseOutputs
 from motley.tasks.fields import Field, TakesFields
@@ -129,8 +130,9 @@ def fingerprint(task: Task) -> str:
         entry.name: getattr(task, entry.name)
         for entry in fields(task)
         if entry.name not in ("name", "federation", *(() if task.batches else ("batches",)))
+        and (entry.name != "architectures" or task.architectures is not None)
     }
-    weights, again = (fingerprint_or_reason(construct(task.model, 0)) for _ in range(2))
+    weights, again = (fingerprint_or_reason(_drawn(task)) for _ in range(2))
     if weights != again:
         return (
             f"{UNKNOWN}the model has other weights each time it is made with the same seed of "
@@ -140,10 +142,18 @@ def fingerprint(task: Task) -> str:
     return next((entry for entry in digests if entry.startswith(UNKNOWN)), hash_of(digests))
 
 
+def _drawn(task: Task) -> nn.Module | list[nn.Module]:
+    """Return a fresh module of a task, or of each of its architectures."""
+    if task.architectures is None:
+        return construct(task.model, 0)
+    return [construct(factory, 0) for factory in task.architectures.factories]
+
+
 def own_task(
     federation: Federation,
-    model: Callable[[], nn.Module],
+    model: Callable[[], nn.Module] | Sequence[Callable[[], nn.Module]],
     *,
+    holders: Callable[[int], int] | None = None,
     loss: str | Mapping[str, Any] | LossFunction | None = None,
     over: Over | None = None,
     metric: str | Metric | MetricFunction | Sequence[Any] | None = None,
@@ -157,7 +167,10 @@ def own_task(
     ----------
     model: makes a fresh module; torch's dropout layers in it are replaced by layers that draw from
     the job's key. A model of ``transformers`` or ``peft`` becomes a module of one tensor and scores
-    (:class:`~motley.tasks.logits.LogitsOf`), which also gives it its attention mask.
+    (:class:`~motley.tasks.logits.LogitsOf`), which also gives it its attention mask. Or a list of
+    such functions, of whose models every client holds one (docs/unlike-models.md).
+    holders: with a list, the number of a client's model, from 0, as a function of the client's
+    number; None: as the experiment's key ``models`` says, by default in turn.
     loss: name, or name and options (``{"name": "huber", "delta": 2.0}``), or a function of outputs
     ``[B, ...]`` and targets ``[B, ...]`` that returns the loss of each sample ``[B]``, or one value
     for the batch. Unless given, ``cross_entropy`` for classes, ``bce`` for several labels per
@@ -188,6 +201,26 @@ def own_task(
     outputs of the wrong shape, or a loss that fails, has no gradient, or is not what ``over`` says.
     ConfigError: ``over`` beside a loss that is not a function.
     """
+    if isinstance(model, list | tuple):
+        tasks = [
+            own_task(
+                federation,
+                factory,
+                loss=loss,
+                over=over,
+                metric=metric,
+                transform=transform,
+                name=name,
+            )
+            for factory in model
+        ]
+        return _several(tasks, holders)
+    if holders is not None:
+        raise ConfigError(
+            "it says which of several models a client holds, and got one; give a list of functions "
+            "that make models, or leave it out",
+            "holders",
+        )
     if isinstance(model, nn.Module):
         raise ModelError(
             "got a module; give a function that makes a fresh one, e.g. lambda: "
@@ -233,6 +266,26 @@ def own_task(
         raise ConfigError("got no metric; leave metric out, or name one", "metric")
     headline, metrics = chosen(measures, kind, federation.classes, key="metric")
     return Task(name, federation, make, loss, headline, transform, layout, metrics, batches=batches)
+
+
+def _several(tasks: Sequence[Task], holders: Callable[[int], int] | None) -> Task:
+    """Return the task whose clients hold the models of these ones, which differ in nothing else."""
+    clients = 0 if not tasks or holders is None else len(tasks[0].federation)
+    numbers = [holders(k) for k in range(clients)] if callable(holders) else []
+    wrong = [number for number in numbers if not isinstance(number, int | np.integer)]
+    if wrong or not (holders is None or callable(holders)):
+        raise ConfigError(
+            f"got {wrong[0] if wrong else holders!r}; expected a function from a client's number "
+            "to that of its model, e.g. holders=lambda client: client % 2",
+            "holders",
+        )
+    unlike = Architectures(
+        tuple(f"model {i}" for i in range(len(tasks))),
+        tuple(task.model for task in tasks),
+        tuple(task.layout for task in tasks),
+        np.array(numbers, np.int64),
+    )
+    return tasks[0].with_models(unlike)
 
 
 def _usual_loss(kind: Targets, outputs: Tensor) -> str:

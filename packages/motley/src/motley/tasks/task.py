@@ -28,9 +28,16 @@ from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.ragged import Ragged
+from motley.tasks.architectures import Architectures
 from motley.tasks.batch_orders import BatchOrder
 from motley.tasks.divided_rows import DividedRows
-from motley.tasks.flat import LossGradient, ModelState, construct, layout_of
+from motley.tasks.flat import (
+    LossGradient,
+    ModelState,
+    construct,
+    layout_of,
+    of_architecture,
+)
 from motley.tasks.metrics import Metric
 from motley.tasks.origin import Origin
 from motley.tasks.own_loss import LossFunction
@@ -53,6 +60,7 @@ __all__ = [
     "class_logits",
     "label_counts",
     "model_input",
+    "of_architecture",
 ]
 
 
@@ -341,6 +349,8 @@ class Task(Carded):
     heads: number of each class's head ``[C]``, where groups of clients tell different classes
     apart: a sample is told from the classes of its own head, and a client holds the heads of its
     own classes. Empty: one head.
+    architectures: the models of a federation whose clients hold different ones, ``model`` and
+    ``layout`` being the first; None: all hold ``model``.
     batches: the order of batches of every client, :data:`motley.tasks.batch_orders.BatchOrder`;
     None: a new pass over its samples in every round.
     """
@@ -354,11 +364,32 @@ class Task(Carded):
     layout: Layout = None  # type: ignore[assignment]  # filled below
     metrics: tuple[Metric, ...] = ()
     heads: tuple[int, ...] = ()
+    architectures: Architectures | None = None
     batches: BatchOrder | None = None
 
     def __post_init__(self) -> None:
         if self.layout is None:
             object.__setattr__(self, "layout", layout_of(construct(self.model, 0)))
+
+    def with_models(self, architectures: Architectures) -> Task:
+        """Return the task with these models, of which clients hold different ones."""
+        return dataclasses.replace(
+            self,
+            model=architectures.factories[0],
+            layout=architectures.layouts[0],
+            architectures=architectures,
+        )
+
+    def alike(self) -> tuple[Task, ...]:
+        """Return the task of each architecture, whose clients all hold the same model; this one
+        alone where all do."""
+        unlike = self.architectures
+        if unlike is None:
+            return (self,)
+        return tuple(
+            dataclasses.replace(self, model=factory, layout=layout, architectures=None)
+            for factory, layout in zip(unlike.factories, unlike.layouts, strict=True)
+        )
 
     def with_model(self, model: Callable[[], nn.Module]) -> Task:
         """Return the task with another model, and with its layout."""
@@ -375,7 +406,9 @@ class Task(Carded):
         )
         return {
             "name": self.name,
-            "parameters": self.layout.size,
+            "parameters": self.layout.size
+            if self.architectures is None
+            else ", ".join(str(layout.size) for layout in self.architectures.layouts),
             "loss": loss,
             "metric": self.metric,
             **self.federation.facts(),

@@ -37,4 +37,8 @@ def holding_of(
         return HeldPrototypes(setting)
     if local.choice is not None:
         return ChosenModel(setting)
-    return None
+    if local.groups:
+        from motley.rounds.holdings.held_groups import HeldGroups
+
+        return HeldGroups(setting)
+    return None if setting.task.architectures is None else Holding(setting)

@@ -32,7 +32,11 @@ StatesOf = Callable[[Iterable[int]], Mapping[int, ClientState | None]]
 
 
 class Holding:
-    """What clients hold of the model; as it stands, all of it.
+    """What clients hold of the model; as it stands, all of it, of models of different
+    architectures that of their own.
+
+    A device's seconds per step are those of the first architecture; another takes its share of the
+    operations.
 
     Parameters
     ----------
@@ -49,6 +53,10 @@ class Holding:
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
+        self._architecture_share: Floats | None = None
+        if setting.task.architectures is not None:
+            each = np.array([kind.forward_operations() for kind in setting.kinds], np.float64)
+            self._architecture_share = each[setting.task.architectures.numbers] / each[0]
 
     def widths(self, ids: Ids, round: int) -> Floats:
         """Return the share of the model's width that each client holds in a round, ``[n]``."""
@@ -65,7 +73,8 @@ class Holding:
     def work_share(self, ids: Ids, round: int) -> float | Floats:
         """Return the operations of a pass through what each client holds, as shares of those
         through the whole model, one number or ``[n]``."""
-        return 1.0
+        shares = self._architecture_share
+        return 1.0 if shares is None else np.asarray(shares[ids], np.float64)
 
     def step_factor(self, ids: Ids, round: int) -> float | Floats:
         """Return how many passes through all that a client holds a local step takes, one number or
