@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from motley.privacy.published import SECRET
+from motley_privacy.published import SECRET
 
 __all__ = ["differences", "leftovers"]
 

@@ -27,7 +27,7 @@ state = "exact"
 where = "motley.core.keys.Key"
 untested = "an example"
 """
-OF_OTHER_PAPERS = {"packages/motley/src/motley/privacy/distributed_noise.py"}
+OF_OTHER_PAPERS = {"packages/motley-privacy/src/motley_privacy/distributed_noise.py"}
 """Files that cite theorems of papers without a recipe."""
 
 
