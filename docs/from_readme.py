@@ -127,7 +127,8 @@ def _undecided(claims: Sequence[Tested]) -> str:
     if not pairs:
         return ""
     never = len(never_decidable(claims))
-    return f" with {' or '.join(sorted(pairs, key=int))} seeds, of which {never} could not have been decided"
+    seeds = " or ".join(sorted(pairs, key=int))
+    return f" with {seeds} seeds ({never} could not be decided)"
 
 
 def beside_frameworks() -> str:
