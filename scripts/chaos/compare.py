@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from motley_privacy.published import SECRET
+from motley.core.files import SECRET
 
 __all__ = ["differences", "leftovers"]
 
