@@ -8,9 +8,9 @@ import dataclasses
 import pytest
 
 from motley.core.keys import Key
-from motley_flower.deployed import noised_signals
 from motley_flower.deployed.client_runtime import ClientRuntime
 from motley_flower.deployed.protocol import Order, open_answer, pack
+from motley_privacy import noise
 from motley_privacy.neighbouring_worlds import neighbours
 from tests.motley_flower.client_runtimes import experiment
 
@@ -79,7 +79,7 @@ def replies(given, task, folder):
 def test_answers_have_one_length_and_differ_in_bounded_signals_and_the_update_alone(
     tmp_path, monkeypatch, upload
 ):
-    monkeypatch.setattr(noised_signals, "SystemRandomness", lambda: Key(0))
+    monkeypatch.setattr(noise, "SystemRandomness", lambda: Key(0))
     given = setup(**UPLOADS[upload])
     worlds = neighbours(given, tmp_path / "files", client=5)
     first = replies(given, worlds.first, tmp_path / "first")
