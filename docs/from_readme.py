@@ -128,11 +128,7 @@ def _undecided(claims: Sequence[Tested]) -> str:
         return ""
     never = len(never_decidable(claims))
     seeds = " or ".join(sorted(pairs, key=int))
-<<<<<<< HEAD
-    return f" with {seeds} seeds, of which {never} could not have been decided"
-=======
     return f" with {seeds} seeds ({never} could not be decided)"
->>>>>>> pap1
 
 
 def beside_frameworks() -> str:
