@@ -104,6 +104,8 @@ GROUPS = {
         "motley.tasks.own_task",
         "motley.tasks.Metric",
         "motley.tasks.table_options.TableOptions",
+        "motley.tasks.batch_orders.Carried",
+        "motley.tasks.batch_orders.TorchLoaders",
     ),
     "In a Flower deployment": (
         "motley_flower.with_selector",

@@ -3,8 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from torch import nn
+
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
+from motley.tasks.batch_orders import Carried
+from motley.tasks.own import from_clients, own_task
 from motley_flower.deployed.server_app import refuses
 
 
@@ -21,6 +26,32 @@ def test_statistics_of_a_table_are_not_exchanged(tmp_path: Path) -> None:
     assert reason.startswith(
         "clients exchange statistics of their rows only in a simulation; prepare the columns first"
     )
+
+
+def test_a_client_does_not_know_the_mean_of_all_sizes() -> None:
+    keys: dict[str, Any] = {
+        "task": "quadratic",
+        "population": 3,
+        "cohort": 3,
+        "partition": "by_writer",
+        "stop": {"rounds": 1},
+        "algorithm": {"name": "feddyn", "alphas": "by_samples"},
+    }
+    experiment = Experiment(**keys)
+    said = 'which knows them; leave alphas out, or write weights = "examples"'
+    assert said in str(refuses(experiment, prepare(experiment)))
+    common = experiment.replace({"algorithm.alphas": "common"})
+    assert refuses(common, prepare(common)) is None
+
+
+def test_an_order_of_batches_is_not_followed() -> None:
+    x = np.ones((4, 1), np.float32)
+    federation = from_clients([(x, np.array([0, 1, 0, 1]))], test_fraction=0.5)
+    task = own_task(federation, lambda: nn.Linear(1, 2), batches=Carried((2,), 1))
+    experiment = Experiment(task=task, cohort=1, stop={"rounds": 1})
+    reason = refuses(experiment, prepare(experiment))
+    assert reason is not None
+    assert reason.startswith("an order of batches is followed only in a simulation")
 
 
 def test_a_client_is_not_asked_again_before_it_can_know_whether_its_upload_was_accepted() -> None:

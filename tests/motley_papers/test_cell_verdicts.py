@@ -76,6 +76,15 @@ def test_the_printed_digits(text, same):
     assert judge(printed(text), 3, [0.0, 1.0, 1.0], 1, 1.0).same_digits == same
 
 
+def test_the_printed_digits_of_mean_and_deviation_are_inside_however_wide_the_interval():
+    """0, 1, 1 again: half of the interval is 1.31, and what matters .1."""
+    verdicts = [
+        judge(printed(text), 3, [0.0, 1.0, 1.0], 1, 0.1).verdict
+        for text in (".667 ± .577", ".668 ± .577", ".667")
+    ]
+    assert verdicts == ["inside", "undecided", "undecided"]
+
+
 def test_near_is_less_than_the_tolerance_and_the_rounding():
     cell = judge(printed(".70 ± .01"), 2, [0.712, 0.712], 1, 1.0)
     assert (cell.near(0.007), cell.near(0.006)) == (True, False)

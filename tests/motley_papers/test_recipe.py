@@ -214,5 +214,5 @@ def test_a_setting_that_is_no_experiment_names_its_cell(tmp_path):
 def test_unknown_recipes_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="there is no recipe 'nothing'"):
         read("nothing")
-    with pytest.raises(ConfigError, match=r"or a folder with a recipe\.toml"):
+    with pytest.raises(ConfigError, match=r"a folder with a recipe\.toml"):
         read(tmp_path)

@@ -548,6 +548,10 @@ REFUSED = [
         r"weights: DynamicAverage divides by the samples of all clients.*write weights = \"uniform",
     ),
     (
+        {"algorithm": {"name": "feddyn", "alphas": "by_samples"}},
+        r"algorithm: each client's work depends on the samples of all.*leave alphas out",
+    ),
+    (
         {"weights": "horvitz_thompson"},
         r"expected \"uniform\", or \"examples\" with privacy\.max_examples",
     ),

@@ -12,7 +12,8 @@ n + k - 2 degrees of freedom.
 
 =============  ==================================================================================
 ``inside``     the difference lies in its 95 % interval, and that is no wider, either way, than
-               what matters: by default the range of the column over the table's methods
+               what matters: by default the range of the column over the table's methods; or mean
+               and deviation come out with the printed digits, as chance does not make them
 ``outside``    it lies out of the interval that is made wider for all cells of the table
                (Bonferroni), so that chance makes one cell of a correct table outside in one of
                twenty tables
@@ -30,7 +31,7 @@ n + k - 2 degrees of freedom.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isnan, nan, sqrt
 from statistics import fmean, stdev
 from typing import Literal
@@ -112,9 +113,8 @@ def judge(
             error * float(t.ppf(1 - LEVEL / 2 / among, freedom)) for among in (1, max(cells, 1))
         )
     gap = max(0.0, abs(mean - printed.mean) - printed.rounding - 1e-12)
-    verdict: CellVerdict = "undecided"
+    cell = JudgedCell(printed, tuple(values), mean, deviation, half, "undecided")
     if gap > wide:
-        verdict = "outside"
-    elif gap <= half <= matters:
-        verdict = "inside"
-    return JudgedCell(printed, tuple(values), mean, deviation, half, verdict)
+        return replace(cell, verdict="outside")
+    equal = cell.same_digits and not isnan(printed.deviation)
+    return replace(cell, verdict="inside") if equal or gap <= half <= matters else cell

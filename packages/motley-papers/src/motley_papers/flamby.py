@@ -170,18 +170,15 @@ def heart(
     if sorted(files) != [0, 1, 2, 3]:
         raise DataError(f"got files = {list(files)}; expected 0, 1, 2 and 3 in any order")
     centres = heart_centres(checked(folder, "heart", HEART, UCI))
-    parts: list[tuple[Tensor, Tensor]] = []
-    tests = []
-    for centre in centres:
-        x, y = centre.part(True)
-        parts.append((scaled(centre.part(True)[0], x), y))
-        tests.append((scaled(centre.part(False)[0], x), centre.part(False)[1]))
+    raw = [centre.part(True) for centre in centres]
+    raw_tests = [centre.part(False) for centre in centres]
+    tests = [(scaled(x, own), y) for (x, y), (own, _) in zip(raw_tests, raw, strict=True)]
     together = [
-        [torch.cat([centres[at].part(train)[part] for at in files]) for part in (0, 1)]
-        for train in (True, False)
+        [torch.cat([halves[at][part] for at in files]) for part in (0, 1)]
+        for halves in (raw, raw_tests)
     ]
     pooled, pooled_test = [(scaled(x, together[0][0]), y) for x, y in together]
-    parts = _who_trains(trains, parts, pooled)
+    parts = _who_trains(trains, [(scaled(x, x), y) for x, y in raw], pooled)
     federation = _federation(parts, tests, pooled_test)
     return own_task(
         federation,

@@ -39,6 +39,7 @@ from motley.experiments.config import Experiment
 from motley.experiments.data_variants import download_mb
 from motley.experiments.error_messages import config_error
 from motley.results.measures import AXES
+from motley_papers import published_table
 from motley_papers.exhibit_pictures import AXES_OF, BY_MEASURE, PICTURES
 from motley_papers.measuring import measure_of
 from motley_papers.recipe_claim import Claim, Place, Protocol, RecipeTable
@@ -455,9 +456,10 @@ def _texts(name: str | Path) -> tuple[str, dict[str, str], Path | None]:
         return str(name), texts, inside if isinstance(inside, Path) else None
     folder = Path(name)
     if no_file(folder / "recipe.toml") is not None:
+        every = [*names(), *published_table.names()]
         raise ConfigError(
-            f"there is no recipe {str(name)!r}{suggest(str(name), names())}; expected one of: "
-            f"{', '.join(names())}, or a folder with a recipe.toml"
+            f"there is no recipe {str(name)!r}{suggest(str(name), every)}; expected one of: "
+            f"{', '.join(every)}, a folder with a recipe.toml, or the file of a table"
         )
     there = [file for file in _FILES if no_file(folder / file) != "does not exist"]
     return (
