@@ -26,9 +26,9 @@ where rows of a client are kept sorted and batches are shuffled anyway.
 Deviations: where the mask leaves no client for a class, both codes divide by 0; here the partition
 is refused. Both redraw without limit; here 1,000 times.
 
-Sizes of ``dirichlet`` and classes of ``label_count`` were compared with what the baseline makes,
-and sizes of ``niid_bench``'s ``dirichlet``; its other kinds follow its rules, and nothing printed
-was found to compare them with. Its noise by client is no partition.
+Sizes of both codes' ``dirichlet`` and the baseline's classes under ``label_count`` were compared
+with what these codes make; the other kinds follow their rules, and nothing printed was found to
+compare them with. NIID-Bench's noise by client is no partition.
 
 numpy promises the legacy stream for good, and that of ``default_rng`` only within a version; the
 sizes that tests keep are of numpy 2.4.
