@@ -198,7 +198,7 @@ def unlike_models() -> str:
     ``benchmarks/measured/unlike_models.json``."""
     rows = measured("unlike_models")["methods"]
     alone = next(row for row in rows if row["method"] == "local_only")
-    words = {"fedavg": "`fedavg`, smallest model"}
+    words = {"fedavg": "`fedavg`, smallest model", "rhfl": '`rhfl`, `mode = "kd"`'}
     out = []
     sure: dict[str, list[str]] = {"ahead": [], "behind": []}
     for row in rows:
