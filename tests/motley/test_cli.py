@@ -227,7 +227,7 @@ def refused(said: Said, message: str, folder: Path) -> None:
         (
             ["new", "engine", "mine"],
             "KIND: got 'engine'; expected one of: aggregator, algorithm, compressor, partition, "
-            "selector, server, stage, task",
+            "recipe, selector, server, stage, task",
         ),
         (["new", "selector", "not-a-name"], ""),
     ],

@@ -98,6 +98,8 @@ NO_BOUND = {
     "feddf": {**SERVED, "public": 0.1},
     "fedex_lora": ADAPTED,
     "fedexp": {},
+    "fedgh": CLASSES,
+    "fedmd": {**CLASSES, "public": 0.1},
     "fedproto": CLASSES,
     "fedrolex": CLASSES,
     "fedvarp": {},

@@ -66,7 +66,7 @@ def test_the_page_has_the_weightings_that_a_method_takes() -> None:
         "all": set(six),
         "both": set(BOTH),
         "summing to 1": {*BOTH, "score", "selector_ratio"},
-        "this one": {"examples"},
+        "this one": set(),
     }
     options = {
         "fjord": {"widths": (1.0, 0.5)},
@@ -78,7 +78,7 @@ def test_the_page_has_the_weightings_that_a_method_takes() -> None:
     for name, takes in found.items():
         method = CATALOGUE.build({"name": name, **options.get(name, {})})
         taken = Play(method, "uniform", SGD(lr=0.1)).algorithm.weightings(SGD(lr=0.1))
-        assert set(taken) == names[takes], name
+        assert set(taken) == (names[takes] or {table()[name]}), name
         assert taken[0] == table()[name]
 
 

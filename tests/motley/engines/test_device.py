@@ -29,6 +29,9 @@ from motley.tasks import from_clients, own_task, pixels
 
 from .pretend_device import DEVICE, MixedDevices, PretendDevice, on_device
 
+DECOMPOSITION = "_linalg_svd"
+"""FedMuon's exact form needs one in each step, and torch's waits for the GPU by itself."""
+
 
 def run(keys: Keys, engine: str, device: str = DEVICE, **parts: Any) -> Any:
     """Run an experiment to its end; return the round loop, or None where the engine does not take
@@ -52,7 +55,8 @@ def clean(keys: Keys, engine: str, **parts: Any) -> Any:
         loop = run(keys, engine, **parts)
     if loop is not None:
         assert device.moved > 0
-        assert not device.steps, device.steps
+        steps = [step for step in device.steps if not step.startswith(DECOMPOSITION)]
+        assert not steps, steps
         assert not any(on_device(vector) for vector in vars(loop.state.server.model).values())
     return loop
 

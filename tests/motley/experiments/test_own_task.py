@@ -246,6 +246,6 @@ def test_a_factory_that_draws_from_numpy_has_no_fingerprint(tmp_path: Path) -> N
         return net
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("motley.tasks.own._try", lambda make, federation, transform: torch.ones(2, 2))
+        patch.setattr("motley.tasks.own._try", lambda *parts: torch.ones(2, 2))
         experiment = with_own(KEYS, own_task(_federation(), factory))
     assert "other weights each time it is made" in str(experiment.unknown())

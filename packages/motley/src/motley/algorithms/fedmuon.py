@@ -78,8 +78,7 @@ BETA1, BETA2, EPS = 0.9, 0.95, 1e-10
 def orthogonal(matrix: Tensor) -> Tensor:
     """Return ``U V^T`` of a matrix ``[m, n]``, of its singular values above 0."""
     u, s, v = torch.linalg.svd(matrix, full_matrices=False)
-    there = s > NONE * s[0]
-    product: Tensor = u[:, there] @ v[there]
+    product: Tensor = (u * (s > NONE * s[0])) @ v
     return product
 
 

@@ -50,7 +50,7 @@ from motley.experiments.progress import (
 from motley.experiments.run import OnEnd, as_experiment, run, with_own
 from motley.experiments.run_data import task_of
 from motley.experiments.shown import curve_figure, in_cell, run_rows, runs_in_words, to_frame
-from motley.experiments.side_by_side import chosen_jobs
+from motley.experiments.chosen_jobs import chosen_jobs
 from motley.experiments.store import RunFolder, default_folder
 from motley.experiments.sweep_point import Point
 from motley.experiments.trackers.tracker import RunGroup
@@ -382,7 +382,7 @@ def compare(
     on_ray: address of a Ray cluster over which the runs are spread, ``auto``, or ``local`` for one
     that is started here.
     jobs: runs at a time on this machine, each in a process that computes on its share of the cores;
-    left out: as many as there are cores where every run fills one (:mod:`.side_by_side`).
+    left out: as many as there are cores where every run fills one (:mod:`.chosen_jobs`).
     task: a federation and module of your own, as for :func:`~motley.experiments.run.run`.
     on_end: called in this process with the results of each run as soon as they are there; an error
     in it ends the comparison, and the same call goes on with it.

@@ -10,10 +10,11 @@ import pytest
 from torch import nn
 
 from motley.engines.local import on_one_thread
-from motley.experiments import side_by_side, sweep
+from motley.experiments import chosen_jobs as choosing
+from motley.experiments import sweep
 from motley.experiments.build import check_build
 from motley.experiments.config import Experiment
-from motley.experiments.side_by_side import RunSize, chosen_jobs, size_of
+from motley.experiments.chosen_jobs import RunSize, chosen_jobs, size_of
 
 CALLS = [{"experiment": "sent"}] * 6
 LONG = RunSize(one_core=True, seconds=30.0)
@@ -29,8 +30,8 @@ DIGITS: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the machine have four cores and memory for three processes such as this one."""
-    monkeypatch.setattr(side_by_side, "cores", lambda: 4)
-    monkeypatch.setattr(side_by_side, "_fit_in_memory", lambda: 3)
+    monkeypatch.setattr(choosing, "cores", lambda: 4)
+    monkeypatch.setattr(choosing, "_fit_in_memory", lambda: 3)
 
 
 def size(**keys: Any) -> RunSize:
@@ -42,7 +43,7 @@ def test_runs_that_fill_one_core_go_side_by_side_as_far_as_memory_reaches(
 ) -> None:
     assert chosen_jobs([LONG] * 6, CALLS) == 3
     assert chosen_jobs([LONG] * 2, CALLS) == 2
-    monkeypatch.setattr(side_by_side, "_fit_in_memory", lambda: 9)
+    monkeypatch.setattr(choosing, "_fit_in_memory", lambda: 9)
     assert chosen_jobs([LONG] * 6, CALLS) == 4
 
 
@@ -53,7 +54,7 @@ def test_runs_that_fill_one_core_go_side_by_side_as_far_as_memory_reaches(
         [LONG],
         [LONG, None],
         [LONG, RunSize(one_core=False, seconds=30.0)],
-        [RunSize(one_core=True, seconds=side_by_side.WORTH_S / 2 - 0.1)] * 2,
+        [RunSize(one_core=True, seconds=choosing.WORTH_S / 2 - 0.1)] * 2,
     ],
 )
 def test_others_go_one_after_the_other(sizes: list[RunSize | None]) -> None:
@@ -68,9 +69,9 @@ def test_a_small_model_fills_one_core_for_so_long() -> None:
     run = size()
     # 1,797 samples of 10 clients, less a fifth for tests: 2 epochs of 9 batches of at most 16
     steps, weights = 2 * 9, 64 * 10 + 10
-    a_step = side_by_side.STEP_S + 3 * 16 * weights / side_by_side.PRODUCTS_PER_S
+    a_step = choosing.STEP_S + 3 * 16 * weights / choosing.PRODUCTS_PER_S
     assert run.one_core
-    assert run.seconds == pytest.approx(100 * (side_by_side.ROUND_S + 5 * steps * a_step), rel=0.01)
+    assert run.seconds == pytest.approx(100 * (choosing.ROUND_S + 5 * steps * a_step), rel=0.01)
 
 
 @pytest.mark.parametrize(
