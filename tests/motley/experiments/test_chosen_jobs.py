@@ -13,8 +13,8 @@ from motley.engines.local import on_one_thread
 from motley.experiments import chosen_jobs as choosing
 from motley.experiments import sweep
 from motley.experiments.build import check_build
-from motley.experiments.config import Experiment
 from motley.experiments.chosen_jobs import RunSize, chosen_jobs, size_of
+from motley.experiments.config import Experiment
 
 CALLS = [{"experiment": "sent"}] * 6
 LONG = RunSize(one_core=True, seconds=30.0)

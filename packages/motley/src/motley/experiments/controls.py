@@ -20,9 +20,9 @@ from motley.algorithms.fedavg import plain_fedavg
 from motley.core.errors import ConfigError, DataError, ModelError, UserError
 from motley.core.keys import Streams
 from motley.experiments.build import check_build
+from motley.experiments.chosen_jobs import RunSize, size_of
 from motley.experiments.config import Experiment
 from motley.experiments.run_data import task_of
-from motley.experiments.chosen_jobs import RunSize, size_of
 from motley.experiments.store import RunFolder
 from motley.experiments.sweep_point import Point
 from motley.results.aspects import (

@@ -27,6 +27,7 @@ from motley.core.own_code import in_one_line, own_code_in
 from motley.engines.processes import workers_kept
 from motley.experiments import document, registry
 from motley.experiments.checks import with_metrics
+from motley.experiments.chosen_jobs import chosen_jobs
 from motley.experiments.config import Experiment
 from motley.experiments.controls import (
     MOST,
@@ -50,7 +51,6 @@ from motley.experiments.progress import (
 from motley.experiments.run import OnEnd, as_experiment, run, with_own
 from motley.experiments.run_data import task_of
 from motley.experiments.shown import curve_figure, in_cell, run_rows, runs_in_words, to_frame
-from motley.experiments.chosen_jobs import chosen_jobs
 from motley.experiments.store import RunFolder, default_folder
 from motley.experiments.sweep_point import Point
 from motley.experiments.trackers.tracker import RunGroup
