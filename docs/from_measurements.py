@@ -200,18 +200,18 @@ def unlike_models() -> str:
     alone = next(row for row in rows if row["method"] == "local_only")
     words = {"fedavg": "`fedavg`, smallest model", "rhfl": '`rhfl`, `mode = "kd"`'}
     out = []
-    sure: dict[str, list[str]] = {"ahead": [], "behind": []}
+    sure: dict[str, list[str]] = {"ahead of": [], "behind": []}
     for row in rows:
         name = words.get(row["method"], f"`{row['method']}`")
         gain = paired(row["mean"], alone["mean"])
         ahead = "-" if row is alone else with_bounds((gain.mean, gain.low, gain.high), 1)
         each = [f"{sum(row[what]) / len(row[what]):.1f}" for what in ("mean", "worst")]
         if gain.low > 0 or gain.high < 0:
-            sure["ahead" if gain.low > 0 else "behind"].append(name)
+            sure["ahead of" if gain.low > 0 else "behind"].append(name)
         out.append((name, *each, ahead, f"{row['megabytes']:,.1f}"))
     head = ("method", "mean client, %", "worst client, %", "ahead of local training", "MB")
     said = [
-        f"surely {where} of local training: {', '.join(names) or 'none'}"
+        f"surely {where} local training: {', '.join(names) or 'none'}"
         for where, names in sure.items()
     ]
     sentence = "; ".join(said)

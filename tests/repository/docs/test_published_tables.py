@@ -41,7 +41,7 @@ def test_printed_cells_are_those_of_the_recipe(row: dict[str, Any]) -> None:
 
 def test_cells_that_are_not_counted_are_refused(from_published: ModuleType) -> None:
     row = {**ROWS[0], "printed": 99}
-    with pytest.raises(ValueError, match="99 cells are printed, and 3 are counted"):
+    with pytest.raises(ValueError, match="99 cells are printed, and 72 are counted"):
         from_published._row(row)
 
 
