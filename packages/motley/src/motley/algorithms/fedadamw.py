@@ -2,8 +2,7 @@
 last round's step.
 
 Liu, Shang, Tian, Liu, Liu, Zhu, Lin: *FedAdamW: A Communication-Efficient Optimizer with
-Convergence and Generalization Guarantees for Federated Large Models*, AAAI 2026 (arXiv:2510.27486),
-Algorithm 2.
+Convergence and Generalization Guarantees for Federated Large Models*, AAAI 2026 (arXiv:2510.27486).
 
     client:   w <- x;  m <- 0;  v <- V;   for k = 1, ..., tau, with t = T + k
                   m <- beta1 m + (1 - beta1) g;   v <- beta2 v + (1 - beta2) g^2

@@ -2,7 +2,7 @@
 goes on from round to round, mixed with the last round's step.
 
 Liu, Shang, Zhou, Liu, Liu, Liu: *FedMuon: Accelerating Federated Learning with Matrix
-Orthogonalization*, 2025 (arXiv:2510.27403), Algorithm 2.
+Orthogonalization*, 2025 (arXiv:2510.27403).
 
     client:   w <- x;  M <- Mbar;   each step, of every matrix
                   M <- beta M + g;    M = U S V^T;    O = U V^T
@@ -19,7 +19,7 @@ Symbols: a matrix is a parameter of two axes or more, all but the first taken to
 are 0 at first. O is the nearest matrix whose singular values are all 1, of those that M has.
 
 State: at the server G and Mbar [D]. Traffic: three times the model down, twice up. Cost: a
-decomposition of every matrix a step, which is not counted as time.
+decomposition of every matrix a step, for which a GPU waits, and which is not counted as time.
 
 Deviations and readings
 -----------------------
