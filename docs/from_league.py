@@ -264,8 +264,10 @@ def _other_data() -> str:
         )
     some = f" but {' and '.join(run)}" if run else ""
     return (
-        f"**Each row is of one set of data{some}.** The same rows are planned on MNIST and on a "
-        "table, and have not run there: take from here which kind of method to try, and no points."
+        f"**Each row is of one set of data{some}.** The same rows are planned on MNIST, which has "
+        "not run, and on a table, which has: of the rows that it could confirm, it showed the "
+        "gain of `fedper` under strong concept shift alone, and 13 rows not. They stay until MNIST "
+        "has run: take from here which kind of method to try, and no points."
     )
 
 
@@ -449,7 +451,7 @@ def which_method_data() -> str:
     elif run:
         again = f"only {' and '.join(run)} has tried the rows again"
     else:
-        again = "no row has been tried again on a second one yet"
+        again = "on a second one, a table, most gains were not seen again ([how many](league.md))"
     return (
         "The first table is made from [the league](league.md). Each row is of one data set, "
         f"Fashion-MNIST or the one in brackets; {again}. It says what to compare, not what you "
