@@ -9,9 +9,11 @@ import os
 import signal
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
+from motley_flower.deployed import protocol
 from motley_flower.deployed.client_app import Node
 from motley_flower.deployed.grid_transport import bytes_in, content_of
 from motley_flower.deployed.protocol import open_answer, open_order
@@ -63,6 +65,12 @@ def again(node, message, context):
     return flower().Message(content_of(node.kept(context).read_bytes()), reply_to=message)
 
 
+def another_version(node, message, context):
+    """Its Motley has been updated to one of the next protocol."""
+    with mock.patch.object(protocol, "PROTOCOL", protocol.PROTOCOL + 1):
+        return node.right(message, context)
+
+
 def dies(node, message, context):
     """As a process that the operating system kills because memory is short."""
     os.kill(os.getpid(), signal.SIGKILL)
@@ -91,7 +99,17 @@ def full(folder):
 
 FAULTS = {
     one.__name__: one
-    for one in (raises, slow, late, another_round, another_id, again, dies, disk_full)
+    for one in (
+        raises,
+        slow,
+        late,
+        another_round,
+        another_id,
+        another_version,
+        again,
+        dies,
+        disk_full,
+    )
 }
 
 

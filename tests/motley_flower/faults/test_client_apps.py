@@ -9,9 +9,10 @@ from contextlib import ExitStack
 import pytest
 
 import motley
+from motley_flower.deployed.protocol import PROTOCOL
 from tests.motley_flower.faults.apps import app
 from tests.motley_flower.faults.small_disk import small_disk
-from tests.motley_flower.loopback import ROOT, Loopback
+from tests.motley_flower.loopback import Loopback
 from tests.motley_flower.started import ended_like_interrupted, nothing_left
 
 pytestmark = pytest.mark.faults
@@ -22,6 +23,7 @@ PLAN = {
     4: "another_id",
     5: "again",
     6: "disk_full",
+    7: "another_version",
     8: "dies",
     10: "late",
 }
@@ -51,6 +53,11 @@ SAID = {
         "dropped",
         r"its client app raised StoreError: at \w+.py, line \d+, in \w+",
     ),
+    "another_version": (
+        "dropped",
+        f"its client app raised CodecError: the server speaks protocol {PROTOCOL}, and this "
+        rf"Motley {motley.__version__} speaks protocol {PROTOCOL + 1}; .*",
+    ),
     "dies": ("dropped", "the process of its client app was killed, perhaps for want of memory"),
     "late": ("dropped", "no answer within 160 s"),
 }
@@ -72,7 +79,7 @@ def run(tmp_path_factory):
         log = there.run("run", made, folder / "out")
         there.wait_for(log, "the end", LIMIT_S)
     assert not nothing_left(there.folder)
-    assert f"client runs {ROOT}/motley" in (there.folder / "node-0.log").read_text()
+    assert f"client runs {motley.__file__}" in (there.folder / "node-0.log").read_text()
     return plan, log.read_text(), motley.load(folder / "out")
 
 

@@ -7,7 +7,9 @@ import re
 
 import pytest
 
+import motley
 from motley.experiments.config import Experiment
+from motley_flower.deployed.protocol import PROTOCOL
 from tests.motley_flower.client_runtimes import answers, columns, deploy, same_model
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode
 from tests.motley_flower.faults.apps import KEYS
@@ -29,6 +31,11 @@ SAID = {
         "rejected",
         r"got the answer to another request \(client 2, round 1, dispatch \d\); expected client 2, "
         r"round 2, dispatch \d",
+    ),
+    "another_version": (
+        "dropped",
+        f"its client app raised CodecError: the server speaks protocol {PROTOCOL}, and this "
+        rf"Motley {motley.__version__} speaks protocol {PROTOCOL + 1}; .*",
     ),
 }
 
