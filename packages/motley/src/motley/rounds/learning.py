@@ -40,14 +40,15 @@ class Learning:
 
     Parameters
     ----------
-    config, engine, backend, pipeline, stages: of the run.
+    config, engine, backend, stages: of the run.
+    pipeline: of a run that compresses updates; None: it sends them as they are.
     refusals: of the guard; None: every step is accepted.
     """
 
     config: RunConfig
     engine: Engine
     backend: ClientBackend[Any]
-    pipeline: UploadPipeline
+    pipeline: UploadPipeline | None
     stages: Stages
     refusals: Refusals | None
 
@@ -109,13 +110,13 @@ class Learning:
         if self.sums is None:
             accumulator = aggregator.init()
             results: dict[int, TrainResult] = {}
-            uploads = self.backend.uploads(state, step.landed, step.accepted).single or ()
+            uploads = self.backend.uploads(state.moment, step.landed, step.accepted).single or ()
         else:
             accumulator, results, uploads = self.sums.gathered(
-                self.backend, state, step.landed, step.accepted
+                self.backend, state.moment, step.landed, step.accepted
             )
         clients = step.landed.dispatches.timelines.client
-        own = self.config.own_weights(self.backend.sizes(state).claimed[clients])
+        own = self.config.own_weights(self.backend.sizes(state.moment).claimed[clients])
         for position, (row, received) in enumerate(uploads):
             signals: Mapping[str, Value] = {}
             if received.result.finite or self.noised_by_clients:
@@ -190,10 +191,10 @@ class Learning:
         step = step.noted(self.config.setting.algorithm.server.notes(server))
         for stage in self.stages.after:
             stage.after(state, step)
-        if not self.pipeline.plain:
-            client_states = self.pipeline.commit(state, client_states)
+        if self.pipeline is not None:
+            client_states = self.pipeline.commit(state.clients.client_states, client_states)
         rows = np.array(step.usable, np.int64)
-        self.backend.commit(state, step.landed, rows, client_states)
+        self.backend.commit(step.landed, rows, client_states)
         return step
 
     def _context(
@@ -209,7 +210,7 @@ class Learning:
             losses = partial(client_losses, self.engine, data_views=views)
         sums = None
         if plan is None and self.config.weights == "examples":
-            counted = self.backend.sizes(state).claimed
+            counted = self.backend.sizes(state.moment).claimed
             clients = step.landed.dispatches.timelines.client[rows]
             # at least 1: clients may claim to have none, and then their sums are 0, too
             sums = max(float(counted[clients].sum()), 1.0), max(float(counted.sum()), 1.0)
