@@ -116,6 +116,7 @@ class Channel:
     ----------
     ledger: the run's traffic.
     parts: those given.
+    checked: the check of what leaves a client.
     upload_bits: of a whole upload, buffers and counters included.
     paper_bits: 32 for each value of its update.
     """
@@ -126,7 +127,7 @@ class Channel:
         self.ledger = Ledger()
         self.without = frozenset(without)
         self.parts = parts
-        self.shapes = shapes_of(parts)
+        self.checked = UploadCheck(shapes_of(parts), self.without)
         parts = {name: part for name, part in parts.items() if name not in self.without}
         self.specs = {name: _spec(part.value) for name, part in parts.items() if part.value.numel()}
         self._answer_bits = VALUE_BITS * extra_exchange.down
@@ -157,15 +158,11 @@ class Channel:
         """Return the bits of an upload as papers count them, whose update counts ``delta_bits``."""
         return self.paper_bits - self.specs["delta"].values_bits() + delta_bits
 
-    @property
-    def checked(self) -> UploadCheck:
-        """The check of what leaves a client."""
-        return UploadCheck(self.shapes, self.without)
-
     def download_bits(self, download: Tensors, ids: Ids, holding: Ids) -> Ids:
         """Return the bits sent to each client of a cohort ``[n]``; clients ``holding`` the model
         get only the server rule's answer."""
-        return _model_bits(download, ids, holding) + self._answer_bits
+        bits = np.where(np.isin(ids, holding), 0, message_bits(download))
+        return bits + self._answer_bits
 
     def whole_download(self, download: Tensors) -> int:
         """Return the bits down to a client that holds nothing yet."""
@@ -245,10 +242,6 @@ def traffic_row(ledger: Ledger) -> dict[str, int]:
         "total_up_bits": ledger.total(direction="up"),
         "total_up_paper_bits": ledger.paper_bits,
     }
-
-
-def _model_bits(download: Tensors, ids: Ids, holding: Ids) -> Ids:
-    return np.where(np.isin(ids, holding), 0, message_bits(download))
 
 
 def empty_upload(rule: LocalRule, server: ServerState, first: ModelState, layout: Layout) -> Parts:

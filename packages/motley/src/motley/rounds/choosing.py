@@ -19,6 +19,7 @@ from motley.rounds import probing
 from motley.rounds.backend import ClientBackend, DispatchOrder
 from motley.rounds.channel import Allocation, Channel, whole_shares
 from motley.rounds.round import Round
+from motley.rounds.rows import choice_rows
 from motley.rounds.run_config import RunConfig
 from motley.rounds.stage import ChosenCohort, Stages
 from motley.rounds.state import RunState
@@ -105,29 +106,50 @@ class Choosing:
                 available = stage.available(state, available)
         if state.version not in state.downloads:
             rule = self.config.setting.algorithm.local
-            state.downloads[state.version] = rule.download(state.server)
+            state.downloads = {**state.downloads, state.version: rule.download(state.server)}
         download = state.downloads[state.version]
         with self.watch("select"):
-            cohort = self._given(state, available, count)  # looks at no signal
-            state.under_way.candidates = state.selector.probe(
-                state.draw_index, available, 0 if cohort else count, state.dispatch, step.number
-            )
-        if len(state.under_way.candidates):
-            step, silent = self.probe(state, step, download, state.version)
-            if len(silent):
-                available = np.setdiff1d(available, silent, assume_unique=True)
+            cohort = self._given(state, available, count) if self.stages.cohort else None
+        state.under_way.candidates = available[:0]
+        if cohort is None and state.selector.asks_candidates:
+            step, available = self._probed(state, step, available, count)
         with self.watch("select"):
             cohort = cohort or state.selector.select(
                 state.draw_index, available, count, state.dispatch, step.number
             )
         row = {"probed": 0, **step.row, "available": len(available)}
+        choices = step.choices
+        if cohort.client_notes:
+            choices = (*choices, choice_rows(cohort, state.dispatch + np.arange(len(cohort.ids))))
         step = dataclasses.replace(
-            step, cohort=cohort, nobody_there=nobody_there, row=row, notes=cohort.notes
+            step,
+            cohort=cohort,
+            nobody_there=nobody_there,
+            row=row,
+            notes=cohort.notes,
+            choices=choices,
         )
         choice = ChosenCohort(available, cohort, download)
         for stage in self.stages.chosen:
             step = stage.chosen(state, step, choice)
         return step
+
+    def _probed(
+        self, state: RunState[Any], step: Round, available: Ids, count: int
+    ) -> tuple[Round, Ids]:
+        """Have the selector's candidates measure the newest model, and return the available clients
+        but those that did not answer."""
+        with self.watch("select"):
+            candidates = state.selector.probe(
+                state.draw_index, available, count, state.dispatch, step.number
+            )
+        state.under_way.candidates = candidates
+        if not len(candidates):
+            return step, available
+        step, silent = self.probe(state, step, state.downloads[state.version], state.version)
+        if len(silent):
+            available = np.setdiff1d(available, silent, assume_unique=True)
+        return step, available
 
     def _given(self, state: RunState[Any], available: Ids, count: int) -> Cohort | None:
         """Return the cohort that a stage gives; None where the selector chooses."""

@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from motley.algorithms.parts import ClientState, ServerContext, ServerState, Tensors, Upload
+from motley.algorithms.parts import (
+    Aggregator,
+    ClientState,
+    ServerContext,
+    ServerState,
+    Tensors,
+    Upload,
+)
 from motley.algorithms.weights import divide_by
 from motley.core.arrays import Ids
 from motley.core.errors import ConfigError
@@ -59,7 +66,12 @@ class Learning:
             return None
         return WorkerSums(self.config, self.engine, self.stages)
 
-    @property
+    @cached_property
+    def asks_clients(self) -> bool:
+        """Whether the server rule asks participants after their uploads."""
+        return self.config.setting.algorithm.server.asks_clients
+
+    @cached_property
     def noised_by_clients(self) -> bool:
         """Whether clients add the noise of a private run, also one whose update is not finite."""
         plan = self.config.privacy
@@ -68,24 +80,16 @@ class Learning:
     def learn(self, state: RunState[Any], step: Round, rehearse: Rehearse) -> Round:
         """Return the round with outcomes, results of training and the total that the server stepped
         on; of a rehearsal the model is discarded once it is measured."""
-        algorithm = self.config.setting.algorithm
+        rule = self.config.setting.algorithm.server
         step = self._gather(state, step)
-        accepted = step.accepted
         if step.landed.dispatches.columns["rehearsal"].any():
-            step = step.told(accepted, Outcome.REHEARSED)
-            if not step.total:
-                return step
-            context = self._context(state, step, accepted)
-            rehearsed = algorithm.server.update(state.server, step.total, context)
-            return rehearse(step, algorithm.local.download(rehearsed))
+            return self._rehearsed(state, step, rehearse)
         if self.noised_by_clients and not step.total:  # too few are left to open a sum
-            return step.told(accepted, Outcome.REJECTED)
+            return step.told(step.accepted, Outcome.REJECTED)
         while step.total:
             own = step.client_states()
             context = self._context(state, step, step.usable)
-            server, states = algorithm.server.update_with_clients(
-                state.server, step.total, own, context
-            )
+            server, states = rule.update_with_clients(state.server, step.total, own, context)
             if self.refusals is None:
                 return self._stepped(state, step, server, states)
             step, refused = self.refusals.judged(state, step, server)
@@ -98,6 +102,17 @@ class Learning:
             if len(step.accepted):
                 step = self._gather(state, step)
         return step
+
+    def _rehearsed(self, state: RunState[Any], step: Round, rehearse: Rehearse) -> Round:
+        """Return the round of a rehearsal, whose candidates measure the model that it makes."""
+        algorithm = self.config.setting.algorithm
+        accepted = step.accepted
+        step = step.told(accepted, Outcome.REHEARSED)
+        if not step.total:
+            return step
+        context = self._context(state, step, accepted)
+        model = algorithm.server.update(state.server, step.total, context)
+        return rehearse(step, algorithm.local.download(model))
 
     def _gather(self, state: RunState[Any], step: Round) -> Round:
         """Return the round with the total of its accepted uploads; one that is not finite becomes
@@ -135,12 +150,7 @@ class Learning:
         divisor = "none" if private else divide_by(self.config.weights)
         total = aggregator.finish(accumulator, divisor)
         if not isinstance(total, Mapping):
-            name = definition(aggregator) or type(aggregator).__name__
-            raise ConfigError(
-                f"finish of {name} returned {total!r}; expected the totals by part, "
-                '{"delta": ...}',
-                "aggregator",
-            )
+            raise _no_totals(aggregator, total)
         step = dataclasses.replace(step, results={**step.results, **results}, total=total)
         failed = [row for row, result in results.items() if not result.finite]
         if failed:
@@ -205,7 +215,7 @@ class Learning:
         plan = self.config.privacy
         accepted = len(rows) if plan is None else max(1, round(plan.divisor))
         losses = None
-        if self.config.setting.algorithm.server.asks_clients:
+        if self.asks_clients:
             views = data_views_now(self.backend.drift, state)
             losses = partial(client_losses, self.engine, data_views=views)
         sums = None
@@ -215,6 +225,15 @@ class Learning:
             # at least 1: clients may claim to have none, and then their sums are 0, too
             sums = max(float(counted[clients].sum()), 1.0), max(float(counted.sum()), 1.0)
         return self.config.context_at(state.version, accepted, losses, sums)
+
+
+def _no_totals(aggregator: Aggregator, total: object) -> ConfigError:
+    """Return the error that an aggregator of one's own returned no totals."""
+    name = definition(aggregator) or type(aggregator).__name__
+    return ConfigError(
+        f'finish of {name} returned {total!r}; expected the totals by part, {{"delta": ...}}',
+        "aggregator",
+    )
 
 
 def _without_upload(result: TrainResult, signals: Mapping[str, Value]) -> TrainResult:

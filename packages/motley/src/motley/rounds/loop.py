@@ -28,7 +28,6 @@ from motley.engines.engine import Engine
 from motley.results.writer import Writer
 from motley.rounds.backend import ClientBackend
 from motley.rounds.channel import Channel, empty_upload
-from motley.rounds.choice_notes import ChoiceNotes
 from motley.rounds.choosing import Choosing, next_draws
 from motley.rounds.diagnostics import Diagnostics
 from motley.rounds.evaluation import Personal
@@ -182,7 +181,6 @@ class RoundLoop:
             self.private,
             self.refusals,
             self.standing,
-            ChoiceNotes(),
             Diagnostics(self.engine, self.backend, self.pipeline, self.watch)
             if config.evaluate.diagnostics
             else None,
