@@ -12,6 +12,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -103,7 +104,14 @@ def interfaces() -> dict[str, int]:
         for name, value in vars(ClientBackend).items()
         if not name.startswith("_") and (callable(value) or isinstance(value, property))
     ]
-    return {"fields of RunState": len(fields(RunState)), "methods of a backend": len(public)}
+    mutable = [
+        name for name in public if "RunState" in str(signature(getattr(ClientBackend, name)))
+    ]
+    return {
+        "fields of RunState": len(fields(RunState)),
+        "methods of a backend": len(public),
+        "of which take the run's state": len(mutable),
+    }
 
 
 # ------------------------------------------------------------------------------------ sizes, names

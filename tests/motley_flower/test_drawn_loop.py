@@ -76,9 +76,9 @@ def test_a_server_that_makes_up_a_cohort_gets_no_answer(keys, monkeypatch):
     setup = drawn()
     honest = DeployedSums.draw
 
-    def made_up(self, state, saved, count):
-        cohort, saved = honest(self, state, saved, count)
-        if state.draw_index == 2:
+    def made_up(self, now, selector, saved, count):
+        cohort, saved = honest(self, now, selector, saved, count)
+        if now.draw_index == 2:
             cohort = tuple(k for k in range(6) if k not in cohort[:2])
             self._drawn = cohort, self._drawn[1]
         return cohort, saved

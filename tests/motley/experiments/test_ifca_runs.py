@@ -21,10 +21,9 @@ from tests.motley.experiments.test_personalised_runs import (
     BASE,
     HEAD,
     KEYS,
-    _crash_at_second_checkpoint,
+    killed_and_resumed,
     scopes,
 )
-from tests.motley.resume.conftest import assert_same
 from tests.rows import Rows
 
 IFCA: dict[str, Any] = {**KEYS, "algorithm": {"name": "ifca", "k": 3}}
@@ -168,16 +167,7 @@ def test_a_run_stores_the_model_that_each_client_takes(tmp_path: Path, drawn: No
 def test_a_killed_run_goes_on_to_the_same_bits(
     more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = {**IFCA, **more}
-    whole = motley.run(keys, out=tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        _crash_at_second_checkpoint(patch)
-        with pytest.raises((KeyboardInterrupt, motley.MotleyError)):
-            motley.run(keys, out=tmp_path / "broken")
-    again = motley.run(keys, out=tmp_path / "broken", resume=True)
-    assert_same(whole, again)
-    files = [run.directory / "clients.safetensors" for run in (whole, again)]
-    assert files[0].read_bytes() == files[1].read_bytes()
+    killed_and_resumed({**IFCA, **more}, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(

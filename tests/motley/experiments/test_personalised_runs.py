@@ -146,7 +146,9 @@ def test_fedala_examines_those_that_took_part_with_weights_learned_anew() -> Non
         assert torch.equal(model.x, stored.x) == (k not in states)
 
 
-def _crash_at_second_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def killed_and_resumed(keys: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run an experiment whole, and once more killed at its second checkpoint and resumed: tables
+    and what clients keep are the same."""
     calls = [0]
     save = Checkpoints.save
 
@@ -156,7 +158,15 @@ def _crash_at_second_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
         return save(self, *args, **kwargs)
 
-    monkeypatch.setattr(Checkpoints, "save", broken)
+    whole = motley.run(keys, out=folder / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", broken)
+        with pytest.raises((KeyboardInterrupt, motley.MotleyError)):
+            motley.run(keys, out=folder / "broken")
+    again = motley.run(keys, out=folder / "broken", resume=True)
+    assert_same(whole, again)
+    files = [run.directory / "clients.safetensors" for run in (whole, again)]
+    assert files[0].read_bytes() == files[1].read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -172,15 +182,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(
     name: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = {**KEYS, "client_state": where, "algorithm": ALGORITHMS[name]}
-    whole = motley.run(keys, out=tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        _crash_at_second_checkpoint(patch)
-        with pytest.raises((KeyboardInterrupt, motley.MotleyError)):
-            motley.run(keys, out=tmp_path / "broken")
-    again = motley.run(keys, out=tmp_path / "broken", resume=True)
-    assert_same(whole, again)
-    files = [run.directory / "clients.safetensors" for run in (whole, again)]
-    assert files[0].read_bytes() == files[1].read_bytes()
+    killed_and_resumed(keys, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -287,7 +287,7 @@ def test_client_work_takes_virtual_time_and_server_work_none():
             simulate(algorithm=method, cohort=6, stop={"rounds": 1}, partition="iid")
         )
         clocks[name] = simulation.state.clients.now_s
-        batches = -(-int(simulation.backend.sizes(simulation.state).examples.max()) // 32)
+        batches = -(-int(simulation.backend.sizes(simulation.state.moment).examples.max()) // 32)
     public = len(simulate(algorithm=METHODS["kd"]).config.server_context.public) // 32
     want = {"feddf": 3, "fedbio": 3, "fedavg": 3, "agg": 4, "kd": 4}
     assert clocks == pytest.approx(

@@ -37,4 +37,6 @@ def going_on(
         state.clients.client_states,
     )
     new.state = state
+    new.backend.clients = state.clients
+    new.channel.ledger = state.ledger
     return new

@@ -338,7 +338,7 @@ def test_nobody_reads_the_disk_to_measure_what_does_not_depend_on_it(
     setting = dataclasses.replace(simulation.setting, algorithm=algorithm)
     simulation = going_on(simulation, config={"setting": setting})
     simulation.backend.probe(
-        simulation.state,
+        simulation.state.moment,
         np.arange(12),
         {"loss": None},
         algorithm.local.download(simulation.state.server),

@@ -152,7 +152,7 @@ def test_a_compressed_round_is_measured_as_the_links_are(
         loop.step()
         wanted = dict.fromkeys(("upload_estimate_s", "uplink_mbps", "download_estimate_s"))
         download = loop.algorithm.local.download(loop.state.server)
-        found.append(loop.backend.probe(loop.state, np.arange(3), wanted, download)[1])
+        found.append(loop.backend.probe(loop.state.moment, np.arange(3), wanted, download)[1])
     for name in wanted:
         np.testing.assert_allclose(found[0][name], found[1][name], rtol=1e-9)
 
@@ -227,7 +227,7 @@ def test_an_allocator_is_told_what_a_deployment_tells(keys: dict[str, Any]) -> N
     loop = build(Experiment(**keys), writer=Rows())  # type: ignore[arg-type]
     everybody = Cohort(np.arange(3), np.ones(3))
     for seconds in ([0.0, 0.0, 0.0], [2.0, 2.0, 20.0]):
-        found = loop.backend._workload(loop.state, everybody)
+        found = loop.backend._workload(loop.state.moment, everybody)
         assert found["compute_s"].tolist() == seconds
         assert found["uplink_mbps"].tolist() == [np.inf] * 3
         loop.step()

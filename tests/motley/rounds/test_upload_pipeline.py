@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from motley.engines.engine import TrainResult
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds import upload_pipeline
+from motley.rounds.backend import Uploads
 from motley.rounds.loop import RoundLoop
 from motley.rounds.simulated import simulation as simulation_of
 from motley.rounds.upload_pipeline import ReceivedUpload
@@ -235,22 +236,26 @@ def _spied(
     raw: dict[int, list[Tensor]] = {}
     sent: dict[int, list[Tensor]] = {}
     train = simulation.engine.train
-    uploads = simulation.backend._single
+    uploads = simulation.backend.uploads
 
     def trained(*args: Any) -> Iterator[TrainResult]:
         for done in train(*args):
             raw.setdefault(done.client, []).append(done.parts["delta"].value.clone())
             yield done
 
-    def arrived(*args: Any) -> Iterator[tuple[int, ReceivedUpload]]:
-        for row, upload in uploads(*args):
+    def arrived(
+        single: Iterable[tuple[int, ReceivedUpload]],
+    ) -> Iterator[tuple[int, ReceivedUpload]]:
+        for row, upload in single:
             sent.setdefault(upload.result.client, []).append(
                 upload.result.parts["delta"].value.clone()
             )
             yield row, upload
 
     patch.setattr(simulation.engine, "train", trained)
-    patch.setattr(simulation.backend, "_single", arrived)
+    patch.setattr(
+        simulation.backend, "uploads", lambda *args: Uploads(arrived(uploads(*args).single))
+    )
     return raw, sent
 
 
@@ -644,15 +649,17 @@ def test_what_is_billed_is_as_long_as_what_is_sent(
     folded = {}
     simulation = build(_digits(which, algorithm=algorithm, **keys), writer=rows)  # type: ignore[arg-type]
     compress_update = upload_pipeline.compress_update
-    uploads = simulation.backend._single
+    uploads = simulation.backend.uploads
 
     def spied(*args: Any, **named: Any) -> Any:
         sent = compress_update(*args, **named)
         packets[id(sent.update)] = sent.packet
         return sent
 
-    def arrived(*args: Any) -> Iterator[tuple[int, ReceivedUpload]]:
-        for row, upload in uploads(*args):
+    def arrived(
+        single: Iterable[tuple[int, ReceivedUpload]],
+    ) -> Iterator[tuple[int, ReceivedUpload]]:
+        for row, upload in single:
             done = upload.result
             update = done.parts["delta"].value
             packet = packets.get(id(update), Packet(len(update), update))
@@ -667,7 +674,9 @@ def test_what_is_billed_is_as_long_as_what_is_sent(
             yield row, upload
 
     monkeypatch.setattr(upload_pipeline, "compress_update", spied)
-    monkeypatch.setattr(simulation.backend, "_single", arrived)
+    monkeypatch.setattr(
+        simulation.backend, "uploads", lambda *args: Uploads(arrived(uploads(*args).single))
+    )
     while not simulation.done:
         messages.clear()
         simulation.step()

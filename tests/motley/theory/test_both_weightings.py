@@ -111,7 +111,7 @@ def test_the_limit_is_the_minimum_of_the_weighted_objective(method, cohort, step
 def test_clients_that_all_claim_no_samples_do_not_move_the_model(method):
     simulation = weighted(SAMPLES, algorithm=method, start=1.5, rounds=2)
     examples = simulation.backend.planner.examples
-    simulation.backend.sizes = lambda state: Sizes(examples, np.zeros(4, np.int64))
+    simulation.backend.sizes = lambda now: Sizes(examples, np.zeros(4, np.int64))
     while not simulation.done:
         simulation.step()
     assert simulation.state.server.model.x.item() == 1.5

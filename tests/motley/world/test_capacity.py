@@ -459,7 +459,7 @@ def test_clients_measure_the_slice_that_they_received(algorithm, task):
     state = loop.state
     ids = np.array([1, 4, 6])
     key = Key(7)
-    slices = loop.backend._slices(state, ids)
+    slices = loop.backend._slices(state.moment, ids)
     models = loop.examining.models(state, state.server)
     download = loop.algorithm.local.download(state.server)
     found = loop.engine.measure(ids, download, {}, SIGNALS, key, None, slices)

@@ -41,7 +41,6 @@ from motley.tasks.task import Federation, Task
 __all__ = ["Cyclic", "OfClient", "brca", "heart"]
 
 UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease"
-CENTRES = ("cleveland", "hungarian", "switzerland", "va")
 HEART = {
     "processed.cleveland.data": "2d91a8ff69cfd9616aa47b59d6f843db",
     "processed.hungarian.data": "22e96bee155b5973568101c93b3705f6",

@@ -101,15 +101,15 @@ def planned_rounds(loop: RoundLoop, rounds: int) -> PlannedRounds:
     online = []
     for number in range(1, rounds + 1):
         state.draw_index = number
-        available = loop.backend.available(state)
+        available = loop.backend.available(state.moment)
         online.append(len(available))
         if not len(available):
-            loop.backend.wait(state, state.clients.now_s + OFFLINE_S)
+            loop.backend.wait(state.moment, state.clients.now_s + OFFLINE_S)
             continue
         chosen = key.fold(number).numpy().permutation(len(available))[: loop.config.cohort]
         lines.append(_planned(loop, np.sort(available[chosen])))
         clients.in_flight = InFlight.empty()
-        loop.backend.wait(state, float(lines[-1].arrives_s.max()))
+        loop.backend.wait(state.moment, float(lines[-1].arrives_s.max()))
     return PlannedRounds(lines, np.array(online, np.int64))
 
 
@@ -122,8 +122,8 @@ def _planned(loop: RoundLoop, ids: Ids) -> Timelines:
     columns: dict[str, Any] = {
         name: np.zeros(len(ids), kind) for name, kind in DISPATCH_COLUMNS.items()
     }
-    allocate = partial(loop.pipeline.allocate, state, cohort)
-    backend.dispatch(state, DispatchOrder(cohort, download, allocate, columns))
+    allocate = partial(loop.choosing.allocated, state, cohort)
+    backend.dispatch(state.moment, DispatchOrder(cohort, download, allocate, columns))
     sent: InFlight = state.clients.flying
-    backend.learn_speeds(state, sent)
+    backend.learn_speeds(state.moment, sent)
     return sent.timelines

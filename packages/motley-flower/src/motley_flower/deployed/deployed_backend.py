@@ -36,14 +36,14 @@ from motley.core.records import SIGNALS, Cohort, Outcome, Reports
 from motley.core.saved_state import FIXED, restore_fields
 from motley.engines.engine import TrainResult
 from motley.rounds.backend import ClientBackend, DispatchOrder, Sizes, Uploads
+from motley.rounds.channel import Allocation, Channel
 from motley.rounds.client_state import ClientStates
 from motley.rounds.in_flight import InFlight, Landed
 from motley.rounds.measured_speeds import GUESS_S, steps_in_time
 from motley.rounds.round import LandedReports, ReceivedUpload, Round
 from motley.rounds.run_config import RunConfig
 from motley.rounds.stage import Blamed, Stage
-from motley.rounds.state import RunState
-from motley.rounds.upload_pipeline import Allocation, UploadPipeline
+from motley.rounds.state import Moment, RunState
 from motley.timing.synchrony import ServerStep
 from motley_flower.deployed.client_registry import ClientRegistry, Limits
 from motley_flower.deployed.dispatches import DeployedDispatch, landed_table, waiting_table
@@ -134,7 +134,7 @@ class DeployedBackend(ClientBackend[DeployedClients]):
     Parameters
     ----------
     config: of the run.
-    pipeline: of uploads.
+    channel: sizes and bills messages.
     codec: writes requests and reads answers.
     transport: carries them.
     limits: of waiting.
@@ -149,7 +149,7 @@ class DeployedBackend(ClientBackend[DeployedClients]):
     def __init__(
         self,
         config: RunConfig,
-        pipeline: UploadPipeline,
+        channel: Channel,
         codec: RequestCodec,
         transport: WaitingTransport,
         limits: Limits,
@@ -159,11 +159,11 @@ class DeployedBackend(ClientBackend[DeployedClients]):
     ) -> None:
         self.config = config
         self.setting = config.setting
-        self.channel = pipeline.channel
+        self.channel = channel
         self.codec = codec
         self.transport = transport
         self.limits = limits
-        self.initial_state = clients
+        self.clients = clients
         self.sums = sums
         self.private = private
         self._ready = False
@@ -179,24 +179,24 @@ class DeployedBackend(ClientBackend[DeployedClients]):
 
     # ---------------------------------------------------------------------- which clients there are
 
-    def newcomers(self, state: State) -> Ids:
+    def newcomers(self, now: Moment) -> Ids:
         """Ask connected clients that were never met what they have; return those whose answers are
         here. At first, wait for the population or, when a deployment goes on, for the clients that
         it knows."""
-        clients = state.clients
+        clients = self.clients
         if self._ready:
-            new = clients.registry.meet(state.ledger, state.version + 1)
+            new = clients.registry.meet(self.channel.ledger, now.version + 1)
             self._tick(clients)
             return new
         self._ready = True
         self._tick(clients)
-        new = clients.registry.gather(state.ledger, state.version + 1 if state.begun else 0)
+        new = clients.registry.gather(self.channel.ledger, now.version + 1 if now.begun else 0)
         self._tick(clients)
-        return new if state.begun else np.flatnonzero(clients.registry.met)
+        return new if now.begun else np.flatnonzero(clients.registry.met)
 
-    def enrol(self, state: State, ids: Ids, wanted: frozenset[str]) -> Mapping[str, Floats]:
+    def enrol(self, now: Moment, ids: Ids, wanted: frozenset[str]) -> Mapping[str, Floats]:
         """Return what these clients reported when they were met, and estimates of their speed."""
-        registry = state.clients.registry
+        registry = self.clients.registry
         steps = self.setting.work.total(registry.examples[ids])
         full_bits = self._whole_upload_bits(registry.trained[ids])
         estimates = registry.estimates(ids, steps, full_bits, GUESS_S)
@@ -210,10 +210,10 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         )
         return {**estimates, **reported, "num_examples": sizes}
 
-    def federation_rows(self, state: State) -> Iterator[dict[str, Any]]:
+    def federation_rows(self, now: Moment) -> Iterator[dict[str, Any]]:
         """Yield one row per client met, in one block: its number of samples and, where it reported
         them, its labels; neither in a private run."""
-        registry = state.clients.registry
+        registry = self.clients.registry
         met = np.flatnonzero(registry.met)
         if self.private is not None:
             yield {"client": met, "labels": np.zeros((len(met), 0), np.int64)}
@@ -226,17 +226,17 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         )
         yield {"client": met, "num_train": registry.examples[met], "labels": labels}
 
-    def sizes(self, state: State) -> Sizes:
+    def sizes(self, now: Moment) -> Sizes:
         """Return the numbers of training samples: 0 where a client was never met, 1 where they are
         private; and those by which updates are weighed: each client's own word, capped by those of
         the others."""
-        registry = state.clients.registry
+        registry = self.clients.registry
         return Sizes(registry.examples, registry.counted)
 
-    def available(self, state: State) -> Ids:
+    def available(self, now: Moment) -> Ids:
         """Return the clients that are connected, met, have data, and are neither in flight, lost
         since the last step, nor asked anew which share of the ranks they hold."""
-        clients = state.clients
+        clients = self.clients
         ids = clients.registry.answering()
         clients.seen = self.transport.present(fresh=False)
         busy = np.isin(ids, list(clients.busy | clients.registry.unsure))
@@ -246,31 +246,31 @@ class DeployedBackend(ClientBackend[DeployedClients]):
             & ~busy
         ]
 
-    def back_s(self, state: State) -> float:
+    def back_s(self, now: Moment) -> float:
         """Return the present as soon as a client can be asked, else the end of the wait for one."""
-        if len(self.available(state)):
-            return state.clients.now_s
-        return state.under_way.sent_s + self.limits.work_s
+        if len(self.available(now)):
+            return self.clients.now_s
+        return now.sent_s + self.limits.work_s
 
-    def transcript(self, state: State) -> str | None:
+    def transcript(self) -> str | None:
         """Return what was published of verified draws, for
         :func:`~motley_flower.secure.verifiable_draws.verify_draws`; None without them."""
-        draws = state.clients.draws
+        draws = self.clients.draws
         return self.sums.transcript(draws) if self.sums is not None and draws else None
 
     def probe(
-        self, state: State, ids: Ids, wanted: Mapping[str, int | None], download: Tensors
+        self, now: Moment, ids: Ids, wanted: Mapping[str, int | None], download: Tensors
     ) -> tuple[Ids, Mapping[str, Floats]]:
         """Send the model to the candidates and wait for what they measure; candidates that do not
         answer are left out."""
-        clients = state.clients
-        registry = state.clients.registry
+        clients = self.clients
+        registry = self.clients.registry
         learning = {
             name: batches for name, batches in wanted.items() if SIGNALS[name].kind != "system"
         }
         measured: dict[int, Mapping[str, Floats]] = {int(client): {} for client in ids}
         if learning:
-            widths = dict(zip(ids.tolist(), self._held(state, Cohort(ids)).tolist(), strict=True))
+            widths = dict(zip(ids.tolist(), self._held(now, Cohort(ids)).tolist(), strict=True))
             accepted = clients.accepted
             if self.private is not None:
                 self.private.account.asked(learning, ids)
@@ -278,20 +278,20 @@ class DeployedBackend(ClientBackend[DeployedClients]):
                 client: self.codec.probe(
                     clients.registry.run,
                     client,
-                    state.draw_index,
+                    now.draw_index,
                     accepted.get(client, -1),
                     learning,
-                    self._model(state, download, widths[client]),
+                    self._model(now, download, widths[client]),
                     widths[client],
                 )
                 for client in ids.tolist()
             }
             measured = registry.ask(
-                ledger=state.ledger,
+                ledger=self.channel.ledger,
                 orders=orders,
                 read=self.codec.read_measured,
                 kind="probe",
-                step=state.version + 1,
+                step=now.version + 1,
             )
             named = {} if self.private is not None else excessive(measured)
             for client, reason in named.items():
@@ -311,16 +311,16 @@ class DeployedBackend(ClientBackend[DeployedClients]):
             }
         return answered, signals
 
-    def _held(self, state: State, cohort: Cohort) -> Floats:
+    def _held(self, now: Moment, cohort: Cohort) -> Floats:
         """Return the share of the ranks that each client of a cohort is sent, ``[m]``: what the
         experiment's capacity gives it, and no more than it has said that it can hold."""
         if self.slices is None:
             return np.ones(len(cohort.ids))
-        assigned = self.slices.chosen(cohort).widths(cohort.ids, state.draw_index)
-        declared = state.clients.registry.signals[SHARE][cohort.ids, 0]
+        assigned = self.slices.chosen(cohort).widths(cohort.ids, now.draw_index)
+        declared = self.clients.registry.signals[SHARE][cohort.ids, 0]
         return np.asarray(np.minimum(assigned, declared), np.float64)
 
-    def _model(self, state: State, download: Tensors, width: float = 1.0) -> bytes:
+    def _model(self, now: Moment, download: Tensors, width: float = 1.0) -> bytes:
         """Return a model, or this share of its ranks, as one message; packed once for all its
         receivers.
 
@@ -336,7 +336,7 @@ class DeployedBackend(ClientBackend[DeployedClients]):
                 packed[width] = pack(sent_part(download, self.setting.task.layout, width))
             except CodecError:
                 sentence = (
-                    f"the model is not finite after {state.version} steps; lower "
+                    f"the model is not finite after {now.version} steps; lower "
                     "local.optimizer.lr, or clip"
                 )
                 raise ConfigError(sentence, "local.optimizer.lr") from None
@@ -344,11 +344,11 @@ class DeployedBackend(ClientBackend[DeployedClients]):
 
     # ---------------------------------------------------------------------- sending out and waiting
 
-    def _workload(self, state: State, cohort: Cohort) -> Mapping[str, Floats]:
+    def _workload(self, now: Moment, cohort: Cohort) -> Mapping[str, Floats]:
         """Return the work planned for a cohort, by the speed that was measured last; links are
         unknown, so infinite."""
-        steps, step_s = self._steps(state, cohort, self._held(state, cohort))
-        examples = state.clients.registry.counted[cohort.ids]
+        steps, step_s = self._steps(now, cohort, self._held(now, cohort))
+        examples = self.clients.registry.counted[cohort.ids]
         seconds = np.nan_to_num(step_s * steps)
         return {
             "examples": examples * 1.0,
@@ -358,31 +358,31 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         }
 
     def _steps(
-        self, state: State, cohort: Cohort, widths: Floats, sent: float | Floats = 1.0
+        self, now: Moment, cohort: Cohort, widths: Floats, sent: float | Floats = 1.0
     ) -> tuple[Ids, Floats]:
         """Return the local steps that each client is asked to take and its seconds per step (NaN
         where it never delivered) with these shares of the ranks.
 
         ``sent``: as for :func:`steps_in_time`."""
-        registry = state.clients.registry
+        registry = self.clients.registry
         ids = cohort.ids
         steps = self.setting.work.total(registry.examples[ids])
         steps = steps if cohort.local_steps is None else np.maximum(cohort.local_steps, 1)
         speed = registry.speed[ids] if self.slices is None else self.slices.speed(ids, widths)
         return steps_in_time(self.config.synchrony, steps, speed, sent), speed[:, 0]
 
-    def dispatch(self, state: State, order: DispatchOrder) -> Allocation:
+    def dispatch(self, now: Moment, order: DispatchOrder) -> Allocation:
         """Send every client of a cohort its request; a client that cannot be reached is lost."""
-        clients = state.clients
+        clients = self.clients
         cohort = order.cohort
-        widths = self._held(state, cohort)
-        allocation = order.allocate(partial(self._workload, state, cohort))
+        widths = self._held(now, cohort)
+        allocation = order.allocate(partial(self._workload, now, cohort))
         paper_bits = allocation.paper_bits
         if self.slices is not None:
             paper_bits = self.slices.sizes.upload_bits(self.channel, widths)[1]
         sent_share = allocation.bits / self._whole_upload_bits(widths)
-        steps, _ = self._steps(state, cohort, widths, sent_share)
-        secure = {} if self.sums is None else self.sums.open(state, cohort.ids.tolist())
+        steps, _ = self._steps(now, cohort, widths, sent_share)
+        secure = {} if self.sums is None else self.sums.open(now, cohort.ids.tolist())
         self._tick(clients)
         start_s = clients.now_s
         sealed = {}
@@ -401,13 +401,13 @@ class DeployedBackend(ClientBackend[DeployedClients]):
             row = {name: column[i] for name, column in columns.items()}
             dispatch = DeployedDispatch(
                 client=client,
-                dispatch=state.dispatch + i,
-                version=state.version,
+                dispatch=now.dispatch + i,
+                version=now.version,
                 steps=int(steps[i]),
                 start_s=start_s,
                 expires_s=start_s + self.limits.work_s,
                 **row,
-                want=self._wanted(state, client),
+                want=self._wanted(now, client),
             )
             sent.append(dispatch)
             if self.sums is None or client in secure:
@@ -416,7 +416,7 @@ class DeployedBackend(ClientBackend[DeployedClients]):
                     clients.registry.run,
                     dispatch,
                     last_accepted,
-                    self._model(state, order.download, dispatch.width),
+                    self._model(now, order.download, dispatch.width),
                     secure.get(client, b""),
                 ).seal()
                 dispatch.bits_down = 8 * len(sealed[client])
@@ -437,14 +437,13 @@ class DeployedBackend(ClientBackend[DeployedClients]):
             elif self.private is not None:
                 self.private.account.asked(dispatch.want, np.array([dispatch.client]))
         self.channel.send(
-            state.ledger,
             cohort.ids,
             np.array([dispatch.bits_down for dispatch in sent], np.int64),
-            state.version + 1,
+            now.version + 1,
         )
         return allocation
 
-    def _wanted(self, state: State, client: int) -> tuple[str, ...]:
+    def _wanted(self, now: Moment, client: int) -> tuple[str, ...]:
         """Return the signals that a client is to report with its update: in a private run those
         that are below their caps."""
         private = self.private
@@ -452,10 +451,10 @@ class DeployedBackend(ClientBackend[DeployedClients]):
             return self.codec.want
         return private.account.sendable(private.plan, self.codec.want, client)
 
-    def wait(self, state: State, until_s: float) -> None:
+    def wait(self, now: Moment, until_s: float) -> None:
         """Wait until something happens: an answer, a client that is lost or newly connected, or the
         moment itself."""
-        clients = state.clients
+        clients = self.clients
         waited = {
             dispatch.message: dispatch
             for dispatch in (*clients.in_flight, *clients.cancelled)
@@ -475,16 +474,16 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         for reply in replies:
             dispatch = waited.pop(reply.message, None)
             if dispatch is not None:  # else the same answer once more
-                self._receive(state, dispatch, reply)
+                self._receive(now, dispatch, reply)
         for dispatch in waited.values():
             if clients.now_s >= dispatch.expires_s:
                 clients.registry.silent(dispatch.client)
                 self._lose(clients, dispatch, f"no answer within {self.limits.work_s:g} s")
 
-    def _receive(self, state: State, dispatch: DeployedDispatch, reply: Reply) -> None:
+    def _receive(self, now: Moment, dispatch: DeployedDispatch, reply: Reply) -> None:
         """Take an answer in: it is checked at once. When the server no longer waits for it, it is
         billed, and that is all."""
-        clients = state.clients
+        clients = self.clients
         if reply.data is None:
             if reply.unanswered:
                 clients.registry.silent(dispatch.client)
@@ -506,14 +505,14 @@ class DeployedBackend(ClientBackend[DeployedClients]):
             bits = np.array([dispatch.bits_up])
             paper = np.array([dispatch.paper_bits])
             ids = np.array([dispatch.client])
-            self.channel.receive(state.ledger, ids, bits, paper, state.version + 1, "late")
+            self.channel.receive(ids, bits, paper, now.version + 1, "late")
             _LOG.info(
                 "client %d answered dispatch %d of round %d too late",
                 dispatch.client,
                 dispatch.dispatch,
                 dispatch.version + 1,
             )
-            self._learn_late(state, dispatch, reply.data)
+            self._learn_late(now, dispatch, reply.data)
             late_s = clients.now_s - dispatch.start_s
             clients.registry.incidents.note(
                 dispatch.client,
@@ -525,7 +524,7 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         why = "its numbers are not finite"
         try:
             dispatch.result, answer = self.codec.read_trained(
-                clients.registry.run, dispatch, reply.data, state.server.model.buffers
+                clients.registry.run, dispatch, reply.data, now.server.model.buffers
             )
         except CodecError as error:
             why = in_a_line(error)
@@ -549,16 +548,16 @@ class DeployedBackend(ClientBackend[DeployedClients]):
                 # its data did
                 dispatch.result = dispatch.result or self._nothing(dispatch)
 
-    def _learn_late(self, state: State, dispatch: DeployedDispatch, data: object) -> None:
+    def _learn_late(self, now: Moment, dispatch: DeployedDispatch, data: object) -> None:
         """Take in how long a client took that answered too late, where its steps or its share of
         the ranks follow seconds: else it would be sent as much again, and be late again."""
         timed = self.slices is not None and self.slices.timed
         if not timed and not self.config.synchrony.limits_work:
             return
-        clients = state.clients
+        clients = self.clients
         try:
             _, answer = self.codec.read_trained(
-                clients.registry.run, dispatch, data, state.server.model.buffers
+                clients.registry.run, dispatch, data, now.server.model.buffers
             )
         except CodecError:
             return
@@ -643,9 +642,9 @@ class DeployedBackend(ClientBackend[DeployedClients]):
 
     # ---------------------------------------------------------------------------- the server's step
 
-    def collect(self, state: State, step: ServerStep, stay: Bools) -> Landed:
+    def collect(self, now: Moment, step: ServerStep, stay: Bools) -> Landed:
         """Take out what ends with this step, and what was lost or rejected since the last one."""
-        clients = state.clients
+        clients = self.clients
         taken = []
         staying = []
         scale = np.ones(len(clients.in_flight)) if step.scale is None else step.scale
@@ -660,7 +659,7 @@ class DeployedBackend(ClientBackend[DeployedClients]):
                 clients.cancelled.append(dispatch)
         self._reject_excessive(clients, taken)
         if self.sums is not None:
-            self.sums.close(state, taken, clients.summed)
+            self.sums.close(now, taken, clients.summed)
         landed = sorted([*taken, *clients.ended], key=lambda dispatch: dispatch.client)
         clients.in_flight = staying
         clients.ended = []
@@ -709,14 +708,14 @@ class DeployedBackend(ClientBackend[DeployedClients]):
             _LOG.warning("client %d sent what cannot be used: %s", client, reason)
             clients.registry.incidents.note(client, "rejected", reason, dispatch.dispatch)
 
-    def uploads(self, state: State, landed: Landed, rows: Ids, sums: bool = False) -> Uploads:
+    def uploads(self, now: Moment, landed: Landed, rows: Ids, sums: bool = False) -> Uploads:
         """Return the uploads that were received and checked, in order of client id."""
-        return Uploads(self._received(state, rows))
+        return Uploads(self._received(now, rows))
 
-    def _received(self, state: State, rows: Ids) -> Iterator[tuple[int, ReceivedUpload]]:
+    def _received(self, now: Moment, rows: Ids) -> Iterator[tuple[int, ReceivedUpload]]:
         """Yield (row, upload) of these rows, in their order."""
         incremental = self.config.upload_config.feedback.incremental
-        received = state.clients.landed
+        received = self.clients.landed
         for row in rows.tolist():
             result = received[row].result
             if result is not None:
@@ -724,16 +723,12 @@ class DeployedBackend(ClientBackend[DeployedClients]):
                 yield row, ReceivedUpload(result, change=change)
 
     def commit(
-        self,
-        state: State,
-        landed: Landed,
-        accepted: Ids,
-        client_states: Mapping[int, ClientState],
+        self, landed: Landed, accepted: Ids, client_states: Mapping[int, ClientState]
     ) -> None:
         """Remember which dispatch of each client was accepted: the client learns it with its next
         request."""
         lines = landed.dispatches.timelines[accepted]
-        state.clients.accepted.update(
+        self.clients.accepted.update(
             zip(lines.client.tolist(), lines.dispatch.tolist(), strict=True)
         )
 
@@ -762,7 +757,7 @@ class DeploymentStage(Stage):
         if sums is None or not sums.options.draws:
             return None
         clients = state.clients
-        cohort, clients.draws = sums.draw(state, clients.draws, count)
+        cohort, clients.draws = sums.draw(state.moment, state.selector, clients.draws, count)
         self.backend._tick(clients)
         return Cohort(np.intersect1d(available, cohort))
 

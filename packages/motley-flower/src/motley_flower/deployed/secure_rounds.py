@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from motley.algorithms.parts import Part, Parts
+from motley.algorithms.parts import Part
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError, RoundAbandonedError
 from motley.core.records import Outcome
 from motley.experiments.build import Ready
+from motley.rounds.channel import Channel
 from motley.rounds.run_config import RunConfig
-from motley.rounds.state import RunState
+from motley.rounds.state import Moment
+from motley.selectors.selector import Selector
 from motley.timing.deadline import Deadline
 from motley.timing.synchrony import Synchronous
 from motley_flower.deployed.client_registry import ClientRegistry
@@ -180,7 +182,7 @@ class DeployedSums(SecureExchange):
     register: client -> public key, or the file.
     clients: those of the deployment.
     codec: writes requests.
-    parts: of a plain upload, which is the update alone.
+    channel: of the run, whose plain uploads are the update alone.
     noise: that clients add before they mask; None: they add none.
     """
 
@@ -190,13 +192,14 @@ class DeployedSums(SecureExchange):
         register: Register,
         clients: ClientRegistry,
         codec: RequestCodec,
-        parts: Parts,
+        channel: Channel,
         noise: ClientNoise | None = None,
     ) -> None:
         super().__init__(options, register)
         self.noise = noise
         self.clients = clients
         self.codec = codec
+        parts = channel.parts
         extra = sorted(name for name, part in parts.items() if part.value.numel())
         if extra != ["delta"]:
             raise ConfigError(
@@ -204,14 +207,19 @@ class DeployedSums(SecureExchange):
                 "alone; use an algorithm that sends nothing else",
                 "secure_aggregation",
             )
+        self.ledger = channel.ledger
         self.delta: Part = parts["delta"]
         self._drawn: tuple[tuple[int, ...], bytes] | None = None
 
-    def draw(self, state: RunState[Any], saved: bytes, count: int) -> tuple[tuple[int, ...], bytes]:
+    def draw(
+        self, now: Moment, selector: Selector[Any], saved: bytes, count: int
+    ) -> tuple[tuple[int, ...], bytes]:
         """Return the cohort of the round that clients can recompute, and the draws' state with it.
 
         Parameters
         ----------
+        now: the server's side.
+        selector: of the run.
         saved: the draws' state; empty before the first round, in which the clients agree on them.
         count: clients a round.
 
@@ -221,9 +229,11 @@ class DeployedSums(SecureExchange):
         """
         if self.draws is None:
             self.draws = (
-                DrawServer.restored(saved, self.register) if saved else self._agreed(state, count)
+                DrawServer.restored(saved, self.register)
+                if saved
+                else self._agreed(now, selector, count)
             )
-        self._drawn = self.draws.draw(state.draw_index)
+        self._drawn = self.draws.draw(now.draw_index)
         return self._drawn[0], self.draws.save()
 
     def transcript(self, saved: bytes) -> str:
@@ -231,7 +241,7 @@ class DeployedSums(SecureExchange):
         :meth:`~motley_flower.secure.verifiable_draws.DrawServer.transcript`."""
         return DrawServer.restored(saved, self.register).transcript()
 
-    def _agreed(self, state: RunState[Any], count: int) -> DrawServer:
+    def _agreed(self, now: Moment, selector: Selector[Any], count: int) -> DrawServer:
         """Let the clients agree on the draws; raises ConfigError where too few do, or the register
         names clients that there are not."""
         strange = [client for client in sorted(self.register) if client >= len(self.clients.met)]
@@ -242,9 +252,9 @@ class DeployedSums(SecureExchange):
                 "these alone",
                 "register",
             )
-        return self.agree(state.selector, count, lambda requests: self._ask(state, requests))
+        return self.agree(selector, count, lambda requests: self._ask(now, requests))
 
-    def open(self, state: RunState[Any], cohort: Collection[int]) -> dict[int, bytes]:
+    def open(self, now: Moment, cohort: Collection[int]) -> dict[int, bytes]:
         """Exchange keys and shares; return the message that each client must have to mask its
         update. Clients without one take no part; none has one where the round is abandoned. Of a
         drawn cohort only these clients are asked; the others have dropped out."""
@@ -253,24 +263,24 @@ class DeployedSums(SecureExchange):
         invited_ids = tuple(sorted(set(cohort) & self.register.keys()))
         members, link = self._drawn or (invited_ids, b"")
         try:
-            terms = self.terms(run, state.draw_index, self.delta.value.numel(), members)
+            terms = self.terms(run, now.draw_index, self.delta.value.numel(), members)
             unsafe = self.noise and self.noise.refuses(terms.threshold, len(members))
             if unsafe:
                 raise RoundAbandonedError(unsafe)
             return self.begin(
                 terms,
                 lambda requests: self._ask(
-                    state, {k: requests[k] for k in invited_ids if k in requests}
+                    now, {k: requests[k] for k in invited_ids if k in requests}
                 ),
                 link,
             )
         except (ConfigError, RoundAbandonedError) as problem:
-            _LOG.warning("round %d: no secure sum: %s", state.version + 1, problem)
+            _LOG.warning("round %d: no secure sum: %s", now.version + 1, problem)
             return {}
 
     def close(
         self,
-        state: RunState[Any],
+        now: Moment,
         dispatches: Collection[DeployedDispatch],
         summed: list[tuple[int, ...]],
     ) -> None:
@@ -293,7 +303,7 @@ class DeployedSums(SecureExchange):
             why = begun.server.problems
         except RoundAbandonedError as problem:
             why = {dispatch.client: str(problem) for dispatch in accepted}
-            _LOG.warning("round %d: no secure sum: %s", state.version + 1, problem)
+            _LOG.warning("round %d: no secure sum: %s", now.version + 1, problem)
         for dispatch in accepted:
             if dispatch.client in survivors and dispatch.result is not None:
                 parts = {"delta": self.delta._replace(value=value.reshape(self.delta.value.shape))}
@@ -304,7 +314,7 @@ class DeployedSums(SecureExchange):
                 self.clients.incidents.note(dispatch.client, "rejected", reason, dispatch.dispatch)
         if survivors:
             self.history = self.history if self.history.sums else CohortHistory(summed)
-            self.count_sum(state.version + 1, survivors)
+            self.count_sum(now.version + 1, survivors)
             summed[:] = self.history.sums
 
     def _mean(self, begun: SecureRound, masked: Mapping[int, bytes]) -> Floats:
@@ -315,18 +325,18 @@ class DeployedSums(SecureExchange):
         total = self.noise.opened(begun.opened(masked)[:-1])
         return total / len(begun.server.survivors)
 
-    def _ask(self, state: RunState[Any], requests: Mapping[int, bytes]) -> Mapping[int, object]:
+    def _ask(self, now: Moment, requests: Mapping[int, bytes]) -> Mapping[int, object]:
         """Send one step's messages and return the answers by client; they are billed as uploads."""
         orders = {
-            k: self.codec.secure(self.clients.run, k, state.draw_index, data)
+            k: self.codec.secure(self.clients.run, k, now.draw_index, data)
             for k, data in requests.items()
         }
         return self.clients.ask(
-            ledger=state.ledger,
+            ledger=self.ledger,
             orders=orders,
             read=self.codec.read_secure,
             kind="upload",
-            step=state.version + 1,
+            step=now.version + 1,
         )
 
 

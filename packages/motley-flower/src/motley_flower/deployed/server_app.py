@@ -51,6 +51,7 @@ from motley.results.load import load as load_results
 from motley.results.marks import Mark, pack_marks
 from motley.results.report import report as write_report
 from motley.results.writer import Writer, remove_streams
+from motley.rounds.channel import Channel
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.client_state import ClientStates
 from motley.rounds.loop import RoundLoop
@@ -74,7 +75,6 @@ from motley_flower.deployed.request_codec import RequestCodec
 from motley_flower.real_run import REAL, log_sentences_alone, stopping_in_a_sentence
 
 if TYPE_CHECKING:
-    from motley.algorithms.parts import Parts
     from motley_flower.deployed.secure_rounds import DeployedSums
     from motley_flower.secure.terms import SecureOptions
     from motley_privacy.distributed_noise import ClientNoise
@@ -325,9 +325,12 @@ def deployment(
     population, (options, register) = len(config.setting.task.federation), secure
 
     def backend(
-        pipeline: UploadPipeline, watch: Stopwatch, private: PrivateStage | None
+        channel: Channel,
+        pipeline: UploadPipeline | None,
+        watch: Stopwatch,
+        private: PrivateStage | None,
     ) -> tuple[DeployedBackend, list[Stage]]:
-        parts = pipeline.channel.parts
+        parts = channel.parts
         codec = RequestCodec(
             experiment=experiment,
             config=config,
@@ -341,10 +344,12 @@ def deployment(
         clients = DeployedClients(registry, ClientStates(initial_client_state(config, model)))
         plan = plan_of(config)
         noise = None if plan is None else plan.client_noise
-        sums = None if options is None else _sums(options, register, registry, codec, parts, noise)
+        sums = (
+            None if options is None else _sums(options, register, registry, codec, channel, noise)
+        )
         deployed = DeployedBackend(
             config=config,
-            pipeline=pipeline,
+            channel=channel,
             codec=codec,
             transport=waiting,
             limits=limits,
@@ -364,13 +369,18 @@ def _sums(
     register: Any,
     clients: ClientRegistry,
     codec: RequestCodec,
-    parts: Parts,
+    channel: Channel,
     noise: ClientNoise | None,
 ) -> DeployedSums:
     from motley_flower.deployed.secure_rounds import DeployedSums  # needs the extra
 
     return DeployedSums(
-        options=options, register=register, clients=clients, codec=codec, parts=parts, noise=noise
+        options=options,
+        register=register,
+        clients=clients,
+        codec=codec,
+        channel=channel,
+        noise=noise,
     )
 
 
@@ -661,7 +671,7 @@ def _go(
     save_model(loop.setting, loop.newcomer_model(), path / "model.safetensors")
     save_best_model(loop, path)
     backend: Any = loop.backend
-    if (draws := backend.transcript(loop.state)) is not None:
+    if (draws := backend.transcript()) is not None:
         with replacing(path / "draws.json") as file:
             file.write(draws.encode())
     trackers.finish(written)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from motley.core.records import Outcome
-from motley.rounds.choice_notes import choice_rows
-from motley.rounds.rows import notes_text
+from motley.rounds.rows import choice_rows, notes_text
 from motley_flower.deployed.incidents import IncidentLog
 from motley_flower.strategy.coordinator import SelectionCoordinator
 from motley_flower.strategy.round_observer import named_metrics

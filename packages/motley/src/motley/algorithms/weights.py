@@ -101,21 +101,21 @@ def raw_weights(
     if not len(cohort.ids):  # nobody was available, and the rule was not asked
         return n
     if mode in ("selector", "selector_ratio"):
-        if cohort.weights is None:
-            raise ConfigError(
-                'this selector gives no coefficients of its own; use weights = "examples" or '
-                '"uniform"',
-                "weights",
-            )
-        return np.asarray(cohort.weights, dtype=np.float64)
+        return _required(cohort.weights, "coefficients of its own")
     if mode == "score":
-        if cohort.scores is None:
-            raise ConfigError(
-                'this selector gives no scores; use weights = "examples" or "uniform"', "weights"
-            )
-        scores = np.asarray(cohort.scores, dtype=np.float64)
+        scores = _required(cohort.scores, "scores")
         raw = scores if scores.any() else np.ones_like(scores)
+    elif mode == "horvitz_thompson":
+        raw = population * n / max(total, 1)  # all may claim to have no samples
     else:
-        # all may claim to have no samples
-        raw = population * n / max(total, 1) if mode == "horvitz_thompson" else own_weights(mode, n)
+        raw = own_weights(mode, n)
     return raw if cohort.multiplicity is None else raw * cohort.multiplicity
+
+
+def _required(column: NDArray[np.float64] | None, name: str) -> NDArray[np.float64]:
+    """Return a column of a cohort by which updates are weighed."""
+    if column is None:
+        raise ConfigError(
+            f'this selector gives no {name}; use weights = "examples" or "uniform"', "weights"
+        )
+    return np.asarray(column, dtype=np.float64)

@@ -23,6 +23,7 @@ from motley.algorithms.parts import (
     PreTrainingSignals,
     Tensors,
 )
+from motley.algorithms.phases import Direction
 from motley.core.client_names import client_in_words
 from motley.core.errors import EngineError, MotleyError
 from motley.core.keys import Key
@@ -146,6 +147,11 @@ class Client:
             module = self.model.module
             held = sum(tensor.numel() for tensor in (*module.parameters(), *module.buffers()))
             self.chunk = max(self.chunk, longest_pass(setting, held))
+        self._draws = any(isinstance(m, Dropout) for m in self.model.module.modules())
+        rule = setting.algorithm.local
+        self._prepares = setting.algorithm.loss.prepares
+        self._sliced = rule.slicing is not None
+        self._sends_features = rule.prototypes is not None
         self.separates_clients = setting.separates_clients
         if self.separates_clients:
             self.chunk = setting.evaluation_batch or max(1, len(setting.task.federation.x))
@@ -172,9 +178,8 @@ class Client:
 
     def _train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
         setting = self.setting
-        rule = self.setting.algorithm.local
         start, ctx, phases = context(setting, job, inputs)
-        if rule.slicing is not None:
+        if self._sliced:
             ctx = dataclasses.replace(ctx, classes=self._classes(job))
         self.model.load(start)
         values: dict[str, Tensor] = {}
@@ -184,7 +189,7 @@ class Client:
             for phase in phases
             if phase.model != RECEIVED
         }
-        if rule.prototypes is not None:
+        if self._sends_features:
             values |= self._features(job)
         return finish(
             setting,
@@ -221,7 +226,7 @@ class Client:
         """Return the per-sample tensors that the loss prepares on the model from which a job
         starts, before step 0."""
         self.model.load(start)
-        return self._extras(ctx, job)
+        return self._extras(ctx, job) if self._prepares else {}
 
     def positions(self, job: Job) -> Tensor:
         """Return the positions of the job's samples in ``samples.training``."""
@@ -261,7 +266,7 @@ class Client:
         """Take the steps of all phases; return the statistics of those that move the received
         model, with gradient norms if they are to be ``measured``. ``values``: filled with those of
         the phases."""
-        extras = self._extras(ctx, job)
+        extras = self._extras(ctx, job) if self._prepares else {}
         if self.frozen is not None:
             self.frozen.load(self.setting.algorithm.loss.frozen(ctx))
         losses: list[Tensor] = []
@@ -271,16 +276,19 @@ class Client:
             moved = [(phase, self._module(phase, values)) for phase in group]
             with ExitStack() as stack:
                 for phase, trained in moved:
-                    set_stream(
-                        trained.model.module, phase_key(self.setting, "dropout", job, group[0])
-                    )
+                    if self._draws:
+                        set_stream(
+                            trained.model.module, phase_key(self.setting, "dropout", job, group[0])
+                        )
                     trained.model.module.train()
                     stack.enter_context(trained.begin(phase, ctx.x))
                 for step, batches in enumerate(self._batches(job, group[0], extras)):
                     weights = {phase.model: trained.model.w for phase, trained in moved}
                     step_losses = [
-                        self._direct_step(
-                            phase=phase,
+                        self._gradient(trained, batches[0], step)
+                        if phase.direction is None
+                        else self._directed(
+                            direction=phase.direction,
                             trained=trained,
                             batches=batches,
                             weights=weights,
@@ -299,19 +307,17 @@ class Client:
                         trained.step(job.lr, phase.correction.proximal, step)
         return TrainStats.of(losses, norms)
 
-    def _direct_step(
+    def _directed(
         self,
-        phase: Phase,
+        direction: Direction,
         trained: TrainedModule,
         batches: Sequence[Batch],
         weights: Mapping[str, Tensor],
         values: dict[str, Tensor],
         step: int,
     ) -> Tensor:
-        """Return the per-sample losses of a step, detached; the module's blocks hold its
-        direction."""
-        if phase.direction is None:
-            return self._gradient(trained, batches[0])
+        """Return the per-sample losses of a step in a direction of the phase's own, detached; the
+        module's blocks hold it."""
         losses = []
 
         def gradient(at: Tensor, batch: int = 0, prepared: bool = True) -> Tensor:
@@ -321,7 +327,7 @@ class Client:
             return slope
 
         seen = {**values, **weights}
-        trained.turn(phase.direction(gradient, seen, step))
+        trained.turn(direction(gradient, seen, step))
         values.update({name: seen[name] for name in values})
         if self.step_hook is not None:
             self.step_hook(self._current, losses[0], trained.model.g)
@@ -368,9 +374,9 @@ class Client:
         for step in range(len(plan) // phase.batches):
             yield [batch(step * phase.batches + i) for i in range(phase.batches)]
 
-    def _gradient(self, trained: TrainedModule, batch: Batch) -> Tensor:
-        """Return the per-sample losses, detached; the module's blocks hold the gradient of the
-        batch's mean loss."""
+    def _gradient(self, trained: TrainedModule, batch: Batch, step: int) -> Tensor:
+        """Return the per-sample losses of a step, detached; the module's blocks hold the gradient
+        of the batch's mean loss."""
         loss = trained.gradient(batch, self.frozen)
         if self.step_hook is not None:
             self.step_hook(self._current, loss, trained.model.g)
@@ -378,12 +384,9 @@ class Client:
 
     def _extras(self, ctx: JobContext, job: Job) -> Tensors:
         """Return the per-sample tensors that the loss prepares; the model is loaded already."""
-        loss = self.setting.algorithm.loss
-        if not loss.prepares:
-            return {}
         positions = self.positions(job)
         inputs = self.samples.inputs(self.samples.rows[positions])
-        return loss.prepare(
+        return self.setting.algorithm.loss.prepare(
             ctx, self.forward, inputs, self.samples.training.targets(positions, job.data_view)
         )
 
@@ -526,7 +529,7 @@ def context(
         solver_norm=norm,
         layout=setting.task.layout,
         pre_training=signals,
-        mean_examples=_mean_examples(setting),
+        mean_examples=setting.mean_examples,
     )
     phases = setting.algorithm.local.phases(ctx)
     pull = _pull(phases)
@@ -534,15 +537,6 @@ def context(
         norm = setting.solver.solver_norm(job.steps, pull, job.lr)
         ctx = dataclasses.replace(ctx, solver_norm=norm)
     return start, ctx, phases
-
-
-def _mean_examples(setting: Setting) -> float:
-    """Return the mean number of training samples of the clients that rounds may ask; NaN where no
-    rule looks at it."""
-    if not setting.algorithm.local.compares_sizes:
-        return math.nan
-    data = setting.task.federation
-    return float((data.seen.sum() - data.seen[data.new_clients].sum()) / data.pool)
 
 
 def _pull(phases: Sequence[Phase]) -> float:

@@ -9,6 +9,7 @@ same ones for every engine.
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -394,6 +395,15 @@ class Setting:
         """The setting of each architecture, in order, whose clients all hold the same; this one
         alone where there is one architecture."""
         return (self,) if self.task.architectures is None else self._kinds
+
+    @cached_property
+    def mean_examples(self) -> float:
+        """The mean number of training samples of the clients that rounds may ask; NaN where no rule
+        looks at it."""
+        if not self.algorithm.local.compares_sizes:
+            return math.nan
+        data = self.task.federation
+        return float((data.seen.sum() - data.seen[data.new_clients].sum()) / data.pool)
 
     @cached_property
     def _kinds(self) -> tuple[Setting, ...]:

@@ -183,6 +183,9 @@ class LocalEngine(Engine):
         alone = on_one_thread(self.client.model.module, self.client.model.layout.size)
         self.inner = 1 if alone else self.threads
         self.prober = Prober(setting, self.samples, self.client, self.inner)
+        self._needed = setting.algorithm.local.pre_training
+        self._chooses = setting.algorithm.local.choice is not None
+        self._window = window_of(setting, self.threads)
 
     def _clients(self) -> ThreadPool[Client]:
         """Return a pool of threads with a client each, as many as may compute at once."""
@@ -220,43 +223,45 @@ class LocalEngine(Engine):
         download, client_states = self._on_device(
             download, client_states, [job.client for job in jobs]
         )
-        needed = self.setting.algorithm.local.pre_training
-        probed = dict.fromkeys(
-            {measured for reported, measured in PRE_TRAINING.items() if reported in want} | needed
-        )
-        window = window_of(self.setting, self.threads)
-        for begin in range(0, len(jobs), window):
-            window_jobs = jobs[begin : begin + window]
-            clients = np.array([job.client for job in window_jobs], dtype=np.int64)
-            view = DataView.of(window_jobs)
-            states = self.choose(clients, download, client_states, view)
-            slices = Slices(np.array([job.width for job in window_jobs]), window_jobs[0].offset)
-            measured = (
-                self._measured(clients, download, states, probed, _NO_KEY, view, slices)
-                if probed
-                else {}
-            )
-            signals = (
-                {job.client: self._pre_training(measured, i) for i, job in enumerate(window_jobs)}
-                if needed
-                else {}
-            )
-            inputs = JobInputs(download, states, signals)
+        reported = [name for name in want if name in PRE_TRAINING]
+        for begin in range(0, len(jobs), self._window):
+            window_jobs = jobs[begin : begin + self._window]
+            inputs = JobInputs(download, client_states, {})
+            measured: Mapping[str, Floats] = {}
+            if self._needed or self._chooses or reported:
+                inputs, measured = self._measured_first(window_jobs, inputs, reported)
             for i, trained in enumerate(self._train(window_jobs, inputs, want)):
-                before_training = {
-                    name: float(measured[PRE_TRAINING[name]][i])
-                    for name in want
-                    if name in PRE_TRAINING
-                }
                 if window_jobs[i].layers and trained.finite:
                     with torch_threads(self.inner):
                         curvature = self.client.curvature(window_jobs[i], inputs, trained)
                     trained = dataclasses.replace(trained, curvature=curvature)
-                yield (
-                    dataclasses.replace(trained, signals={**trained.signals, **before_training})
-                    if before_training
-                    else trained
-                )
+                if reported:
+                    signals = {name: float(measured[PRE_TRAINING[name]][i]) for name in reported}
+                    trained = dataclasses.replace(trained, signals={**trained.signals, **signals})
+                yield trained
+
+    def _measured_first(
+        self, jobs: Sequence[Job], inputs: JobInputs, reported: Sequence[str]
+    ) -> tuple[JobInputs, Mapping[str, Floats]]:
+        """Return the inputs of jobs with the model that each client chooses and what its rule wants
+        to know of the received one; and what was measured of that, ``[n]`` by name.
+
+        Parameters
+        ----------
+        reported: signals that clients report of the received model.
+        """
+        clients = np.array([job.client for job in jobs], dtype=np.int64)
+        view = DataView.of(jobs)
+        states = self.choose(clients, inputs.download, inputs.client_states, view)
+        probed = dict.fromkeys({PRE_TRAINING[name] for name in reported} | self._needed)
+        if not probed:
+            return JobInputs(inputs.download, states, {}), {}
+        slices = Slices(np.array([job.width for job in jobs]), jobs[0].offset)
+        measured = self._measured(clients, inputs.download, states, probed, _NO_KEY, view, slices)
+        signals = {}
+        if self._needed:
+            signals = {job.client: self._pre_training(measured, i) for i, job in enumerate(jobs)}
+        return JobInputs(inputs.download, states, signals), measured
 
     def _pre_training(self, measured: Mapping[str, Floats], i: int) -> PreTrainingSignals:
         """Return the signals that the local rule needs of the i-th client's received model."""
@@ -302,7 +307,7 @@ class LocalEngine(Engine):
         client_states: Mapping[int, ClientState | None],
         data_view: DataView | None = None,
     ) -> Mapping[int, ClientState | None]:
-        if self.setting.algorithm.local.choice is None or not len(clients):
+        if not self._chooses or not len(clients):
             return client_states
         download, client_states = self._on_device(
             download, client_states, clients.tolist() if client_states else ()

@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.local_optimisers import Block
-from motley.algorithms.parts import LocalRule, Part, Parts, Phase, Slicing, Tensors
+from motley.algorithms.parts import LocalRule, Part, Parts, Slicing, Tensors
 from motley.core.errors import ContractError
 from motley.engines.client import Client, StepHook
 from motley.engines.engine import Job, JobInputs, Setting, TrainResult
@@ -171,28 +171,13 @@ class OrderedClient(Client):
         return super().train(job, inputs, want)
 
     @override
-    def _direct_step(
-        self,
-        phase: Phase,
-        trained: TrainedModule,
-        batches: Sequence[Batch],
-        weights: Mapping[str, Tensor],
-        values: dict[str, Tensor],
-        step: int,
-    ) -> Tensor:
+    def _gradient(self, trained: TrainedModule, batch: Batch, step: int) -> Tensor:
         if step == 0:
             self._share(trained)
         trained.blocks = self._blocks
         if self._drawn[step] == self.width:
-            return super()._direct_step(
-                phase=phase,
-                trained=trained,
-                batches=batches,
-                weights=weights,
-                values=values,
-                step=step,
-            )
-        return self._narrow_step(trained, self._narrower[self._drawn[step]], batches[0])
+            return super()._gradient(trained, batch, step)
+        return self._narrow_step(trained, self._narrower[self._drawn[step]], batch)
 
     def _share(self, trained: TrainedModule) -> None:
         """Let the narrower modules' weights be views of the widest one's, which its phase may have

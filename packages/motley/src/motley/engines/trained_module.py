@@ -4,7 +4,7 @@ steps."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from itertools import compress
 from typing import NamedTuple
@@ -79,9 +79,10 @@ class TrainedModule:
         """Return the outputs of the module in its current mode."""
         if self.channels_last:
             inputs = channels_last(inputs)
+        if self.setting.precision == "float32":
+            return widened(self.model.module(inputs))
         with products(self.setting.precision, self.setting.device):
-            outputs: Tensor = self.model.module(inputs)
-        return widened(outputs)
+            return widened(self.model.module(inputs))
 
     def losses(self, batch: Batch, frozen: FrozenModels | None) -> Tensor:
         """Return the per-sample losses; where the loss compares features, the inputs also pass
@@ -112,9 +113,8 @@ class TrainedModule:
         self._chosen = [p for _, p in moving]
         # weights are set from outside: they stay in the flat vector
         gathered = phase.direction is not None
-        with _stored_channels_last(
-            self._chosen if self.direct and self.channels_last and not gathered else []
-        ):
+        in_place = self.direct and self.channels_last and not gathered
+        with _stored_channels_last(self._chosen) if in_place else nullcontext():
             correction = phase.correction
             moments = self.setting.solver.fresh(self.model.w)
             flat = [
@@ -193,7 +193,7 @@ class TrainedModule:
             and not self.direct
             and not self.setting.skips_unused
         )
-        with self.one_sample(batch):
+        with self.one_sample(batch) if self.norms else nullcontext():
             if in_one_vector and self.setting.work.micro_batch is None:
                 loss = self.losses(batch, frozen)
                 self.model.gradient(loss.mean())
@@ -206,16 +206,23 @@ class TrainedModule:
         self, batch: Batch, frozen: FrozenModels | None
     ) -> tuple[Tensor, Sequence[Tensor | None]]:
         """Return the per-sample losses, detached, and the gradients of their mean by the parameters
-        that move, in parts of ``micro_batch`` samples, if there is one; None for a parameter
-        without one, where :attr:`Setting.skips_unused`, else zeros."""
+        that move; None for a parameter without one, where :attr:`Setting.skips_unused`, else
+        zeros."""
+        most = self.setting.work.micro_batch
+        if most is not None and most < len(batch.inputs):
+            return self._gradients_in_parts(batch, frozen, most)
+        loss = self.losses(batch, frozen)
+        skips = self.setting.skips_unused
+        return loss.detach(), torch.autograd.grad(
+            loss.mean(), self._chosen, allow_unused=True, materialize_grads=not skips
+        )
+
+    def _gradients_in_parts(
+        self, batch: Batch, frozen: FrozenModels | None, most: int
+    ) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """Return the same as :meth:`_gradients`, in parts of at most so many samples."""
         skips = self.setting.skips_unused
         size = len(batch.inputs)
-        most = self.setting.work.micro_batch or size
-        if most >= size:
-            loss = self.losses(batch, frozen)
-            return loss.detach(), torch.autograd.grad(
-                loss.mean(), self._chosen, allow_unused=True, materialize_grads=not skips
-            )
         losses = []
         total: list[Tensor | None] = [None] * len(self._chosen)
         for first in range(0, size, most):
@@ -230,15 +237,22 @@ class TrainedModule:
         return torch.cat(losses), total
 
     def step(self, lr: float, proximal: float, number: int) -> None:
-        """Let the solver take step ``number`` with what the blocks hold.
-
-        Where :attr:`Setting.skips_unused`, parameters without a gradient stand still, and the
-        solver counts the steps of each, as torch's do; under clipping, whose norm is that of all,
-        it counts common ones."""
+        """Let the solver take step ``number`` with what the blocks hold."""
         solver = self.setting.solver
         if isinstance(solver, TorchOptimizer):
             self._step_of_torch(solver, lr, proximal)
-        elif all(self._used) and len(set(self._steps_taken)) <= 1:
+        elif self.setting.skips_unused:
+            self._step_of_used(lr, proximal, number)
+        else:
+            solver.step(self.blocks, lr, proximal, number)
+
+    def _step_of_used(self, lr: float, proximal: float, number: int) -> None:
+        """Let the solver take a step in which parameters without a gradient stand still.
+
+        It counts the steps of each, as torch's do; under clipping, whose norm is that of all, it
+        counts common ones."""
+        solver = self.setting.solver
+        if all(self._used) and len(set(self._steps_taken)) <= 1:
             solver.step(self.blocks, lr, proximal, number)
         elif solver.clip is not None:
             used = zip(self.blocks, self._used, strict=True)
@@ -247,10 +261,9 @@ class TrainedModule:
             for block, uses, taken in zip(self.blocks, self._used, self._steps_taken, strict=True):
                 if uses:
                     solver.step([block], lr, proximal, taken)
-        if self.setting.skips_unused:
-            self._steps_taken = [
-                taken + uses for taken, uses in zip(self._steps_taken, self._used, strict=True)
-            ]
+        self._steps_taken = [
+            taken + uses for taken, uses in zip(self._steps_taken, self._used, strict=True)
+        ]
 
     def _step_of_torch(self, solver: TorchOptimizer, lr: float, proximal: float) -> None:
         """Let the phase's optimizer of torch take a step with what the blocks hold."""

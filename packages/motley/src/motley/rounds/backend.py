@@ -5,7 +5,9 @@ candidates measured, sends cohorts out, waits, and collects what came back.
 :class:`~motley.rounds.simulated.SimulatedBackend` plans all that in virtual time and trains lazily;
 the backend of :mod:`motley_flower.deployed` exchanges messages with real clients in wall time.
 
-What evolves on the clients' side is ``RunState.clients``, an object of the backend's making. What
+What evolves on the clients' side is its attribute ``clients``, which the run's state saves. Of the
+server's side it gets a :class:`~motley.rounds.state.Moment`, which nobody changes, and it returns
+values; what it sends is billed through the run's :class:`~motley.rounds.channel.Channel`. What
 only one kind of backend does in a round beside these methods (claims of dishonest clients, notes of
 incidents, statistics estimated anew) is in stages of its own.
 """
@@ -20,12 +22,12 @@ from motley.algorithms.parts import ClientState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.records import Cohort
 from motley.engines.engine import RunSum
+from motley.rounds.channel import Allocation
 from motley.rounds.data_drift import DriftView
 from motley.rounds.holdings.holding import Holding
 from motley.rounds.in_flight import Landed
 from motley.rounds.round import ReceivedUpload
-from motley.rounds.state import C, RunState
-from motley.rounds.upload_pipeline import Allocation
+from motley.rounds.state import C, Moment
 from motley.timing.synchrony import ServerStep
 
 __all__ = ["ClientBackend", "DispatchOrder", "Sizes", "Uploads"]
@@ -83,7 +85,7 @@ class ClientBackend(ABC, Generic[C]):
 
     Attributes
     ----------
-    initial_state: the clients' side before round 1.
+    clients: what evolves on the clients' side.
     drift: what clients see of their data, where it drifts; None: all of it.
     holding: what clients hold of the model, where that is not all of it.
     """
@@ -96,41 +98,41 @@ class ClientBackend(ABC, Generic[C]):
     """Whether clients are simulated, so that noise that hides them comes from the run's secret and
     can be repeated; in a deployment it comes from the operating system."""
 
-    initial_state: C
+    clients: C
     drift: DriftView | None = None
     holding: Holding | None = None
 
     @abstractmethod
-    def newcomers(self, state: RunState[C]) -> Ids:
+    def newcomers(self, now: Moment) -> Ids:
         """Return the ids of clients that are met for the first time now, sorted. Asked at the first
         step of a process, where it makes ready, and before every choice."""
 
     @abstractmethod
-    def enrol(self, state: RunState[C], ids: Ids, wanted: frozenset[str]) -> Mapping[str, Floats]:
+    def enrol(self, now: Moment, ids: Ids, wanted: frozenset[str]) -> Mapping[str, Floats]:
         """Return signals ``[n, ...]`` of newly met clients, at least those wanted but
         ``last_layer``; bill what clients sent."""
 
     @abstractmethod
-    def federation_rows(self, state: RunState[C]) -> Iterator[dict[str, Any]]:
+    def federation_rows(self, now: Moment) -> Iterator[dict[str, Any]]:
         """Yield the columns of the table ``federation`` in blocks: one row per client known before
         round 1."""
 
     @abstractmethod
-    def sizes(self, state: RunState[C]) -> Sizes:
+    def sizes(self, now: Moment) -> Sizes:
         """Return how many samples clients have, and claim to have."""
 
     @abstractmethod
-    def available(self, state: RunState[C]) -> Ids:
+    def available(self, now: Moment) -> Ids:
         """Return the ids of the clients that can be asked now, sorted."""
 
     @abstractmethod
-    def back_s(self, state: RunState[C]) -> float:
+    def back_s(self, now: Moment) -> float:
         """Return when a client can be asked again, where none can now; at present where nothing
         tells."""
 
     @abstractmethod
     def probe(
-        self, state: RunState[C], ids: Ids, wanted: Mapping[str, int | None], download: Tensors
+        self, now: Moment, ids: Ids, wanted: Mapping[str, int | None], download: Tensors
     ) -> tuple[Ids, Mapping[str, Floats]]:
         """Have candidates measure the model of ``download``; bill it, and let its time pass.
 
@@ -142,20 +144,20 @@ class ClientBackend(ABC, Generic[C]):
         """
 
     @abstractmethod
-    def dispatch(self, state: RunState[C], order: DispatchOrder) -> Allocation:
+    def dispatch(self, now: Moment, order: DispatchOrder) -> Allocation:
         """Send a cohort out, bill its downloads, and return what it may upload."""
 
     @abstractmethod
-    def wait(self, state: RunState[C], until_s: float) -> None:
+    def wait(self, now: Moment, until_s: float) -> None:
         """Let time pass until ``until_s``, or until something happens before."""
 
     @abstractmethod
-    def collect(self, state: RunState[C], step: ServerStep, stay: Bools) -> Landed:
+    def collect(self, now: Moment, step: ServerStep, stay: Bools) -> Landed:
         """Take out of flight all rows but ``stay``: the dispatches that end with this server
         step."""
 
     @abstractmethod
-    def uploads(self, state: RunState[C], landed: Landed, rows: Ids, sums: bool = False) -> Uploads:
+    def uploads(self, now: Moment, landed: Landed, rows: Ids, sums: bool = False) -> Uploads:
         """Return the uploads of these rows of ``landed``.
 
         Parameters
@@ -165,11 +167,7 @@ class ClientBackend(ABC, Generic[C]):
 
     @abstractmethod
     def commit(
-        self,
-        state: RunState[C],
-        landed: Landed,
-        accepted: Ids,
-        client_states: Mapping[int, ClientState],
+        self, landed: Landed, accepted: Ids, client_states: Mapping[int, ClientState]
     ) -> None:
         """Make an accepted step final for its clients: from now on they keep ``client_states``.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -24,7 +24,7 @@ from motley.algorithms.parts import (
     ServerState,
     Tensors,
 )
-from motley.core.arrays import Ids
+from motley.core.arrays import Floats, Ids
 from motley.core.layout import Layout
 from motley.engines.engine import TrainResult
 from motley.tasks.task import ModelState
@@ -32,7 +32,7 @@ from motley.transport.ledger import VALUE_BITS, Ledger, message_bits, paper_bits
 from motley.transport.packet import PacketSpec
 from motley.transport.wire import length
 
-__all__ = ["Channel", "UploadCheck", "empty_upload", "traffic_row"]
+__all__ = ["Allocation", "Channel", "UploadCheck", "empty_upload", "traffic_row", "whole_shares"]
 
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -66,6 +66,43 @@ class UploadCheck:
         return dataclasses.replace(result, parts=parts, finite=finite)
 
 
+class Allocation(NamedTuple):
+    """How much each client of a cohort may upload, ``[m]`` each.
+
+    Parameters
+    ----------
+    theta: share of the update.
+    budget: the round's mean share.
+    bits: of the message.
+    paper_bits: as the papers count it.
+    extra_steps: time that choosing the values takes at the client, in local steps.
+    """
+
+    theta: Floats
+    budget: Floats
+    bits: Ids
+    paper_bits: Ids
+    extra_steps: Floats
+
+
+def whole_shares(n: int, bits: int, paper_bits: int) -> Allocation:
+    """Return the allocation of ``n`` clients that send whole updates.
+
+    Parameters
+    ----------
+    bits: of the message of each.
+    paper_bits: as the papers count it.
+    """
+    ones = np.ones(n)
+    return Allocation(
+        theta=ones,
+        budget=ones,
+        bits=np.full(n, bits),
+        paper_bits=np.full(n, paper_bits),
+        extra_steps=np.zeros(n),
+    )
+
+
 class Channel:
     """Sizes messages and posts them to a ledger, whose rounds are server steps (numbered from 1).
 
@@ -77,7 +114,9 @@ class Channel:
 
     Attributes
     ----------
+    ledger: the run's traffic.
     parts: those given.
+    checked: the check of what leaves a client.
     upload_bits: of a whole upload, buffers and counters included.
     paper_bits: 32 for each value of its update.
     """
@@ -85,9 +124,10 @@ class Channel:
     def __init__(
         self, parts: Parts, extra_exchange: ExtraExchange, without: Iterable[str] = ()
     ) -> None:
+        self.ledger = Ledger()
         self.without = frozenset(without)
         self.parts = parts
-        self.shapes = shapes_of(parts)
+        self.checked = UploadCheck(shapes_of(parts), self.without)
         parts = {name: part for name, part in parts.items() if name not in self.without}
         self.specs = {name: _spec(part.value) for name, part in parts.items() if part.value.numel()}
         self._answer_bits = VALUE_BITS * extra_exchange.down
@@ -118,34 +158,29 @@ class Channel:
         """Return the bits of an upload as papers count them, whose update counts ``delta_bits``."""
         return self.paper_bits - self.specs["delta"].values_bits() + delta_bits
 
-    @property
-    def checked(self) -> UploadCheck:
-        """The check of what leaves a client."""
-        return UploadCheck(self.shapes, self.without)
-
     def download_bits(self, download: Tensors, ids: Ids, holding: Ids) -> Ids:
         """Return the bits sent to each client of a cohort ``[n]``; clients ``holding`` the model
         get only the server rule's answer."""
-        return _model_bits(download, ids, holding) + self._answer_bits
+        bits = np.where(np.isin(ids, holding), 0, message_bits(download))
+        return bits + self._answer_bits
 
     def whole_download(self, download: Tensors) -> int:
         """Return the bits down to a client that holds nothing yet."""
         return message_bits(download) + self._answer_bits
 
-    def enrol(self, ledger: Ledger, ids: Ids, count: int) -> None:
+    def enrol(self, ids: Ids, count: int) -> None:
         """Bill ``count`` numbers that each client sends once, before round 1."""
-        ledger.post("enrol", "up", ids, VALUE_BITS * count, round=0)
+        self.ledger.post("enrol", "up", ids, VALUE_BITS * count, round=0)
 
-    def exchange_statistics(self, ledger: Ledger, ids: Ids, down_bits: int, up_bits: Ids) -> None:
+    def exchange_statistics(self, ids: Ids, down_bits: int, up_bits: Ids) -> None:
         """Bill the statistics of a table's columns: what clients send of their training rows,
         ``up_bits`` ``[K]``, also counts on the papers' account; what the server makes of it goes
         down to each client, ``down_bits``."""
-        ledger.post("enrol", "up", ids, up_bits[ids], round=0, paper_bits=up_bits[ids])
-        ledger.post("enrol", "down", ids, down_bits, round=0)
+        self.ledger.post("enrol", "up", ids, up_bits[ids], round=0, paper_bits=up_bits[ids])
+        self.ledger.post("enrol", "down", ids, down_bits, round=0)
 
     def probe(
         self,
-        ledger: Ledger,
         ids: Ids,
         download: Tensors,
         step: int,
@@ -160,17 +195,16 @@ class Channel:
         less, fewer = (np.zeros(len(ids), np.int64),) * 2 if saved is None else saved
         down = (message_bits(download) - less) * bool(count)
         up = VALUE_BITS * (count - fewer)
-        ledger.post(kind="probe", direction="down", ids=ids, bits=down, round=step)
-        ledger.post(kind="probe", direction="up", ids=ids, bits=up, round=step)
+        self.ledger.post(kind="probe", direction="down", ids=ids, bits=down, round=step)
+        self.ledger.post(kind="probe", direction="up", ids=ids, bits=up, round=step)
         return down, up
 
-    def send(self, ledger: Ledger, ids: Ids, bits: Ids, step: int) -> None:
+    def send(self, ids: Ids, bits: Ids, step: int) -> None:
         """Bill the model that goes out to a cohort."""
-        ledger.post(kind="model", direction="down", ids=ids, bits=bits, round=step)
+        self.ledger.post(kind="model", direction="down", ids=ids, bits=bits, round=step)
 
     def receive(
         self,
-        ledger: Ledger,
         ids: Ids,
         bits: Ids,
         paper_bits: Ids,
@@ -180,21 +214,19 @@ class Channel:
         """Bill what was sent of uploads, whether or not it is used: whole ones, and of one that was
         cut what had left its client. ``kind``: ``late`` where the dispatch ended in an earlier
         step."""
-        ledger.post(
+        self.ledger.post(
             kind=kind, direction="up", ids=ids, bits=bits, round=step, paper_bits=paper_bits
         )
 
-    def recalibrate(
-        self, ledger: Ledger, ids: Ids, download: Tensors, step: int
-    ) -> tuple[Ids, Ids]:
+    def recalibrate(self, ids: Ids, download: Tensors, step: int) -> tuple[Ids, Ids]:
         """Bill the new model going to each of these clients, and its statistics coming back; return
         the bits down and up."""
         down = np.full(len(ids), message_bits(download))
         up = np.full(
             len(ids), message_bits({name: download[name] for name in ("buffers", "counters")})
         )
-        ledger.post(kind="recalibrate", direction="down", ids=ids, bits=down, round=step)
-        ledger.post(kind="recalibrate", direction="up", ids=ids, bits=up, round=step)
+        self.ledger.post(kind="recalibrate", direction="down", ids=ids, bits=down, round=step)
+        self.ledger.post(kind="recalibrate", direction="up", ids=ids, bits=up, round=step)
         return down, up
 
 
@@ -210,10 +242,6 @@ def traffic_row(ledger: Ledger) -> dict[str, int]:
         "total_up_bits": ledger.total(direction="up"),
         "total_up_paper_bits": ledger.paper_bits,
     }
-
-
-def _model_bits(download: Tensors, ids: Ids, holding: Ids) -> Ids:
-    return np.where(np.isin(ids, holding), 0, message_bits(download))
 
 
 def empty_upload(rule: LocalRule, server: ServerState, first: ModelState, layout: Layout) -> Parts:

@@ -4,7 +4,7 @@ clients."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,11 +13,13 @@ import numpy as np
 
 from motley.algorithms.parts import Tensors
 from motley.algorithms.weights import raw_weights
-from motley.core.arrays import Ids
+from motley.core.arrays import Floats, Ids
 from motley.core.records import Cohort, Outcome, Reports
 from motley.rounds import probing
 from motley.rounds.backend import ClientBackend, DispatchOrder
+from motley.rounds.channel import Allocation, Channel, whole_shares
 from motley.rounds.round import Round
+from motley.rounds.rows import choice_rows
 from motley.rounds.run_config import RunConfig
 from motley.rounds.stage import ChosenCohort, Stages
 from motley.rounds.state import RunState
@@ -36,13 +38,15 @@ class Choosing:
 
     Parameters
     ----------
-    config, backend, pipeline, watch, signals, stages: of the run.
+    config, backend, channel, watch, signals, stages: of the run.
+    pipeline: compresses updates; None: they are sent as they are.
     newcomer: returns what a client that never took part would start from.
     """
 
     config: RunConfig
     backend: ClientBackend[Any]
-    pipeline: UploadPipeline
+    channel: Channel
+    pipeline: UploadPipeline | None
     watch: Stopwatch
     signals: UploadSignals
     stages: Stages
@@ -55,14 +59,14 @@ class Choosing:
         setting = self.config.setting
         wanted = state.selector.rule.needs().enrolled
         # of millions of clients every column counts: none is kept that is not told
-        columns = dict(self.backend.enrol(state, ids, wanted))
+        columns = dict(self.backend.enrol(state.moment, ids, wanted))
         if "last_layer" in wanted:
             columns["last_layer"] = probing.last_layer(
                 self.newcomer(state), setting.task.layout, len(ids)
             )
         signals = {name: columns[name] for name in sorted(wanted)}
         del columns
-        examples = self.backend.sizes(state).examples[ids]
+        examples = self.backend.sizes(state.moment).examples[ids]
         steps = setting.work.total(examples, ids).astype(np.float64)
         reports = Reports(
             ids,
@@ -89,41 +93,63 @@ class Choosing:
         """Return the round with a cohort of at most ``count`` clients, chosen for the newest
         model."""
         backend = self.backend
-        self.enrol(state, backend.newcomers(state))
+        if not backend.simulated:
+            self.enrol(state, backend.newcomers(state.moment))
         next_draws(state)
         state.selections += 1
         state.under_way.asked = True
         state.under_way.asked_s = state.clients.now_s
         with self.watch("select"):
-            available = backend.available(state)
+            available = backend.available(state.moment)
             nobody_there = not len(available)
             for stage in self.stages.available:
                 available = stage.available(state, available)
         if state.version not in state.downloads:
             rule = self.config.setting.algorithm.local
-            state.downloads[state.version] = rule.download(state.server)
+            state.downloads = {**state.downloads, state.version: rule.download(state.server)}
         download = state.downloads[state.version]
         with self.watch("select"):
-            cohort = self._given(state, available, count)  # looks at no signal
-            state.under_way.candidates = state.selector.probe(
-                state.draw_index, available, 0 if cohort else count, state.dispatch, step.number
-            )
-        if len(state.under_way.candidates):
-            step, silent = self.probe(state, step, download, state.version)
-            if len(silent):
-                available = np.setdiff1d(available, silent, assume_unique=True)
+            cohort = self._given(state, available, count) if self.stages.cohort else None
+        state.under_way.candidates = available[:0]
+        if cohort is None and state.selector.asks_candidates:
+            step, available = self._probed(state, step, available, count)
         with self.watch("select"):
             cohort = cohort or state.selector.select(
                 state.draw_index, available, count, state.dispatch, step.number
             )
         row = {"probed": 0, **step.row, "available": len(available)}
+        choices = step.choices
+        if cohort.client_notes:
+            choices = (*choices, choice_rows(cohort, state.dispatch + np.arange(len(cohort.ids))))
         step = dataclasses.replace(
-            step, cohort=cohort, nobody_there=nobody_there, row=row, notes=cohort.notes
+            step,
+            cohort=cohort,
+            nobody_there=nobody_there,
+            row=row,
+            notes=cohort.notes,
+            choices=choices,
         )
         choice = ChosenCohort(available, cohort, download)
         for stage in self.stages.chosen:
             step = stage.chosen(state, step, choice)
         return step
+
+    def _probed(
+        self, state: RunState[Any], step: Round, available: Ids, count: int
+    ) -> tuple[Round, Ids]:
+        """Have the selector's candidates measure the newest model, and return the available clients
+        but those that did not answer."""
+        with self.watch("select"):
+            candidates = state.selector.probe(
+                state.draw_index, available, count, state.dispatch, step.number
+            )
+        state.under_way.candidates = candidates
+        if not len(candidates):
+            return step, available
+        step, silent = self.probe(state, step, state.downloads[state.version], state.version)
+        if len(silent):
+            available = np.setdiff1d(available, silent, assume_unique=True)
+        return step, available
 
     def _given(self, state: RunState[Any], available: Ids, count: int) -> Cohort | None:
         """Return the cohort that a stage gives; None where the selector chooses."""
@@ -138,7 +164,8 @@ class Choosing:
         cohort = step.cohort
         ids = cohort.ids
         with self.watch("plan"):
-            sizes = self.backend.sizes(state)
+            now = state.moment
+            sizes = self.backend.sizes(now)
             weight = raw_weights(
                 mode=self.config.weights,
                 cohort=cohort,
@@ -159,9 +186,9 @@ class Choosing:
                 "score": np.nan if cohort.scores is None else cohort.scores,
             }
             download = state.downloads[state.version]
-            allocate = partial(self.pipeline.allocate, state, cohort)
+            allocate = partial(self.allocated, state, cohort)
             order = DispatchOrder(cohort, download, allocate, columns)
-            allocation = self.backend.dispatch(state, order)
+            allocation = self.backend.dispatch(now, order)
             # the probe before it took time of its own, which no deadline counts
             state.under_way.sent_s = state.clients.now_s
             state.dispatch += len(ids)
@@ -169,6 +196,16 @@ class Choosing:
         budget = float(allocation.budget[-1]) if len(ids) else float("nan")
         row = {**step.row, "budget": budget, "selected": len(dispatched)}
         return dataclasses.replace(step, dispatched=dispatched, row=row)
+
+    def allocated(
+        self, state: RunState[Any], cohort: Cohort, workload: Callable[[], Mapping[str, Floats]]
+    ) -> Allocation:
+        """Return how much each client of a cohort may upload; ``workload``: as for
+        :meth:`UploadPipeline.allocate`."""
+        if self.pipeline is None:
+            channel = self.channel
+            return whole_shares(len(cohort.ids), channel.upload_bits, channel.paper_bits)
+        return self.pipeline.allocate(state, cohort, workload)
 
     def probe(
         self, state: RunState[Any], step: Round, download: Tensors, version: float
@@ -189,7 +226,7 @@ class Choosing:
         if not len(ids):
             return step, ids
         answered, signals = (
-            self.backend.probe(state, ids, wanted, download) if asks_clients else (ids, {})
+            self.backend.probe(state.moment, ids, wanted, download) if asks_clients else (ids, {})
         )
         if len(answered):
             with self.watch("select"):

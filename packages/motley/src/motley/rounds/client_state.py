@@ -33,6 +33,7 @@ from motley.core.files import create, disk_error, no_file, sync_folder
 from motley.core.freed_memory import release_freed_memory
 from motley.core.saved_state import built, save
 from motley.rounds.checkpoint import KEPT
+from motley.transport.upload_config import split_state
 
 __all__ = ["ClientStates", "DiskClientStates", "free_memory", "open_client_states", "row_bytes"]
 
@@ -81,6 +82,10 @@ class ClientStates(Mapping[int, ClientState]):
         if self.first is None:
             return {}
         return {int(c): self._ahead[c] if c in self._ahead else self._now(int(c)) for c in clients}
+
+    def of_algorithm(self, clients: Iterable[int]) -> dict[int, ClientState | None]:
+        """Return what the algorithm keeps of these clients, as :meth:`of`."""
+        return {client: split_state(state)[0] for client, state in self.of(clients).items()}
 
     def _now(self, client: int) -> ClientState:
         return self[client] if client in self._kept else self.first_of(client)

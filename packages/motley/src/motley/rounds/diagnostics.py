@@ -112,7 +112,8 @@ class Diagnostics(Stage):
 
     Parameters
     ----------
-    engine, backend, pipeline, watch: of the run.
+    engine, backend, watch: of the run.
+    pipeline: of a run that compresses updates; None: it sends them as they are.
     """
 
     single_updates = "diagnostics compare them"
@@ -121,7 +122,7 @@ class Diagnostics(Stage):
         self,
         engine: Engine,
         backend: ClientBackend[Any],
-        pipeline: UploadPipeline,
+        pipeline: UploadPipeline | None,
         watch: Stopwatch,
     ) -> None:
         self.engine = engine
@@ -172,7 +173,8 @@ class Diagnostics(Stage):
                         choice.download, step.number, views
                     )
         self._diagnosis = Diagnosis(step.number, figures, choice.download)
-        self.pipeline.error = self._diagnosis.error
+        if self.pipeline is not None:
+            self.pipeline.error = self._diagnosis.error
         return step
 
     def _weights(self, choice: ChosenCohort) -> tuple[list[str], Floats]:

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -113,91 +114,32 @@ def evaluate(
     the common test set, and in ``width_0.5_mean`` over the clients' own test samples.
     """
     rows = _Rows(metrics)
-    labelings = _Labelings(federation, class_names)
-    want = frozenset({"hit", *(metric.needs for metric in metrics)})
+    examination = _Examination(engine, federation, _Labelings(federation, class_names), rows)
     common = federation.global_test
-    by_labeling = []
+    own_tests = len(federation.test.values) > 0
+    by_labeling: list[Measured] = []
     if common is not None and shared:
-        by_labeling = [
-            engine.evaluate(model, common, labelings.labels(common, table), want)
-            for table in labelings.tables
-        ]
-        _add_global(
-            rows=rows,
-            federation=federation,
-            common=common,
-            labelings=labelings,
-            by_labeling=by_labeling,
-        )
-    if len(federation.test.values):
-        samples = _on_own_tests(
-            engine=engine,
-            model=model,
-            federation=federation,
-            personal=personal,
-            labelings=labelings,
-            want=want,
-        )
-        _add_own_tests(
-            rows=rows,
-            federation=federation,
-            labelings=labelings,
-            measured=samples,
-            per_client=per_client,
-        )
-        if personal is not None and shared:
-            samples = _on_own_tests(
-                engine=engine,
-                model=model,
-                federation=federation,
-                personal=None,
-                labelings=labelings,
-                want=want,
-            )
-            _add_own_tests(
-                rows=rows,
-                federation=federation,
-                labelings=labelings,
-                measured=samples,
-                per_client=per_client,
-                whose="shared",
-            )
-    elif common is not None and federation.targets == "classes":
-        loss, hit = _by_class_shares(
-            engine=engine,
-            federation=federation,
-            common=common,
-            personal=personal,
-            labelings=labelings,
-            by_labeling=by_labeling,
-        )
-        rows.add_clients(federation.train.sizes, loss, hit, per_client)
-        if personal is not None and shared:
-            loss, hit = _by_class_shares(
-                engine=engine,
-                federation=federation,
-                common=common,
-                personal=None,
-                labelings=labelings,
-                by_labeling=by_labeling,
-            )
+        by_labeling = examination.add_global(model, common)
+    users: list[tuple[Personal | None, str]] = [(personal, "")]
+    if personal is not None and shared:
+        users.append((None, "shared"))
+    for models, whose in users:
+        if own_tests:
+            examination.add_own_tests(model, models, per_client, whose)
+        elif common is not None and federation.targets == "classes":
+            loss, hit = examination.by_class_shares(common, models, by_labeling)
             rows.add_clients(
                 sizes=federation.train.sizes,
                 loss=loss,
                 hit=hit,
                 per_client=per_client,
-                whose="shared",
+                whose=whose,
             )
     for scope, further_model in beside.items():
-        _add_beside(
-            rows=rows,
-            engine=engine,
-            model=further_model,
-            federation=federation,
-            labelings=labelings,
-            want=want,
-            scope=scope,
-        )
+        if common is not None:
+            examination.add_global(further_model, common, scope)
+        if own_tests:
+            examination.add_own_tests(further_model, None, False, scope)
     evaluation = rows.evaluation("mean" if personal is not None else "global")
     if prototypes is None or not prototypes.any():
         return evaluation
@@ -208,178 +150,146 @@ def evaluate(
     return evaluation._replace(rows=joined(evaluation.rows, by_prototype.rows, "prototype"))
 
 
-def _add_beside(
-    rows: _Rows,
-    engine: Evaluator,
-    model: ModelState,
-    federation: Federation,
-    labelings: _Labelings,
-    want: frozenset[str],
-    scope: str,
-) -> None:
-    """Add the figures of a further model, for all clients together."""
-    common = federation.global_test
-    if common is not None:
+@dataclass(frozen=True)
+class _Examination:
+    """Adds figures of models to rows.
+
+    Parameters
+    ----------
+    engine: computes losses and hits.
+    federation: whose samples.
+    labelings: what clients call classes.
+    rows: that are added to.
+    """
+
+    engine: Evaluator
+    federation: Federation
+    labelings: _Labelings
+    rows: _Rows
+
+    @property
+    def want(self) -> frozenset[str]:
+        """What is measured of each sample."""
+        return frozenset({"hit", *(metric.needs for metric in self.rows.metrics)})
+
+    def add_global(self, model: ModelState, common: Ids, scope: str = "global") -> list[Measured]:
+        """Add the figures on the common test set, the mean over the clients' meanings of classes,
+        and return what was measured of every sample, by labeling."""
+        labelings = self.labelings
         by_labeling = [
-            engine.evaluate(model, common, labelings.labels(common, table), want)
+            self.engine.evaluate(model, common, labelings.labels(common, table), self.want)
             for table in labelings.tables
         ]
-        _add_global(
-            rows=rows,
-            federation=federation,
-            common=common,
-            labelings=labelings,
-            by_labeling=by_labeling,
-            scope=scope,
+        weight = self.federation.positions(common)
+        shares = labelings.shares
+        size = np.array([len(common)])
+        loss, hit = (
+            np.average(
+                [_mean(measured[name], weight) for measured in by_labeling],
+                keepdims=True,
+                weights=shares,
+            )
+            for name in ("loss", "hit")
         )
-    if len(federation.test.values):
-        samples = _on_own_tests(
-            engine=engine,
-            model=model,
-            federation=federation,
-            personal=None,
-            labelings=labelings,
-            want=want,
-        )
-        _add_own_tests(
-            rows=rows,
-            federation=federation,
-            labelings=labelings,
-            measured=samples,
-            per_client=False,
-            whose=scope,
-        )
+        self.rows.add(scope, _ALL, size, loss, hit)
+        for metric in self.rows.metrics:
+            targets = [labelings.targets(common, table) for table in labelings.tables]
+            values = [
+                metric.value(measured[metric.needs], y, weight)
+                for measured, y in zip(by_labeling, targets, strict=True)
+            ]
+            self.rows.add_metric(
+                scope=scope,
+                client=_ALL,
+                examples=size,
+                metric=metric,
+                value=np.average(values, keepdims=True, weights=shares),
+            )
+        return by_labeling
 
-
-def _add_global(
-    rows: _Rows,
-    federation: Federation,
-    common: Ids,
-    labelings: _Labelings,
-    by_labeling: Sequence[Measured],
-    scope: str = "global",
-) -> None:
-    """Add the figures on the common test set, the mean over the clients' meanings of classes."""
-    weight = federation.positions(common)
-    shares = labelings.shares
-    size = np.array([len(common)])
-    loss, hit = (
-        np.average(
-            [_mean(measured[name], weight) for measured in by_labeling],
-            keepdims=True,
-            weights=shares,
-        )
-        for name in ("loss", "hit")
-    )
-    rows.add(scope, _ALL, size, loss, hit)
-    for metric in rows.metrics:
-        targets = [labelings.targets(common, table) for table in labelings.tables]
-        values = [
-            metric.value(measured[metric.needs], y, weight)
-            for measured, y in zip(by_labeling, targets, strict=True)
+    def _on_own_tests(self, model: ModelState, personal: Personal | None) -> Measured:
+        """Return what is measured of every sample of the clients' own test parts, client by
+        client."""
+        engine = self.engine
+        test = self.federation.test
+        labelings = self.labelings
+        if personal is None:
+            labels = labelings.of_test_parts()
+            return engine.evaluate(model, test.values, labels, self.want, sizes=test.sizes)
+        tested = [k for k, rows in enumerate(test) if len(rows)]
+        own = [test[k] for k in tested]
+        parts = [
+            engine.evaluate(model, rows, labelings.labels(rows, labelings.of(k)), self.want)
+            for k, rows, model in zip(tested, own, personal(tested), strict=True)
         ]
-        rows.add_metric(
-            scope=scope,
-            client=_ALL,
-            examples=size,
-            metric=metric,
-            value=np.average(values, keepdims=True, weights=shares),
-        )
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
+    def add_own_tests(
+        self, model: ModelState, personal: Personal | None, per_client: bool, whose: str
+    ) -> None:
+        """Add the figures on the clients' own test parts, of their own models or of ``model``."""
+        rows = self.rows
+        measured = self._on_own_tests(model, personal)
+        test = self.federation.test
+        weight = self.federation.positions(test.values)
+        owner = test.owner
+        loss, hit = (_means(measured[name], owner, test.sizes, weight) for name in ("loss", "hit"))
+        del owner  # eight bytes a sample
+        rows.add_clients(sizes=test.sizes, loss=loss, hit=hit, per_client=per_client, whose=whose)
+        if not rows.metrics:
+            return
+        targets = self.labelings.targets_of_test_parts()
+        parts = [slice(a, b) for a, b in itertools.pairwise(test.offsets.tolist())]
+        tested = np.flatnonzero(test.sizes > 0)
+        for metric in rows.metrics:
+            value = measured[metric.needs]
+            each = [
+                metric.value(value[at], targets[at], None if weight is None else weight[at])
+                for at in map(parts.__getitem__, tested)
+            ]
+            rows.add_metric_clients(
+                tested=tested,
+                sizes=test.sizes[tested],
+                metric=metric,
+                each=np.array(each),
+                pooled=metric.value(value, targets, weight),
+                per_client=per_client,
+                whose=whose,
+            )
 
-def _on_own_tests(
-    engine: Evaluator,
-    model: ModelState,
-    federation: Federation,
-    personal: Personal | None,
-    labelings: _Labelings,
-    want: frozenset[str],
-) -> Measured:
-    """Return what is measured of every sample of the clients' own test parts, client by client."""
-    if personal is None:
-        test = federation.test
-        labels = labelings.of_test_parts()
-        return engine.evaluate(model, test.values, labels, want, sizes=test.sizes)
-    tested = [k for k, rows in enumerate(federation.test) if len(rows)]
-    own = [federation.test[k] for k in tested]
-    parts = [
-        engine.evaluate(model, rows, labelings.labels(rows, labelings.of(k)), want)
-        for k, rows, model in zip(tested, own, personal(tested), strict=True)
-    ]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    def by_class_shares(
+        self, common: Ids, personal: Personal | None, by_labeling: Sequence[Measured]
+    ) -> tuple[Floats, Floats]:
+        """Return each client's loss and accuracy ``[K]`` on the common test set, its classes
+        weighted by the client's class shares.
 
-
-def _add_own_tests(
-    rows: _Rows,
-    federation: Federation,
-    labelings: _Labelings,
-    measured: Measured,
-    per_client: bool,
-    whose: str = "",
-) -> None:
-    """Add the figures on the clients' own test parts."""
-    test = federation.test
-    weight = federation.positions(federation.test.values)
-    owner = test.owner
-    loss, hit = (_means(measured[name], owner, test.sizes, weight) for name in ("loss", "hit"))
-    del owner  # eight bytes a sample
-    rows.add_clients(sizes=test.sizes, loss=loss, hit=hit, per_client=per_client, whose=whose)
-    if not rows.metrics:
-        return
-    targets = labelings.targets_of_test_parts()
-    parts = [slice(a, b) for a, b in itertools.pairwise(test.offsets.tolist())]
-    tested = np.flatnonzero(test.sizes > 0)
-    for metric in rows.metrics:
-        value = measured[metric.needs]
-        each = [
-            metric.value(value[at], targets[at], None if weight is None else weight[at])
-            for at in map(parts.__getitem__, tested)
+        Parameters
+        ----------
+        by_labeling: the shared model's loss and hit of every sample, by labeling.
+        """
+        federation = self.federation
+        labelings = self.labelings
+        labels = federation.y[common].cpu().numpy()
+        if personal is None:
+            each = [
+                [_by_class(measured[name], labels, federation) for name in ("loss", "hit")]
+                for measured in by_labeling
+            ]
+            at = labelings.which, np.arange(len(federation))
+            loss, hit = (np.stack(of)[at] for of in zip(*each, strict=True))
+            return loss, hit
+        clients = np.flatnonzero(federation.train.sizes).tolist()
+        pairs = [
+            self.engine.evaluate(model, common, labelings.labels(common, labelings.of(k)))
+            for k, model in zip(clients, personal(clients), strict=True)
         ]
-        pooled = metric.value(value, targets, weight)
-        rows.add_metric_clients(
-            tested=tested,
-            sizes=test.sizes[tested],
-            metric=metric,
-            each=np.array(each),
-            pooled=pooled,
-            per_client=per_client,
-            whose=whose,
-        )
-
-
-def _by_class_shares(
-    engine: Evaluator,
-    federation: Federation,
-    common: Ids,
-    personal: Personal | None,
-    labelings: _Labelings,
-    by_labeling: Sequence[Measured],
-) -> tuple[Floats, Floats]:
-    """Return each client's loss and accuracy ``[K]`` on the common test set, its classes weighted
-    by the client's class shares.
-
-    ``found``: the shared model's loss and hit of every sample, by labeling."""
-    labels = federation.y[common].cpu().numpy()
-    if personal is None:
-        each = [
-            [_by_class(measured[name], labels, federation) for name in ("loss", "hit")]
-            for measured in by_labeling
+        alone = [
+            [_by_class(measured[name], labels, federation)[k] for name in ("loss", "hit")]
+            for k, measured in zip(clients, pairs, strict=True)
         ]
-        at = labelings.which, np.arange(len(federation))
-        loss, hit = (np.stack(of)[at] for of in zip(*each, strict=True))
-        return loss, hit
-    clients = np.flatnonzero(federation.train.sizes).tolist()
-    pairs = [
-        engine.evaluate(model, common, labelings.labels(common, labelings.of(k)))
-        for k, model in zip(clients, personal(clients), strict=True)
-    ]
-    alone = [
-        [_by_class(measured[name], labels, federation)[k] for name in ("loss", "hit")]
-        for k, measured in zip(clients, pairs, strict=True)
-    ]
-    out = np.full((2, len(federation)), np.nan)
-    out[:, clients] = np.array(alone).T
-    return out[0], out[1]
+        out = np.full((2, len(federation)), np.nan)
+        out[:, clients] = np.array(alone).T
+        return out[0], out[1]
 
 
 class _Labelings:

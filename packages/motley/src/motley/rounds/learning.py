@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from motley.algorithms.parts import ClientState, ServerContext, ServerState, Tensors, Upload
+from motley.algorithms.parts import (
+    Aggregator,
+    ClientState,
+    ServerContext,
+    ServerState,
+    Tensors,
+    Upload,
+)
 from motley.algorithms.weights import divide_by
 from motley.core.arrays import Ids
 from motley.core.errors import ConfigError
@@ -40,14 +47,15 @@ class Learning:
 
     Parameters
     ----------
-    config, engine, backend, pipeline, stages: of the run.
+    config, engine, backend, stages: of the run.
+    pipeline: of a run that compresses updates; None: it sends them as they are.
     refusals: of the guard; None: every step is accepted.
     """
 
     config: RunConfig
     engine: Engine
     backend: ClientBackend[Any]
-    pipeline: UploadPipeline
+    pipeline: UploadPipeline | None
     stages: Stages
     refusals: Refusals | None
 
@@ -58,7 +66,12 @@ class Learning:
             return None
         return WorkerSums(self.config, self.engine, self.stages)
 
-    @property
+    @cached_property
+    def asks_clients(self) -> bool:
+        """Whether the server rule asks participants after their uploads."""
+        return self.config.setting.algorithm.server.asks_clients
+
+    @cached_property
     def noised_by_clients(self) -> bool:
         """Whether clients add the noise of a private run, also one whose update is not finite."""
         plan = self.config.privacy
@@ -67,24 +80,16 @@ class Learning:
     def learn(self, state: RunState[Any], step: Round, rehearse: Rehearse) -> Round:
         """Return the round with outcomes, results of training and the total that the server stepped
         on; of a rehearsal the model is discarded once it is measured."""
-        algorithm = self.config.setting.algorithm
+        rule = self.config.setting.algorithm.server
         step = self._gather(state, step)
-        accepted = step.accepted
         if step.landed.dispatches.columns["rehearsal"].any():
-            step = step.told(accepted, Outcome.REHEARSED)
-            if not step.total:
-                return step
-            context = self._context(state, step, accepted)
-            rehearsed = algorithm.server.update(state.server, step.total, context)
-            return rehearse(step, algorithm.local.download(rehearsed))
+            return self._rehearsed(state, step, rehearse)
         if self.noised_by_clients and not step.total:  # too few are left to open a sum
-            return step.told(accepted, Outcome.REJECTED)
+            return step.told(step.accepted, Outcome.REJECTED)
         while step.total:
             own = step.client_states()
             context = self._context(state, step, step.usable)
-            server, states = algorithm.server.update_with_clients(
-                state.server, step.total, own, context
-            )
+            server, states = rule.update_with_clients(state.server, step.total, own, context)
             if self.refusals is None:
                 return self._stepped(state, step, server, states)
             step, refused = self.refusals.judged(state, step, server)
@@ -98,6 +103,17 @@ class Learning:
                 step = self._gather(state, step)
         return step
 
+    def _rehearsed(self, state: RunState[Any], step: Round, rehearse: Rehearse) -> Round:
+        """Return the round of a rehearsal, whose candidates measure the model that it makes."""
+        algorithm = self.config.setting.algorithm
+        accepted = step.accepted
+        step = step.told(accepted, Outcome.REHEARSED)
+        if not step.total:
+            return step
+        context = self._context(state, step, accepted)
+        model = algorithm.server.update(state.server, step.total, context)
+        return rehearse(step, algorithm.local.download(model))
+
     def _gather(self, state: RunState[Any], step: Round) -> Round:
         """Return the round with the total of its accepted uploads; one that is not finite becomes
         rejected."""
@@ -109,13 +125,13 @@ class Learning:
         if self.sums is None:
             accumulator = aggregator.init()
             results: dict[int, TrainResult] = {}
-            uploads = self.backend.uploads(state, step.landed, step.accepted).single or ()
+            uploads = self.backend.uploads(state.moment, step.landed, step.accepted).single or ()
         else:
             accumulator, results, uploads = self.sums.gathered(
-                self.backend, state, step.landed, step.accepted
+                self.backend, state.moment, step.landed, step.accepted
             )
         clients = step.landed.dispatches.timelines.client
-        own = self.config.own_weights(self.backend.sizes(state).claimed[clients])
+        own = self.config.own_weights(self.backend.sizes(state.moment).claimed[clients])
         for position, (row, received) in enumerate(uploads):
             signals: Mapping[str, Value] = {}
             if received.result.finite or self.noised_by_clients:
@@ -134,12 +150,7 @@ class Learning:
         divisor = "none" if private else divide_by(self.config.weights)
         total = aggregator.finish(accumulator, divisor)
         if not isinstance(total, Mapping):
-            name = definition(aggregator) or type(aggregator).__name__
-            raise ConfigError(
-                f"finish of {name} returned {total!r}; expected the totals by part, "
-                '{"delta": ...}',
-                "aggregator",
-            )
+            raise _no_totals(aggregator, total)
         step = dataclasses.replace(step, results={**step.results, **results}, total=total)
         failed = [row for row, result in results.items() if not result.finite]
         if failed:
@@ -190,10 +201,10 @@ class Learning:
         step = step.noted(self.config.setting.algorithm.server.notes(server))
         for stage in self.stages.after:
             stage.after(state, step)
-        if not self.pipeline.plain:
-            client_states = self.pipeline.commit(state, client_states)
+        if self.pipeline is not None:
+            client_states = self.pipeline.commit(state.clients.client_states, client_states)
         rows = np.array(step.usable, np.int64)
-        self.backend.commit(state, step.landed, rows, client_states)
+        self.backend.commit(step.landed, rows, client_states)
         return step
 
     def _context(
@@ -204,16 +215,25 @@ class Learning:
         plan = self.config.privacy
         accepted = len(rows) if plan is None else max(1, round(plan.divisor))
         losses = None
-        if self.config.setting.algorithm.server.asks_clients:
+        if self.asks_clients:
             views = data_views_now(self.backend.drift, state)
             losses = partial(client_losses, self.engine, data_views=views)
         sums = None
         if plan is None and self.config.weights == "examples":
-            counted = self.backend.sizes(state).claimed
+            counted = self.backend.sizes(state.moment).claimed
             clients = step.landed.dispatches.timelines.client[rows]
             # at least 1: clients may claim to have none, and then their sums are 0, too
             sums = max(float(counted[clients].sum()), 1.0), max(float(counted.sum()), 1.0)
         return self.config.context_at(state.version, accepted, losses, sums)
+
+
+def _no_totals(aggregator: Aggregator, total: object) -> ConfigError:
+    """Return the error that an aggregator of one's own returned no totals."""
+    name = definition(aggregator) or type(aggregator).__name__
+    return ConfigError(
+        f'finish of {name} returned {total!r}; expected the totals by part, {{"delta": ...}}',
+        "aggregator",
+    )
 
 
 def _without_upload(result: TrainResult, signals: Mapping[str, Value]) -> TrainResult:

@@ -28,7 +28,6 @@ from motley.engines.engine import Engine
 from motley.results.writer import Writer
 from motley.rounds.backend import ClientBackend
 from motley.rounds.channel import Channel, empty_upload
-from motley.rounds.choice_notes import ChoiceNotes
 from motley.rounds.choosing import Choosing, next_draws
 from motley.rounds.diagnostics import Diagnostics
 from motley.rounds.evaluation import Personal
@@ -56,10 +55,11 @@ LARGE = 1_000_000
 each other."""
 
 MakeBackend = Callable[
-    [UploadPipeline, Stopwatch, PrivateStage | None], tuple[ClientBackend[Any], Sequence[Stage]]
+    [Channel, UploadPipeline | None, Stopwatch, PrivateStage | None],
+    tuple[ClientBackend[Any], Sequence[Stage]],
 ]
-"""Upload pipeline, stopwatch and privacy of a run -> where its clients are, and stages that only
-such a backend has, called before all others."""
+"""Channel, compression, stopwatch and privacy of a run -> where its clients are, and stages that
+only such a backend has, called before all others."""
 
 
 class RoundLoop:
@@ -118,12 +118,14 @@ class RoundLoop:
         stay = ("buffers", "counters") if config.recalibrate is not None else ()
         parts = empty_upload(self.algorithm.local, server, model, self.setting.task.layout)
         self.channel = Channel(parts, config.extra_exchange(), stay)
-        self.pipeline = UploadPipeline(
-            config.upload_config, self.setting, self.channel, selector.horizon
-        )
+        self.pipeline: UploadPipeline | None = None
+        if not config.upload_config.plain:
+            self.pipeline = UploadPipeline(
+                config.upload_config, self.setting, self.channel, selector.horizon
+            )
         plan = config.privacy
         self.private: PrivateStage | None = None if plan is None else plan.stage(parts)
-        self.backend, own = make_backend(self.pipeline, self.watch, self.private)
+        self.backend, own = make_backend(self.channel, self.pipeline, self.watch, self.private)
         if self.private is not None:
             self.private.begin(len(self.federation), self.backend.simulated)
         signals = UploadSignals(selector.rule.needs(), self.setting, last_updates)
@@ -148,6 +150,7 @@ class RoundLoop:
         self.choosing = Choosing(
             config=config,
             backend=self.backend,
+            channel=self.channel,
             pipeline=self.pipeline,
             watch=self.watch,
             signals=signals,
@@ -163,7 +166,9 @@ class RoundLoop:
             refusals=self.refusals,
         )
         scores = Scores(metric=self.setting.task.metric)
-        self.state: RunState[Any] = RunState(server, selector, self.backend.initial_state, scores)
+        self.state: RunState[Any] = RunState(
+            server, selector, self.backend.clients, scores, ledger=self.channel.ledger
+        )
         self._opened = False
 
     def _made_stages(self, first: Sequence[Stage], signals: UploadSignals) -> list[Stage]:
@@ -176,11 +181,10 @@ class RoundLoop:
             self.private,
             self.refusals,
             self.standing,
-            ChoiceNotes(),
             Diagnostics(self.engine, self.backend, self.pipeline, self.watch)
             if config.evaluate.diagnostics
             else None,
-            None if self.pipeline.plain else self.pipeline,
+            self.pipeline,
             None if config.stage is None else config.stage.make(),
         )
         return [stage for stage in stages if stage is not None]
@@ -245,7 +249,7 @@ class RoundLoop:
                     step = self.choosing.choose(self.state, step, decision.count)
                     step = self.choosing.dispatch(self.state, step)
                 elif isinstance(decision, Wait):
-                    self.backend.wait(self.state, decision.until_s)
+                    self.backend.wait(self.state.moment, decision.until_s)
                 else:
                     step = self._collect(step, decision, decision.remaining(view))
                     return self._report(self._learn(step))
@@ -255,10 +259,10 @@ class RoundLoop:
         untrained model."""
         self._opened = True
         state = self.state
-        self.choosing.enrol(state, self.backend.newcomers(state))
+        self.choosing.enrol(state, self.backend.newcomers(state.moment))
         if not state.begun:
             state.begun = True
-            self.tables.write("federation", self.backend.federation_rows(state))
+            self.tables.write("federation", self.backend.federation_rows(state.moment))
             self.evaluate()
 
     def _view(self, step: Round) -> ServerView:
@@ -279,7 +283,7 @@ class RoundLoop:
             changes=flying.staleness(state.model_updates),
             sent=len(step.cohort.ids),
             available=available,
-            back_s=self.backend.back_s(state) if alone else state.clients.now_s,
+            back_s=self.backend.back_s(state.moment) if alone else state.clients.now_s,
         )
 
     def _collect(self, step: Round, decision: ServerStep, stay: Bools) -> Round:
@@ -287,12 +291,12 @@ class RoundLoop:
         state = self.state
         if not state.under_way.asked:
             next_draws(state)
-        landed = self.backend.collect(state, decision, stay)
+        landed = self.backend.collect(state.moment, decision, stay)
         clients = landed.dispatches.timelines.client
         columns = landed.dispatches.columns
         sent = landed.sent
         bits = columns["bits_up"][sent], columns["paper_bits"][sent]
-        self.channel.receive(state.ledger, clients[sent], *bits, step.number)
+        self.channel.receive(clients[sent], *bits, step.number)
         staleness = landed.dispatches.staleness(state.model_updates)
         step = dataclasses.replace(step, landed=landed, outcome=landed.outcome, staleness=staleness)
         for stage in self.stages.collected:

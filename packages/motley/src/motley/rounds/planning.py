@@ -108,6 +108,7 @@ class WorkPlanner:
         )
         self.holding = holding_of(self.setting, self.world, self._whole_step_s, states_of)
         self._step_factor = self.setting.step_passes
+        self._epochs_beside = self.setting.algorithm.local.extra_epochs
 
     def chosen(self, cohort: Cohort) -> WorkPlanner:
         """Return a planner for a cohort, whose clients hold what they were chosen for."""
@@ -182,11 +183,8 @@ class WorkPlanner:
             planned = steps
             steps = np.minimum(steps, self._straggler_steps(config.stragglers, ids, round))
             step_s = step_s * planned / np.maximum(steps, 1)  # slow, not idle
-            drop_at = np.where(
-                (steps < planned) & (config.stragglers.partial == "drop"),
-                np.fmin(drop_at, 1.0),
-                drop_at,
-            )
+            if config.stragglers.partial == "drop":
+                drop_at = np.where(steps < planned, np.fmin(drop_at, 1.0), drop_at)
         extra = self._extra_steps(ids, extra_steps)
         spare_s = -loads.transfers_s() - extra * step_s
         factor = self.step_factor(ids, round)
@@ -236,7 +234,7 @@ class WorkPlanner:
         if self.before_training:
             work = self.setting.work
             passes = passes + probing.passes(self.before_training, self.federation, work, ids)
-        beside = self.setting.algorithm.local.extra_epochs * batches
+        beside = self._epochs_beside * batches
         extra: Floats = (passes * FORWARD + beside + extra_steps) / self._batch_share(ids)
         return extra
 

@@ -37,7 +37,7 @@ from motley.rounds.data_drift import DriftView, data_views_now
 from motley.rounds.round import Round
 from motley.rounds.run_config import Recalibrate, RunConfig
 from motley.rounds.stage import Stage
-from motley.rounds.state import RunState
+from motley.rounds.state import Moment, RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.tasks.task import ModelState
 
@@ -50,7 +50,7 @@ class ClientChain(Protocol):
     drift: DriftView | None
     watch: Stopwatch
 
-    def pass_along(self, state: Any, ids: Ids, batches: Floats, download: Tensors) -> None:
+    def pass_along(self, now: Moment, ids: Ids, batches: Floats, download: Tensors) -> None:
         """Let the time of a chain of clients pass, and bill its messages."""
 
 
@@ -92,7 +92,9 @@ class Recalibration(Stage):
         state.server = ServerState(model, state.server.extra)
         ids = np.array(list(counts), np.int64)
         batches = np.array(list(counts.values()), np.float64)
-        self.backend.pass_along(state, ids, batches, setting.algorithm.local.download(state.server))
+        self.backend.pass_along(
+            state.moment, ids, batches, setting.algorithm.local.download(state.server)
+        )
 
 
 def recalibrates(config: RunConfig) -> bool:

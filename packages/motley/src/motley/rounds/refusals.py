@@ -187,7 +187,7 @@ class Refusals(Stage):
     def _outlying(self, state: RunState[Any], landed: Landed, accepted: Ids) -> list[int]:
         """Return the rows whose uploads stand out by the norms of their parts, rising; a few
         numbers of each upload are held."""
-        uploads = self.backend.uploads(state, landed, accepted).single or ()
+        uploads = self.backend.uploads(state.moment, landed, accepted).single or ()
         norms = {
             row: _norms(upload.result.parts, state.server.model.buffers) for row, upload in uploads
         }

@@ -59,6 +59,8 @@ class Round:
     nobody_there: whether no client could be asked at the newest choice.
     row: columns of the table ``rounds`` that a choice tells.
     notes: of its column ``notes``.
+    choices: rows of the table ``choices``, for each choice of which the rule noted numbers of
+    clients.
     landed: ``[n]`` dispatches that end with this step.
     outcome: int8 ``[n]``, values of :class:`~motley.core.records.Outcome`.
     staleness: ``[n]``, updates of the model since each of them was sent out.
@@ -72,6 +74,7 @@ class Round:
     nobody_there: bool = False
     row: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, float] = field(default_factory=dict)
+    choices: tuple[Mapping[str, Any], ...] = ()
     landed: Landed = _NOBODY
     outcome: NDArray[np.int8] = field(default_factory=lambda: _NOBODY.outcome)
     staleness: Ints = field(default_factory=lambda: np.zeros(0, np.int64))

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.core.arrays import Ids
-from motley.core.records import Outcome, Reports
+from motley.core.arrays import Ids, Ints
+from motley.core.records import Cohort, Outcome, Reports
 from motley.core.strict_json import finite
 from motley.core.work import LocalWork
 from motley.results.writer import Writer
@@ -21,7 +21,7 @@ from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 from motley.tasks.task import Federation
 
-__all__ = ["Tables", "federation_rows", "notes_text", "stamp"]
+__all__ = ["Tables", "choice_rows", "federation_rows", "notes_text", "stamp"]
 
 
 def client_rows(landed: InFlight, reports: Reports) -> dict[str, Any]:
@@ -50,6 +50,22 @@ def client_rows(landed: InFlight, reports: Reports) -> dict[str, Any]:
         "theta": columns["theta"],
         "up_mbps": columns["up_mbps"],
         "width": columns["width"],
+    }
+
+
+def choice_rows(cohort: Cohort, dispatch: Ints) -> dict[str, Any]:
+    """Return the rows of the table ``choices``, without the column ``round``.
+
+    Parameters
+    ----------
+    dispatch: of each of the cohort, ``[m]``.
+    """
+    notes = cohort.client_notes
+    return {
+        "dispatch": np.tile(dispatch, len(notes)).tolist(),
+        "client": np.tile(cohort.ids, len(notes)).tolist(),
+        "name": np.repeat(list(notes), len(cohort.ids)).tolist(),
+        "value": np.concatenate(list(notes.values())) if notes else [],
     }
 
 
@@ -184,6 +200,8 @@ class Tables:
         self.write("rounds", row)
         if len(dispatches):
             self.write("clients", {"round": state.version, **client_rows(dispatches, reports)})
+        for columns in step.choices:
+            self.write("choices", {"round": state.version, **columns})
         return {**dict.fromkeys(row, float("nan")), **self._written("rounds", row)}
 
 

@@ -61,6 +61,11 @@ class Stop:
         """Whether a limit comes nearer with every server step."""
         return self.rounds is not None or self.patience is not None
 
+    @property
+    def by_scores(self) -> bool:
+        """Whether evaluations may end the run."""
+        return self.target is not None or self.patience is not None
+
     def reached(self, version: int, now_s: float, uplink_bits: float) -> bool:
         """Return whether any limit that no evaluation decides is reached after ``version`` server
         steps."""
@@ -226,6 +231,10 @@ class RunConfig:
         """
         if self.stop.reached(version, now_s, uplink_bits):
             return True
+        return self.stop.by_scores and self._scores_reached(scores, waited)
+
+    def _scores_reached(self, scores: Mapping[str, float], waited: Mapping[str, int]) -> bool:
+        """Return whether a target or the patience is reached; arguments as of :meth:`reached`."""
         watched = self.stop.metric or self.setting.task.metric
         if self.stop.patience is not None and waited.get(watched, 0) >= self.stop.patience:
             return True

@@ -7,26 +7,28 @@ when the server steps on an upload, so that an upload which is late or lost is n
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from motley.algorithms.parts import ClientState, Tensors
+from motley.algorithms.parts import ClientState, LocalRule, Tensors
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.components import overrides
 from motley.core.keys import Key
 from motley.core.last_updates import LastUpdates
 from motley.core.records import SIGNALS, Cohort, Outcome
-from motley.engines.engine import REPORTED, DataView, Engine, Job, RunSum, Slices, TrainResult
+from motley.engines.engine import REPORTED, DataView, Engine, Job, RunSum, Slices
 from motley.results.writer import Writer
 from motley.rounds import probing
 from motley.rounds.aggregation import UploadSum, corrupted
 from motley.rounds.backend import ClientBackend, DispatchOrder, Sizes, Uploads
+from motley.rounds.channel import Allocation, Channel
 from motley.rounds.client_state import ClientStates
-from motley.rounds.data_drift import DriftView, data_views_now
+from motley.rounds.data_drift import DriftView
 from motley.rounds.engine_events import EngineEvents
 from motley.rounds.holdings.holding import Bits, Holding
 from motley.rounds.in_flight import InFlight, Landed
@@ -39,19 +41,18 @@ from motley.rounds.round import ReceivedUpload
 from motley.rounds.rows import federation_rows
 from motley.rounds.run_config import RunConfig
 from motley.rounds.stage import PrivateStage, Stage
-from motley.rounds.state import RunState
+from motley.rounds.state import Moment
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload_pipeline import (
-    Allocation,
     UploadPipeline,
     first_states,
     initial_client_state,
-    kept_of,
+    kept_after,
 )
 from motley.selectors.selector import Selector
 from motley.tasks.task import ModelState
 from motley.timing.synchrony import ServerStep
-from motley.timing.timeline import VirtualClock, probe_s
+from motley.timing.timeline import Timelines, VirtualClock, probe_s
 from motley.transport.ledger import VALUE_BITS, message_bits
 
 __all__ = ["SimulatedBackend", "simulation"]
@@ -81,11 +82,15 @@ def simulation(
     )
 
     def backend(
-        pipeline: UploadPipeline, watch: Stopwatch, private: PrivateStage | None
+        channel: Channel,
+        pipeline: UploadPipeline | None,
+        watch: Stopwatch,
+        private: PrivateStage | None,
     ) -> tuple[SimulatedBackend, list[Stage]]:
         simulated = SimulatedBackend(
             config=config,
             engine=engine,
+            channel=channel,
             pipeline=pipeline,
             selector=selector,
             client_states=states,
@@ -140,10 +145,6 @@ class SimulatedClients:
         return self.in_flight
 
 
-State: TypeAlias = RunState[SimulatedClients]
-"""The state of a simulation."""
-
-
 class SimulatedBackend(ClientBackend[SimulatedClients]):
     """Clients of a simulated world.
 
@@ -151,7 +152,8 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
     ----------
     config: of the run.
     engine: computes local work.
-    pipeline: of uploads.
+    channel: sizes and bills messages.
+    pipeline: compresses updates; None: they are sent as they are.
     selector: of the run.
     client_states: where what clients keep is stored.
     watch: the run's stopwatch.
@@ -161,7 +163,8 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         self,
         config: RunConfig,
         engine: Engine,
-        pipeline: UploadPipeline,
+        channel: Channel,
+        pipeline: UploadPipeline | None,
         selector: Selector[Any],
         client_states: ClientStates,
         watch: Stopwatch,
@@ -173,9 +176,9 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         self.watch = watch
         self.setting = config.setting
         self.world = config.world
-        self.channel = pipeline.channel
+        self.channel = channel
         self.federation = self.setting.task.federation
-        self.planner = WorkPlanner(config, reported, kept_of(client_states))
+        self.planner = WorkPlanner(config, reported, client_states.of_algorithm)
         self.holding = self.planner.holding
         drift = self.world.drift
         if drift.moves_window or drift.renames_classes:
@@ -184,9 +187,13 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         self.lies = self._lies()
         measured = config.measured_speeds
         speeds = MeasuredSpeeds.none(len(self.federation)) if measured else None
-        self.initial_state = SimulatedClients(client_states, speeds=speeds)
+        self.clients = SimulatedClients(client_states, speeds=speeds)
         self._want = (reported & REPORTED) | {"loss", "update_norm"}
+        self._knows_some = overrides(self.setting.algorithm.local, LocalRule, "values_down")
+        probed = config.probed(selector)
+        self._probes_model = any(SIGNALS[name].kind != "system" for name in probed)
         # every client's loss at a version, for links that depend on it
+        self._link_signals = self.world.network.wants()
         self._losses: tuple[int, Floats] = (-1, np.zeros(0))
 
     # ------------------------------------------------------------------------------- before round 1
@@ -199,74 +206,75 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         measured = self.defence is not None and self.defence.measured
         return Lies(dishonest, self._key("fail"), self.planner.examples, measured)
 
-    def newcomers(self, state: State) -> Ids:
+    def newcomers(self, now: Moment) -> Ids:
         """Return all clients but those held out, at the start of the run."""
-        if state.begun:
+        if now.begun:
             return np.zeros(0, np.int64)
         everybody = np.arange(len(self.federation))
         new = self.federation.new_clients
         return np.setdiff1d(everybody, new, assume_unique=True) if len(new) else everybody
 
-    def enrol(self, state: State, ids: Ids, wanted: frozenset[str]) -> Mapping[str, Floats]:
+    def enrol(self, now: Moment, ids: Ids, wanted: frozenset[str]) -> Mapping[str, Floats]:
         """Return the wanted enrolment signals and estimates of the planner; bill the numbers that
         clients themselves send."""
         signals = probing.enrolment_signals(self.federation, ids, wanted)
-        self.channel.enrol(state.ledger, ids, probing.count_scalars(signals))
+        self.channel.enrol(ids, probing.count_scalars(signals))
         if self.federation.statistics is not None:
-            self.channel.exchange_statistics(state.ledger, ids, *self.federation.statistics)
+            self.channel.exchange_statistics(ids, *self.federation.statistics)
         if wanted - signals.keys() - {"last_layer"}:
             signals = signals | self._estimates(
-                state, ids, self.setting.algorithm.local.download(state.server), GUESS_S
+                now, ids, self.setting.algorithm.local.download(now.server), GUESS_S
             )
         return signals
 
-    def federation_rows(self, state: State) -> Iterator[dict[str, Any]]:
+    def federation_rows(self, now: Moment) -> Iterator[dict[str, Any]]:
         """Yield one row per client, in blocks: samples, classes, noise, speed and link."""
         return federation_rows(
             self.federation,
             lambda ids: self.planner.local_step_s(ids, 1),
-            lambda ids: self._link_mbps(state, ids)[0],
+            lambda ids: self._link_mbps(now, ids)[0],
             self.setting.work,
         )
 
-    def sizes(self, state: State) -> Sizes:
+    def sizes(self, now: Moment) -> Sizes:
         """Return the samples that each client sees at a time, and those that it claims to train on
         in this round."""
         examples = self.planner.examples
-        claims = examples if self.lies is None else self.lies.claimed_examples(state.draw_index)
+        claims = examples if self.lies is None else self.lies.claimed_examples(now.draw_index)
         return Sizes(examples, claims if self.defence is None else self.defence.sizes(claims))
 
     # ------------------------------------------------------------------- who, and what they measure
 
-    def available(self, state: State) -> Ids:
-        """Return the clients that are online, have data and are not in flight; where the synchrony
-        asks again, also those whose update has arrived and waits; those that broke off wait for the
-        next step, so that there is one."""
+    def available(self, now: Moment) -> Ids:
+        """Return the clients that are online, have data and are not in flight."""
         ids = self.planner.with_data
-        lines = state.clients.in_flight.timelines
-        waits = (
-            (lines.arrives_s <= state.clients.now_s)
-            & ~lines.dropped
-            & self.config.synchrony.asks_again
-        )
-        busy = lines.client[~waits]
-        if len(busy):
-            ids = np.setdiff1d(ids, busy, assume_unique=True)
+        flying = self.clients.in_flight.timelines
+        if len(flying):
+            ids = np.setdiff1d(ids, self._busy(flying), assume_unique=True)
         online = self.world.availability.online(
-            self._key("available"), ids, state.draw_index, state.clients.now_s
+            self._key("available"), ids, now.draw_index, self.clients.now_s
         )
         return ids[np.flatnonzero(online)]  # several times as fast as by the mask
 
-    def back_s(self, state: State) -> float:
+    def _busy(self, flying: Timelines) -> Ids:
+        """Return the clients in flight that are not asked; where the synchrony asks again, all but
+        those whose update has arrived and waits. Those that broke off wait for the next step, so
+        that there is one."""
+        if not self.config.synchrony.asks_again:
+            return flying.client
+        waits = (flying.arrives_s <= self.clients.now_s) & ~flying.dropped
+        return flying.client[~waits]
+
+    def back_s(self, now: Moment) -> float:
         """Return when the first client with data is online again."""
-        now_s = state.clients.now_s
+        now_s = self.clients.now_s
         back_s = self.world.availability.back_s(
-            self._key("available"), self.planner.with_data, state.draw_index, now_s
+            self._key("available"), self.planner.with_data, now.draw_index, now_s
         )
         return back_s if np.isfinite(back_s) else now_s
 
     def probe(
-        self, state: State, ids: Ids, wanted: Mapping[str, int | None], download: Tensors
+        self, now: Moment, ids: Ids, wanted: Mapping[str, int | None], download: Tensors
     ) -> tuple[Ids, Mapping[str, Floats]]:
         """Measure the candidates; forward passes, seconds and bits are charged, and every candidate
         answers."""
@@ -276,20 +284,18 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         signals: dict[str, Floats] = {}
         with self.watch("measure"):
             if learning:
-                key = self._key("probe").fold(state.draw_index)
-                states = self._start_states(state, ids)
-                view = self._data_view(state, ids)
-                slices = self._slices(state, ids)
+                key = self._key("probe").fold(now.draw_index)
+                states = self._start_states(ids)
+                view = self._data_view(now, ids)
+                slices = self._slices(now, ids)
                 signals = self.engine.measure(ids, download, states, learning, key, view, slices)
         with self.watch("plan"):
-            up, down = self._link_mbps(state, ids)
+            up, down = self._link_mbps(now, ids)
             system = wanted.keys() - learning.keys()
-            estimates = self._estimates(state, ids, download) if system else {}
-            spared = self._spared(state, ids, download, "gradient" in signals)
+            estimates = self._estimates(now, ids, download) if system else {}
+            spared = self._spared(now, ids, download, "gradient" in signals)
             count = probing.count_scalars(signals)
-            bits_down, bits_up = self.channel.probe(
-                state.ledger, ids, download, state.version + 1, count, spared
-            )
+            bits_down, bits_up = self.channel.probe(ids, download, now.version + 1, count, spared)
             signals |= {name: estimates[name] for name in system}
             batches = probing.passes(learning, self.federation, self.setting.work, ids)
             if learning and self.holding is not None:
@@ -298,20 +304,20 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
                 bits_down=bits_down,
                 down_mbps=down,
                 batches=batches,
-                step_s=self.planner.step_s(ids, state.draw_index),
+                step_s=self.planner.step_s(ids, now.draw_index),
                 bits_up=bits_up,
                 up_mbps=up,
             )
-            self._advance(state, float(durations_s.max(initial=0.0)))
+            self._advance(float(durations_s.max(initial=0.0)))
         return ids, signals
 
     # ---------------------------------------------------------------------- sending out and waiting
 
-    def _workload(self, state: State, cohort: Cohort) -> Mapping[str, Floats]:
+    def _workload(self, now: Moment, cohort: Cohort) -> Mapping[str, Floats]:
         """Return the work planned for a cohort, before stragglers or a deadline cut it short."""
-        links = self._link_mbps(state, cohort.ids)[0]
-        work = self.planner.workload(cohort, links, state.draw_index)
-        speeds = state.clients.speeds
+        links = self._link_mbps(now, cohort.ids)[0]
+        work = self.planner.workload(cohort, links, now.draw_index)
+        speeds = self.clients.speeds
         if speeds is None:
             return work
         # as a deployment tells it: who never delivered takes no time, and links are not known
@@ -324,36 +330,39 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
             "uplink_mbps": np.full(len(steps), np.inf),
         }
 
-    def dispatch(self, state: State, order: DispatchOrder) -> Allocation:
+    def dispatch(self, now: Moment, order: DispatchOrder) -> Allocation:
         """Plan the timelines of a cohort and put it in flight."""
         cohort = order.cohort
         ids = order.cohort.ids
-        allocation = order.allocate(partial(self._workload, state, cohort))
-        clients = state.clients
+        allocation = order.allocate(partial(self._workload, now, cohort))
+        clients = self.clients
         planner = self.planner.chosen(cohort)
         holding = planner.holding
-        up, down = self._link_mbps(state, ids)
-        full_bits = self.channel.download_bits(order.download, ids, self._with_newest(state))
-        bits_down = self._bits_down(
-            state=state, ids=ids, download=order.download, full_bits=full_bits, holding=holding
-        )
-        allocated = allocation.bits, allocation.paper_bits
-        bits_up, paper_bits = self._bits_up(state, ids, allocated, holding)
+        up, down = self._link_mbps(now, ids)
+        # a probe has sent it to candidates in this round
+        with_newest = now.candidates if self._probes_model else now.candidates[:0]
+        bits_down = self.channel.download_bits(order.download, ids, with_newest)
+        bits_up, paper_bits = allocation.bits, allocation.paper_bits
+        if self._knows_some or holding is not None:
+            bits_down = self._bits_down(
+                now=now, ids=ids, download=order.download, full_bits=bits_down, holding=holding
+            )
+            bits_up, paper_bits = self._bits_up(now, ids, (bits_up, paper_bits), holding)
         loads = LinkLoads(bits_down, down, bits_up, up)
         lines = planner.timelines(
             cohort=cohort,
             loads=loads,
-            dispatch=state.dispatch,
-            version=state.version,
-            round=state.draw_index,
-            now_s=state.clients.now_s,
+            dispatch=now.dispatch,
+            version=now.version,
+            round=now.draw_index,
+            now_s=self.clients.now_s,
             extra_steps=allocation.extra_steps,
             measured=None
             if clients.speeds is None
-            else (clients.speeds.seconds[ids], bits_up / self._measured_bits(state, ids, bits_up)),
+            else (clients.speeds.seconds[ids], bits_up / self._measured_bits(now, ids, bits_up)),
         )
-        factor = self.world.failures.upload_factor(self._key("fail"), ids, state.draw_index)
-        counted_s = planner.paper_s(lines, allocation.extra_steps, paper_bits, up, state.draw_index)
+        factor = self.world.failures.upload_factor(self._key("fail"), ids, now.draw_index)
+        counted_s = planner.paper_s(lines, allocation.extra_steps, paper_bits, up, now.draw_index)
         own = {
             "theta": allocation.theta,
             "budget": allocation.budget,
@@ -363,77 +372,63 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
             "paper_bits": paper_bits,
             "factor": factor,
             "up_mbps": up,
-            "width": 1.0 if holding is None else holding.widths(ids, state.draw_index),
+            "width": 1.0 if holding is None else holding.widths(ids, now.draw_index),
         }
         clients.in_flight = clients.in_flight.plus(lines, {**order.columns, **own})
-        self.channel.send(state.ledger, ids, bits_down, state.version + 1)
+        self.channel.send(ids, bits_down, now.version + 1)
         return allocation
 
     def _bits_down(
-        self, state: State, ids: Ids, download: Tensors, full_bits: Ids, holding: Holding | None
+        self, now: Moment, ids: Ids, download: Tensors, full_bits: Ids, holding: Holding | None
     ) -> Ids:
         """See :meth:`Holding.bits_down`, of clients that are sent the newest model now."""
+        if not self._knows_some:
+            if holding is None:
+                return full_bits
+            return holding.bits_down(ids, now.draw_index, full_bits)
         rule = self.setting.algorithm.local
-        if rule.values_down(download, None) is None:
-            return (
-                full_bits
-                if holding is None
-                else holding.bits_down(ids, state.draw_index, full_bits)
-            )
-        states = self.pipeline.algorithm_states(state, ids.tolist())
+        states = self.clients.client_states.of_algorithm(ids.tolist())
         values = [rule.values_down(download, states[k]) or 0 for k in ids.tolist()]
         return np.where(full_bits > 0, VALUE_BITS * np.array(values, np.int64), 0)
 
     def _spared(
-        self, state: State, ids: Ids, download: Tensors, gradient: bool
+        self, now: Moment, ids: Ids, download: Tensors, gradient: bool
     ) -> tuple[Ids, Ids] | None:
         """See :meth:`Holding.spared`, of clients that are probed now."""
         if self.holding is None:
             return None
-        spared = self.holding.spared(ids, state.draw_index, gradient)
-        if spared is None or self.setting.algorithm.local.values_down(download, None) is None:
+        spared = self.holding.spared(ids, now.draw_index, gradient)
+        if spared is None or not self._knows_some:
             return spared
         full_bits = np.full(len(ids), message_bits(download))
         return full_bits - self._bits_down(
-            state=state, ids=ids, download=download, full_bits=full_bits, holding=self.holding
+            now=now, ids=ids, download=download, full_bits=full_bits, holding=self.holding
         ), spared[1]
 
-    def _bits_up(self, state: State, ids: Ids, full_bits: Bits, holding: Holding | None) -> Bits:
+    def _bits_up(self, now: Moment, ids: Ids, full_bits: Bits, holding: Holding | None) -> Bits:
         """See :meth:`Holding.bits_up`, of clients that are sent out now."""
         if holding is None:
             return full_bits
-        view = self._data_view(state, ids)
+        view = self._data_view(now, ids)
         return holding.bits_up(
-            channel=self.channel, ids=ids, round=state.draw_index, view=view, full_bits=full_bits
+            channel=self.channel, ids=ids, round=now.draw_index, view=view, full_bits=full_bits
         )
 
-    def _slices(self, state: State, ids: Ids) -> Slices | None:
+    def _slices(self, now: Moment, ids: Ids) -> Slices | None:
         """Return the slices of the newest model that these clients hold now; None: the whole
         model."""
         if self.holding is None or not self.holding.cut:
             return None
-        widths = self.holding.widths(ids, state.draw_index)
-        return Slices(widths, self.holding.offset(state.version))
+        widths = self.holding.widths(ids, now.draw_index)
+        return Slices(widths, self.holding.offset(now.version))
 
-    def _with_newest(self, state: State) -> Ids:
-        """Return the clients that hold the newest model already, because a probe sent it to them in
-        this round."""
-        probed = self.config.probed(state.selector)
-        return (
-            state.under_way.candidates
-            if any(SIGNALS[name].kind != "system" for name in probed)
-            else np.zeros(0, np.int64)
-        )
-
-    def wait(self, state: State, until_s: float) -> None:
+    def wait(self, now: Moment, until_s: float) -> None:
         """Advance the virtual clock."""
-        state.clients.clock.advance(until_s)
+        self.clients.clock.advance(until_s)
 
-    def collect(self, state: State, step: ServerStep, stay: Bools) -> Landed:
-        """Take out the rows that end now. A client that is under way is cut: of its upload counts
-        what it has sent by now, and the server learns nothing of its seconds, nor that it would
-        have dropped out."""
-        clients = state.clients
+    def collect(self, now: Moment, step: ServerStep, stay: Bools) -> Landed:
+        """Take out the rows that end now."""
+        clients = self.clients
         gone = np.flatnonzero(~stay)
         gone = gone[np.argsort(clients.in_flight.timelines.client[gone], kind="stable")]
         landed = clients.in_flight.take(gone)
@@ -442,81 +437,75 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         if clients.speeds is not None:
             # READING: of partial work that comes too late the server learns now, not when it comes
             heard = (lines.arrives_s <= clients.now_s) | self.config.synchrony.limits_work
-            self.learn_speeds(state, landed.take(np.flatnonzero(heard)))
-        visible = lines.known_until(clients.now_s)
+            self.learn_speeds(now, landed.take(np.flatnonzero(heard)))
+        if (lines.dropped | (lines.arrives_s > clients.now_s)).any():
+            landed = _cut(landed, clients.now_s)
         outcome = np.where(step.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
-        outcome[visible.dropped] = Outcome.DROPPED
-        share = lines.sent_share(clients.now_s)
-        columns = dict(landed.columns)
-        for name in ("bits_up", "paper_bits"):
-            columns[name] = np.floor(share * columns[name]).astype(np.int64)
+        outcome[landed.timelines.dropped] = Outcome.DROPPED
         clients.paper_s = landed.columns["paper_arrives_s"][outcome == Outcome.ACCEPTED].max(
             initial=clients.paper_s
         )
-        landed = InFlight(visible, columns)
-        scale = None if step.scale is None else step.scale[gone]
         return Landed(
             dispatches=landed,
             outcome=outcome,
-            sent=columns["bits_up"] > 0,
-            scale=scale,
+            sent=landed.columns["bits_up"] > 0,
+            scale=None if step.scale is None else step.scale[gone],
             mix=step.mix,
         )
 
     # ------------------------------------------------------------------------------------- uploads
 
-    def uploads(self, state: State, landed: Landed, rows: Ids, sums: bool = False) -> Uploads:
-        """Train the clients of these rows."""
-        run_sums = self._sums(state, landed, rows) if sums else None
-        return Uploads(self._single(state, landed, rows) if run_sums is None else None, run_sums)
+    def uploads(self, now: Moment, landed: Landed, rows: Ids, sums: bool = False) -> Uploads:
+        """Train the clients of these rows.
 
-    def _single(
-        self, state: State, landed: Landed, rows: Ids
+        Of one version an upload can be aggregated and forgotten before the next is trained."""
+        if sums:
+            run_sums = self._sums(now, landed, rows)
+            if run_sums is not None:
+                return Uploads(None, run_sums)
+        group = landed.dispatches.take(rows)
+        if not _aligned(group.timelines):
+            return Uploads(self._by_version(now, group, rows))
+        return Uploads(zip(rows.tolist(), self._train(now, group), strict=True))
+
+    def _by_version(
+        self, now: Moment, landed: InFlight, rows: Ids
     ) -> Iterator[tuple[int, ReceivedUpload]]:
-        """Train the clients of these rows, grouped by model version, and yield (row, upload) in
-        order of client id.
-
-        One version streams: an upload can be aggregated and forgotten before the next is trained. A
-        client that was sent out twice trains in that order, the second time from what it keeps
-        after the first."""
-        lines = landed.dispatches.timelines[rows]
-        groups = training_groups(lines.client, lines.version)
-        if len(groups) == 1:
-            yield from zip(
-                rows.tolist(), self._train(state, landed.dispatches.take(rows)), strict=True
-            )
-            return
+        """Train clients by model version, and yield (row, upload) in order of client id. A client
+        that was sent out twice trains in that order, the second time from what it keeps after the
+        first."""
+        lines = landed.timelines
         waiting = dict[int, ReceivedUpload]()
-        clients = state.clients.client_states
+        states = self.clients.client_states
         twice = bool(np.any(lines.client[1:] == lines.client[:-1]))
-        for chosen in (rows[group] for group in groups):
-            trained = self._train(state, landed.dispatches.take(chosen))
-            for row, upload in zip(chosen.tolist(), trained, strict=True):
+        for group in training_groups(lines.client, lines.version):
+            trained = self._train(now, landed.take(group))
+            for row, upload in zip(rows[group].tolist(), trained, strict=True):
                 waiting[row] = upload
                 if twice:
-                    clients.run_ahead(self.pipeline.kept_after(state, upload))
-        clients.fall_back()
+                    states.run_ahead(kept_after(self.pipeline, states, upload))
+        states.fall_back()
         yield from sorted(waiting.items())
 
-    def _train(self, state: State, group: InFlight) -> Iterator[ReceivedUpload]:
+    def _train(self, now: Moment, group: InFlight) -> Iterator[ReceivedUpload]:
         """Train clients that received the same version, and yield each upload as the server decodes
         it."""
         lines = group.timelines
-        columns = group.columns
-        jobs = self._jobs(state, group)
-        results = self._results(state, jobs, int(lines.version[0]))
-        if (columns["factor"] != 1.0).any():
-            results = map(corrupted, results, columns["factor"].tolist())
-        if self.pipeline.plain:
-            yield from map(ReceivedUpload, results)
-            return
-        theta = columns["theta"]
-        self.pipeline.begin(lines.client, theta, columns["weight"])
-        rows = zip(jobs, theta.tolist(), columns["budget"].tolist(), strict=True)
-        for result, (job, share, budget) in zip(results, rows, strict=True):
-            yield self.pipeline.compress(state, result, job.dispatch, share, budget)
+        factors = group.columns["factor"]
+        jobs = self._jobs(now, group)
+        states = self.clients.client_states.of_algorithm(lines.client.tolist())
+        download = now.downloads[int(lines.version[0])]
+        results = map(self.channel.checked, self.engine.train(jobs, download, states, self._want))
+        if self.holding is not None:
+            results = map(self.holding.cover, results)
+        trained = self.watch.iterate("train", results)
+        if (factors != 1.0).any():
+            trained = map(corrupted, trained, factors.tolist())
+        if self.pipeline is None:
+            return map(ReceivedUpload, trained)
+        return self.pipeline.compressed(self.clients.client_states, trained, group)
 
-    def _sums(self, state: State, landed: Landed, rows: Ids) -> Iterator[RunSum] | None:
+    def _sums(self, now: Moment, landed: Landed, rows: Ids) -> Iterator[RunSum] | None:
         """Return the sums of these rows' uploads, where all received one version of the model, no
         client twice, and the engine's workers send them; None elsewhere."""
         steps = landed.dispatches.timelines.steps[rows]
@@ -526,102 +515,79 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         lines = group.timelines
         columns = group.columns
         algorithm = self.setting.algorithm
-        if len(training_groups(lines.client, lines.version)) != 1:
+        if not _aligned(lines):
             return None
         scales = None if landed.scale is None else landed.scale[rows]
         added = UploadSum(
             algorithm.aggregator,
             self.channel.checked,
             weights=columns["weight"],
-            own_weights=self.config.own_weights(self.sizes(state).claimed[lines.client]),
+            own_weights=self.config.own_weights(self.sizes(now).claimed[lines.client]),
             factors=columns["factor"],
             scales=scales,
         )
-        jobs = self._jobs(state, group)
-        states = self.pipeline.algorithm_states(state, lines.client.tolist())
-        download = state.downloads[int(lines.version[0])]
+        jobs = self._jobs(now, group)
+        states = self.clients.client_states.of_algorithm(lines.client.tolist())
+        download = now.downloads[int(lines.version[0])]
         run_sums = self.engine.train_sums(
             jobs=jobs, download=download, client_states=states, want=self._want, reduction=added
         )
         return self.watch.iterate("train", run_sums)
 
-    def _jobs(self, state: State, group: InFlight) -> list[Job]:
+    def _jobs(self, now: Moment, group: InFlight) -> list[Job]:
         """Return the local work of clients that received the same version."""
         lines = group.timelines
         columns = group.columns
-        drift = self.drift
-        offset = 0 if self.holding is None else self.holding.offset(int(lines.version[0]))
-        views = [None] * len(lines) if drift is None else drift.at_dispatch(group)
-        layers = self._curvature_layers(state, group)
-        rates = columns["lr"].tolist()
-        widths = columns["width"].tolist()
-        return [
+        taken = self.clients.steps
+        jobs = [
             Job(
                 client=client,
                 dispatch=dispatch,
                 steps=steps,
-                lr=rates[i],
-                data_view=views[i],
-                layers=layers[i],
-                width=widths[i],
-                offset=offset,
-                earlier_steps=state.clients.steps.get(client, 0),
+                lr=lr,
+                width=width,
+                earlier_steps=taken.get(client, 0),
             )
-            for i, (client, dispatch, steps) in enumerate(
-                zip(
-                    lines.client.tolist(),
-                    lines.dispatch.tolist(),
-                    lines.steps.tolist(),
-                    strict=True,
-                )
+            for client, dispatch, steps, lr, width in zip(
+                lines.client.tolist(),
+                lines.dispatch.tolist(),
+                lines.steps.tolist(),
+                columns["lr"].tolist(),
+                columns["width"].tolist(),
+                strict=True,
             )
         ]
-
-    def _curvature_layers(self, state: State, group: InFlight) -> list[tuple[str, ...]]:
-        """Return the layers whose curvature each client measures for its compressor."""
-        lines = group.timelines
-        if self.pipeline.plain:
-            return [()] * len(lines)
-        theta = group.columns["theta"].tolist()
-        return [
-            self.pipeline.curvature_layers(state, share, dispatch, client)
-            for share, dispatch, client in zip(
-                theta, lines.dispatch.tolist(), lines.client.tolist(), strict=True
-            )
-        ]
-
-    def _results(self, state: State, jobs: list[Job], version: int) -> Iterator[TrainResult]:
-        states = self.pipeline.algorithm_states(state, [job.client for job in jobs])
-        trained = self.engine.train(jobs, state.downloads[version], states, self._want)
-        results = map(self.channel.checked, trained)
         if self.holding is not None:
-            results = map(self.holding.cover, results)
-        return self.watch.iterate("train", results)
+            offset = self.holding.offset(int(lines.version[0]))
+            jobs = [dataclasses.replace(job, offset=offset) for job in jobs]
+        if self.drift is not None:
+            views = zip(jobs, self.drift.at_dispatch(group), strict=True)
+            jobs = [dataclasses.replace(job, data_view=view) for job, view in views]
+        if self.pipeline is None:
+            return jobs
+        return self.pipeline.with_curvature(self.clients.client_states, jobs, columns["theta"])
 
     def commit(
-        self,
-        state: State,
-        landed: Landed,
-        accepted: Ids,
-        client_states: Mapping[int, ClientState],
+        self, landed: Landed, accepted: Ids, client_states: Mapping[int, ClientState]
     ) -> None:
         """Store what the clients keep from now on."""
-        if self.config.setting.task.batches is not None:
-            lines = landed.dispatches.timelines
-            taken = state.clients.steps
-            for client, steps in zip(
-                lines.client[accepted].tolist(), lines.steps[accepted].tolist(), strict=True
-            ):
-                taken[client] = taken.get(client, 0) + steps
+        if self.setting.task.batches is not None:
+            self._count_steps(landed.dispatches.timelines[accepted])
         for client, client_state in client_states.items():
-            state.clients.client_states.put(client, client_state)
+            self.clients.client_states.put(client, client_state)
 
-    def pass_along(self, state: State, ids: Ids, batches: Floats, download: Tensors) -> None:
+    def _count_steps(self, accepted: Timelines) -> None:
+        """Count accepted local steps, after which the task's order of batches goes on."""
+        taken = self.clients.steps
+        for client, steps in zip(accepted.client.tolist(), accepted.steps.tolist(), strict=True):
+            taken[client] = taken.get(client, 0) + steps
+
+    def pass_along(self, now: Moment, ids: Ids, batches: Floats, download: Tensors) -> None:
         """Let the time pass that a chain of clients takes, and bill its messages: each receives the
         model, runs so many batches forward, and sends its statistics on."""
-        up, down = self._link_mbps(state, ids)
-        bits = self.channel.recalibrate(state.ledger, ids, download, state.version + 1)
-        step_s = self.planner.step_s(ids, state.draw_index)
+        up, down = self._link_mbps(now, ids)
+        bits = self.channel.recalibrate(ids, download, now.version + 1)
+        step_s = self.planner.step_s(ids, now.draw_index)
         durations_s = probe_s(
             bits_down=bits[0],
             down_mbps=down,
@@ -630,96 +596,99 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
             bits_up=bits[1],
             up_mbps=up,
         )
-        self._advance(state, float(durations_s.sum()))
+        self._advance(float(durations_s.sum()))
 
     # ---------------------------------------------------------------------- drift, links, estimates
 
-    def _data_view(self, state: State, ids: Ids) -> DataView | None:
+    def _data_view(self, now: Moment, ids: Ids) -> DataView | None:
         """Return what these clients see of their data now."""
-        views = data_views_now(self.drift, state)
-        return None if views is None else views(ids)
+        if self.drift is None:
+            return None
+        return self.drift.at(ids, now.draw_index, self.clients.now_s)
 
-    def _link_mbps(self, state: State, ids: Ids) -> tuple[Floats, Floats]:
+    def _link_mbps(self, now: Moment, ids: Ids) -> tuple[Floats, Floats]:
         """Return the clients' links in this round, megabits a second up and down; at enrolment
-        those of round 1.
-
-        A network whose links depend on the clients' losses gets them measured once per version, of
-        all clients with data, on the model of that version: the measurement belongs to the
-        simulated world, so no client is charged and no time passes."""
+        those of round 1."""
         network = self.world.network
         key = self._key("network")
-        now = max(state.draw_index, 1)
-        down = network.downlink_mbps(key, ids, now)
-        wants = network.wants()
-        download = state.downloads.get(state.version)
-        if not wants or not state.draw_index or download is None:
-            return network.uplink_mbps(key, ids, now), down
-        if self._losses[0] != state.version:
+        round_index = max(now.draw_index, 1)
+        down = network.downlink_mbps(key, ids, round_index)
+        if self._link_signals and now.draw_index and now.version in now.downloads:
+            losses = self._measured_losses(now, key)
+            everybody = np.arange(len(self.federation))
+            return network.coupled_mbps(key, everybody, round_index, losses)[ids], down
+        return network.uplink_mbps(key, ids, round_index), down
+
+    def _measured_losses(self, now: Moment, key: Key) -> Floats:
+        """Return all clients' losses ``[K]``, NaN without data, for links that depend on them,
+        measured once per version of the model: the measurement belongs to the simulated world, so
+        no client is charged and no time passes."""
+        if self._losses[0] != now.version:
             losses = np.full(len(self.federation), np.nan)
             clients = self.planner.with_data
-            states = self._start_states(state, clients)
-            view = self._data_view(state, clients)
-            fresh = key.fold("losses", state.version)
-            slices = self._slices(state, clients)
             losses[clients] = self.engine.measure(
-                clients, download, states, wants, fresh, view, slices
+                clients,
+                now.downloads[now.version],
+                self._start_states(clients),
+                self._link_signals,
+                key.fold("losses", now.version),
+                self._data_view(now, clients),
+                self._slices(now, clients),
             )["loss"]
-            self._losses = (state.version, losses)
-        return network.coupled_mbps(key, np.arange(len(self.federation)), now, self._losses[1])[
-            ids
-        ], down
+            self._losses = (now.version, losses)
+        return self._losses[1]
 
-    def learn_speeds(self, state: State, landed: InFlight) -> None:
+    def learn_speeds(self, now: Moment, landed: InFlight) -> None:
         """Take in how long these dispatches took, where the server knows no more of its clients."""
-        speeds = state.clients.speeds
+        speeds = self.clients.speeds
         if speeds is None:
             return
         sent = landed.columns["bits_up"]
-        full_bits = self._measured_bits(state, landed.timelines.client, sent)
+        full_bits = self._measured_bits(now, landed.timelines.client, sent)
         speeds.learn(landed.timelines, sent, full_bits)
 
-    def _measured_bits(self, state: State, ids: Ids, sent: Ids) -> Ids:
+    def _measured_bits(self, now: Moment, ids: Ids, sent: Ids) -> Ids:
         """Return the bits of the upload whose seconds are kept of each client, ``[n]``: a whole
         one, and of a slice of the model, whose size changes, that which it sends."""
         cut = self.holding is not None and self.holding.cut
-        return np.maximum(sent, 1) if cut else self._whole_upload_bits(state, ids)
+        return np.maximum(sent, 1) if cut else self._whole_upload_bits(now, ids)
 
-    def _whole_upload_bits(self, state: State, ids: Ids) -> Ids:
+    def _whole_upload_bits(self, now: Moment, ids: Ids) -> Ids:
         """Return the bits of each client's upload if it is not compressed, ``[n]``."""
         full_bits = np.full(len(ids), self.channel.upload_bits)
-        return self._bits_up(state, ids, (full_bits, full_bits), self.holding)[0]
+        return self._bits_up(now, ids, (full_bits, full_bits), self.holding)[0]
 
     def _estimates(
-        self, state: State, ids: Ids, download: Tensors, guess_s: float = 0.0
+        self, now: Moment, ids: Ids, download: Tensors, guess_s: float = 0.0
     ) -> dict[str, Floats]:
         """Return the planner's signals of these clients; ``guess_s``: as for
         :meth:`MeasuredSpeeds.estimates`."""
-        speeds = state.clients.speeds
+        speeds = self.clients.speeds
         if speeds is not None:
-            whole_up = self._whole_upload_bits(state, ids)
+            whole_up = self._whole_upload_bits(now, ids)
             return speeds.estimates(ids, self.planner.full_steps[ids], whole_up, guess_s)
-        up, down = self._link_mbps(state, ids)
+        up, down = self._link_mbps(now, ids)
         full_bits = np.full(len(ids), self.channel.whole_download(download))
         bits_down = self._bits_down(
-            state=state, ids=ids, download=download, full_bits=full_bits, holding=self.holding
+            now=now, ids=ids, download=download, full_bits=full_bits, holding=self.holding
         )
-        bits_up = self._whole_upload_bits(state, ids)
+        bits_up = self._whole_upload_bits(now, ids)
         return probing.estimates(
-            bits_down, down, self.planner.full_work_s(ids, state.draw_index), bits_up, up
+            bits_down, down, self.planner.full_work_s(ids, now.draw_index), bits_up, up
         )
 
-    def _start_states(self, state: State, ids: Ids) -> dict[int, ClientState | None]:
+    def _start_states(self, ids: Ids) -> dict[int, ClientState | None]:
         """Return what these clients keep, where what is measured of a model depends on it."""
         algorithm = self.setting.algorithm
         personal = algorithm.local.personal
         own = (personal is not None and personal.starts_own) or algorithm.loss.whole_model
-        return self.pipeline.algorithm_states(state, ids) if own else {}
+        return self.clients.client_states.of_algorithm(ids.tolist()) if own else {}
 
     def _key(self, purpose: str) -> Key:
         return self.setting.streams.key(purpose)
 
-    def _advance(self, state: State, seconds: float) -> None:
-        clock = state.clients.clock
+    def _advance(self, seconds: float) -> None:
+        clock = self.clients.clock
         clock.advance(clock.now_s + seconds)
 
 
@@ -731,6 +700,27 @@ def own_stages(backend: SimulatedBackend) -> list[Stage]:
     if overrides(backend.engine, Engine, "take_events"):
         stages.append(EngineEvents(backend.engine))
     return stages
+
+
+def _cut(landed: InFlight, now_s: float) -> InFlight:
+    """Return dispatches with what there is of them now. A client that is under way is cut: of its
+    upload counts what it has sent, and the server learns nothing of its seconds, nor that it would
+    have dropped out."""
+    share = landed.timelines.sent_share(now_s)
+    cut = {
+        name: np.floor(share * landed.columns[name]).astype(np.int64)
+        for name in ("bits_up", "paper_bits")
+    }
+    return InFlight(landed.timelines.known_until(now_s), {**landed.columns, **cut})
+
+
+def _aligned(lines: Timelines) -> bool:
+    """Whether dispatches, by client, are of one model version and of no client twice."""
+    return (
+        len(lines) > 0
+        and bool(np.all(lines.client[1:] != lines.client[:-1]))
+        and bool(np.all(lines.version == lines.version[0]))
+    )
 
 
 def training_groups(clients: Ids, versions: Ids) -> list[Ids]:
@@ -746,8 +736,8 @@ def training_groups(clients: Ids, versions: Ids) -> list[Ids]:
     >>> [group.tolist() for group in training_groups(clients, versions)]
     [[0, 3], [1], [2]]
     """
-    if np.all(clients[1:] != clients[:-1]) and np.all(versions[1:] == versions[:-1]):
-        return [np.arange(len(clients))] if len(clients) else []
+    if not len(clients):
+        return []
     # how often the same client has trained from the same version before
     again = np.zeros(len(clients), np.int64)
     for at in range(1, len(clients)):

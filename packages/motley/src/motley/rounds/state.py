@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from motley.selectors.selector import Selector
 from motley.tasks.task import ModelState
 from motley.transport.ledger import Ledger
 
-__all__ = ["BackendState", "BestRound", "RunState", "Scores", "UnderWay"]
+__all__ = ["BackendState", "BestRound", "Moment", "RunState", "Scores", "UnderWay"]
 
 
 class BackendState(Protocol):
@@ -131,6 +131,31 @@ class Scores:
         self.newest = self.evaluated or self.untrained
 
 
+class Moment(NamedTuple):
+    """What the clients' side may know of the server's at one moment.
+
+    Parameters
+    ----------
+    version: server steps so far.
+    draw_index: number under which the world draws.
+    dispatch: clients sent out so far.
+    begun: whether round 1 has begun.
+    server: the server's state.
+    downloads: messages by the version of the model.
+    candidates: ids probed last, ``[n]``.
+    sent_s: when a cohort was last sent out.
+    """
+
+    version: int
+    draw_index: int
+    dispatch: int
+    begun: bool
+    server: ServerState
+    downloads: Mapping[int, Tensors]
+    candidates: Ids
+    sent_s: float
+
+
 @dataclass
 class RunState(Generic[C]):
     """What evolves in every run.
@@ -169,6 +194,20 @@ class RunState(Generic[C]):
     dispatch: int = 0
     model_updates: int = 0
     begun: bool = field(default=False, metadata=FIXED)
+
+    @property
+    def moment(self) -> Moment:
+        """What the clients' side may know now."""
+        return Moment(
+            version=self.version,
+            draw_index=self.draw_index,
+            dispatch=self.dispatch,
+            begun=self.begun,
+            server=self.server,
+            downloads=self.downloads,
+            candidates=self.under_way.candidates,
+            sent_s=self.under_way.sent_s,
+        )
 
     def save(self) -> dict[str, Any]:
         """Return the state between two server steps as plain values and arrays."""

@@ -1,9 +1,9 @@
-"""Uploads on their way: who may send how much, what compression leaves of an update, and what waits
-at its client.
+"""Compressed uploads on their way, a stage of runs that compress: who may send how much, what
+compression leaves of an update, and what waits at its client.
 
 Before training, :meth:`UploadPipeline.allocate` fixes each client's share of the update, and with
-it the bits of the message (the size of a packet depends on no value). Where updates are compressed,
-the pipeline is a stage of the run, too: after training every update goes through
+it the bits of the message (the size of a packet depends on no value). After training every update
+goes through
 :func:`motley.transport.feedback.compress_update`. What the client would keep of that (error memory)
 is taken over in :meth:`UploadPipeline.commit`, when the server steps on its upload: a late, lost or
 rejected upload changes nothing at its client. The server remembers the state of the allocator and,
@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,14 +23,15 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.parts import ClientState, ServerState, Tensors
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Floats
 from motley.core.errors import CodecError
 from motley.core.records import Cohort
 from motley.core.saved_state import built, save
-from motley.engines.engine import Setting, TrainResult
-from motley.rounds.channel import Channel
+from motley.engines.engine import Job, Setting, TrainResult
+from motley.rounds.channel import Allocation, Channel, whole_shares
 from motley.rounds.client_state import ClientStates
 from motley.rounds.compression_error import CompressionError
+from motley.rounds.in_flight import InFlight
 from motley.rounds.round import LandedReports, ReceivedUpload, Round
 from motley.rounds.run_config import RunConfig
 from motley.rounds.stage import Arrived, Stage
@@ -40,31 +41,12 @@ from motley.transport.allocators.allocator import AllocationContext
 from motley.transport.feedback import compress_update
 from motley.transport.upload_config import UploadConfig, merge_state, split_state
 
-__all__ = ["Allocation", "UploadPipeline", "first_states", "initial_client_state", "kept_of"]
+__all__ = ["UploadPipeline", "first_states", "initial_client_state", "kept_after"]
 
 CURVATURE_STEPS = 2.0
 """Local steps that one Hutchinson probe takes: two to three passes more on one batch.
 
 Reference: docs/methods/compression.md#curvature."""
-
-
-class Allocation(NamedTuple):
-    """How much each client of a cohort may upload, ``[m]`` each.
-
-    Parameters
-    ----------
-    theta: share of the update.
-    budget: the round's mean share.
-    bits: of the message.
-    paper_bits: as the papers count it.
-    extra_steps: time that choosing the values takes at the client, in local steps.
-    """
-
-    theta: Floats
-    budget: Floats
-    bits: Ids
-    paper_bits: Ids
-    extra_steps: Floats
 
 
 def initial_client_state(config: RunConfig, model: ModelState) -> ClientState | None:
@@ -85,13 +67,18 @@ def first_states(config: RunConfig) -> Callable[[int], ClientState] | None:
     return lambda client: firsts[setting.kind_of(client)]
 
 
-def kept_of(
-    states: ClientStates,
-) -> Callable[[Iterable[int]], dict[int, ClientState | None]]:
-    """Return the function from ids to what the algorithm keeps of these clients."""
-    return lambda clients: {
-        client: split_state(state)[0] for client, state in states.of(clients).items()
-    }
+def kept_after(
+    pipeline: UploadPipeline | None, states: ClientStates, upload: ReceivedUpload
+) -> Mapping[int, ClientState]:
+    """Return what a client keeps after this upload, by client, if the server accepts it; empty
+    where that is nothing."""
+    result = upload.result
+    if not result.finite:
+        return {}
+    own = {} if result.client_state is None else {result.client: result.client_state}
+    if pipeline is None or upload.client_state is None:
+        return own
+    return pipeline.commit(states, own, {result.client: upload.client_state})
 
 
 class UploadPipeline(Stage):
@@ -106,7 +93,6 @@ class UploadPipeline(Stage):
 
     Attributes
     ----------
-    plain: whether updates are sent as they are.
     allocator: what the allocator remembers.
     mean_vector: EF21's mean of all clients' vectors ``[D]``, None before the first.
     error: measures what compression loses in this step; None where nobody asks.
@@ -118,7 +104,6 @@ class UploadPipeline(Stage):
         self, config: UploadConfig, setting: Setting, channel: Channel, horizon: int | None
     ) -> None:
         self.config = config
-        self.plain = config.plain
         self.setting = setting
         self.channel = channel
         self.horizon = horizon if config.budget.horizon else None
@@ -148,7 +133,10 @@ class UploadPipeline(Stage):
         self.mean_vector = built(Tensor | None, saved["mean_vector"], "mean_vector")
 
     def allocate(
-        self, state: RunState[Any], cohort: Cohort, workload: Callable[[], Mapping[str, Floats]]
+        self,
+        state: RunState[Any],
+        cohort: Cohort,
+        workload: Callable[[], Mapping[str, Floats]],
     ) -> Allocation:
         """Return how much each client of a cohort may upload in the coming server step.
 
@@ -161,15 +149,8 @@ class UploadPipeline(Stage):
         n = len(cohort.ids)
         step = state.version + 1
         if not self.config.compressor.budgeted:
-            bits, paper = self._bits(1.0, state.dispatch, int(ids[0])) if n else (0, 0)
-            full_shares = np.ones(n)
-            return Allocation(
-                theta=full_shares,
-                budget=full_shares,
-                bits=np.full(n, bits),
-                paper_bits=np.full(n, paper),
-                extra_steps=0.0 * full_shares,
-            )
+            bits, paper_bits = self._bits(1.0, state.dispatch, int(ids[0])) if n else (0, 0)
+            return whole_shares(n, bits, paper_bits)
         budget = self.config.budget
         now = budget.ratio(step, self.horizon)
         context = AllocationContext(
@@ -188,9 +169,10 @@ class UploadPipeline(Stage):
                 theta.tolist(), range(state.dispatch, state.dispatch + n), ids.tolist(), strict=True
             )
         )
+        states = state.clients.client_states
         both = np.array([self._bits(*row) for row in rows], np.int64).reshape(n, 2)
         steps = np.array(
-            [CURVATURE_STEPS * bool(self.curvature_layers(state, *row)) for row in rows]
+            [CURVATURE_STEPS * bool(self._curvature_layers(states, *row)) for row in rows]
         )
         return Allocation(
             theta=theta,
@@ -201,8 +183,6 @@ class UploadPipeline(Stage):
         )
 
     def _bits(self, theta: float, dispatch: int, client: int) -> tuple[int, int]:
-        if self.plain:
-            return self.channel.upload_bits, self.channel.paper_bits
         key = self.key.fold(dispatch, client)
         compressor = self.config.compressor
         spec = compressor.spec(theta, self.layout, key)
@@ -210,52 +190,82 @@ class UploadPipeline(Stage):
             compressor.paper_bits(theta, self.layout, key)
         )
 
-    def curvature_layers(
-        self, state: RunState[Any], theta: float, dispatch: int, client: int
+    def _curvature_layers(
+        self, states: ClientStates, theta: float, dispatch: int, client: int
     ) -> tuple[str, ...]:
         """Return the layers whose curvature this client measures after training, because its
         compressor chooses by it."""
-        before = self._compression_state(state, client) if self._remembers_choice else {}
+        before = self._kept(states, client) if self._remembers_choice else {}
         return self.config.compressor.curvature_layers(
             theta, self.layout, self.key.fold(dispatch, client), before
         )
 
-    def algorithm_states(
-        self, state: RunState[Any], clients: Iterable[int]
-    ) -> dict[int, ClientState | None]:
-        """Return what the algorithm keeps of these clients."""
-        states = state.clients.client_states
-        return {} if states.first is None else kept_of(states)(clients)
+    def with_curvature(self, states: ClientStates, jobs: list[Job], theta: Floats) -> list[Job]:
+        """Return local work with the layers whose curvature each client measures.
 
-    def _compression_state(self, state: RunState[Any], client: int) -> Tensors:
-        return (
-            split_state(state.clients.client_states.of([client]).get(client))[1]
-            if self._keeps_state
-            else {}
-        )
+        Parameters
+        ----------
+        states: what clients keep.
+        theta: share of each upload, ``[n]``.
+        """
+        return [
+            dataclasses.replace(
+                job, layers=self._curvature_layers(states, share, job.dispatch, job.client)
+            )
+            for job, share in zip(jobs, theta.tolist(), strict=True)
+        ]
 
-    def begin(self, clients: Ids, theta: Floats, weight: Floats) -> None:
-        """Take in that uploads of one model version come: of these clients, with these shares and
-        raw weights, ``[n]`` each."""
+    def _kept(self, states: ClientStates, client: int) -> Tensors:
+        """Return what compression keeps of a client."""
+        return split_state(states.of([client]).get(client))[1] if self._keeps_state else {}
+
+    def compressed(
+        self, states: ClientStates, results: Iterable[TrainResult], group: InFlight
+    ) -> Iterator[ReceivedUpload]:
+        """Compress the updates of clients that received one version, and yield each as the server
+        decodes it.
+
+        Parameters
+        ----------
+        states: what clients keep.
+        results: of the training, in the order of ``group``.
+        group: their dispatches.
+        """
+        columns = group.columns
+        theta = columns["theta"]
         if self.error is not None:
-            self.error.begin(clients, theta, weight)
+            self.error.begin(group.timelines.client, theta, columns["weight"])
+        rows = zip(
+            group.timelines.dispatch.tolist(),
+            theta.tolist(),
+            columns["budget"].tolist(),
+            strict=True,
+        )
+        for result, (dispatch, share, budget) in zip(results, rows, strict=True):
+            before = self._kept(states, result.client)
+            yield self.compress(
+                before=before, result=result, dispatch=dispatch, theta=share, budget=budget
+            )
 
     def compress(
-        self,
-        state: RunState[Any],
-        result: TrainResult,
-        dispatch: int,
-        theta: float,
-        budget: float,
+        self, before: Tensors, result: TrainResult, dispatch: int, theta: float, budget: float
     ) -> ReceivedUpload:
         """Compress and decode one client's update. One that cannot be written down (with what
-        waited it overflows) is not finite."""
-        if self.plain or not result.finite:
+        waited it overflows) is not finite.
+
+        Parameters
+        ----------
+        before: what compression keeps of the client.
+        result: of its training.
+        dispatch: its number.
+        theta: share of the update that may be sent.
+        budget: mean share in its round.
+        """
+        if not result.finite:
             return ReceivedUpload(result)
         delta = result.parts["delta"]
         client = result.client
         key = self.key.fold(dispatch, client)
-        before = self._compression_state(state, client)
         feedback = self.config.feedback
         compressor = self.config.compressor
         try:
@@ -339,7 +349,7 @@ class UploadPipeline(Stage):
 
     def commit(
         self,
-        state: RunState[Any],
+        states: ClientStates,
         algorithm_states: Mapping[int, ClientState],
         compression_states: Mapping[int, Tensors] | None = None,
     ) -> Mapping[int, ClientState]:
@@ -347,6 +357,7 @@ class UploadPipeline(Stage):
 
         Parameters
         ----------
+        states: what clients keep before.
         algorithm_states: by client, what the algorithm keeps of it.
         compression_states: by client, what compression leaves with it; None: with all whose upload
         was compressed in this step.
@@ -355,7 +366,6 @@ class UploadPipeline(Stage):
             compression_states = self._compressed
         if not compression_states:
             return algorithm_states
-        states = state.clients.client_states
         uncompressed = {
             client: algorithm_state
             for client, algorithm_state in algorithm_states.items()
@@ -371,19 +381,8 @@ class UploadPipeline(Stage):
         }
         return {
             **{
-                client: merge_state(algorithm_state, self._compression_state(state, client))
+                client: merge_state(algorithm_state, self._kept(states, client))
                 for client, algorithm_state in uncompressed.items()
             },
             **{client: merged for client, merged in new.items() if merged},
         }
-
-    def kept_after(self, state: RunState[Any], upload: ReceivedUpload) -> Mapping[int, ClientState]:
-        """Return what a client keeps after this upload, by client, if the server accepts it; empty
-        where that is nothing."""
-        result = upload.result
-        if not result.finite:
-            return {}
-        own = {} if result.client_state is None else {result.client: result.client_state}
-        return self.commit(
-            state, own, {} if upload.client_state is None else {result.client: upload.client_state}
-        )

@@ -19,7 +19,7 @@ from motley.rounds.in_flight import Landed
 from motley.rounds.round import ReceivedUpload
 from motley.rounds.run_config import RunConfig
 from motley.rounds.stage import Stages
-from motley.rounds.state import RunState
+from motley.rounds.state import Moment
 
 __all__ = ["WorkerSums"]
 
@@ -67,7 +67,7 @@ class WorkerSums:
     def gathered(
         self,
         backend: ClientBackend[Any],
-        state: RunState[Any],
+        now: Moment,
         landed: Landed,
         rows: Ids,
     ) -> Gathering:
@@ -75,7 +75,7 @@ class WorkerSums:
         uploads."""
         total = self.aggregator.init()
         results = dict[int, TrainResult]()
-        uploads = backend.uploads(state, landed, rows, self.reason is None)
+        uploads = backend.uploads(now, landed, rows, self.reason is None)
         if uploads.sums is None:
             return Gathering(total, results, uploads.single or ())
         for run, trained, partial in uploads.sums:

@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 
 from motley.core import codec
 from motley.core.arrays import Floats, Ids
-from motley.core.components import declares
+from motley.core.components import declares, overrides
 from motley.core.errors import CodecError, ConfigError, ContractError
 from motley.core.keys import Key
 from motley.core.paper import Paper
@@ -188,6 +188,7 @@ class Selector(Generic[S]):
 
     Attributes
     ----------
+    asks_candidates: whether the rule may name clients to probe.
     state: of the rule.
     memory: of the defence, empty without one.
 
@@ -211,7 +212,8 @@ class Selector(Generic[S]):
         horizon: int | None = None,
         defence: Defence | None = None,
     ) -> None:
-        if rule.needs().horizon and horizon is None:
+        needs = rule.needs()
+        if needs.horizon and horizon is None:
             raise ConfigError(
                 f"{type(rule).__name__} anneals towards the last round and must know it; "
                 "pass horizon=..., or set stop = { rounds = ... }",
@@ -221,6 +223,9 @@ class Selector(Generic[S]):
         self.seed = seed
         self.horizon = horizon
         self.defence = defence
+        self.asks_candidates = overrides(rule, SelectionRule, "candidates")
+        # a rule that does not ask for it does not depend on it
+        self._told_horizon = horizon if needs.horizon else None
         self.state: S = rule.init()
         self.memory = ClientTable({}) if defence is None else defence.init()
 
@@ -242,12 +247,16 @@ class Selector(Generic[S]):
         if self.defence is not None:
             ids = self.defence.offered(self.memory, ids, m)
         rng = Key(self.seed).fold(purpose, draw, dispatch).numpy()
-        # a rule that does not ask for it does not depend on it
-        horizon = self.horizon if self.rule.needs().horizon else None
         size = self.rule.size(draw, m, len(ids))
         now = draw if step is None else step
         return SelectionContext(
-            draw=draw, dispatch=dispatch, available=ids, m=size, rng=rng, step=now, horizon=horizon
+            draw=draw,
+            dispatch=dispatch,
+            available=ids,
+            m=size,
+            rng=rng,
+            step=now,
+            horizon=self._told_horizon,
         )
 
     def probe(

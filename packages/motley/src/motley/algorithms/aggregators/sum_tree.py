@@ -65,7 +65,8 @@ class SumTree(Generic[Sums]):
         position = self.end if position < 0 else position
         block = BlockRun(0, position // BLOCK)
         if not self.nodes or self.nodes[-1][0] != block:
-            self.put(block, self.empty())
+            self._complete(block.number)
+            self.nodes.append((block, self.empty()))
         self.end = position + 1
         return self.nodes[-1][1]
 
