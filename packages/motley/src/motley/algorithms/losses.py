@@ -79,7 +79,7 @@ class CrossEntropy(Loss):
         index = targets.unsqueeze(-2)
         weights = self._weights(outputs)
         if weights is None and not self.label_smoothing:
-            return out.scatter_add_(-2, index, outputs.new_full((1,), -1.0).expand(index.shape)).mT
+            return out.scatter_(-2, index, -1.0, reduce="add").mT
         class_weights = outputs.new_ones(outputs.shape[-1]) if weights is None else weights
         sharp = (1.0 - self.label_smoothing) * class_weights[index]
         even = self.label_smoothing / len(class_weights) * class_weights

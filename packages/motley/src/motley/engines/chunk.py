@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -30,8 +29,7 @@ _PENDING = 262_144
 """Outputs kept before their losses are computed."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchStep:
+class BatchStep(NamedTuple):
     """One local step of the first ``active`` clients of a chunk.
 
     Parameters
@@ -175,21 +173,36 @@ class Chunk:
         active = schedule.active.tolist()
         width = schedule.width.tolist()
         even = schedule.even.tolist()
-        offsets = schedule.offsets.tolist()
+        places = [p * b for p, b in zip(active, width, strict=True)]
+        rows = torch.split(self.rows, places)
+        targets = torch.split(self.targets, places)
+        weights = torch.split(self.weight, places)
+        extras = {name: torch.split(value, places) for name, value in self.extras.items()}
+        shape = self.targets.shape[1:]
         for s, (p, b) in enumerate(zip(active, width, strict=True)):
-            at = slice(offsets[s], offsets[s + 1])
-            targets = self.targets[at].view(p, b, *self.targets.shape[1:])
-            weight = None if even[s] else self.weight[at].view(p, b)
             yield BatchStep(
                 number=s,
                 active=p,
                 width=b,
-                rows=self.rows[at],
-                targets=targets,
-                weight=weight,
-                extra=self._extra(at, p, b),
+                rows=rows[s],
+                targets=targets[s].view(p, b, *shape),
+                weight=None if even[s] else weights[s].view(p, b),
+                extra={
+                    name: parts[s].view(p, b, *parts[s].shape[1:]) for name, parts in extras.items()
+                },
             )
         self._compute_losses()
+
+    @property
+    def places(self) -> int:
+        """Places of the largest step, over all of its clients."""
+        return int((self.schedule.active * self.schedule.width).max(initial=0))
+
+    @property
+    def corrected(self) -> bool:
+        """Whether a client has an offset or a drift."""
+        corrections = [client.phase.correction for client in self.clients]
+        return any(c.offset is not None or c.drift is not None for c in corrections)
 
     def _extra(self, at: slice, clients: int, width: int) -> Tensors:
         return {
@@ -207,9 +220,7 @@ class Chunk:
         samples = self.samples
         if samples.transform is None:
             if self._gathered is None:
-                self._gathered = samples.x.new_empty(
-                    int((self.schedule.active * self.schedule.width).max()), *samples.x.shape[1:]
-                )
+                self._gathered = samples.x.new_empty(self.places, *samples.x.shape[1:])
             return torch.index_select(samples.x, 0, step.rows, out=self._gathered[: len(step.rows)])
         if isinstance(samples.transform, ImageTransform) and not samples.transform.augment:
             return samples.inputs(step.rows)  # nothing is drawn: all batches at once

@@ -19,8 +19,9 @@ Layers of fewer than 16 outputs are faster in float32, and stay in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -123,35 +124,66 @@ _THIN = 16
 """Outputs of a layer below which its products are faster in float32."""
 
 
+class _LayerViews(NamedTuple):
+    """What a layer needs in a step of p clients with B places each, all of it views of tensors that
+    are made once.
+
+    Parameters
+    ----------
+    factor, factor_transposed: the weights in the type of products, ``[p, out, in]`` and ``[p, in,
+    out]``; the weights themselves where that is their type.
+    bias_factor: the bias in the same type, ``[p, out, 1]``; None: the layer has none.
+    weight, bias: what moves; None: stands still.
+    converts: whether inputs come in another type than that of products.
+    relu: whether a ReLU follows.
+    outputs, outputs_transposed: where outputs are written, ``[p, out, B]``, and the same ``[p, B,
+    out]``; None for the last layer, whose outputs are kept.
+    slope_below: where the slope of the layer below is written, ``[p, in, B]``; None where no layer
+    below moves.
+    relu_below: whether the inputs come from a ReLU.
+    """
+
+    factor: Tensor
+    factor_transposed: Tensor
+    bias_factor: Tensor | None
+    weight: Block | None
+    bias: Block | None
+    converts: bool
+    relu: bool
+    outputs: Tensor | None
+    outputs_transposed: Tensor | None
+    slope_below: Tensor | None
+    relu_below: bool
+
+
 class _Fused:
     """Plain SGD with one learning rate for all clients; the gradient is accumulated into the
-    weights and never stored."""
+    weights and never stored.
 
-    def __init__(self, lr: float, proximal: float) -> None:
+    ``corrected``: whether a step has more terms than the gradient.
+    """
+
+    stores = False
+
+    def __init__(self, lr: float, proximal: float, corrected: bool) -> None:
         self.lr = lr
         self.proximal = lr * proximal
+        self.corrected = corrected or bool(self.proximal)
 
-    def layer(
-        self,
-        weight: Block | None,
-        bias: Block | None,
-        factor: Tensor,
-        slope: Tensor,
-        h: Tensor,
-        scale: float,
-    ) -> None:
-        """Update one layer by the gradient ``scale slope h^T``; ``slope`` ``[p, out, B]``, the
-        layer's input ``h`` ``[p, in, B]``;
-        None: stands still. ``factor``: the weights in the type of products."""
-        if weight is not None and slope.dtype == weight.w.dtype:
-            weight.w.baddbmm_(slope, h.mT, beta=1.0 - self.proximal, alpha=-self.lr * scale)
+    def layer(self, layer: _LayerViews, slope: Tensor, inputs: Tensor, scale: float) -> None:
+        """Update one layer by the gradient ``scale slope inputs``; ``slope`` ``[p, out, B]``, the
+        layer's ``inputs`` ``[p, B, in]``."""
+        weight, bias = layer.weight, layer.bias
+        rate = -self.lr * scale
+        if weight is not None and layer.factor is weight.w:
+            weight.w.baddbmm_(slope, inputs, beta=1.0 - self.proximal, alpha=rate)
             self._correct(weight)
         elif weight is not None:
-            self._add(weight, torch.bmm(slope, h.mT), factor, -self.lr * scale)
+            self._add(weight, torch.bmm(slope, inputs), layer.factor, rate)
         if bias is not None:
             if self.proximal:
                 bias.w.mul_(1.0 - self.proximal)
-            bias.w.add_(slope.sum(2, keepdim=True, dtype=bias.w.dtype), alpha=-self.lr * scale)
+            bias.w.add_(slope.sum(2, keepdim=True, dtype=bias.w.dtype), alpha=rate)
             self._correct(bias)
 
     def _add(self, weight: Block, added: Tensor, factor: Tensor, rate: float) -> None:
@@ -167,6 +199,8 @@ class _Fused:
             factor[at].copy_(client_block.w)
 
     def _correct(self, block: Block) -> None:
+        if not self.corrected:
+            return
         if self.proximal:
             block.w.add_(block.x, alpha=self.proximal)
         for correction in (block.offset, block.drift):
@@ -181,26 +215,21 @@ class _Gathered:
     """Any solver: gradients are stored, then :meth:`Solver.step` updates all parameters of the
     clients."""
 
+    stores = True
+
     def __init__(self, solver: Solver, lr: Scale, proximal: Scale) -> None:
         self.solver = solver
         self.lr = lr
         self.proximal = proximal
 
-    def layer(
-        self,
-        weight: Block | None,
-        bias: Block | None,
-        factor: Tensor,
-        slope: Tensor,
-        h: Tensor,
-        scale: float,
-    ) -> None:
+    def layer(self, layer: _LayerViews, slope: Tensor, inputs: Tensor, scale: float) -> None:
         """Store one layer's gradient; arguments as in :meth:`_Fused.layer`."""
+        weight, bias = layer.weight, layer.bias
         if weight is not None:
             if slope.dtype == weight.g.dtype:
-                torch.bmm(slope, h.mT, out=weight.g)
+                torch.bmm(slope, inputs, out=weight.g)
             else:
-                weight.g.copy_(torch.bmm(slope, h.mT))
+                weight.g.copy_(torch.bmm(slope, inputs))
             weight.g.mul_(scale)
         if bias is not None:
             torch.sum(slope, 2, keepdim=True, dtype=bias.g.dtype, out=bias.g).mul_(scale)
@@ -217,6 +246,118 @@ class _Gathered:
 def _prefix(block: Block, p: int) -> Block:
     """Return the block of the first p clients; tensors shared by all clients stay whole."""
     return Block(*(t if t is None or len(t) == 1 else t[:p] for t in block))  # type: ignore[arg-type]
+
+
+class _Stack:
+    """The weights of a chunk's clients, and buffers for what a step computes, which every step
+    overwrites.
+
+    Parameters
+    ----------
+    layers: of the model.
+    kinds: the type in which each layer multiplies.
+    blocks: every client's parameters.
+    moves: which parameters do.
+    places: of the largest step, over all of its clients.
+    """
+
+    def __init__(
+        self,
+        layers: tuple[Layer, ...],
+        kinds: list[torch.dtype],
+        blocks: list[Block],
+        moves: list[bool],
+        places: int,
+    ) -> None:
+        self.layers = layers
+        self.kinds = kinds
+        self.blocks = blocks
+        self.moves = moves
+        self.dtype = blocks[0].w.dtype
+        self.rounds = any(kind != self.dtype for kind in kinds)
+        self.factors = self._factors()
+        moved = [any(moves[i] for i in (at.weight, at.bias) if i is not None) for at in layers]
+        self.lowest = moved.index(True) if True in moved else len(layers)
+        first = blocks[0].w
+        # of each layer: its outputs, and the slope of what it takes in
+        self._outputs = [
+            first.new_empty(0 if at is layers[-1] else places * size, dtype=kind)
+            for at, size, kind in zip(layers, self._sizes(-2), kinds, strict=True)
+        ]
+        self._slopes = [
+            first.new_empty(places * size if at > self.lowest else 0, dtype=kind)
+            for at, (size, kind) in enumerate(zip(self._sizes(-1), kinds, strict=True))
+        ]
+        self._steps: dict[tuple[int, int], tuple[list[_LayerViews], list[Block]]] = {}
+
+    def _sizes(self, axis: int) -> list[int]:
+        return [self.blocks[layer.weight].w.shape[axis] for layer in self.layers]
+
+    def _factors(self) -> Blocks:
+        """Return the weights as products take them: themselves, or in bfloat16."""
+        factors = [block.w for block in self.blocks]
+        for layer, kind in zip(self.layers, self.kinds, strict=True):
+            for i in (layer.weight, layer.bias):
+                if i is not None:
+                    factors[i] = factors[i].to(kind)
+        return factors
+
+    def step(self, p: int, width: int) -> tuple[list[_LayerViews], list[Block]]:
+        """Return the views for a step of p clients with ``width`` places, and the parameters that
+        move."""
+        views = self._steps.get((p, width))
+        if views is None:
+            views = self._steps[p, width] = self._views(p, width)
+        return views
+
+    def _views(self, p: int, width: int) -> tuple[list[_LayerViews], list[Block]]:
+        blocks = [_prefix(block, p) for block in self.blocks]
+        factors = [
+            block.w if factor is own.w else factor[:p]
+            for factor, own, block in zip(self.factors, self.blocks, blocks, strict=True)
+        ]
+        inputs = [self.kinds[0], *self.kinds]  # the types in which each layer's inputs come
+        layers = []
+        for at, (layer, kind) in enumerate(zip(self.layers, self.kinds, strict=True)):
+            factor = factors[layer.weight]
+            _, outs, ins = factor.shape
+            outputs = (
+                None
+                if layer is self.layers[-1]
+                else self._outputs[at][: p * outs * width].view(p, outs, width)
+            )
+            layers.append(
+                _LayerViews(
+                    factor=factor,
+                    factor_transposed=factor.mT,
+                    bias_factor=None if layer.bias is None else factors[layer.bias],
+                    weight=blocks[layer.weight] if self.moves[layer.weight] else None,
+                    bias=(
+                        None
+                        if layer.bias is None or not self.moves[layer.bias]
+                        else blocks[layer.bias]
+                    ),
+                    converts=inputs[at] != kind,
+                    relu=layer.relu,
+                    outputs=outputs,
+                    outputs_transposed=None if outputs is None else outputs.mT,
+                    slope_below=(
+                        self._slopes[at][: p * ins * width].view(p, ins, width)
+                        if at > self.lowest
+                        else None
+                    ),
+                    relu_below=at > 0 and self.layers[at - 1].relu,
+                )
+            )
+        return layers, [block for block, moves in zip(blocks, self.moves, strict=True) if moves]
+
+    def round(self, p: int, weights: bool) -> None:
+        """Round the biases that a step of p clients has changed, and the ``weights``, unless the
+        update has done so."""
+        for layer, kind in zip(self.layers, self.kinds, strict=True):
+            for i in (layer.weight if weights else None, layer.bias):
+                if i is not None and kind != self.dtype:
+                    self.factors[i][:p].copy_(self.blocks[i].w[:p])
 
 
 class StackedLinear(Executor):
@@ -242,33 +383,23 @@ class StackedLinear(Executor):
     @override
     def run(self, chunk: Chunk) -> Tensor:
         update = self._update(chunk)
-        everything = current = self._blocks(chunk, isinstance(update, _Gathered))
-        full_factors = factors = self._factors(everything)
+        blocks = self._blocks(chunk, update.stores)
+        stack = _Stack(self.layers, self.kinds, blocks, chunk.moves, chunk.places)
         for step in chunk.steps():
-            if step.active != len(current[0].w):
-                current = [_prefix(block, step.active) for block in everything]
-                factors = [factor[: step.active] for factor in full_factors]
+            layers, moving = stack.step(step.active, step.width)
             inputs = (
                 chunk.inputs(step) if self.kinds[0] == self.dtype else chunk.rounded_inputs(step)
             )
-            hs = self._forward(factors, inputs.view(step.active, step.width, -1).mT)
-            outputs = widened(hs.pop()).mT
+            inputs_by_layer, last = _forward(layers, inputs.view(step.active, step.width, -1))
+            outputs = widened(last).mT
             chunk.record_outputs(step, outputs)
             slope, scale = self._slope(step, outputs)
-            self._backward(
-                blocks=current,
-                factors=factors,
-                moves=chunk.moves,
-                hs=hs,
-                slope=slope,
-                scale=scale,
-                update=update,
-            )
-            moving = [block for block, moves in zip(current, chunk.moves, strict=True) if moves]
+            _backward(layers[stack.lowest :], inputs_by_layer[stack.lowest :], slope, scale, update)
             chunk.record_gradients(block.g for block in moving)
             update.end(moving, step.number)
-            self._round(current, factors, isinstance(update, _Gathered))
-        return _rows(chunk.layout, [block.w for block in everything])
+            if stack.rounds:
+                stack.round(step.active, update.stores)
+        return _rows(chunk.layout, [block.w for block in blocks])
 
     def _update(self, chunk: Chunk) -> _Fused | _Gathered:
         lr = chunk.lr
@@ -280,7 +411,7 @@ class StackedLinear(Executor):
             and not isinstance(lr, Tensor)
             and not isinstance(proximal, Tensor)
         ):
-            return _Fused(lr, proximal)
+            return _Fused(lr, proximal, chunk.corrected)
         return _Gathered(self.solver, lr, proximal)
 
     def _blocks(self, chunk: Chunk, gradients: bool) -> list[Block]:
@@ -309,74 +440,46 @@ class StackedLinear(Executor):
             return slope, 1.0 / step.width
         return slope * step.weight.unsqueeze(1), 1.0
 
-    def _factors(self, blocks: list[Block]) -> Blocks:
-        """Return the weights as products take them: themselves, or in bfloat16."""
-        factors = [block.w for block in blocks]
-        for layer, kind in zip(self.layers, self.kinds, strict=True):
-            for i in (layer.weight, layer.bias):
-                if i is not None:
-                    factors[i] = factors[i].to(kind)
-        return factors
 
-    def _round(self, blocks: list[Block], factors: Blocks, weights: bool) -> None:
-        """Round the biases that a step has changed, and the weights, unless the update has done
-        so."""
-        for layer, kind in zip(self.layers, self.kinds, strict=True):
-            for i in (layer.weight if weights else None, layer.bias):
-                if i is not None and kind != self.dtype:
-                    factors[i].copy_(blocks[i].w)
+def _forward(
+    layers: Sequence[_LayerViews], x: Tensor
+) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
+    """Return every layer's inputs, ``[p, in, B]`` and ``[p, B, in]``, and the outputs of the last
+    ``[p, out, B]``; ``x`` ``[p, B, in]``."""
+    inputs = []
+    h, transposed = x.mT, x
+    for layer in layers:
+        if layer.converts:
+            h = h.to(layer.factor.dtype)
+            transposed = h.mT
+        inputs.append((h, transposed))
+        h = (
+            torch.bmm(layer.factor, h, out=layer.outputs)
+            if layer.bias_factor is None
+            else torch.baddbmm(layer.bias_factor, layer.factor, h, out=layer.outputs)
+        )
+        if layer.relu:
+            h.relu_()
+        transposed = h if layer.outputs_transposed is None else layer.outputs_transposed
+    return inputs, h
 
-    def _forward(self, factors: Blocks, h: Tensor) -> list[Tensor]:
-        """Return the inputs of every layer ``[p, in, B]``, then the outputs."""
-        hs = []
-        for layer, kind in zip(self.layers, self.kinds, strict=True):
-            h = h.to(kind)
-            hs.append(h)
-            weight = factors[layer.weight]
-            h = (
-                torch.bmm(weight, h)
-                if layer.bias is None
-                else torch.baddbmm(factors[layer.bias], weight, h)
-            )
-            h = h.relu_() if layer.relu else h
-        return [*hs, h]
 
-    def _backward(
-        self,
-        blocks: list[Block],
-        factors: Blocks,
-        moves: list[bool],
-        hs: list[Tensor],
-        slope: Tensor,
-        scale: float,
-        update: _Fused | _Gathered,
-    ) -> None:
-        """Update from the last layer down to the first that moves; the slope of the layer below is
-        computed before the weights change."""
-        of_layer = [
-            moves[linear.weight] or (linear.bias is not None and moves[linear.bias])
-            for linear in self.layers
-        ]
-        for at in range(
-            len(self.layers) - 1,
-            of_layer.index(True) - 1 if any(of_layer) else len(self.layers),
-            -1,
-        ):
-            slope = slope.to(self.kinds[at])
-            layer = self.layers[at]
-            below = slope
-            weight = blocks[layer.weight]
-            if any(of_layer[:at]):
-                below = torch.bmm(factors[layer.weight].mT, slope)
-                if self.layers[at - 1].relu:
-                    torch.ops.aten.threshold_backward.grad_input(below, hs[at], 0, grad_input=below)
-            bias = None if layer.bias is None or not moves[layer.bias] else blocks[layer.bias]
-            update.layer(
-                weight=weight if moves[layer.weight] else None,
-                bias=bias,
-                factor=factors[layer.weight],
-                slope=slope,
-                h=hs[at],
-                scale=scale,
-            )
-            slope = below
+def _backward(
+    layers: Sequence[_LayerViews],
+    inputs: Sequence[tuple[Tensor, Tensor]],
+    slope: Tensor,
+    scale: float,
+    update: _Fused | _Gathered,
+) -> None:
+    """Update these layers, the lowest of which moves, from the last down; the slope of the layer
+    below is computed before the weights change."""
+    for layer, (h, transposed) in zip(reversed(layers), reversed(inputs), strict=True):
+        if slope.dtype != layer.factor.dtype:
+            slope = slope.to(layer.factor.dtype)
+        below = layer.slope_below
+        if below is not None:
+            torch.bmm(layer.factor_transposed, slope, out=below)
+            if layer.relu_below:
+                torch.ops.aten.threshold_backward.grad_input(below, h, 0, grad_input=below)
+        update.layer(layer, slope, transposed, scale)
+        slope = slope if below is None else below
