@@ -198,9 +198,14 @@ class Diagnostics(Stage):
             ids = self.clients[at : at + few]
             view = None if data_views is None else data_views(ids)
             try:
-                yield self.engine.measure(ids, sent, {}, {"gradient": None}, Key(0), view)[
-                    "gradient"
-                ]
+                yield self.engine.measure(
+                    ids,
+                    download=sent,
+                    client_states={},
+                    want={"gradient": None},
+                    key=Key(0),
+                    data_view=view,
+                )["gradient"]
             except RuntimeError as error:
                 message = (
                     "evaluate.diagnostics needs a gradient of every client in eval mode, and "
@@ -215,9 +220,14 @@ class Diagnostics(Stage):
         key = self.setting.streams.key("probe").fold("mini-batch gradients", step)
         view = None if data_views is None else data_views(self.clients)
         norms = [
-            self.engine.measure(self.clients, sent, {}, {"grad_norm": 1}, key.fold(number), view)[
-                "grad_norm"
-            ]
+            self.engine.measure(
+                self.clients,
+                download=sent,
+                client_states={},
+                want={"grad_norm": 1},
+                key=key.fold(number),
+                data_view=view,
+            )["grad_norm"]
             for number in range(BATCHES)
         ]
         return float(np.square(norms).max())

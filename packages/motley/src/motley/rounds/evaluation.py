@@ -204,7 +204,15 @@ def evaluate(
     from motley.rounds.holdings.prototypes import NearestPrototype, joined
 
     nearest = NearestPrototype(engine, federation, prototypes)
-    by_prototype = evaluate(nearest, model, federation, per_client, personal, False, class_names)
+    by_prototype = evaluate(
+        nearest,
+        model,
+        federation,
+        per_client,
+        personal=personal,
+        shared=False,
+        class_names=class_names,
+    )
     return evaluation._replace(rows=joined(evaluation.rows, by_prototype.rows, "prototype"))
 
 

@@ -141,7 +141,9 @@ def recalibrated(
         model = dataclasses.replace(model, counters=counters)
     for client, count in counts.items():
         view = None if data_views is None else data_views(np.array([client]))
-        model = engine.recalibrate(model, client, count, key.fold(client), view, cumulative)
+        model = engine.recalibrate(
+            model, client, count, key.fold(client), data_view=view, cumulative=cumulative
+        )
     return model
 
 

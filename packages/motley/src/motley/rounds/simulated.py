@@ -280,7 +280,9 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
                 states = self._start_states(state, ids)
                 view = self._data_view(state, ids)
                 slices = self._slices(state, ids)
-                signals = self.engine.measure(ids, download, states, learning, key, view, slices)
+                signals = self.engine.measure(
+                    ids, download, states, want=learning, key=key, data_view=view, slices=slices
+                )
         with self.watch("plan"):
             up, down = self._link_mbps(state, ids)
             system = wanted.keys() - learning.keys()
@@ -288,7 +290,7 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
             spared = self._spared(state, ids, download, "gradient" in signals)
             count = probing.count_scalars(signals)
             bits_down, bits_up = self.channel.probe(
-                state.ledger, ids, download, state.version + 1, count, spared
+                state.ledger, ids, download, state.version + 1, count=count, saved=spared
             )
             signals |= {name: estimates[name] for name in system}
             batches = probing.passes(learning, self.federation, self.setting.work, ids)
@@ -662,7 +664,7 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
             fresh = key.fold("losses", state.version)
             slices = self._slices(state, clients)
             losses[clients] = self.engine.measure(
-                clients, download, states, wants, fresh, view, slices
+                clients, download, states, wants, key=fresh, data_view=view, slices=slices
             )["loss"]
             self._losses = (state.version, losses)
         return network.coupled_mbps(key, np.arange(len(self.federation)), now, self._losses[1])[
@@ -705,7 +707,11 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         )
         bits_up = self._whole_upload_bits(state, ids)
         return probing.estimates(
-            bits_down, down, self.planner.full_work_s(ids, state.draw_index), bits_up, up
+            bits_down,
+            down,
+            compute_s=self.planner.full_work_s(ids, state.draw_index),
+            up_bits=bits_up,
+            up_mbps=up,
         )
 
     def _start_states(self, state: State, ids: Ids) -> dict[int, ClientState | None]:

@@ -96,7 +96,7 @@ class NearestPrototype:
             self.federation.y[torch.from_numpy(rows)].cpu().numpy() if labels is None else labels
         )
         want = frozenset({"features"})
-        measured = self.evaluator.evaluate(model, rows, labels, want, sizes)
+        measured = self.evaluator.evaluate(model, rows, labels, want, sizes=sizes)
         features = measured["features"].astype(np.float64)
         far = np.stack(
             [np.square(features - prototype).mean(1) for prototype in self.prototypes], 1
