@@ -155,7 +155,13 @@ class FedCS(SelectionRule[FedCSState]):
     def select(self, state: FedCSState, context: SelectionContext) -> Cohort:
         ids, (download, update, upload) = _estimates(state, context)
         taken, total = greedy(
-            download, update, upload, self.deadline, context.m, self.selection, self.aggregation
+            download,
+            update,
+            upload,
+            self.deadline,
+            most=context.m,
+            selection=self.selection,
+            aggregation=self.aggregation,
         )
         notes = {"asked": float(len(ids)), "planned_s": total, "abandoned": float(not len(taken))}
         return Cohort(ids[taken], notes=notes)

@@ -497,7 +497,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             else np.arange(len(state.clients))
         )
         learns = self.step == "mean" or draw > self.warm_up
-        state = self._learn(state, accepted, models, leader, learns)
+        state = self._learn(state, accepted, models, leader, learns=learns)
         if draw < self.warm_up:
             return state
         if len(sent) != state.coalitions or (draw - self.warm_up) % self.recluster_every == 0:

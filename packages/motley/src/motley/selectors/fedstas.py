@@ -160,7 +160,7 @@ class FedSTaS(SelectionRule[ClientTable]):
             spread = filled(np.append(spread, np.nan))
         sizes = np.bincount(label, minlength=len(spread))
         wanted = allocate(sizes, spread, context.m)
-        return self._draw(context, label, norm, sizes, wanted)
+        return self._draw(context, label, norm, sizes, wanted=wanted)
 
     def _draw(
         self, context: SelectionContext, label: Ints, norm: Floats, sizes: Ints, wanted: Ints

@@ -192,7 +192,9 @@ class NeuralBandit(ContextualBandit[NeuralBanditState]):
         x = np.concatenate([state.x, x])[-self.buffer :]
         y = np.concatenate([state.y, y])[-self.buffer :]
         target = np.minimum(y / deviation(y_moments), HIGHEST)
-        weights = train(state.weights, standardised(x, state.x_moments), target, self.lam, rng)
+        weights = train(
+            state.weights, x=standardised(x, state.x_moments), y=target, decay=self.lam, rng=rng
+        )
         return replace(state, weights=weights, u=u, x=x, y=y, y_moments=y_moments)
 
 

@@ -291,7 +291,14 @@ class Oort(SelectionRule[OortState]):
         unexplored."""
         last = state.clients.get("last", ids)
         speed = self.speed(state, ids, self.preferred_s(state))
-        return self._scores(state, round, ids, last > 0, speed, self._blacklisted(state, ids))
+        return self._scores(
+            state,
+            round,
+            ids,
+            explored=last > 0,
+            speed=speed,
+            blacklisted=self._blacklisted(state, ids),
+        )
 
     def _scores(
         self,
@@ -372,7 +379,14 @@ class Oort(SelectionRule[OortState]):
         explored = state.clients.get("last", ids) > 0
         blacklisted = self._blacklisted(state, ids)
         speed = self.speed(state, ids, preferred_s)
-        scores = self._scores(state, context.draw, ids, explored, speed, blacklisted)
+        scores = self._scores(
+            state,
+            round=context.draw,
+            ids=ids,
+            explored=explored,
+            speed=speed,
+            blacklisted=blacklisted,
+        )
         exploitable = np.flatnonzero(explored & ~blacklisted)
         fresh = np.flatnonzero(~explored)
         exploit = _floor(m * (1 - epsilon)) if self.split == "oort" else m - _floor(m * epsilon)
@@ -382,11 +396,11 @@ class Oort(SelectionRule[OortState]):
         chosen = [
             self._draw(
                 exploitable,
-                scores[exploitable],
-                self.exploitation_pool(scores[exploitable], n_xpt, context.rng),
-                n_xpt,
-                chance,
-                context.rng,
+                weight=scores[exploitable],
+                pool=self.exploitation_pool(scores[exploitable], n_xpt, context.rng),
+                count=n_xpt,
+                chance=chance,
+                rng=context.rng,
             ),
             self.draw_unexplored(
                 state=state,
@@ -453,7 +467,7 @@ class Oort(SelectionRule[OortState]):
                 * speed[fresh]
             )
         heaviest = top_m(weight, _floor(self.sample_window * count), rng, self.ties)
-        return self._draw(fresh, weight, heaviest, count, chance, rng)
+        return self._draw(fresh, weight, pool=heaviest, count=count, chance=chance, rng=rng)
 
     def _draw(
         self,

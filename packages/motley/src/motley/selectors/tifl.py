@@ -176,7 +176,13 @@ class TiFL(SelectionRule[TiFLState]):
             at = context.rng.choice(len(tier), context.m, replace=False)
             everybody = np.array([len(tier)])
             return self._cohort(
-                context, at, -1, left, np.ones(1), everybody, np.zeros(len(tier), np.int64)
+                context,
+                at,
+                tier=-1,
+                left=left,
+                p=np.ones(1),
+                count=everybody,
+                own=np.zeros(len(tier), np.int64),
             )
         weight = self.probabilities(state, context.horizon) * usable
         p = weight / weight.sum() if weight.any() else usable / usable.sum()
@@ -191,7 +197,13 @@ class TiFL(SelectionRule[TiFLState]):
                 at = np.concatenate([at, members[more]])
         full = np.flatnonzero(count)
         return self._cohort(
-            context, at, drawn, left, p[full], count[full], np.searchsorted(full, tier)
+            context,
+            at,
+            tier=drawn,
+            left=left,
+            p=p[full],
+            count=count[full],
+            own=np.searchsorted(full, tier),
         )
 
     def _cohort(
