@@ -860,7 +860,11 @@ class _Comparison:
         parts = [federation.train[k][: len(self.examined[k])] for k in clients]
         sizes = np.array([len(part) for part in parts])
         measured = engine.evaluate(
-            state, np.concatenate(parts), None, frozenset({"outputs"}), sizes
+            state,
+            np.concatenate(parts),
+            labels=None,
+            want=frozenset({"outputs"}),
+            sizes=sizes,
         )
         outputs = torch.from_numpy(np.asarray(measured["outputs"]))
         expected = torch.cat([self.examined[k] for k in clients])
@@ -870,7 +874,9 @@ class _Comparison:
         if self.slow or not self.probed:
             return None
         download = {"x": state.x, "buffers": state.buffers, "counters": state.counters}
-        gradient = engine.measure(np.array(clients), download, {}, {"gradient": None}, Key(0))
+        gradient = engine.measure(
+            np.array(clients), download, client_states={}, want={"gradient": None}, key=Key(0)
+        )
         for i, client in enumerate(clients):
             own = torch.from_numpy(gradient["gradient"][i])
             floor = 1e-3 * self._tolerance * _size(self.probed[client])

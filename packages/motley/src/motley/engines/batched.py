@@ -82,7 +82,7 @@ class _Batched(LocalEngine):
             runs = [LocalRun.training(self.setting, jobs[i], inputs) for i in group]
             if prepares:
                 runs = [run._replace(extra=extras[i]) for i, run in zip(group, runs, strict=True)]
-            return trained(executor, self.setting, self.samples, runs, want)
+            return trained(executor, self.setting, self.samples, runs, want=want)
 
         yield from self._in_groups(jobs, work)
 

@@ -731,7 +731,12 @@ def client_losses(
         ids = np.array([client])
         data_view = None if data_views is None else data_views(ids)
         measured = engine.measure(
-            ids, download, {client: download}, {"loss": None}, Key(0), data_view
+            ids,
+            download,
+            client_states={client: download},
+            want={"loss": None},
+            key=Key(0),
+            data_view=data_view,
         )
         losses.append(float(measured["loss"][0]))
     return torch.tensor(losses, dtype=torch.float64)

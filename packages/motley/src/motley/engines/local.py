@@ -231,11 +231,11 @@ class LocalEngine(Engine):
             view = DataView.of(window_jobs)
             states = self.choose(clients, download, client_states, view)
             slices = Slices(np.array([job.width for job in window_jobs]), window_jobs[0].offset)
-            measured = (
-                self._measured(clients, download, states, probed, _NO_KEY, view, slices)
-                if probed
-                else {}
-            )
+            measured = {}
+            if probed:
+                measured = self._measured(
+                    clients, download, states, probed, _NO_KEY, data_view=view, slices=slices
+                )
             signals = (
                 {job.client: self._pre_training(measured, i) for i, job in enumerate(window_jobs)}
                 if needed
@@ -292,7 +292,9 @@ class LocalEngine(Engine):
             download, client_states, clients.tolist() if client_states else ()
         )
         states = self.choose(clients, download, client_states, data_view)
-        return self._measured(clients, download, states, want, key, data_view, slices)
+        return self._measured(
+            clients, download, states, want, key=key, data_view=data_view, slices=slices
+        )
 
     @override
     def choose(
@@ -325,7 +327,9 @@ class LocalEngine(Engine):
     ) -> dict[str, Floats]:
         """Measure clients on what they received; tensors lie on the device."""
         if slices is None or not isinstance(self.client, SlicedClient):
-            return self.prober.measure(clients, download, client_states, want, key, data_view)
+            return self.prober.measure(
+                clients, download, client_states, want, key=key, data_view=data_view
+            )
         return measure_slices(
             prober=self.prober,
             client=self.client,
@@ -349,7 +353,7 @@ class LocalEngine(Engine):
     ) -> ModelState:
         with torch_threads(self.inner), torch.no_grad():
             recalibrated = self.client.recalibrate(
-                model, client, batches, key, data_view, cumulative
+                model, client, batches, key, data_view=data_view, cumulative=cumulative
             )
             return recalibrated.to("cpu")
 
@@ -377,7 +381,9 @@ class LocalEngine(Engine):
         targets = (
             self.samples.y[index] if labels is None else torch.from_numpy(labels).to(index.device)
         )
-        return self.prober.forward(model, index, targets, self.prober.plain_loss, want, sizes)
+        return self.prober.forward(
+            model, index, targets, loss=self.prober.plain_loss, want=want, sizes=sizes
+        )
 
 
 class Sequential(LocalEngine):
