@@ -110,7 +110,7 @@ class QSGD(Quantizer):
                 else torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64),
                 values.dtype,
             )
-        return rounded(values, scales, self.levels, group, key)
+        return rounded(values, scales, self.levels, group, key=key)
 
 
 def _rows(values: Tensor, sizes: list[int]) -> Tensor | list[Tensor]:
