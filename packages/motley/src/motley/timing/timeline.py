@@ -119,7 +119,17 @@ class Timelines:
         """Return timelines without rows."""
         ints = np.zeros(0, np.int64)
         floats = np.zeros(0)
-        return cls(ints, ints, ints, ints, floats, floats, floats, floats, np.zeros(0, bool))
+        return cls(
+            client=ints,
+            dispatch=ints,
+            version=ints,
+            steps=ints,
+            start_s=floats,
+            downloaded_s=floats,
+            computed_s=floats,
+            arrives_s=floats,
+            dropped=np.zeros(0, bool),
+        )
 
     @classmethod
     def concat(cls, first: Timelines, second: Timelines) -> Timelines:
