@@ -89,7 +89,12 @@ def curves(groups: Groups, axis: measures.Axis, inset: bool = False) -> Picture:
     name, percent, better = _metric(groups)
     if len(groups) > DIRECT:
         return _panels(
-            groups, bands, scale, label, f"{metric_in_title(name.split(' (')[0])} {title}", axis
+            groups,
+            bands,
+            scale,
+            label,
+            title=f"{metric_in_title(name.split(' (')[0])} {title}",
+            axis=axis,
         )
     with styled():
         figure = new_figure(NARROW, 3.3)
@@ -124,7 +129,7 @@ def curves(groups: Groups, axis: measures.Axis, inset: bool = False) -> Picture:
                 shade.remove()
         axes.set(ylabel=name, title=title)
         if inset:
-            _inset_of_the_end(axes, groups, bands, (scale, percent), better)
+            _inset_of_the_end(axes, groups, bands, scales=(scale, percent), better=better)
         if axis in ("bits", "paper_bits") and _logarithmic(
             axes, [b.x * scale for b in bands if len(b.x)]
         ):
