@@ -162,7 +162,7 @@ def with_metrics(experiment: Experiment, task: Task) -> Task:
             keys[experiment.stop.metric] = "stop.metric"
     for name, key in keys.items():
         value = target.get(name, 0.0)
-        chosen([name], kind, classes, task.metrics, key)
+        chosen([name], targets=kind, classes=classes, own=task.metrics, key=key)
         measured = [task.metric, *(metric.name for metric in task.metrics)]
         if name not in (*COLUMNS, *measured):
             raise ConfigError(

@@ -189,7 +189,7 @@ def _run_in(
         before = check_variants(folder.read() or {}, experiment, packs)
         checkpoints = Checkpoints(path / "checkpoints", experiment.run_id())
         if state == "finished":
-            return _ended(path, experiment, on_end, progress, checkpoints)
+            return _ended(path, experiment, on_end, progress, left=checkpoints)
         if state == "new" and resume and not elsewhere:
             refuse_other_horizon(path, experiment)
         if state != "new":  # "auto" was decided when the run began
@@ -602,7 +602,7 @@ def _run_to_end(
     if note is not None:
         shown.note(note)
     state = loop.state
-    writer = _opened(experiment, loop, checkpoints, path, marks)
+    writer = _opened(experiment, loop, checkpoints, path, marks=marks)
     loop.write_to(writer)
     trackers.begin(state.version)
     timer = CheckpointTimer(experiment.checkpoint)

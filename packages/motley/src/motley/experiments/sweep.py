@@ -456,7 +456,7 @@ def compare(
     for line in dict.fromkeys(filter(None, (empty_stable(point.experiment) for point in points))):
         say(line)
     if jobs is None:
-        jobs = _chosen_jobs(every, base, data, checked, say)
+        jobs = _chosen_jobs(every, base, data, checked, say=say)
     cost = _Cost(every, base, jobs, say)
     if controls:
         cost.begin(many_controls)
